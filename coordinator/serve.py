@@ -35,6 +35,7 @@ from dbsp.coordinator.preparing import prepare
 from dbsp.coordinator.running.clock import SystemClock
 from dbsp.coordinator.running.progress import Progress, console
 from dbsp.coordinator.service import Service
+from dbsp.coordinator.trial import try_circuit
 from dbsp.coordinator.upgrades import Restart, note_failure, own_interpreter
 from dbsp.errors import DbspError
 from dbsp.logs import StepRecord
@@ -136,6 +137,7 @@ def _check(config: Config, evolve: bool) -> None:
     plan = load_plan(config)
     evolution = check_start(config, plan, evolve=evolve)
     refuse_varying(config, plan)
+    try_circuit(plan.circuit)
     click.echo(explain(plan))
     click.echo(
         f"ok: circuit={config.pipeline.circuit} fingerprint={plan.fingerprint[:12]} workers={config.pipeline.workers}"

@@ -10,6 +10,10 @@ from typing import Any
 from sqlglot import exp
 
 from dbsp.sql.errors import refuse
+from dbsp.sql.expressions import OPERATORS
+from dbsp.sql.functions import FUNCTIONS
+from dbsp.sql.grouping import AGGREGATES
+from dbsp.sql.windows import PLACES, VALUES
 
 _PLAIN = frozenset(["this", "expression", "expressions"])
 _WINDOW_ORDER = "write the order in OVER, such as rank() over (order by v)"
@@ -23,6 +27,7 @@ READ: dict[type, tuple[str, ...]] = {
     exp.Case: ("ifs", "default"),
     exp.Cast: ("to",),
     exp.Column: ("table", "db", "catalog"),
+    exp.ColumnConstraint: ("kind",),
     exp.ColumnDef: ("kind", "constraints"),
     exp.Concat: ("safe", "coalesce"),
     exp.ConcatWs: ("safe", "coalesce"),
@@ -100,6 +105,8 @@ READ: dict[type, tuple[str, ...]] = {
     exp.With: ("recursive",),
 }
 """What of a node is read beside its operands, or says nothing new."""
+ACCEPTED = (*FUNCTIONS, *OPERATORS, *AGGREGATES, *PLACES, *VALUES, exp.Lag, exp.Lead, exp.Ntile, exp.Explode)
+"""The nodes of calls that are lowered; `READ` says of those with more than plain operands what is read."""
 _NO_OPERANDS = (exp.CumeDist, exp.DenseRank, exp.PercentRank, exp.Rank, exp.RowNumber, exp.CurrentTimestamp)
 """Calls without arguments: what stands in their brackets is refused."""
 _INSTEAD = {
@@ -126,8 +133,12 @@ _SHOWN = {"except_": "exclude", "with_": "with", "from_": "from", "with_fill": "
 
 def check_arguments(statement: Any) -> None:
     """Refuse the first argument of a statement's nodes that the dialect does not read."""
+    if not _is_ours(statement):
+        return
     for node in statement.walk():
         kind = type(node)
+        if isinstance(node, exp.Func) and not isinstance(node, ACCEPTED):
+            continue  # no such function: refused by its name
         read = READ.get(kind, ())
         for key, value in node.args.items():
             if value in (None, False, []) or key == "_type" or _is_empty(value):
@@ -139,6 +150,13 @@ def check_arguments(statement: Any) -> None:
                 (kind, key), _WINDOW_ORDER if kind in _NO_OPERANDS else "docs/sql.md says what there is"
             )
             refuse(node, f"the dialect does not have this: what={kind.__name__.lower()} with {what}", hint)
+
+
+def _is_ours(statement: Any) -> bool:
+    """Return whether it is a statement of the dialect; others are refused as a whole."""
+    if isinstance(statement, exp.Create):
+        return statement.kind in ("TABLE", "VIEW")
+    return isinstance(statement, exp.Query | exp.Set)
 
 
 def _is_empty(value: Any) -> bool:

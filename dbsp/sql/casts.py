@@ -65,10 +65,10 @@ def _number(value: int | float | decimal.Decimal, target: pa.DataType, strict: b
 
 def _exact_number(value: int | float | decimal.Decimal, target: pa.DataType, strict: bool) -> Expr:
     if is_float(target):
-        made = float_constant(value, target)
+        found = float_constant(value, target)
         if math.isinf(float(pa.scalar(float(value), target).as_py())) and math.isfinite(value):
             raise CircuitError(f"the constant does not fit its type: value={value} type={target}", "give another type")
-        return made
+        return found
     if is_integer(target):
         mode = decimal.ROUND_HALF_EVEN if isinstance(value, float) else decimal.ROUND_HALF_UP
         return lit(int(decimal.Decimal(value).to_integral_value(mode)), target)

@@ -37,7 +37,7 @@ from dbsp.sql.types import (
     resolved,
     type_in,
 )
-from dbsp.zset.schema import BOOL, DATE, FLOAT32, FLOAT64, INT64, list_of
+from dbsp.zset.schema import BOOL, DATE, FLOAT32, FLOAT64, INT64, NO_COLUMNS, list_of
 
 AGGREGATED = (
     "aggregates stand in SELECT, HAVING and ORDER BY; for a row's group write a window, sum(x) over (partition by k)"
@@ -124,8 +124,8 @@ def _lowered(node: Any, scope: Scope) -> Expr:
     if null is not None:
         return null
     for kind in type(node).__mro__:
-        if kind in _OPERATORS:
-            return _OPERATORS[kind](node, scope)
+        if kind in OPERATORS:
+            return OPERATORS[kind](node, scope)
         if kind in FUNCTIONS:
             return FUNCTIONS[kind](node, _lower_in(scope), scope)
     if isinstance(node, exp.AggFunc):
@@ -341,7 +341,7 @@ def _minus(node: Any, scope: Scope) -> Expr:
 
 def _negative(value: Expr) -> Expr:
     if is_constant(value):
-        type_ = unwrap(value).dtype
+        type_ = type_in(value, NO_COLUMNS)
         held = constant(value)
         return value if held is None else Expr(Literal(-held, type_)) if is_real(type_) else lit(-held)
     return -value
@@ -524,7 +524,7 @@ def _now(_node: Any, _scope: Scope) -> Expr:
     return now()
 
 
-_OPERATORS: dict[type, Callable[[Any, Scope], Expr]] = {
+OPERATORS: dict[type, Callable[[Any, Scope], Expr]] = {
     exp.Column: _column,
     exp.Literal: _literal,
     exp.Null: _null,

@@ -93,9 +93,9 @@ def aggregate(node: Any, scope: Scope) -> Aggregate:
     if isinstance(node, exp.WithinGroup):
         return _within(node, scope)
     for kind in type(node).__mro__:
-        if kind in _AGGREGATES:
+        if kind in AGGREGATES:
             _check_arguments(node, kind)
-            return _AGGREGATES[kind](node, scope)
+            return AGGREGATES[kind](node, scope)
     if isinstance(node, exp.Anonymous) and node.name.casefold() in _NAMED:
         return _NAMED[node.name.casefold()](node, scope)
     name = name_of(node)
@@ -256,7 +256,7 @@ def _within(node: Any, scope: Scope) -> Aggregate:
     return function(lowered(by.this, scope), part)
 
 
-_AGGREGATES: dict[type, Made] = {
+AGGREGATES: dict[type, Made] = {
     exp.Count: _count,
     exp.Sum: _summed(agg.sum),
     exp.Avg: _summed(agg.avg),
@@ -395,6 +395,8 @@ def grouped(scope: Scope, sets: Sequence[Sequence[Any]], nodes: Sequence[Any], n
     grouping = next((node for node in nodes if isinstance(node, exp.Grouping)), None)
     bits = scope.fresh("grouping")
     if len(chosen) > 1:
+        if not aggregates:  # the sets alone are wanted: a set takes an aggregate, which nobody reads
+            aggregates[scope.fresh("rows")] = agg.count()
         wanted = bits if grouping is not None else None
         made = stream.grouping_sets([list(dict.fromkeys(each)) for each in chosen], wanted).aggregate(**aggregates)
     elif chosen[0]:

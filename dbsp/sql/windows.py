@@ -19,14 +19,14 @@ from dbsp.sql.intervals import interval
 from dbsp.sql.scope import Scope
 from dbsp.sql.types import constant, is_constant, resolved
 
-_PLACES = {
+PLACES = {
     exp.RowNumber: win.row_number,
     exp.Rank: win.rank,
     exp.DenseRank: win.dense_rank,
     exp.PercentRank: win.percent_rank,
     exp.CumeDist: win.cume_dist,
 }
-_VALUES = {exp.FirstValue: win.first_value, exp.LastValue: win.last_value, exp.NthValue: win.nth_value}
+VALUES = {exp.FirstValue: win.first_value, exp.LastValue: win.last_value, exp.NthValue: win.nth_value}
 _WHOLE = "write rows between unbounded preceding and unbounded following"
 
 
@@ -101,13 +101,13 @@ def _function(node: Any, scope: Scope, spec: Any, by: Sequence[Any]) -> Any:
         ignores = ignores or isinstance(bare, exp.IgnoreNulls)
         bare = bare.this
     kind = type(bare)
-    if kind in _PLACES:
-        return _PLACES[kind]()
+    if kind in PLACES:
+        return PLACES[kind]()
     if kind is exp.Ntile:
         return win.ntile(_whole(bare, bare.this, scope))
     if kind in (exp.Lag, exp.Lead):
         return _neighbour(bare, scope, ignores)
-    if kind in _VALUES:
+    if kind in VALUES:
         return _place(bare, scope, spec, ignores)
     if isinstance(bare, exp.AnyValue):
         called = bare
@@ -171,7 +171,7 @@ def _place(node: Any, scope: Scope, spec: Any, ignores: bool) -> Any:
     value = lowered(node.this, scope)
     if isinstance(node, exp.NthValue):
         return win.nth_value(value, _whole(node, node.args.get("offset"), scope), ignore_nulls=ignores)
-    function: Any = _VALUES[type(node)]
+    function: Any = VALUES[type(node)]
     return function(value, ignore_nulls=ignores)
 
 

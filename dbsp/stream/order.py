@@ -184,7 +184,7 @@ class Ordered(Handle):
             else OrderBy(name)
             for item, name in zip(items, names, strict=False)
         )
-        return stream, order, names[len(items) :]
+        return stream, order, tuple(dict.fromkeys(names[len(items) :]))
 
 
 def _sorted_by(item: Any) -> Any:
