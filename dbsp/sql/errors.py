@@ -59,9 +59,20 @@ class PlacedError(CircuitError):
 
 def name_of(node: Any) -> str:
     """What DuckDB calls a function, which the parser may have another name for."""
-    text: str = node.sql(dialect="duckdb")
+    text = _written(node)
     name = text.partition("(")[0].strip().casefold()
     return name if name.isidentifier() else str(node.sql_name()).casefold()
+
+
+def _written(node: Any) -> str:
+    """Return a node as SQL; of a call that lacks arguments its name, because the parser cannot write it."""
+    from sqlglot.errors import SqlglotError  # noqa: PLC0415 (an extra: only SQL needs it)
+
+    try:
+        text: str = node.sql(dialect="duckdb")
+    except (SqlglotError, ValueError, AttributeError):
+        return str(node.sql_name()).casefold() if hasattr(node, "sql_name") else str(node.key)
+    return text
 
 
 def refuse(node: Any, message: str, hint: str) -> NoReturn:
@@ -126,7 +137,7 @@ def offset_of(node: Any) -> int:
 def shown(node: Any, text: str) -> str:
     """The text of a node as it is written, to the end of its brackets, cut where it is long."""
     ends = [part.meta["end"] for part in node.walk() if "end" in part.meta]
-    found = text[offset_of(node) : max(ends) + 1] if ends else node.sql(dialect="duckdb")
+    found = text[offset_of(node) : max(ends) + 1] if ends else _written(node)
     rest = text[max(ends) + 1 :] if ends else ""
     while found.count("(") > found.count(")") and ")" in rest:
         more, _, rest = rest.partition(")")

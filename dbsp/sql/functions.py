@@ -324,7 +324,8 @@ def _zone(node: Any, lower: Lower, scope: Scope) -> Expr:
 
 
 def _from_unix(node: Any, lower: Lower, scope: Scope) -> Expr:
-    if node.args.get("scale") is not None and node.args["scale"].is_string:
+    given = node.args.get("scale")
+    if given is not None and not (isinstance(given, exp.Literal) and given.this in ("0", "3", "6")):
         refuse(node, "to_timestamp takes seconds since 1970 alone", "write strptime(x, '%Y-%m-%d %H:%M:%S')")
     units = {0: "second", 3: "millisecond", 6: "microsecond"}
     scale, value = node.args.get("scale"), lower(node.this)

@@ -68,7 +68,9 @@ def calls_of(nodes: Iterable[Any], scope: Scope, names: Mapping[str, str]) -> Ca
             continue
         with about(node):
             name = names.get(text) or f"__{len(calls)}"
-            calls[text] = name, aggregate(node, scope), _counts(node)
+            made = aggregate(node, scope)
+            scope.stream.aggregate(checked=made)  # what it refuses is at the place of this call
+            calls[text] = name, made, _counts(node)
     return calls
 
 
