@@ -27,11 +27,12 @@ from typing import Any
 import pyarrow as pa
 
 from dbsp.errors import CircuitError, InternalError
-from dbsp.expr.constants import canonical, shown
+from dbsp.expr.constants import canonical
 from dbsp.expr.names import missing_column
 from dbsp.expr.rows import ROW_ERRORS, STRIDE, Known, Rows, Schedule, schedule_of
+from dbsp.expr.texts import shared_token, shown_parts, token_parts
 from dbsp.expr.type_names import type_name
-from dbsp.expr.walking import arguments_of, fold, in_order, template, written
+from dbsp.expr.walking import arguments_of, fold, in_order, written
 from dbsp.zset.calendar import check_days
 from dbsp.zset.schema import DATE, DURATION, NO_COLUMNS, TIME, TIMESTAMP, TIMESTAMP_UTC, Schema
 
@@ -326,11 +327,11 @@ class Call:
 
     def token(self) -> str:
         """Canonical text: name, options, arguments."""
-        return written(self, _token_parts) if self.nodes <= TEXT_NODES_MAX else _shared_token(self)
+        return written(self, token_parts) if self.nodes <= TEXT_NODES_MAX else shared_token(self)
 
     def __str__(self) -> str:
         """As a reader would write it."""
-        return written(self, _shown_parts, None if self.nodes <= TEXT_NODES_MAX else TEXT_NODES_MAX)
+        return written(self, shown_parts, None if self.nodes <= TEXT_NODES_MAX else TEXT_NODES_MAX)
 
 
 Expression = ColumnRef | Literal | Call
@@ -393,43 +394,6 @@ def _may_be_null(node: Expression, nulls: list[bool], schema: Schema) -> bool:
 def _of_nothing(node: Expression, args: list[pa.Array], rows: Rows) -> pa.Array:
     """Return the values of no rows, where `args` are those of the arguments."""
     return node.compute(args).slice(0, 0) if isinstance(node, Call) else node.evaluate(rows)
-
-
-def _options_text(call: Call) -> str:
-    return "".join(f" {canonical(option)}" for option in call.options)
-
-
-def _token_parts(node: Expression) -> list[Any]:
-    """Return what the canonical text of a node is written of."""
-    if not isinstance(node, Call):
-        return [node.token()]
-    parts: list[Any] = [f"({node.function.name}{_options_text(node)}"]
-    for arg in node.args:
-        parts += [" ", arg]
-    return [*parts, ")"]
-
-
-def _shared_token(root: Expression) -> str:
-    """Return a canonical text in which every object stands once, and is named by its number elsewhere."""
-    numbers: dict[int, int] = {}
-    found: list[str] = []
-    for node in in_order(root):
-        of = "".join(f" #{numbers[id(arg)]}" for arg in arguments_of(node))
-        text = f"({node.function.name}{_options_text(node)}{of})" if isinstance(node, Call) else node.token()
-        numbers[id(node)] = len(numbers)
-        found.append(f"{numbers[id(node)]}={text}")
-    return f"(shared {' '.join(found)})"
-
-
-def _shown_parts(node: Expression) -> list[Any]:
-    """Return what the text of a node for people is written of."""
-    if not isinstance(node, Call):
-        return [str(node)]
-    parts: list[Any] = [*node.args, *map(shown, node.options)]
-    if node.function.text:
-        return [parts[part] if isinstance(part, int) else part for part in template(node.function.text)]
-    between = [each for part in parts for each in (", ", part)][1:]
-    return [f"{node.function.name}(", *between, ")"]
 
 
 def branch_values(args: tuple[Any, ...]) -> tuple[Any, ...]:
