@@ -9,13 +9,13 @@ import pyarrow as pa
 from dbsp.algebra.table import Table
 from dbsp.io.formats.arrow_rows import OPERATION, push_of
 from dbsp.io.pushed import Push
-from dbsp.zset.fitting import cast_to
+from dbsp.zset.given import column_given
 
 Cast = Callable[[pa.Array, pa.DataType], pa.Array]
 """The values in another type; raises `ArrowException` or `ValueError` if one of them does not fit."""
 
 
-def fitted(found: pa.Table, table: Table, cast: Cast = cast_to) -> Push:
+def fitted(found: pa.Table, table: Table, cast: Cast = column_given) -> Push:
     """Rows with columns of about the table's types as a push; those with a value that no conversion keeps are bad."""
     columns: list[pa.ChunkedArray] = []
     reasons: dict[int, str] = {}

@@ -19,7 +19,8 @@ from dbsp.logs import DELETE
 from dbsp.zset.batch import Batch
 from dbsp.zset.calendar import counts_days
 from dbsp.zset.exact import check_exact
-from dbsp.zset.fitting import array_of, cast_to
+from dbsp.zset.fitting import array_of
+from dbsp.zset.given import column_given, values_given
 from dbsp.zset.schema import DATE, DURATION, TIME, TIMESTAMP, TIMESTAMP_UTC, Column, Schema
 
 Rows: TypeAlias = Any  # a pa.Table or pa.RecordBatch, rows as dicts, or columns by name; pyarrow has no type stubs
@@ -119,8 +120,8 @@ def _fitted(table: Table, column: Column, values: list[Any] | pa.ChunkedArray) -
 
 def _converted(values: list[Any] | pa.ChunkedArray, type_: pa.DataType) -> pa.Array:
     if isinstance(values, list):
-        return array_of(_read(values, type_), type_)
-    cast = cast_to(values, type_)
+        return array_of(values_given(values, type_), type_)
+    cast = column_given(values, type_)
     return cast.chunk(0) if cast.num_chunks == 1 else cast.combine_chunks()
 
 
@@ -137,19 +138,6 @@ def _first_misfit(values: list[Any] | pa.ChunkedArray, type_: pa.DataType, error
 
     row = bisect(range(1, len(values)), False, key=fails)
     return row, reasons.get(row + 1, error)
-
-
-def _read(values: list[Any], type_: pa.DataType) -> list[Any]:
-    """The values; texts of decimals, dates and times as what they say, in the forms that JSON rows have."""
-    at = [index for index, value in enumerate(values) if isinstance(value, str)]
-    if not at or not (type_ in _WRITTEN or pa.types.is_decimal(type_)):
-        return values
-    texts = pa.array([f"1970-01-01T{values[index]}" if type_ == TIME else values[index] for index in at])
-    read = texts.cast(TIMESTAMP).cast(TIME) if type_ == TIME else cast_to(texts, type_)
-    values = list(values)
-    for index, value in zip(at, read.to_pylist(), strict=True):
-        values[index] = value
-    return values
 
 
 def _hint(column: Column) -> str:

@@ -40,7 +40,7 @@ from dbsp.zset.arrays import (
 from dbsp.zset.coded import accepted, is_coded, plain
 from dbsp.zset.consolidation import consolidate_sorted
 from dbsp.zset.equality import equal_columns, equal_keys, equal_rows
-from dbsp.zset.fitting import cast_to
+from dbsp.zset.given import column_given
 from dbsp.zset.hashing import hash_columns, hash_decides
 from dbsp.zset.kernels import WordColumns
 from dbsp.zset.narrow import NarrowWeights
@@ -326,7 +326,7 @@ def _column(column: Column, value: Any) -> pa.Array:
         if pa.types.is_dictionary(array.type):
             array = accepted(array, column.type)
         if array.type != column.type and not is_coded(array):
-            array = cast_to(array, column.type)
+            array = column_given(array, column.type)
     except pa.ArrowException as error:
         raise DataError(f"column does not fit: column={column.name} type={column.type} cause={error}") from error
     if not column.nullable and array.null_count:
