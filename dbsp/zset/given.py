@@ -36,6 +36,7 @@ from dbsp.zset.schema import (
     DATE,
     DURATION,
     FLOAT64,
+    INT64,
     STRING,
     TIME,
     TIMESTAMP,
@@ -73,6 +74,8 @@ def column_given(array: pa.Array | pa.ChunkedArray, type_: pa.DataType) -> pa.Ar
         return cast_to(with_zone(array), type_)
     if type_ == TIMESTAMP_UTC and pa.types.is_date(found):
         return array.cast(TIMESTAMP).cast(type_)
+    if type_ == DURATION and not pa.types.is_duration(found):
+        return array.cast(INT64).cast(type_)
     if type_ == TIME and found == STRING:
         return cast_to(pc.binary_join_element_wise("1970-01-01T", array, ""), TIMESTAMP).cast(type_)
     return cast_to(array, type_)
@@ -116,7 +119,7 @@ def _takes(wanted: pa.DataType, found: pa.DataType) -> bool:
         TIME: text or pa.types.is_time(found) or pa.types.is_timestamp(found),
         TIMESTAMP: text or pa.types.is_date(found) or (pa.types.is_timestamp(found) and found.tz is None),
         TIMESTAMP_UTC: text or pa.types.is_date(found) or pa.types.is_timestamp(found),
-        DURATION: pa.types.is_duration(found) or pa.types.is_integer(found),
+        DURATION: number or pa.types.is_duration(found),
     }.get(wanted, False)
 
 

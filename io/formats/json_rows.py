@@ -18,6 +18,7 @@ import re
 from collections.abc import Container, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -499,7 +500,7 @@ def _convert(value: Any, wire: pa.DataType) -> Any:
     if wire == BOOL:
         return value if isinstance(value, bool) else None
     if pa.types.is_integer(wire):
-        return (int(value) if len(value) < _DIGITS_MAX else 1 << 70) if isinstance(value, _Integer) else None
+        return _whole(value) if isinstance(value, _Integer | _Real) else None
     if pa.types.is_floating(wire):
         return _float(value) if isinstance(value, _Integer | _Real) else None
     if pa.types.is_decimal256(wire):
@@ -521,6 +522,19 @@ def _convert_object(value: dict[str, Any], wire: pa.DataType) -> dict[str, Any] 
     converted = {name: None if part is None else _convert(part, wire.field(name).type) for name, part in value.items()}
     wrong = any(converted[name] is None and part is not None for name, part in value.items())
     return None if wrong else converted
+
+
+def _whole(text: str) -> int | None:
+    """Return the whole number that a JSON number is, also `3.0`; None for a part, and one out of range for a long number."""
+    if len(text) >= _DIGITS_MAX:
+        return 1 << 70
+    if isinstance(text, _Integer):
+        return int(text)
+    number = _float(text)
+    if abs(number) < 1:
+        return None if text.lower().partition("e")[0].strip("-0.") else 0
+    exact = Decimal(text) if abs(number) < 1 << 65 else Decimal(1 << 70)
+    return int(exact) if exact == exact.to_integral_value() else None
 
 
 def _float(text: str) -> float:

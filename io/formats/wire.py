@@ -3,7 +3,7 @@
 | type | JSON |
 | --- | --- |
 | bool | `true`, `false` |
-| integers | a number without point or exponent |
+| integers | a whole number, also `3.0` |
 | float32, float64 | a number, or `NaN`, `Infinity`, `-Infinity` |
 | decimal | a number or a string of one, within precision and scale |
 | string | a string |
@@ -11,7 +11,7 @@
 | date | `"YYYY-MM-DD"` |
 | time | `"HH:MM:SS.ffffff"`, which may end after any of its parts |
 | timestamp | `"YYYY-MM-DD HH:MM:SS.ffffff"`, `T` for the blank; it may end after any part of the time, or before it |
-| timestamp UTC | the same with `Z` or `+HH:MM` |
+| timestamp UTC | the same with `Z` or `+HH:MM`; without one it is UTC |
 | duration | a number of microseconds |
 | list | a list of what its elements are, or null |
 | struct | an object of its fields, or null; a field that is missing is null, an unknown or repeated one is an error |
@@ -30,6 +30,7 @@ import pyarrow.compute as pc
 
 from dbsp.errors import InternalError
 from dbsp.zset.calendar import check_days
+from dbsp.zset.given import with_zone
 from dbsp.zset.schema import BINARY, DATE, DURATION, FLOAT32, FLOAT64, INT64, STRING, TIME, TIMESTAMP, TIMESTAMP_UTC
 
 _AS_TEXT = frozenset([STRING, BINARY, DATE, TIME, TIMESTAMP, TIMESTAMP_UTC])
@@ -69,7 +70,7 @@ def from_wire(array: pa.Array, type_: pa.DataType) -> pa.Array:
         prefix = pa.scalar("1970-01-01T", STRING)
         return _checked(pc.binary_join_element_wise(prefix, array, ""), TIMESTAMP).cast(TIME)
     if type_ in (DATE, TIMESTAMP, TIMESTAMP_UTC):
-        return _checked(array, type_)
+        return _checked(with_zone(array) if type_ == TIMESTAMP_UTC else array, type_)
     return array.cast(type_)
 
 

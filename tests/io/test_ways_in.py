@@ -1,0 +1,133 @@
+"""The same value is taken by the same rule, however it comes in: rows, columns, Arrow tables, JSON, Parquet's fitted columns.
+
+The rules are the table of `dbsp.zset.given`. For every type the ways must agree on every value: all take it as the same value of
+the column, or all refuse it.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import math
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import dbsp
+from dbsp.errors import DbspError
+from dbsp.io.fitted import fitted
+from dbsp.io.formats import decode_json
+from dbsp.io.pushed import Push
+from dbsp.logs import INSERT
+from dbsp.runtime.pushed import rows_to_batch
+
+REFUSED = "refused"
+TWO = dt.timezone(dt.timedelta(hours=2))
+TYPES = {
+    "bool": dbsp.BOOL, "int8": dbsp.INT8, "int64": dbsp.INT64, "uint64": dbsp.UINT64, "float32": dbsp.FLOAT32,
+    "float64": dbsp.FLOAT64, "decimal": dbsp.decimal(10, 2), "wide": dbsp.decimal(38, 10), "string": dbsp.STRING,
+    "date": dbsp.DATE, "time": dbsp.TIME, "timestamp": dbsp.TIMESTAMP, "utc": dbsp.TIMESTAMP_UTC, "duration": dbsp.DURATION,
+}  # fmt: skip
+TABLES = {name: dbsp.table("t", {"x": type_}).node for name, type_ in TYPES.items()}
+
+numbers = st.one_of(
+    st.integers(-(2**63), 2**63 - 1),
+    st.sampled_from([0, 1, 127, 128, 2**24 + 1, 2**53 + 1, 2**63 - 1]),
+    st.floats(),
+    st.sampled_from([0.0, -0.0, 0.1, 1.25, 1.255, 3.0, 1e18, 1e300, math.inf, math.nan]),
+    st.decimals(-(10**6), 10**6, places=2),
+    st.decimals(-(10**6), 10**6, places=4),
+)
+moments = st.datetimes(dt.datetime(1800, 1, 1), dt.datetime(2200, 1, 1))
+times = st.one_of(
+    moments,
+    moments.map(lambda at: at.replace(tzinfo=TWO)),
+    moments.map(dt.datetime.date),
+    moments.map(dt.datetime.time),
+)
+texts = st.one_of(
+    st.sampled_from(["", "a", "1", "1.5", "1.255", "true", "nan", "2024-01-02", "2024-01-02 03:04", "2024-01-02T03:04:05Z",
+                     "03:04", "2024-01-02T03:04:05+02:00", "2024-02-30", "ab", "1e3"]),
+    moments.map(dt.datetime.isoformat),
+)  # fmt: skip
+values = st.one_of(numbers, texts, st.booleans(), times, st.timedeltas(dt.timedelta(-999), dt.timedelta(999)))
+
+
+def rows(name: str, value: Any) -> Any:
+    return rows_to_batch(TABLES[name], [{"x": value}], INSERT).columns[0]
+
+
+def columns(name: str, value: Any) -> Any:
+    return rows_to_batch(TABLES[name], {"x": [value]}, INSERT).columns[0]
+
+
+def arrow(name: str, value: Any) -> Any:
+    return rows_to_batch(TABLES[name], pa.table({"x": [value]}), INSERT).columns[0]
+
+
+def files(name: str, value: Any) -> Any:
+    return _only(fitted(pa.table({"x": [value]}), TABLES[name]))
+
+
+def in_json(name: str, value: Any) -> Any:
+    text = str(value) if isinstance(value, Decimal) else json.dumps(value)
+    return _only(decode_json(f'{{"x": {text}}}'.encode(), TABLES[name]))
+
+
+def _only(push: Push) -> Any:
+    return None if push.bad else push.batch.columns[0]
+
+
+WAYS: tuple[Callable[[str, Any], Any], ...] = (rows, columns, arrow, files, in_json)
+
+
+def outcome(way: Callable[[str, Any], Any], name: str, value: Any) -> Any:
+    try:
+        made = way(name, value)
+    except (DbspError, pa.ArrowException):
+        return REFUSED
+    if made is None:
+        return REFUSED
+    (found,) = made.to_pylist()
+    return "nan" if isinstance(found, float) and math.isnan(found) else found
+
+
+def ways_for(value: Any) -> list[Callable[[str, Any], Any]]:
+    """JSON has no times, and the text of a large float is that of another whole number."""
+    told = isinstance(value, str | bool | int | float | Decimal) and not (
+        isinstance(value, float) and abs(value) >= 2**53
+    )
+    return [way for way in WAYS if way is not in_json or told]
+
+
+@pytest.mark.parametrize("name", TYPES)
+@given(value=values)
+def test_all_ways_agree(name: str, value: Any) -> None:
+    found = {way.__name__: outcome(way, name, value) for way in ways_for(value)}
+    assert len(set(map(repr, found.values()))) == 1, found
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "expected"),
+    [
+        ("float64", 2**53 + 1, float(2**53)), ("float64", Decimal("0.1"), 0.1), ("float64", True, REFUSED),
+        ("float32", 2**24 + 1, float(2**24)), ("float32", 1e300, REFUSED), ("int64", 3.0, 3), ("int64", 3.5, REFUSED),
+        ("int64", True, REFUSED), ("int64", "5", REFUSED), ("decimal", 1.5, Decimal("1.50")), ("decimal", 0.1, Decimal("0.10")),
+        ("decimal", 1.255, REFUSED), ("decimal", "1.5", Decimal("1.50")), ("decimal", math.nan, REFUSED),
+        ("string", 1, REFUSED), ("bool", 1, REFUSED), ("date", dt.datetime(2024, 1, 2), dt.date(2024, 1, 2)),
+        ("date", dt.datetime(2024, 1, 2, 3), REFUSED), ("timestamp", dt.date(2024, 1, 2), dt.datetime(2024, 1, 2)),
+        ("timestamp", dt.datetime(2024, 1, 2, tzinfo=TWO), REFUSED), ("timestamp", "2024-01-02T00:00+02:00", REFUSED),
+        ("utc", dt.datetime(2024, 1, 2, 2, tzinfo=TWO), dt.datetime(2024, 1, 2, tzinfo=dt.UTC)),
+        ("utc", dt.datetime(2024, 1, 2), dt.datetime(2024, 1, 2, tzinfo=dt.UTC)),
+        ("utc", "2024-01-02 00:00", dt.datetime(2024, 1, 2, tzinfo=dt.UTC)), ("timestamp", 5, REFUSED), ("time", 5, REFUSED),
+        ("duration", 5, dt.timedelta(microseconds=5)),
+    ],
+)  # fmt: skip
+def test_the_rules(name: str, value: Any, expected: Any) -> None:
+    found = {way.__name__: outcome(way, name, value) for way in ways_for(value)}
+    assert found == dict.fromkeys(found, expected)
