@@ -103,13 +103,13 @@ def _takes(wanted: pa.DataType, found: pa.DataType) -> bool:
         return not exact and _takes(wanted.value_type, found.value_type)
     if found == wanted or pa.types.is_null(found):
         return True
-    number = pa.types.is_integer(found) or pa.types.is_floating(found) or pa.types.is_decimal(found)
-    text = pa.types.is_string(found) or pa.types.is_large_string(found) or pa.types.is_string_view(found)
+    number = bool(pa.types.is_integer(found) or pa.types.is_floating(found) or pa.types.is_decimal(found))
+    text = bool(pa.types.is_string(found) or pa.types.is_large_string(found) or pa.types.is_string_view(found))
     if pa.types.is_decimal(wanted):
         return number or text
     if pa.types.is_integer(wanted) or pa.types.is_floating(wanted):
         return number
-    return {
+    others: dict[pa.DataType, bool] = {
         BOOL: False,
         STRING: text,
         BINARY: pa.types.is_large_binary(found)
@@ -120,7 +120,8 @@ def _takes(wanted: pa.DataType, found: pa.DataType) -> bool:
         TIMESTAMP: text or pa.types.is_date(found) or (pa.types.is_timestamp(found) and found.tz is None),
         TIMESTAMP_UTC: text or pa.types.is_date(found) or pa.types.is_timestamp(found),
         DURATION: number or pa.types.is_duration(found),
-    }.get(wanted, False)
+    }
+    return others.get(wanted, False)
 
 
 def values_given(values: list[Any], type_: pa.DataType) -> list[Any]:
