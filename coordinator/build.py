@@ -33,6 +33,7 @@ from dbsp.coordinator.running.blame import Locator
 from dbsp.coordinator.running.clock import Clock, SystemClock
 from dbsp.coordinator.running.control import Control, Ledger, LmdbControl, new_ledger, standing
 from dbsp.coordinator.running.hands import Parts, ShellSettings
+from dbsp.coordinator.running.waterlines import Waterlines, watched
 from dbsp.coordinator.site import ConfiguredSite, close_site, files_folder
 from dbsp.coordinator.trials import ProcessTrials
 from dbsp.disk import PRIVATE_FOLDER, PUBLIC_FOLDER, make_folder
@@ -106,6 +107,7 @@ def check_names(config: Config, circuit: Circuit) -> None:
     for section, kind, known, named in (
         ("input.topics", "table", tables, config.input.topics),
         ("input.formats", "table", tables, config.input.formats),
+        ("input.idle_tables_s", "table", tables, config.input.idle_tables_s),
         ("output.topics", "view", outputs, config.output.topics),
         ("output.keys", "view", outputs, config.output.keys),
     ):
@@ -188,6 +190,7 @@ def build(
         steps=wrap("steps", steps), control=control, clock=clock,
         locate=Locator(plan=plan, inputs=inputs), awaited=plan.watermarks, marker=FileMarker(config.data_dir),
         trials=ProcessTrials(config) if shares_disk(config) else None,
+        waterlines=Waterlines(watched(plan), config.input.idle_s_of),
     )  # fmt: skip
     facts = replace(facts_of(ledger, config), accepting=frozenset(accepting))
     own_input = site.open_input if config.input.kind == "kafka" else None

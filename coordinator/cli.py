@@ -34,6 +34,7 @@ from dbsp.coordinator.http.tls import NOT_TRUSTED, connecting, untrusted_reason
 from dbsp.coordinator.http.tokens import load_tokens
 from dbsp.coordinator.meeting import ANSWER_S_MAX, error_in, found_service, not_running, silent, while_it_answers
 from dbsp.coordinator.running.shown import error_lines, ranges_as_text, rescale_as_text, rescale_lines, upgrade_as_text
+from dbsp.coordinator.running.time_text import waterline_text
 from dbsp.coordinator.strategies import STRATEGIES
 from dbsp.distribute.names import STRATEGIES as BY_KEY
 from dbsp.errors import ConfigError, DbspError, UnavailableError
@@ -205,6 +206,7 @@ def status(client: Client) -> None:
         f"{found['state_bytes']:,} bytes of state, {found['rollbacks']} rollbacks",
     ]
     lines += rescale_lines(found)
+    lines += map(waterline_text, found["waterlines"])
     lines += map(_copy_line, found["copies"])
     lines += map(_delta_line, found["delta"])
     lines += [f"a user function is not deterministic: {each}" for each in found["not_deterministic"]]

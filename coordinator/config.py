@@ -8,7 +8,7 @@ default. Units stand in the names. An unknown section or key is refused, with th
     [input]       kind = "embedded" | "files" | "kafka", partitions, directory, look_every_s, bootstrap,
                   topics, format, formats = { orders = "debezium" }, unknown_columns = "refuse" | "ignore",
                   decimals, timestamps, registry, registry_login, properties,
-                  max_backlog_rows, max_backlog_bytes
+                  max_backlog_rows, max_backlog_bytes, idle_s, idle_tables_s = { orders = 300 }
     [output]      kind = "embedded" | "files" | "kafka", directory, format, bootstrap, topics, keys, properties,
                   retention_steps
     [delta]       directory, interval_s, views = ["sales"], keys = { sales = "shop, day" }, options, keep_hours
@@ -41,12 +41,13 @@ from dbsp.coordinator.bounds import at_least as _at_least
 from dbsp.coordinator.bounds import at_most as _at_most
 from dbsp.coordinator.decisions.autoscale import AutoscaleSection
 from dbsp.coordinator.http.section import HttpSection
-from dbsp.coordinator.limits import StepLimits
+from dbsp.coordinator.limits import StepLimits, seconds_of
 from dbsp.coordinator.strategies import STRATEGIES
 from dbsp.errors import ConfigError
 from dbsp.hosts import check_hosts
 from dbsp.runtime.spark.timeouts import check_timeouts
 from dbsp.secrets import HIDDEN
+from dbsp.timing import IDLE_S
 
 ENVIRONMENT_PREFIX = "DBSP_"
 RUNTIMES = ("spark", "local")
@@ -118,6 +119,8 @@ class InputSection:
 
     While more rows or bytes wait unprocessed than `max_backlog_rows` or `max_backlog_bytes`, pushes to an embedded input are
     refused (over HTTP: 429 with Retry-After) and to be sent again. Kafka keeps its own backlog.
+
+    A partition read to its end for `idle_s` holds back no waterline until rows come; `idle_tables_s` says it for single tables.
     """
 
     kind: str = "embedded"
@@ -136,9 +139,13 @@ class InputSection:
     properties: Mapping[str, str] = field(default_factory=dict)
     max_backlog_rows: int = 100_000_000
     max_backlog_bytes: int = 16 * 1024 * MEBIBYTE
+    idle_s: float = IDLE_S
+    idle_tables_s: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Refuse what no input can do."""
+        for name, each in (("idle_s", ""), *((f"idle_tables_s.{table}", table) for table in self.idle_tables_s)):
+            _at_least(f"input.{name}", self.idle_s_of(each), 0)
         _at_least("input.max_backlog_rows", self.max_backlog_rows, 1)
         _at_least("input.max_backlog_bytes", self.max_backlog_bytes, 1)
         _one_of("input.kind", self.kind, INPUT_KINDS)
@@ -171,6 +178,10 @@ class InputSection:
                     )
         if self.kind == "files" and not self.directory:
             raise ConfigError("an input of files needs their folder", 'set `directory = "landing"` in [input]')
+
+    def idle_s_of(self, table: str) -> float:
+        """How long a partition of a table rests before it is idle."""
+        return seconds_of("input.idle_tables_s", self.idle_tables_s, table, self.idle_s)
 
     @property
     def copies_topics(self) -> bool:

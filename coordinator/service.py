@@ -88,7 +88,7 @@ class Service:
         self._queries = Queries(at_once_max=config.query.at_once_max)
         self.first_steps = FirstSteps(config, self.built.plan, self.built.parts.steps, self._observers.noted)
         self._backups = Backups(config, self._observers.noted)
-        self.copies = TopicCopies(config, self.built.plan, self, self._observers.noted)
+        self.copies = TopicCopies(config, self.built.plan, self.built.parts, self, self._observers.noted)
         self.delta = DeltaTables(config, self.built.plan, self, self._feed, self._observers.noted)
         self.watch = Watch(
             self.board, self._shell.hands, self.built.parts.clock, self.built.parts.inputs, self._observers.noted,
@@ -542,6 +542,7 @@ class Service:
             "last_backup": self._backups.last, "delta": self.delta.shown, "copies": self.copies.shown,
             "not_deterministic": list(self.first_steps.found),
             **health_as_json(self.watch.health, sorted(self._tables), now.processed),
+            "waterlines": self.built.parts.waterlines.shown,
         }  # fmt: skip
 
     def layout_status(self) -> dict[str, Any]:

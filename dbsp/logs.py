@@ -13,7 +13,7 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 
 from dbsp.sizes import Sizes
-from dbsp.timing import Moment, Waterline
+from dbsp.timing import Moment, Place, Waterline
 from dbsp.zset.batch import Batch
 
 INSERT, DELETE = 0, 1
@@ -34,8 +34,9 @@ class StepRecord:
     """Everything that decides the result of one step; durable before any output of it (invariant 4).
 
     `ranges` covers every (table, partition) that has rows in this step; `clock_us` is what `now()` shows, and
-    `clock_before_us` what it showed in the step before; `waterlines` are those agreed on at the end of that one;
-    `commands` are logged decisions such as a skip (`dbsp.skips`). Equal records give equal outputs, whatever the layout.
+    `clock_before_us` what it showed in the step before; `waterlines` are those agreed on at the end of that one, without the
+    partitions that are `idle`; `commands` are logged decisions such as a skip (`dbsp.skips`). Equal records give equal outputs,
+    whatever the layout.
     """
 
     epoch: int
@@ -47,11 +48,14 @@ class StepRecord:
     commands: tuple[str, ...] = ()
     clock_before_us: int | None = None
     waterlines: tuple[Waterline, ...] = ()
+    idle: tuple[Place, ...] = ()
 
     @property
     def moment(self) -> Moment:
         """The time of the step."""
-        return Moment(clock_us=self.clock_us, clock_before_us=self.clock_before_us, waterlines=self.waterlines)
+        return Moment(
+            clock_us=self.clock_us, clock_before_us=self.clock_before_us, waterlines=self.waterlines, idle=self.idle
+        )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -200,6 +204,18 @@ class TellsWaits(Protocol):
 
     def hold(self, table: str, reason: str) -> None:
         """Let a table wait for this reason, until its system is asked again."""
+        ...
+
+
+@runtime_checkable
+class KnowsItsSources(Protocol):
+    """An input log whose rows come from elsewhere: there may be more of them than `ends` says."""
+
+    def settled_s(self) -> Mapping[tuple[str, int], float | None]:
+        """Return per place when its source last said that it has no rows beyond `ends`, in seconds of the monotonic clock.
+
+        None where the source does not answer, or has more rows. A place that is not named has no source but the log.
+        """
         ...
 
 

@@ -4,16 +4,28 @@ While a step runs, workers signal what they saw: the waterline that a watermark 
 next. Between two steps whoever decides (a coordinator, `dbsp.open`) sums that up in a `Timing` and writes clock and waterlines
 into the next record, so that a replay needs neither clock nor signals. A `Timing` is kept with every checkpoint.
 
-**Law** `finished` takes maxima and minima over all workers, so a `Timing` does not depend on how many there are (9).
+The watermark of a table has a maximum per input partition (`Timing.reached`). Its waterline is the least of them over the
+partitions that are not idle. A watermark on a derived stream has one maximum, over all workers.
 
-Source: design section 4; design record 0006.
+**Laws**
+1. `finished` takes maxima and minima over all workers, so a `Timing` does not depend on how many there are (9).
+2. No waterline ever falls.
+3. The waterline of a table's watermark is at most the maximum of every partition, minus the lateness, unless that partition
+   was idle, or was not there, in a step before. So a row within the lateness of its own partition's maximum is never late.
+
+Source: design sections 4 and 14; design records 0006 and 0041.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
+
+Place = tuple[str, int]
+"""A partition of a table's input."""
+IDLE_S: Final = 60.0
+"""How long a partition has to be read to its end before it is idle, unless a setting says otherwise."""
 
 WATERLINE: Final = "waterline"
 DUE: Final = "due"
@@ -23,11 +35,23 @@ LATE: Final = "late: "
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Signal:
-    """What a node of one worker has to say for the steps to come: a waterline seen, or the clock at which it is due."""
+    """What a node of one worker has to say for the steps to come: a waterline seen, or the clock at which it is due.
+
+    A waterline that only the rows of one input partition would allow names the `partition`.
+    """
 
     node: int
     kind: str
     at_us: int
+    partition: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Partitions:
+    """The input when a step is decided: the partitions of each table that were ever `present`, and which of them are idle."""
+
+    present: Mapping[str, Collection[int]]
+    idle: frozenset[Place] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,11 +65,15 @@ class Waterline:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Moment:
-    """The time of one step, as its record says: what `now()` shows, what it showed in the step before, the waterlines."""
+    """The time of one step, as its record says: what `now()` shows, what it showed in the step before, the waterlines.
+
+    `idle` are the partitions that the waterlines of tables leave out.
+    """
 
     clock_us: int
     clock_before_us: int | None = None
     waterlines: tuple[Waterline, ...] = ()
+    idle: tuple[Place, ...] = ()
 
     def waterline(self, node: int) -> Waterline | None:
         """The waterline of a watermark, once there is one."""
@@ -54,12 +82,48 @@ class Moment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timing:
-    """Where time stands after a step: its clock, the waterlines it used, those agreed on for the next, the next timer."""
+    """Where time stands after a step: its clock, the waterlines it used, those agreed on for the next, the next timer.
+
+    `reached` has, per watermark of a table and partition, the latest time of a row minus the lateness; `idle` are the partitions
+    that the last step left out. Data of 0.1.0 has neither: its one waterline is in `agreed`, below which none falls.
+    """
 
     clock_us: int | None = None
     used: Mapping[int, int] = field(default_factory=dict)
     agreed: Mapping[int, int] = field(default_factory=dict)
     due_us: int | None = None
+    reached: Mapping[int, Mapping[int, int]] = field(default_factory=dict)
+    idle: tuple[Place, ...] = ()
+
+    def over(self, tables: Mapping[int, str], partitions: Partitions) -> Timing:
+        """Agree on the waterlines of tables' watermarks, over these partitions; `tables` has the table of each watermark.
+
+        **Law** the least over the partitions that are not idle, if each of them has had a row; the greatest of all if every one
+        is idle; never less than before.
+
+        **Example** partition 1 has had no row yet, so it holds the waterline back until it is idle
+
+        >>> timing = Timing(reached={3: {0: 40}})
+        >>> timing.over({3: "t"}, Partitions(present={"t": [0, 1]})).agreed
+        {}
+        >>> timing.over({3: "t"}, Partitions(present={"t": [0, 1]}, idle=frozenset([("t", 1)]))).agreed
+        {3: 40}
+        """
+        agreed = dict(self.agreed)
+        for node, table in tables.items():
+            at = self._least(node, table, partitions)
+            if at is not None:
+                agreed[node] = max(at, agreed.get(node, at))
+        return replace(self, agreed=agreed, idle=tuple(sorted(partitions.idle)))
+
+    def _least(self, node: int, table: str, partitions: Partitions) -> int | None:
+        """The waterline that the partitions of a table allow now; None if one that is not idle has had no row."""
+        reached = self.reached.get(node, {})
+        known = reached.keys() | set(partitions.present.get(table, ()))  # one that is away now has been there
+        active = {partition for partition in known if (table, partition) not in partitions.idle}
+        if not active:
+            return max(reached.values(), default=None)
+        return min(reached[partition] for partition in active) if reached.keys() >= active else None
 
     def moment(self, wall_us: int) -> Moment:
         """The time of the next step: the clock never goes back, waterlines are those agreed on.
@@ -67,34 +131,42 @@ class Timing:
         **Example**
 
         >>> Timing(clock_us=50, used={3: 10}, agreed={3: 20}).moment(40)
-        Moment(clock_us=50, clock_before_us=50, waterlines=(Waterline(node=3, before_us=10, now_us=20),))
+        Moment(clock_us=50, clock_before_us=50, waterlines=(Waterline(node=3, before_us=10, now_us=20),), idle=())
         """
         clock = wall_us if self.clock_us is None else max(self.clock_us, wall_us)
         lines = (
             Waterline(node=node, before_us=self.used.get(node), now_us=at) for node, at in sorted(self.agreed.items())
         )
-        return Moment(clock_us=clock, clock_before_us=self.clock_us, waterlines=tuple(lines))
+        return Moment(clock_us=clock, clock_before_us=self.clock_us, waterlines=tuple(lines), idle=self.idle)
 
     def still(self) -> Moment:
         """The time of a step in which no time passes: that of the step before."""
         lines = (Waterline(node=node, before_us=at, now_us=at) for node, at in sorted(self.used.items()))
-        return Moment(clock_us=self.clock_us or 0, clock_before_us=self.clock_us, waterlines=tuple(lines))
+        return Moment(
+            clock_us=self.clock_us or 0, clock_before_us=self.clock_us, waterlines=tuple(lines), idle=self.idle
+        )  # fmt: skip
 
     def recorded(self, moment: Moment) -> Timing:
         """After a step with this time was logged; timers that it reaches are no longer due."""
         used = {line.node: line.now_us for line in moment.waterlines}
         due = None if self.due_us is not None and self.due_us <= moment.clock_us else self.due_us
-        return replace(self, clock_us=moment.clock_us, used=used, agreed={**self.agreed, **used}, due_us=due)
+        return replace(
+            self, clock_us=moment.clock_us, used=used, agreed={**self.agreed, **used}, due_us=due, idle=moment.idle
+        )  # fmt: skip
 
     def finished(self, signals: Iterable[Signal]) -> Timing:
         """After a step whose workers signalled this."""
         agreed, due = dict(self.agreed), None
+        reached = {node: dict(partitions) for node, partitions in self.reached.items()}
         for signal in signals:
-            if signal.kind == WATERLINE:
+            if signal.kind != WATERLINE:
+                due = signal.at_us if due is None else min(due, signal.at_us)
+            elif signal.partition is None:
                 agreed[signal.node] = max(signal.at_us, agreed.get(signal.node, signal.at_us))
             else:
-                due = signal.at_us if due is None else min(due, signal.at_us)
-        return replace(self, agreed=agreed, due_us=due)
+                mine = reached.setdefault(signal.node, {})
+                mine[signal.partition] = max(signal.at_us, mine.get(signal.partition, signal.at_us))
+        return replace(self, agreed=agreed, due_us=due, reached=reached)
 
     def ahead_s(self, wall_us: int) -> float:
         """Return how far the clock is ahead of the wall clock, which was ahead itself once."""
@@ -108,15 +180,29 @@ class Timing:
 
 
 def timing_to_json(timing: Timing) -> dict[str, Any]:
-    """A timing as a JSON object."""
-    return {
+    """Return a timing as a JSON object; what 0.1.0 does not know stands in fields that it passes over."""
+    found: dict[str, Any] = {
         "clock": timing.clock_us,
         "used": sorted(timing.used.items()),
         "agreed": sorted(timing.agreed.items()),
         "due": timing.due_us,
     }
+    if timing.reached:
+        found["reached"] = [[node, sorted(mine.items())] for node, mine in sorted(timing.reached.items())]
+    if timing.idle:
+        found["idle"] = list(timing.idle)
+    return found
 
 
 def timing_from_json(value: Mapping[str, Any]) -> Timing:
-    """The timing again."""
-    return Timing(clock_us=value["clock"], used=dict(value["used"]), agreed=dict(value["agreed"]), due_us=value["due"])
+    """Read a timing; one of 0.1.0 has no maxima of partitions, and its waterlines stand until these pass them."""
+    return Timing(
+        clock_us=value["clock"], used=dict(value["used"]), agreed=dict(value["agreed"]), due_us=value["due"],
+        reached={node: dict(mine) for node, mine in value.get("reached", ())},
+        idle=places_of(value.get("idle", ())),
+    )  # fmt: skip
+
+
+def places_of(value: Iterable[Any]) -> tuple[Place, ...]:
+    """Read places out of JSON lists."""
+    return tuple((table, partition) for table, partition in value)

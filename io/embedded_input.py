@@ -86,9 +86,14 @@ class EmbeddedInputLog(LocalInputLog):
             map_bytes=map_bytes,
         )
         self._transactions = Transactions(self._env)
-        self._chunk_bytes_max, self._given = chunk_bytes_max, partitions
+        self._chunk_bytes_max, self._given = chunk_bytes_max, dict.fromkeys(self._tables, partitions)
         stored = (partition + 1 for _, partition in self._spans.places())  # settings may have had more once
         self._partitions = dict.fromkeys(self._tables, max([partitions, *stored]))
+
+    def widen(self, table: str, partitions: int) -> None:
+        """Give the table's input at least so many partitions while the log is open; those that get rows stay."""
+        self._given[table] = max(partitions, self._given[self._table(table).name])
+        self._partitions[table] = max(partitions, self._partitions[table])
 
     def append(self, table: str, push: Push, producer: Producer | None = None, partition: int = 0) -> Position:
         """Append one push; on disk on return."""
@@ -199,6 +204,13 @@ class EmbeddedInputLog(LocalInputLog):
             numbers = decode_numbers(txn.get(_producer_key(table, producer), db=self._env.db("producers")))
         return None if numbers.newest < 0 else numbers.newest
 
+    def partition_of(self, table: str, producer: str) -> int | None:
+        """Return the partition of this producer's newest push to the table; None if all its rows are trimmed, or it has none."""
+        db, key = self._env.db("producers"), _producer_key(table, producer)
+        with self._env.read() as txn:
+            place = txn.get(key + OFFSET.pack(max(decode_numbers(txn.get(key, db=db)).newest, 0)), db=db)
+            return None if place is None else _PLACE.unpack(place)[0]
+
     def read(self, range_: Range, step: int) -> Sequence[Changes]:
         """The changes of one range as one piece, its bad rows as dead letters of `step`.
 
@@ -278,9 +290,9 @@ class EmbeddedInputLog(LocalInputLog):
 
     def _check(self, item: Incoming) -> None:
         schema = self._table(item.table).schema
-        if not 0 <= item.partition < self._given:
+        if not 0 <= item.partition < self._given[item.table]:
             raise ConfigError(
-                f"no such partition: table={item.table} partition={item.partition} partitions={self._given}"
+                f"no such partition: table={item.table} partition={item.partition} partitions={self._given[item.table]}"
             )
         if (
             item.push.batch.schema.to_arrow().types != schema.to_arrow().types

@@ -124,6 +124,15 @@ class FileInputLog(LocalInputLog):
         """Let a table wait until the next look."""
         self._waits.note(table, f"folder={self._folder / table}", reason)
 
+    def settled_s(self) -> Mapping[Place, float | None]:
+        """Return when the folders were last looked into; a table with a file that is still being written has more rows."""
+        unfinished = {path.parent.name for path in list(self._unfinished)}
+        return {
+            (table, partition): None if table in unfinished else self._looked_at
+            for table, count in self._partitions.items()
+            for partition in range(count)
+        }
+
     # --- finding files ------------------------------------------------------------------------------------------
 
     def _look(self) -> None:

@@ -23,7 +23,7 @@ TOGETHER_BYTES = 1 << 16
 class LocalInputLog(ABC):
     """What of `dbsp.logs.InputLog` does not depend on where rows are; `_partitions` says how many partitions a table has."""
 
-    _partitions: Mapping[str, int]
+    _partitions: dict[str, int]
 
     def __init__(
         self,

@@ -15,7 +15,7 @@ from typing import Any
 from dbsp.errors import DataError, FencedError
 from dbsp.formats import check_format
 from dbsp.logs import Range, StepRecord
-from dbsp.timing import Waterline
+from dbsp.timing import Waterline, places_of
 
 FORMAT, UNNAMED = 1, 1
 """Records of format 1 do not name it; of every other they have a field `format`."""
@@ -44,7 +44,8 @@ def unseal(data: bytes, where: str) -> Any:
 
 
 def record_to_json(record: StepRecord) -> dict[str, Any]:
-    """A step record as a JSON object."""
+    """A step record as a JSON object; 0.1.0 passes over the idle partitions, which stand there only if there are any."""
+    idle = {"idle": [list(place) for place in record.idle]} if record.idle else {}
     return {
         "epoch": record.epoch,
         "step": record.step,
@@ -55,7 +56,7 @@ def record_to_json(record: StepRecord) -> dict[str, Any]:
         "commands": list(record.commands),
         "clock_before_us": record.clock_before_us,
         "waterlines": [[line.node, line.before_us, line.now_us] for line in record.waterlines],
-    }
+    } | idle
 
 
 def record_from_json(value: Mapping[str, Any]) -> StepRecord:
@@ -65,7 +66,7 @@ def record_from_json(value: Mapping[str, Any]) -> StepRecord:
     lines = (Waterline(node=n, before_us=before, now_us=now) for n, before, now in value.get("waterlines", ()))
     return StepRecord(
         ranges=ranges, commands=tuple(value["commands"]), clock_before_us=value.get("clock_before_us"),
-        waterlines=tuple(lines), **fields,
+        waterlines=tuple(lines), idle=places_of(value.get("idle", ())), **fields,
     )  # fmt: skip
 
 

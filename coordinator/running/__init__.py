@@ -5,5 +5,5 @@ moves, warmups   how far state has moved
 control          the durable ledger
 blame            which rows failed
 clock            the time, and how to wait
-status, shown, progress, metrics, events_log, observers     what others are told
+status, shown, time_text, progress, metrics, events_log, observers     what others are told
 """

@@ -23,6 +23,14 @@ from dbsp.operators.upsert import Upsert
 from dbsp.plan.plan import Plan, PlanNode
 
 
+def unlocated(_record: StepRecord, error: RowsError) -> tuple[FailedRow, ...]:
+    """The rows as their node saw them."""
+    return tuple(
+        FailedRow(table="", partition=-1, offset=-1, reason=reason, payload=payload)
+        for payload, reason, _ in error.rows
+    )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Locator:
     """Finds the rows of an error in the input log; callable as `Parts.locate`."""

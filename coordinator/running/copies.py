@@ -7,15 +7,18 @@ is taken. What is in the way stands in status, log and metrics, and is tried aga
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from dbsp.coordinator.config import Config
 from dbsp.logs import Waiting
 from dbsp.plan.plan import Plan
+from dbsp.timing import Place
 
 if TYPE_CHECKING:
-    from dbsp.io.kafka.copying import Note, Pushing, TopicCopy
+    from dbsp.coordinator.running.hands import Parts
+    from dbsp.io.kafka.copying import Note, Partitioned, Pushing, TopicCopy
 
 TIMEOUT_S = 5.0
 """Of a start or a stop no more is waited for brokers than so long."""
@@ -24,7 +27,7 @@ TIMEOUT_S = 5.0
 class TopicCopies:
     """Copies the topics of one pipeline."""
 
-    def __init__(self, config: Config, plan: Plan, pushing: Pushing, note: Note) -> None:
+    def __init__(self, config: Config, plan: Plan, parts: Parts, pushing: Pushing, note: Note) -> None:
         """Nothing is opened; `note` hears when a copy fails, and when it does not any more."""
         self._ending = threading.Event()
         self._copies: list[TopicCopy] = []
@@ -38,7 +41,9 @@ class TopicCopies:
         brokers = replace(kafka_settings(config.input, config.pipeline.name), timeout_s=TIMEOUT_S)
         for source in copied_sources(config, plan.tables):
             follower = TopicFollower(brokers, source.topic)
-            self._copies.append(TopicCopy(source, follower, config.input.partitions, pushing, note, self._ending))
+            inputs = cast("Partitioned", parts.inputs)
+            self._copies.append(TopicCopy(source, follower, inputs, pushing, note, self._ending))
+        parts.waterlines.ask(self)
 
     def start(self) -> None:
         """Begin; a topic that is not there is refused, brokers that do not answer are asked again."""
@@ -67,6 +72,12 @@ class TopicCopies:
             for copy in self.shown
             if copy["error"] is not None
         ]
+
+    def settled_s(self) -> Mapping[Place, float | None]:
+        """Return, of the tables that are copied, when brokers last said that all rows of a partition are in the input."""
+        return {
+            (copy.table, partition): said_s for copy in self._copies for partition, said_s in copy.settled_s().items()
+        }
 
     @property
     def shown(self) -> list[dict[str, Any]]:

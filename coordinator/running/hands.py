@@ -25,8 +25,6 @@ from dbsp.coordinator.decisions.cutting import (
     advance,
     backlog,
     begin,
-    cut,
-    cut_whole,
     unread,
 )
 from dbsp.coordinator.decisions.fills import is_filling, kept_for
@@ -34,17 +32,19 @@ from dbsp.coordinator.exits import NO_ROOM, refused
 from dbsp.coordinator.limits import StepLimits
 from dbsp.coordinator.running import control as ledgers
 from dbsp.coordinator.running.attempts import Attempts, Marker, NoMarker, Trials, before_step
+from dbsp.coordinator.running.blame import unlocated
 from dbsp.coordinator.running.clock import Clock
 from dbsp.coordinator.running.control import Control, Ledger, Saved
-from dbsp.coordinator.running.intake import all_wait, readable
+from dbsp.coordinator.running.intake import all_wait, readable, taken
 from dbsp.coordinator.running.moves import Moves
 from dbsp.coordinator.running.shown import MovingProgress, RescaleProgress
 from dbsp.coordinator.running.status import Board, NewSteps, StepIndex, begun
 from dbsp.coordinator.running.warmups import WarmUps
+from dbsp.coordinator.running.waterlines import Waterlines
 from dbsp.coordinator.strategies import COLD
 from dbsp.errors import DataError, DbspError, InternalError, RowsError, UnavailableError
 from dbsp.layout import Layout
-from dbsp.logs import InputLog, KeepsTransactions, Range, StepLog, StepRecord
+from dbsp.logs import InputLog, StepLog, StepRecord
 from dbsp.runtime.runtime import MoveReport, Runtime, StepReport
 from dbsp.skips import skip_command
 from dbsp.store import CheckpointId, CommitReport
@@ -67,21 +67,13 @@ class ShellSettings:
     strategy: str = COLD
 
 
-def unlocated(_record: StepRecord, error: RowsError) -> tuple[p.FailedRow, ...]:
-    """The rows as their node saw them."""
-    return tuple(
-        p.FailedRow(table="", partition=-1, offset=-1, reason=reason, payload=payload)
-        for payload, reason, _ in error.rows
-    )
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parts:
     """What the service works on; `runtime` is called once, on the shell's own thread, and all logs are open.
 
     `locate` finds where the rows of an error came from (see `blame`). `awaited` are the circuit's watermarks:
-    with any, a step is logged only after the one before it is done, and one is taken without input when a waterline rose.
-    `engine` is the version that every step is logged under; `marker` and `trials` are those of `attempts`.
+    with any, a step is logged only after the one before it is done, and one is taken without input when a waterline rose;
+    `waterlines` says how far. `engine` is the version that steps are logged under; `marker` and `trials` are those of `attempts`.
     """
 
     runtime: Callable[[], Runtime]
@@ -91,6 +83,7 @@ class Parts:
     clock: Clock
     locate: Callable[[StepRecord, RowsError], tuple[p.FailedRow, ...]] = unlocated
     awaited: tuple[int, ...] = ()
+    waterlines: Waterlines = field(default_factory=Waterlines)
     engine: str = VERSION
     marker: Marker = field(default_factory=NoMarker)
     trials: Trials | None = None
@@ -333,17 +326,23 @@ class Hands:
 
     def step_is_due(self) -> bool:
         """Whether a step should be cut now: enough waits, the first waiting row has waited long enough, or a timer is due."""
-        return self._is_due(self._backlog()) or self._timing.due(self._parts.clock.wall_us(), self._parts.awaited)
+        ends, found = self._look()
+        return self._is_due(found) or self._agreed(ends).due(self._parts.clock.wall_us(), self._parts.awaited)
 
     def lag_rows(self) -> int:
         """How many rows no finished step has taken."""
         return sum(each.last - each.first for each in unread(self._parts.inputs.ends(), self.done))
 
-    def _backlog(self) -> Backlog:
+    def _agreed(self, ends: Positions) -> Timing:
+        parts = self._parts
+        return parts.waterlines.agreed(self._timing, parts.inputs, ends, self._cut, parts.clock)
+
+    def _look(self) -> tuple[Positions, Backlog]:
+        """The ends of the inputs that do not wait, and the rows below them."""
         inputs = self._parts.inputs
         ends, begins = readable(inputs, self._cut)
         self.done, self._cut = {**begins, **self.done}, {**begins, **self._cut}
-        return backlog(ends, self._cut, inputs.sizes(unread(ends, self._cut)), self._limits)
+        return ends, backlog(ends, self._cut, inputs.sizes(unread(ends, self._cut)), self._limits)
 
     @property
     def _limits(self) -> StepLimits:
@@ -367,32 +366,29 @@ class Hands:
 
     def _cut_step(self, command: do.CutStep, *, full: bool) -> StepRecord | None:
         """Cut and log a step if one is due or has a command (`full`: only if it is a full one)."""
-        found = self._backlog()
+        ends, found = self._look()
         waits = self._is_due(found)
         if full and not (found.full and not self._parts.awaited):
             return None
-        wall = self._parts.clock.wall_us()
-        if not (waits or command.commands or self._timing.due(wall, self._parts.awaited)):
+        wall, timing = self._parts.clock.wall_us(), self._agreed(ends)
+        if not (waits or command.commands or timing.due(wall, self._parts.awaited)):
             return None
         fills = is_filling(command.commands)
-        moment = self._timing.still() if fills else self._timing.moment(wall)
+        moment = self._timing.still() if fills else timing.moment(wall)
         record = StepRecord(
             epoch=command.epoch, step=command.step, layout_version=command.layout_version, commands=command.commands,
-            ranges=() if fills else self._ranges(found, command.step), engine=self._parts.engine,
+            ranges=() if fills else taken(self._parts.inputs, found, self._cut, self._limits, command.step),
+            engine=self._parts.engine,
             clock_us=moment.clock_us, clock_before_us=moment.clock_before_us, waterlines=moment.waterlines,
+            idle=moment.idle,
         )  # fmt: skip
         after = advance(self._cut, [record])
         self._parts.steps.append(record)
+        if record.idle != self._timing.idle:
+            self._observer.noted("idle", {"step": record.step, "partitions": [list(place) for place in record.idle]})
         self._cut, self._timing, self._waiting_since = after, self._after(record), None
         self._first_rows = None
         return record
-
-    def _ranges(self, found: Backlog, step: int) -> tuple[Range, ...]:
-        """What the step takes; where that is not all, of every transaction all rows or none."""
-        ranges, inputs = cut(found, self._cut, self._limits), self._parts.inputs
-        if sum(each.last - each.first for each in ranges) == found.rows or not isinstance(inputs, KeepsTransactions):
-            return ranges
-        return cut_whole(found, self._cut, self._limits, inputs.transactions(self._cut), step)
 
     def _cut_ahead(self, command: do.RunStep) -> StepRecord | None:
         """Cut and log the step behind the one that runs, if it is a full one, and let its input be read."""
@@ -418,7 +414,7 @@ class Hands:
         if not is_filling(record.commands):
             self._timing = self._timing.finished(report.signals)
         self.index.add(record)
-        lag = self._backlog().rows if not command.replay else 0
+        lag = self._look()[1].rows if not command.replay else 0
         shown = self._board.now.stepped(report, lag, new=self.new_steps.takes(record.step))
         self._board.post(replace(shown, processed=self.done, rescale=self.rescale))
         self._observer.stepped(record, report, replay=command.replay, lag_rows=lag)
@@ -581,6 +577,7 @@ class Hands:
     def _claim(self) -> p.Claimed:
         """Own the pipeline; with what its ledger says."""
         self._waiting_since, self._copying = None, None
+        self._parts.waterlines.forget()
         self.warming.forget()
         self.moves.forget()
         if self._epoch:  # a rollback: whoever was replaced meanwhile ends here, and takes nothing back

@@ -5,8 +5,9 @@ Invariant 7 rests on it: a place begins where its log begins, and no step goes o
 
 from __future__ import annotations
 
-from dbsp.coordinator.decisions.cutting import Positions
-from dbsp.logs import InputLog, TellsWaits
+from dbsp.coordinator.decisions.cutting import Backlog, Positions, cut, cut_whole
+from dbsp.coordinator.limits import StepLimits
+from dbsp.logs import InputLog, KeepsTransactions, Range, TellsWaits
 
 
 def readable(inputs: InputLog, taken: Positions) -> tuple[Positions, Positions]:
@@ -36,3 +37,11 @@ def _hold_shorter(inputs: TellsWaits, ends: Positions, taken: Positions) -> None
         if end < (known := taken.get((table, partition), 0)):
             story = f"partition={partition} end={end} processed={known}"
             inputs.hold(table, f"it ends below what was processed: was it deleted and made again? {story}")
+
+
+def taken(inputs: InputLog, found: Backlog, done: Positions, limits: StepLimits, step: int) -> tuple[Range, ...]:
+    """Return the ranges that a step takes; where that is not all that waits, of every transaction all rows or none."""
+    ranges = cut(found, done, limits)
+    if sum(each.last - each.first for each in ranges) == found.rows or not isinstance(inputs, KeepsTransactions):
+        return ranges
+    return cut_whole(found, done, limits, inputs.transactions(done), step)

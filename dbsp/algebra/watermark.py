@@ -1,6 +1,9 @@
 """Watermark: says how late a row may be, by the time in one of its columns.
 
 **Law** on rows in time, the identity.
+
+On a table, perhaps after filters and selects, the waterline follows every input partition by itself; on any other stream there
+is one waterline for all rows.
 """
 
 from __future__ import annotations
@@ -14,8 +17,11 @@ from dbsp.algebra.select import Select
 from dbsp.algebra.table import Table
 from dbsp.circuit.nodes import Need, Node
 from dbsp.errors import CircuitError
+from dbsp.expr.expression import ColumnRef
+from dbsp.operators.apply import Apply, Keep, Project, Stage
 from dbsp.operators.time import watermark as physical
-from dbsp.plan.builder import Flow
+from dbsp.operators.time.event_time import EventTime
+from dbsp.plan.builder import Flow, fused
 from dbsp.source_lines import SourceLine, located
 from dbsp.stored import stored
 from dbsp.zset.schema import Schema
@@ -63,10 +69,37 @@ class Watermark(Node):
             flow = builder.distribute(flow, schema.names, self.source)
         flow = builder.settle(flow, self.source)
         operator = physical.Watermark(
-            schema=schema, column=self.column, lateness_us=self.lateness_us, node=len(builder.nodes), pushed=pushed
-        )
+            schema=schema, column=self.column, lateness_us=self.lateness_us, node=len(builder.nodes), pushed=pushed,
+            event_time=self._event_time(),
+        )  # fmt: skip
         made = builder.add("watermark", operator, (flow.node,), schema, self.source)
         return Flow(node=made, schema=schema, distribution=flow.distribution)
+
+    def _event_time(self) -> EventTime | None:
+        """How the time is read from the rows of a table; None if the stream is more than filters and selects of one."""
+        node, stages, needed = self.input, list[Stage](), frozenset([self.column])
+        while isinstance(node, Filter | Select | Watermark):
+            if isinstance(node, Filter):
+                stages.insert(0, Keep(predicate=node.predicate, schema=node.schema))
+                needed |= node.predicate.columns()
+            elif isinstance(node, Select):
+                stages.insert(0, _narrowed(node, needed))
+                needed = node.wanted(needed)[0]
+            node = node.input
+        if not isinstance(node, Table):
+            return None
+        if stages and isinstance(stages[-1], Keep):
+            time = ((self.column, ColumnRef(self.column)),)
+            stages.append(Project(columns=time, schema=stages[-1].schema.select((self.column,))))
+        fused_ = fused(node.schema, tuple(stages))
+        chain = Apply(stages=fused_, schema=fused_[-1].schema) if fused_ else None
+        return EventTime(table=node.name, column=self.column, lateness_us=self.lateness_us, chain=chain)
+
+
+def _narrowed(select: Select, needed: Need) -> Project:
+    """The projection of a select, with the needed columns alone."""
+    columns = tuple((name, value) for name, value in select.columns if name in needed)
+    return Project(columns=columns, schema=select.schema.select(tuple(name for name, _ in columns)))
 
 
 def _as_pushed(node: Node) -> bool:

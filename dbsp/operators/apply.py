@@ -148,6 +148,10 @@ class Apply(Operator):
     def step(self, context: StepContext, state: State, inputs: tuple[Batch, ...]) -> Batch:  # noqa: ARG002 (protocol)
         """The chain, on the changed rows alone."""
         (batch,) = inputs
+        return self.applied(context, batch)
+
+    def applied(self, context: StepContext, batch: Batch) -> Batch:
+        """Run the rows of a batch through the stages; rows that fail are noted in the context."""
         if len(batch) == 0:
             return Batch.empty(self.schema)
         flow = _Flow(context, batch, batch, batch.weight)

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
+from typing import TypeVar
 
 from dbsp.errors import CircuitError
 from dbsp.logs import Range
@@ -23,6 +24,7 @@ from dbsp.timing import Timing
 from dbsp.trace.relabel import Narrowed
 from dbsp.zset.schema import Arrangement
 
+T = TypeVar("T")
 KEEP = "nothing was changed: put the circuit back, or mend the new one"
 NO_LOGS: Mapping[str, tuple[Range, ...]] = MappingProxyType({})
 
@@ -54,11 +56,11 @@ class Change:
 
     def timing(self, timing: Timing) -> Timing:
         """Where time stands, with the waterlines of watermarks that are kept under their new numbers."""
-        used, agreed = (
-            {self.watermarks[node]: at for node, at in lines.items() if node in self.watermarks}
-            for lines in (timing.used, timing.agreed)
-        )
-        return Timing(clock_us=timing.clock_us, used=used, agreed=agreed, due_us=timing.due_us)
+
+        def kept(lines: Mapping[int, T]) -> dict[int, T]:
+            return {self.watermarks[node]: at for node, at in lines.items() if node in self.watermarks}
+
+        return replace(timing, used=kept(timing.used), agreed=kept(timing.agreed), reached=kept(timing.reached))
 
     def as_text(self) -> str:
         """As a user reads it."""

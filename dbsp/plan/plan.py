@@ -13,6 +13,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from dbsp.horizon import Bound
+from dbsp.operators.time.event_time import EventTime
 from dbsp.operators.time.watermark import Watermark
 from dbsp.store import TraceSpec
 from dbsp.zset.schema import Schema
@@ -146,6 +147,16 @@ class Plan:
     def watermarks(self) -> tuple[int, ...]:
         """The nodes that have a waterline."""
         return tuple(node.id for node in self.nodes if isinstance(node.operator, Watermark))
+
+    @cached_property
+    def event_times(self) -> Mapping[int, EventTime]:
+        """The watermarks of tables, whose waterlines follow each input partition by itself."""
+        found = ((node.id, node.operator) for node in self.nodes)
+        return {
+            number: operator.event_time
+            for number, operator in found
+            if isinstance(operator, Watermark) and operator.event_time is not None
+        }
 
     def segment(self, index: int) -> tuple[PlanNode, ...]:
         """The nodes of one segment, in order."""

@@ -33,6 +33,7 @@ from dbsp.plan.filling import filling_of
 from dbsp.plan.plan import Plan
 from dbsp.plan.planner import plan as make_plan
 from dbsp.plan.signatures import signatures
+from dbsp.runtime.idleness import Idleness
 from dbsp.runtime.inprocess import InProcessRuntime
 from dbsp.runtime.memory_logs import MemoryInputLog, MemoryOutputLog
 from dbsp.runtime.pushed import Rows, rows_to_batch
@@ -41,7 +42,7 @@ from dbsp.runtime.tasks import Work
 from dbsp.runtime.totals import Totals, measured
 from dbsp.source_lines import located, user_line
 from dbsp.store import CheckpointId
-from dbsp.timing import Moment, Timing
+from dbsp.timing import IDLE_S, Moment, Partitions, Timing
 from dbsp.trace.memory import MemoryDatabase
 from dbsp.trace.relabel import relabel
 from dbsp.version import VERSION
@@ -138,7 +139,7 @@ class Run(Answering):
     _CALLED: ClassVar[str] = "a Run"
     _OTHERS: ClassVar[Mapping[str, str]] = other_names.RUN
 
-    def __init__(self, plan: Plan, workers: int, partitions: int) -> None:
+    def __init__(self, plan: Plan, workers: int, partitions: int, idle_s: float = IDLE_S) -> None:
         """Open an empty state with `workers` workers."""
         self.plan = plan
         self.layout: Layout = initial(workers)
@@ -152,6 +153,7 @@ class Run(Answering):
         self._ways: list[tuple[Layout, Layout | None]] = []
         self._course: Course | None = None
         self._timing = self._saved = Timing()
+        self._idleness = Idleness(lambda _table: idle_s)
         self._saved_layout = self.layout
         self._done: dict[tuple[str, int], int] = {}
         self._pushes = 0
@@ -259,20 +261,32 @@ class Run(Answering):
         return StepRecord(
             epoch=self._epoch, step=self.step_number, layout_version=self.layout.version, ranges=ranges,
             clock_us=moment.clock_us, clock_before_us=moment.clock_before_us, waterlines=moment.waterlines,
-            engine=VERSION, commands=commands,
+            idle=moment.idle, engine=VERSION, commands=commands,
         )  # fmt: skip
 
     def _moment(self, clock: datetime.datetime | None) -> Moment:
         """The time of the next step."""
         if clock is None:
-            return self._timing.moment(time.time_ns() // 1000)
+            return self._moment_at(time.time_ns() // 1000)
         zoned = clock if clock.tzinfo is not None else clock.replace(tzinfo=datetime.UTC)
         wanted = (zoned - _EPOCH) // MICROSECOND
         before = self._timing.clock_us
         if before is not None and wanted < before:
             shown = _EPOCH + before * MICROSECOND
             raise CircuitError(f"the clock never goes back: clock={zoned} before={shown}", "give every step a clock")
-        return self._timing.moment(wanted)
+        return self._moment_at(wanted)
+
+    def _moment_at(self, wall_us: int) -> Moment:
+        """The time of the next step, if it is this late; partitions that no rows came for are idle from then on."""
+        clock_us = self._timing.moment(wall_us).clock_us
+        partitions = self._look(clock_us)
+        tables = {node: event_time.table for node, event_time in self.plan.event_times.items()}
+        return self._timing.over(tables, partitions).moment(wall_us)
+
+    def _look(self, clock_us: int) -> Partitions:
+        """Which partitions there are, and which of them are idle at this clock."""
+        tables = {event_time.table for event_time in self.plan.event_times.values()}
+        return self._idleness.look(tables, self._inputs.ends(), self._done, clock_us / 1e6, before=self._timing.idle)
 
     @property
     def due(self) -> datetime.datetime | None:
@@ -288,6 +302,7 @@ class Run(Answering):
         self.totals.add(report)
         self.step_number = record.step + 1
         self._done.update({(r.table, r.partition): r.last for r in record.ranges})
+        self._look(record.clock_us)  # the partitions of the step rest from now on
         return report
 
     def _take_back(self, record: StepRecord) -> None:
@@ -479,11 +494,12 @@ class Run(Answering):
         return measured(self.plan, self.totals)
 
 
-def open_run(circuit: Circuit, workers: int = 1, partitions: int = 1) -> Run:
+def open_run(circuit: Circuit, workers: int = 1, partitions: int = 1, idle_s: float = IDLE_S) -> Run:
     """Run a circuit in this process, in memory (exported as `dbsp.open`).
 
     **Shape** `workers` copies of the circuit; each table's input has `partitions` partitions, pushes go round them. Only within a
     partition are changes in order: the changes of a primary key go to one, unless you name them (`push(…, partition=…)`).
+    A partition without new rows holds back the waterline of a table with a watermark for `idle_s` seconds of the steps' clock.
     **State** all of it in memory, gone when the run is.
     **Errors** `CircuitError` for an unknown table or view, or rows that do not fit the table.
     """
@@ -491,4 +507,4 @@ def open_run(circuit: Circuit, workers: int = 1, partitions: int = 1) -> Run:
         with located(user_line()):
             hint = 'write dbsp.open(dbsp.circuit("name", {"view": stream}))'
             raise CircuitError(f"not a circuit: got={type(circuit).__name__}", hint)
-    return Run(make_plan(circuit), workers, partitions)
+    return Run(make_plan(circuit), workers, partitions, idle_s)

@@ -27,6 +27,7 @@ from dbsp.plan.plan import Plan, ViewSpec
 from dbsp.plan.reading import columns_of
 from dbsp.plan.user_code import functions_above
 from dbsp.runtime import ahead, parts, visiting
+from dbsp.runtime.event_times import signals_of
 from dbsp.runtime.filling import FillingSegment
 from dbsp.runtime.keeper import Keepers
 from dbsp.runtime.moved import Migration, moved_over
@@ -107,7 +108,9 @@ def run_first_segment(
     whole = {name: partial(_whole_table, work.plan, name, changes) for name in narrow}
     dead = (*(letter for change in changes for letter in change.dead), *_dropped(order, worker))
     rows = sum(len(change.batch) for change in changes)
-    carried = Carried(dead=dead, rows_in=rows)
+    fills = filling_of(order.record.commands) is not None  # the rows of its past have moved waterlines already
+    seen = () if fills else signals_of(work.plan, order.record, changes, tables)
+    carried = Carried(dead=dead, rows_in=rows, signals=seen)
     return _run(work, order, 0, worker, Arrived(tables=tables, exchanges={}, whole=whole), carried, send)
 
 

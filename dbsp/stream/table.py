@@ -28,7 +28,7 @@ def table(
     are never null.
     Without one the table is a bag: a row may occur several times; a delete of a row that is not there counts -1 and
     takes away the next insert of it.
-    `watermark={"at": lateness}` bounds how late a row may be, as `with_watermark` does.
+    `watermark={"at": lateness}` bounds how late a row may be in its input partition, as `with_watermark` does.
     Of an `append_only` table no row is ever deleted: a delete is refused to its sender, or is a dead letter where the
     sender cannot be told. With a primary key no row is replaced either: the first row of a key stays, and every other one
     is a dead letter. An inner join on that key then keeps no row of the other side that has found its partner.

@@ -153,9 +153,12 @@ class Timed(Handle):
     def with_watermark(self, time: str | Expr, lateness: datetime.timedelta) -> Stream:
         """Rows at most this late: the waterline follows the latest time seen, `lateness` behind; rows below it leave.
 
-        **Law** The waterline of a step is the latest time that passed on any worker up to the step before, minus
-        `lateness`. A row (also a retraction) below it goes to the dead-letter log; others pass unchanged, and so do
-        rows whose time is null. So what is late depends on how the input is cut into steps; a replay decides alike.
+        **Law** On a table, or filters and selects of one, each input partition has the latest time of its rows in the
+        steps before. The waterline is the least of these, minus `lateness`, over the partitions that are not idle. A row
+        that is not later in its own partition is never late, however the input is cut into steps, unless its partition was
+        idle or did not exist. On any other stream the waterline is the latest time of all rows in the steps before, minus
+        `lateness`, so what is late depends on the steps. A row (also a retraction) below the waterline goes to the
+        dead-letter log; others pass unchanged, and so do rows whose time is null. A replay decides alike.
 
         **State** None here. Below, groups, windows, distinct rows and join keys that the waterline has passed are
         dropped piece by piece; what was emitted for them stays.

@@ -37,22 +37,47 @@ class Pushing(Protocol):
         ...
 
 
+class Partitioned(Protocol):
+    """The input that the rows come into."""
+
+    def partitions(self, table: str) -> int:
+        """How many partitions the table's input has."""
+        ...
+
+    def widen(self, table: str, partitions: int) -> None:
+        """Give the table's input at least so many partitions."""
+        ...
+
+    def partition_of(self, table: str, producer: str) -> int | None:
+        """The partition of a producer's newest push; None if its rows are trimmed, or there were none."""
+        ...
+
+
 class TopicCopy:
-    """One topic on its way into one table."""
+    """One topic on its way into one table.
+
+    Each partition of the topic has one of the input, of the same number: who reads the copy sees each partition's order, and how
+    far its time has come. A partition whose rows are in another one goes on there until a start finds them all trimmed, as the
+    changes of a key have an order only within a partition (copies of 0.1.0 shared the partitions that `[input]` names).
+    """
 
     def __init__(
         self,
         source: KafkaSource,
         follower: TopicFollower,
-        partitions: int,
+        inputs: Partitioned,
         pushing: Pushing,
         note: Note,
         ending: threading.Event,
     ) -> None:
-        """Nothing is asked before `look` or `run`; rows go to one of so many `partitions` of the input."""
+        """Nothing is asked before `look` or `run`."""
         self.table = source.table.name
         self._source, self._follower, self._reader = source, follower, source.reader()
-        self._partitions, self._pushing, self._note, self._ending = partitions, pushing, note, ending
+        self._inputs, self._pushing, self._note, self._ending = inputs, pushing, note, ending
+        self._places: dict[int, int] = {}
+        """The partition of the input for each partition of the topic that is followed."""
+        self._settled_s: Mapping[int, float] = {}
+        """When the brokers last said, of each, that all of it is copied."""
         self._newest: dict[int, int] = {}
         """Of each partition that is followed, the offset of the last message that was pushed; -1: none."""
         self._passed: Mapping[int, int] = {}
@@ -68,6 +93,17 @@ class TopicCopy:
             "table": self.table, "topic": self._source.topic, "messages": self._messages,
             "behind_messages": self._behind, "error": self._error, "since_s": self._since_s,
         }  # fmt: skip
+
+    def settled_s(self) -> Mapping[int, float | None]:
+        """Return per partition of the input when the brokers last said that all is copied; None where they did not."""
+        known, places = self._settled_s, dict(self._places)
+        if not places:
+            return dict.fromkeys(range(self._inputs.partitions(self.table)))
+        said: dict[int, float | None] = {}
+        for partition, place in places.items():
+            times = (known.get(partition), said.get(place, float("inf")))
+            said[place] = None if None in times else min(time for time in times if time is not None)
+        return said
 
     def look(self) -> None:
         """Whether the topic is there, as far as brokers answer."""
@@ -93,15 +129,18 @@ class TopicCopy:
         except Exception as error:  # noqa: BLE001 - whatever it is, the pipeline goes on
             self._failed(error)
             self._newest, self._passed = {}, {}  # the log says what was pushed, and where to go on
+            self._settled_s = {}
             self._follower.close()
             return False
         return True
 
     def _copy(self) -> None:
         """What has come; and from time to time new partitions."""
+        ends, asked_s = dict[int, int](), time.monotonic()
         if self._follower.is_due():
             self._pass_markers()
             self._meet(self._follower.partitions())
+            ends = self._follower.ends()
             self._works()
         taken = self._follower.take(WAIT_S)
         if taken and not self._push(taken):
@@ -109,6 +148,8 @@ class TopicCopy:
         if taken:
             self._works()
         self._passed, self._behind = self._follower.next, self._follower.behind()
+        settled = {partition for partition, end in ends.items() if self._passed[partition] >= end}
+        self._settled_s = {**self._settled_s, **dict.fromkeys(settled, asked_s)}
 
     def _pass_markers(self) -> None:
         """Note that nothing is missing where messages end with markers and aborted ones, which a topic may drop, too."""
@@ -121,6 +162,10 @@ class TopicCopy:
     def _meet(self, partitions: int) -> None:
         fresh = [partition for partition in range(partitions) if partition not in self._newest]
         found = {partition: self._pushing.last_sequence(self.table, self._producer(partition)) for partition in fresh}
+        self._inputs.widen(self.table, partitions)
+        for partition in fresh:
+            held = self._inputs.partition_of(self.table, self._producer(partition))
+            self._places[partition] = partition if held is None else held
         if found:
             self._follower.follow({partition: None if last is None else last + 1 for partition, last in found.items()})
             self._newest |= {partition: -1 if last is None else last for partition, last in found.items()}
@@ -144,7 +189,7 @@ class TopicCopy:
 
     def _incoming(self, partition: int, push: Push, last: int) -> Incoming:
         producer = Producer(id=self._producer(partition), sequence=last, after=self._newest[partition])
-        return Incoming(table=self.table, push=push, producer=producer, partition=partition % self._partitions)
+        return Incoming(table=self.table, push=push, producer=producer, partition=self._places[partition])
 
     def _producer(self, partition: int) -> str:
         return f"kafka:{self._source.topic}:{partition}"

@@ -76,6 +76,12 @@ class TopicFollower:
                 raise translate(error, doing, self._settings.brokers)
         return found
 
+    def ends(self) -> dict[int, int]:
+        """Ask the brokers where the committed messages of each partition that is followed end now."""
+        return {
+            partition: watermarks(self._settings, self._made(), self.topic, partition)[1] for partition in self._next
+        }
+
     @property
     def next(self) -> Mapping[int, int]:
         """The offset that comes next, per partition that is followed: behind what was taken and the markers after it."""

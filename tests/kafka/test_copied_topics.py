@@ -287,6 +287,9 @@ class Following:
         left = {p for p, first in self._next.items() if any(m.offset() >= first for m in self._topic.messages[p])}
         return {p: first if p in left else self._topic.ends[p] for p, first in self._next.items()}
 
+    def ends(self) -> dict[int, int]:
+        return {partition: self._topic.ends[partition] for partition in self._next}
+
     def behind(self) -> int:
         return 0
 
@@ -333,13 +336,18 @@ def test_two_copies_of_a_topic_that_fail_anywhere_copy_it_once(tmp_path: Path) -
     for seed in range(12):
         chance = random.Random(seed)
         topic = Topic(chance)
-        log = EmbeddedInputLog(tmp_path / str(seed), [ORDERS], partitions=2, create=True)
+        log = EmbeddedInputLog(tmp_path / str(seed), [ORDERS], create=True)
         pushing = Pushing(log, chance)
         source = KafkaSource(table=ORDERS, topic="orders", format="json")
         notes: list[str] = []
         copies = [
             TopicCopy(
-                source, Following(topic, chance), 2, pushing, lambda kind, _, notes=notes: notes.append(kind), NoWait()
+                source,
+                Following(topic, chance),
+                log,
+                pushing,
+                lambda kind, _, notes=notes: notes.append(kind),
+                NoWait(),
             )  # type: ignore[arg-type]
             for _ in range(2)
         ]

@@ -29,6 +29,7 @@ from dbsp.io.kafka import KafkaSettings
 from dbsp.io.output_part import Progress, Verdict, decide
 from dbsp.storage.durable import Durable
 from dbsp.store import CommitReport
+from dbsp.timing import Partitions, Timing
 from dbsp.zset import coded, equality, kernels, narrow
 from dbsp.zset.batch import Batch
 from tests.coordinator import fake_runtime, fakes
@@ -39,6 +40,7 @@ from tests.kafka.test_kafka_contracts import KafkaOutputHarness
 from tests.laws import test_equalities as equalities
 from tests.laws.circuits import relations
 from tests.sim.__main__ import run_one
+from tests.timing import test_partitions as partitions
 from tests.zset import test_coded as texts
 from tests.zset import test_encoding as encodings
 from tests.zset import test_laws as laws
@@ -140,6 +142,17 @@ EQUALITIES = generated(
     most=20,
 )
 
+WATERLINES = generated(
+    partitions.test_a_row_within_the_lateness_of_its_own_partition_is_never_late,
+    {
+        "kind": st.sampled_from(list(partitions.TABLES)),
+        "walks": st.tuples(*[partitions.moves()] * partitions.PARTITIONS),
+        "steps": partitions.cuts,
+        "workers": st.integers(1, 3),
+    },
+    most=15,
+)
+
 
 # --- plants ---------------------------------------------------------------------------------------------------------
 
@@ -227,6 +240,15 @@ def weights_of_a_byte(patch: Patch) -> None:
     patch.setattr(narrow, "_narrowest", lambda column: column.astype(np.int8))
 
 
+def one_waterline_for_all(patch: Patch) -> None:
+    """As in 0.1.0: the latest row of any partition moves the waterline of all."""
+
+    def greatest(self: Timing, node: int, _table: str, _partitions: Partitions) -> int | None:
+        return max(self.reached.get(node, {}).values(), default=None)
+
+    patch.setattr(Timing, "_least", greatest)
+
+
 PLANTS = [
     Plant(rule="a commit is synced", breaks=no_sync, detector=power_lost, marks=(pytest.mark.crash,)),
     Plant(rule="a database refuses older epochs", breaks=no_epoch_in_databases, detector=database_epochs),
@@ -268,6 +290,9 @@ PLANTS = [
             {"weights": encodings.SOME_WEIGHTS, "data": st.data()},
             50,
         ),
+    ),
+    Plant(
+        rule="a waterline is the least of the partitions", breaks=one_waterline_for_all, detector=WATERLINES, seeds=5
     ),
 ]
 

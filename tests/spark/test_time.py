@@ -16,7 +16,7 @@ from dbsp.circuit.nodes import Circuit
 from dbsp.logs import StepRecord
 from dbsp.runtime.inprocess import InProcessRuntime
 from dbsp.runtime.runtime import StepReport
-from dbsp.timing import Timing
+from dbsp.timing import Partitions, Timing
 from tests.spark.pipelines import PARTITIONS, MakeRuntime, Open, Pipeline
 
 pytestmark = pytest.mark.spark
@@ -44,7 +44,9 @@ class Timed(Pipeline):
     timing: Timing = field(default_factory=Timing)
 
     def next_record(self) -> StepRecord:
-        moment = self.timing.moment(1_000_000 * self.step)
+        tables = {node: event_time.table for node, event_time in self.plan.event_times.items()}
+        timing = self.timing.over(tables, Partitions(present={"t": range(PARTITIONS)}))
+        moment = timing.moment(1_000_000 * self.step)
         return replace(
             super().next_record(), clock_us=moment.clock_us, clock_before_us=moment.clock_before_us,
             waterlines=moment.waterlines,
@@ -90,7 +92,7 @@ def test_spark_gives_the_same_bytes(tmp_path: Path, opened: Callable[..., Timed]
             if step == 5:
                 pipeline.new_epoch()
         pipeline.rescale(3)
-        for _ in range(3):
+        for _ in range(6):
             push(pipeline)
             report = pipeline.run_step()
         report = pipeline.run_step()

@@ -15,7 +15,7 @@ import dbsp
 from tests.pace import examples, some
 
 START = dt.datetime(2024, 1, 1)
-SIZE, LATENESS = 10, 4
+SIZE, LATENESS, PARTITIONS, IDLE_S = 10, 4, 2, 60
 t = dbsp.table(
     "t",
     {"k": dbsp.STRING, "at": dbsp.TIMESTAMP, "x": dbsp.FLOAT64},
@@ -28,12 +28,13 @@ final = windows.aggregate(emit="final", **AGGREGATES)
 Row = tuple[str, int | None, float]
 
 rows = st.tuples(st.sampled_from("ab"), st.one_of(st.none(), st.integers(0, 40)), st.sampled_from([0.5, 1.0, 2.0]))
+partitions = st.integers(0, PARTITIONS - 1)
 actions = st.one_of(
-    st.tuples(st.just("insert"), rows),
-    st.tuples(st.just("insert"), rows),
-    st.tuples(st.just("remove"), st.integers(0, 50)),
-    st.tuples(st.just("step")),
-    st.tuples(st.just("step")),
+    st.tuples(st.just("insert"), rows, partitions),
+    st.tuples(st.just("insert"), rows, partitions),
+    st.tuples(st.just("remove"), st.integers(0, 50), partitions),
+    st.tuples(st.just("step"), st.sampled_from([0, 0, 25, IDLE_S])),
+    st.tuples(st.just("step"), st.just(0)),
     st.tuples(st.just("checkpoint")),
     st.tuples(st.just("restart")),
     st.tuples(st.just("rescale"), st.integers(1, 5)),
@@ -49,32 +50,48 @@ def as_dict(row: Row) -> dict[str, Any]:
 
 
 def push(second: int) -> list[tuple[Any, ...]]:
-    """A row at this second, in a step of its own."""
-    return [("insert", ("a", second, 1.0)), ("step",)]
+    """A row at this second in each partition, in a step of its own."""
+    return [*(("insert", ("a", second, 1.0), each) for each in range(PARTITIONS)), ("step", 0)]
 
 
 class Oracle:
     """What a reader of the docs would expect, kept in lists."""
 
     def __init__(self) -> None:
+        self.clock_s = 0
         self.line: int | None = None
-        self.seen: int | None = None
+        self.seen: dict[int, int] = {}
+        self.rests: dict[int, int] = {}
+        self.idle: set[int] = set()
         self.rows: list[Row] = []
         self.late: Counter[tuple[str, float, int]] = Counter()
         self.emitted: Counter[Any] = Counter()
 
-    def step(self, changes: list[tuple[Row, int]]) -> None:
+    def agree(self, moved: set[int]) -> None:
+        """The waterline of a step that has rows of these partitions: the least over those that are not idle."""
+        waits = {each: self.clock_s - self.rests.setdefault(each, self.clock_s) for each in range(PARTITIONS)}
+        self.idle = {each for each, s in waits.items() if each not in moved and (each in self.idle or s >= IDLE_S)}
+        self.rests.update(dict.fromkeys(moved, self.clock_s))
+        active = set(range(PARTITIONS)) - self.idle
+        if self.seen.keys() >= (active or {-1}):
+            line = min(self.seen[each] for each in active) - LATENESS
+        elif not active and self.seen:
+            line = max(self.seen.values()) - LATENESS
+        else:
+            return
+        self.line = line if self.line is None else max(self.line, line)
+
+    def step(self, changes: list[tuple[Row, int, int]]) -> None:
         """One step: late rows leave, the waterline rises behind it."""
-        if self.seen is not None:
-            self.line = self.seen - LATENESS
+        self.agree({partition for _, _, partition in changes})
         late: Counter[Row] = Counter()
-        for row, weight in changes:
+        for row, weight, partition in changes:
+            if row[1] is not None and weight > 0:
+                self.seen[partition] = max(row[1], self.seen.get(partition, row[1]))
             if row[1] is not None and self.line is not None and row[1] < self.line:
                 late[row] += weight
             elif weight > 0:
                 self.rows.append(row)
-                if row[1] is not None:
-                    self.seen = row[1] if self.seen is None else max(self.seen, row[1])
             else:
                 self.rows.remove(row)
         self.late.update((k, x, weight) for (k, _, x), weight in late.items() if weight)
@@ -98,28 +115,35 @@ def plain(row: tuple[Any, ...]) -> tuple[Any, ...]:
 
 @settings(max_examples=examples(80), deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.lists(actions, max_size=30), st.integers(1, 3))
-@example([*push(5), ("insert", ("a", 0, 0.5)), ("insert", ("a", 0, 0.5))], 1)  # one letter for two equal rows of a step
-@example([*push(14), ("step",), *push(15)], 1)  # a window that begins at the waterline is open
+@example(
+    [*push(5), ("insert", ("a", 0, 0.5), 0), ("insert", ("a", 0, 0.5), 1)], 1
+)  # one letter for two equal rows of a step
+@example([*push(14), ("step", 0), *push(15)], 1)  # a window that begins at the waterline is open
 @example([*push(14), *push(10), *push(9)], 2)  # a row at the waterline is in time
 @example([*push(30), *push(28), *push(25)], 2)  # the waterline never falls
+@example([("insert", ("a", 30, 1.0), 0), ("step", 0), ("insert", ("a", 5, 1.0), 1), ("step", 0)], 2)  # 1 has had no row
+@example(
+    [*push(9), ("insert", ("a", 30, 1.0), 0), ("step", IDLE_S), ("step", 0), ("insert", ("a", 9, 1.0), 1)], 2
+)  # 1 was idle
 def test_late_rows_leave_and_closed_windows_stay(history: list[tuple[Any, ...]], workers: int) -> None:
-    oracle, waiting, accepted = Oracle(), list[tuple[Row, int]](), list[Row]()
+    oracle, waiting, accepted = Oracle(), list[tuple[Row, int, int]](), list[Row]()
     seen, came = Counter[Any](), Counter[Any]()
     circuit = dbsp.circuit("c", {"updated": updated, "final": final}, materialize=["updated"])
-    with dbsp.open(circuit, workers=workers, partitions=2) as run:
-        for action in [*history, ("step",), ("step",)]:
+    with dbsp.open(circuit, workers=workers, partitions=PARTITIONS, idle_s=IDLE_S) as run:
+        for action in [*history, ("step", 0), ("step", 0)]:
             match action:
-                case ("insert", row):
-                    waiting.append((row, 1))
-                    run.push("t", [as_dict(row)])
-                case ("remove", at) if accepted:
+                case ("insert", row, partition):
+                    waiting.append((row, 1, partition))
+                    run.push("t", [as_dict(row)], partition=partition)
+                case ("remove", at, partition) if accepted:
                     row = accepted.pop(at % len(accepted))
-                    waiting.append((row, -1))
-                    run.delete("t", [as_dict(row)])
-                case ("step",):
+                    waiting.append((row, -1, partition))
+                    run.delete("t", [as_dict(row)], partition=partition)
+                case ("step", seconds):
+                    oracle.clock_s += seconds
                     oracle.step(waiting)
                     waiting, accepted = [], list(oracle.rows)
-                    change = run.step()
+                    change = run.step(clock=START + dt.timedelta(seconds=oracle.clock_s))
                     seen.update({plain(r): 0 for r, _ in change["updated"].to_rows()})
                     for r, weight in change["updated"].to_rows():
                         seen[plain(r)] += weight
@@ -198,7 +222,8 @@ def test_late_rows_stop_nothing_and_replay_alike() -> None:
     view = t.select("x")
     circuit = dbsp.circuit("c", {"v": view}, error_policy="stop")
     with dbsp.open(circuit, workers=2, partitions=2) as run:
-        run.push("t", [as_dict(("a", 30, 1.0))], partition=0)
+        for partition in range(2):
+            run.push("t", [as_dict(("a", 30, 1.0))], partition=partition)
         run.step()
         run.push("t", [as_dict(("a", 25, 1.0))], partition=1)
         run.step()

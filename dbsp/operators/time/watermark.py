@@ -1,8 +1,9 @@
 """Watermark: rows later than allowed leave the stream, and the rest bound how late a row may be in the steps to come.
 
-**Law** a row passes if its time is not below the waterline of the step: the latest time that any worker saw up to the step
-before, minus the lateness. A row whose time is null is never late. A late row is a dead letter under every error policy, and so
-is the retraction of a row that came in time, if it comes late.
+**Law** a row passes if its time is not below the waterline of the step. That of a table follows the latest time of each input
+partition, which is taken at the source (`EventTime`); that of any other stream the latest time that any worker saw here up to the
+step before; both minus the lateness. A row whose time is null is never late. A late row is a dead letter under every error
+policy, and so is the retraction of a row that came in time, if it comes late.
 
 **State** none: the waterline is in the step's record.
 """
@@ -10,7 +11,7 @@ is the retraction of a row that came in time, if it comes late.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow.compute as pc
@@ -18,6 +19,7 @@ import pyarrow.compute as pc
 from dbsp.horizon import Horizon, watermark_bound
 from dbsp.operators.failures import payload_of
 from dbsp.operators.operator import Operator, State, StepContext
+from dbsp.operators.time.event_time import EventTime
 from dbsp.stored import stored
 from dbsp.timing import LATE, WATERLINE
 from dbsp.zset.batch import Batch, consolidate
@@ -27,17 +29,22 @@ from dbsp.zset.schema import INT64, Schema
 @stored("Watermark", "schema column lateness_us node pushed")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Watermark(Operator):
-    """Bounds `column` from below; `node` is its own number. Rows are added up first, unless they come as they were pushed."""
+    """Bounds `column` from below; `node` is its own number. Rows are added up first, unless they come as they were pushed.
+
+    `event_time` reads the time at the source of a table; None on any other stream. It follows from the input, and is not stored.
+    """
 
     schema: Schema
     column: str
     lateness_us: int
     node: int
     pushed: bool
+    event_time: EventTime | None = field(default=None, compare=False)
 
     def __str__(self) -> str:
         """The column and the lateness."""
-        return f"watermark {self.column} lateness={self.lateness_us}us"
+        followed = "" if self.event_time is None else f" per partition of {self.event_time.table}"
+        return f"watermark {self.column} lateness={self.lateness_us}us{followed}"
 
     def horizon(self, inputs: Sequence[Horizon]) -> Horizon:
         """The waterline bounds the column, beside what the input has."""
@@ -56,7 +63,7 @@ class Watermark(Operator):
         if line is not None and late.any():
             self._report(context, batch.take(np.flatnonzero(late)), line.now_us)
         seen = at[valid & ~late & (batch.weight > 0)]
-        if len(seen):
+        if self.event_time is None and len(seen):
             context.signal(self.node, WATERLINE, int(seen.max()) - self.lateness_us)
         return batch.filter(~late) if late.any() else batch
 
