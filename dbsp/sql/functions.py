@@ -313,7 +313,9 @@ def _json(node: Any, lower: Lower, _scope: Scope) -> Expr:
 
 
 def _key_path(key: str) -> str:
-    """Return the path of one key, whatever is in it."""
+    """Return the path of one key, whatever is in it; that of a plain name is the one that 0.1.0 stored."""
+    if re.fullmatch(r"[A-Za-z_]\w*", key):
+        return f"$.{key}"
     return f"$[{json.dumps(key, ensure_ascii=False)}]"
 
 
