@@ -189,7 +189,10 @@ def test_a_copy_that_fails_rolls_back_and_the_next_one_succeeds(service: Service
     gate.open.set()
     asker.join(60)
     assert service.board.wait_for(lambda now: now.rollbacks == 1 and now.state == "Running", 60)
-    assert "the disk is away" in (service.snapshot.last_error or "")
+    assert service.board.wait_for(lambda now: now.past_error is not None, 60), "when the next copy is published"
+    past = service.snapshot.past_error
+    assert past is not None
+    assert "the disk is away" in past.message
     told = [json.loads(line) for line in (settings.data_dir / "coordinator.log").read_text().splitlines()]
     assert [each["code"] for each in told if each.get("command") == "Copy"] == ["unavailable"]
     assert totals(service) == {1: 10, 2: 10}
