@@ -207,6 +207,40 @@ def test_partitions_that_are_added_are_met(settings: KafkaSettings, tmp_path: Pa
         waiting(service, lambda: view(service, "held") == sorted(orders.held.values()))
 
 
+CLICKS = """
+create table clicks (id bigint, ts timestamp) with (watermark = 'ts 10 seconds');
+create materialized view counted as select count(*) as clicks from clicks;
+"""
+
+
+@pytest.mark.parametrize("kind", ["embedded", "kafka"])
+def test_a_backlog_of_uneven_partitions_has_no_late_rows(settings: KafkaSettings, tmp_path: Path, kind: str) -> None:
+    """A topic that is copied, into an input of one partition, and one that is read: one partition is fast where another is slow.
+
+    A third one is empty, and holds the waterline back until it is idle.
+    """
+    topic, ends = f"{settings.pipeline}.clicks", [*range(2000)]
+    ensure_topic(settings, topic, PARTITIONS)
+    times = [sorted(ends + 2 * ends[:1000]), sorted(ends + 2 * ends[1000:])]
+    for partition, seconds in enumerate(times):
+        rows = [
+            {"id": second, "ts": f"2024-01-01T{second // 3600:02}:{second // 60 % 60:02}:{second % 60:02}"}
+            for second in seconds
+        ]
+        send(settings, topic, [json.dumps(row).encode() for row in rows], partition=partition)
+    path = settle(settings, tmp_path, f'kind = "{kind}"\nidle_s = 1', ["clicks"])
+    path.write_text(path.read_text().replace("partitions = 2", "partitions = 1").replace('"upsert"', '"json"'))
+    (tmp_path / "shop.sql").write_text(CLICKS)
+    with Service(load_config(path, overrides=["step.max_rows_per_step=700"], environment={})) as service:
+        waiting(service, lambda: service.snapshot.rows_in + service.snapshot.dead >= 8000)
+        assert view(service, "counted") == [(8000, 1)]
+        assert service.snapshot.dead == 0
+        assert service.snapshot.step > 8, "it was cut"
+        waiting(service, lambda: 2 in service.status()["waterlines"][0]["idle"])
+        waiting(service, lambda: service.status()["waterlines"][0]["waterline"] == "2024-01-01T00:33:09.000000")
+        assert service.status()["waterlines"][0]["partitions"] == PARTITIONS
+
+
 @pytest.mark.parametrize(
     ("more", "topics", "message"),
     [
