@@ -271,7 +271,7 @@ def test_steps_that_meet_and_steps_with_shuffles_give_the_same_bytes(
 def jobs_of(one: Any) -> int:
     """How many jobs of its steps Spark knows."""
     runtime = one.runtime
-    return len(runtime._context.statusTracker().getJobIdsForGroup(runtime._jobs._group))
+    return len(runtime._context.statusTracker().getJobIdsForGroup(runtime._jobs.group))
 
 
 @pytest.mark.spark
