@@ -13,6 +13,7 @@ import pytest
 
 import dbsp
 from dbsp import Expr, col
+from dbsp.expr.arithmetic import CUT_DIVIDE, CUT_MODULO
 from dbsp.expr.build import unwrap
 from dbsp.expr.catalog import FUNCTIONS
 from dbsp.expr.expression import Call, Expression, resolve
@@ -306,6 +307,7 @@ def test_every_function_is_compared() -> None:
         "in_zone", "from_zone", "in_zone_by_row", "from_zone_by_row",  # test_zones
         "title",  # DuckDB has none
         "shift_left",  # DuckDB refuses to shift negative numbers
+        "cut_divide", "cut_modulo",  # below, where a division by zero fails
         "or", "and", "not", "is_null", "is_not_null", "is_in", "case", "coalesce", "cast", "concat",
         "float_text",  # test_float_texts
         "decimal_float",  # test_decimals
@@ -317,6 +319,20 @@ def test_every_function_is_compared() -> None:
     }  # fmt: skip
     covered: set[str] = set().union(*(functions_of(unwrap(expr)) for expr, _, _ in CASES))
     assert covered | without_oracle >= set(FUNCTIONS)
+
+
+def test_quotients_that_are_cut_towards_zero() -> None:
+    """The compact forms of SQL's `//` and `%`: as in DuckDB, but a division by zero fails its row."""
+    pairs = [(a, b) for a in (-(2**63), -7, -1, 0, 7, 2**63 - 1, None) for b in (-7, -2, 0, 1, 3, None)]
+    rows = [{**dict.fromkeys(TYPES), "a": a, "i": b} for a, b in pairs]
+    for function, sql in ((CUT_DIVIDE, "//"), (CUT_MODULO, "%")):
+        found = ours(resolve(Call(function, (unwrap(col("a")), unwrap(col("i")))), SCHEMA), rows)
+        for (a, b), value in zip(pairs, found, strict=True):
+            if a is not None and b == 0:
+                assert value == "failed"
+                continue
+            (expected,) = duckdb.execute(f"select ?::bigint {sql} ?::bigint", [a, b]).fetchone()
+            assert value == expected, (a, sql, b)
 
 
 def test_title_and_shift_left() -> None:
