@@ -185,7 +185,7 @@ class Service:
         if isinstance(self.built.parts.trials, ProcessTrials):
             self.built.parts.trials.close()
         parts = self.built.parts
-        for part in (parts.inputs, parts.steps, parts.control, self._log):
+        for part in (parts.inputs, parts.steps, parts.control, parts.marker, self._log):
             part.close()
         close_site(self.config.data_dir)
 

@@ -247,6 +247,21 @@ def is_open(path: Path) -> bool:
         return (os.getpid(), os.path.realpath(path)) in _OPEN
 
 
+@contextmanager
+def borrowed(path: Path) -> Iterator[Environment | None]:
+    """Lend the environment if this process has it open, kept open within; None if it has not."""
+    with _OPEN_LOCK:
+        key = (os.getpid(), os.path.realpath(path))
+        env, count = _OPEN.get(key, (None, 0))
+        if env is not None:
+            _OPEN[key] = (env, count + 1)
+    try:
+        yield env
+    finally:
+        if env is not None:
+            release_environment(env)
+
+
 def release_environment(env: Environment) -> None:
     """Give a handle back; the last one closes the file."""
     key = (os.getpid(), os.path.realpath(env.path))

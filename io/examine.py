@@ -23,7 +23,7 @@ from dbsp.formats import check_name
 from dbsp.io import embedded_input, embedded_output, embedded_steps, file_input, file_output, landed
 from dbsp.io.accepted import OWED
 from dbsp.io.chunk import check_chunk
-from dbsp.io.environment import LMDB_ENGINE, check_data_file
+from dbsp.io.environment import LMDB_ENGINE, borrowed, check_data_file
 from dbsp.io.output_part import Progress
 from dbsp.io.spans import OFFSET, offset_of, place_of, span_of
 from dbsp.io.step_codec import Positions, advance, positions_from_json, record_from_json, unseal
@@ -55,11 +55,20 @@ PROGRESS_REMEDY = (
 class Opened:
     """A log's file, opened for reading alone, in one read transaction."""
 
-    def __init__(self, env: Any, txn: Any, names: tuple[str, ...], later: tuple[str, ...] = ()) -> None:
-        """Find the named parts, and those of `later` that are there."""
-        self._txn = txn
-        there = tuple(name for name in later if txn.get(name.encode()) is not None)
-        self._parts = {name: env.open_db(name.encode(), txn=txn, create=False) for name in (*names, *there, "meta")}
+    def __init__(self, txn: Any, parts: dict[str, Any]) -> None:
+        """Read these parts, `meta` among them."""
+        self._txn, self._parts = txn, parts
+
+    @classmethod
+    def of(cls, env: Any, txn: Any, names: tuple[str, ...], later: tuple[str, ...] = ()) -> Opened:
+        """Find the named parts in a handle of LMDB, and those of `later` that are there."""
+        there = (*names, *(name for name in later if txn.get(name.encode()) is not None), "meta")
+        return cls(txn, {name: env.open_db(name.encode(), txn=txn, create=False) for name in there})
+
+    def check_form(self, file: Path, form: str | None) -> None:
+        """Refuse a file of another kind (`form` None: none)."""
+        if form is not None:
+            check_name("the log file", f"file={file}", self.get("meta", b"format") or b"", form.encode())
 
     def get(self, part: str, key: bytes) -> bytes | None:
         """A value."""
@@ -86,19 +95,28 @@ class Opened:
 
 @contextmanager
 def reading(folder: Path, form: str | None, names: tuple[str, ...], later: tuple[str, ...] = ()) -> Iterator[Opened]:
-    """A log's file in one read transaction; `DataError` if it is missing, empty, cut short or another kind (`form` None: any)."""
+    """A log's file in one read transaction; `DataError` if it is missing, empty, cut short or another kind (`form` None: any).
+
+    Where this process has the file open it is read through that handle: LMDB refuses a second one.
+    """
     file = folder / "data.mdb"
     check_data_file(file)
+    with borrowed(folder) as shared:
+        if shared is not None:
+            with shared.read() as txn:
+                there = (*names, *filter(shared.has, later), "meta")
+                opened = Opened(txn, {name: shared.db(name) for name in there})
+                opened.check_form(file, form)
+                yield opened
+            return
     env = lmdb.open(
         str(folder), map_size=file.stat().st_size, max_dbs=len(names) + len(later) + 2, readonly=True, create=False,
         lock=(folder / "lock.mdb").exists(), lib_version=LMDB_ENGINE,
     )  # fmt: skip
     try:
         with env.begin() as txn:
-            opened = Opened(env, txn, names, later)
-            found = opened.get("meta", b"format")
-            if form is not None:
-                check_name("the log file", f"file={file}", found or b"", form.encode())
+            opened = Opened.of(env, txn, names, later)
+            opened.check_form(file, form)
             yield opened
     finally:
         env.close()

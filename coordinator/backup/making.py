@@ -103,12 +103,12 @@ def _nothing(config: Config) -> DbspError:
 def _pinned(config: Config, held: ExitStack) -> Pinned | None:
     """One try; None if the ledger changed meanwhile."""
     control = held.enter_context(_pin(Source(folder=config.data_dir / "control", place="control")))
-    ledger = ledger_of(Opened(control.env, control.txn, ("ledger",)).get("ledger", b"ledger"))
+    ledger = ledger_of(Opened.of(control.env, control.txn, ("ledger",)).get("ledger", b"ledger"))
     if not ledger.epoch:
         raise _nothing(config)
     rest = [held.enter_context(_pin(source)) for source in _sources(config, ledger)]
     (steps,) = [pin for pin in rest if pin.source.place == "steps"]
-    head = Opened(steps.env, steps.txn, ("records",)).get("meta", b"head")
+    head = Opened.of(steps.env, steps.txn, ("records",)).get("meta", b"head")
     if head is None:
         raise DataError(f"the step log has no head: folder={steps.source.folder}", "`coordinator doctor` says more")
     step = int(unseal(head, f"file={steps.source.folder / 'data.mdb'} part=head")["next_step"])

@@ -102,6 +102,10 @@ class Marker(Protocol):
         """Return the step in whose midst a process has ended; None if there is none."""
         ...
 
+    def close(self) -> None:
+        """Release what is open; what stands goes on to stand."""
+        ...
+
 
 class NoMarker:
     """The marker of a world in which nothing survives the process."""
@@ -115,6 +119,9 @@ class NoMarker:
     def unfinished(self) -> int | None:
         """Return None."""
         return None
+
+    def close(self) -> None:
+        """Do nothing."""
 
 
 class FileMarker:
@@ -147,6 +154,12 @@ class FileMarker:
             return None
         step = int(_MARK.unpack(data)[1]) if len(data) == _MARK.size else _NO_STEP
         return None if step < 0 else step
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
 
 
 class Attempts:
