@@ -253,8 +253,11 @@ def test_behind_a_rescale_that_a_start_carries_out_the_cool_down_is_kept(tmp_pat
     service.start()
     service.wait_until_processed(service.push("t", pa.table({"x": range(100)})), 60)
     if sliced:
+        control = service.built.parts.control
+        before = control.load()
+        assert before is not None
         service.rescale(3, 60)
-        service.built.parts.control.change(None, unpublished)
+        control.change(None, lambda ledger: unpublished(ledger, before))
     else:
         service.wish_rescale(3)
     service.stop(now=True)
@@ -266,12 +269,13 @@ def test_behind_a_rescale_that_a_start_carries_out_the_cool_down_is_kept(tmp_pat
     assert counts_asked_for(tmp_path) == [2]
 
 
-def unpublished(ledger: Ledger) -> Ledger:
-    """The newest version is one that was about to be published, for a rescale to its workers."""
+def unpublished(ledger: Ledger, before: Ledger) -> Ledger:
+    """The newest version is one that was about to be published, for a rescale to its workers; layouts go when it is."""
     newest = ledger.saved[ledger.published]
     workers = len(ledger.layouts[newest.checkpoint.layout_version].workers)
     saved = {**ledger.saved, newest.version: replace(newest, published=False)}
-    return wish_rescale(replace(ledger, saved=saved), workers)
+    layouts = {**before.layouts, **ledger.layouts}
+    return wish_rescale(replace(ledger, saved=saved, layouts=layouts), workers)
 
 
 def test_a_start_alone_begins_a_window_and_no_cool_down(tmp_path: Path) -> None:
