@@ -90,7 +90,13 @@ def _plain(value: Any) -> Any:
 
 
 def from_stored(cls: type[T], found: Mapping[str, Any]) -> T:
-    """Return the value whose fields are given by their stored names; a field that is absent has its default."""
+    """Return the value whose fields are given by their stored names; a field that is absent has its default.
+
+    **Errors** `TypeError` for a name that is not stored, or a field without a default that is absent.
+    """
+    others = found.keys() - {name for _, name in _names(cls).fields}
+    if others:
+        raise TypeError(f"no such stored field: class={_names(cls).name} fields={sorted(others)}")
     return cls(**{python: found[name] for python, name in _names(cls).fields if name in found})
 
 

@@ -5,8 +5,8 @@ connection open makes room for who asks.
 
 Invariants
 1. At most `connections_max` connections are open, and `ACCEPTED_AT_ONCE` more within one turn of the event loop.
-2. At the bound the oldest connection without a request is closed for a new one; then the one whose body has been awaited for
-   the longest. Where every connection has a request under way the new one is refused (503).
+2. At the bound the oldest connection without a request is closed for a new one. Requests are bounded below the connections
+   (`requests_max`), so there is one, unless those for figures take the rest: then the new one is refused (503).
 3. A head of a request is complete `header_timeout_s` after its first byte, or after the connection was opened. That holds for
    TLS handshakes too, of which the protocol is not told before they end: so connections are counted where they are accepted.
 4. A client that does not read its answer for `STALLED_S`, or sends on for `header_timeout_s` after it, is cut off.
@@ -149,9 +149,7 @@ class Gate(socket.socket):
 
     def _made_room(self) -> bool:
         """End the connection that can best be spared; False if none can."""
-        every = self._open.values()
-        spared = [each for each in every if each.protocol is None or each.protocol.is_idle]
-        spared = spared or [each for each in every if each.protocol is not None and each.protocol.awaits_body]
+        spared = [each for each in self._open.values() if each.protocol is None or each.protocol.is_idle]
         if not spared:
             return False
         found = min(spared, key=lambda each: each.heard_s)
@@ -179,11 +177,6 @@ class BoundedProtocol(H11Protocol):
     def is_idle(self) -> bool:
         """Whether no request is under way: its head is not complete, or its answer is out."""
         return self.cycle is None or self.cycle.response_complete
-
-    @property
-    def awaits_body(self) -> bool:
-        """Whether a request waits for more of its body."""
-        return not self.is_idle and self.conn.their_state is h11.SEND_BODY
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin to wait for a head."""

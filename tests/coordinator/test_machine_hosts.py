@@ -69,7 +69,7 @@ def test_a_version_that_only_the_missing_may_complete_is_waited_for() -> None:
     """The workers have opened version 4 before the ledger said so, and the third is away: that is no damage."""
     state, commands = started(standing(0, {2}), p.Fenced(), held((0, 4, NEW), (1, 4, NEW)))
     assert names(commands)[-1] == "BackOff"
-    for _ in range(state.facts.failures_max):
+    for _ in range(state.facts.failures_max - 1):
         state, commands = play(
             state, p.Woken(), p.Claimed(epoch=6, standing=standing(0, {2})), p.Fenced(), held((0, 4, NEW), (1, 4, NEW))
         )

@@ -28,6 +28,7 @@ from tests.coordinator.fakes import FakeClock
 from tests.coordinator.shop import CIRCUIT, ORDERS, settings, settings_text
 from tests.coordinator.test_machine import running
 from tests.coordinator.versions import Installations
+from tests.spark.waiting import until
 
 pytestmark = pytest.mark.timeout(300)
 NO_CHECKPOINTS = "[checkpoint]\ninterval_s = 3600"
@@ -138,7 +139,7 @@ def test_an_acceptance_outlives_a_crash_amid_the_replay(killed: Path, installed:
     assert len(events(shop, "engine-accepted")) == 1, "it was noted before"
 
 
-def test_another_result_of_an_accepted_step_is_fatal(killed: Path, installed: Installations) -> None:
+def test_another_result_of_an_accepted_step_halts(killed: Path, installed: Installations) -> None:
     shop = killed
     other = """
 import dbsp.io.embedded_input as log
@@ -148,10 +149,11 @@ log.EmbeddedInputLog.read = lambda self, range_, step, *more: [] if step == 1 el
     installed.install(
         "0.9.2", f"import sys\nif 'dbsp.coordinator.serve' in ' '.join(sys.orig_argv):\n{indented(other)}"
     )
-    done = installed.run("serve", "pipeline.toml", "--no-progress", "--accept-engine=0.9.1", folder=shop)
-    assert done.returncode == 3, done.stderr
-    assert "step=1" in done.stderr
-    assert "differ" in done.stderr or "another" in done.stderr, done.stderr
+    with installed.serving(shop, "--accept-engine", "0.9.1"):
+        until(lambda: ask(shop, "GET", "/v1/status")["halt"] is not None, "the halt")
+        halt = ask(shop, "GET", "/v1/status")["halt"]
+    assert (halt["step"], halt["command"]) == (1, "accept-output")
+    assert "differ" in halt["message"] or "another" in halt["message"], halt
 
 
 def indented(text: str) -> str:
