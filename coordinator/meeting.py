@@ -14,8 +14,8 @@ import httpx
 from dbsp.coordinator.config import Config
 from dbsp.coordinator.exits import error_of
 from dbsp.coordinator.http.identity import Expected, expected_of, is_written
-from dbsp.coordinator.http.tls import connecting
 from dbsp.coordinator.http.tokens import load_tokens
+from dbsp.coordinator.http.trust import connecting
 from dbsp.errors import ConfigError, DbspError, UnavailableError
 from dbsp.processes import find_process
 

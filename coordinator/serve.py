@@ -29,7 +29,6 @@ from dbsp.coordinator.http.address import changed_setting
 from dbsp.coordinator.http.app import make_app
 from dbsp.coordinator.http.connections import raise_descriptor_limit
 from dbsp.coordinator.http.listen import Server, bind
-from dbsp.coordinator.meeting import refuse_running
 from dbsp.coordinator.preflight import formats
 from dbsp.coordinator.preparing import prepare
 from dbsp.coordinator.running.clock import SystemClock
@@ -117,6 +116,8 @@ def command(
     ]
     restart = Restart(interpreter=own_interpreter(), arguments=tuple(again))
     if not take_over:
+        from dbsp.coordinator.meeting import refuse_running  # noqa: PLC0415 (it loads an HTTP client)
+
         refuse_running(config)
     try:
         code = run(

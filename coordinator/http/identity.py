@@ -12,10 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from dbsp.coordinator.config import Config
-from dbsp.coordinator.doctor import read_ledger
 from dbsp.coordinator.http.address import read_address
 from dbsp.errors import ConfigError, DataError
-from dbsp.io.examine import ENGINE
 from dbsp.processes import notes_of_others
 
 OTHER = "another pipeline answers there"
@@ -59,6 +57,10 @@ def expected_of(config: Config) -> Expected | None:
 
 def run_of(data_dir: Path) -> str | None:
     """Return the run of a pipeline as its ledger on this host says; None where there is none that can be read."""
+    # They load the engine, which a client that finds an address has no use for.
+    from dbsp.coordinator.doctor import read_ledger  # noqa: PLC0415
+    from dbsp.io.examine import ENGINE  # noqa: PLC0415
+
     try:
         return read_ledger(data_dir).run
     except (DataError, *ENGINE):

@@ -1,20 +1,12 @@
-"""TLS of the service and of its commands."""
+"""TLS of the service: what it shows of itself."""
 
 from __future__ import annotations
 
 import ssl
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-
-import httpx
 
 from dbsp.coordinator.http.section import HttpSection
 from dbsp.errors import ConfigError
-
-NOT_TRUSTED = (
-    "name its authority by --ca, DBSP_CA or `ca` in [http], and the name in the certificate by `server_name` in [http]"
-)
 
 
 def tls_context(section: HttpSection, folder: Path) -> ssl.SSLContext | None:
@@ -27,7 +19,7 @@ def tls_context(section: HttpSection, folder: Path) -> ssl.SSLContext | None:
     certificate, key = folder / section.certificate, folder / section.key
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     for file in (certificate, key):
-        _refuse_unreadable(file)
+        refuse_unreadable(file)
     try:
         context.load_cert_chain(certificate, key, password=lambda: "")
     except (ssl.SSLError, OSError, ValueError) as error:
@@ -38,44 +30,8 @@ def tls_context(section: HttpSection, folder: Path) -> ssl.SSLContext | None:
     return context
 
 
-def trusting(section: HttpSection, folder: Path, ca: str | None) -> ssl.SSLContext:
-    """Return what a command trusts: the system's authorities, and `ca`, or else what the settings name.
-
-    **Errors** `ConfigError` names the file that cannot be read or used.
-    """
-    context = ssl.create_default_context()
-    named = Path(ca) if ca else folder / (section.ca or section.certificate)
-    if ca or section.ca or section.certificate:
-        _refuse_unreadable(named)
-        try:
-            context.load_verify_locations(named)
-        except ssl.SSLError as error:
-            raise ConfigError(f"not a file of certificates in PEM: file={named} error={error.reason}") from None
-    return context
-
-
-@contextmanager
-def connecting(url: str, section: HttpSection, folder: Path, ca: str | None = None) -> Iterator[httpx.Client]:
-    """Connect by TLS only where the address says so: reading what authorities there are takes time."""
-    trusted = trusting(section, folder, ca) if url.startswith("https:") else False
-    with httpx.Client(verify=trusted, trust_env=False) as client:
-        if section.server_name:
-            name = section.server_name
-            client.event_hooks = {"request": [lambda request: request.extensions.update(sni_hostname=name)]}
-        yield client
-
-
-def untrusted_reason(error: BaseException) -> str | None:
-    """Return why a certificate is not trusted, if that is what the error says."""
-    cause: BaseException | None = error
-    while cause is not None:
-        if isinstance(cause, ssl.SSLError):
-            return getattr(cause, "verify_message", "") or cause.reason or str(cause)
-        cause = cause.__cause__ or cause.__context__
-    return None
-
-
-def _refuse_unreadable(file: Path) -> None:
+def refuse_unreadable(file: Path) -> None:
+    """Raise `ConfigError` if a file of TLS cannot be read."""
     try:
         with file.open("rb"):
             return
