@@ -23,6 +23,7 @@ from dbsp.io.kafka.client import ensure_topic
 from dbsp.io.kafka.messages import FORMATS
 from tests.io.registry import registry
 from tests.kafka.topics import messages, send, weighted
+from tests.spark.waiting import until
 
 pytestmark = [pytest.mark.kafka]
 
@@ -154,6 +155,7 @@ def test_a_registry_that_is_away_is_waited_for(settings: KafkaSettings, tmp_path
         path = settle(settings, tmp_path, f'registry = "{held.url}"\ndecimals = "text"\n')
         send_items(settings, held.url, [{"item": "tea", "kind": "FOOD"}])
     with running(path) as service:
+        until(service.built.parts.inputs.waits, "the look for the registry")
         assert service.built.parts.inputs.waits()[0].table == "items"
         send(settings, f"{settings.pipeline}.orders", [change("c", None, (1, "tea", "2.50", None))])
         wait(service, "orders", 1)
@@ -173,10 +175,11 @@ def test_decimals_without_a_schema_ask_what_they_are(settings: KafkaSettings, tm
     send(settings, f"{settings.pipeline}.orders", [change("c", None, (1, "tea", "2.50", None))])
     with closing(Service(load_config(path, environment={}))) as service:
         service.start(timeout_s=60)
-        finish = service.wait_for_end(60)
-        assert finish is not None
+        until(lambda: service.status()["halt"] is not None, "the halt")
+        halt = service.status()["halt"]
+        assert halt["command"].startswith("drop ")
         assert (
-            "messages without a schema do not say what decimal128(8, 2) is: table=orders column=paid" in finish.message
+            "messages without a schema do not say what decimal128(8, 2) is: table=orders column=paid" in halt["message"]
         )
     path.write_text(path.read_text().replace("[output]", 'decimals = "text"\n[output]'))
     with running(path) as service:
