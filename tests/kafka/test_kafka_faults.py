@@ -511,11 +511,9 @@ class Unsettled:
 
     def __init__(self, code: int, refusals: int) -> None:
         self.code, self.left = code, refusals
-        self.asked: list[object] = []
 
-    def list_topics(self, topic: object, **_: object) -> None:
-        """What the client knows of a topic is old: it asks for it anew."""
-        self.asked.append(topic)
+    def list_topics(self, _: object, **__: object) -> None:
+        """Take the question for what is new of a topic; the answer comes with the offsets."""
 
     def get_watermark_offsets(self, *_: object, **__: object) -> tuple[int, int]:
         if self.left:
