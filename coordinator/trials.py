@@ -105,8 +105,13 @@ class ProcessTrials:
     def close(self) -> None:
         """End the process, from any thread."""
         self._closed = True
-        if self._process is not None:
-            self._process.kill()
+        process = self._process
+        if process is not None:
+            process.kill()
+        with self._turn:  # who asks has been told that it is gone
+            if self._process is not None:
+                self._process.close()
+                self._process = None
 
 
 class _Process(ChildProcess):
@@ -115,8 +120,12 @@ class _Process(ChildProcess):
     def __init__(self, command: Sequence[str], config: Config) -> None:
         """Start it, and have it load the circuit."""
         super().__init__(command)
-        self._write(config)
-        self._answer()
+        try:
+            self._write(config)
+            self._answer()
+        except BaseException:
+            self.close()
+            raise
 
     def ask(self, kind: str, trial: Trial) -> dict[str, Any]:
         """Try or show a step."""

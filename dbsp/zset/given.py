@@ -61,10 +61,10 @@ def column_given(array: pa.Array | pa.ChunkedArray, type_: pa.DataType) -> pa.Ar
     found = array.type
     if found == type_ or pa.types.is_null(found):
         return cast_to(array, type_)
-    if pa.types.is_dictionary(found):
-        found = found.value_type
     if not _takes(type_, found):
         raise pa.ArrowInvalid(f"a column of this type does not take values of the type {found}")
+    if pa.types.is_dictionary(found):
+        found = found.value_type
     if pa.types.is_floating(type_) and (pa.types.is_integer(found) or pa.types.is_decimal(found)):
         floats = array.cast(FLOAT64, safe=False) if pa.types.is_integer(found) else array.cast(STRING).cast(FLOAT64)
         return cast_to(floats, type_)
@@ -95,6 +95,8 @@ def with_zone(texts: Any) -> Any:
 
 def _takes(wanted: pa.DataType, found: pa.DataType) -> bool:
     """Return whether a column may take values of a type at all."""
+    if pa.types.is_dictionary(found):
+        found = found.value_type
     if is_struct(wanted) and is_struct(found):
         types = {field.name: field.type for field in wanted}
         return all(field.name not in types or _takes(types[field.name], field.type) for field in found)

@@ -18,6 +18,7 @@ from dbsp.coordinator.build import facts_of
 from dbsp.coordinator.config import Config, make_config
 from dbsp.coordinator.decisions.protocol import Facts
 from dbsp.coordinator.running.control import Ledger, MemoryControl, new_ledger
+from dbsp.distribute.course import Course
 from dbsp.errors import DataError, DbspError, FencedError, InternalError
 from dbsp.layout import Layout, initial
 from dbsp.logs import Changes, Range, StepRecord
@@ -107,6 +108,8 @@ class World:
     steps_floor: int = 0
     epoch: int = 0
     control: MemoryControl = field(default_factory=MemoryControl)
+    courses: dict[int, Course] = field(default_factory=dict)
+    """Every course that the ledger ever had; it forgets those that no version needs."""
     copies: list[Beside] = field(default_factory=list)
     point: Callable[[str], None] = lambda _name: None
     straggle: Callable[[], bool] = lambda: False
@@ -254,6 +257,7 @@ class FakeControl(Closed):
     def change(self, epoch: int | None, action: Callable[[Ledger], Ledger]) -> Ledger:
         self.world.point("before ledger")
         changed = self.kept.change(epoch, action)
+        self.world.courses.update(changed.courses)
         self.world.point("after ledger")
         return changed
 

@@ -148,7 +148,7 @@ def test_an_idle_partition_is_left_out_by_a_logged_decision(folder: Path) -> Non
     clock = Jumping()
     with started(folder, clock) as service:
         push(service, 0, 30, 100)
-        assert shown(service)["held_back_by"] == {"partition": 1, "reached": None}
+        until(lambda: shown(service)["held_back_by"] == {"partition": 1, "reached": None})  # the next decision says it
         assert waterline_text(shown(service)) == (
             "clicks.at: waterline none yet, held back by partition 1, which has no rows yet"
         )

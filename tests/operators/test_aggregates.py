@@ -122,8 +122,8 @@ def cont(found: list[Any], part: int, whole: int) -> float | Decimal | None:
     if isinstance(found[0], Decimal):
         below, above = (Fraction(ordered(found)[at(place)]) for at in (math.floor, math.ceil))
         exact = below + (above - below) * (place - math.floor(place))
-        scale = -int(found[0].as_tuple().exponent)
-        return Decimal(int(exact * 10**scale)).scaleb(-scale)
+        places = 2  # of the column; with more than 18 digits it is cut downwards, as in DuckDB
+        return Decimal(math.floor(exact * 10**places)).scaleb(-places)
     low = float(ordered(found)[math.floor(place)])
     high = float(ordered(found)[math.ceil(place)])
     beyond = float(place - math.floor(place))

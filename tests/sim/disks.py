@@ -75,6 +75,14 @@ def boot_of(boots: Mapping[str, int], home: Path) -> str:
     return f"boot{boots.get(home.name, 0)}"
 
 
+_Opened = tuple[
+    dict[int, tuple[int, WorkerDatabase]],
+    dict[int, tuple[int, EmbeddedOutputLog]],
+    list[WorkerDatabase | EmbeddedOutputLog],
+]
+"""A process's databases and output logs of workers, and those that others have replaced."""
+
+
 @dataclass
 class Disks:
     """The folders of a pipeline; what strikes while they are written, and what a host that loses its power finds."""
@@ -86,6 +94,17 @@ class Disks:
     """The chance that what was not synced is torn; else it is lost whole."""
     boots: Counter[str] = field(default_factory=Counter)
     torn: Counter[str] = field(default_factory=Counter)
+    ended: list[_Opened] = field(default_factory=list)
+    """What processes that are gone had open. It is closed by whoever comes next: the collector may find that a process is gone
+    in the middle of any call, also of one that holds the lock which closing takes."""
+
+    def close_ended(self) -> None:
+        """Close what processes that are gone had open."""
+        while self.ended:
+            databases, logs, left = self.ended.pop()
+            for found in (*(pair[1] for pair in databases.values()), *(pair[1] for pair in logs.values()), *left):
+                with suppress(DbspError):
+                    found.close()
 
     def home(self, number: int) -> Path:
         """A worker's folder."""
@@ -194,7 +213,8 @@ class DiskSite:
         self._databases: dict[int, tuple[int, WorkerDatabase]] = {}
         self._logs: dict[int, tuple[int, EmbeddedOutputLog]] = {}
         self._left: list[WorkerDatabase | EmbeddedOutputLog] = []
-        weakref.finalize(self, _close, self._databases, self._logs, self._left)
+        disks.close_ended()
+        weakref.finalize(self, disks.ended.append, (self._databases, self._logs, self._left))
 
     def database(self, number: int, create: CheckpointId | None = None) -> WorkerDatabase:
         """As `dbsp.coordinator.site.ConfiguredSite.database`."""
@@ -257,13 +277,6 @@ class DiskSite:
             )
             found = self._logs[number] = (first_step, made)
         return found[1]
-
-
-def _close(databases: dict[int, Any], logs: dict[int, Any], left: list[Any]) -> None:
-    """The end of a process."""
-    for found in (*(pair[1] for pair in databases.values()), *(pair[1] for pair in logs.values()), *left):
-        with suppress(DbspError):
-            found.close()
 
 
 @dataclass(slots=True)
@@ -347,6 +360,7 @@ class DiskSimulation(CircuitSimulation):
             with self.disks.in_use():
                 super().live(turns)
         finally:
+            self.disks.close_ended()
             self.steps.close()
             self.control.close()
             self.gone()

@@ -518,7 +518,9 @@ PLANTS = (
         first=10,
         faults=QUIET,
     ),
-    Plant(rule="a leaver stays until no version names it", breaks=discard_leavers_early, design="9", seeds=60),
+    Plant(
+        rule="a leaver stays until no version names it", breaks=discard_leavers_early, design="9", seeds=100, first=87
+    ),
     Plant(
         rule="deleting asks for the epoch", breaks=discard_without_epoch, design="6", seeds=60, first=22, faults=PAUSES
     ),
@@ -559,7 +561,7 @@ PLANTS = (
         first=17,
         circuits=True,
     ),
-    Plant(rule="the layout is that of the opened version", breaks=old_layout_goes_on, design="8", seeds=20, first=8),
+    Plant(rule="the layout is that of the opened version", breaks=old_layout_goes_on, design="8", seeds=80, first=69),
     Plant(rule="the clock never goes back", breaks=clock_as_it_is, design="4", seeds=20, first=1),
     *(
         Plant(rule=rule, breaks=breaks, design=design, seeds=seeds, first=first, faults=faults, circuits=True)

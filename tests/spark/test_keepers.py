@@ -53,7 +53,10 @@ def life(pipeline: Pipeline, between: Between = lambda pipeline, step: None) -> 
 
 
 @pytest.fixture
-def on_spark(spark: SparkHandle, tmp_path: Path) -> Callable[[Work], Runtime]:
+def on_spark(spark: SparkHandle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Work], Runtime]:
+    # On a machine with more to do than it can, a keeper that answers late would be killed, and nothing be read ahead.
+    monkeypatch.setattr("dbsp.runtime.keeper.process.ANSWER_S", 60.0)
+
     def make(work: Work) -> Runtime:
         made = SparkRuntime(
             replace(work, site=DearInput(work.site), keepers=ProcessKeepers(str(tmp_path))), spark=spark

@@ -124,12 +124,12 @@ def on_as_where(patch: pytest.MonkeyPatch) -> None:
 
 def counts_of_columns_as_of_rows(patch: pytest.MonkeyPatch) -> None:
     """COUNT(x) that counts nulls."""
-    patch.setitem(grouping._AGGREGATES, exp.Count, lambda _node, _scope: agg.count())
+    patch.setitem(grouping.AGGREGATES, exp.Count, lambda _node, _scope: agg.count())
 
 
 def remainders_of_python(patch: pytest.MonkeyPatch) -> None:
     """`%` with the sign of the divisor."""
-    patch.setitem(expressions._OPERATORS, exp.Mod, expressions._binary(lambda a, b: a % b))
+    patch.setitem(expressions.OPERATORS, exp.Mod, expressions._binary(lambda a, b: a % b))
 
 
 def count_of_nothing_as_null(patch: pytest.MonkeyPatch) -> None:
