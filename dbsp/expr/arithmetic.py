@@ -34,7 +34,7 @@ from dbsp.expr.types import (
     type_of,
     typed,
 )
-from dbsp.zset.schema import DATE, DURATION, FLOAT64, INT64, STRING, TIME, TIMESTAMP
+from dbsp.zset.schema import BINARY, DATE, DURATION, FLOAT64, INT64, STRING, TIME, TIMESTAMP
 
 Types = tuple[pa.DataType, pa.DataType]
 DIVISION_SCALE_MIN = 6
@@ -50,7 +50,7 @@ def _sum_decimal(left: pa.DataType, right: pa.DataType) -> pa.DataType:
 def _add_type(left: pa.DataType, right: pa.DataType) -> pa.DataType:
     if is_decimal(left):
         return _sum_decimal(left, right)
-    if right == DURATION and left == DATE:
+    if {left, right} == {DURATION, DATE}:
         return TIMESTAMP
     return left if right == DURATION else right if left == DURATION else left
 
@@ -86,8 +86,8 @@ def _wide(function: Callable[..., pa.Array], result: Callable[..., pa.DataType])
 
 
 def _add(left: Any, right: Any) -> pa.Array:
-    if left.type == STRING:
-        return pc.binary_join_element_wise(left, right, "")
+    if left.type in (STRING, BINARY):
+        return pc.binary_join_element_wise(left, right, pa.scalar(b"").cast(left.type))
     if DATE in (left.type, right.type):
         left, right = (side.cast(TIMESTAMP) if side.type == DATE else side for side in (left, right))
     return pc.add_checked(left, right)
@@ -189,7 +189,7 @@ def _fit_sum(operands: Operands) -> tuple[Expression, ...]:
     args, (left, right) = _known(operands)
     if operands.function == "add":
         moments = (_is_moment(left) and right == DURATION) or (left == DURATION and _is_moment(right))
-        if moments or left == right == STRING:
+        if moments or left == right in (STRING, BINARY):
             return args
     elif (_is_moment(left) and right == DURATION) or (left == right and _is_moment(left)):
         return args

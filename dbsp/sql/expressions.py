@@ -17,7 +17,7 @@ from dbsp.expr.build import Expr, coalesce, date_diff, lit, now, struct, unwrap,
 from dbsp.expr.conditional import CASE
 from dbsp.expr.expression import TEXT_NODES_MAX, Call, ColumnRef, Literal, resolve
 from dbsp.expr.mathematics import POWER
-from dbsp.expr.types import adopt, is_integer
+from dbsp.expr.types import adopt, is_integer, is_number
 from dbsp.sql.casts import cast, cast_constant
 from dbsp.sql.chains import spine
 from dbsp.sql.errors import about, name_of, refuse
@@ -37,7 +37,7 @@ from dbsp.sql.types import (
     resolved,
     type_in,
 )
-from dbsp.zset.schema import BOOL, DATE, FLOAT32, FLOAT64, INT64, NO_COLUMNS, list_of
+from dbsp.zset.schema import BINARY, BOOL, DATE, FLOAT32, FLOAT64, INT64, NO_COLUMNS, list_of
 
 AGGREGATED = (
     "aggregates stand in SELECT, HAVING and ORDER BY; for a row's group write a window, sum(x) over (partition by k)"
@@ -259,6 +259,8 @@ def _added(sign: int) -> Callable[[Any, Scope], Expr]:
         types = type_in(left, scope.schema), type_in(right, scope.schema)
         if sign < 0 and types == (DATE, DATE):
             return date_diff("day", right, left)
+        if sign < 0 and types[1] == DATE and _whole(left, scope):
+            refuse(node, "a day is not taken from a number", "write day - n")
         if DATE in types and _whole(right if types[0] == DATE else left, scope):
             date, days = (left, right) if types[0] == DATE else (right, left)
             day = datetime.timedelta(days=1)
@@ -280,6 +282,9 @@ def _divided(node: Any, scope: Scope) -> Expr:
     types = type_in(left, scope.schema), type_in(right, scope.schema)
     if pa.duration("us") in types:
         refuse(node, "a span is not divided", "write epoch(span) / n, or date_diff('second', a, b) / n")
+    for side, type_ in zip((left, right), types, strict=True):
+        if not is_number(type_) if type_ is not None else isinstance(constant(side), bool):
+            refuse(node, f"numbers are divided: got={type_ or side}", "cast it, such as x::double")
     if _null_of([left, right], scope) is not None:
         return lit(None, FLOAT64)
     if is_constant(left) and is_constant(right):
@@ -410,7 +415,13 @@ def _text_match(method: str) -> Callable[[Any, Scope], Expr]:
 
 
 def _joined(node: Any, scope: Scope) -> Expr:
-    left, right = (as_text(lowered(side, scope), scope) for side in (node.this, node.expression))
+    sides = [lowered(side, scope) for side in (node.this, node.expression)]
+    bytes_ = [type_in(side, scope.schema) == BINARY for side in sides]
+    if any(bytes_) and (nothing := _null_of(sides, scope)) is not None:
+        return nothing
+    if any(bytes_) and not all(bytes_):
+        refuse(node, "bytes are joined with bytes alone", "cast one side: x::blob, or x::varchar")
+    left, right = sides if all(bytes_) else [as_text(side, scope) for side in sides]
     return left + right
 
 

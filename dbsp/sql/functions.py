@@ -25,11 +25,12 @@ from dbsp.expr.build import (
     unwrap,
     when,
 )
+from dbsp.expr.conditional import CASE
 from dbsp.expr.expression import Call, Literal
 from dbsp.expr.mathematics import NULLIF
 from dbsp.expr.names import nearest
 from dbsp.expr.sequences import ELEMENTS_MAX
-from dbsp.expr.types import DECIMAL_DIGITS, is_decimal, is_float, is_integer, is_timestamp
+from dbsp.expr.types import DECIMAL_DIGITS, is_decimal, is_float, is_integer, is_number
 from dbsp.sql.casts import cast
 from dbsp.sql.errors import name_of, refuse
 from dbsp.sql.types import as_float, constant, is_constant, met, resolved, type_in, with_room
@@ -261,8 +262,14 @@ def _several(function: Callable[..., Expr]) -> Function:
 
 
 def _nullif(node: Any, lower: Lower, scope: Scope) -> Expr:
-    value, other = met([lower(node.this), lower(node.expression)], scope.schema)
-    return Expr(Call(NULLIF, (unwrap(value), unwrap(other))))
+    """The result has the type of the first argument, whatever the two are compared as."""
+    given, second = lower(node.this), lower(node.expression)
+    value, other = met([given, second], scope.schema)
+    made = Expr(Call(NULLIF, (unwrap(value), unwrap(other))))
+    own = type_in(given, scope.schema)
+    if own is None or type_in(made, scope.schema) == own:
+        return made
+    return Expr(Call(CASE, (unwrap(value == other), Literal(None), unwrap(given))))
 
 
 def _regexp_replace(node: Any, lower: Lower, _scope: Scope) -> Expr:
@@ -333,11 +340,13 @@ def _from_unix(node: Any, lower: Lower, scope: Scope) -> Expr:
     scale, value = node.args.get("scale"), lower(node.this)
     unit = units[int(scale.this) if scale is not None else 0]
     type_ = type_in(value, scope.schema)
+    if type_ is None or is_number(type_):
+        return from_epoch(value, unit)
+    if unit != "millisecond":  # that is `epoch_ms`, which goes both ways
+        refuse(node, f"a number is wanted here: got={type_}", "epoch(x) and epoch_us(x) are the numbers of a time")
     if type_ == DURATION:
-        return _units(value, datetime.timedelta(**{f"{unit}s": 1}))
-    if type_ is not None and (is_timestamp(type_) or type_ == DATE):
-        return _milliseconds(value.epoch("microsecond")) if unit == "millisecond" else value.epoch(unit)
-    return from_epoch(value, unit)
+        return _units(value, datetime.timedelta(milliseconds=1))
+    return _milliseconds(value.epoch("microsecond"))
 
 
 def _milliseconds(since: Expr) -> Expr:
