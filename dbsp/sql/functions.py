@@ -316,6 +316,8 @@ def _json(node: Any, lower: Lower, _scope: Scope) -> Expr:
         refuse(node, "elements of JSON are named by a path", f"write ->> '$[{path}]'")
     if not isinstance(path, str) or path.startswith("/"):
         refuse(node, "JSON is looked into by a key or by a path", "write ->> 'key', or ->> '$.a.b'")
+    if not path:
+        refuse(node, "an empty key is the whole text", "leave ->> '' out; a key that is empty is $.\"\"")
     return lower(node.this).json_value(path if path.startswith("$") else _key_path(path))
 
 
