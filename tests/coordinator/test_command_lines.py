@@ -18,7 +18,9 @@ from dbsp.coordinator import build as build_module
 from dbsp.coordinator import cli, serve
 from dbsp.coordinator.http.address import read_address
 from dbsp.coordinator.service import Service
-from dbsp.errors import ConfigError
+from dbsp.errors import CapacityError, ConfigError
+from dbsp.operators.groups.group_by import GroupBy
+from dbsp.zset.batch import Batch
 from tests import plain_http
 from tests.coordinator.shop import CIRCUIT, ORDERS, SETTINGS, answering, script, serving, settings
 
@@ -62,6 +64,19 @@ def test_check_names_what_is_wrong(folder: Path, said: Said, settings: str, circ
     assert code == 2
     assert message in text
     assert "Traceback" not in text
+
+
+def test_check_runs_the_circuit_over_a_row(folder: Path, said: Said, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted: a plan that no step can run."""
+
+    def step(self: GroupBy, context: object, state: object, inputs: tuple[Batch, ...]) -> Batch:
+        raise CapacityError(f"rows={len(inputs[0])}", "none")
+
+    monkeypatch.setattr(GroupBy, "step", step)
+    code, text = said(serve.main, "pipeline.toml", "--check")
+    assert code == 2
+    assert "the circuit cannot run: rows=" in text
+    assert not (folder / "data").exists()
 
 
 @pytest.mark.parametrize("command", [["status"], ["rescale", "3"], ["query", "SELECT 1"], ["stop"]])
