@@ -82,10 +82,10 @@ class Signature:
     def __str__(self) -> str:
         """As documentation has it."""
         shown = [
-            f"{each.kind}{' constant' if each.constant else ''}{', or nothing' if each.optional else ''}"
+            f"{'constant ' if each.constant else ''}{each.kind}{'?' if each.optional else ''}"
             for each in self.parameters
         ]
-        return f"{self.name}({'; '.join(shown)})"
+        return f"{self.name}({', '.join(shown)})"
 
 
 def signature(text: str) -> Signature:
@@ -192,6 +192,16 @@ NAMED = {
     )
 }
 """The functions that the parser knows by name alone; their arguments are counted from 0."""
+
+
+def documented() -> str:
+    """Return the table of calls that the documentation has: by kind of result, each with the kinds of its arguments."""
+    by_result: dict[str, set[str]] = {}
+    for found in (*SIGNATURES.values(), *NAMED.values()):
+        if found.name.isidentifier():
+            by_result.setdefault(found.result, set()).add(f"`{found}`")
+    rows = [f"| {result} | {', '.join(sorted(calls))} |" for result, calls in sorted(by_result.items())]
+    return "\n".join(["| result | calls |", "| --- | --- |", *rows])
 
 
 def checked(node: Any, name: str, lower: Callable[[Any], Expr], schema: Schema) -> Expr | None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 import dbsp
-from dbsp.sql.signatures import NAMED, SIGNATURES
+from dbsp.sql.signatures import NAMED, SIGNATURES, documented
 
 T = dbsp.table(
     "t",
@@ -93,6 +95,10 @@ def test_a_call_is_a_value_or_is_refused_with_its_place(name: str) -> None:
     calls = _calls(name, " over (order by i)" if name in WINDOWS else "")
     wrong = [call for call in (*calls[:5], *calls[5::5]) if not _is_answered(call)]
     assert wrong == []
+
+
+def test_the_documentation_has_every_signature() -> None:
+    assert documented() in (Path(__file__).parents[2] / "docs" / "sql.md").read_text()
 
 
 def _is_answered(call: str) -> bool:
