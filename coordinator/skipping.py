@@ -1,4 +1,7 @@
-"""Going on without rows that halt the pipeline: they fail under the error policy `stop`, or they end the process (`attempts`)."""
+"""Going on without rows that halt the pipeline, or for which an input waits.
+
+They fail under the error policy `stop`, end the process (`attempts`), or are not explained by the settings (`failing`).
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,7 @@ from dbsp.coordinator.running.hands import Parts
 from dbsp.coordinator.running.shell import Shell
 from dbsp.coordinator.trials import ProcessTrials, decision
 from dbsp.errors import ConfigError, UnavailableError
+from dbsp.io import Position
 from dbsp.skips import ACCEPT_OUTPUT, DroppedRow
 
 Result = Callable[[Callable[[], Any], float | None], Any]
@@ -29,6 +33,8 @@ class Skips:
     def skip(self, step: int | None, timeout_s: float | None) -> Skipped:
         """Go on without the rows that halt the pipeline; see `Service.skip`."""
         halt = self._shell.board.now.halt
+        if halt is None and step is None and self._shell.hands.failing.refused:
+            return self._without_refused(timeout_s)
         if halt is None or (step is not None and step != halt.step):
             return self._skipped_before(step)
         if halt.command == ACCEPT_OUTPUT:
@@ -63,6 +69,29 @@ class Skips:
             return None
 
         self._result(lambda: self._shell.submit(request, met), timeout_s)
+
+    def _without_refused(self, timeout_s: float | None) -> Skipped:
+        """Let the inputs that wait for a decision go on without the rows that no setting explains."""
+        hands, board = self._shell.hands, self._shell.board
+
+        def question(_runtime: Any, facts: p.Facts) -> tuple[DroppedRow, ...]:
+            if facts.wants.pause:
+                raise UnavailableError(
+                    "the pipeline is paused, and no step takes the rows", "`coordinator resume` first"
+                )
+            return hands.failing.drop_refused()
+
+        rows: tuple[DroppedRow, ...] = self._result(lambda: self._shell.ask(question), timeout_s)
+        places = [
+            Position(table=row.table, partition=row.partition, first=row.offset, last=row.offset + 1) for row in rows
+        ]
+        board.wait_for(lambda now: all(map(now.has_processed, places)) or now.halt is not None, timeout_s)
+        if not rows or not all(map(board.now.has_processed, places)):
+            raise UnavailableError(
+                "no step has taken the rows yet: the next that does drops them", "`coordinator status`"
+            )
+        step = max(hands.index.step_of(row.table, row.partition, row.offset) or 0 for row in rows)
+        return Skipped(step=step, rows=len(rows), before=False, dropped=rows)
 
     def _killing_rows(self, halt: p.Halt, timeout_s: float | None) -> tuple[DroppedRow, ...]:
         """Find the rows that end the process of the step, in processes of its kind; the shell's thread waits meanwhile."""

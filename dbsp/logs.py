@@ -208,6 +208,19 @@ class TellsWaits(Protocol):
 
 
 @runtime_checkable
+class RefusesRows(Protocol):
+    """An input log in which a row may not be explained by the settings: its table waits until somebody decides."""
+
+    def refuse(self, table: str, reason: str) -> None:
+        """Let a table wait for this reason until `release`, whatever its system answers."""
+        ...
+
+    def release(self, table: str) -> None:
+        """Let a table wait no longer for a decision."""
+        ...
+
+
+@runtime_checkable
 class KnowsItsSources(Protocol):
     """An input log whose rows come from elsewhere: there may be more of them than `ends` says."""
 

@@ -6,6 +6,9 @@ rows, because which rows fail there is decided by the record and the state alone
 
 `drop {"reason": …, "rows": [[table, partition, offset, payload], …]}` says: these rows of the input end the process that runs
 the step. They are not even read in this step, and are dead letters with the payload that the command holds.
+
+`defer [table, partition, offset]` says: this step takes no row of this place from this offset on. Its ranges are cut there, so
+that a later step takes these rows. Nobody decides it: the input waits meanwhile, for a message that no setting explains.
 """
 
 from __future__ import annotations
@@ -24,6 +27,7 @@ FILL = "fill "
 
 _PREFIX = "skip node="
 _DROP = "drop "
+_DEFER = "defer "
 ACCEPT_OUTPUT = "accept-output"
 """The command that says: what this step gives now counts, and its difference to what was put out is put out with a later step."""
 UNREADABLE = -1
@@ -62,6 +66,31 @@ def dropped_rows(commands: Iterable[str]) -> tuple[DroppedRow, ...]:
                 for table, partition, offset, payload in said["rows"]
             ]
     return tuple(found)
+
+
+def defer_command(table: str, partition: int, offset: int) -> str:
+    """Return the command that leaves the rows of a place to a later step, from this offset on.
+
+    >>> defer_command("t", 0, 5)
+    'defer ["t", 0, 5]'
+    """
+    return _DEFER + json.dumps([table, partition, offset])
+
+
+def deferred(ranges: Sequence[Range], command: str) -> tuple[Range, ...]:
+    """Return what is left of a step's ranges under a command: all of them, unless it leaves rows to a later step.
+
+    >>> [(r.first, r.last) for r in deferred([Range(table="t", partition=0, first=3, last=9)], 'defer ["t", 0, 5]')]
+    [(3, 5)]
+    """
+    if not command.startswith(_DEFER):
+        return tuple(ranges)
+    table, partition, offset = json.loads(command.removeprefix(_DEFER))
+    cut = (
+        replace(each, last=min(each.last, offset)) if (each.table, each.partition) == (table, partition) else each
+        for each in ranges
+    )
+    return tuple(each for each in cut if each.first < each.last)
 
 
 def is_decided(commands: Sequence[str]) -> bool:
@@ -122,7 +151,7 @@ def skipped_nodes(commands: Iterable[str]) -> frozenset[int]:
     """
     found = set()
     for command in commands:
-        if command.startswith((MIGRATE, FILL, _DROP)) or command == ACCEPT_OUTPUT:
+        if command.startswith((MIGRATE, FILL, _DROP, _DEFER)) or command == ACCEPT_OUTPUT:
             continue
         number = command.removeprefix(_PREFIX)
         if number == command or not number.isdigit():

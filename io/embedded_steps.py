@@ -20,6 +20,7 @@ from dbsp.io.step_codec import (
     check_epoch,
     check_owner,
     decided,
+    given_back,
     positions_from_json,
     positions_to_json,
     record_from_json,
@@ -82,13 +83,16 @@ class EmbeddedStepLog:
         return self._env.write(lambda txn: self._decide(txn, epoch, step, command))
 
     def _decide(self, txn: Any, epoch: int, step: int, command: str) -> StepRecord:
-        newest, next_step, _ = self._head(txn)
+        newest, next_step, positions = self._head(txn)
         check_epoch(epoch, step, newest)
         data = txn.get(_STEP.pack(step), db=self._env.db("records"))
         if data is None:
             raise DataError(f"a decision about a step that is not logged: step={step} next={next_step}")
-        record = decided(self._decode(_STEP.pack(step), data), command)
+        before = self._decode(_STEP.pack(step), data)
+        record = decided(before, command)
         txn.put(_STEP.pack(step), seal(record_to_json(record)), db=self._env.db("records"))
+        if record.ranges != before.ranges:
+            self._put_head(txn, newest, next_step, given_back(before, record, positions))
         return record
 
     def read(self, first: int) -> Sequence[StepRecord]:

@@ -15,6 +15,7 @@ from typing import Any
 from dbsp.errors import DataError, FencedError
 from dbsp.formats import check_format
 from dbsp.logs import Range, StepRecord
+from dbsp.skips import deferred
 from dbsp.timing import Waterline, places_of
 
 FORMAT, UNNAMED = 1, 1
@@ -92,10 +93,31 @@ def check_epoch(epoch: int, step: int, newest: int) -> None:
 
 
 def decided(record: StepRecord, command: str) -> StepRecord:
-    """The record with a command more, which it holds once."""
+    """The record with a command more, which it holds once; one that leaves rows to later steps cuts its ranges."""
     if command in record.commands:
         return record
-    return replace(record, commands=(*record.commands, command))
+    return replace(record, commands=(*record.commands, command), ranges=deferred(record.ranges, command))
+
+
+def given_back(before: StepRecord, after: StepRecord, positions: Positions) -> Positions:
+    """The positions when a decision has left some rows of a record to later steps.
+
+    **Errors** `DataError` if a later record has taken rows of the same place: it has to give them back first.
+    """
+    kept = {(each.table, each.partition): each.last for each in after.ranges}
+    found = dict(positions)
+    for each in before.ranges:
+        place = (each.table, each.partition)
+        end = kept.get(place, each.first)
+        if end == each.last:
+            continue
+        if found.get(place) != each.last:
+            raise DataError(
+                f"a later step has rows of this place: step={before.step} table={each.table} partition={each.partition}"
+                f" last={each.last} next={found.get(place)}"
+            )
+        found[place] = end
+    return found
 
 
 def advance(record: StepRecord, next_step: int, positions: Positions) -> Positions:

@@ -17,7 +17,7 @@ AGAIN_S = 2.0
 class Waits:
     """The tables of one input log that wait. May be read from any thread.
 
-    **State** a `Waiting` for each of them, and when its system is asked again.
+    **State** a `Waiting` for each of them, when its system is asked again, and which of them wait for a decision instead.
     """
 
     def __init__(self, again_s: float = AGAIN_S) -> None:
@@ -26,25 +26,46 @@ class Waits:
         self._lock = threading.Lock()
         self._found: dict[str, Waiting] = {}
         self._ask_at: dict[str, float] = {}
+        self._refused: set[str] = set()
 
     def note(self, table: str, place: str, reason: str) -> None:
         """Note that a table waits; one that waits already keeps the time of its beginning."""
         with self._lock:
-            before = self._found.get(table)
-            since_s = time.time() if before is None else before.since_s
-            self._found[table] = Waiting(table=table, place=place, reason=reason, since_s=since_s)
-            self._ask_at[table] = time.monotonic() + self._again_s
+            if table not in self._refused:
+                self._note(table, place, reason)
+
+    def refuse(self, table: str, place: str, reason: str) -> None:
+        """Note that a table waits for a decision: until `release` it is not asked for, and no other reason counts."""
+        with self._lock:
+            self._refused.add(table)
+            self._note(table, place, reason)
+
+    def release(self, table: str) -> None:
+        """Note that it has been decided."""
+        with self._lock:
+            self._refused.discard(table)
+        self.clear(table)
+
+    def _note(self, table: str, place: str, reason: str) -> None:
+        before = self._found.get(table)
+        since_s = time.time() if before is None else before.since_s
+        self._found[table] = Waiting(table=table, place=place, reason=reason, since_s=since_s)
+        self._ask_at[table] = time.monotonic() + self._again_s
 
     def clear(self, table: str) -> None:
-        """Note that a table waits no more."""
+        """Note that a table waits no more for its system."""
         if table in self._found:
             with self._lock:
+                if table in self._refused:
+                    return
                 self._found.pop(table, None)
                 self._ask_at.pop(table, None)
 
     def rests(self, table: str) -> bool:
-        """Return whether a table waits and is not to be asked for yet."""
-        return table in self._found and time.monotonic() < self._ask_at.get(table, 0.0)
+        """Return whether a table waits and is not to be asked for yet, or not at all."""
+        with self._lock:
+            rests = table in self._found and time.monotonic() < self._ask_at.get(table, 0.0)
+            return rests or table in self._refused
 
     def waits(self, table: str) -> bool:
         """Return whether a table waits."""

@@ -145,14 +145,15 @@ def _woken(noted: p.State) -> Answer:
 def _failed(state: p.State, event: p.Failed) -> Answer:
     """Fenced or misconfigured: end. Anything else: roll back under a new epoch, a bounded number of times in a row.
 
-    Rows that fail would fail again at every replay: that is no failure in a row, the replay ends before their step. A system of
-    others that is away is waited for without a bound. An error that waiting does not cure ends the service when it comes back.
+    Rows that fail would fail again at every replay: that is no failure in a row, the replay ends before their step, or runs it
+    without those that were left to a later step. A system of others that is away is waited for without a bound. An error that
+    waiting does not cure ends the service when it comes back.
     """
     facts = _without_upgrade(rescaling.without_warming(_without_copy(state.facts)), event.message)
     moving = isinstance(state, p.Rescaling | p.WarmingUp)
-    if event.halt is not None and not moving:
-        halted = replace(facts, halt=event.halt)
-        return p.Recovering(facts=halted, awaits="backoff"), (do.BackOff(failures=facts.failures),)
+    if (event.halt is not None or event.deferred) and not moving:
+        facts = replace(facts, halt=event.halt)
+        return p.Recovering(facts=facts, awaits="backoff"), (do.BackOff(failures=facts.failures),)
     if event.code == "fenced" or (event.code in FATAL and not moving):
         return _broken(facts, event.code, event.message)
     if facts.wants.stop and isinstance(state, p.Recovering | p.Replaying):

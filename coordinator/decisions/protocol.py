@@ -496,11 +496,15 @@ class Woken:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failed:
-    """The command under way raised an error; `code` is the error's kind; `halt`: rows failed, and will at every replay."""
+    """The command under way raised an error; `code` is the error's kind; `halt`: rows failed, and will at every replay.
+
+    `deferred`: the rows that failed were left to a later step, and their input waits.
+    """
 
     code: str
     message: str
     halt: Halt | None = None
+    deferred: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

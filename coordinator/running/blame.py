@@ -8,7 +8,7 @@ it failed has no one place in an input, and none is named. Only called when a st
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from dbsp.coordinator.decisions.protocol import FailedRow
@@ -21,6 +21,8 @@ from dbsp.operators.receive import Receive
 from dbsp.operators.source import Source
 from dbsp.operators.upsert import Upsert
 from dbsp.plan.plan import Plan, PlanNode
+
+Locate = Callable[[StepRecord, RowsError], tuple[FailedRow, ...]]
 
 
 def unlocated(_record: StepRecord, error: RowsError) -> tuple[FailedRow, ...]:

@@ -31,10 +31,11 @@ from dbsp.coordinator.decisions.fills import is_filling, kept_for
 from dbsp.coordinator.exits import NO_ROOM, refused
 from dbsp.coordinator.limits import StepLimits
 from dbsp.coordinator.running import control as ledgers
-from dbsp.coordinator.running.attempts import Attempts, Marker, NoMarker, Trials, before_step
-from dbsp.coordinator.running.blame import unlocated
+from dbsp.coordinator.running.attempts import Attempts, Marker, NoMarker, Trials
+from dbsp.coordinator.running.blame import Locate, unlocated
 from dbsp.coordinator.running.clock import Clock
 from dbsp.coordinator.running.control import Control, Ledger, Saved
+from dbsp.coordinator.running.failing import Failing
 from dbsp.coordinator.running.intake import all_wait, readable, taken
 from dbsp.coordinator.running.moves import Moves
 from dbsp.coordinator.running.shown import MovingProgress, RescaleProgress
@@ -42,11 +43,10 @@ from dbsp.coordinator.running.status import Board, NewSteps, StepIndex, begun
 from dbsp.coordinator.running.warmups import WarmUps
 from dbsp.coordinator.running.waterlines import Waterlines
 from dbsp.coordinator.strategies import COLD
-from dbsp.errors import DataError, DbspError, InternalError, RowsError, UnavailableError
+from dbsp.errors import DataError, DbspError, InternalError, UnavailableError
 from dbsp.layout import Layout
 from dbsp.logs import InputLog, StepLog, StepRecord
 from dbsp.runtime.runtime import MoveReport, Runtime, StepReport
-from dbsp.skips import skip_command
 from dbsp.store import CheckpointId, CommitReport
 from dbsp.timing import Timing
 from dbsp.version import VERSION
@@ -81,7 +81,7 @@ class Parts:
     steps: StepLog
     control: Control
     clock: Clock
-    locate: Callable[[StepRecord, RowsError], tuple[p.FailedRow, ...]] = unlocated
+    locate: Locate = unlocated
     awaited: tuple[int, ...] = ()
     waterlines: Waterlines = field(default_factory=Waterlines)
     engine: str = VERSION
@@ -140,6 +140,7 @@ class Hands:
         self._epoch = 0
         self._copying: _Copying | None = None
         self.warming, self.moves = WarmUps(parts.clock), Moves(parts.clock)
+        self.failing = Failing(parts.inputs, parts.steps, parts.locate, observer.noted)
         self._attempts = Attempts(parts.marker, parts.trials, self._change, observer.noted)
 
     @property
@@ -185,7 +186,10 @@ class Hands:
         try:
             return self._perform(command)
         except Exception as error:  # noqa: BLE001 - whatever a runtime or a driver raises is judged by the machine
-            return replace(self.failed(type(command).__name__, error), halt=self._halt(command, error))
+            failed = self.failed(type(command).__name__, error)
+            if self.failing.deferred(command, error):
+                return replace(failed, deferred=True)
+            return replace(failed, halt=self.failing.halt(command, error))
         finally:
             self.doing = None
 
@@ -198,25 +202,6 @@ class Hands:
             code, text = error.code, str(error)
         self._observer.noted("failed", {"command": command, "code": code, "error": text})
         return p.Failed(code=code, message=text)
-
-    def _halt(self, command: do.Command, error: Exception) -> p.Halt | None:
-        """What a user must decide about, if rows failed; where they came from is told as far as it can be."""
-        if isinstance(command, do.RunStep) and (halt := before_step(command.record, error)) is not None:
-            return halt
-        if not (isinstance(command, do.RunStep) and isinstance(error, RowsError)):
-            return None
-        return p.Halt(
-            step=command.record.step, node=error.node, name=error.name, command=skip_command(error.node),
-            count=error.count, rows=self._located(command.record, error), message=error.message,
-        )  # fmt: skip
-
-    def _located(self, record: StepRecord, error: RowsError) -> tuple[p.FailedRow, ...]:
-        """The failed rows; where they came from is left open if the input cannot be read again now."""
-        try:
-            return self._parts.locate(record, error)
-        except Exception as other:  # noqa: BLE001 - it is a help, and must not stand in the way of the decision
-            self._observer.noted("not-located", {"step": record.step, "error": f"{type(other).__name__}: {other}"})
-            return unlocated(record, error)
 
     def _perform(self, command: do.Command) -> p.Event:  # noqa: PLR0911 - one line per command
         match command:
@@ -375,15 +360,16 @@ class Hands:
             return None
         fills = is_filling(command.commands)
         moment = self._timing.still() if fills else timing.moment(wall)
+        ranges = () if fills else taken(self._parts.inputs, found, self._cut, self._limits, command.step)
         record = StepRecord(
-            epoch=command.epoch, step=command.step, layout_version=command.layout_version, commands=command.commands,
-            ranges=() if fills else taken(self._parts.inputs, found, self._cut, self._limits, command.step),
-            engine=self._parts.engine,
+            epoch=command.epoch, step=command.step, layout_version=command.layout_version, ranges=ranges,
+            commands=(*command.commands, *self.failing.commands(ranges)), engine=self._parts.engine,
             clock_us=moment.clock_us, clock_before_us=moment.clock_before_us, waterlines=moment.waterlines,
             idle=moment.idle,
         )  # fmt: skip
         after = advance(self._cut, [record])
         self._parts.steps.append(record)
+        self.failing.logged(record)
         if record.idle != self._timing.idle:
             self._observer.noted("idle", {"step": record.step, "partitions": [list(place) for place in record.idle]})
         self._cut, self._timing, self._waiting_since = after, self._after(record), None
@@ -410,6 +396,7 @@ class Hands:
                 report = self.runtime.run_step(record, command.layout, command.coming)
         finally:
             following = ahead.result() if ahead is not None else None
+        self.failing.done(record.step)
         self.done = advance(self.done, [record])
         if not is_filling(record.commands):
             self._timing = self._timing.finished(report.signals)

@@ -3,7 +3,8 @@
 Invariants: a range is half open in Kafka offsets, with gaps where markers and other transactions' aborted records stand; its
 end never passes the last stable offset; reading it again gives the same changes and the same dead letters, because every
 message is judged by itself (10); partitions that are added are read too; offsets that are gone are an error that names them;
-compacted topics are refused; a table whose topic, leader, brokers or registry are away waits and keeps no other one waiting.
+compacted topics are refused; a table whose topic, leader, brokers or registry are away, or that has a message which no setting
+explains, waits and keeps no other one waiting.
 
 A message holds no row, one or several, in the table's format (`dbsp.io.kafka.messages`); all rows of a message have its offset.
 Nothing is written to the topics, and `trim` leaves them alone: their retention is their owner's. Source: design section 7.
@@ -125,6 +126,14 @@ class KafkaInputLog:
     def hold(self, table: str, reason: str) -> None:
         """Let a table wait."""
         self._waits.note(table, self._place(table), reason)
+
+    def refuse(self, table: str, reason: str) -> None:
+        """Let a table wait for a decision; see `dbsp.logs.RefusesRows`."""
+        self._waits.refuse(table, self._place(table), reason)
+
+    def release(self, table: str) -> None:
+        """Let a table wait no longer for a decision."""
+        self._waits.release(table)
 
     def _asked(self, ask: Callable[[str], dict[tuple[str, int], int]]) -> dict[tuple[str, int], int]:
         """Return what every table answers that does not wait.

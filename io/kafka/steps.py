@@ -24,6 +24,7 @@ from dbsp.io.step_codec import (
     check_epoch,
     check_owner,
     decided,
+    given_back,
     positions_from_json,
     positions_to_json,
     record_from_json,
@@ -57,7 +58,9 @@ class _State:
             self.positions, self.claim = positions_from_json(value["positions"]), value["claim"]
         elif value["kind"] == "decision":
             if value["step"] in self.records:
-                self.records[value["step"]] = decided(self.records[value["step"]], value["command"])
+                before = self.records[value["step"]]
+                after = self.records[value["step"]] = decided(before, value["command"])
+                self.positions = given_back(before, after, self.positions)
         else:
             record = record_from_json(value["record"])
             first_kept = self.empty
@@ -130,6 +133,9 @@ class KafkaStepLog:
         check_epoch(epoch, step, self._state.epoch)
         if step not in self._state.records:
             raise DataError(f"a decision about a step that is not logged: step={step} next={self._state.next_step}")
+
+        before = self._state.records[step]
+        given_back(before, decided(before, command), self._state.positions)  # what is written is never refused
 
         def present() -> bool:
             return command in self._state.records[step].commands

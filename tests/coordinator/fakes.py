@@ -10,7 +10,7 @@ import threading
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, Future
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +20,7 @@ from dbsp.coordinator.decisions.protocol import Facts
 from dbsp.coordinator.running.control import Ledger, MemoryControl, new_ledger
 from dbsp.distribute.course import Course
 from dbsp.errors import DataError, DbspError, FencedError, InternalError
+from dbsp.io.step_codec import decided
 from dbsp.layout import Layout, initial
 from dbsp.logs import Changes, Range, StepRecord
 from dbsp.runtime.runtime import StepReport
@@ -221,9 +222,7 @@ class FakeSteps(Closed):
         self.world.point("before decide")
         if self.checks_epoch and epoch != self.world.epoch:
             raise FencedError(f"fenced: epoch={epoch} newest={self.world.epoch}")
-        found = self.world.steps[step]
-        if command not in found.commands:
-            found = self.world.steps[step] = replace(found, commands=(*found.commands, command))
+        found = self.world.steps[step] = decided(self.world.steps[step], command)
         self.world.point("after decide")
         return found
 

@@ -13,6 +13,7 @@ import pytest
 
 from dbsp.errors import DataError, FencedError
 from dbsp.logs import DeadLetter, InputLog, OutputLog, Range, StepLog
+from dbsp.skips import defer_command
 from tests.io.log_samples import make_part, make_record
 
 LINES = [
@@ -158,6 +159,28 @@ class StepLogContract:
             again.decide(newer, 3, "skip node=3")
         again.append(make_record(3, epoch=newer))
         assert again.read(2)[0].commands == ()
+
+    def test_a_decision_leaves_rows_to_later_steps(self, harness: Callable[[], StepLog]) -> None:
+        log = harness()
+        epoch = log.claim()
+        log.append(make_record(0, epoch=epoch, ranges=[("t", 0, 0, 5), ("t", 1, 0, 2), ("u", 0, 0, 3)]))
+        log.append(make_record(1, epoch=epoch, ranges=[("t", 0, 5, 8), ("u", 0, 3, 4)]))
+        command = defer_command("t", 0, 3)
+        with pytest.raises(DataError, match="a later step has rows of this place: step=0 table=t partition=0"):
+            log.decide(epoch, 0, command)
+        assert log.read(0)[0].commands == (), "what was refused is not written"
+        for _ in range(2):
+            log.decide(epoch, 1, command)
+            log.decide(epoch, 0, command)
+        again = harness()
+        for found in (log, again):
+            assert [[(r.table, r.partition, r.first, r.last) for r in record.ranges] for record in found.read(0)] == [
+                [("t", 0, 0, 3), ("t", 1, 0, 2), ("u", 0, 0, 3)], [("u", 0, 3, 4)],
+            ]  # fmt: skip
+        epoch = again.claim()
+        with pytest.raises(DataError):
+            again.append(make_record(2, epoch=epoch, ranges=[("t", 0, 8, 9)]))
+        again.append(make_record(2, epoch=epoch, ranges=[("t", 0, 3, 9)]))
 
     def test_steps_and_ranges_must_follow(self, harness: Callable[[], StepLog]) -> None:
         log = harness()

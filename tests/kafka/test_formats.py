@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -171,19 +171,37 @@ def test_a_registry_that_is_away_is_waited_for(settings: KafkaSettings, tmp_path
 
 
 def test_decimals_without_a_schema_ask_what_they_are(settings: KafkaSettings, tmp_path: Path) -> None:
+    """Their table waits, and the others go on; `skip` drops one, and a start with the setting explains all that follow."""
+    name = settings.pipeline
     path = settle(settings, tmp_path, 'registry = "http://127.0.0.1:9"\n')
-    send(settings, f"{settings.pipeline}.orders", [change("c", None, (1, "tea", "2.50", None))])
-    with closing(Service(load_config(path, environment={}))) as service:
-        service.start(timeout_s=60)
-        until(lambda: service.status()["halt"] is not None, "the halt")
-        halt = service.status()["halt"]
-        assert halt["command"].startswith("drop ")
-        assert (
-            "messages without a schema do not say what decimal128(8, 2) is: table=orders column=paid" in halt["message"]
-        )
+    send(settings, f"{name}.orders", [None, change("c", None, (1, "tea", "2.50", None))])
+    with running(path) as service:
+        until(service.built.parts.inputs.waits, "the wait for a decision")  # type: ignore[attr-defined]
+        until(lambda: service.snapshot.processed.get(("orders", 0)) == 1, "the step without the message")
+        shown = {each["table"]: each for each in service.status()["inputs"]}
+        assert "messages without a schema do not say what decimal128(8, 2) is" in shown["orders"]["away"]
+        assert f"table=orders topic={name}.orders partition=0 offset=1" in shown["orders"]["away"]
+        assert "`coordinator skip`" in shown["orders"]["away"]
+        assert '"item": "tea"' in shown["orders"]["away"]
+        for _ in range(2):
+            send(settings, f"{name}.visits", [b'{"item": "tea"}'])
+        wait(service, "visits", 2)
+        assert service.status()["halt"] is None
+        found = service.skip(timeout_s=60)
+        assert [(row.table, row.partition, row.offset) for row in found.dropped] == [("orders", 0, 1)]
+        assert service.snapshot.processed["orders", 0] == 2
+        send(settings, f"{name}.orders", [change("c", None, (2, "tea", "3.50", None))])
+        until(service.built.parts.inputs.waits, "the wait for the next one")  # type: ignore[attr-defined]
+        send(settings, f"{name}.visits", [b'{"item": "kite"}'])
+        wait(service, "visits", 3)
+        assert service.snapshot.processed["orders", 0] == 2
     path.write_text(path.read_text().replace("[output]", 'decimals = "text"\n[output]'))
     with running(path) as service:
-        wait(service, "orders", 1)
+        wait(service, "orders", 3)
+        assert view(service, "seen") == {("tea", 2, 1), ("kite", 1, 1)}
+    dead = {(row[1], row[3]): row[4] for _, (row, _) in map(weighted, messages(settings, f"{name}.dead_letters"))}
+    assert set(dead) == {("orders", 1)}
+    assert "messages without a schema do not say what decimal128(8, 2) is" in dead["orders", 1]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,141 @@
+"""What rows that fail mean for the pipeline: it halts before their step, or their input alone waits.
+
+A step on which rows fail at a node fails at every replay, so nothing but a decision helps. A message that the settings do not
+explain has not even been read: its step, which nobody has ever finished, leaves it and what comes after it in the same
+partition to a later step, the table waits, and all others go on. The first step behind a decision (`coordinator skip`) that takes
+the message drops it. A start tries it again, with the settings of then.
+
+Invariants: rows are left to later steps only in records that this process has logged and that have never run to their end, so no
+output ever changes; the newest record gives its rows back first, so that ranges always follow each other (7).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from dbsp.coordinator.decisions import orders as do
+from dbsp.coordinator.decisions import protocol as p
+from dbsp.coordinator.running.attempts import before_step
+from dbsp.coordinator.running.blame import Locate, unlocated
+from dbsp.errors import RowsError
+from dbsp.logs import InputLog, Range, RefusesRows, StepLog, StepRecord
+from dbsp.skips import DroppedRow, defer_command, drop_command, skip_command, unreadable_row
+
+Note = Callable[[str, dict[str, Any]], None]
+
+
+class Failing:
+    """Judges the errors of steps.
+
+    **State** the steps that this process has logged and that have not run; the rows that no setting explains; those of them
+    that are to be dropped by the next step that takes them.
+    """
+
+    def __init__(self, inputs: InputLog, steps: StepLog, locate: Locate, note: Note) -> None:
+        """Know of no row that fails."""
+        self._inputs, self._steps, self._locate, self._note = inputs, steps, locate, note
+        self._logged: set[int] = set()
+        self._lock = threading.Lock()
+        self._refused: dict[tuple[str, int], DroppedRow] = {}
+        self._dropping: list[DroppedRow] = []
+
+    # --- steps --------------------------------------------------------------------------------------------------
+
+    def commands(self, ranges: Sequence[Range]) -> tuple[str, ...]:
+        """Return the decisions about rows of these ranges: they are to be logged with the step that takes them."""
+        rows = [row for row in self._dropping if _taken(ranges, row)]
+        return tuple(drop_command([row], row.reason) for row in rows)
+
+    def logged(self, record: StepRecord) -> None:
+        """Note a step that this process has logged."""
+        self._logged.add(record.step)
+        self._dropping = [row for row in self._dropping if not _taken(record.ranges, row)]
+
+    def done(self, step: int) -> None:
+        """Note a step that has run to its end."""
+        self._logged.discard(step)
+
+    # --- errors -------------------------------------------------------------------------------------------------
+
+    def halt(self, command: do.Command, error: Exception) -> p.Halt | None:
+        """Return what a user must decide about, if rows failed; where they came from is told as far as it can be."""
+        if not isinstance(command, do.RunStep):
+            return None
+        halt = before_step(command.record, error)
+        if halt is not None or not isinstance(error, RowsError):
+            return halt
+        return p.Halt(
+            step=command.record.step, node=error.node, name=error.name, command=skip_command(error.node),
+            count=error.count, rows=self._located(command.record, error), message=error.message,
+        )  # fmt: skip
+
+    def _located(self, record: StepRecord, error: RowsError) -> tuple[p.FailedRow, ...]:
+        """Return the failed rows; where they came from is left open if the input cannot be read again now."""
+        try:
+            return self._locate(record, error)
+        except Exception as other:  # noqa: BLE001 - it is a help, and must not stand in the way of the decision
+            self._note("not-located", {"step": record.step, "error": f"{type(other).__name__}: {other}"})
+            return unlocated(record, error)
+
+    def deferred(self, command: do.Command, error: Exception) -> bool:
+        """Leave a row that no setting explains to a later step, and let its table wait; whether that could be done."""
+        row = unreadable_row(error) if isinstance(error, RowsError) else None
+        inputs = self._inputs
+        if row is None or not isinstance(command, do.RunStep) or not isinstance(inputs, RefusesRows):
+            return False
+        try:
+            if not self._left_to_later(command, row):
+                return False
+        except Exception as other:  # noqa: BLE001 - then the pipeline halts, as it would without this
+            self._note("not-deferred", {"step": command.record.step, "error": f"{type(other).__name__}: {other}"})
+            return False
+        with self._lock:
+            self._refused[row.table, row.partition] = row
+        inputs.refuse(row.table, f"{error}; its payload: {row.payload}")
+        place = {"table": row.table, "partition": row.partition, "offset": row.offset}
+        self._note("input-refused", {"step": command.record.step, **place, "reason": row.reason})
+        return True
+
+    def _left_to_later(self, command: do.RunStep, row: DroppedRow) -> bool:
+        step = command.record.step
+        records = [record for record in self._steps.read(step) if _reaches(record, row)]
+        if not _taken(command.record.ranges, row) or not {record.step for record in records} <= self._logged:
+            return False
+        for record in reversed(records):
+            self._steps.decide(command.epoch, record.step, defer_command(row.table, row.partition, row.offset))
+        return True
+
+    # --- decisions ----------------------------------------------------------------------------------------------
+
+    @property
+    def refused(self) -> tuple[DroppedRow, ...]:
+        """The rows for which tables wait; may be asked from any thread."""
+        with self._lock:
+            return tuple(self._refused[place] for place in sorted(self._refused))
+
+    def drop_refused(self) -> tuple[DroppedRow, ...]:
+        """Let the next steps that take these rows drop them, and their tables wait no longer."""
+        rows = self.refused
+        with self._lock:
+            self._refused = {}
+        self._dropping += rows
+        for table in sorted({row.table for row in rows}):
+            if isinstance(self._inputs, RefusesRows):
+                self._inputs.release(table)
+        return rows
+
+
+def _taken(ranges: Sequence[Range], row: DroppedRow) -> bool:
+    return any(
+        (each.table, each.partition) == (row.table, row.partition) and each.first <= row.offset < each.last
+        for each in ranges
+    )
+
+
+def _reaches(record: StepRecord, row: DroppedRow) -> bool:
+    """Return whether a step takes rows of the place at or behind the row."""
+    return any(
+        (each.table, each.partition) == (row.table, row.partition) and each.last > row.offset for each in record.ranges
+    )
