@@ -4,8 +4,8 @@ Invariants: a stretch of rows is the same at every read and however it is cut (1
 noted of it first, and every row is judged by itself. Only what the stretch needs is read: the row groups it touches, the lines
 it holds; the newest of them are kept, as steps take stretches one after the other.
 
-Parquet: the table's columns by name, others are left alone; numbers, texts, times of another width are converted where no value
-is changed by it, and a row where one is is bad; an int8 column `__op` says 0 for insert, 1 for delete. JSON: one row a line, as
+Parquet: the table's columns by name, others are left alone; of another type by the rules of `dbsp.zset.given`, and a row with a
+value that does not fit is bad; an int8 column `__op` says 0 for insert, 1 for delete. JSON: one row a line, as
 `dbsp.io.formats.json_rows` takes them. CSV and TSV: as `dbsp.io.formats.csv_rows` reads them, the table's columns by the header's
 names, their values as a strict cast makes them of text. Files of lines may be compressed.
 """
@@ -17,7 +17,7 @@ import os
 import threading
 import zlib
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -34,12 +34,13 @@ from dbsp.io import texts
 from dbsp.io.chunk import join_pushes
 from dbsp.io.fitted import fitted
 from dbsp.io.formats.arrow_rows import OPERATION
+from dbsp.io.parquet.int96 import int96_columns
 from dbsp.io.parquet.row_group import RowGroup, open_parquet
 from dbsp.io.pushed import BadRow, Push
 from dbsp.io.texts import DELIMITERS, LINES, Text, TooLargeError, UnfinishedError, kind_of, read_text, unfinished
 from dbsp.sizes import Sizes
 from dbsp.zset.batch import Batch
-from dbsp.zset.schema import is_struct
+from dbsp.zset.given import takes
 
 PARQUET = ".parquet"
 END_BYTES = 1 << 16
@@ -219,7 +220,7 @@ class LandedReader:
     def _rows(self, path: Path, landed: Landed, first: int, last: int, columns: frozenset[str] | None) -> Push:
         pieces = []
         with open_parquet(path) as file:
-            begin, table = 0, self._judged(file.schema_arrow, columns)
+            begin, table = 0, self._judged(file, columns)
             wanted = tuple(name for name in file.schema_arrow.names if name in table.schema or name == OPERATION)
             for number in range(file.num_row_groups):
                 end = begin + file.metadata.row_group(number).num_rows
@@ -231,12 +232,13 @@ class LandedReader:
                 begin = end
         return join_pushes(pieces, table.schema)
 
-    def _judged(self, found: pa.Schema, columns: frozenset[str] | None) -> Table:
+    def _judged(self, file: pq.ParquetFile, columns: frozenset[str] | None) -> Table:
         """The table with the columns that must be read: these, and those in which a value can make its row a bad one."""
         if columns is None:
             return self._table
+        found = file.schema_arrow
         unsure = {c.name for c in self._table.schema if not c.nullable or found.field(c.name).type != c.type}
-        some = columns | unsure
+        some = columns | unsure | (int96_columns(file) & set(self._table.schema.names))
         return some_columns(self._table, some or frozenset(self._table.schema.names[:1]))  # one tells how many rows
 
     def _keep(self, key: tuple[Any, ...], make: Callable[[], Any]) -> Any:
@@ -263,35 +265,11 @@ def _misfit(found: pa.Schema, table: Table) -> str:
         if names.count(column.name) != 1:
             return f"column {column.name}: {'repeated' if column.name in names else 'missing'}"
         type_ = found.field(column.name).type
-        if _family(type_) != _family(column.type):
+        if not takes(column.type, type_):
             return f"column {column.name}: expected {column.type}, found {type_}"
     if OPERATION in names and found.field(OPERATION).type != pa.int8():
         return f"column {OPERATION}: expected int8, found {found.field(OPERATION).type}"
     return ""
-
-
-_FAMILIES: Sequence[tuple[str, Callable[[pa.DataType], bool]]] = (
-    ("number", lambda t: bool(pa.types.is_integer(t) or pa.types.is_floating(t))),
-    ("text", lambda t: bool(pa.types.is_string(t) or pa.types.is_large_string(t) or pa.types.is_string_view(t))),
-    ("bytes", lambda t: bool(pa.types.is_binary(t) or pa.types.is_large_binary(t) or pa.types.is_binary_view(t))),
-    ("decimal", lambda t: bool(pa.types.is_decimal(t))),
-    ("date", lambda t: bool(pa.types.is_date(t))),
-    ("time", lambda t: bool(pa.types.is_time(t))),
-    ("duration", lambda t: bool(pa.types.is_duration(t))),
-)
-
-
-def _family(type_: pa.DataType) -> Any:
-    """Types whose values are converted into one another, where none is changed by it; others are a family of their own."""
-    if pa.types.is_dictionary(type_):
-        return _family(type_.value_type)
-    if pa.types.is_list(type_) or pa.types.is_large_list(type_):
-        return ("list", _family(type_.value_type))
-    if is_struct(type_):
-        return ("struct", frozenset((field.name, _family(field.type)) for field in type_))
-    if pa.types.is_timestamp(type_):
-        return ("timestamp", type_.tz is not None)
-    return next((name for name, belongs in _FAMILIES if belongs(type_)), type_)
 
 
 def _identity(path: Path) -> tuple[int, int]:

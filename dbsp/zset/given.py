@@ -61,7 +61,7 @@ def column_given(array: pa.Array | pa.ChunkedArray, type_: pa.DataType) -> pa.Ar
     found = array.type
     if found == type_ or pa.types.is_null(found):
         return cast_to(array, type_)
-    if not _takes(type_, found):
+    if not takes(type_, found):
         raise pa.ArrowInvalid(f"a column of this type does not take values of the type {found}")
     if pa.types.is_dictionary(found):
         found = found.value_type
@@ -93,16 +93,20 @@ def with_zone(texts: Any) -> Any:
     return pc.binary_join_element_wise(texts, ends, "")
 
 
-def _takes(wanted: pa.DataType, found: pa.DataType) -> bool:
-    """Return whether a column may take values of a type at all."""
+def takes(wanted: pa.DataType, found: pa.DataType) -> bool:
+    """Return whether a column may take values of a type at all.
+
+    >>> takes(TIMESTAMP_UTC, pa.timestamp("ns")), takes(TIMESTAMP, pa.timestamp("ns", "UTC")), takes(INT64, STRING)
+    (True, False, False)
+    """
     if pa.types.is_dictionary(found):
         found = found.value_type
     if is_struct(wanted) and is_struct(found):
         types = {field.name: field.type for field in wanted}
-        return all(field.name not in types or _takes(types[field.name], field.type) for field in found)
+        return all(field.name not in types or takes(types[field.name], field.type) for field in found)
     if is_list(wanted) and hasattr(found, "value_type"):
         exact = pa.types.is_decimal(wanted.value_type) and pa.types.is_floating(found.value_type)
-        return not exact and _takes(wanted.value_type, found.value_type)
+        return not exact and takes(wanted.value_type, found.value_type)
     if found == wanted or pa.types.is_null(found):
         return True
     number = bool(pa.types.is_integer(found) or pa.types.is_floating(found) or pa.types.is_decimal(found))

@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import base64
 import os
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from dbsp.io.parquet.int96 import COARSE, FINE, with_parts
 from dbsp.io.parquet.pages import Stretch
 from dbsp.io.parquet.thrift import (
     BINARY,
@@ -93,8 +95,12 @@ class _Laid:
         return self.at + len(self.dictionary) + len(self.data)
 
 
-def rows_of(file: int, footer: Struct, group: int, pieces: Sequence[Piece], numbers: Collection[str]) -> pa.Table:
+def rows_of(
+    file: int, footer: Struct, group: int, pieces: Sequence[Piece], numbers: Collection[str], int96: Sequence[str]
+) -> pa.Table:
     """The rows of pieces that hold the same rows of a row group; columns named in `numbers` as numbers of a dictionary.
+
+    Those named in `int96` are timestamps, of which none is cut.
 
     **Errors** `pyarrow.ArrowException` for pages that cannot be read, `ThriftError` for a footer that is not understood.
     """
@@ -108,8 +114,13 @@ def rows_of(file: int, footer: Struct, group: int, pieces: Sequence[Piece], numb
     parts = [part for each in laid for part in (each.dictionary, each.data)]
     whole = b"".join((MAGIC, *parts, ending, len(ending).to_bytes(4, "little"), MAGIC))
     few = [piece.field.name for piece in pieces if piece.field.name in numbers]
-    with pq.ParquetFile(pa.BufferReader(whole), read_dictionary=few or None) as cut:
-        return cut.read(use_threads=False)
+
+    def read(columns: list[str] | None, options: Mapping[str, Any]) -> pa.Table:
+        with pq.ParquetFile(pa.BufferReader(whole), **options) as cut:
+            return cut.read(columns, use_threads=False)
+
+    found = read(None, {**COARSE, "read_dictionary": few or None})
+    return with_parts(found, int96, lambda columns: read(columns, FINE))
 
 
 def _bytes(file: int, start: int, end: int) -> bytes:

@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 
 from dbsp.io.parquet.cut import Piece, bytes_of, chunk_of, read_footer, rows_of
 from dbsp.io.parquet.few_texts import few_texts
+from dbsp.io.parquet.int96 import COARSE, FINE, int96_columns, with_parts
 from dbsp.io.parquet.pages import Pages, pages_of
 from dbsp.io.parquet.thrift import Struct, ThriftError
 
@@ -29,11 +30,11 @@ SURPLUS_MAX = 1.5
 
 @contextmanager
 def open_parquet(path: Path, **options: Any) -> Iterator[pq.ParquetFile]:
-    """A Parquet file, open; pyarrow takes a name that is no UTF-8 as bytes alone.
+    """Open a Parquet file, its INT96 timestamps as microseconds; pyarrow takes a name that is no UTF-8 as bytes alone.
 
     **Errors** `OSError`, `pyarrow.ArrowException` of the file.
     """
-    with pa.OSFile(os.fsencode(path)) as opened, pq.ParquetFile(opened, **options) as file:
+    with pa.OSFile(os.fsencode(path)) as opened, pq.ParquetFile(opened, **{**COARSE, **options}) as file:
         yield file
 
 
@@ -48,6 +49,7 @@ class RowGroup:
         self._path, self._metadata, self._number, self._columns = path, file.metadata, number, tuple(columns)
         self.rows: int = file.metadata.row_group(number).num_rows
         self._numbers = frozenset(few_texts(file, number, columns))
+        self._int96 = tuple(name for name in columns if name in int96_columns(file))
         self._places = _flat(file, columns)
         self._lock = threading.Lock()
         self._pages: tuple[Struct, tuple[Pages, ...]] | None = None
@@ -70,8 +72,13 @@ class RowGroup:
         if self._whole is None:
             numbers = sorted(self._numbers) or None
             with open_parquet(self._path, metadata=self._metadata, read_dictionary=numbers) as file:
-                self._whole = file.read_row_group(self._number, columns=list(self._columns), use_threads=False)
+                found = file.read_row_group(self._number, columns=list(self._columns), use_threads=False)
+            self._whole = with_parts(found, self._int96, self._in_nanoseconds)
         return self._whole
+
+    def _in_nanoseconds(self, columns: list[str]) -> pa.Table:
+        with open_parquet(self._path, metadata=self._metadata, **FINE) as file:
+            return file.read_row_group(self._number, columns=columns, use_threads=False)
 
     def _cut(self, first: int, last: int) -> pa.Table | None:
         """These rows out of their pages alone; None where that saves nothing, or pages cannot be told.
@@ -109,7 +116,9 @@ class RowGroup:
             alike.setdefault((stretch.first, stretch.last), []).append(piece)
         columns: dict[str, pa.ChunkedArray] = {}
         for (begin, _), pieces in alike.items():
-            rows = rows_of(file, footer, self._number, pieces, self._numbers).slice(first - begin, last - first)
+            rows = rows_of(file, footer, self._number, pieces, self._numbers, self._int96).slice(
+                first - begin, last - first
+            )
             columns |= zip(rows.column_names, rows.columns, strict=True)
         return pa.table({name: columns[name] for name in self._columns})
 

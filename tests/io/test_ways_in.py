@@ -1,4 +1,4 @@
-"""The same value is taken by the same rule, however it comes in: rows, columns, Arrow tables, JSON, Parquet's fitted columns.
+"""The same value is taken by the same rule, however it comes in: rows, columns, Arrow tables, JSON, Parquet files.
 
 The rules are the table of `dbsp.zset.given`. For every type the ways must agree on every value: all take it as the same value of
 the column, or all refuse it.
@@ -11,17 +11,20 @@ import json
 import math
 from collections.abc import Callable
 from decimal import Decimal
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import dbsp
 from dbsp.errors import DbspError
-from dbsp.io.fitted import fitted
 from dbsp.io.formats import decode_json
+from dbsp.io.landed import LandedReader, examine_file
 from dbsp.io.pushed import Push
 from dbsp.logs import INSERT
 from dbsp.runtime.pushed import rows_to_batch
@@ -70,8 +73,12 @@ def arrow(name: str, value: Any) -> Any:
     return rows_to_batch(TABLES[name], pa.table({"x": [value]}), INSERT).columns[0]
 
 
-def files(name: str, value: Any) -> Any:
-    return _only(fitted(pa.table({"x": [value]}), TABLES[name]))
+def parquet(name: str, value: Any) -> Any:
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "1.parquet"
+        pq.write_table(pa.table({"x": [value]}), path)
+        landed = examine_file(path, TABLES[name])
+        return _only(LandedReader(TABLES[name]).read(path, landed, 0, landed.rows))
 
 
 def in_json(name: str, value: Any) -> Any:
@@ -83,7 +90,7 @@ def _only(push: Push) -> Any:
     return None if push.bad else push.batch.columns[0]
 
 
-WAYS: tuple[Callable[[str, Any], Any], ...] = (rows, columns, arrow, files, in_json)
+WAYS: tuple[Callable[[str, Any], Any], ...] = (rows, columns, arrow, parquet, in_json)
 
 
 def outcome(way: Callable[[str, Any], Any], name: str, value: Any) -> Any:

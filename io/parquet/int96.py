@@ -1,0 +1,58 @@
+"""Timestamps that Parquet files hold as INT96, a day and its nanoseconds: what Spark wrote by default up to version 2.
+
+Read as nanoseconds of 64 bits they reach from 1677 to 2262, and the year 9999 becomes another one without a word. So they are
+read as microseconds, and values that are no whole microseconds are found by a second look and kept as text: `dbsp.zset.given`
+refuses these with their row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from dbsp.zset.schema import INT64, STRING
+
+COARSE: Mapping[str, str] = MappingProxyType({"coerce_int96_timestamp_unit": "us"})
+"""How pyarrow opens every file."""
+FINE: Mapping[str, str] = MappingProxyType({"coerce_int96_timestamp_unit": "ns"})
+
+
+def int96_columns(file: pq.ParquetFile) -> frozenset[str]:
+    """Return the names of the columns that are INT96; those within lists and structs are not among them.
+
+    Only the types of the columns are looked at: what else a damaged footer says of one may end the process.
+    """
+    columns = map(file.schema.column, range(file.metadata.num_columns))
+    return frozenset(each.path for each in columns if each.physical_type == "INT96" and each.path == each.name)
+
+
+def with_parts(found: pa.Table, names: Sequence[str], again: Callable[[list[str]], pa.Table]) -> pa.Table:
+    """Return the rows with a text for each of these timestamps that has parts of a microsecond.
+
+    `again` reads columns as nanoseconds. These wrap where the years are too many for 64 bits, and so does the difference.
+    """
+    names = [name for name in names if name in found.column_names]
+    if not names:
+        return found
+    fine = again(names)
+    for name in names:
+        coarse = found.column(name).combine_chunks()
+        nanos = _numbers(fine.column(name).combine_chunks()) - _numbers(coarse) * np.int64(1_000)
+        if nanos.any():
+            found = found.set_column(found.column_names.index(name), name, _texts(coarse, nanos))
+    return found
+
+
+def _numbers(array: Any) -> Any:
+    return array.cast(INT64).fill_null(0).to_numpy(zero_copy_only=False)
+
+
+def _texts(coarse: Any, nanos: Any) -> pa.Array:
+    """Return the moments as texts, those with parts of a microsecond to the nanosecond."""
+    texts = coarse.cast(STRING).to_pylist()
+    return pa.array([text if not part else f"{text}{part:03}" for text, part in zip(texts, nanos, strict=True)], STRING)
