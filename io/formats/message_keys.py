@@ -1,5 +1,7 @@
 """Keys of messages as primary keys: a message without a value, a tombstone, deletes the row of its key.
 
+A message whose rows have another key than itself is bad: its tombstone would never find them.
+
 A key is a JSON object that has the columns of the primary key, or of one column its JSON text; Kafka Connect's
 `{"schema": …, "payload": …}` may stand around either. For one column of texts whatever is no JSON text is the text itself.
 """
@@ -8,19 +10,26 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dbsp.algebra.table import Table
 from dbsp.errors import ConfigError
-from dbsp.io.formats.json_rows import bad_row, decode_json_lines
+from dbsp.io.formats.json_rows import bad_row, decode_json_lines, text_of
 from dbsp.io.formats.runs import Decoded, WrongMessageError, by_kind, require
-from dbsp.zset.schema import STRING
+from dbsp.io.formats.wire import to_json_text
+from dbsp.io.pushed import PAYLOAD_CHARS_MAX, BadRow, Push
+from dbsp.zset.equality import equal_keys
+from dbsp.zset.schema import STRING, Schema
 
 NO_KEY = "a message without a value and without a key"
 _CONNECT = {"schema", "payload"}
 _NOT_JSON = object()
+_NOT_PLAIN = (b"\\", b'"schema"', b'"insert"', b'"delete"')
+"""What a key may hold that is more than a row, or writes one of the words with escapes."""
 
 
 def refuse_without_key(table: Table, format_: str) -> None:
@@ -99,3 +108,72 @@ def _parsed(key: bytes) -> Any:
         return json.loads(key)
     except (ValueError, RecursionError):
         return _NOT_JSON
+
+
+def under_their_keys(
+    found: Decoded, values: Sequence[bytes | None], keys: Sequence[bytes | None], table: Table
+) -> Decoded:
+    """Return the rows of messages without those whose key is not the key of their message; these are bad.
+
+    Messages without a value or without a key are as they are.
+
+    >>> from dbsp.zset.schema import INT64, Schema
+    >>> table = Table(name="t", schema=Schema.of({"id": INT64}), primary_key=("id",))
+    >>> push, _ = under_their_keys(deletes_of([b"7", b"8"], table), [b"", b""], [b'{"id": 7}', b"9"], table)
+    >>> push.batch.to_rows(), push.bad[0].reason
+    ([((7,), 1)], 'column id: 8 in the value, 9 in the key of the message')
+    """
+    push, counts = found
+    keyed = [value is not None and key is not None for value, key in zip(values, keys, strict=True)]
+    said = _said([key for key, read in zip(keys, keyed, strict=True) if read and key is not None], table)
+    of_message = np.full(len(counts), -1)
+    of_message[keyed] = np.arange(said.rows)
+    message_of = np.repeat(np.arange(len(counts)), counts)[push.good_indices()]
+    reasons = _differing(push, said, of_message[message_of], table)
+    if not reasons:
+        return found
+    numbers = push.good_indices()
+    bad = [
+        BadRow(
+            index=int(numbers[row]), reason=reason,
+            payload=text_of(values[message_of[row]] or b"")[:PAYLOAD_CHARS_MAX],
+        )
+        for row, reason in reasons.items()
+    ]  # fmt: skip
+    keep = np.ones(len(push.batch), np.bool_)
+    keep[list(reasons)] = False
+    every = tuple(sorted((*push.bad, *bad), key=lambda row: row.index))
+    return Push(batch=push.batch.filter(keep), operations=push.operations[keep], bad=every), counts
+
+
+def _said(keys: Sequence[bytes], table: Table) -> Push:
+    """Return what `deletes_of` makes of keys that are not null, much faster where all are plain objects, or whole numbers."""
+    head = b"{" + json.dumps(table.primary_key[0]).encode() + b": "
+    numbers = len(table.primary_key) == 1 and all(map(bytes.isdigit, keys))
+    joined = b"\n".join([head + key + b"}" for key in keys] if numbers else keys)
+    alike = (numbers or all(key[:1] == b"{" for key in keys)) and joined.count(b"\n") == len(keys) - 1
+    if alike and not any(each in joined for each in _NOT_PLAIN):
+        columns = tuple(replace(column, nullable=column.name not in table.primary_key) for column in table.schema)
+        rows = decode_json_lines(joined, replace(table, schema=Schema(columns)), extras=True)
+        if not rows.bad:
+            return rows
+    return deletes_of(keys, table)[0]
+
+
+def _differing(push: Push, said: Push, key_of: NDArray[np.int64], table: Table) -> dict[int, str]:
+    """Return why rows of the batch are not under their key; `key_of[i]` is the number of row i's, -1 without one."""
+    place = np.full(said.rows, -1)
+    place[said.good_indices()] = np.arange(len(said.batch))
+    unread = {row.index: f"the key of the message: {row.reason}" for row in said.bad}
+    keyed = np.flatnonzero(key_of >= 0)
+    reasons = {row: unread[key_of[row]] for row in keyed[place[key_of[keyed]] < 0].tolist()}
+    rows = keyed[place[key_of[keyed]] >= 0]
+    others = place[key_of[rows]]
+    for name in table.primary_key:
+        held, wanted = push.batch.column(name), said.batch.column(name)
+        for at in np.flatnonzero(~equal_keys(held, rows, wanted, others)).tolist():
+            shown, key = (
+                to_json_text(each.slice(int(row), 1))[0] for each, row in ((held, rows[at]), (wanted, others[at]))
+            )
+            reasons.setdefault(int(rows[at]), f"column {name}: {shown} in the value, {key} in the key of the message")
+    return reasons
