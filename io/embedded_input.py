@@ -50,6 +50,7 @@ from dbsp.io.spans import (
 )
 from dbsp.io.transactions import PART, Transactions
 from dbsp.logs import Changes, Range
+from dbsp.sealed import CRC_BYTES, sealed, unsealed
 
 FORM = "dbsp input log 1"
 NAME_BYTES_MAX = 200
@@ -166,8 +167,8 @@ class EmbeddedInputLog(LocalInputLog):
         """The first position of a push that this producer sent before, if it did."""
         if item.producer is None:
             return None
-        db, key = self._env.db("producers"), _producer_key(item.table, item.producer.id)
-        numbers = decode_numbers(txn.get(key, db=db))
+        key = _producer_key(item.table, item.producer.id)
+        numbers = self._numbers(txn, key)
         if item.producer.after not in (None, numbers.newest):
             raise PositionError(
                 f"a producer has sent more than it knows of: table={item.table} producer={item.producer.id}"
@@ -176,12 +177,12 @@ class EmbeddedInputLog(LocalInputLog):
             )
         if item.producer.sequence > numbers.newest:
             return None
-        place = txn.get(key + OFFSET.pack(item.producer.sequence), db=db)
+        place = self._push_place(txn, key + OFFSET.pack(item.producer.sequence))
         if place is None:
             _refuse_unless_taken(item.table, item.producer, numbers)
             floor = self._spans.get(txn, item.table, item.partition).floor
             return Position(table=item.table, partition=item.partition, first=floor, last=floor, repeated=True)
-        partition, first, last = _PLACE.unpack(place)
+        partition, first, last = place
         if last - first != item.push.rows:
             raise DataError(
                 f"a producer repeats a sequence number with other rows: table={item.table} producer={item.producer.id}"
@@ -194,22 +195,35 @@ class EmbeddedInputLog(LocalInputLog):
         if producer is None:
             return
         db, key = self._env.db("producers"), _producer_key(position.table, producer.id)
-        txn.put(key, decode_numbers(txn.get(key, db=db)).take(producer.sequence).encoded(), db=db)
-        number = OFFSET.pack(producer.sequence)
-        txn.put(key + number, _PLACE.pack(position.partition, position.first, position.last), db=db)
+        txn.put(key, self._numbers(txn, key).take(producer.sequence).encoded(key), db=db)
+        push = key + OFFSET.pack(producer.sequence)
+        txn.put(push, sealed(push, _PLACE.pack(position.partition, position.first, position.last)), db=db)
+
+    def _numbers(self, txn: Any, key: bytes) -> Numbers:
+        """Return what is known of a producer's numbers."""
+        return decode_numbers(key, txn.get(key, db=self._env.db("producers")), self._where)
+
+    def _push_place(self, txn: Any, key: bytes) -> tuple[int, int, int] | None:
+        """Return partition, first and last offset of a producer's push."""
+        found = txn.get(key, db=self._env.db("producers"))
+        return None if found is None else push_place_of(key, found, self._where)
+
+    @property
+    def _where(self) -> str:
+        return f"file={self._env.path / 'data.mdb'}"
 
     def last_sequence(self, table: str, producer: str) -> int | None:
         """The newest sequence number this producer's pushes to the table have reached."""
         with self._env.read() as txn:
-            numbers = decode_numbers(txn.get(_producer_key(table, producer), db=self._env.db("producers")))
+            numbers = self._numbers(txn, _producer_key(table, producer))
         return None if numbers.newest < 0 else numbers.newest
 
     def partition_of(self, table: str, producer: str) -> int | None:
         """Return the partition of this producer's newest push to the table; None if all its rows are trimmed, or it has none."""
-        db, key = self._env.db("producers"), _producer_key(table, producer)
+        key = _producer_key(table, producer)
         with self._env.read() as txn:
-            place = txn.get(key + OFFSET.pack(max(decode_numbers(txn.get(key, db=db)).newest, 0)), db=db)
-            return None if place is None else _PLACE.unpack(place)[0]
+            place = self._push_place(txn, key + OFFSET.pack(max(self._numbers(txn, key).newest, 0)))
+            return None if place is None else place[0]
 
     def read(self, range_: Range, step: int) -> Sequence[Changes]:
         """The changes of one range as one piece, its bad rows as dead letters of `step`.
@@ -278,15 +292,15 @@ class EmbeddedInputLog(LocalInputLog):
         cursor = txn.cursor(db=db)
         found = cursor.set_range(prefix)
         while found and cursor.key().startswith(prefix):
-            value = cursor.value()
-            if len(value) == _PLACE.size and _PLACE.unpack(value)[0] == partition and _PLACE.unpack(value)[2] <= floor:
-                key = cursor.key()
+            key, value = cursor.key(), cursor.value()
+            place = push_place_of(key, value, self._where) if is_push_place(value) else None
+            if place is not None and place[0] == partition and place[2] <= floor:
                 dropped[key[: -OFFSET.size]] = OFFSET.unpack(key[-OFFSET.size :])[0]
                 found = cursor.delete()
             else:
                 found = cursor.next()
         for key, sequence in dropped.items():
-            txn.put(key, decode_numbers(txn.get(key, db=db)).trim(sequence).encoded(), db=db)
+            txn.put(key, self._numbers(txn, key).trim(sequence).encoded(key), db=db)
 
     def _check(self, item: Incoming) -> None:
         schema = self._table(item.table).schema
@@ -310,6 +324,16 @@ class EmbeddedInputLog(LocalInputLog):
 def _check_name(name: str, what: str) -> None:
     if not name or "\0" in name or len(name.encode()) > NAME_BYTES_MAX:
         raise ConfigError(f"a {what} name must be 1 to {NAME_BYTES_MAX} bytes without NUL: name={name[:80]!r}")
+
+
+def is_push_place(value: bytes) -> bool:
+    """Return whether a record of the part `producers` says where a push is, by its length; else it holds a producer's numbers."""
+    return len(value) in (_PLACE.size, _PLACE.size + CRC_BYTES)
+
+
+def push_place_of(key: bytes, value: bytes, where: str) -> tuple[int, int, int]:
+    """Partition, first and last offset of a push as they are stored; `DataError` with `where` if they are damaged."""
+    return _PLACE.unpack(unsealed(key, value, _PLACE.size, f"{where} part=producers"))
 
 
 def _producer_key(table: str, producer: str) -> bytes:

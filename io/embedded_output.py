@@ -23,13 +23,14 @@ from dbsp.io.environment import MAP_BYTES_START
 from dbsp.io.output_part import Verdict, checksum_of, encode_part, with_dead_letters
 from dbsp.io.progress import LocalOutputLog
 from dbsp.logs import DeadLetter
+from dbsp.sealed import sealed, unsealed
 from dbsp.zset.batch import Batch
 
 FORM = "dbsp output log 1"
 VIEW_BYTES_MAX = 400
 _PLACE = struct.Struct(">QI")
 _CRC = struct.Struct("<I")
-_KEPT_FROM = b"kept from"
+KEPT_FROM = b"kept from"
 _STEP = struct.Struct("<Q")
 
 
@@ -136,8 +137,8 @@ class EmbeddedOutputLog(LocalOutputLog):
             return self._kept_from(txn)
 
     def _kept_from(self, txn: Any) -> int:
-        found = txn.get(_KEPT_FROM, db=self._env.db("meta"))
-        return 0 if found is None else int(_STEP.unpack(found)[0])
+        found = txn.get(KEPT_FROM, db=self._env.db("meta"))
+        return 0 if found is None else kept_from_of(found, f"file={self._env.path / 'data.mdb'}")
 
     def trim(self, step: int) -> None:
         """Drop the rows of steps below `step`; progress and checksums stay."""
@@ -145,7 +146,7 @@ class EmbeddedOutputLog(LocalOutputLog):
 
     def _trim(self, txn: Any, step: int) -> None:
         if step > self._kept_from(txn):
-            txn.put(_KEPT_FROM, _STEP.pack(step), db=self._env.db("meta"))
+            txn.put(KEPT_FROM, sealed(KEPT_FROM, _STEP.pack(step)), db=self._env.db("meta"))
         cursor = txn.cursor(db=self._env.db("data"))
         found = cursor.first()
         while found and cursor.key():
@@ -205,3 +206,8 @@ def _view_key(view: str) -> bytes:
     if not view or "\0" in view or len(view.encode()) > VIEW_BYTES_MAX:
         raise ConfigError(f"a view name must be 1 to {VIEW_BYTES_MAX} bytes without NUL: view={view[:80]!r}")
     return view.encode() + b"\0"
+
+
+def kept_from_of(data: bytes, where: str) -> int:
+    """The first step whose rows were never dropped, as it is stored; `DataError` with `where` if it is damaged."""
+    return int(_STEP.unpack(unsealed(KEPT_FROM, data, _STEP.size, where))[0])

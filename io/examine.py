@@ -25,6 +25,8 @@ from dbsp.io.accepted import OWED
 from dbsp.io.chunk import check_chunk
 from dbsp.io.environment import LMDB_ENGINE, borrowed, check_data_file
 from dbsp.io.output_part import Progress
+from dbsp.io.producer_numbers import decode_numbers
+from dbsp.io.progress import checksum_of_step, progress_of
 from dbsp.io.spans import OFFSET, offset_of, place_of, span_of
 from dbsp.io.step_codec import Positions, advance, positions_from_json, record_from_json, unseal
 from dbsp.io.transactions import PART, ranges_of
@@ -199,8 +201,11 @@ def examine_input(directory: Path) -> tuple[Examined, Spans]:
     with seen.guarded(also=ENGINE), reading(directory / "input", embedded_input.FORM, names, (PART,)) as log:
         for key, value in log.items("spans"):
             with seen.guarded(f"span {key!r}", also=ENGINE):
-                span = span_of(value)
+                span = span_of(key, value, f"file={seen.file}")
                 spans[place_of(key)] = (span.floor, span.end)
+        for key, value in log.items("producers"):
+            with seen.guarded(f"producer {key!r}", also=ENGINE):
+                _producer(seen, key, value)
         for key, value in log.items(PART):
             with seen.guarded(f"transaction {key.hex()}", also=ENGINE):
                 _transaction(seen, key, value, spans)
@@ -213,6 +218,16 @@ def examine_input(directory: Path) -> tuple[Examined, Spans]:
             if last is not None and last != end:
                 seen.found(f"input rows are missing: table={table} partition={partition} first={last} last={end}")
     return seen, spans
+
+
+def _producer(seen: Examined, key: bytes, value: bytes) -> None:
+    """What is known of a producer's numbers, or where one of its pushes is."""
+    where = f"file={seen.file}"
+    if embedded_input.is_push_place(value):
+        embedded_input.push_place_of(key, value, where)
+    else:
+        decode_numbers(key, value, where)
+    seen.count("records of producers")
 
 
 def _transaction(seen: Examined, key: bytes, value: bytes, spans: Spans) -> None:
@@ -255,7 +270,7 @@ def examine_files(directory: Path, folder: Path) -> tuple[Examined, Spans]:
     changed: set[Path] = set()
     with seen.guarded(also=ENGINE), reading(directory / "input", file_input.FORM, file_input.PARTS) as log:
         for key, value in log.items("spans"):
-            span = span_of(value)
+            span = span_of(key, value, f"file={seen.file}")
             spans[place_of(key)] = (span.floor, span.end)
         for key, value in log.items("pieces"):
             table, partition, first = offset_of(key)
@@ -309,10 +324,11 @@ def _output(folder: Path, form: str, worker: int) -> tuple[Examined, Progress | 
         if data is None:
             seen.found("the output log holds no progress")
             return seen, None
-        first, last, epoch = struct.unpack("<QQQ", data)
-        progress = Progress(first=first, last=last, epoch=epoch)
-        if first > last:
-            seen.found(f"the progress is damaged: first={first} last={last}")
+        progress = progress_of(data, f"file={seen.file}")
+        if progress.first > progress.last:
+            seen.found(f"the progress is damaged: first={progress.first} last={progress.last}")
+        if (kept := log.get("meta", embedded_output.KEPT_FROM)) is not None:
+            embedded_output.kept_from_of(kept, f"file={seen.file}")
         _checksums(seen, log, progress)
         for key, value in log.items("data"):
             _part(seen, key, value, progress)
@@ -321,7 +337,11 @@ def _output(folder: Path, form: str, worker: int) -> tuple[Examined, Progress | 
 
 def _checksums(seen: Examined, log: Opened, progress: Progress) -> None:
     """Checksums are kept for the last steps, without a gap; below `progress.first` those of an earlier stay may be left."""
-    found = [int(struct.unpack(">Q", key)[0]) for key, _ in log.items("checksums")]
+    found = []
+    for key, value in log.items("checksums"):
+        found.append(int(struct.unpack(">Q", key)[0]))
+        with seen.guarded(also=ENGINE):
+            checksum_of_step(key, value, f"file={seen.file}")
     seen.count("checksums of steps", len(found))
     steps = [step for step in found if step >= progress.first]
     if steps and steps != list(range(progress.last - len(steps), progress.last)):

@@ -10,6 +10,8 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass, replace
 
+from dbsp.sealed import CRC_BYTES, sealed, unsealed
+
 GAPS_MAX = 64
 _OLD = struct.Struct(">QQ")
 _HEAD = struct.Struct(">QQQ")
@@ -52,16 +54,22 @@ class Numbers:
             return None
         return not any(first <= number <= last for first, last in self.gaps)
 
-    def encoded(self) -> bytes:
-        """As it is stored."""
+    def encoded(self, key: bytes) -> bytes:
+        """As it is stored under a key."""
         head = _HEAD.pack(self.newest + 1, self.trimmed + 1, self.known)
-        return head + b"".join(_GAP.pack(*gap) for gap in self.gaps)
+        return sealed(key, head + b"".join(_GAP.pack(*gap) for gap in self.gaps))
 
 
-def decode_numbers(data: bytes | None) -> Numbers:
-    """What `encoded` has stored; of what was stored before gaps were kept, nothing is known below the newest number."""
+def decode_numbers(key: bytes, data: bytes | None, where: str) -> Numbers:
+    """What `encoded` has stored; of what was stored before gaps were kept, nothing is known below the newest number.
+
+    **Errors** `DataError` with `where` if it is damaged.
+    """
     if data is None:
         return Numbers()
+    if len(data) != _OLD.size:
+        rest = (len(data) - _HEAD.size) % _GAP.size
+        data = unsealed(key, data, max(_HEAD.size, len(data) - (rest and CRC_BYTES)), f"{where} part=producers")
     if len(data) == _OLD.size:
         newest, trimmed = (number - 1 for number in _OLD.unpack(data))
         return Numbers(newest=newest, trimmed=trimmed, known=newest)

@@ -16,11 +16,12 @@ from typing import Any
 from dbsp.errors import DataError, FencedError
 from dbsp.io.environment import MAP_BYTES_START, open_environment, release_environment
 from dbsp.io.output_part import Progress, Verdict, decide
+from dbsp.sealed import sealed, unsealed
 
 _STEP = struct.Struct(">Q")
 _PROGRESS = struct.Struct("<QQQ")
 _CHECKSUM = struct.Struct("<Q")
-_KEY = b"progress"
+KEY = b"progress"
 
 
 class ProgressStore:
@@ -45,11 +46,12 @@ class ProgressStore:
 
     def progress(self, txn: Any) -> Progress | None:
         """First, last and epoch; None before the first opening."""
-        data = txn.get(_KEY, db=self.env.db("meta"))
-        if data is None:
-            return None
-        first, last, epoch = _PROGRESS.unpack(data)
-        return Progress(first=first, last=last, epoch=epoch)
+        data = txn.get(KEY, db=self.env.db("meta"))
+        return None if data is None else progress_of(data, self._where)
+
+    @property
+    def _where(self) -> str:
+        return f"file={self.env.path / 'data.mdb'}"
 
     def known(self) -> Progress:
         """The progress now."""
@@ -65,16 +67,25 @@ class ProgressStore:
 
     def put_progress(self, txn: Any, progress: Progress) -> None:
         """Write first, last and epoch."""
-        txn.put(_KEY, _PROGRESS.pack(progress.first, progress.last, progress.epoch), db=self.env.db("meta"))
+        data = _PROGRESS.pack(progress.first, progress.last, progress.epoch)
+        txn.put(KEY, sealed(KEY, data), db=self.env.db("meta"))
+
+    def _checksum(self, txn: Any, step: int) -> int | None:
+        """Return what is kept of a step's output."""
+        data = txn.get(_STEP.pack(step), db=self.env.db("checksums"))
+        return None if data is None else checksum_of_step(_STEP.pack(step), data, self._where)
+
+    def _put_checksum(self, txn: Any, step: int, checksum: int) -> None:
+        key = _STEP.pack(step)
+        txn.put(key, sealed(key, _CHECKSUM.pack(checksum)), db=self.env.db("checksums"))
 
     def admit(self, txn: Any, epoch: int, step: int, checksum: int) -> Verdict:
         """Judge a write and, if it is next, note it as done; also notes a newer epoch."""
         progress = self.need(txn)
-        data = txn.get(_STEP.pack(step), db=self.env.db("checksums"))
-        verdict = decide(progress, epoch, step, checksum, None if data is None else _CHECKSUM.unpack(data)[0])
+        verdict = decide(progress, epoch, step, checksum, self._checksum(txn, step))
         last = progress.last
         if verdict is Verdict.APPEND:
-            txn.put(_STEP.pack(step), _CHECKSUM.pack(checksum), db=self.env.db("checksums"))
+            self._put_checksum(txn, step, checksum)
             last = step + 1
         if (last, epoch) != (progress.last, progress.epoch):
             self.put_progress(txn, Progress(first=progress.first, last=last, epoch=epoch))
@@ -82,14 +93,13 @@ class ProgressStore:
 
     def replace(self, txn: Any, epoch: int, step: int, checksum: int) -> bool:
         """Let another checksum stand for a step that was written; whether it is another."""
-        progress, key = self.need(txn), _STEP.pack(step)
-        decide(progress, epoch, step, checksum, None)
-        data = txn.get(key, db=self.env.db("checksums"))
-        if data is None:
+        decide(self.need(txn), epoch, step, checksum, None)
+        known = self._checksum(txn, step)
+        if known is None:
             raise DataError(f"what the step has put out is no longer known: step={step}", "accept steps that are newer")
-        if _CHECKSUM.unpack(data)[0] == checksum:
+        if known == checksum:
             return False
-        txn.put(key, _CHECKSUM.pack(checksum), db=self.env.db("checksums"))
+        self._put_checksum(txn, step, checksum)
         return True
 
     def fence(self, epoch: int) -> None:
@@ -115,6 +125,17 @@ class ProgressStore:
                 found = cursor.delete()
 
         self.env.write(action)
+
+
+def progress_of(data: bytes, where: str) -> Progress:
+    """A worker's progress as it is stored; `DataError` with `where` if it is damaged."""
+    first, last, epoch = _PROGRESS.unpack(unsealed(KEY, data, _PROGRESS.size, where))
+    return Progress(first=first, last=last, epoch=epoch)
+
+
+def checksum_of_step(key: bytes, data: bytes, where: str) -> int:
+    """What is kept of a step's output, as it is stored; `DataError` with `where` if it is damaged."""
+    return int(_CHECKSUM.unpack(unsealed(key, data, _CHECKSUM.size, f"{where} part=checksums"))[0])
 
 
 class LocalOutputLog:

@@ -14,6 +14,7 @@ from typing import Any
 from dbsp.errors import DataError
 from dbsp.io.environment import Environment
 from dbsp.logs import Range
+from dbsp.sealed import sealed, unsealed
 
 OFFSET = struct.Struct(">Q")
 _PARTITION = struct.Struct(">H")
@@ -48,13 +49,15 @@ class Spans:
 
     def get(self, txn: Any, table: str, partition: int) -> Span:
         """The span of a place; an empty one if nothing was ever there."""
-        found = txn.get(place_key(table, partition), db=self._env.db("spans"))
-        return Span() if found is None else span_of(found)
+        key = place_key(table, partition)
+        found = txn.get(key, db=self._env.db("spans"))
+        return Span() if found is None else span_of(key, found, f"file={self._env.path / 'data.mdb'}")
 
     def put(self, txn: Any, table: str, partition: int, span: Span) -> None:
         """Write a place's span."""
+        key = place_key(table, partition)
         data = _SPAN.pack(span.end, span.floor, span.rows, span.size)
-        txn.put(place_key(table, partition), data, db=self._env.db("spans"))
+        txn.put(key, sealed(key, data), db=self._env.db("spans"))
 
     def of(self, partitions: Mapping[str, int]) -> dict[Place, Span]:
         """The spans of tables with so many partitions each."""
@@ -120,7 +123,7 @@ def offset_of(key: bytes) -> tuple[str, int, int]:
     return *place_of(key[: -OFFSET.size]), int(OFFSET.unpack(key[-OFFSET.size :])[0])
 
 
-def span_of(data: bytes) -> Span:
-    """A span as it is stored."""
-    end, floor, rows, size = _SPAN.unpack(data)
+def span_of(key: bytes, data: bytes, where: str) -> Span:
+    """A span as it is stored; `DataError` with `where` if it is damaged."""
+    end, floor, rows, size = _SPAN.unpack(unsealed(key, data, _SPAN.size, f"{where} part=spans"))
     return Span(end=end, floor=floor, rows=rows, size=size)

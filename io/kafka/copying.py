@@ -14,10 +14,10 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Protocol, TypeAlias
 
-from dbsp.errors import DbspError, OverloadedError, UnavailableError
+from dbsp.errors import ConfigError, DbspError, OverloadedError, UnavailableError
 from dbsp.io.formats.runs import no_rows
 from dbsp.io.kafka.follow import TopicFollower
-from dbsp.io.kafka.input import KafkaSource, decoded
+from dbsp.io.kafka.input import KafkaSource, decoded, first_refused
 from dbsp.io.pushed import Incoming, Position, Producer, Push
 
 WAIT_S = 0.2
@@ -173,7 +173,7 @@ class TopicCopy:
     def _push(self, taken: dict[int, list[Any]]) -> bool:
         """All of it in one transaction, once there is room; False if there was none to the end."""
         incoming = [
-            self._incoming(partition, decoded(self._reader, messages)[0], messages[-1].offset())
+            self._incoming(partition, self._decoded(partition, messages), messages[-1].offset())
             for partition, messages in taken.items()
         ]
         while not self._ending.is_set():
@@ -186,6 +186,15 @@ class TopicCopy:
                 self._messages += sum(map(len, taken.values()))
                 return True
         return False
+
+    def _decoded(self, partition: int, messages: list[Any]) -> Push:
+        """Return the rows of messages; `ConfigError` names the first that the settings do not explain."""
+        try:
+            return decoded(self._reader, messages)[0]
+        except ConfigError as error:
+            message, payload = first_refused(self._reader, messages)
+            place = f"table={self.table} topic={self._source.topic} partition={partition} offset={message.offset()}"
+            raise ConfigError(f"{error.message} {place} payload={payload}", error.hint) from error
 
     def _incoming(self, partition: int, push: Push, last: int) -> Incoming:
         producer = Producer(id=self._producer(partition), sequence=last, after=self._newest[partition])

@@ -280,11 +280,16 @@ def _unreadable(
     reader: MessageReader, messages: Sequence[Any], range_: Range, topic: str, error: ConfigError
 ) -> RowsError:
     """Return the error that halts before the step of these messages: it names the first that the settings do not explain."""
-    message = next((each for each in messages if _refused(reader, each)), messages[0])
+    message, payload = first_refused(reader, messages)
     place = f"table={range_.table} topic={topic} partition={range_.partition} offset={message.offset()}"
-    payload = text_of(message.value() or b"")[:PAYLOAD_CHARS_MAX]
     row = DroppedRow(table=range_.table, partition=range_.partition, offset=message.offset(), payload=payload)
     return unreadable(f"{error.message} {place}", error.hint, row)
+
+
+def first_refused(reader: MessageReader, messages: Sequence[Any]) -> tuple[Any, str]:
+    """Return the first message that the settings do not explain, and its payload as text."""
+    message = next((each for each in messages if _refused(reader, each)), messages[0])
+    return message, text_of(message.value() or b"")[:PAYLOAD_CHARS_MAX]
 
 
 def _refused(reader: MessageReader, message: Any) -> bool:

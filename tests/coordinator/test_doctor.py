@@ -22,6 +22,7 @@ from dbsp.coordinator.doctor import Diagnosis, diagnose
 from dbsp.coordinator.running.control import LmdbControl
 from dbsp.coordinator.service import Service
 from dbsp.errors import UnavailableError
+from dbsp.sealed import sealed
 from tests.coordinator.shop import settings_text
 
 CIRCUIT = """
@@ -253,13 +254,18 @@ def test_parts_of_another_moment_are_found(folder: Path, tmp_path: Path, part: s
     ("file", "name", "key", "change"),
     [
         (DURABLE, None, b"mepoch", lambda value: bytes([value[0] ^ 4]) + value[1:]),
-        ("outputs/0/data.mdb", "meta", b"progress", lambda value: value[:-1] + bytes([value[-1] ^ 4])),
+        (
+            "outputs/0/data.mdb",
+            "meta",
+            b"progress",
+            lambda value: sealed(b"progress", value[:23] + bytes([value[23] ^ 4])),
+        ),
     ],
 )
 def test_an_epoch_that_nobody_had_is_found(
     folder: Path, file: str, name: str | None, key: bytes, change: Callable[[bytes], bytes]
 ) -> None:
-    """It has no checksum; a service that met it would be refused as an older one, for ever."""
+    """Its checksum is right, or it has none; a service that met it would be refused as an older one, for ever."""
     with raw(folder / "data" / file) as env:
         db = env.open_db(name.encode(), create=False) if name else None
         with env.begin(write=True, db=db) as txn:

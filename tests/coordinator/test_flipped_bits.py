@@ -14,7 +14,9 @@ from dbsp.coordinator.doctor import diagnose
 from tests.coordinator import keep
 from tests.coordinator.test_kept_data import unpacked
 
-PAGE, META_END = 4096, 152
+PAGE = 4096
+META_READ = frozenset({10, 11, *range(16, 24), *range(32, 152)})
+"""Of a meta page: flags; magic, version and all fields but the address, which stands there for fixed maps alone."""
 FLIPS = 40
 BRANCH, LEAF = 1, 2
 
@@ -28,11 +30,11 @@ def in_use(data: bytes, file: Path) -> list[int]:
 
 
 def is_read(data: bytes, at: int) -> bool:
-    """Whether LMDB reads the byte: not behind the newest meta, in the older one, and between a page's places and its nodes."""
+    """Whether LMDB reads the byte: of the newest meta its flags and fields alone, none between a page's places and its nodes."""
     page = at // PAGE
     if page < 2:
         newest = max((0, 1), key=lambda number: struct.unpack_from("<Q", data, number * PAGE + 144)[0])
-        return page == newest and at % PAGE < META_END
+        return page == newest and at % PAGE in META_READ
     _, _, flags, lower, upper = struct.unpack_from("<QHHHH", data, page * PAGE)
     return not (flags in (BRANCH, LEAF) and lower <= at % PAGE < upper)
 

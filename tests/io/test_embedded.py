@@ -208,7 +208,7 @@ def test_a_number_is_taken_once_or_refused_whatever_is_trimmed(seed: int) -> Non
 
 
 def test_numbers_of_before_gaps_were_kept_are_not_known() -> None:
-    old = decode_numbers(struct.pack(">QQ", 8, 5))
+    old = decode_numbers(b"k", struct.pack(">QQ", 8, 5), "")
     assert (old.newest, old.trimmed, old.was_taken(6), old.was_taken(7), old.take(9).was_taken(8)) == (
         7,
         4,
@@ -216,7 +216,7 @@ def test_numbers_of_before_gaps_were_kept_are_not_known() -> None:
         True,
         False,
     )
-    assert decode_numbers(old.take(9).encoded()) == old.take(9)
+    assert decode_numbers(b"k", old.take(9).encoded(b"k"), "") == old.take(9)
 
 
 def test_group_commit_packs_pushes_and_sees_repeats_among_them(log: EmbeddedInputLog) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import threading
 from decimal import Decimal
 from typing import Any
 
@@ -15,7 +16,8 @@ from dbsp.errors import ConfigError, RowsError
 from dbsp.io.formats.avro.registry import Registry
 from dbsp.io.formats.avro.registry import Schema as RegisteredSchema
 from dbsp.io.formats.debezium import Encodings
-from dbsp.io.kafka.input import _unreadable
+from dbsp.io.kafka.copying import TopicCopy
+from dbsp.io.kafka.input import KafkaSource, _unreadable
 from dbsp.io.kafka.messages import FORMATS, MessageReader, Reading, reader_of
 from dbsp.logs import Range
 from dbsp.skips import unreadable_row
@@ -196,3 +198,32 @@ def test_what_the_settings_do_not_explain_is_named_with_a_way_past(monkeypatch: 
     row = unreadable_row(error)
     assert row is not None
     assert (row.table, row.partition, row.offset, row.payload) == ("t", 3, 11, values[1].decode())
+
+
+class Follower:
+    """One message of a topic that is followed."""
+
+    def __init__(self, message: Message) -> None:
+        self._message, self.next = message, dict[int, int]()
+
+    def is_due(self) -> bool:
+        return False
+
+    def take(self, wait_s: float) -> dict[int, list[Message]]:
+        return {3: [self._message]}
+
+    def close(self) -> None: ...
+
+
+def test_a_copy_names_what_the_settings_do_not_explain(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing of its topic is pushed until a start with other settings; the pipeline and the other topics go on."""
+    monkeypatch.setattr("dbsp.io.kafka.input.kafka", lambda: type("client", (), {"Message": Message}))
+    follower: Any = Follower(Message(11, b'{"after":{"id":1,"dec":"1.50"},"op":"c"}'))
+    source = KafkaSource(table=TABLE, topic="shop.t", format="debezium", reading=Reading())
+    told: list[str] = []
+    nothing: Any = None
+    copy = TopicCopy(source, follower, nothing, nothing, lambda kind, _: told.append(kind), threading.Event())
+    assert not copy.round()
+    assert f"table={TABLE.name} topic=shop.t partition=3 offset=11 payload=" in copy.shown["error"]
+    assert "decimals" in copy.shown["error"]
+    assert told == ["copy-failed"]

@@ -1,0 +1,43 @@
+"""Small records behind a checksum: numbers in a database whose pages have none, so that a flipped bit is named when read.
+
+The checksum covers key and value and stands behind the value. Records of 0.1.0 lack it; they are told by their length, and read
+as they are. Records with a format of their own (chunks, versions, steps, the ledger) have checksums of their own.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+
+from dbsp.errors import DataError
+
+_CRC = struct.Struct("<I")
+CRC_BYTES = _CRC.size
+
+
+def sealed(key: bytes, data: bytes) -> bytes:
+    """Return a value as it is stored under a key.
+
+    >>> sealed(b"progress", b"1234")[:4], len(sealed(b"progress", b"1234"))
+    (b'1234', 8)
+    """
+    return data + _CRC.pack(_of(key, data))
+
+
+def unsealed(key: bytes, value: bytes, size: int, where: str) -> bytes:
+    """Return the `size` bytes that `sealed` was given, or a value that was stored without a checksum.
+
+    **Errors** `DataError` with `where` if key or value were changed.
+
+    >>> unsealed(b"progress", sealed(b"progress", b"1234"), 4, ""), unsealed(b"progress", b"1234", 4, "")
+    (b'1234', b'1234')
+    """
+    if len(value) == size:
+        return value
+    if len(value) != size + CRC_BYTES or _CRC.unpack_from(value, size)[0] != _of(key, value[:size]):
+        raise DataError(f"a small record is damaged: {where} key={key!r}", "restore the file from a backup")
+    return value[:size]
+
+
+def _of(key: bytes, data: bytes) -> int:
+    return zlib.crc32(data, zlib.crc32(key))
