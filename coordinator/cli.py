@@ -29,6 +29,7 @@ from dbsp.coordinator.backup import commands as backup_commands
 from dbsp.coordinator.config import load_config
 from dbsp.coordinator.exits import exit_code, guarded
 from dbsp.coordinator.http.identity import Expected
+from dbsp.coordinator.http.kinds import kind_of
 from dbsp.coordinator.http.section import HttpSection
 from dbsp.coordinator.http.tokens import load_tokens
 from dbsp.coordinator.http.trust import NOT_TRUSTED, connecting, untrusted_reason
@@ -496,9 +497,10 @@ def _show_change(client: Client, change: dict[str, Any]) -> None:
 @click.option("--sequence", type=click.IntRange(min=0), help="The number of this push; growing.")
 @click.pass_obj
 def push(client: Client, table: str, file: Any, producer: str | None, sequence: int | None) -> None:
-    """Push rows (JSON lines or an array) from FILE or standard input to TABLE."""
-    headers = _pushing(producer, sequence)
-    found = client.ask("POST", f"/v1/tables/{table}/rows", content=file.read(), headers=headers)
+    """Push rows (JSON lines, an array or an Arrow IPC stream) from FILE or standard input to TABLE."""
+    body = file.read()
+    headers = _pushing(producer, sequence) | {"Content-Type": kind_of(body)}
+    found = client.ask("POST", f"/v1/tables/{table}/rows", content=body, headers=headers)
     text = durable(table, found["first"], found["last"], repeated=found["repeated"])
     if found["bad_rows"]:
         text += f"; {found['bad_rows']} of them are bad, the first: {found['bad'][0]['reason']}"

@@ -32,8 +32,7 @@ from dbsp.disk import shown
 from dbsp.errors import DataError
 from dbsp.io import texts
 from dbsp.io.chunk import join_pushes
-from dbsp.io.fitted import fitted
-from dbsp.io.formats.arrow_rows import OPERATION
+from dbsp.io.formats.arrow_rows import OPERATION, fitted
 from dbsp.io.parquet.int96 import int96_columns
 from dbsp.io.parquet.row_group import RowGroup, open_parquet
 from dbsp.io.pushed import BadRow, Push

@@ -14,8 +14,7 @@ import pyarrow as pa
 
 from dbsp.algebra.table import Table
 from dbsp.expr.cast import castable, convert
-from dbsp.io.fitted import converted, fitted
-from dbsp.io.formats.arrow_rows import OPERATION
+from dbsp.io.formats.arrow_rows import OPERATION, converted, fitted
 from dbsp.io.formats.csv_rows import (
     decode_records,
     header_of,

@@ -1,17 +1,17 @@
 """Arrow IPC streams into rows and back.
 
-In: the columns of the table by name, in any order, each of exactly the table's type (dictionary-encoded and large variants
-are unpacked; fields of structs by name, in any order); an optional int8 column `__op` says 0 for insert, 1 for delete; a table
-with a primary key may leave out other columns when every row is a delete. A stream that does not fit is one bad row as a
-whole, shown by its beginning; a null where none may be, or another `__op`, makes that row bad. Out: the columns and a last
-int64 column `weight`.
+In: the columns of the table by name, in any order; of another type by the rules of `dbsp.zset.given`; an optional int8 column
+`__op` says 0 for insert, 1 for delete; a table with a primary key may leave out other columns when every row is a delete. A
+stream that does not fit, or has a column of a type that fits none of its values, is one bad row as a whole, shown by its
+beginning; a value that does not fit, a null where none may be, or another `__op`, makes that row bad. Out: the columns and a
+last int64 column `weight`.
 """
 
 from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 
 import numpy as np
@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from dbsp.algebra.table import NO_DELETE, Table
-from dbsp.errors import CapacityError
+from dbsp.errors import CapacityError, DataError
 from dbsp.io.formats.arrow_sizes import decoded_bytes, row_bytes, stream_sizes
 from dbsp.io.formats.wire import to_json_text
 from dbsp.io.pushed import PAYLOAD_CHARS_MAX, BadRow, Push, PushBounds, loose_batch
@@ -28,12 +28,15 @@ from dbsp.logs import DELETE, INSERT
 from dbsp.zset.batch import Batch
 from dbsp.zset.calendar import OUTSIDE, counts_days, outside
 from dbsp.zset.coded import is_alike, is_coded
-from dbsp.zset.schema import BINARY, STRING, Column, is_list, is_struct
+from dbsp.zset.given import column_given, takes
+from dbsp.zset.schema import Column
 
 OPERATION = "__op"
 REASON_CHARS_MAX = 300
-MESSAGE_BOUNDS = PushBounds(max_decoded_bytes=256 << 20)
+MESSAGE_BOUNDS = PushBounds(max_decoded_bytes=256 << 20, bad_rows_max=100_000)
 """What one message of a topic may become: brokers take a megabyte by default, and a packed one could be anything."""
+Cast = Callable[[pa.Array, pa.DataType], pa.Array]
+"""The values in another type; raises `ArrowException`, `ValueError` or `ArithmeticError` if one of them does not fit."""
 
 
 class _StreamError(Exception):
@@ -44,11 +47,16 @@ def decode_arrow(data: bytes, table: Table, bounds: PushBounds | None = None) ->
     """All rows of one IPC stream, good and bad, in order; without `bounds` nothing that the bytes hold raises an error.
 
     A stream that would become more than `MESSAGE_BOUNDS` allow is one bad row, before it becomes that.
-    **Errors** with `bounds`, `CapacityError` where it would become more than these.
+    **Errors** with `bounds`, `CapacityError` where it would become more than these, `DataError` for more bad values.
     """
+    limits = bounds or MESSAGE_BOUNDS
     try:
-        return push_of(_open(pa.py_buffer(data), table, bounds or MESSAGE_BOUNDS), table)
-    except CapacityError as error:
+        found = _open(pa.py_buffer(data), table, limits)
+        for field in found.schema:
+            if field.name in table.schema and not takes(table.schema[field.name].type, field.type):
+                raise _StreamError(f"column {field.name}: expected {table.schema[field.name].type}, found {field.type}")
+        return fitted(found, table, bounds=limits)
+    except (CapacityError, DataError) as error:
         if bounds is not None:
             raise
         return _bad_stream(data, error.message, table)
@@ -80,6 +88,46 @@ def _decoded_bytes(column: pa.ChunkedArray) -> int:
         return decoded_bytes(column)
     except KeyError:  # Arrow has types for whose values pyarrow has no class
         raise _StreamError(f"a type that is not read: {column.type}") from None
+
+
+def fitted(found: pa.Table, table: Table, cast: Cast = column_given, bounds: PushBounds | None = None) -> Push:
+    """Return rows with columns of about the table's types as a push; a row with a value that does not fit is bad.
+
+    **Errors** with `bounds`, `DataError` as soon as there are more values that do not fit.
+    """
+    bad: dict[int, BadRow] = {}
+    for number, (name, column) in enumerate(zip(found.schema.names, found.columns, strict=True)):
+        type_ = table.schema[name].type if name in table.schema else column.type
+        if name == OPERATION or type_ in {column.type, _values(column.type)}:
+            continue
+        pieces, place = [], 0
+        for piece, failed in converted(_whole(column, type_), type_, cast):
+            if failed and place not in bad:
+                bad[place] = BadRow(index=place, reason=f"column {name}: {failed}", payload="")
+                if bounds is not None and bounds.bad_rows_max is not None and len(bad) > bounds.bad_rows_max:
+                    bounds.refuse_bad(list(bad.values()))
+            pieces.append(piece)
+            place += len(piece)
+        found = found.set_column(number, name, pa.chunked_array(pieces, type_))
+    return push_of(found, table, {row.index: row.reason for row in bad.values()})
+
+
+def _values(type_: pa.DataType) -> pa.DataType | None:
+    """The type of the values, if these are numbers of a dictionary."""
+    return type_.value_type if pa.types.is_dictionary(type_) else None
+
+
+def converted(values: pa.Array, wanted: pa.DataType, cast: Cast) -> Iterator[tuple[pa.Array, str]]:
+    """Yield pieces of the values in the wanted type, by halves where one fails; that one is a null with the reason beside."""
+    try:
+        yield cast(values, wanted), ""
+    except (pa.ArrowException, ValueError, ArithmeticError) as error:
+        if len(values) <= 1:
+            yield pa.nulls(len(values), wanted), " ".join(str(error).split()) if len(values) else ""
+        else:
+            middle = len(values) // 2
+            yield from converted(values[:middle], wanted, cast)
+            yield from converted(values[middle:], wanted, cast)
 
 
 def push_of(found: pa.Table, table: Table, reasons: Mapping[int, str] = MappingProxyType({})) -> Push:
@@ -131,24 +179,7 @@ def _operations(found: pa.Table) -> tuple[NDArray[np.int8], NDArray[np.bool_]]:
 def _column(found: pa.Table, column: Column) -> pa.Array:
     if column.name not in found.schema.names:
         return pa.nulls(found.num_rows, column.type)
-    array = _whole(found.column(column.name), column.type)
-    if is_coded(array) or array.type == column.type:
-        return array
-    if _fits(array.type, column.type):
-        return array.cast(column.type)
-    raise _StreamError(f"column {column.name}: expected {column.type}, found {array.type}")
-
-
-def _fits(found: pa.DataType, wanted: pa.DataType) -> bool:
-    """Whether a type is the wanted one but for large and encoded variants; of structs, the same fields in any order."""
-    if pa.types.is_dictionary(found):
-        return _fits(found.value_type, wanted)
-    if is_struct(wanted):
-        same = is_struct(found) and sorted(f.name for f in found) == sorted(f.name for f in wanted)
-        return same and all(_fits(found.field(field.name).type, field.type) for field in wanted)
-    if is_list(wanted):
-        return (is_list(found) or pa.types.is_large_list(found)) and _fits(found.value_type, wanted.value_type)
-    return found == wanted or (found, wanted) in ((pa.large_string(), STRING), (pa.large_binary(), BINARY))
+    return _whole(found.column(column.name), column.type)
 
 
 def _whole(column: pa.ChunkedArray, wanted: pa.DataType) -> pa.Array:

@@ -12,6 +12,7 @@ from contextlib import closing
 from pathlib import Path
 
 import httpx
+import pyarrow as pa
 import pytest
 
 from dbsp.coordinator import build as build_module
@@ -186,6 +187,16 @@ def test_a_push_that_is_repeated_says_so(client: httpx.Client, service: Service)
     half = push("--sequence", "2")
     assert half.returncode == 2
     assert "--producer and --sequence together" in half.stderr
+
+
+def test_an_arrow_stream_is_pushed_by_the_rules_of_all_rows(
+    client: httpx.Client, service: Service, tmp_path: Path
+) -> None:
+    table = pa.table({"id": [1.0, 2.5], "customer": ["a", "b"], "amount": [1, 2]})
+    with pa.OSFile(str(tmp_path / "rows.arrow"), "wb") as sink, pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    done = script("cli", "--url", str(client.base_url), "push", "orders", str(tmp_path / "rows.arrow"))
+    assert "rows 0 to 1 of orders are durable; 1 of them are bad, the first: column id: " in done.stdout, done.stderr
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,12 @@
 """What `coordinator push` says of the rows that were taken."""
 
+import pyarrow as pa
+import pytest
+
 from dbsp.coordinator.cli import durable
+from dbsp.coordinator.http.kinds import kind_of
+from dbsp.coordinator.http.rendering import ARROW
+from dbsp.errors import ConfigError
 
 
 def test_the_last_offset_that_is_named_is_one_that_was_taken() -> None:
@@ -15,3 +21,15 @@ def test_a_repeated_push_is_not_called_an_empty_one() -> None:
     known = durable("orders", 0, 4, repeated=True)
     assert known == "rows 0 to 3 of orders are durable: they were pushed before, nothing was added"
     assert durable("orders", 7, 7, repeated=True) == "pushed before, nothing was added to orders"
+
+
+def test_rows_are_of_the_kind_that_their_first_bytes_tell() -> None:
+    table = pa.table({"id": [1]})
+    stream, file = pa.BufferOutputStream(), pa.BufferOutputStream()
+    for sink, opened in ((stream, pa.ipc.new_stream), (file, pa.ipc.new_file)):
+        with opened(sink, table.schema) as writer:
+            writer.write_table(table)
+    assert kind_of(bytes(stream.getvalue())) == ARROW
+    assert {kind_of(body) for body in (b"", b'{"id": 1}', b"[]")} == {"application/json"}
+    with pytest.raises(ConfigError, match=r"an Arrow IPC file is not read here"):
+        kind_of(bytes(file.getvalue()))

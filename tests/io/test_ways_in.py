@@ -1,4 +1,4 @@
-"""The same value is taken by the same rule, however it comes in: rows, columns, Arrow tables, JSON, Parquet files.
+"""The same value is taken by the same rule, however it comes in: rows, columns, Arrow tables, JSON, Parquet files, Arrow streams.
 
 The rules are the table of `dbsp.zset.given`. For every type the ways must agree on every value: all take it as the same value of
 the column, or all refuse it.
@@ -11,6 +11,7 @@ import json
 import math
 from collections.abc import Callable
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -22,10 +23,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import dbsp
-from dbsp.errors import DbspError
-from dbsp.io.formats import decode_json
+from dbsp.errors import DataError, DbspError
+from dbsp.io import landed
+from dbsp.io.formats import arrow_rows, decode_arrow, decode_json
 from dbsp.io.landed import LandedReader, examine_file
-from dbsp.io.pushed import Push
+from dbsp.io.pushed import Push, PushBounds
 from dbsp.logs import INSERT
 from dbsp.runtime.pushed import rows_to_batch
 
@@ -77,8 +79,19 @@ def parquet(name: str, value: Any) -> Any:
     with TemporaryDirectory() as folder:
         path = Path(folder) / "1.parquet"
         pq.write_table(pa.table({"x": [value]}), path)
-        landed = examine_file(path, TABLES[name])
-        return _only(LandedReader(TABLES[name]).read(path, landed, 0, landed.rows))
+        noted = examine_file(path, TABLES[name])
+        return _only(LandedReader(TABLES[name]).read(path, noted, 0, noted.rows))
+
+
+def stream(name: str, value: Any) -> Any:
+    return _only(decode_arrow(_stream(pa.table({"x": [value]})), TABLES[name], PushBounds(bad_rows_max=10)))
+
+
+def _stream(table: pa.Table) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return bytes(sink.getvalue())
 
 
 def in_json(name: str, value: Any) -> Any:
@@ -90,7 +103,7 @@ def _only(push: Push) -> Any:
     return None if push.bad else push.batch.columns[0]
 
 
-WAYS: tuple[Callable[[str, Any], Any], ...] = (rows, columns, arrow, parquet, in_json)
+WAYS: tuple[Callable[[str, Any], Any], ...] = (rows, columns, arrow, parquet, stream, in_json)
 
 
 def outcome(way: Callable[[str, Any], Any], name: str, value: Any) -> Any:
@@ -119,22 +132,58 @@ def test_all_ways_agree(name: str, value: Any) -> None:
     assert len(set(map(repr, found.values()))) == 1, found
 
 
-@pytest.mark.parametrize(
-    ("name", "value", "expected"),
-    [
-        ("float64", 2**53 + 1, float(2**53)), ("float64", Decimal("0.1"), 0.1), ("float64", True, REFUSED),
-        ("float32", 2**24 + 1, float(2**24)), ("float32", 1e300, REFUSED), ("int64", 3.0, 3), ("int64", 3.5, REFUSED),
-        ("int64", True, REFUSED), ("int64", "5", REFUSED), ("decimal", 1.5, Decimal("1.50")), ("decimal", 0.1, Decimal("0.10")),
-        ("decimal", 1.255, REFUSED), ("decimal", "1.5", Decimal("1.50")), ("decimal", math.nan, REFUSED),
-        ("string", 1, REFUSED), ("bool", 1, REFUSED), ("date", dt.datetime(2024, 1, 2), dt.date(2024, 1, 2)),
-        ("date", dt.datetime(2024, 1, 2, 3), REFUSED), ("timestamp", dt.date(2024, 1, 2), dt.datetime(2024, 1, 2)),
-        ("timestamp", dt.datetime(2024, 1, 2, tzinfo=TWO), REFUSED), ("timestamp", "2024-01-02T00:00+02:00", REFUSED),
-        ("utc", dt.datetime(2024, 1, 2, 2, tzinfo=TWO), dt.datetime(2024, 1, 2, tzinfo=dt.UTC)),
-        ("utc", dt.datetime(2024, 1, 2), dt.datetime(2024, 1, 2, tzinfo=dt.UTC)),
-        ("utc", "2024-01-02 00:00", dt.datetime(2024, 1, 2, tzinfo=dt.UTC)), ("timestamp", 5, REFUSED), ("time", 5, REFUSED),
-        ("duration", 5, dt.timedelta(microseconds=5)),
-    ],
-)  # fmt: skip
+RULES = [
+    ("float64", 2**53 + 1, float(2**53)), ("float64", Decimal("0.1"), 0.1), ("float64", True, REFUSED),
+    ("float32", 2**24 + 1, float(2**24)), ("float32", 1e300, REFUSED), ("int64", 3.0, 3), ("int64", 3.5, REFUSED),
+    ("int64", True, REFUSED), ("int64", "5", REFUSED), ("decimal", 1.5, Decimal("1.50")), ("decimal", 0.1, Decimal("0.10")),
+    ("decimal", 1.255, REFUSED), ("decimal", "1.5", Decimal("1.50")), ("decimal", math.nan, REFUSED),
+    ("string", 1, REFUSED), ("bool", 1, REFUSED), ("date", dt.datetime(2024, 1, 2), dt.date(2024, 1, 2)),
+    ("date", dt.datetime(2024, 1, 2, 3), REFUSED), ("timestamp", dt.date(2024, 1, 2), dt.datetime(2024, 1, 2)),
+    ("timestamp", dt.datetime(2024, 1, 2, tzinfo=TWO), REFUSED), ("timestamp", "2024-01-02T00:00+02:00", REFUSED),
+    ("utc", dt.datetime(2024, 1, 2, 2, tzinfo=TWO), dt.datetime(2024, 1, 2, tzinfo=dt.UTC)),
+    ("utc", dt.datetime(2024, 1, 2), dt.datetime(2024, 1, 2, tzinfo=dt.UTC)),
+    ("utc", "2024-01-02 00:00", dt.datetime(2024, 1, 2, tzinfo=dt.UTC)), ("timestamp", 5, REFUSED), ("time", 5, REFUSED),
+    ("duration", 5, dt.timedelta(microseconds=5)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "value", "expected"), RULES)
 def test_the_rules(name: str, value: Any, expected: Any) -> None:
     found = {way.__name__: outcome(way, name, value) for way in ways_for(value)}
     assert found == dict.fromkeys(found, expected)
+
+
+def check_all_rules() -> None:
+    for name, value, expected in RULES:
+        test_the_rules(name, value, expected)
+
+
+def cut_in_arrow(patch: pytest.MonkeyPatch) -> None:
+    """What does not fit is cut in Parquet files and Arrow streams."""
+    cutting = partial(arrow_rows.fitted, cast=lambda array, type_: array.cast(type_, safe=False))
+    for module in (arrow_rows, landed):
+        patch.setattr(module, "fitted", cutting)
+
+
+@pytest.mark.parametrize("plant", [cut_in_arrow])
+def test_a_way_with_rules_of_its_own_is_noticed(plant: Callable[[Any], None], monkeypatch: pytest.MonkeyPatch) -> None:
+    plant(monkeypatch)
+    with pytest.raises(AssertionError):
+        check_all_rules()
+
+
+def test_an_arrow_stream_names_row_and_column_of_what_does_not_fit() -> None:
+    table = dbsp.table("t", {"a": dbsp.decimal(5, 2), "b": dbsp.INT8}).node
+    sent = pa.table({"b": [1.0, 300.0, 2.5, 4.0], "a": ["1.5", "2", "x", "0.125"]})
+    push = decode_arrow(_stream(sent), table, PushBounds(bad_rows_max=3))
+    assert push.batch.to_rows() == [((Decimal("1.50"), 1), 1)]
+    assert [(bad.index, bad.reason.partition(": ")[0]) for bad in push.bad] == [
+        (1, "column b"),
+        (2, "column b"),
+        (3, "column a"),
+    ]
+    with pytest.raises(DataError, match=r"too many bad rows in one push: bad_rows_max=2; the first: row=1 column b: "):
+        decode_arrow(_stream(sent), table, PushBounds(bad_rows_max=2))
+    (bad,) = decode_arrow(_stream(pa.table({"a": [1], "b": ["1"]})), table).bad
+    assert bad.reason == "not an Arrow stream of this table: column b: expected int8, found string"
+    assert decode_arrow(_stream(sent.slice(0, 0)), table).rows == 0
