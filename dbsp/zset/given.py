@@ -14,9 +14,9 @@
 | timestamp UTC | timestamps; those without a zone are UTC; dates (midnight), texts of these | numbers |
 | duration | spans, whole numbers of microseconds | texts, parts |
 
-The rules hold for columns and rows that Python programs push, for Arrow tables and for Parquet files. Of JSON and CSV, where a
-value is a text, `dbsp.io.formats.wire` has the forms. Inside lists and structs Arrow's safe conversions hold, between the same
-families of types.
+The rules hold for columns and rows that Python programs push, for Arrow tables and streams, Parquet files, Avro and Debezium. Of
+JSON and CSV, where a value is a text, `dbsp.io.formats.wire` has the forms. Inside lists and structs Arrow's safe conversions
+hold, between the same families of types.
 """
 
 from __future__ import annotations

@@ -338,6 +338,8 @@ def _described(part: Mapping[str, Any], type_: pa.DataType) -> _Field:
         return _Field(STRING, meaning, base64=True)
     if kind in _NUMBERS and (meaning is not PLAIN or type_ == BOOL):
         return _Field(INT64, meaning)
+    if kind in ("float", "double") and (pa.types.is_integer(type_) or type_ == DURATION):
+        return _Field(FLOAT64, meaning)  # 3.0 is a whole number
     return _Field(wire_type(type_), meaning)
 
 

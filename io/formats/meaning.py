@@ -21,6 +21,7 @@ from dbsp.io.formats.byte_spans import gathered
 from dbsp.io.formats.wire import from_wire, wire_type
 from dbsp.zset.calendar import check_days
 from dbsp.zset.decimal_texts import decimals_of_texts
+from dbsp.zset.given import column_given
 from dbsp.zset.schema import BINARY, BOOL, DATE, DURATION, INT64, STRING, TIME, TIMESTAMP, TIMESTAMP_UTC, is_list
 
 _DECIMAL_BYTES_MAX = 16
@@ -100,21 +101,14 @@ def _plain(array: pa.Array, _meaning: Meaning, type_: pa.DataType) -> pa.Array:
     if pa.types.is_integer(found) and type_ == BOOL:
         _require(pc.all(pc.is_in(array.drop_null(), pa.array([0, 1], found)), min_count=0), "not 0 or 1")
         return array.cast(BOOL)
-    if pa.types.is_floating(found) and pa.types.is_decimal(type_):
-        return _from_text(array.cast(STRING), type_)
-    numbers = pa.types.is_integer(found) or pa.types.is_floating(found)
-    if numbers and (pa.types.is_floating(type_) or (pa.types.is_integer(found) and _is_number(type_))):
-        return from_wire(array.cast(wire_type(type_)), type_)
+    if pa.types.is_integer(found) or pa.types.is_floating(found):
+        return column_given(array, type_)
     if is_list(found) and is_list(type_):
         elements = _plain(array.flatten(), PLAIN, type_.value_type)
         mask = array.is_null() if array.null_count else None
         lengths = pc.fill_null(pc.list_value_length(array), 0).to_numpy(zero_copy_only=False)
         return pa.ListArray.from_arrays(np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32), elements, mask=mask)
     raise pa.ArrowInvalid(f"{found} for {type_}")
-
-
-def _is_number(type_: pa.DataType) -> bool:
-    return bool(pa.types.is_integer(type_) or pa.types.is_decimal(type_))
 
 
 def _from_text(array: pa.Array, type_: pa.DataType) -> pa.Array:
@@ -126,10 +120,9 @@ def _from_text(array: pa.Array, type_: pa.DataType) -> pa.Array:
 
 
 def _days(array: pa.Array, _meaning: Meaning, type_: pa.DataType) -> pa.Array:
-    _require(type_ == DATE, "a date")
     days = array.cast(pa.int32()).cast(DATE)
     check_days(days)
-    return days
+    return column_given(days, type_)
 
 
 def _time(array: pa.Array, meaning: Meaning, type_: pa.DataType) -> pa.Array:
@@ -142,10 +135,11 @@ def _time(array: pa.Array, meaning: Meaning, type_: pa.DataType) -> pa.Array:
 
 
 def _timestamp(array: pa.Array, meaning: Meaning, type_: pa.DataType) -> pa.Array:
-    _require(type_ in (TIMESTAMP, TIMESTAMP_UTC), "a moment")
-    moments = _micros(array, meaning.unit).cast(type_)
+    """A moment fits a timestamp with a zone and one without: most databases and writers use one type for both."""
+    _require(type_ in (TIMESTAMP, TIMESTAMP_UTC, DATE), "a moment")
+    moments = _micros(array, meaning.unit).cast(TIMESTAMP if type_ == DATE else type_)
     check_days(moments)
-    return moments
+    return column_given(moments, type_)
 
 
 def _duration(array: pa.Array, meaning: Meaning, type_: pa.DataType) -> pa.Array:
@@ -165,10 +159,8 @@ def _micros(array: pa.Array, unit: str) -> pa.Array:
 
 
 def _decimal(array: pa.Array, meaning: Meaning, type_: pa.DataType) -> pa.Array:
-    if type_ == BINARY or not (_is_number(type_) and pa.types.is_binary(array.type)):
-        raise pa.ArrowInvalid(f"a decimal for {type_}")
-    numbers = unscaled(array, meaning.scale)
-    return numbers if numbers.type == type_ else numbers.cast(type_)
+    _require(pa.types.is_binary(array.type), "a decimal")
+    return column_given(unscaled(array, meaning.scale), type_)
 
 
 def _scaled(array: pa.Array, _meaning: Meaning, type_: pa.DataType) -> pa.Array:

@@ -1,4 +1,4 @@
-"""The same value is taken by the same rule, however it comes in: rows, columns, Arrow tables, JSON, Parquet files, Arrow streams.
+"""The same value is taken by the same rule, however it comes in: rows, columns, Arrow tables, JSON, files, messages.
 
 The rules are the table of `dbsp.zset.given`. For every type the ways must agree on every value: all take it as the same value of
 the column, or all refuse it.
@@ -9,13 +9,16 @@ from __future__ import annotations
 import datetime as dt
 import json
 import math
+import struct
 from collections.abc import Callable
 from decimal import Decimal
 from functools import partial
+from io import BytesIO
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import fastavro
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -25,7 +28,10 @@ from hypothesis import strategies as st
 import dbsp
 from dbsp.errors import DataError, DbspError
 from dbsp.io import landed
-from dbsp.io.formats import arrow_rows, decode_arrow, decode_json
+from dbsp.io.formats import arrow_rows, decode_arrow, decode_json, meaning
+from dbsp.io.formats.avro.registry import Schema
+from dbsp.io.formats.avro.rows import AvroRows
+from dbsp.io.formats.debezium import DebeziumJson, Encodings
 from dbsp.io.landed import LandedReader, examine_file
 from dbsp.io.pushed import Push, PushBounds
 from dbsp.logs import INSERT
@@ -99,11 +105,50 @@ def in_json(name: str, value: Any) -> Any:
     return _only(decode_json(f'{{"x": {text}}}'.encode(), TABLES[name]))
 
 
+def avro(name: str, value: Any) -> Any:
+    schema = {"type": "record", "name": "R", "fields": [{"name": "x", "type": avro_type(value)}]}
+    body = BytesIO()
+    fastavro.schemaless_writer(body, fastavro.parse_schema(dict(schema)), {"x": value})
+    found: Any = Held(schema)
+    return _only(AvroRows(TABLES[name], found).decode([struct.pack(">bI", 0, 1) + body.getvalue()])[0])
+
+
+def avro_type(value: Any) -> Any:
+    plain = {bool: "boolean", int: "long", float: "double", str: "string"}
+    logical = {dt.date: ("int", "date"), dt.time: ("long", "time-micros")}
+    if isinstance(value, Decimal):
+        scale = max(0, -int(value.as_tuple().exponent))
+        return {"type": "bytes", "logicalType": "decimal", "precision": 38, "scale": scale}
+    if isinstance(value, dt.datetime):
+        return {"type": "long", "logicalType": f"{'' if value.tzinfo else 'local-'}timestamp-micros"}
+    if type(value) in logical:
+        return dict(zip(("type", "logicalType"), logical[type(value)], strict=True))
+    return plain[type(value)]
+
+
+class Held:
+    """A registry of one schema."""
+
+    def __init__(self, schema: Any) -> None:
+        self._schema = schema
+
+    def schema(self, _number: int) -> Schema:
+        return Schema(kind="AVRO", schema=self._schema, definitions=())
+
+
+def debezium(name: str, value: Any) -> Any:
+    kind = {bool: "boolean", int: "int64", float: "double", str: "string"}[type(value)]
+    row = {"field": "after", "type": "struct", "fields": [{"field": "x", "type": kind}]}
+    payload = {"before": None, "after": {"x": value}, "op": "c"}
+    sent = json.dumps({"schema": {"type": "struct", "fields": [row]}, "payload": payload}).encode()
+    return _only(DebeziumJson(TABLES[name], Encodings()).decode([sent])[0])
+
+
 def _only(push: Push) -> Any:
     return None if push.bad else push.batch.columns[0]
 
 
-WAYS: tuple[Callable[[str, Any], Any], ...] = (rows, columns, arrow, parquet, stream, in_json)
+WAYS: tuple[Callable[[str, Any], Any], ...] = (rows, columns, arrow, parquet, stream, in_json, avro, debezium)
 
 
 def outcome(way: Callable[[str, Any], Any], name: str, value: Any) -> Any:
@@ -117,18 +162,30 @@ def outcome(way: Callable[[str, Any], Any], name: str, value: Any) -> Any:
     return "nan" if isinstance(found, float) and math.isnan(found) else found
 
 
-def ways_for(value: Any) -> list[Callable[[str, Any], Any]]:
-    """JSON has no times, and the text of a large float is that of another whole number."""
+def ways_for(name: str, value: Any) -> list[Callable[[str, Any], Any]]:
+    """Return the ways in which a format can say a value, without what docs/values.md excepts.
+
+    JSON has no times, and the text of a large float is that of another whole number; Avro has no spans. In Avro and Debezium
+    0 and 1 are booleans, and moments have no zone, or any.
+    """
     told = isinstance(value, str | bool | int | float | Decimal) and not (
         isinstance(value, float) and abs(value) >= 2**53
     )
-    return [way for way in WAYS if way is not in_json or told]
+    left = set[Any]() if told else {in_json, debezium}
+    if isinstance(value, Decimal) or (isinstance(value, float) and not math.isfinite(value)):
+        left.add(debezium)
+    zoned = isinstance(value, dt.datetime) and value.tzinfo is not None
+    if isinstance(value, dt.timedelta) or (zoned and name in ("date", "timestamp")):
+        left.add(avro)
+    if type(value) is int and name == "bool":
+        left |= {avro, debezium}
+    return [way for way in WAYS if way not in left]
 
 
 @pytest.mark.parametrize("name", TYPES)
 @given(value=values)
 def test_all_ways_agree(name: str, value: Any) -> None:
-    found = {way.__name__: outcome(way, name, value) for way in ways_for(value)}
+    found = {way.__name__: outcome(way, name, value) for way in ways_for(name, value)}
     assert len(set(map(repr, found.values()))) == 1, found
 
 
@@ -149,7 +206,7 @@ RULES = [
 
 @pytest.mark.parametrize(("name", "value", "expected"), RULES)
 def test_the_rules(name: str, value: Any, expected: Any) -> None:
-    found = {way.__name__: outcome(way, name, value) for way in ways_for(value)}
+    found = {way.__name__: outcome(way, name, value) for way in ways_for(name, value)}
     assert found == dict.fromkeys(found, expected)
 
 
@@ -165,7 +222,12 @@ def cut_in_arrow(patch: pytest.MonkeyPatch) -> None:
         patch.setattr(module, "fitted", cutting)
 
 
-@pytest.mark.parametrize("plant", [cut_in_arrow])
+def cut_in_topics(patch: pytest.MonkeyPatch) -> None:
+    """What does not fit is cut in Avro and Debezium's messages."""
+    patch.setattr(meaning, "column_given", lambda array, type_: array.cast(type_, safe=False))
+
+
+@pytest.mark.parametrize("plant", [cut_in_arrow, cut_in_topics])
 def test_a_way_with_rules_of_its_own_is_noticed(plant: Callable[[Any], None], monkeypatch: pytest.MonkeyPatch) -> None:
     plant(monkeypatch)
     with pytest.raises(AssertionError):
