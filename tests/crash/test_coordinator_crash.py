@@ -207,7 +207,7 @@ class Pipeline:
         changes: list[tuple[int, tuple[str, int] | None]] = []
         for _ in range(count):
             key = self.random.randint(0, 3000)
-            if self.random.random() < 0.05:
+            if self.random.random() < 0.05 and 2 * len(changes) > len(lines) + 1:  # a push of bad rows alone is refused
                 lines.append(json.dumps({"insert": {"id": key, "amount": "many"}}))
             elif self.random.random() < 0.2:
                 changes.append((key, None))
