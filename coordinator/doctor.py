@@ -367,10 +367,10 @@ def _log_gaps(config: Config, choice: Choice, positions: Positions) -> Iterator[
 
 
 def _output_gaps(config: Config, choice: Choice) -> Iterator[Finding]:
-    """Outputs reach at least as far as the checkpoint (11); a worker that joined at it has none yet."""
+    """Outputs reach at least as far as the checkpoint (11); a worker that joined at it has at most those of an earlier life."""
     for worker, first in zip(choice.layout.workers, choice.layout.first_steps, strict=True):
         _, progress = _output_place(config, worker)[1]()
-        if (first if progress is None else progress.last) < choice.checkpoint.step:
-            last = None if progress is None else progress.last
+        last = None if progress is None else progress.last
+        if max(first, first if last is None else last) < choice.checkpoint.step:
             what = f"a worker's outputs end below the checkpoint: worker={worker} last={last} step={choice.checkpoint.step}"
             yield _between(config, what)

@@ -74,10 +74,10 @@ def serving(folder: Path) -> Iterator[subprocess.Popen[str]]:
     with subprocess.Popen(command, cwd=folder, stderr=subprocess.PIPE, text=True) as process:
         try:
             assert process.stderr is not None
-            said = process.stderr.readline()
-            while "compiling" in said:  # the kernels, where nobody has compiled them yet
-                said = process.stderr.readline()
-            assert "answering at" in said, said + process.stderr.read()
+            said = [process.stderr.readline()]
+            while said[-1] and "answering at" not in said[-1]:  # before it may stand that something takes long
+                said.append(process.stderr.readline())
+            assert said[-1], f"it has ended: {said}"
             yield process
         finally:
             process.kill()
