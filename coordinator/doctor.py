@@ -371,6 +371,6 @@ def _output_gaps(config: Config, choice: Choice) -> Iterator[Finding]:
     for worker, first in zip(choice.layout.workers, choice.layout.first_steps, strict=True):
         _, progress = _output_place(config, worker)[1]()
         last = None if progress is None else progress.last
-        if max(first, first if last is None else last) < choice.checkpoint.step:
+        if max(first, last or 0) < choice.checkpoint.step:
             what = f"a worker's outputs end below the checkpoint: worker={worker} last={last} step={choice.checkpoint.step}"
             yield _between(config, what)

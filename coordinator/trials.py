@@ -108,7 +108,7 @@ class ProcessTrials:
         process = self._process
         if process is not None:
             process.kill()
-        with self._turn:  # who asks has been told that it is gone
+        with self._turn:  # the thread that was asking the killed process has returned by now
             if self._process is not None:
                 self._process.close()
                 self._process = None

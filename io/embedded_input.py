@@ -201,16 +201,12 @@ class EmbeddedInputLog(LocalInputLog):
 
     def _numbers(self, txn: Any, key: bytes) -> Numbers:
         """Return what is known of a producer's numbers."""
-        return decode_numbers(key, txn.get(key, db=self._env.db("producers")), self._where)
+        return decode_numbers(key, txn.get(key, db=self._env.db("producers")), self._env.where)
 
     def _push_place(self, txn: Any, key: bytes) -> tuple[int, int, int] | None:
         """Return partition, first and last offset of a producer's push."""
         found = txn.get(key, db=self._env.db("producers"))
-        return None if found is None else push_place_of(key, found, self._where)
-
-    @property
-    def _where(self) -> str:
-        return f"file={self._env.path / 'data.mdb'}"
+        return None if found is None else push_place_of(key, found, self._env.where)
 
     def last_sequence(self, table: str, producer: str) -> int | None:
         """The newest sequence number this producer's pushes to the table have reached."""
@@ -238,8 +234,7 @@ class EmbeddedInputLog(LocalInputLog):
         pieces: list[Chunk] = []
         wanted = range_.first
         for offset, data in found:
-            file = self._env.path / "data.mdb"
-            where = f"file={file} table={range_.table} partition={range_.partition} offset={offset}"
+            where = f"{self._env.where} table={range_.table} partition={range_.partition} offset={offset}"
             chunk = decode_chunk(data, table.schema, where)
             low, high = wanted - offset, min(chunk.rows, range_.last - offset)
             if low < 0 or low >= high:
@@ -293,7 +288,7 @@ class EmbeddedInputLog(LocalInputLog):
         found = cursor.set_range(prefix)
         while found and cursor.key().startswith(prefix):
             key, value = cursor.key(), cursor.value()
-            place = push_place_of(key, value, self._where) if is_push_place(value) else None
+            place = push_place_of(key, value, self._env.where) if is_push_place(value) else None
             if place is not None and place[0] == partition and place[2] <= floor:
                 dropped[key[: -OFFSET.size]] = OFFSET.unpack(key[-OFFSET.size :])[0]
                 found = cursor.delete()

@@ -127,7 +127,7 @@ class EmbeddedOutputLog(LocalOutputLog):
 
     def _decode(self, data: bytes, step: int) -> pa.Table:
         if _CRC.unpack_from(data)[0] != zlib.crc32(memoryview(data)[_CRC.size :]):
-            raise DataError(f"an output record is damaged: file={self._env.path / 'data.mdb'} step={step}")
+            raise DataError(f"an output record is damaged: {self._env.where} step={step}")
         with pa.ipc.open_stream(pa.py_buffer(data[_CRC.size :])) as reader:
             return reader.read_all()
 
@@ -138,7 +138,7 @@ class EmbeddedOutputLog(LocalOutputLog):
 
     def _kept_from(self, txn: Any) -> int:
         found = txn.get(KEPT_FROM, db=self._env.db("meta"))
-        return 0 if found is None else kept_from_of(found, f"file={self._env.path / 'data.mdb'}")
+        return 0 if found is None else kept_from_of(found, self._env.where)
 
     def trim(self, step: int) -> None:
         """Drop the rows of steps below `step`; progress and checksums stay."""

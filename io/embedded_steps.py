@@ -146,7 +146,7 @@ class EmbeddedStepLog:
 
     def _decode(self, key: bytes, value: bytes) -> StepRecord:
         step = _STEP.unpack(key)[0]
-        record = record_from_json(unseal(value, f"file={self._env.path / 'data.mdb'} step={step}"))
+        record = record_from_json(unseal(value, f"{self._env.where} step={step}"))
         if record.step != step:
             raise DataError(f"a step log record is in the wrong place: step={step} found={record.step}")
         return record
@@ -156,7 +156,7 @@ class EmbeddedStepLog:
         data = txn.get(_HEAD, db=self._env.db("meta"))
         if data is None:
             return 0, 0, {}
-        head = unseal(data, f"file={self._env.path / 'data.mdb'} part=head")
+        head = unseal(data, f"{self._env.where} part=head")
         return head["epoch"], head["next_step"], positions_from_json(head["positions"])
 
     def _put_head(self, txn: Any, epoch: int, next_step: int, positions: Positions) -> None:

@@ -56,6 +56,7 @@ class Environment:
     def __init__(self, path: Path, form: str, names: Sequence[str], map_bytes: int, later: Sequence[str] = ()) -> None:
         """Open what is there; use `open_environment`, which checks the file first and shares handles."""
         self.path = path
+        self.where = f"file={_data_file(path)}"
         self._turn = threading.Condition()
         self._active = 0
         self._resizing = False

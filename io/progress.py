@@ -47,11 +47,7 @@ class ProgressStore:
     def progress(self, txn: Any) -> Progress | None:
         """First, last and epoch; None before the first opening."""
         data = txn.get(KEY, db=self.env.db("meta"))
-        return None if data is None else progress_of(data, self._where)
-
-    @property
-    def _where(self) -> str:
-        return f"file={self.env.path / 'data.mdb'}"
+        return None if data is None else progress_of(data, self.env.where)
 
     def known(self) -> Progress:
         """The progress now."""
@@ -73,7 +69,7 @@ class ProgressStore:
     def _checksum(self, txn: Any, step: int) -> int | None:
         """Return what is kept of a step's output."""
         data = txn.get(_STEP.pack(step), db=self.env.db("checksums"))
-        return None if data is None else checksum_of_step(_STEP.pack(step), data, self._where)
+        return None if data is None else checksum_of_step(_STEP.pack(step), data, self.env.where)
 
     def _put_checksum(self, txn: Any, step: int, checksum: int) -> None:
         key = _STEP.pack(step)

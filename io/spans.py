@@ -51,7 +51,7 @@ class Spans:
         """The span of a place; an empty one if nothing was ever there."""
         key = place_key(table, partition)
         found = txn.get(key, db=self._env.db("spans"))
-        return Span() if found is None else span_of(key, found, f"file={self._env.path / 'data.mdb'}")
+        return Span() if found is None else span_of(key, found, self._env.where)
 
     def put(self, txn: Any, table: str, partition: int, span: Span) -> None:
         """Write a place's span."""

@@ -70,7 +70,7 @@ class Transactions:
 
     @property
     def _where(self) -> str:
-        return f"file={self._env.path / 'data.mdb'} part={PART}"
+        return f"{self._env.where} part={PART}"
 
 
 def ranges_of(value: bytes, where: str) -> tuple[Range, ...]:

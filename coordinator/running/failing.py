@@ -60,7 +60,7 @@ class Failing:
     # --- errors -------------------------------------------------------------------------------------------------
 
     def halt(self, command: do.Command, error: Exception) -> p.Halt | None:
-        """Return what a user must decide about, if rows failed; where they came from is told as far as it can be."""
+        """Return what a user must decide about, if rows failed: the places of the rows in the input, as far as they are known."""
         if not isinstance(command, do.RunStep):
             return None
         halt = before_step(command.record, error)
@@ -75,7 +75,7 @@ class Failing:
         """Return the failed rows; where they came from is left open if the input cannot be read again now."""
         try:
             return self._locate(record, error)
-        except Exception as other:  # noqa: BLE001 - it is a help, and must not stand in the way of the decision
+        except Exception as other:  # noqa: BLE001 - the places only help: without them the user still decides
             self._note("not-located", {"step": record.step, "error": f"{type(other).__name__}: {other}"})
             return unlocated(record, error)
 
@@ -121,8 +121,8 @@ class Failing:
         with self._lock:
             self._refused = {}
         self._dropping += rows
-        for table in sorted({row.table for row in rows}):
-            if isinstance(self._inputs, RefusesRows):
+        if isinstance(self._inputs, RefusesRows):
+            for table in sorted({row.table for row in rows}):
                 self._inputs.release(table)
         return rows
 

@@ -49,7 +49,8 @@ class RowGroup:
         self._path, self._metadata, self._number, self._columns = path, file.metadata, number, tuple(columns)
         self.rows: int = file.metadata.row_group(number).num_rows
         self._numbers = frozenset(few_texts(file, number, columns))
-        self._int96 = tuple(name for name in columns if name in int96_columns(file))
+        int96 = int96_columns(file)
+        self._int96 = tuple(name for name in columns if name in int96)
         self._places = _flat(file, columns)
         self._lock = threading.Lock()
         self._pages: tuple[Struct, tuple[Pages, ...]] | None = None
