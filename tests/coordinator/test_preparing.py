@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import threading
@@ -12,6 +13,7 @@ import pytest
 from dbsp.coordinator import preparing
 from dbsp.coordinator.config import Config
 from dbsp.zset.kernels.compile import are_compiled, compile_all
+from dbsp.zset.kernels.kernel import code_folder
 from tests.coordinator.shop import settings
 
 
@@ -69,9 +71,18 @@ def test_kernels_are_compiled_before_steps_wait_for_them(
         assert words in said.pop()
 
 
-def test_kernels_that_were_compiled_are_known_to_be() -> None:
+def test_kernels_that_were_compiled_are_known_to_be(tmp_path: Path) -> None:
+    """Also those of a checkout that is newer than the cache, as its content and not its age decides; none in an empty cache."""
     compile_all()
+    for index in Path(code_folder()).rglob("*.nbi"):
+        os.utime(index, (0, 0))
     assert are_compiled()
+    program = "from dbsp.zset.kernels.compile import are_compiled; print(are_compiled())"
+    empty = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=empty, check=True, capture_output=True, text=True, timeout=60
+    )
+    assert done.stdout == "False\n"
 
 
 def test_an_archive_is_made_by_a_process_of_its_own_if_there_is_none(

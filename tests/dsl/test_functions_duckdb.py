@@ -331,7 +331,7 @@ def test_quotients_that_are_cut_towards_zero() -> None:
             if a is not None and b == 0:
                 assert value == "failed"
                 continue
-            (expected,) = duckdb.execute(f"select ?::bigint {sql} ?::bigint", [a, b]).fetchone()
+            (expected,) = duckdb.connect().execute(f"select ?::bigint {sql} ?::bigint", [a, b]).fetchone()
             assert value == expected, (a, sql, b)
 
 

@@ -110,7 +110,7 @@ def test_a_stretch_is_that_of_a_plain_reading(tmp_path_factory: pytest.TempPathF
 
 def test_a_file_of_another_writer(tmp_path: Path) -> None:
     path = tmp_path / "duck.parquet"
-    duckdb.sql(
+    duckdb.connect().sql(
         f"copy (select i, i % 7 as few, case when i % 3 = 0 then null else 'text ' || (i % 50) end as text,"
         f" i::decimal(18, 3) / 4 as money from range(300000) t(i)) to '{path}' (row_group_size 200000)"
     )

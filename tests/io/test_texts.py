@@ -130,15 +130,18 @@ def test_duckdb_reads_the_same(tmp_path: Path) -> None:
         "Ünal,2,,,,false,\n"
         '"two\nlines",3,-0.07,1969-12-31 23:59:59,1900-02-28,TRUE,-inf\n'
     )
-    theirs = duckdb.sql(
+    theirs = duckdb.connect()
+    theirs.execute(
         f"select id, paid, moment, day, paying, x, name from read_csv('{path}', header=true, columns={{'name': 'VARCHAR', 'id': "
         "'BIGINT', 'paid': 'DECIMAL(9,2)', 'moment': 'TIMESTAMP', 'day': 'DATE', 'paying': 'BOOLEAN', 'x': 'DOUBLE'})"
-    ).fetchall()
+    )
     found = read(path, Table(name="t", schema=schema), [1])
     (first, *_) = [row for push in found for row in push.batch.to_arrow("w").to_pylist()]
     assert first["paid"] == Decimal("3.50")
     assert first["moment"] == datetime.datetime(2026, 1, 2, 3, 4, 5, 250000)
-    assert [tuple(row.values())[:-1] for push in found for row in push.batch.to_arrow("w").to_pylist()] == theirs
+    assert [
+        tuple(row.values())[:-1] for push in found for row in push.batch.to_arrow("w").to_pylist()
+    ] == theirs.fetchall()
 
 
 def test_bad_records_are_shown_as_they_came(tmp_path: Path) -> None:

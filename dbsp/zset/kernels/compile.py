@@ -9,7 +9,6 @@ import importlib
 import pkgutil
 import sys
 import time
-from pathlib import Path
 
 from dbsp.zset import kernels as package
 from dbsp.zset.kernels.kernel import Kernel, code_folder
@@ -32,22 +31,8 @@ def compile_all() -> int:
 
 
 def are_compiled() -> bool:
-    """Whether the cache holds every kernel, compiled since the source of its module last changed."""
-    made: dict[str, float] = {}
-    for file in Path(code_folder()).rglob("*.nbi"):
-        name = file.name.rpartition(".py")[0]
-        made[name] = max(made.get(name, 0.0), file.stat().st_mtime)
-    return all(made.get(_cached_name(each), 0.0) >= _source_time(each) for each in kernels())
-
-
-def _cached_name(kernel: Kernel) -> str:
-    """Return how numba names the file of a function, without the version of Python."""
-    code = kernel.function.__code__
-    return f"{Path(code.co_filename).stem}.{kernel.function.__qualname__}-{code.co_firstlineno}"
-
-
-def _source_time(kernel: Kernel) -> float:
-    return Path(kernel.function.__code__.co_filename).stat().st_mtime
+    """Whether the cache holds every kernel, compiled from the source of today."""
+    return all(each.is_cached() for each in kernels())
 
 
 def main() -> None:

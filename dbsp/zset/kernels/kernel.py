@@ -76,7 +76,9 @@ def writes(dtype: Any, dimensions: int = 1) -> Any:
     return types.Array(dtype, dimensions, "C")
 
 
-helper = numba.njit(cache=True, nogil=True, error_model="numpy")
+OPTIONS: dict[str, Any] = {"cache": True, "nogil": True, "error_model": "numpy"}
+
+helper = numba.njit(**OPTIONS)
 """Decorates a function that kernels of the same module call."""
 
 
@@ -94,9 +96,13 @@ class Kernel:
     def compile(self) -> Callable[..., Any]:
         """Compile, or load from the cache; a second call returns the same."""
         if self._compiled is None:
-            options: dict[str, Any] = {"cache": True, "nogil": True, "error_model": "numpy"}
-            self._compiled = numba.njit(self.signature, **options)(self.function)
+            self._compiled = numba.njit(self.signature, **OPTIONS)(self.function)
         return self._compiled
+
+    def is_cached(self) -> bool:
+        """Whether the cache holds code of this source: asked of numba's own index, whose rule for a changed file is numba's."""
+        cache: Any = numba.njit(**OPTIONS)(self.function)
+        return bool(cache._cache._cache_file._load_index())
 
     def __call__(self, *arguments: Any) -> Any:
         """Run it."""
