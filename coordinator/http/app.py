@@ -206,7 +206,7 @@ def _add_figures(app: FastAPI, service: Service, lanes: Lanes) -> None:
         response_class=Response,
     )
     async def metrics() -> Response:
-        return await lane.run(lambda: Response(_metrics(service), media_type="text/plain; version=0.0.4"))
+        return await lane.run(lambda: Response(metrics_of(service), media_type="text/plain; version=0.0.4"))
 
     @app.get("/readyz", summary="Whether steps are taken and answers given; 503 with the alarms while not")
     async def readyz() -> Response:
@@ -214,9 +214,11 @@ def _add_figures(app: FastAPI, service: Service, lanes: Lanes) -> None:
         return JSONResponse(shown, status_code=200 if ready else 503)
 
 
-def _metrics(service: Service) -> str | bytes:
+def metrics_of(service: Service) -> bytes:
+    """Return the metrics of a service in Prometheus' format."""
     now = replace(service.snapshot, lag_rows=service.lag_rows())
-    return service.metrics.text(now, service.delta.shown, service.copies.shown, service.watch.health)
+    standings = service.built.parts.waterlines.standings
+    return service.metrics.text(now, service.delta.shown, service.copies.shown, service.watch.health, standings)
 
 
 # --- views out ------------------------------------------------------------------------------------------------------

@@ -6,16 +6,19 @@ Seconds and bytes are base units, counters end in `_total`, and nothing is label
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
 
 from dbsp.coordinator.decisions.alarms import KINDS
 from dbsp.coordinator.running.shown import MovingProgress, RescaleProgress
 from dbsp.coordinator.running.status import NewSteps, Snapshot
 from dbsp.coordinator.running.watch import Health, is_ready, unread_rows
+from dbsp.coordinator.running.waterlines import Standing
 from dbsp.logs import StepRecord
 from dbsp.plan.plan import Plan
 from dbsp.runtime.runtime import StepReport
@@ -43,6 +46,37 @@ GAUGES = (
     ("rescale_left_keys", "Keys that a migration has yet to move"),
 )
 """The gauges without labels, and what they say."""
+
+
+class _WaterlineGauges(Collector):
+    """The gauges of waterlines, made anew at each look: a partition that a rollback forgot has no gauge any more."""
+
+    def __init__(self) -> None:
+        self.standings: Sequence[Standing] = ()
+
+    def collect(self) -> Iterable[Metric]:
+        """Return the gauges of the last standings."""
+        line = GaugeMetricFamily("dbsp_waterline_unix_seconds", "Rows below this time are late", labels=("watermark",))
+        labels = ("watermark", "partition")
+        reached, idle, holds = (
+            GaugeMetricFamily(f"dbsp_waterline_partition_{name}", text, labels=labels)
+            for name, text in (
+                ("unix_seconds", "The waterline that a partition would allow: its latest time minus the lateness"),
+                ("idle", "1 while a partition is idle: the waterline leaves it out"),
+                ("holds_back", "1 for the partition that holds the waterline back"),
+            )
+        )
+        for standing in self.standings:
+            name, slowest = standing.watermark.label, standing.slowest
+            if standing.waterline_us is not None:
+                line.add_metric((name,), standing.waterline_us / 1e6)
+            for each in standing.partitions:
+                place = (name, str(each.partition))
+                if each.reached_us is not None:
+                    reached.add_metric(place, each.reached_us / 1e6)
+                idle.add_metric(place, each.idle)
+                holds.add_metric(place, each == slowest)
+        return [line, reached, idle, holds]
 
 
 class Metrics:
@@ -91,6 +125,8 @@ class Metrics:
                 ("alarm", "1 while something is wrong", "kind"),
             )
         }
+        self._waterlines = _WaterlineGauges()
+        registry.register(self._waterlines)
         self._new_steps = NewSteps()
         self._lock = threading.Lock()
         self._totals = Totals()
@@ -146,8 +182,10 @@ class Metrics:
         delta: Sequence[Mapping[str, Any]] = (),
         copies: Sequence[Mapping[str, Any]] = (),
         health: Health | None = None,
+        waterlines: Sequence[Standing] = (),
     ) -> bytes:
         """The exposition format; `delta` and `copies` as the status shows them."""
+        self._waterlines.standings = waterlines
         for copy in copies:
             self._beside["copy_behind_messages"].labels(copy["table"]).set(copy["behind_messages"])
             self._beside["copy_failing"].labels(copy["table"]).set(copy["error"] is not None)

@@ -32,6 +32,48 @@ class Watched:
     column: str
     table: str | None
 
+    @property
+    def label(self) -> str:
+        """Return the name that status and metrics show: the table's, or that of the derived stream's node, and the column."""
+        return f"{self.table or self.name}.{self.column}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionStanding:
+    """What one partition of a table says: the latest time of its rows minus the lateness; None before its first row."""
+
+    partition: int
+    reached_us: int | None
+    idle: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """Where the waterline of a watermark stands, and what each partition of its table says. Derived streams have none."""
+
+    watermark: Watched
+    waterline_us: int | None
+    partitions: tuple[PartitionStanding, ...] = ()
+
+    @property
+    def slowest(self) -> PartitionStanding | None:
+        """Return the partition that holds the waterline back; None if all are idle."""
+        active = [each for each in self.partitions if not each.idle]
+        return min(active, key=lambda each: -np.inf if each.reached_us is None else each.reached_us, default=None)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the standing as JSON values."""
+        slowest = self.slowest
+        return {
+            "table": self.watermark.table, "column": self.watermark.column, "node": self.watermark.name,
+            "waterline": _iso(self.waterline_us), "partitions": len(self.partitions),
+            "idle": [each.partition for each in self.partitions if each.idle],
+            "held_back_by": None if slowest is None else {"partition": slowest.partition, "reached": _iso(slowest.reached_us)},
+            "by_partition": [
+                {"partition": each.partition, "reached": _iso(each.reached_us), "idle": each.idle} for each in self.partitions
+            ],
+        }  # fmt: skip
+
 
 def watched(plan: Plan) -> tuple[Watched, ...]:
     """Return the watermarks of a plan."""
@@ -79,23 +121,27 @@ class Waterlines:
         return found
 
     @property
-    def shown(self) -> list[dict[str, Any]]:
-        """Every watermark, for people and monitors: its waterline, what holds it back, the idle partitions of its table."""
+    def standings(self) -> tuple[Standing, ...]:
+        """Where each watermark stood when the last step was decided."""
         timing, partitions = self._last
-        return [_shown(each, timing, partitions) for each in self._watermarks]
+        return tuple(_standing(each, timing, partitions) for each in self._watermarks)
+
+    @property
+    def shown(self) -> list[dict[str, Any]]:
+        """Every watermark as JSON values: its waterline, what holds it back, and each partition of its table."""
+        return [standing.as_json() for standing in self.standings]
 
 
-def _shown(watermark: Watched, timing: Timing, partitions: Partitions) -> dict[str, Any]:
+def _standing(watermark: Watched, timing: Timing, partitions: Partitions) -> Standing:
     table, reached = watermark.table, timing.reached.get(watermark.node, {})
     present = [] if table is None else sorted(reached.keys() | set(partitions.present.get(table, ())))
-    idle = [partition for partition in present if (table, partition) in partitions.idle]
-    active = [partition for partition in present if partition not in idle]
-    slowest = min(active, key=lambda partition: reached.get(partition, -np.inf), default=None)
-    return {
-        "table": table, "column": watermark.column, "node": watermark.name,
-        "waterline": _iso(timing.agreed.get(watermark.node)), "partitions": len(present), "idle": idle,
-        "held_back_by": None if slowest is None else {"partition": slowest, "reached": _iso(reached.get(slowest))},
-    }  # fmt: skip
+    return Standing(
+        watermark=watermark, waterline_us=timing.agreed.get(watermark.node),
+        partitions=tuple(
+            PartitionStanding(partition=each, reached_us=reached.get(each), idle=(table, each) in partitions.idle)
+            for each in present
+        ),
+    )  # fmt: skip
 
 
 def _iso(at_us: int | None) -> str | None:

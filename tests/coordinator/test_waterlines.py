@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import re
 import zipfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -18,6 +19,7 @@ import pytest
 import dbsp
 from dbsp.coordinator.build import build
 from dbsp.coordinator.config import load_config
+from dbsp.coordinator.http.app import metrics_of
 from dbsp.coordinator.running.clock import SystemClock
 from dbsp.coordinator.running.time_text import waterline_text
 from dbsp.coordinator.service import Service
@@ -95,6 +97,19 @@ def shown(service: Service) -> dict[str, Any]:
     return found
 
 
+def figures(service: Service) -> dict[str, float]:
+    """What `/metrics` says of waterlines, by metric and partition."""
+    lines = metrics_of(service).decode().splitlines()
+    found = re.finditer(
+        r'^dbsp_waterline_(\w+)\{(?:partition="(\d+)",)?watermark="clicks.at"\} (\S+)$', "\n".join(lines), re.MULTILINE
+    )
+    return {f"{each[1]} {each[2] or ''}".strip(): float(each[3]) for each in found}
+
+
+def at(second: int) -> float:
+    return (START.replace(tzinfo=dt.UTC) + dt.timedelta(seconds=second)).timestamp()
+
+
 def closed(service: Service) -> dict[int, int]:
     """Rows per closed window, by its end in seconds."""
     rows = service.read_view("closed").table.to_pylist()
@@ -150,8 +165,13 @@ def test_an_idle_partition_is_left_out_by_a_logged_decision(folder: Path) -> Non
         push(service, 0, 30, 100)
         until(lambda: shown(service)["held_back_by"] == {"partition": 1, "reached": None})  # the next decision says it
         assert waterline_text(shown(service)) == (
-            "clicks.at: waterline none yet, held back by partition 1, which has no rows yet"
+            "clicks.at: waterline none yet, held back by partition 1, which has no rows yet\n"
+            "  partition 0: 2024-01-01T00:01:30.000000\n  partition 1: no rows yet"
         )
+        assert figures(service) == {
+            "partition_unix_seconds 0": at(90), "partition_idle 0": 0, "partition_idle 1": 0,
+            "partition_holds_back 0": 0, "partition_holds_back 1": 1,
+        }  # fmt: skip
         clock.now_s += 59
         push(service, 0, 101)
         assert not shown(service)["idle"]
@@ -160,6 +180,8 @@ def test_an_idle_partition_is_left_out_by_a_logged_decision(folder: Path) -> Non
         until(lambda: closed(service) == {60: 1})
         assert 1 in shown(service)["idle"]
         assert shown(service)["waterline"] == "2024-01-01T00:01:31.000000"
+        found = figures(service)
+        assert (found["unix_seconds"], found["partition_idle 1"], found["partition_holds_back 1"]) == (at(91), 1, 0)
     records = EmbeddedStepLog(folder / "data").read(0)
     assert records[0].idle == ()
     assert ("clicks", 1) in records[-1].idle
@@ -171,6 +193,9 @@ def test_an_idle_partition_is_left_out_by_a_logged_decision(folder: Path) -> Non
         assert service.snapshot.dead == 1
         push(service, 0, 300)
         assert shown(service)["held_back_by"] == {"partition": 1, "reached": "2024-01-01T00:00:40.000000"}
+        found = figures(service)
+        assert (found["partition_unix_seconds 0"], found["partition_unix_seconds 1"]) == (at(290), at(40))
+        assert (found["partition_holds_back 0"], found["partition_holds_back 1"]) == (0, 1)
         push(service, 1, 200)
         until(lambda: closed(service) == {60: 1, 120: 2})
         assert service.snapshot.dead == 1
