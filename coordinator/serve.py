@@ -22,6 +22,7 @@ import click
 
 from dbsp.coordinator.build import build, check_start, load_plan
 from dbsp.coordinator.config import Config, load_config
+from dbsp.coordinator.decisions.alarms import NOT_RELOADED
 from dbsp.coordinator.decisions.protocol import Halt
 from dbsp.coordinator.determinism import refuse_varying
 from dbsp.coordinator.exits import INTERRUPTED, exit_code, guarded, lead_nowhere, report, say
@@ -179,6 +180,8 @@ def run(
             who = {"name": config.pipeline.name, "run": service.built.facts.run}
             server = Server(make_app(service), bound, config.data_dir, who, folder=config.folder)
             announce(server, service)
+            if server.certificate is not None:
+                service.watch.reload(server.certificate)
         service.first_steps.watch(service.board)
         service.start(wait=False)
         if server is not None:
@@ -208,7 +211,7 @@ def announce(server: Server, service: Service) -> None:
 
 
 class _Announcer:
-    """An observer that waits for claims."""
+    """An observer that waits for claims, and says which files are read again."""
 
     def __init__(self, server: Server) -> None:
         self._server = server
@@ -216,10 +219,14 @@ class _Announcer:
     def stepped(self, record: StepRecord, report: StepReport, *, replay: bool, lag_rows: int) -> None:
         """Nothing to write."""
 
-    def noted(self, kind: str, fields: dict[str, Any]) -> None:  # noqa: ARG002 - as every observer
-        """A claim: the address is ours from now on."""
+    def noted(self, kind: str, fields: dict[str, Any]) -> None:
+        """A claim: the address is ours from now on. Files that were read again, or are not used."""
         if kind == "claimed":
             self._server.announce()
+        elif kind == "reloaded":
+            say(f"read again: {fields['what']}")
+        elif kind == "alarm" and fields["kind"] == NOT_RELOADED:
+            say(f"error: {fields['text']}")
 
 
 def _watch(service: Service, server: Server | None, progress: bool, interrupts: _Interrupts) -> Any:

@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 
 from dbsp.logs import Waiting
 
-STEP_SLOW, COMMAND_SLOW, RECOVERING, HALTED, INPUT_WAITS, CLOCK_AHEAD, ENDED = (
-    "step-slow", "command-slow", "recovering", "halted", "input-waits", "clock-ahead", "ended",
+STEP_SLOW, COMMAND_SLOW, RECOVERING, HALTED, INPUT_WAITS, CLOCK_AHEAD, NOT_RELOADED, ENDED = (
+    "step-slow", "command-slow", "recovering", "halted", "input-waits", "clock-ahead", "not-reloaded", "ended",
 )  # fmt: skip
-KINDS = (STEP_SLOW, COMMAND_SLOW, RECOVERING, HALTED, INPUT_WAITS, CLOCK_AHEAD, ENDED)
+KINDS = (STEP_SLOW, COMMAND_SLOW, RECOVERING, HALTED, INPUT_WAITS, CLOCK_AHEAD, NOT_RELOADED, ENDED)
 NOT_READY = frozenset({STEP_SLOW, COMMAND_SLOW, RECOVERING, HALTED, ENDED})
 """Alarms under which no step is taken."""
 STEP_SLOW_S, SLOWER = 8.0, 4.0
@@ -53,7 +53,7 @@ class Looked:
 
     `unsettled_s` and `unsettled_unix_s` say since when no step can be taken; `awaited` are the workers that have not answered,
     `hosts_away` hosts of workers that do not answer at all; `clock_ahead_s` is how far `now()` is ahead of the wall clock where
-    a view shows it.
+    a view shows it. `refused` are files that have changed and are not used: what they hold, and why.
     """
 
     now_s: float
@@ -69,6 +69,7 @@ class Looked:
     awaited: Sequence[int] | None = None
     hosts_away: Sequence[str] = ()
     clock_ahead_s: float = 0.0
+    refused: Sequence[tuple[str, str]] = ()
 
 
 @dataclass(slots=True)
@@ -97,7 +98,15 @@ def alarms(seen: Looked) -> list[Alarm]:
     if seen.clock_ahead_s > CLOCK_AHEAD_S:
         text = f"now() is {seen.clock_ahead_s:,.0f} s ahead of the wall clock: views over now() show no newer row until then"
         found.append(Alarm(kind=CLOCK_AHEAD, about="", since_s=seen.now_unix_s, text=text))
-    return found
+    return found + [
+        Alarm(
+            kind=NOT_RELOADED,
+            about=what,
+            since_s=seen.now_unix_s,
+            text=f"changed files are not used, what was read before stays: {why}",
+        )
+        for what, why in seen.refused
+    ]
 
 
 def slow_after_s(doing: Doing, slowest_s: float) -> float | None:

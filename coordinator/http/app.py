@@ -28,7 +28,7 @@ from dbsp.coordinator.http.lanes import Lane, Lanes
 from dbsp.coordinator.http.pushes import PRODUCER_HEADER, SEQUENCE_HEADER, add_pushes
 from dbsp.coordinator.http.refusals import described, refusal_of, refuse
 from dbsp.coordinator.http.rendering import ARROW, ipc, plain, rows_of, view_json
-from dbsp.coordinator.http.tokens import load_tokens
+from dbsp.coordinator.http.tokens import tokens_of
 from dbsp.coordinator.http.waiting import Followers, Waiters
 from dbsp.coordinator.service import Service
 from dbsp.errors import ConfigError, DbspError
@@ -104,8 +104,10 @@ def make_app(service: Service) -> FastAPI:
     config = service.config
     log = AccessLog(config.folder / config.http.access_log) if config.http.access_log else None
     most = requests_max(config.http)
+    tokens = tokens_of(config.http, config.folder)
+    service.watch.reload(tokens)
     app.add_middleware(
-        Doors, section=config.http, tokens=load_tokens(config.http, config.folder), requests_max=most,
+        Doors, section=config.http, tokens=lambda: tokens.value, requests_max=most,
         noted_bug=service.note_bug, log=log,
     )  # fmt: skip
     lanes = Lanes(queries_max=config.query.at_once_max)

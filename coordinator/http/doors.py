@@ -39,10 +39,10 @@ KEPT_SAFE = ((b"x-content-type-options", b"nosniff"), (b"cross-origin-resource-p
 
 
 class Doors:
-    """The layer; `noted_bug(where, error)` is told of errors that nobody foresaw."""
+    """The layer; `tokens` gives those of now, `noted_bug(where, error)` is told of errors that nobody foresaw."""
 
     def __init__(
-        self, app: ASGIApp, *, section: HttpSection, tokens: Tokens, requests_max: int,
+        self, app: ASGIApp, *, section: HttpSection, tokens: Callable[[], Tokens], requests_max: int,
         noted_bug: Callable[[str, BaseException], None], log: AccessLog | None = None,
     ) -> None:  # fmt: skip
         """Let nobody in yet."""
@@ -74,7 +74,7 @@ class Doors:
         path, method = scope["path"], scope["method"]
         if path not in UNLIMITED and not self._rates.allows(_address(scope), time.monotonic()):
             return refusal_of(OverloadedError(f"too many requests: requests_per_s_max={self._rates.per_s}", AGAIN))
-        refused = refusal(self._tokens, method, path, scope["scheme"], scope["headers"])
+        refused = refusal(self._tokens(), method, path, scope["scheme"], scope["headers"])
         if refused is not None:
             return refused
         if self.requests >= self.requests_max and path not in FIGURES:

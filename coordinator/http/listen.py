@@ -23,7 +23,7 @@ import uvicorn
 from dbsp.coordinator.http.address import ADDRESS_FILE, read_address, write_whole
 from dbsp.coordinator.http.connections import ACCEPTED_AT_ONCE, BoundedProtocol, Gate
 from dbsp.coordinator.http.section import HttpSection
-from dbsp.coordinator.http.tls import tls_context
+from dbsp.coordinator.http.tls import certificate_of, listening
 from dbsp.disk import make_folder
 from dbsp.errors import ConfigError, UnavailableError
 
@@ -70,16 +70,16 @@ class Server:
         Paths of the settings are relative to `folder`.
         """
         self._who = dict(who or {})
-        context = tls_context(bound.section, folder)
+        self.certificate = certificate = certificate_of(bound.section, folder)
         config = uvicorn.Config(
             app, log_level="error", access_log=False, lifespan="off", timeout_graceful_shutdown=2, loop="asyncio",
             http=partial(BoundedProtocol, bound),  # type: ignore[arg-type]  # a class with its first argument
             ws="none", backlog=ACCEPTED_AT_ONCE, server_header=False,
-            ssl_context_factory=None if context is None else lambda _config, _default: context,
+            ssl_context_factory=None if certificate is None else lambda _config, _default: listening(certificate),
         )  # fmt: skip
         self._server = _Uvicorn(config)
         self._bound, self._file = bound, data_dir / ADDRESS_FILE
-        self._scheme = "http" if context is None else "https"
+        self._scheme = "http" if certificate is None else "https"
         self._thread = threading.Thread(target=self._serve, name="dbsp-http", daemon=True)
 
     @property

@@ -1,22 +1,39 @@
-"""TLS of the service: what it shows of itself."""
+"""TLS of the service: the certificate that it shows, which is read again when its files change."""
 
 from __future__ import annotations
 
 import ssl
 from pathlib import Path
 
+from dbsp.coordinator.http.reloading import Reloadable
 from dbsp.coordinator.http.section import HttpSection
 from dbsp.errors import ConfigError
 
 
-def tls_context(section: HttpSection, folder: Path) -> ssl.SSLContext | None:
-    """Return what the service shows of itself; None where it speaks plain HTTP.
+def certificate_of(section: HttpSection, folder: Path) -> Reloadable[ssl.SSLContext] | None:
+    """Read the certificate of the service; return None where it speaks plain HTTP.
 
     **Errors** `ConfigError` names the file that cannot be read or used.
     """
     if not section.is_encrypted:
         return None
     certificate, key = folder / section.certificate, folder / section.key
+    what = f"certificate={certificate} key={key}"
+    return Reloadable(what, (certificate, key), lambda: _context(certificate, key))
+
+
+def listening(certificate: Reloadable[ssl.SSLContext]) -> ssl.SSLContext:
+    """Return a context that shows the newest certificate to each new connection; connections that are open keep theirs."""
+
+    def choose(connection: ssl.SSLObject, _name: str | None, _first: ssl.SSLContext) -> None:
+        connection.context = certificate.value
+
+    context = certificate.value
+    context.sni_callback = choose  # it is called in every handshake, also where the client names no host
+    return context
+
+
+def _context(certificate: Path, key: Path) -> ssl.SSLContext:
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     for file in (certificate, key):
         refuse_unreadable(file)

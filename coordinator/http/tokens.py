@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from dbsp.coordinator.http.reloading import Reloadable
 from dbsp.coordinator.http.section import SCOPES, HttpSection, refuse_token
 from dbsp.errors import ConfigError
 
@@ -46,6 +47,13 @@ def load_tokens(section: HttpSection, folder: Path) -> Tokens:
         if scope in section.token_files:
             known += [(token, scope) for token in _tokens_in(folder / section.token_files[scope])]
     return Tokens(tuple(known))
+
+
+def tokens_of(section: HttpSection, folder: Path) -> Reloadable[Tokens]:
+    """Read the tokens as `load_tokens`, and again when one of their files changes."""
+    files = {scope: folder / file for scope, file in sorted(section.token_files.items())}
+    what = f"tokens: {' '.join(f'{scope}={file}' for scope, file in files.items())}"
+    return Reloadable(what, tuple(files.values()), lambda: load_tokens(section, folder))
 
 
 def _tokens_in(file: Path) -> Iterable[bytes]:

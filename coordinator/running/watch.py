@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Protocol
 
 from dbsp.coordinator.decisions.alarms import NOT_READY, Alarm, Doing, Looked, Pace, alarms
 from dbsp.coordinator.decisions.cutting import Positions
@@ -49,6 +49,17 @@ class Health:
     clock_ahead_s: float = 0.0
 
 
+class Reloads(Protocol):
+    """Something that is read from files again when they change; `what` names it, `refused` says why the files are not used."""
+
+    what: str
+    refused: str | None
+
+    def look(self) -> bool:
+        """Read the files again if they have changed; return whether they are used from now on."""
+        ...
+
+
 class Watch:
     """Looks at one service. `health` may be read from any thread."""
 
@@ -79,6 +90,11 @@ class Watch:
         self._failure: str | None = None
         self._ending = threading.Event()
         self._thread: threading.Thread | None = None
+        self._reloads: tuple[Reloads, ...] = ()
+
+    def reload(self, reloads: Reloads) -> None:
+        """Look at one more thing that is read from files."""
+        self._reloads = (*self._reloads, reloads)
 
     def start(self) -> None:
         """Begin to look."""
@@ -114,6 +130,7 @@ class Watch:
             unsettled_s=self._unsettled(now, now_s), last_error=now.last_error,
             halted=None if now.halt is None else now.halt.message, ended=now.ended, waits=waits, awaited=awaited,
             hosts_away=hosts_away, clock_ahead_s=self._hands.clock_ahead_s if self._shows_clock else 0.0,
+            refused=self._reloaded(),
         )  # fmt: skip
         found = self._since(alarms(seen))
         self.health = replace(
@@ -123,6 +140,13 @@ class Watch:
         self._tell(found)
         self._look_at_inputs()
         return self.health
+
+    def _reloaded(self) -> list[tuple[str, str]]:
+        """Read again what has changed; return what changed and is not used, and why."""
+        for each in self._reloads:
+            if each.look():
+                self._note("reloaded", {"what": each.what})
+        return [(each.what, each.refused) for each in self._reloads if each.refused is not None]
 
     def _slowest(self, now: Snapshot) -> float:
         """How long the slowest of the last steps took."""

@@ -28,7 +28,7 @@ class World:
         self.ending, self.read, self.bugs = ending, list[bytes](), list[str]()
         section = HttpSection(max_body_bytes=most, body_timeout_s=0.1)
         self.doors = Doors(
-            self.app, section=section, tokens=Tokens(), requests_max=2, noted_bug=lambda where, _: self.bugs.append(where)
+            self.app, section=section, tokens=Tokens, requests_max=2, noted_bug=lambda where, _: self.bugs.append(where)
         )  # fmt: skip
 
     async def app(self, scope: Scope, receive: Receive, send: Send) -> None:
