@@ -304,6 +304,16 @@ def unwrap(value: Any) -> Expression:
         return value._expression
     if isinstance(value, ColumnRef | Literal | Call):
         return value
+    if type(value) not in _PLAIN:
+        _check_value(value)
+    return Literal(value)
+
+
+_PLAIN = frozenset([bool, int, float, str])
+
+
+def _check_value(value: Any) -> None:
+    """Refuse what is neither an expression nor a constant."""
     with located(user_line()):
         if isinstance(value, When):
             hint = "end it with .otherwise(value), or .otherwise(None) for null"
@@ -314,7 +324,6 @@ def unwrap(value: Any) -> Expression:
             hint = 'join its rows: .cross_join(stream.aggregate(m=dbsp.avg("x"))), or .join on a key; then its columns are values'
             raise CircuitError(f"{value._CALLED} is not a value of a row", hint)
         check_constant(value)
-    return Literal(value)
 
 
 def col(name: str) -> Expr:
@@ -326,8 +335,8 @@ def col(name: str) -> Expr:
     >>> dbsp.col("distance") * 2
     (distance * 2)
     """
-    with located(user_line()):
-        if not isinstance(name, str):
+    if not isinstance(name, str):
+        with located(user_line()):
             raise CircuitError(f"a column name is a str: name={name!r}", "write dbsp.lit(value) for a constant")
     return Expr(ColumnRef(name))
 

@@ -236,6 +236,8 @@ class Call:
     @property
     def key(self) -> bytes:
         """A hash of the text: equal expressions have equal ones."""
+        if self._key:
+            return self._key
         return fold(self, _key_of, lambda node: node._key or None if isinstance(node, Call) else None)
 
     def __eq__(self, other: object) -> bool:
@@ -252,9 +254,9 @@ class Call:
             return self._type[1]
 
         def known(node: Expression) -> pa.DataType | None:
-            return (
-                node._type[1] if isinstance(node, Call) and node._type is not None and node._type[0] is schema else None
-            )
+            if isinstance(node, Call):
+                return node._type[1] if node._type is not None and node._type[0] is schema else None
+            return node.type(schema)
 
         def made(node: Expression, types: list[pa.DataType]) -> pa.DataType:
             if not isinstance(node, Call):

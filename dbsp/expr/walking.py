@@ -11,6 +11,7 @@ Invariants:
 
 from __future__ import annotations
 
+import gc
 import string
 import sys
 import threading
@@ -46,6 +47,9 @@ def in_order(root: Any) -> Iterator[Any]:
 
 def fold(root: Any, made: Callable[[Any, list[Made]], Made], known: Callable[[Any], Made | None] | None = None) -> Made:
     """Return what `made` makes of the root and of what it made of the arguments; `known` gives results found before."""
+    found = known(root) if known is not None else None
+    if found is not None:
+        return found
     done: dict[int, Made] = {}
     waiting = [root]
     while waiting:
@@ -53,14 +57,18 @@ def fold(root: Any, made: Callable[[Any, list[Made]], Made], known: Callable[[An
         if id(node) in done:
             waiting.pop()
             continue
-        found = known(node) if known is not None else None
-        if found is None:
-            missing = [arg for arg in arguments_of(node) if id(arg) not in done]
-            if missing:
-                waiting.extend(reversed(missing))
-                continue
-            found = made(node, [done[id(arg)] for arg in arguments_of(node)])
-        done[id(node)] = found
+        missing = []
+        for arg in arguments_of(node):
+            if id(arg) not in done:
+                found = known(arg) if known is not None else None
+                if found is None:
+                    missing.append(arg)
+                else:
+                    done[id(arg)] = found
+        if missing:
+            waiting.extend(reversed(missing))
+            continue
+        done[id(node)] = made(node, [done[id(arg)] for arg in arguments_of(node)])
         waiting.pop()
     return done[id(root)]
 
@@ -98,16 +106,21 @@ def template(text: str) -> tuple[str | int, ...]:
 CALLS_MAX = 60_000
 """Nested calls of Python that a query of 200 levels may take; they are on Python's heap, not on the processor's stack."""
 _LOCK = threading.Lock()
-_DEEP = {"users": 0, "before": 0}
+_DEEP = {"users": 0, "before": 0, "collects": 0}
 
 
 @contextmanager
 def deep() -> Iterator[None]:
-    """Let Python nest as many calls as a deep query needs, in this process, while the block runs."""
+    """Let Python nest as many calls as a deep query needs, in this process, while the block runs.
+
+    Nor are cycles collected meanwhile: a query's trees are all in use, and looking through them again and again as they grow
+    took a quarter of the time of a query of 10,000 terms.
+    """
     with _LOCK:
         if not _DEEP["users"]:
-            _DEEP["before"] = sys.getrecursionlimit()
+            _DEEP["before"], _DEEP["collects"] = sys.getrecursionlimit(), gc.isenabled()
             sys.setrecursionlimit(max(CALLS_MAX, _DEEP["before"]))
+            gc.disable()
         _DEEP["users"] += 1
     try:
         yield
@@ -116,3 +129,5 @@ def deep() -> Iterator[None]:
             _DEEP["users"] -= 1
             if not _DEEP["users"]:
                 sys.setrecursionlimit(_DEEP["before"])
+                if _DEEP["collects"]:
+                    gc.enable()

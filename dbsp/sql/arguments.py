@@ -13,6 +13,7 @@ from dbsp.sql.errors import refuse
 from dbsp.sql.expressions import OPERATORS
 from dbsp.sql.functions import FUNCTIONS
 from dbsp.sql.grouping import AGGREGATES
+from dbsp.sql.walks import parts
 from dbsp.sql.windows import PLACES, VALUES
 
 _PLAIN = frozenset(["this", "expression", "expressions"])
@@ -135,7 +136,7 @@ def check_arguments(statement: Any) -> None:
     """Refuse the first argument of a statement's nodes that the dialect does not read."""
     if not _is_ours(statement):
         return
-    for node in statement.walk():
+    for node in parts(statement):
         kind = type(node)
         if isinstance(node, exp.Func) and not isinstance(node, ACCEPTED):
             continue  # no such function: refused by its name

@@ -53,6 +53,8 @@ def lowered(node: Any, scope: Scope) -> Expr:
     """The value of a part of the query, for each row of the scope."""
     if id(node) in scope.made:
         return scope.made[id(node)]
+    if node is None:  # the parser has made a node of a call without what it is of
+        raise CircuitError("too few arguments", "docs/sql.md lists the calls")
     key = id(node), scope.expanding
     memo = scope.remembered()
     if key not in memo:

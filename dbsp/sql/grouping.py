@@ -17,7 +17,10 @@ from dbsp.expr.expression import ColumnRef, Expression, resolve
 from dbsp.sql.errors import about, name_of, refuse
 from dbsp.sql.expressions import condition, lowered
 from dbsp.sql.scope import Scope
+from dbsp.sql.signatures import AGGREGATES as SIGNATURES
+from dbsp.sql.signatures import check_call
 from dbsp.sql.types import constant, is_constant
+from dbsp.sql.walks import children
 from dbsp.zset.schema import INT64
 
 Made = Callable[[Any, Scope], Aggregate]
@@ -43,12 +46,12 @@ def aggregates_in(node: Any) -> Iterator[Any]:
             called = part.this
             while isinstance(called, _WRAPPERS):
                 called = called.this
-            inner = [*called.iter_expressions(), *(p for p in part.iter_expressions() if p is not part.this)]
+            inner = [*children(called), *(p for p in children(part) if p is not part.this)]
             waiting.extend(reversed(inner))
         elif _is_aggregate(part):
             yield part
         else:
-            waiting.extend(reversed(list(part.iter_expressions())))
+            waiting.extend(reversed(children(part)))
 
 
 def _is_aggregate(node: Any) -> bool:
@@ -90,13 +93,15 @@ def aggregate(node: Any, scope: Scope) -> Aggregate:
     if isinstance(node, exp.IgnoreNulls | exp.RespectNulls):
         if isinstance(node.this, exp.First | exp.Last):
             return _first(node.this, scope, ignore_nulls=isinstance(node, exp.IgnoreNulls))
+        if isinstance(node.this, exp.AnyValue) and isinstance(node, exp.IgnoreNulls):
+            return aggregate(node.this, scope)  # so the parser reads any_value(x)
         hint = "write filter (where x is not null)" if isinstance(node, exp.IgnoreNulls) else "leave it out"
         refuse(node, "nulls are ignored or respected by first, last and window functions alone", hint)
     if isinstance(node, exp.WithinGroup):
         return _within(node, scope)
     for kind in type(node).__mro__:
         if kind in AGGREGATES:
-            _check_arguments(node, kind)
+            _check_arguments(node, kind, scope)
             return AGGREGATES[kind](node, scope)
     if isinstance(node, exp.Anonymous) and node.name.casefold() in _NAMED:
         return _NAMED[node.name.casefold()](node, scope)
@@ -104,17 +109,10 @@ def aggregate(node: Any, scope: Scope) -> Aggregate:
     return refuse(node, f"no such aggregate: aggregate={name}", _INSTEAD.get(name, "docs/sql.md lists them"))
 
 
-def _check_arguments(node: Any, kind: type) -> None:
-    """Refuse a call of an aggregate with too few or too many arguments."""
-    name, wanted = name_of(node), 0 if kind is exp.Count else 2 if kind in _TWO else 1
-    given = [node.args.get("this"), node.args.get("expression") or node.args.get("quantile")]
-    missing = [part for part in given[:wanted] if part is None]
-    if missing and not (kind in (exp.PercentileCont, exp.PercentileDisc) and isinstance(node.parent, exp.WithinGroup)):
-        refuse(node, f"too few arguments: aggregate={name} want={wanted}", _FORMS.get(kind, f"write {name}(x)"))
-    if node.args.get("expressions"):
-        refuse(
-            node, f"too many arguments: aggregate={name} want={max(wanted, 1)}", _FORMS.get(kind, f"write {name}(x)")
-        )
+def _check_arguments(node: Any, kind: type, scope: Scope) -> None:
+    """Refuse a call of an aggregate that does not fit its signature; a quantile WITHIN GROUP has its own form."""
+    if not (kind in (exp.PercentileCont, exp.PercentileDisc) and isinstance(node.parent, exp.WithinGroup)):
+        check_call(node, SIGNATURES[kind], lambda part: lowered(part, scope), scope.schema)
 
 
 def _value(node: Any, scope: Scope) -> Expr:
@@ -299,15 +297,6 @@ AGGREGATES: dict[type, Made] = {
     exp.GroupConcat: _texts,
     exp.ArrayAgg: _list,
 }
-_TWO = frozenset([
-    *(exp.ArgMax, exp.ArgMin, exp.Corr, exp.CovarPop, exp.CovarSamp, exp.RegrSlope, exp.RegrIntercept, exp.RegrR2, exp.RegrCount),
-    *(exp.RegrAvgx, exp.RegrAvgy, exp.PercentileCont, exp.PercentileDisc, exp.Quantile),
-])  # fmt: skip
-"""Aggregates of two arguments."""
-_FORMS: dict[type, str] = {
-    exp.ArgMax: "write arg_max(x, by)", exp.ArgMin: "write arg_min(x, by)", exp.PercentileCont: "write quantile_cont(x, 0.5)",
-    exp.PercentileDisc: "write quantile_disc(x, 0.5)", exp.Quantile: "write quantile(x, 0.5)",
-}  # fmt: skip
 _NAMED: dict[str, Made] = {
     "min_by": _pair(agg.arg_min),
     "max_by": _pair(agg.arg_max),

@@ -18,6 +18,7 @@ from dbsp.sql.errors import about, refuse
 from dbsp.sql.expressions import condition, lowered
 from dbsp.sql.scope import Scope
 from dbsp.sql.types import common, type_in
+from dbsp.sql.walks import parts
 
 Pair = tuple[Expr, Expr]
 FILTERS_MAX = 1000
@@ -84,8 +85,7 @@ def _branches(node: Any) -> Iterator[Any]:
 
 def own_columns(node: Any) -> list[Any]:
     """The columns of an expression that are not inside a subquery."""
-    parts = node.walk(prune=lambda part: isinstance(part, exp.Query) and part is not node)
-    return [part for part in parts if isinstance(part, exp.Column)]
+    return [part for part in parts(node, closed=exp.Query) if isinstance(part, exp.Column)]
 
 
 def has_query(node: Any) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import logging
 import re
 from typing import Any
@@ -21,18 +22,16 @@ def statements_of(script: Script, source: SourceLine | None) -> list[Any]:
         if type(statement).__name__ == "Command":
             _refuse_command(script, statement, source)
     kept = [_in_one_form(statement) for statement in found if type(statement).__name__ != "Semicolon"]
-    from dbsp.sql.arguments import check_arguments  # noqa: PLC0415 (sqlglot is an extra)
-
     with reported(script, source):
         for statement in kept:
-            check_arguments(statement)
+            _sql("arguments").check_arguments(statement)
     return kept
 
 
 def _in_one_form(statement: Any) -> Any:
     """The statement with `x in (values …)` as a look among the rows of a query."""
     exp = parser().exp
-    for node in statement.find_all(exp.In):
+    for node in [part for part in _sql("walks").parts(statement) if isinstance(part, exp.In)]:
         found = node.expressions
         if len(found) == 1 and isinstance(found[0], exp.Values):
             node.set("expressions", None)
@@ -44,15 +43,6 @@ _OPENING = ("L_PAREN", "L_BRACKET", "L_BRACE", "CASE")
 _CLOSING = ("R_PAREN", "R_BRACKET", "R_BRACE", "END")
 _NUMBER = r"(?:\d[\d_]*(?:\.[\d_]*)?|\.\d[\d_]*)(?:[eE][+-]?\d+)?"
 _PREFIX = ("NOT", "DASH", "TILDE", "PLUS")
-
-
-class _MisplacedError(CircuitError):
-    """An error of a token."""
-
-    def __init__(self, message: str, hint: str, token: Any) -> None:
-        """Keep the token."""
-        super().__init__(message, hint)
-        self.token = token
 
 
 def _tokens(text: str) -> list[Any]:
@@ -67,7 +57,9 @@ def _tokens(text: str) -> list[Any]:
         signs = signs + 1 if kind in _PREFIX else 0
         if depth + signs > NESTING_MAX:
             hint = "name the inner part in WITH, or make it a column of a query in FROM"
-            raise _MisplacedError(f"nested too deeply: levels={depth + signs} max={NESTING_MAX}", hint, token)
+            raise _sql("parser").MisplacedError(
+                f"nested too deeply: levels={depth + signs} max={NESTING_MAX}", hint, token
+            )
         parts = _apart(token, text) if kind == "NUMBER" else [token]
         begin = parts[-1].end + 1
         found += parts
@@ -82,7 +74,7 @@ def _apart(token: Any, text: str) -> list[Any]:
     while at <= token.end:
         match = re.compile(r"[+-]" if len(found) % 2 else _NUMBER).match(text, at)
         if match is None:
-            raise _MisplacedError(f"not a number: number={token.text}", "write 1e3 for 1000.0", token)
+            raise _sql("parser").MisplacedError(f"not a number: number={token.text}", "write 1e3 for 1000.0", token)
         kind = token.token_type if len(found) % 2 == 0 else kinds.PLUS if match[0] == "+" else kinds.DASH
         column = token.col - token.end + match.end() - 1
         written = match[0].replace("_", "")
@@ -101,13 +93,13 @@ def _apart(token: Any, text: str) -> list[Any]:
 
 def _parsed(script: Script, text: str, source: SourceLine | None) -> list[Any]:
     """The statements, or an error that tells where the text is none; what the parser logs of it is in the error."""
-    sqlglot, logger = parser(), logging.getLogger("sqlglot")
+    sqlglot, own, logger = parser(), _sql("parser"), logging.getLogger("sqlglot")
     before, logger.disabled = logger.disabled, True
     try:
         dialect = sqlglot.Dialect.get_or_raise("duckdb")
         dialect.to_json_path = lambda path: path  # as it is written: 'a.b' is one key there, '$.a.b' is a path
-        found: list[Any] = dialect.parser().parse(_tokens(text), text)
-    except _MisplacedError as error:
+        found: list[Any] = own.parsed(_tokens(text), text, dialect)
+    except own.MisplacedError as error:
         raise script.said(error, error.token.text, script.place(error.token.start), source) from None
     except (sqlglot.errors.ParseError, sqlglot.errors.TokenError) as error:
         raise _syntax(script, error, source) from None
@@ -139,6 +131,11 @@ def parser() -> Any:
     except ModuleNotFoundError:
         raise ConfigError("circuits in SQL need sqlglot, which is not installed", "pip install 'dbsp[sql]'") from None
     return sqlglot
+
+
+def _sql(name: str) -> Any:
+    """Return a module of this package that needs sqlglot, once it is known to be there."""
+    return importlib.import_module(f"dbsp.sql.{name}")
 
 
 def _syntax(script: Script, error: Any, source: SourceLine | None) -> CircuitError:

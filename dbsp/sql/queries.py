@@ -24,6 +24,7 @@ from dbsp.sql.relations import Tables, with_names
 from dbsp.sql.scope import Rows, Scope
 from dbsp.sql.subqueries import attached, opened, restricted
 from dbsp.sql.types import common, constant, is_constant
+from dbsp.sql.walks import parts
 from dbsp.sql.windows import windowed, windows_in
 from dbsp.stream.recursion import recursive
 from dbsp.stream.stream import Stream
@@ -212,7 +213,12 @@ def _selected(select: Any, tables: Tables) -> Rows:
     shown = [*nodes, *([by.this for by in order.expressions] if order is not None else [])]
     shown += distinct.args["on"].expressions if distinct is not None and distinct.args.get("on") else []
     later = [*shown, *(part.this for part in (having, qualify) if part is not None)]
-    named = {c.name.casefold(): None for part in later for c in part.find_all(exp.Column) if scope.names_alias(c)}
+    named = {
+        c.name.casefold(): None
+        for part in later
+        for c in parts(part)
+        if isinstance(c, exp.Column) and scope.names_alias(c)
+    }
     later += [scope.aliases[name] for name in named]
     aggregates = [found for node in later for found in aggregates_in(node)]
     sets = key_sets(select, [item.node if item.node is not None else exp.column(item.column) for item in items])

@@ -17,6 +17,7 @@ from dbsp.expr.build import Expr, col
 from dbsp.expr.expression import Expression
 from dbsp.expr.names import nearest
 from dbsp.sql.errors import refuse
+from dbsp.sql.walks import children
 from dbsp.stream.stream import Stream
 from dbsp.zset.schema import Schema, is_struct
 
@@ -97,7 +98,7 @@ class Scope:
             if id(part) in self.known:
                 waiting.pop()
                 continue
-            inner = list(part.iter_expressions())
+            inner = children(part)
             missing = [each for each in inner if id(each) not in self.known]
             if missing:
                 waiting.extend(missing)

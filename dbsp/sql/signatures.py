@@ -7,7 +7,7 @@ docs/sql.md lists the signatures.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +16,7 @@ from sqlglot import exp
 
 from dbsp.expr.build import Expr, lit, unwrap
 from dbsp.expr.expression import Literal, natural_type
-from dbsp.expr.types import is_integer, is_number, is_timestamp
+from dbsp.expr.types import is_float, is_integer, is_number, is_timestamp
 from dbsp.sql.errors import refuse
 from dbsp.sql.types import constant, is_constant, type_in
 from dbsp.zset.schema import (
@@ -42,6 +42,7 @@ KINDS: dict[str, Callable[[pa.DataType], bool]] = {
     "text": lambda type_: type_ == STRING,
     "texts or bytes": lambda type_: type_ in (STRING, BINARY),
     "list": is_list,
+    "texts": lambda type_: type_ == list_of(STRING),
     "text or list": lambda type_: type_ == STRING or is_list(type_),
     "moment": lambda type_: is_timestamp(type_) or type_ == DATE,
     "time": lambda type_: is_timestamp(type_) or type_ in (DATE, TIME),
@@ -51,6 +52,8 @@ KINDS: dict[str, Callable[[pa.DataType], bool]] = {
     "series": lambda type_: is_integer(type_) or is_timestamp(type_) or type_ == DATE,
     "step": lambda type_: is_integer(type_) or type_ == DURATION,
     "span": lambda type_: type_ == DURATION,
+    "double": is_float,
+    "no list": lambda type_: not is_list(type_),
 }
 """Kinds of types that an argument may have."""
 _RESULTS: dict[str, pa.DataType] = {
@@ -118,7 +121,7 @@ _TEXTS = (
     (exp.Log, "log(this: number, expression?: number) -> double"),
     (exp.Atan2, "atan2(this: number, expression: number) -> double"),
     (exp.Pow, "power(this: number, expression: number) -> double"),
-    (exp.IsNan, "isnan(this: number) -> bool"),
+    (exp.IsNan, "isnan(this: double) -> bool"),
     (exp.Lower, "lower(this: text) -> text"),
     (exp.Upper, "upper(this: text) -> text"),
     (exp.Initcap, "initcap(this: text) -> text"),
@@ -147,14 +150,14 @@ _TEXTS = (
     (exp.DateBin, "time_bucket(this!: span, expression: moment) -> moment"),
     (exp.TimeToStr, "strftime(this: moment, format!: text) -> text"),
     (exp.StrToTime, "strptime(this: text, format!: text) -> moment"),
-    (exp.UnixToTime, "to_timestamp(this: number or moment) -> moment"),
+    (exp.UnixToTime, "epoch_ms(this: number or moment) -> moment"),
     (exp.TimeToUnix, "epoch(this: time or span) -> double"),
     (exp.DateFromParts, "make_date(year: whole, month: whole, day: whole) -> day"),
     (exp.LastDay, "last_day(this: moment) -> day"),
     (exp.GenerateSeries, "generate_series(start: series, end?: series, step?!: step) -> same~"),
     (exp.ArrayContains, "list_contains(this: list, expression!: any) -> bool"),
     (exp.ArraySort, "list_sort(this: list) -> same"),
-    (exp.ArrayToString, "array_to_string(this: list, expression!: text) -> text~"),
+    (exp.ArrayToString, "array_to_string(this: texts, expression!: text) -> text~"),
     (exp.ArrayDistinct, "list_distinct(this: list) -> same"),
     *(
         (kind, f"{name}(this: moment) -> whole")
@@ -170,6 +173,77 @@ _TEXTS = (
 )  # fmt: skip
 SIGNATURES = {kind: signature(text) for kind, text in _TEXTS}
 """The functions that the parser has a node for."""
+_NUMBERS = "this: number, expression: number"
+AGGREGATES: dict[type, Signature] = {
+    kind: signature(text)
+    for kind, text in (
+        (exp.Count, "count(this?: any) -> whole"),
+        (exp.CountIf, "count_if(this: bool) -> whole"),
+        (exp.Sum, "sum(this: number or span) -> number or span"),
+        (exp.Avg, "avg(this: number or span) -> number or span"),
+        *(
+            (kind, f"{name}(this: any) -> same")
+            for kind, name in ((exp.Min, "min"), (exp.Max, "max"), (exp.AnyValue, "any_value"))
+        ),
+        (exp.Mode, "mode(this: no list) -> same"),
+        *(
+            (kind, f"{name}(this: any, expression: any) -> same")
+            for kind, name in ((exp.ArgMax, "arg_max"), (exp.ArgMin, "arg_min"))
+        ),
+        *((kind, f"{name}(this: any) -> same") for kind, name in ((exp.First, "first"), (exp.Last, "last"))),
+        *(
+            (kind, f"{name}(this: number) -> double")
+            for kind, name in (
+                (exp.Stddev, "stddev"), (exp.StddevSamp, "stddev_samp"), (exp.StddevPop, "stddev_pop"),
+                (exp.Variance, "variance"), (exp.VariancePop, "var_pop"),
+            )
+        ),
+        *(
+            (kind, f"{name}({_NUMBERS}) -> double")
+            for kind, name in (
+                (exp.Corr, "corr"), (exp.CovarPop, "covar_pop"), (exp.CovarSamp, "covar_samp"), (exp.RegrSlope, "regr_slope"),
+                (exp.RegrIntercept, "regr_intercept"), (exp.RegrR2, "regr_r2"), (exp.RegrAvgx, "regr_avgx"),
+                (exp.RegrAvgy, "regr_avgy"),
+            )
+        ),
+        (exp.RegrCount, "regr_count(this: any, expression: any) -> whole"),
+        (exp.Median, "median(this: number) -> number"),
+        (exp.PercentileCont, "quantile_cont(this: number, expression!: number) -> number"),
+        (exp.PercentileDisc, "quantile_disc(this: no list, expression!: number) -> same"),
+        (exp.Quantile, "quantile(this: no list, quantile!: number) -> same"),
+        *((kind, f"{name}(this: bool) -> bool") for kind, name in ((exp.LogicalAnd, "bool_and"), (exp.LogicalOr, "bool_or"))),
+        *(
+            (kind, f"{name}(this: whole) -> same")
+            for kind, name in ((exp.BitwiseAndAgg, "bit_and"), (exp.BitwiseOrAgg, "bit_or"), (exp.BitwiseXorAgg, "bit_xor"))
+        ),
+        (exp.GroupConcat, "string_agg(this: text, separator?!: text) -> text"),
+        (exp.ArrayAgg, "array_agg(this: any) -> list"),
+    )
+}  # fmt: skip
+"""The aggregates; each can be called over a window too."""
+WINDOWS: dict[type, Signature] = {
+    kind: signature(text)
+    for kind, text in (
+        *(
+            (kind, f"{name}() -> {result}")
+            for kind, name, result in (
+                (exp.RowNumber, "row_number", "whole"), (exp.Rank, "rank", "whole"), (exp.DenseRank, "dense_rank", "whole"),
+                (exp.PercentRank, "percent_rank", "double"), (exp.CumeDist, "cume_dist", "double"),
+            )
+        ),
+        (exp.Ntile, "ntile(this!: whole) -> whole"),
+        *(
+            (kind, f"{name}(this: any, offset?!: whole, default?: any) -> same")
+            for kind, name in ((exp.Lag, "lag"), (exp.Lead, "lead"))
+        ),
+        *(
+            (kind, f"{name}(this: any) -> same")
+            for kind, name in ((exp.FirstValue, "first_value"), (exp.LastValue, "last_value"))
+        ),
+        (exp.NthValue, "nth_value(this: any, offset!: whole) -> same"),
+    )
+}  # fmt: skip
+"""The functions that are called over windows alone."""
 NAMED = {
     found.name: found
     for found in map(
@@ -178,14 +252,14 @@ NAMED = {
             "date_part(0!: text, 1: time or span) -> whole",
             "iff(0: bool, 1: any, 2: any) -> same~",
             "now() -> moment",
-            "isfinite(0: any) -> bool",
+            "isfinite(0: double) -> bool",
             "suffix(0: text, 1: text) -> bool",
             "prefix(0: text, 1: text) -> bool",
             "instr(0: text, 1: text) -> whole",
             "list_distinct(0: list) -> same",
             "len(0: list) -> whole",
             "to_microseconds(0: whole) -> span",
-            "to_timestamp(0: number) -> moment",
+            "to_timestamp(0: whole) -> moment",
             "json_array_length(0: text, 1?!: text) -> whole",
             "epoch_us(0: time or span) -> whole",
         ),
@@ -195,13 +269,24 @@ NAMED = {
 
 
 def documented() -> str:
-    """Return the table of calls that the documentation has: by kind of result, each with the kinds of its arguments."""
+    """Return the tables of calls that the documentation has: by kind of result, each with the kinds of its arguments."""
+    return "\n\n".join(
+        _table(what, found)
+        for what, found in (
+            ("calls", (*SIGNATURES.values(), *NAMED.values())),
+            ("aggregates", AGGREGATES.values()),
+            ("calls over windows alone", WINDOWS.values()),
+        )
+    )
+
+
+def _table(what: str, signatures: Iterable[Signature]) -> str:
     by_result: dict[str, set[str]] = {}
-    for found in (*SIGNATURES.values(), *NAMED.values()):
+    for found in signatures:
         if found.name.isidentifier():
             by_result.setdefault(found.result, set()).add(f"`{found}`")
     rows = [f"| {result} | {', '.join(sorted(calls))} |" for result, calls in sorted(by_result.items())]
-    return "\n".join(["| result | calls |", "| --- | --- |", *rows])
+    return "\n".join([f"| result | {what} |", "| --- | --- |", *rows])
 
 
 def checked(node: Any, name: str, lower: Callable[[Any], Expr], schema: Schema) -> Expr | None:
@@ -231,13 +316,41 @@ def checked(node: Any, name: str, lower: Callable[[Any], Expr], schema: Schema) 
     return _null(found, given, lower, schema) if null and found.nulls else None
 
 
+def check_call(node: Any, found: Signature, lower: Callable[[Any], Expr], schema: Schema) -> None:
+    """Refuse a call of an aggregate, or of a function over a window, that does not fit its signature.
+
+    Of an argument with DISTINCT or an order the value is looked at; several values in brackets, and `*`, fit all kinds.
+    """
+    _check_count(node, found, node.args, counted=False)
+    for each in found.parameters:
+        part = _bare(node.args.get(each.key))
+        if part is None or isinstance(part, exp.Tuple | exp.Star):
+            continue
+        value = lower(part)
+        if each.constant and not is_constant(value):
+            refuse(part, f"a constant is wanted here: function={found.name} got={value}", f"it is {found}")
+        if not (is_constant(value) and constant(value) is None):
+            _check_kind(part, value, each, found, schema)
+
+
+def _bare(part: Any) -> Any:
+    """Return the value among what stands around it in the brackets of an aggregate; None of several."""
+    while isinstance(part, exp.Order | exp.Distinct):
+        part = part.this if isinstance(part, exp.Order) else part.expressions[0] if len(part.expressions) == 1 else None
+    return part
+
+
 def _check_count(node: Any, found: Signature, given: Any, *, counted: bool) -> None:
     """Refuse a call with other arguments than the signature has."""
     missing = [each for each in found.parameters if not each.optional and given.get(each.key) is None]
     if missing:
         refuse(node, f"too few arguments: function={found.name}", f"it is {found}")
-    if counted and len(given) > len(found.parameters):
-        refuse(node, f"too many arguments: function={found.name} got={len(given)}", f"it is {found}")
+    known = {each.key for each in found.parameters}
+    if any(given.get(key) for key in (given if counted else _OPERANDS) if key not in known):
+        refuse(node, f"too many arguments: function={found.name}", f"it is {found}")
+
+
+_OPERANDS = ("this", "expression", "expressions")
 
 
 def _check_kind(part: Any, value: Expr, wanted: Parameter, found: Signature, schema: Schema) -> None:

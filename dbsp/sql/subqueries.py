@@ -25,6 +25,7 @@ from dbsp.sql.joining import Pair, conditions_of, filtered, has_query, outer, ow
 from dbsp.sql.relations import Query, sources
 from dbsp.sql.scope import Scope, relation
 from dbsp.sql.types import common, constant, is_constant, type_in
+from dbsp.sql.walks import children
 from dbsp.zset.schema import BOOL, NO_COLUMNS
 
 _CLAUSES = (
@@ -123,7 +124,7 @@ def _queries(node: Any, scope: Scope) -> Iterator[Any]:
             hint = "compare with (select max(x) from …), or write x in (…)"
             refuse(part, "comparisons with ALL and ANY are not there", hint)
         else:
-            waiting.extend(reversed(list(part.iter_expressions())))
+            waiting.extend(reversed(children(part)))
 
 
 def _is_outside(node: Any, scope: Scope, around: Scope) -> bool:

@@ -17,7 +17,9 @@ from dbsp.sql.expressions import lowered
 from dbsp.sql.grouping import aggregate, ordering, text_of
 from dbsp.sql.intervals import interval
 from dbsp.sql.scope import Scope
+from dbsp.sql.signatures import WINDOWS, check_call
 from dbsp.sql.types import constant, is_constant, resolved
+from dbsp.sql.walks import children
 
 PLACES = {
     exp.RowNumber: win.row_number,
@@ -38,7 +40,7 @@ def windows_in(node: Any) -> Iterator[Any]:
         if isinstance(part, exp.Window):
             yield part
         elif not isinstance(part, exp.Query):
-            waiting.extend(reversed(list(part.iter_expressions())))
+            waiting.extend(reversed(children(part)))
 
 
 def windowed(scope: Scope, nodes: Sequence[Any], select: Any, names: Mapping[str, str]) -> None:
@@ -101,6 +103,8 @@ def _function(node: Any, scope: Scope, spec: Any, by: Sequence[Any]) -> Any:
         ignores = ignores or isinstance(bare, exp.IgnoreNulls)
         bare = bare.this
     kind = type(bare)
+    if kind in WINDOWS:
+        check_call(bare, WINDOWS[kind], lambda part: lowered(part, scope), scope.schema)
     if kind in PLACES:
         return PLACES[kind]()
     if kind is exp.Ntile:
@@ -132,8 +136,6 @@ def _in_order(node: Any, made: Aggregate, by: Sequence[Any]) -> Aggregate:
 def _neighbour(node: Any, scope: Scope, ignores: bool) -> Any:
     function = win.lag if isinstance(node, exp.Lag) else win.lead
     offset, default = node.args.get("offset"), node.args.get("default")
-    if node.this is None:
-        refuse(node, f"too few arguments: function={node.key}", f"write {node.key}(x, 1) over (…)")
     count = 1 if offset is None else _whole(node, offset, scope)
     value = lowered(node.this, scope)
     if default is None or (is_constant(lowered(default, scope)) and constant(lowered(default, scope)) is None):
@@ -158,7 +160,7 @@ def _whole(node: Any, part: Any, scope: Scope) -> int:
 
 def _place(node: Any, scope: Scope, spec: Any, ignores: bool) -> Any:
     """The value of one row of the partition: the frame must reach to it."""
-    if node.this is None or isinstance(node.this, exp.Order):
+    if isinstance(node.this, exp.Order):
         refuse(node, "a window function takes its order from OVER", "write first_value(x) over (order by v)")
     start, end = _sides(spec)
     first = isinstance(node, exp.FirstValue)

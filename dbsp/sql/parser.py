@@ -1,0 +1,109 @@
+"""sqlglot's parser of DuckDB's dialect, which refuses the arguments that it would pass over."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlglot import exp
+from sqlglot.errors import SqlglotError
+from sqlglot.parsers.duckdb import DuckDBParser
+
+from dbsp.errors import CircuitError
+from dbsp.sql.walks import children
+
+
+class MisplacedError(CircuitError):
+    """An error of a token."""
+
+    def __init__(self, message: str, hint: str, token: Any) -> None:
+        """Keep the token."""
+        super().__init__(message, hint)
+        self.token = token
+
+
+class Parser(DuckDBParser):
+    """A parser that refuses a call whose node lacks the last of its arguments.
+
+    sqlglot makes the node of a call from as many arguments as the function has. Some functions take fewer than stand there
+    without a word: `sha256(a, b)` is `sha256(a)`.
+    """
+
+    FUNCTIONS = {name: made for name, made in DuckDBParser.FUNCTIONS.items() if not name.endswith("PARAMETERIZED_AGG")}  # noqa: RUF012
+    """Those that are called by name; sqlglot cannot write the nodes of these two, which DuckDB does not have."""
+    FUNCTION_PARSERS = {name: parse for name, parse in DuckDBParser.FUNCTION_PARSERS.items() if name != "INITCAP"}  # noqa: RUF012
+    """Those that read brackets by themselves; that of INITCAP passes over all behind the second argument."""
+
+    def validate_expression(self, expression: Any, args: Any = None) -> Any:
+        """Return the node of a call, as sqlglot's parser does; refuse it where an argument is left over."""
+        made = super().validate_expression(expression, args)
+        remade = isinstance(made, _REMADE) and len(args or ()) <= _OPERANDS
+        if args and isinstance(args[-1], exp.Expr) and not remade and not _holds(made, args):
+            shown = args[-1].sql(dialect="duckdb")
+            raise MisplacedError(f"too many arguments: argument={shown}", "docs/sql.md lists the calls", self._called())
+        return made
+
+    def _parse_distinct_arg_function(self, func: Any, distinct_index: int = 0) -> Any:
+        """Read the brackets of a quantile, and validate its node too: sqlglot does not."""
+        validated: Any = _Validated(self, func)
+        return super()._parse_distinct_arg_function(validated, distinct_index)
+
+    def at(self) -> Any:
+        """Return the token at which it stands, the last one at the end."""
+        return self._tokens[min(self._index, len(self._tokens) - 1)]
+
+    def _called(self) -> Any:
+        """Return the token of the name before the brackets that are open."""
+        at, depth = self._index - 1, 0
+        while at > 0 and (depth or self._tokens[at].token_type.name != "L_PAREN"):
+            kind = self._tokens[at].token_type.name
+            depth += (kind == "R_PAREN") - (kind == "L_PAREN")
+            at -= 1
+        return self._tokens[max(at - 1, 0)]
+
+
+@dataclass(frozen=True, slots=True)
+class _Validated:
+    """A kind of node whose nodes the parser validates."""
+
+    parser: Parser
+    kind: Any
+
+    def from_arg_list(self, args: list[Any]) -> Any:
+        """Make the node of a call."""
+        return self.parser.validate_expression(self.kind.from_arg_list(args), args)
+
+
+def parsed(tokens: list[Any], text: str, dialect: Any) -> list[Any]:
+    """Return the trees of a text's statements.
+
+    What sqlglot fails on in another way than by an error of its own is refused where it stands: `var_map(a)` ends it with an
+    IndexError.
+    """
+    parser = Parser(dialect=dialect)
+    try:
+        found: list[Any] = parser.parse(tokens, text)
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+        if isinstance(error, CircuitError | SqlglotError):
+            raise
+        raise MisplacedError("not SQL: the parser gives up here", "the dialect is DuckDB's", parser.at()) from error
+    return found
+
+
+_REMADE = (exp.JSONExtractScalar, exp.JSONExtract, exp.TimeToStr, exp.StrToTime)
+"""Calls of two arguments of which the second is a constant text, for which the parser makes another node."""
+_OPERANDS = 2
+
+
+def _holds(made: Any, args: Sequence[Any]) -> bool:
+    """Return whether the last argument is in a node that was made of all of them."""
+    given = {id(each) for each in args}
+    waiting = [made]
+    while waiting:
+        node = waiting.pop()
+        if node is args[-1]:
+            return True
+        if id(node) not in given:
+            waiting += children(node)
+    return False
