@@ -17,6 +17,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, JSONResponse
 from pydantic import BaseModel, Field, StrictBool
 from starlette.exceptions import HTTPException
+from starlette.routing import Match
 
 from dbsp.coordinator.http.access_log import AccessLog
 from dbsp.coordinator.http.bell import Bell
@@ -160,7 +161,15 @@ async def _on_no_address(request: Request, error: Exception) -> Response:
     what = "no such address" if error.status_code == 404 else str(error.detail).lower()  # noqa: PLR2004 - HTTP's own
     answer = refuse(error.status_code, "config", f"{what}: {request.method} {request.url.path}", "see /docs")
     answer.headers.update(error.headers or {})
+    if error.status_code == 405:  # noqa: PLR2004 - the framework names the methods of the first of several routes alone
+        answer.headers["Allow"] = ", ".join(_methods(request))
     return answer
+
+
+def _methods(request: Request) -> list[str]:
+    """Return the methods that any route of the request's address answers."""
+    routes = [route for route in request.app.routes if route.matches(request.scope)[0] is not Match.NONE]
+    return sorted({method for route in routes for method in route.methods})
 
 
 def _add_pages(app: FastAPI) -> None:

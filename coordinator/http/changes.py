@@ -54,14 +54,14 @@ def add_changes(app: FastAPI, service: Service, lanes: Lanes, waiters: Waiters) 
         `dead_letters` can be followed like a view. A page has whole steps, some `rows_max` rows; with `wait_s` an empty one waits
         so long for a change. 416: the steps were dropped, or never taken; read the view anew and go on from its step.
         """
-        accepted = request.headers.get("accept", "")
+        accepted, resumed = request.headers.get("accept", ""), _resumed(request, first)
         if EVENTS in accepted or wait_s or not service.snapshot.settled:
             waiters.followers.admit(request)
         if not service.snapshot.settled:  # before, it is not known how far the steps have come
             await waiters.wait_for(request, lambda now: now.settled)
         read = _Reader(service, lanes.reads, view, rows_max)
         if EVENTS in accepted:
-            begun = await read.events(_resumed(request, first))
+            begun = await read.events(resumed)
             headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
             return StreamingResponse(_follow(read, waiters.bell, begun), media_type=EVENTS, headers=headers)
         page = await _page(request, read, waiters, first, wait_s)
@@ -87,7 +87,7 @@ class _Reader:
 
 
 _LAST_EVENT = {
-    "name": LAST_EVENT_HEADER, "in": "header", "required": False, "schema": {"type": "integer"},
+    "name": LAST_EVENT_HEADER, "in": "header", "required": False, "schema": {"type": "integer", "minimum": 0},
     "description": "the step of the last event: the stream goes on behind it",
 }  # fmt: skip
 

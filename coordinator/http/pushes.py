@@ -45,9 +45,18 @@ TRANSACTION_BODY = {
     },
 }
 PUSH_HEADERS = [
-    {"name": name, "in": "header", "required": False, "schema": {"type": kind}}
-    for name, kind in ((PRODUCER_HEADER, "string"), (SEQUENCE_HEADER, "integer"))
+    {"name": name, "in": "header", "required": False, "schema": schema}
+    for name, schema in (
+        (PRODUCER_HEADER, {"type": "string"}),
+        (SEQUENCE_HEADER, {"type": "integer", "minimum": 0}),
+    )
 ]
+PUSHED: dict[int | str, dict[str, Any]] = {
+    202: {
+        "description": "With `wait`: the rows are durable, and not processed yet",
+        "content": {"application/json": {}},
+    }
+}
 
 
 def add_pushes(app: FastAPI, service: Service, lanes: Lanes, waiters: Waiters) -> None:
@@ -56,6 +65,7 @@ def add_pushes(app: FastAPI, service: Service, lanes: Lanes, waiters: Waiters) -
     @app.post(
         "/v1/tables/{table}/rows",
         summary="Push rows (JSON or Arrow IPC); answered when they are durable",
+        responses=PUSHED,
         openapi_extra={"requestBody": PUSH_BODY, "parameters": PUSH_HEADERS},
     )
     async def push(
@@ -85,6 +95,7 @@ def add_pushes(app: FastAPI, service: Service, lanes: Lanes, waiters: Waiters) -
     @app.post(
         "/v1/transactions",
         summary="Push rows of several tables, all or none, which one step takes together",
+        responses=PUSHED,
         openapi_extra={"requestBody": TRANSACTION_BODY, "parameters": PUSH_HEADERS},
     )
     async def push_together(
