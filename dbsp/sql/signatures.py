@@ -150,7 +150,6 @@ _TEXTS = (
     (exp.DateBin, "time_bucket(this!: span, expression: moment) -> moment"),
     (exp.TimeToStr, "strftime(this: moment, format!: text) -> text"),
     (exp.StrToTime, "strptime(this: text, format!: text) -> moment"),
-    (exp.UnixToTime, "epoch_ms(this: number or moment) -> moment"),
     (exp.TimeToUnix, "epoch(this: time or span) -> double"),
     (exp.DateFromParts, "make_date(year: whole, month: whole, day: whole) -> day"),
     (exp.LastDay, "last_day(this: moment) -> day"),
@@ -259,7 +258,8 @@ NAMED = {
             "list_distinct(0: list) -> same",
             "len(0: list) -> whole",
             "to_microseconds(0: whole) -> span",
-            "to_timestamp(0: whole) -> moment",
+            "to_timestamp(this: whole) -> moment",
+            "epoch_ms(this: number or moment) -> moment",
             "json_array_length(0: text, 1?!: text) -> whole",
             "epoch_us(0: time or span) -> whole",
         ),
@@ -291,14 +291,10 @@ def _table(what: str, signatures: Iterable[Signature]) -> str:
 
 def checked(node: Any, name: str, lower: Callable[[Any], Expr], schema: Schema) -> Expr | None:
     """Refuse a call that does not fit its signature; return the null that a call of a null constant is, where it is one."""
-    found = SIGNATURES.get(type(node)) or NAMED.get(name)
+    found = _of_seconds(node) if isinstance(node, exp.UnixToTime) else SIGNATURES.get(type(node)) or NAMED.get(name)
     if found is None:
         return None
-    parts = (
-        list(enumerate(node.expressions))
-        if found.name == name and name in NAMED and type(node) not in SIGNATURES
-        else None
-    )
+    parts = list(enumerate(node.expressions)) if found.name == name and name in NAMED else None
     given = node.args if parts is None else {str(at): part for at, part in parts}
     _check_count(node, found, given, counted=parts is not None)
     null = False
@@ -314,6 +310,14 @@ def checked(node: Any, name: str, lower: Callable[[Any], Expr], schema: Schema) 
         else:
             _check_kind(part, value, each, found, schema)
     return _null(found, given, lower, schema) if null and found.nulls else None
+
+
+def _of_seconds(node: Any) -> Signature | None:
+    """Return the signature of `to_timestamp` or `epoch_ms`, of which the parser makes one node; None with a format."""
+    scale = node.args.get("scale")
+    if scale is None:
+        return NAMED["to_timestamp"]
+    return None if scale.is_string else NAMED["epoch_ms"]
 
 
 def check_call(node: Any, found: Signature, lower: Callable[[Any], Expr], schema: Schema) -> None:
