@@ -1,7 +1,7 @@
 """What holds for every test: Hypothesis never judges by the clock (house style: timing is measured in benchmarks only).
 
 How many examples: 100, or what a test names as `max_examples=examples(200)`; tests with many like cases say `some(CASES)`
-(`tests.pace`). `make test` draws half of them, as pytest alone does, and `make quick` a quarter (`DBSP_TEST_EXAMPLES=few`).
+(`tests.pace`). `make test` draws a quarter, as pytest alone does, and `make quick` an eighth (`DBSP_TEST_EXAMPLES=few`).
 Both draw the same ones every time, so that a failure is of the change at hand; `new`, as in `make soak`, draws others at every
 run, and three times as many, to hunt for what nobody thought of (what it finds becomes a test of its own).
 What a test counts of its examples (`tests.laws.tally`) it judges in `make test` and `make soak`. Kill points and other cases that

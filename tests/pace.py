@@ -12,10 +12,12 @@ from typing import TypeVar
 PART = "DBSP_TEST_PART"
 """The variable with the number from which the part of the rotating cases is chosen."""
 
-SHARE = 4
+FEWEST = 8
 """`make quick` draws one of so many examples."""
-HALF = 2
+FEWER = 4
 """`make test` draws one of so many examples: docs/testing.md says what the others found."""
+SHARE = 4
+"""`make quick` runs one of so many like cases."""
 TIMES = 3
 """`make soak` draws so many for one."""
 
@@ -46,7 +48,7 @@ def examples(number: int) -> int:
     """
     if anew():
         return number * TIMES
-    return max(min(number, 2), number // SHARE if few() else math.ceil(number / HALF))
+    return max(min(number, 2), number // FEWEST if few() else math.ceil(number / FEWER))
 
 
 def turn() -> int:
@@ -84,6 +86,6 @@ def in_turn(place: int, parts: int) -> bool:
     return anew() or turn() % parts == place
 
 
-def some(cases: Sequence[Case]) -> Sequence[Case]:
-    """The cases of a test that has many like ones: all, or every fourth one."""
-    return cases[::SHARE] if few() else cases
+def some(cases: Sequence[Case], parts: int = 1) -> Sequence[Case]:
+    """Return the cases of a test that has many like ones: every fourth one in `make quick`, else one of so many parts."""
+    return cases[::SHARE] if few() else rotating(cases, parts)

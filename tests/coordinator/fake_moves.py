@@ -13,7 +13,7 @@ from dbsp.distribute.commands import BeginCommand, MigrateCommand, MoveCommand
 from dbsp.distribute.names import ICADD
 from dbsp.layout import Layout
 from dbsp.runtime.runtime import MigrationReport
-from tests.coordinator.fakes import Row, must, owner, row_hash
+from tests.coordinator.fakes import Row, must, owner, row_hash, rows_at
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,9 +55,13 @@ class FakeMove:
         key = row_hash(row) >> (64 - max(self.old.shard_bits, self.new.shard_bits))
         return before if self.finds_out or key in self.staying.get(before, ()) else owner(self.new, row)
 
+    def arriving(self, worker: int, rows: frozenset[Row]) -> frozenset[Row]:
+        """Return those of a step's rows that go to a worker."""
+        return frozenset(row for row in rows if self.place(row) == worker)
+
     def after(self, worker: int, state: frozenset[Row], mine: frozenset[Row]) -> frozenset[Row]:
         """A worker's state after the step."""
-        taken = frozenset(row for rows in self.given.values() for row in rows if owner(self.new, row) == worker)
+        taken = frozenset().union(*(rows_at(self.new, worker, rows) for rows in self.given.values()))
         must(not taken & state, "2: a key that moves is not there already")
         return (state - self.given[worker]) | taken | mine
 

@@ -34,7 +34,7 @@ from tests.coordinator.fakes import (
     Silent,
     World,
     must,
-    owner,
+    rows_at,
     rows_of,
 )
 
@@ -142,7 +142,7 @@ class FakeWarm(Beside):
             raise FencedError(f"fenced: epoch={self.epoch}")
         must(self.version in databases[giver].versions, "12: the version that a round reads is openable")
         rows = databases[giver].versions[self.version][1]
-        lacked = frozenset(row for row in rows if owner(self.new, row) == taker) - databases[taker].warm
+        lacked = rows_at(self.new, taker, rows) - databases[taker].warm
         databases[taker].warm |= lacked
         done = self.reports[taker]
         self.reports[taker] = replace(done, copied_bytes=done.copied_bytes + len(lacked))
@@ -251,12 +251,12 @@ class FakeRuntime(Closed):
         database.check(self.epoch)
         if database.opened is None or database.next_step != record.step:
             raise DataError(f"worker stands elsewhere: worker={worker} at={database.next_step} step={record.step}")
-        place = moving.place if moving is not None else partial(owner, layout)
-        mine = frozenset(row for row in rows_of(record) if place(row) == worker)
+        rows = rows_of(record)
+        mine = moving.arriving(worker, rows) if moving is not None else rows_at(layout, worker, rows)
         bad = frozenset(filter(self.world.bad, mine))
         if bad and BAD_NODE not in skipped_nodes(record.commands):
-            rows = tuple((repr(row), "bad", 1) for row in sorted(bad))
-            raise RowsError("a row failed", None, BAD_NODE, "bad#3", len(bad), rows)
+            failed = tuple((repr(row), "bad", 1) for row in sorted(bad))
+            raise RowsError("a row failed", None, BAD_NODE, "bad#3", len(bad), failed)
         mine -= bad
         before = self.world.outputs.get((worker, record.step))
         if before is not None and before != mine:
@@ -273,10 +273,10 @@ class FakeRuntime(Closed):
         return WorkerReport(worker=worker, rows_in=len(mine), rows_out=len(mine), dead=0, seconds=0.0, state_bytes=0)
 
     def pin(self, version: int, checkpoint: CheckpointId, layout: Layout) -> None:
+        written = self.world.written()
         for record in self.world.steps[: checkpoint.step]:
-            parts = [rows for (_, step), rows in self.world.outputs.items() if step == record.step]
-            parts += [rows for (_, step), rows in self.world.dead.items() if step == record.step]
-            must(frozenset().union(*parts) == rows_of(record), "11: outputs below a checkpoint are durable")
+            covered = frozenset().union(*written.get(record.step, ()))
+            must(covered == rows_of(record), "11: outputs below a checkpoint are durable")
         for worker, host in at(layout.workers, layout.hosts):
             self.world.point(f"pin {worker}")
             database = self._database(worker, host)
@@ -310,7 +310,7 @@ class FakeRuntime(Closed):
             parts = [self._database(*each).pins[version][1] for each in at(old.workers, old.hosts)]
         rows = frozenset().union(*parts)
         for worker, host in at(new.workers, new.hosts):
-            mine = frozenset(r for r in rows if owner(new, r) == worker)
+            mine = rows_at(new, worker, rows)
             task = partial(self._adopt, worker, host, version, checkpoint, mine)
             try:
                 self.world.point(f"before redistribute {worker}")

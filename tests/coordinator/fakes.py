@@ -57,8 +57,14 @@ def row_hash(row: Row) -> int:
 
 
 def owner(layout: Layout, row: Row) -> int:
-    """The worker that owns a row."""
+    """Return the worker that owns a row."""
     return layout.owners[row_hash(row) >> (64 - layout.shard_bits)]
+
+
+def rows_at(layout: Layout, worker: int, rows: frozenset[Row]) -> frozenset[Row]:
+    """Return those of the rows that a worker owns; the simulator asks it of every worker in every step."""
+    owners, shift = layout.owners, 64 - layout.shard_bits
+    return frozenset(row for row in rows if owners[row_hash(row) >> shift] == worker)
 
 
 @lru_cache(maxsize=1 << 14)
@@ -118,6 +124,13 @@ class World:
     offered: tuple[str, ...] = ()
     elsewhere: dict[tuple[int, str], FakeDatabase] = field(default_factory=dict)
     """Databases of the same workers on other hosts than those in `databases`: who was asked for last at which host is there."""
+
+    def written(self) -> dict[int, list[frozenset[Row]]]:
+        """Return what the workers have put out in each step, dead letters included."""
+        found: dict[int, list[frozenset[Row]]] = {}
+        for (_, step), rows in (*self.outputs.items(), *self.dead.items()):
+            found.setdefault(step, []).append(rows)
+        return found
 
     def bring(self, worker: int, host: str) -> bool:
         """Let the worker's database be the one at this host; whether there is one."""
@@ -318,4 +331,10 @@ def facts(world: World, **changes: object) -> Facts:
     """What a coordinator that starts now knows."""
     ledger = world.control.load()
     assert ledger is not None
-    return facts_of(ledger, config(step={"failures_max": 6, **changes}, layout={"hosts": list(world.offered)}))
+    return facts_of(ledger, _config(world.offered, tuple(sorted(changes.items()))))
+
+
+@cache
+def _config(offered: tuple[str, ...], changes: tuple[tuple[str, object], ...]) -> Config:
+    """Return the settings of a pipeline with these hosts; a seed starts dozens of coordinators with the same ones."""
+    return config(step={"failures_max": 6, **dict(changes)}, layout={"hosts": list(offered)})

@@ -4,6 +4,8 @@ python -m tests.sim --seed 17              one seed; the last events, the fault 
 python -m tests.sim --seeds 1000           many; figures, coverage of (state, event) pairs
 python -m tests.sim --seconds 600          as many as time allows, from a random first seed
 python -m tests.sim --plant pin-late --seed 3
+python -m tests.sim --covering 700         some of so many seeds that meet what all of them meet
+python -m tests.sim --firsts               note which seed finds each planted bug soonest (tests/sim/firsts.json)
 python -m tests.sim --circuits --seconds 600   workers that run a circuit, not sets of rows: slower, and sees what steps compute
 python -m tests.sim --disks --seconds 600   the same on the real files, which processes and hosts lose in the midst of writing
 """
@@ -11,17 +13,20 @@ python -m tests.sim --disks --seconds 600   the same on the real files, which pr
 from __future__ import annotations
 
 import argparse
+import json
+import math
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 
 from tests.coordinator import fakes
 from tests.sim.circuits import CircuitSimulation
-from tests.sim.coverage import Coverage, reachable
+from tests.sim.coverage import Coverage, Pair, reachable
 from tests.sim.disks import DiskSimulation
 from tests.sim.plants import PLANTS
 from tests.sim.simulation import Simulation
@@ -72,11 +77,19 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--seeds", type=int, default=100)
     parser.add_argument("--seconds", type=float)
+    parser.add_argument("--covering", type=int)
+    parser.add_argument("--firsts", action="store_true")
     parser.add_argument("--turns", type=int, default=300)
     parser.add_argument("--circuits", action="store_true")
     parser.add_argument("--disks", action="store_true")
     parser.add_argument("--plant", choices=[plant.name for plant in PLANTS])
     given = parser.parse_args()
+    if given.firsts:
+        note_firsts()
+        return 0
+    if given.covering:
+        print(*covering(range(100_000, 100_000 + given.covering), 250), sep=", ")
+        return 0
     with ExitStack() as stack:
         patch = stack.enter_context(pytest.MonkeyPatch.context())
         make, options = (with_circuit, " --circuits") if given.circuits else (rows_only, "")
@@ -89,6 +102,35 @@ def main() -> int:
         if given.seed is not None:
             return show(given.seed, given.turns, make)
         return many(given.first, given.seeds, given.seconds, given.turns, make, options)
+
+
+def note_firsts() -> None:
+    """Write which seed finds each planted bug soonest."""
+    found: dict[str, int] = {}
+    for plant in PLANTS:
+        with pytest.MonkeyPatch.context() as patch:
+            plant.breaks(patch)
+            seed = plant.quickest()
+            if seed is not None:
+                found[plant.name] = seed
+                print(plant.name, seed, flush=True)
+    Path(__file__).with_name("firsts.json").write_text(json.dumps(found, indent=1) + "\n")
+
+
+def covering(seeds: Iterable[int], turns: int) -> list[int]:
+    """Return seeds that together meet every pair that any of them meets: each time the one that meets most for its time."""
+    wanted, found = reachable(answered()), dict[int, tuple[set[Pair], float]]()
+    for seed in seeds:
+        began = time.process_time()
+        simulation, error = run_one(seed, turns)
+        assert error is None, error
+        found[seed] = wanted & set(simulation.coverage.pairs), time.process_time() - began
+    chosen, left = list[int](), set[Pair]().union(*(pairs for pairs, _ in found.values()))
+    while left:
+        best = max(found, key=lambda seed: len(found[seed][0] & left) / math.sqrt(found[seed][1]))
+        chosen.append(best)
+        left -= found[best][0]
+    return chosen
 
 
 def show(seed: int, turns: int, make: Make) -> int:

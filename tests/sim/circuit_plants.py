@@ -118,12 +118,11 @@ POWER = replace(FAULTS, power=0.01, rare=1.0)
 """Hosts that lose their power more often than usual."""
 
 RULES = (
-    ("one parcel from every worker, of this step", take_any_parcel, "5", 12, 8, FAULTS),
-    ("a task reads the state before its step", read_what_was_just_written, "6", 12, 1, FAULTS),
-    ("a task that runs again writes nothing again", write_a_task_twice, "6", 12, 1, FAULTS),
-    ("a database that lost its steps is opened anew", lost_steps_count_as_empty, "6", 20, 1, POWER),
-    ("a version is synced before it is acknowledged", acknowledge_before_the_sync, "6", 12, 2, FAULTS),
-    ("dead letters of a step are written once", tell_dead_letters_again, "7", 12, 5, FAULTS),
+    ("one parcel from every worker, of this step", take_any_parcel, "5", 12, FAULTS),
+    ("a task reads the state before its step", read_what_was_just_written, "6", 12, FAULTS),
+    ("a task that runs again writes nothing again", write_a_task_twice, "6", 12, FAULTS),
+    ("a database that lost its steps is opened anew", lost_steps_count_as_empty, "6", 20, POWER),
+    ("a version is synced before it is acknowledged", acknowledge_before_the_sync, "6", 12, FAULTS),
+    ("dead letters of a step are written once", tell_dead_letters_again, "7", 12, FAULTS),
 )
-"""The rule, how it is broken, the section of the design that names it, within how many seeds it is found, which finds it,
-under which faults."""
+"""The rule, how it is broken, the section of the design that names it, within how many seeds it is found, under which faults."""

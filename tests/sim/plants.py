@@ -5,8 +5,11 @@
 
 from __future__ import annotations
 
+import json
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -31,21 +34,24 @@ from tests.sim import circuit_plants, disk_plants
 from tests.sim.circuits import FAULTS, CircuitSimulation
 from tests.sim.disks import DiskSimulation
 from tests.sim.faults import USUAL, Faults
-from tests.sim.simulation import Simulation
+from tests.sim.simulation import Simulation, first_failure
 
+FIRSTS: dict[str, int] = json.loads(Path(__file__).with_name("firsts.json").read_text())
+"""Which seed finds each planted bug soonest. It goes stale as the coordinator changes, and then costs time and nothing else:
+`python -m tests.sim --firsts` finds the seeds anew.
+"""
 Patch = pytest.MonkeyPatch
 Cut = CheckpointId | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plant:
-    """A rule, how it is broken, where the design names it, within how many seeds it is found, and which to try first."""
+    """A rule, how it is broken, where the design names it, and within how many seeds it is found."""
 
     rule: str
     breaks: Callable[[Patch], None]
     design: str
     seeds: int
-    first: int = 0
     faults: Faults | None = None
     circuits: bool = False
     disks: bool = False
@@ -70,8 +76,20 @@ class Plant:
 
     @property
     def order(self) -> list[int]:
-        """All seeds, each once; one that is known to find it comes first, which saves the others."""
-        return sorted(range(self.seeds), key=lambda seed: seed != self.first)
+        """Return all seeds, each once; the one in `FIRSTS` comes first, and saves the others."""
+        first = FIRSTS.get(self.name, 0)
+        return sorted(range(self.seeds), key=lambda seed: seed != first)
+
+    def quickest(self, enough: int = 3) -> int | None:
+        """Return the seed that finds the bug in the least time, of the first few that find it at all."""
+        found: list[tuple[float, int]] = []
+        for seed in self.order:
+            began = time.process_time()
+            if first_failure([seed], self.turns, self.simulation) is not None:
+                found.append((time.process_time() - began, seed))
+            if len(found) == enough:
+                break
+        return min(found)[1] if found else None
 
 
 def any_engine(patch: Patch) -> None:
@@ -455,7 +473,7 @@ QUIET = replace(USUAL, crash=0.001, crash_again=0.0, error=0.001, pause=0.0, zom
 
 BEHIND = Plant(
     rule="a task of an older epoch, or of a step that is past, is refused", breaks=circuit_plants.let_stragglers_write,
-    design="6", seeds=6, first=2, faults=circuit_plants.STRAGGLERS, circuits=True,
+    design="6", seeds=6, faults=circuit_plants.STRAGGLERS, circuits=True,
 )  # fmt: skip
 """Only stragglers reveal this one."""
 
@@ -466,40 +484,38 @@ def ask_anywhere(patch: Patch) -> None:
 
 PLANTS = (
     BEHIND,
-    Plant(rule="a worker is asked at its host", breaks=ask_anywhere, design="9", seeds=20, first=1),
+    Plant(rule="a worker is asked at its host", breaks=ask_anywhere, design="9", seeds=20),
     Plant(rule="steps of another engine are run again when accepted", breaks=any_engine, design="9", seeds=20),
     Plant(rule="an acceptance is durable before the replay", breaks=accept_in_memory, design="9", seeds=60),
-    Plant(rule="an upgrade leaves no step above its checkpoint", breaks=leave_a_step, design="9", seeds=60, first=2),
+    Plant(rule="an upgrade leaves no step above its checkpoint", breaks=leave_a_step, design="9", seeds=60),
     Plant(rule="an older epoch is refused", breaks=no_fence, design="6", seeds=60, faults=PAUSES),
-    Plant(rule="a new epoch at each rollback", breaks=same_epoch, design="8", seeds=60, first=44, faults=ERRORS),
-    Plant(rule="who was replaced takes nothing back", breaks=take_back, design="8", seeds=20, first=3, faults=PAUSES),
+    Plant(rule="a new epoch at each rollback", breaks=same_epoch, design="8", seeds=60, faults=ERRORS),
+    Plant(rule="who was replaced takes nothing back", breaks=take_back, design="8", seeds=20, faults=PAUSES),
     Plant(rule="recovery asks the workers of the version's own layout", breaks=all_workers_vote, design="8", seeds=20),
     Plant(rule="recovery asks every worker of the layout", breaks=some_workers_vote, design="8", seeds=20),
-    Plant(rule="the cut is pinned", breaks=pin_late, design="6", seeds=20, first=4),
-    Plant(rule="at most one checkpoint in flight", breaks=two_in_flight, design="6", seeds=60, first=9),
+    Plant(rule="the cut is pinned", breaks=pin_late, design="6", seeds=20),
+    Plant(rule="at most one checkpoint in flight", breaks=two_in_flight, design="6", seeds=60),
     Plant(rule="published when all have committed", breaks=publish_early, design="8", seeds=20),
     Plant(rule="a step record is durable", breaks=forget_a_record, design="7", seeds=20),
     Plant(rule="the record before the step", breaks=run_before_the_record, design="7", seeds=20),
-    Plant(rule="a decision is logged", breaks=decide_in_memory, design="4", seeds=20, first=3),
+    Plant(rule="a decision is logged", breaks=decide_in_memory, design="4", seeds=20),
     Plant(rule="a checkpoint's positions are those of its steps", breaks=positions_of_the_cut, design="8", seeds=20),
-    Plant(rule="positions before the first commit", breaks=intend_late, design="8", seeds=60, first=17),
+    Plant(rule="positions before the first commit", breaks=intend_late, design="8", seeds=60),
     Plant(
         rule="copies that fail end the service",
         breaks=forget_failed_copies,
         design="8",
         seeds=60,
-        first=29,
         faults=COPIES,
     ),
     Plant(rule="logs trimmed below the oldest openable version", breaks=trim_too_much, design="7", seeds=20),
-    Plant(rule="a shard moves to one owner", breaks=move_a_shard_twice, design="9", seeds=60, first=1),
+    Plant(rule="a shard moves to one owner", breaks=move_a_shard_twice, design="9", seeds=60),
     Plant(rule="every shard moves", breaks=forget_a_shard, design="9", seeds=20),
     Plant(
         rule="warm slices lie outside the manifest",
         breaks=slices_in_the_manifest,
         design="9",
         seeds=120,
-        first=74,
         faults=BESIDE,
     ),
     Plant(
@@ -507,7 +523,6 @@ PLANTS = (
         breaks=take_over_early,
         design="9",
         seeds=60,
-        first=41,
         faults=QUIET,
     ),
     Plant(
@@ -515,34 +530,25 @@ PLANTS = (
         breaks=slice_the_version_before,
         design="9",
         seeds=60,
-        first=10,
         faults=QUIET,
     ),
-    Plant(
-        rule="a leaver stays until no version names it", breaks=discard_leavers_early, design="9", seeds=100, first=87
-    ),
-    Plant(
-        rule="deleting asks for the epoch", breaks=discard_without_epoch, design="6", seeds=60, first=22, faults=PAUSES
-    ),
-    Plant(rule="a course is logged before its first step", breaks=forget_the_course, design="9", seeds=20, first=1),
-    Plant(
-        rule="no step is logged ahead while keys move", breaks=cut_ahead_while_keys_move, design="9", seeds=20, first=1
-    ),
+    Plant(rule="a leaver stays until no version names it", breaks=discard_leavers_early, design="9", seeds=100),
+    Plant(rule="deleting asks for the epoch", breaks=discard_without_epoch, design="6", seeds=60, faults=PAUSES),
+    Plant(rule="a course is logged before its first step", breaks=forget_the_course, design="9", seeds=20),
+    Plant(rule="no step is logged ahead while keys move", breaks=cut_ahead_while_keys_move, design="9", seeds=20),
     Plant(
         rule="rows go where their key's state is",
         breaks=route_before_the_state_has_moved,
         design="9",
         seeds=20,
-        first=1,
     ),
-    Plant(rule="a key moves to one owner", breaks=keep_what_has_moved, design="9", seeds=20, first=1),
-    Plant(rule="a key on hold is not dropped", breaks=lose_what_moves, design="9", seeds=20, first=1),
+    Plant(rule="a key moves to one owner", breaks=keep_what_has_moved, design="9", seeds=20),
+    Plant(rule="a key on hold is not dropped", breaks=lose_what_moves, design="9", seeds=20),
     Plant(
         rule="rows of a key that has yet to move stay",
         breaks=split_rows_by_the_new_layout,
         design="9",
         seeds=12,
-        first=5,
         circuits=True,
     ),
     Plant(
@@ -550,7 +556,6 @@ PLANTS = (
         breaks=forget_what_has_moved,
         design="9",
         seeds=12,
-        first=6,
         circuits=True,
     ),
     Plant(
@@ -558,17 +563,16 @@ PLANTS = (
         breaks=replay_in_the_layouts_of_the_version,
         design="9",
         seeds=20,
-        first=17,
         circuits=True,
     ),
-    Plant(rule="the layout is that of the opened version", breaks=old_layout_goes_on, design="8", seeds=80, first=69),
-    Plant(rule="the clock never goes back", breaks=clock_as_it_is, design="4", seeds=20, first=1),
+    Plant(rule="the layout is that of the opened version", breaks=old_layout_goes_on, design="8", seeds=80),
+    Plant(rule="the clock never goes back", breaks=clock_as_it_is, design="4", seeds=20),
     *(
-        Plant(rule=rule, breaks=breaks, design=design, seeds=seeds, first=first, faults=faults, circuits=True)
-        for rule, breaks, design, seeds, first, faults in circuit_plants.RULES
+        Plant(rule=rule, breaks=breaks, design=design, seeds=seeds, faults=faults, circuits=True)
+        for rule, breaks, design, seeds, faults in circuit_plants.RULES
     ),
     *(
-        Plant(rule=rule, breaks=breaks, design=design, seeds=seeds, first=first, faults=faults, disks=True)
-        for rule, breaks, design, seeds, first, faults in disk_plants.RULES
+        Plant(rule=rule, breaks=breaks, design=design, seeds=seeds, faults=faults, disks=True)
+        for rule, breaks, design, seeds, faults in disk_plants.RULES
     ),
 )

@@ -522,9 +522,9 @@ class Simulation:
     def golden_run(self) -> None:
         """(a) Outputs per step are those of the step log, each row once, at whatever worker."""
         world = self.world
+        parts = world.written()
         for record in world.steps:
-            parts = [*world.outputs.items(), *world.dead.items()]
-            written = Counter(row for (_, s), rows in parts if s == record.step for row in rows)
+            written = Counter(row for rows in parts.get(record.step, ()) for row in rows)
             fakes.must(written == Counter(fakes.rows_of(record)), f"a: outputs of step {record.step}")
         fakes.must(not {s for _, s in world.outputs} - {r.step for r in world.steps}, "a: outputs of no step")
 

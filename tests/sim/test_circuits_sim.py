@@ -26,7 +26,8 @@ from tests.sim.simulation import Simulation
 pytestmark = pytest.mark.timeout(900)
 
 TURNS = 200
-SEEDS = range(10, 18)
+SEEDS = (19, 16, 18, *range(10, 16), 17)
+"""The first three meet everything; the others run while they do not, as the coordinator changes."""
 
 
 @cache
@@ -35,20 +36,24 @@ def run(seed: int) -> Simulation:
     return run_seed(seed, TURNS, with_circuit, " --circuits")
 
 
-@pytest.mark.parametrize("seed", range(10, 10 + examples(6)))
+@pytest.mark.parametrize("seed", SEEDS[: examples(6)])
 def test_every_step_as_one_worker_would_run_it(seed: int) -> None:
     run(seed)
 
 
 @pytest.mark.skipif(few(), reason="it counts what several seeds meet: `make test` runs them")
 def test_the_seeds_move_state_in_every_way_and_meet_every_fault() -> None:
-    """Keys that move, a migration that turns round, layouts that change, faults that strike."""
-    found = [run(seed) for seed in SEEDS]
-    courses = [course for simulation in found for course in simulation.world.courses.values()]
-    assert {course.strategy for course in courses} == {"icadd", "redistribute"}
-    assert any(course.turned for course in courses)
-    fired = sum((simulation.fired.counts for simulation in found), Counter[str]())
-    assert not {kind for kind in (*KINDS, "crash", "error", "zombie") if not fired[kind]}, fired
+    """Keys that move, a migration that turns round, layouts that change, faults that strike: within the first seeds."""
+    missing = {"icadd", "redistribute", "turned", *KINDS, "crash", "error", "zombie"}
+    for seed in SEEDS:
+        simulation = run(seed)
+        courses = simulation.world.courses.values()
+        missing -= {course.strategy for course in courses}
+        missing -= {"turned" for course in courses if course.turned}
+        missing -= {kind for kind, times in simulation.fired.counts.items() if times}
+        if not missing:
+            return
+    raise AssertionError(f"not met in {len(SEEDS)} seeds: {sorted(missing)}")
 
 
 @pytest.mark.skipif(few(), reason="it counts what several seeds meet: `make test` runs them")
@@ -60,13 +65,13 @@ def test_tasks_of_every_kind_run_late() -> None:
         assert isinstance(found, CircuitSimulation)
         ran.update(found.late.counts)
         refused.update(found.late.refused)
-    assert not {kind for kind in LATE_KINDS if not ran[kind]}, ran
-    assert refused["open_version"]
-    assert ran["open_version"] > refused["open_version"]
+        if all(ran[kind] for kind in LATE_KINDS) and 0 < refused["open_version"] < ran["open_version"]:
+            return
+    raise AssertionError(f"not met in {len(SEEDS)} seeds: ran={ran} refused={refused}")
 
 
 def test_a_seed_repeats() -> None:
-    first, second = CircuitSimulation(seed=11), CircuitSimulation(seed=11)
+    first, second = CircuitSimulation(seed=16), CircuitSimulation(seed=16)
     first.live(TURNS)
     second.live(TURNS)
     assert first.trace == second.trace

@@ -22,9 +22,9 @@ from tests.sim.simulation import Simulation, without_faults
 pytestmark = pytest.mark.timeout(900)
 
 CHUNK = 20
-SEEDS = examples(600)
+SEEDS = examples(1200)
 PARTS = 5
-"""`make test` runs one of so many parts of them; all commits run the 300 seeds of `test_sim_coverage`, which check the same."""
+"""`make test` runs one of so many parts of them; all commits run the seeds of `test_sim_coverage`, which check the same."""
 FOUND = [645586590, 29501109, 348075594, 476759823, 786509146]
 """Seeds that have found something: who woke up before its claim when others had rescaled knew the ledger of before; who could not
 log a layout made its workers all the same, after a rollback; who read the versions of databases that a newer owner had changed

@@ -79,6 +79,7 @@ def test_it_is_the_torn_writes_that_show_what_may_not_be_trusted(monkeypatch: py
     """In the same seed, where all that was not synced is lost, nobody notices that the rule is broken."""
     (plant,) = (plant for plant in PLANTS if plant.breaks is disk_plants.trust_the_scratch_of_another_boot)
     plant.breaks(monkeypatch)
+    assert first_failure(plant.order[:1], plant.turns, plant.simulation) is not None, "python -m tests.sim --firsts"
     whole = replace(plant, faults=replace(disk_plants.POWER, torn=0.0))
     assert first_failure(plant.order[:1], plant.turns, whole.simulation) is None
 
