@@ -17,7 +17,7 @@ from dbsp.zset.hashing import narrow_hash
 from tests.laws.circuits import each_on_top, relations
 from tests.laws.relation import Relation, canonical, p, recomputed, t, u
 from tests.laws.tally import tallied
-from tests.pace import examples, few
+from tests.pace import examples, few, some
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -124,14 +124,14 @@ def compare(relation: Relation, history: list[tuple[Any, ...]], workers: int) ->
         assert not run.dead_letters()
 
 
-@settings(max_examples=examples(300), deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(600), deadline=None, suppress_health_check=list(HealthCheck))
 @given(relations(), st.lists(actions, max_size=25), st.integers(1, 5))
 def test_incremental_equals_recomputed(relation: Relation, history: list[tuple[Any, ...]], workers: int) -> None:
     """Short histories of any actions, which shrink well."""
     compare(relation, history, workers)
 
 
-@pytest.mark.parametrize("number", range(len(each_on_top(("p",)))))
+@pytest.mark.parametrize("number", some(range(len(each_on_top(("p",)))), 3))
 def test_every_operator_over_an_append_only_table(number: int) -> None:
     """Its input never loses a row, and it may keep less; the answers are the same."""
 
