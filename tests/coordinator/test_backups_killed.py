@@ -77,7 +77,7 @@ WHAT_IS_LEFT = {
 
 
 @pytest.mark.crash
-@pytest.mark.parametrize("point", rotating(POINTS, 3), ids=lambda point: "-".join(map(str, point)))
+@pytest.mark.parametrize("point", rotating(POINTS, 5), ids=lambda point: "-".join(map(str, point)))
 def test_killed_anywhere_it_leaves_the_pipeline_as_it_was(
     folder: Path, point: tuple[str, str, str, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:

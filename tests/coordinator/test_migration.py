@@ -20,6 +20,7 @@ from dbsp.logs import StepRecord
 from dbsp.runtime.inprocess import InProcessRuntime
 from dbsp.runtime.runtime import StepReport
 from tests.coordinator.under_traffic import check_golden, make_folder, settings, traffic
+from tests.pace import rotating
 
 PREPARED = "checkpoints beside the steps"
 
@@ -29,7 +30,7 @@ def folder(tmp_path: Path) -> Path:
     return make_folder(tmp_path)
 
 
-@pytest.mark.parametrize("strategy", BY_KEY)
+@pytest.mark.parametrize("strategy", rotating(list(BY_KEY), 2))
 def test_every_count_under_traffic_gives_the_outputs_of_the_step_log(
     folder: Path,
     tmp_path: Path,
@@ -52,7 +53,7 @@ def test_every_count_under_traffic_gives_the_outputs_of_the_step_log(
 def test_all_strategies_in_turn_with_restarts(folder: Path, tmp_path: Path) -> None:
     """A service that is stopped in the midst goes on with it when it is started again."""
     draw = random.Random(5)
-    for _ in range(4):
+    for _ in range(3):
         with Service(settings(folder, "layout.keys_per_step=150")) as service, traffic(service, draw.randrange(1000)):
             service.rescale(draw.choice([1, 2, 3, 4]), 120, strategy=draw.choice(STRATEGIES))
             workers = draw.choice([n for n in (1, 2, 3, 4) if n != len(service.layout().workers)])
@@ -79,7 +80,7 @@ def ask(service: Service, workers: int, strategy: str) -> Any:
         return str(error)
 
 
-@pytest.mark.parametrize("strategy", BY_KEY)
+@pytest.mark.parametrize("strategy", rotating(list(BY_KEY)[::-1], 2))
 def test_keys_that_have_moved_move_back(folder: Path, tmp_path: Path, strategy: str) -> None:
     answers: list[Any] = []
     with Service(settings(folder, "layout.keys_per_step=80")) as service, traffic(service, 1):

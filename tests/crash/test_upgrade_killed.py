@@ -85,7 +85,7 @@ def upgraded(folder: Path, point: str, restart: Restart) -> None:
         child.kill()
 
 
-@pytest.mark.parametrize("point", rotating(tuple(POINTS), 3))
+@pytest.mark.parametrize("point", rotating(tuple(POINTS), 4))
 def test_either_version_goes_on(folder: Path, installed: Installations, point: str) -> None:
     config = load_config(folder / "pipeline.toml")
     installed.install("9.9.9", POINTS[point])

@@ -19,7 +19,7 @@ import dbsp
 from examples.queries import fraud, goods, graphs, history, market, money, operations, sensors, shops, stays, visitors
 from examples.queries.gallery import Query
 from tests import duck
-from tests.pace import few
+from tests.pace import anew, few, in_turn
 
 Row = dict[str, Any]
 Chance = random.Random
@@ -410,15 +410,20 @@ def compared(circuit: dbsp.Circuit, queries: Mapping[str, Query], workers: int, 
     return seen, gone
 
 
-LIVES = ((3, 3), (3, 4)) if few() else ((1, 1), (3, 4))
-"""Workers and seed of each life of a query."""
+LIVES = ((3, 3), (3, 4)) if few() else ((1, 1), (3, 4)) if in_turn(0, 2) else ((3, 4), (1, 1))
+"""Workers and seed of each life of a query: the first, and the second where nothing came or went in the first."""
 
 
 @pytest.mark.parametrize("name", QUERIES)
 def test_a_query_says_what_its_sql_says_at_every_step(name: str) -> None:
     query = QUERIES[name]
-    lives = [compared(query.circuit(), {name: query}, workers, seed) for workers, seed in LIVES]
-    assert all(map(sum, zip(*lives, strict=True))), "nothing was compared, or nothing was taken back"
+    seen = gone = 0
+    for workers, seed in LIVES:
+        rows, retractions = compared(query.circuit(), {name: query}, workers, seed)
+        seen, gone = seen + rows, gone + retractions
+        if seen and gone and not anew():
+            return
+    assert min(seen, gone) > 0, "nothing was compared, or nothing was taken back"
 
 
 def test_all_queries_in_one_circuit_share_their_tables_and_say_the_same() -> None:

@@ -223,7 +223,7 @@ POINTS = [
 ]
 
 
-@pytest.mark.parametrize("point", rotating(POINTS, 3))
+@pytest.mark.parametrize("point", rotating(POINTS, 5))
 def test_killed_while_it_is_changed(settings: KafkaSettings, tmp_path: Path, point: str) -> None:
     """Before the switch the change is made again, behind it the new circuit goes on: `evolve` says either."""
     shop = Shop(settings, tmp_path)

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.pace import rotating
+from tests.pace import in_turn, rotating
 from tests.spark.pipelines import Pipeline
 from tests.spark.standalone import standalone
 from tests.spark.waiting import until
@@ -98,6 +98,10 @@ def test_a_local_cluster(tmp_path: Path) -> None:
     assert_golden(tmp_path / "p", tmp_path / "golden")
 
 
+@pytest.mark.skipif(
+    not in_turn(1, 2),
+    reason="`kafka/test_hosts_apart` kills one of such a cluster at this commit; `make soak` runs both",
+)
 def test_an_executor_killed_in_a_step_on_a_standalone_cluster(tmp_path: Path) -> None:
     with standalone(tmp_path / "cluster", ["127.0.0.2", "127.0.0.3"]) as cluster:
         done = drive(
