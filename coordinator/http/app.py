@@ -111,10 +111,11 @@ def make_app(service: Service) -> FastAPI:
         Doors, section=config.http, tokens=lambda: tokens.value, requests_max=most,
         noted_bug=service.note_bug, log=log,
     )  # fmt: skip
-    lanes = Lanes(queries_max=config.query.at_once_max)
+    followers_max = min(config.http.followers_max, most // 2)
+    lanes = Lanes(queries_max=config.query.at_once_max, followers_max=followers_max)
     bell = Bell(service.board)
     app.state.bell = bell
-    waiters = Waiters(bell=bell, followers=Followers(min(config.http.followers_max, most // 2)))
+    waiters = Waiters(bell=bell, followers=Followers(followers_max))
     _add_pages(app)
     _add_figures(app, service, lanes)
     add_pushes(app, service, lanes, waiters)

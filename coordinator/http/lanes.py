@@ -63,11 +63,11 @@ class Lane:
 class Lanes:
     """The lanes of a service."""
 
-    def __init__(self, *, queries_max: int) -> None:
-        """Start no thread."""
+    def __init__(self, *, queries_max: int, followers_max: int) -> None:
+        """Start no thread. All followers that are let in may begin to read at once."""
         self.figures = Lane("requests for figures", threads=4, waiting_max=256)
         self.pushes = Lane("pushes", threads=6, waiting_max=1024, hint="send it again later")
-        self.reads = Lane("readers", threads=4, waiting_max=512)
+        self.reads = Lane("readers", threads=4, waiting_max=max(512, followers_max))
         self.queries = Lane(
             "queries", threads=queries_max, waiting_max=16 * queries_max,
             hint="ask again, or raise `at_once_max` in [query]",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 import threading
@@ -12,6 +13,9 @@ from pathlib import Path
 
 import httpx
 import pytest
+
+from dbsp.coordinator.service import Service
+from tests.coordinator.shop import answering, settings
 
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
 REASON = "no browser: install Debian's chromium"
@@ -81,14 +85,25 @@ def shown(url: str, folder: Path, *, names: str = "") -> str:
     return found.stdout
 
 
-def test_a_page_of_another_origin_reaches_nothing(client: httpx.Client, tmp_path: Path) -> None:
-    with page(ATTACK.format(url=str(client.base_url).rstrip("/"))) as url:
-        dom = shown(url, tmp_path)
+def test_a_page_of_another_origin_reaches_nothing(folder: Path, tmp_path: Path) -> None:
+    with Service(settings(folder, "http.access_log=access.log")) as service, answering(service) as client:
+        with page(ATTACK.format(url=str(client.base_url).rstrip("/"))) as url:
+            dom = shown(url, tmp_path)
+        status = client.get("/v1/status").json()
     assert "<title>done" in dom, dom
-    assert "no-cors push: opaque 0" in dom, "it was sent"
-    assert "read: failed" in dom
-    status = client.get("/v1/status").json()
+    for what in ("no-cors push", "no-cors stop", "push", "read"):
+        assert f"{what}: failed" in dom, "the page cannot even read that it was refused"
     assert (status["state"], status["rows_in"], status["lag_rows"]) == ("Running", 0, 0)
+    lines = map(json.loads, (folder / "access.log").read_text().splitlines())
+    met = {(line["method"], line["path"], line["status"]) for line in lines} - {("GET", "/v1/status", 200)}
+    assert {status for _, _, status in met} == {403}, met
+    sent = {
+        ("POST", "/v1/tables/orders/rows"),
+        ("POST", "/v1/stop"),
+        ("GET", "/v1/views/per_customer"),
+        ("GET", "/v1/views"),
+    }
+    assert {(method, path) for method, path, _ in met} >= sent, "all of it was sent"
 
 
 @pytest.mark.parametrize("name", ["rebound.example", "a{b.example", "localhost.rebound.example"])

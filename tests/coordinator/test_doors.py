@@ -261,8 +261,9 @@ def test_the_engine_keeps_its_part_of_the_descriptors(monkeypatch: pytest.Monkey
         bind(HttpSection(port=0))
 
 
-def test_1100_idle_connections_at_1024_descriptors(folder: Path) -> None:
+def test_2000_idle_connections_at_1024_descriptors(folder: Path) -> None:
     """A real process, whose limit it cannot raise."""
+    connections.raise_descriptor_limit()  # ours
     command = f"ulimit -n 1024 && exec {sys.executable} -m dbsp.coordinator.serve pipeline.toml --no-progress"
     with subprocess.Popen(["bash", "-c", command], cwd=folder, stderr=subprocess.PIPE, text=True) as process:
         try:
@@ -271,7 +272,7 @@ def test_1100_idle_connections_at_1024_descriptors(folder: Path) -> None:
                 assert said, "it has ended"
             url = str(json.loads((folder / "data" / "coordinator.json").read_text())["url"])
             with plain_http.client(url) as client, ExitStack() as opened:
-                for _ in range(1100):
+                for _ in range(2000):
                     opened.enter_context(closing(connected(client)))
                 until(lambda: client.get("/v1/status").json()["state"] == "Running", "it runs")
                 for number in range(5):
