@@ -390,7 +390,7 @@ class Service:
         return cast(int, self._result(lambda: self._shell.submit(request, met), timeout_s))
 
     def skip(self, step: int | None = None, timeout_s: float | None = None) -> Skipped:
-        """Go on without the rows that halt the pipeline: they become dead letters.
+        """Go on without the rows that halt the pipeline, or at which the copy of a topic stops: they become dead letters.
 
         Either they fail under the error policy `stop`, or they end the process that runs their step: then they are found first,
         by tries in processes of their own.
@@ -400,6 +400,9 @@ class Service:
 
         **Errors** `ConfigError` if there is nothing to decide about.
         """
+        if step is None and self.snapshot.halt is None and self.copies.refused:
+            rows = self.copies.skip_refused(timeout_s)
+            return Skipped(step=self.snapshot.step, rows=len(rows), before=False, dropped=rows)
         return Skips(self._shell, self.built.parts, self._result).skip(step, timeout_s)
 
     def accept_output(self, step: int | None = None, timeout_s: float | None = None) -> Skipped:

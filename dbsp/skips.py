@@ -30,6 +30,7 @@ _DROP = "drop "
 _DEFER = "defer "
 ACCEPT_OUTPUT = "accept-output"
 """The command that says: what this step gives now counts, and its difference to what was put out is put out with a later step."""
+WAY_PAST = "mend the settings and start again, or make this message a dead letter: `coordinator skip`"
 UNREADABLE = -1
 """In the place of a node: the row did not come so far."""
 
@@ -101,9 +102,12 @@ def is_decided(commands: Sequence[str]) -> bool:
 def unreadable(message: str, hint: str | None, row: DroppedRow) -> RowsError:
     """Return the error of a row that the settings do not explain; it crosses processes as other errors of rows do."""
     place = json.dumps([row.table, row.partition, row.offset])
-    way_past = "mend the settings and start again, or make this message a dead letter: `coordinator skip`"
-    hint = way_past if hint is None else f"{hint}; {way_past}"
-    return RowsError(message, hint, UNREADABLE, place, 1, ((row.payload, message, 1),))
+    return RowsError(message, with_way_past(hint), UNREADABLE, place, 1, ((row.payload, message, 1),))
+
+
+def with_way_past(hint: str | None) -> str:
+    """Return a hint with what can be done about a message that the settings do not explain."""
+    return WAY_PAST if hint is None else f"{hint}; {WAY_PAST}"
 
 
 def unreadable_row(error: RowsError) -> DroppedRow | None:

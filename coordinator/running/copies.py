@@ -12,14 +12,17 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
 from dbsp.coordinator.config import Config
+from dbsp.errors import UnavailableError
 from dbsp.logs import Waiting
 from dbsp.plan.plan import Plan
+from dbsp.skips import DroppedRow
 from dbsp.timing import Place
 
 if TYPE_CHECKING:
     from dbsp.coordinator.running.hands import Parts
     from dbsp.io.kafka.copying import Note, Partitioned, Pushing, TopicCopy
 
+SKIP_S = 60.0
 TIMEOUT_S = 5.0
 """Of a start or a stop no more is waited for brokers than so long."""
 
@@ -72,6 +75,25 @@ class TopicCopies:
             for copy in self.shown
             if copy["error"] is not None
         ]
+
+    @property
+    def refused(self) -> bool:
+        """Whether a copy stops at a message that the settings do not explain; may be asked from any thread."""
+        return any(copy.refused for copy in self._copies)
+
+    def skip_refused(self, timeout_s: float | None) -> tuple[DroppedRow, ...]:
+        """Make these messages dead letters; return them, by their places in the topics, when they are in the input.
+
+        **Errors** `UnavailableError` where they are not copied in time: they are skipped when they are.
+        """
+        skipped = [(copy, copy.skip_refused()) for copy in self._copies]
+        for copy, rows in skipped:
+            if not copy.wait_for(rows, SKIP_S if timeout_s is None else timeout_s):
+                raise UnavailableError(
+                    f"the messages are not copied yet: table={copy.table}",
+                    "they become dead letters when they are: see `coordinator status`",
+                )
+        return tuple(row for _, rows in skipped for row in rows)
 
     def settled_s(self) -> Mapping[Place, float | None]:
         """Return, of the tables that are copied, when brokers last said that all rows of a partition are in the input."""

@@ -3,6 +3,9 @@
 **Law** of every partition the rows of each committed message come once, in their order, whoever was killed when: the number of a
 push is the offset of its last message, written in the transaction of its rows, and says where to go on. Two processes that copy
 one topic do not both go on (`Producer.after`).
+
+A message that the settings do not explain stops its partition; the other partitions go on. `skip_refused` makes it a bad row of
+the input, and so a dead letter. The decision is durable with the push that holds the row; a process that ends before asks again.
 """
 
 from __future__ import annotations
@@ -12,13 +15,18 @@ import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
+from itertools import groupby
 from typing import Any, Protocol, TypeAlias
 
+import numpy as np
+
 from dbsp.errors import ConfigError, DbspError, OverloadedError, UnavailableError
-from dbsp.io.formats.runs import no_rows
+from dbsp.io.formats.runs import Decoded, joined, no_rows
 from dbsp.io.kafka.follow import TopicFollower
 from dbsp.io.kafka.input import KafkaSource, decoded, first_refused
-from dbsp.io.pushed import Incoming, Position, Producer, Push
+from dbsp.io.pushed import BadRow, Incoming, Position, Producer, Push
+from dbsp.skips import DroppedRow, with_way_past
 
 WAIT_S = 0.2
 AGAIN_S = 1.0
@@ -85,6 +93,31 @@ class TopicCopy:
         self._messages = self._behind = 0
         self._error: str | None = None
         self._since_s: float | None = None
+        self._moved = threading.Condition()
+        self._refused: dict[int, DroppedRow] = {}
+        """Of each partition that stops at one, the message that the settings do not explain, by its place in the topic."""
+        self._skipped: dict[tuple[int, int], DroppedRow] = {}
+        """The messages that are to become bad rows, by partition and offset of the topic."""
+
+    @property
+    def refused(self) -> tuple[DroppedRow, ...]:
+        """The messages at which partitions of the topic stop; may be asked from any thread."""
+        with self._moved:
+            return tuple(row for _, row in sorted(self._refused.items()))
+
+    def skip_refused(self) -> tuple[DroppedRow, ...]:
+        """Have the next rounds copy these messages as bad rows; return them."""
+        with self._moved:
+            rows = self.refused
+            self._skipped |= {(row.partition, row.offset): row for row in rows}
+            self._refused = {}
+            return rows
+
+    def wait_for(self, rows: Sequence[DroppedRow], timeout_s: float) -> bool:
+        """Wait until messages that are skipped are in the input; return whether they are."""
+        places = {(row.partition, row.offset) for row in rows}
+        with self._moved:
+            return self._moved.wait_for(lambda: not places & self._skipped.keys(), timeout_s)
 
     @property
     def shown(self) -> dict[str, Any]:
@@ -171,30 +204,73 @@ class TopicCopy:
             self._newest |= {partition: -1 if last is None else last for partition, last in found.items()}
 
     def _push(self, taken: dict[int, list[Any]]) -> bool:
-        """All of it in one transaction, once there is room; False if there was none to the end."""
+        """All of it in one transaction, once there is room; False if there was none to the end.
+
+        **Errors** `ConfigError` for the first message that the settings do not explain, when all before it are pushed.
+        """
+        readable = {partition: self._readable(partition, messages) for partition, messages in taken.items()}
+        pushed = {partition: messages for partition, (messages, _, _) in readable.items() if messages}
         incoming = [
-            self._incoming(partition, self._decoded(partition, messages), messages[-1].offset())
-            for partition, messages in taken.items()
+            self._incoming(partition, readable[partition][1], messages[-1].offset())
+            for partition, messages in pushed.items()
         ]
-        while not self._ending.is_set():
+        if not self._appended(incoming):
+            return False
+        self._newest |= {partition: messages[-1].offset() for partition, messages in pushed.items()}
+        self._messages += sum(map(len, pushed.values()))
+        with self._moved:
+            held = self._newest
+            self._skipped = {(p, offset): row for (p, offset), row in self._skipped.items() if offset > held.get(p, -1)}
+            self._refused = {p: row for p, row in self._refused.items() if row.offset > held.get(p, -1)}
+            self._moved.notify_all()
+        for _, _, error in readable.values():
+            if error is not None:
+                raise error
+        return True
+
+    def _appended(self, incoming: Sequence[Incoming]) -> bool:
+        while incoming and not self._ending.is_set():
             try:
                 self._pushing.push_many(incoming)
             except OverloadedError:
                 self._ending.wait(WAIT_S)
             else:
-                self._newest |= {partition: messages[-1].offset() for partition, messages in taken.items()}
-                self._messages += sum(map(len, taken.values()))
                 return True
-        return False
+        return not incoming
 
-    def _decoded(self, partition: int, messages: list[Any]) -> Push:
-        """Return the rows of messages; `ConfigError` names the first that the settings do not explain."""
+    def _readable(self, partition: int, messages: list[Any]) -> tuple[list[Any], Push, ConfigError | None]:
+        """Return the messages before the first that the settings do not explain, their rows, and the error that names it."""
+        with self._moved:
+            skipped = {offset: row for (each, offset), row in self._skipped.items() if each == partition}
         try:
-            return decoded(self._reader, messages)[0]
+            return messages, self._decoded(messages, skipped), None
         except ConfigError as error:
-            message, payload = first_refused(self._reader, messages)
+            message, payload = first_refused(self._reader, [each for each in messages if each.offset() not in skipped])
+            before = [each for each in messages if each.offset() < message.offset()]
             place = f"table={self.table} topic={self._source.topic} partition={partition} offset={message.offset()}"
-            raise ConfigError(f"{error.message} {place} payload={payload}", error.hint) from error
+            row = DroppedRow(
+                table=self.table,
+                partition=partition,
+                offset=message.offset(),
+                payload=payload,
+                reason=f"{error.message} {place}",
+            )
+            with self._moved:
+                self._refused[partition] = row
+            named = ConfigError(f"{row.reason} payload={payload}", with_way_past(error.hint))
+            return before, self._decoded(before, skipped), named
+
+    def _decoded(self, messages: Sequence[Any], skipped: Mapping[int, DroppedRow]) -> Push:
+        """Return the rows of messages; one that is skipped is a bad row."""
+        pieces: list[Decoded] = []
+        for row, run in groupby(messages, lambda message: skipped.get(message.offset())):
+            pieces.append(decoded(self._reader, list(run)) if row is None else self._dropped(row))
+        return joined(pieces, self._source.table)[0]
+
+    def _dropped(self, row: DroppedRow) -> Decoded:
+        nothing, _ = no_rows(self._source.table, 0)
+        bad = BadRow(index=0, reason=row.reason, payload=row.payload)
+        return replace(nothing, bad=(bad,)), np.ones(1, np.int64)
 
     def _incoming(self, partition: int, push: Push, last: int) -> Incoming:
         producer = Producer(id=self._producer(partition), sequence=last, after=self._newest[partition])

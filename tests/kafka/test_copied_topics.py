@@ -23,7 +23,7 @@ from dbsp.io.kafka import KafkaSettings, KafkaSource
 from dbsp.io.kafka.client import Trimmer, ensure_topic
 from dbsp.io.kafka.copying import TopicCopy
 from dbsp.logs import Range
-from dbsp.zset.schema import INT64, STRING, Schema
+from dbsp.zset.schema import INT64, STRING, Schema, decimal
 from tests.crash.coordinator_child import Child
 from tests.kafka.topics import send
 
@@ -263,6 +263,33 @@ def test_topics_need_brokers(settings: KafkaSettings, tmp_path: Path) -> None:
         load_config(path, environment={})
 
 
+def test_skip_makes_a_message_of_a_copied_topic_a_dead_letter(settings: KafkaSettings, tmp_path: Path) -> None:
+    topic = f"{settings.pipeline}.orders"
+    ensure_topic(settings, topic, 1)
+    path = settle(settings, tmp_path)
+    path.write_text(path.read_text().replace('"upsert"', '"debezium"'))
+    (tmp_path / "shop.sql").write_text("""
+create table orders (id bigint, price decimal(8, 2));
+create materialized view held as select * from orders;
+""")
+    rows = [{"id": number, "price": "2.50" if number == 1 else None} for number in range(3)]
+    send(settings, topic, [json.dumps({"op": "c", "before": None, "after": row}).encode() for row in rows])
+    with Service(load_config(path, environment={})) as service:
+        waiting(service, lambda: service.status()["copies"][0]["error"] is not None)
+        error = service.status()["copies"][0]["error"]
+        assert f"topic={topic} partition=0 offset=1" in error
+        assert "`coordinator skip`" in error
+        (alarm,) = [each for each in service.watch.look().alarms if each.kind == "input-waits"]
+        assert "offset=1" in alarm.text
+        found = service.skip(timeout_s=60)
+        assert [(row.table, row.partition, row.offset) for row in found.dropped] == [("orders", 0, 1)]
+        waiting(service, lambda: [row[0] for row in view(service, "held")] == [0, 2])
+        waiting(service, lambda: service.status()["copies"][0]["error"] is None)
+        assert service.status()["dead_letters"] == 1
+        with pytest.raises(ConfigError, match="nothing to skip"):
+            service.skip(timeout_s=60)
+
+
 # ---- copies that fail anywhere, and two at once: by a topic and a log that are told when to fail ----
 
 ORDERS = Table(name="orders", schema=Schema.of({"id": INT64, "item": STRING, "amount": INT64}), primary_key=("id",))
@@ -401,6 +428,75 @@ def test_two_copies_of_a_topic_that_fail_anywhere_copy_it_once(tmp_path: Path) -
         overtaken += pushing.overtaken
         log.close()
     assert overtaken > 20, "one of the two often knew less than the log"
+
+
+PRICES = Table(name="orders", schema=Schema.of({"id": INT64, "price": decimal(8, 2)}), primary_key=())
+
+
+class Changing(Topic):
+    """Messages of Debezium: some without a price, some with one that no setting explains, some that are none."""
+
+    KINDS = ("priced", "plain", "plain", "plain", "wrong")
+
+    def __init__(self, chance: random.Random) -> None:
+        super().__init__(chance)
+        self.kinds: list[list[str]] = [[], []]
+
+    def grow(self) -> None:
+        partition, kind = self._chance.randrange(2), self._chance.choice(self.KINDS)
+        offset = self.ends[partition]
+        self.ends[partition] += 1
+        row = {"id": offset, "price": "2.50" if kind == "priced" else None}
+        value = b"{" if kind == "wrong" else json.dumps({"op": "c", "before": None, "after": row}).encode()
+        self.kinds[partition].append(kind)
+        self.messages[partition].append(
+            confluent_kafka.Message(topic="orders", partition=partition, offset=offset, key=None, value=value)
+        )
+
+
+@pytest.mark.parametrize("skips", [True, False])
+def test_a_message_that_no_setting_explains_stops_its_partition_until_it_is_skipped(
+    tmp_path: Path, skips: bool
+) -> None:
+    """The copies fail anywhere meanwhile, and are begun anew, as after a crash; each message comes once, in its order."""
+    stopped = 0
+    for seed in range(4):
+        chance = random.Random(seed)
+        topic, notes = Changing(chance), list[tuple[str, Any]]()
+        log = EmbeddedInputLog(tmp_path / str(seed), [PRICES], create=True)
+        source = KafkaSource(table=PRICES, topic="orders", format="debezium")
+
+        def begun() -> TopicCopy:
+            note = lambda kind, fields: notes.append((kind, fields))  # noqa: B023, E731 - used up within the loop
+            following, pushing = Following(topic, chance), Pushing(log, chance)  # noqa: B023 - as above
+            return TopicCopy(source, following, log, pushing, note, NoWait())  # type: ignore[arg-type]  # noqa: B023
+
+        copy = begun()
+        for number in range(900):
+            if number < 150:
+                topic.grow()
+                copy = begun() if chance.random() < 0.05 else copy
+            copy.round()
+            if skips and copy.refused and chance.random() < 0.4:
+                stopped += 1
+                for row in copy.skip_refused():
+                    assert topic.kinds[row.partition][row.offset] == "priced"
+                    assert f"topic=orders partition={row.partition} offset={row.offset}" in row.reason
+                    assert '"price": "2.50"' in row.payload
+        for partition, kinds in enumerate(topic.kinds):
+            end = log.ends()["orders", partition]
+            assert end == (len(kinds) if skips else kinds.index("priced")), (seed, partition, copy.shown["error"])
+            spans = log.read(Range(table="orders", partition=partition, first=0, last=end), 0) if end else ()
+            dead = [letter for span in spans for letter in span.dead]
+            good = [row[0] for span in spans for row, _ in span.batch.to_rows()]
+            assert good == [n for n in range(end) if kinds[n] == "plain"]
+            assert [letter.offset for letter in dead] == [n for n in range(end) if kinds[n] != "plain"]
+            assert all(("decimal128(8, 2)" in each.reason) == (kinds[each.offset] == "priced") for each in dead)
+        if not skips:
+            assert "`coordinator skip`" in copy.shown["error"]
+            assert len(copy.refused) == 2
+        log.close()
+    assert stopped > 10 or not skips
 
 
 def rows_of(message: Any) -> list[int | None]:
