@@ -13,6 +13,7 @@ if TYPE_CHECKING:  # a type checker knows the names, and that no other is there
     from dbsp.surface import *  # noqa: F403
     from dbsp.surface import __all__ as __all__
 else:
+    import builtins
     import importlib
     import sys
     from types import ModuleType
@@ -27,7 +28,8 @@ else:
         """The public names, each of which stands here from now on."""
         surface = importlib.import_module("dbsp.surface")
         names = {name: getattr(surface, name) for name in surface.__all__}
-        globals().update(names, __all__=surface.__all__)
+        public = [name for name in surface.__all__ if not hasattr(builtins, name)]  # a star leaves sum and open alone
+        globals().update(names, __all__=public)
         return names
 
     def __getattr__(name):

@@ -80,7 +80,8 @@ from dbsp.expr.build import (
     struct,
     when,
 )
-from dbsp.runtime.session import Rowset, Run
+from dbsp.runtime.rowset import Rowset
+from dbsp.runtime.session import Run
 from dbsp.runtime.session import open_run as open  # noqa: A004 (dbsp.open reads as what it does)
 from dbsp.sql.statements import sql, sql_circuit
 from dbsp.stream import Group, Stream, join_all, recursive, table

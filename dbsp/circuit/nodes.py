@@ -111,6 +111,11 @@ class Circuit:
 
         return fingerprint(self)
 
+    def __repr__(self) -> str:
+        """Its name and what goes in and comes out; `explain()` has the whole."""
+        tables, views = ", ".join(table.name for table in self.tables), ", ".join(name for name, _ in self.views)
+        return f"<dbsp.Circuit {self.name!r}: tables {tables}; views {views}>"
+
     def _repr_markdown_(self) -> str:
         """Drawn by a notebook."""
         return f"```mermaid\n{self.drawing()}\n```"

@@ -254,7 +254,7 @@ RUN: Mapping[str, str] = {
     **dict.fromkeys(("errors", "failures"), "write run.dead_letters()"),
 }  # fmt: skip
 ROWSET: Mapping[str, str] = {
-    **dict.fromkeys(("to_pandas", "df", "to_df", "toPandas"), "write .to_arrow().to_pandas()"),
-    **dict.fromkeys(("to_polars", "pl"), "write polars.from_arrow(rows.to_arrow())"),
+    **dict.fromkeys(("df", "to_df", "toPandas"), "write .to_pandas()"),
+    **dict.fromkeys(("pl",), "write .to_polars()"),
     **dict.fromkeys(("rows", "collect", "fetchall", "to_dicts", "to_list", "show", "head", "items"), _LOOK),
 }  # fmt: skip

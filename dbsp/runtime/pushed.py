@@ -1,4 +1,4 @@
-"""Rows that a Python program pushes, as a batch of their table: dicts, columns by name, or Arrow tables.
+"""Rows that a Python program pushes, as a batch of their table: dicts, columns by name, Arrow tables and whatever becomes one.
 
 What does not fit is one error that names the row (the first is 0, as in a list), the column, and what to write. No value is
 taken in part.
@@ -64,8 +64,8 @@ def rows_to_batch(table: Table, rows: Rows, operation: int) -> Batch:
 
 def _source(table: Table, rows: Rows) -> pa.Table:
     """The rows as an Arrow table that has no column which the table has not; values may be of other types still."""
-    if isinstance(rows, pa.RecordBatch | pa.Table):
-        source = rows if isinstance(rows, pa.Table) else pa.Table.from_batches([rows])
+    source = _in_arrow(rows)
+    if source is not None:
         _refuse_unknown(table, set(source.column_names))
         return source
     if isinstance(rows, Mapping):
@@ -81,10 +81,24 @@ def _source(table: Table, rows: Rows) -> pa.Table:
     return pa.table({c.name: _fitted(table, c, [row.get(c.name) for row in listed]) for c in table.schema})
 
 
+def _in_arrow(rows: Rows) -> pa.Table | None:
+    """Return the rows as an Arrow table, where they are one or offer themselves as one; None of others.
+
+    Of a pandas frame its index is left out, and NaN is a value that is not there: a null.
+    """
+    if isinstance(rows, pa.Table):
+        return rows
+    if isinstance(rows, pa.RecordBatch):
+        return pa.Table.from_batches([rows])
+    if type(rows).__module__.partition(".")[0] == "pandas" and hasattr(rows, "columns"):
+        return pa.Table.from_pandas(rows, preserve_index=False).replace_schema_metadata()
+    return pa.table(rows) if hasattr(rows, "__arrow_c_stream__") else None
+
+
 def _given(table: Table, column: Column, values: Any) -> pa.ChunkedArray:
     """A column of the caller's, in the type that Arrow finds; a list in which it finds none as the table's."""
     if isinstance(values, str | bytes) or not isinstance(values, Iterable):
-        hint = "push a list of dicts, a dict of columns, or an Arrow table"
+        hint = "push a list of dicts, a dict of columns, or an Arrow table or data frame"
         raise CircuitError(f"not a column: table={table.name} column={column.name} got={repr(values)[:100]}", hint)
     values = values if hasattr(values, "__len__") else list(values)
     try:
@@ -102,7 +116,7 @@ def _listed(table: Table, rows: object) -> list[Mapping[str, Any]]:
     listed: list[Mapping[str, Any]] = []
     for row in given:
         if not isinstance(row, Mapping):
-            hint = "push a list of dicts, a dict of columns, or an Arrow table"
+            hint = "push a list of dicts, a dict of columns, or an Arrow table or data frame"
             raise CircuitError(f"not a row: table={table.name} row={repr(row)[:100]}", hint)
         listed.append(row)
     return listed

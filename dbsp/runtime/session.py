@@ -16,7 +16,6 @@ from types import TracebackType
 from typing import Any, ClassVar, Self
 
 import numpy as np
-import pyarrow as pa
 
 from dbsp.algebra.table import NO_DELETE, Table
 from dbsp.circuit.nodes import Circuit
@@ -37,6 +36,7 @@ from dbsp.runtime.idleness import Idleness
 from dbsp.runtime.inprocess import InProcessRuntime
 from dbsp.runtime.memory_logs import MemoryInputLog, MemoryOutputLog
 from dbsp.runtime.pushed import Rows, rows_to_batch
+from dbsp.runtime.rowset import Rowset
 from dbsp.runtime.runtime import MoveReport, StepReport
 from dbsp.runtime.tasks import Work
 from dbsp.runtime.totals import Totals, measured
@@ -98,41 +98,6 @@ class MemorySite:
         return self.outputs[worker]
 
 
-@dataclass(frozen=True, slots=True)
-class Rowset(Answering):
-    """Rows with weights, to look at: a view, or what one step changed in it."""
-
-    _CALLED: ClassVar[str] = "a Rowset"
-    _OTHERS: ClassVar[Mapping[str, str]] = other_names.ROWSET
-
-    batch: Batch
-
-    def __len__(self) -> int:
-        """How many different rows."""
-        return len(self.batch)
-
-    def to_arrow(self, weight: bool = False) -> pa.Table:
-        """An Arrow table; with `weight` as a last column, else every row as often as its (positive) weight says."""
-        if weight:
-            return self.batch.to_arrow(weight_column="weight")
-        times = np.maximum(self.batch.weight, 0)
-        return self.batch.take(np.repeat(np.arange(len(self.batch)), times)).to_arrow(weight_column=None)
-
-    def to_pylist(self) -> list[dict[str, Any]]:
-        """The rows as dicts, as often as their weights say."""
-        rows: list[dict[str, Any]] = self.to_arrow().to_pylist()
-        return rows
-
-    def to_rows(self) -> list[tuple[tuple[Any, ...], int]]:
-        """(row, weight) pairs, sorted: for tests and documents."""
-        return sorted(self.batch.to_rows(), key=repr)
-
-    def __repr__(self) -> str:
-        """The schema and the first rows."""
-        shown = "\n".join(f"{weight:+d} {row}" for row, weight in self.to_rows()[:20])
-        return f"{self.batch.schema}\n{shown}"
-
-
 class Run(Answering):
     """A circuit running in this process. Made by `dbsp.open`; use it as a context manager, or `close` it."""
 
@@ -158,6 +123,7 @@ class Run(Answering):
         self._done: dict[tuple[str, int], int] = {}
         self._pushes = 0
         self._epoch, self._version = 1, 0
+        self._closed = False
         self._runtime.create(self.layout.workers, self._checkpoint_id())
         self._roll_back()
 
@@ -172,13 +138,26 @@ class Run(Answering):
         self.close()
 
     def close(self) -> None:
-        """Forget everything."""
+        """Forget everything; a second call does nothing."""
+        self._closed = True
         self._runtime.close()
+
+    def __repr__(self) -> str:
+        """What it runs, and how far it is."""
+        views = ", ".join(view.name for view in self.plan.views)
+        workers = "closed" if self._closed else f"workers {len(self.layout.workers)}"
+        return f"<dbsp.Run: step {self.step_number}, {workers}, views {views}>"
+
+    def _refuse_closed(self) -> None:
+        if self._closed:
+            with located(user_line()):
+                raise CircuitError("the run is closed", "open it anew: dbsp.open(circuit)")
 
     def push(self, table: str, rows: Rows, *, partition: int | None = None) -> None:
         """Insert rows (replace, where the table has a primary key); seen by the next `step`.
 
-        **Shape** `rows` are a list of dicts, a dict of columns, or an Arrow table. In dicts decimals, dates and times may be
+        **Shape** `rows` are a list of dicts, a dict of columns, an Arrow table, or whatever offers itself as one: a data frame of
+        pandas (NaN is null) or Polars, a relation of DuckDB, a `RecordBatchReader`. In dicts decimals, dates and times may be
         texts, as in JSON: `"3.50"`, `"2024-05-31"`, `"2024-05-31T10:00:00"`, with `Z` or `+02:00` where the column is
         `dbsp.TIMESTAMP_UTC`. Arrow tables are kept as they are, not copied: memory that one was made of must not change.
 
@@ -207,6 +186,7 @@ class Run(Answering):
         self._append(table, rows, DELETE, partition)
 
     def _append(self, name: str, rows: Rows, operation: int, partition: int | None) -> None:
+        self._refuse_closed()
         table = self._table(name)
         if table.append_only and operation == DELETE:
             raise CircuitError(f"{NO_DELETE}: table={name}", "declare the table without append_only")
@@ -238,6 +218,7 @@ class Run(Answering):
         **Errors** `CircuitError` for a clock before that of the last step: it never goes back. A step that ends with an error, or
         is interrupted, leaves nothing: its rows wait for the next one.
         """
+        self._refuse_closed()
         moment = self._moment(clock)
         ranges = tuple(
             Range(table=table, partition=partition, first=self._done.get((table, partition), 0), last=end)
@@ -339,6 +320,7 @@ class Run(Answering):
 
     def view(self, name: str) -> Rowset:
         """The rows of a materialized view now."""
+        self._refuse_closed()
         table = self._runtime.read_view(name, self.layout)
         weights = table.column("weight").to_numpy()
         return Rowset(Batch.from_arrow(table.drop_columns(["weight"]), self._view_schema(name), weights))
@@ -356,12 +338,14 @@ class Run(Answering):
 
     def checkpoint(self) -> None:
         """Make the state so far the version that `restart` goes back to."""
+        self._refuse_closed()
         self._version += 1
         self._runtime.commit(self._version, self._checkpoint_id(), self.layout)
         self._saved, self._saved_layout = self._timing, self.layout
 
     def restart(self) -> None:
         """As after a crash: back to the last checkpoint, under a new epoch, and replay the steps since."""
+        self._refuse_closed()
         self._epoch += 1
         self._roll_back()
 
@@ -462,6 +446,7 @@ class Run(Answering):
         self.layout = self._course.layout
 
     def _refuse_two(self) -> None:
+        self._refuse_closed()
         if self._course is not None:
             raise CircuitError("a rescale is under way", "run steps until `rescaling` is false, or cancel it")
 

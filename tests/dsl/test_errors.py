@@ -345,7 +345,7 @@ RUN = dbsp.open(dbsp.circuit("c", {"t": t}))
         (dbsp.row_number(), "over", "write .window("),
         (dbsp, "VARCHAR", "write dbsp.STRING"),
         (RUN, "insert", 'write run.push("t", rows)'),
-        (RUN.view("t"), "to_pandas", "write .to_arrow().to_pandas()"),
+        (RUN.view("t"), "toPandas", "write .to_pandas()"),
         (dbsp, "any_value", 'write dbsp.min("x")'),
         (dbsp, "count_if", "write dbsp.count().where("),
         (dbsp, "quantil_cont", 'did you mean "quantile_cont"'),
