@@ -6,9 +6,13 @@ Loading would take most of what such a process costs. The commands themselves ar
 
 from __future__ import annotations
 
+import importlib
 import multiprocessing
 import os
 import signal
+import subprocess
+import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -53,6 +57,27 @@ def _run(out: Path, function: Callable[..., Any], arguments: tuple[Any, ...]) ->
         os.dup2(stream.fileno(), 1)
         os.dup2(stream.fileno(), 2)
     function(*arguments)
+
+
+def ended(module: str, *arguments: str, folder: Path | None = None) -> subprocess.CompletedProcess[str]:
+    """Run the `main` of a module to its end, as `python -m module arguments` does, with nothing on its standard input."""
+    with tempfile.TemporaryDirectory(prefix="dbsp-said-") as place:
+        out, err = Path(place) / "out", Path(place) / "err"
+        process = Forked(out, _main, module, arguments, folder or Path.cwd(), err)
+        try:
+            code = process.wait(120)
+        finally:
+            process.kill()
+        return subprocess.CompletedProcess([module, *arguments], code, out.read_text(), err.read_text())
+
+
+def _main(module: str, arguments: tuple[str, ...], folder: Path, err: Path) -> None:
+    """Run the module's `main` in the child."""
+    os.chdir(folder)
+    with err.open("wb") as stream:
+        os.dup2(stream.fileno(), 2)
+    sys.argv = [module, *arguments]
+    importlib.import_module(module).main()
 
 
 _SERVER = multiprocessing.get_context("forkserver")

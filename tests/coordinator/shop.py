@@ -18,7 +18,7 @@ from dbsp.coordinator.http.listen import Server, bind
 from dbsp.coordinator.service import Service
 from tests import plain_http
 from tests.crash.coordinator_child import serve
-from tests.forked import Forked
+from tests.forked import Forked, ended
 from tests.spark.waiting import until
 
 CIRCUIT = """
@@ -106,7 +106,9 @@ def killable(folder: Path) -> Iterator[Forked]:
 def script(
     name: str, *arguments: str, folder: Path | None = None, given: str | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """Run a command line of the coordinator to its end."""
+    """Run a command line of the coordinator to its end; that of the service is forked, which saves its start."""
+    if name == "serve" and given is None:
+        return ended("dbsp.coordinator.serve", *arguments, folder=folder)
     command = [sys.executable, "-m", f"dbsp.coordinator.{name}", *arguments]
     return subprocess.run(command, cwd=folder, input=given, capture_output=True, text=True, timeout=120, check=False)
 

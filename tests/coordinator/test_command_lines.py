@@ -43,7 +43,7 @@ def said(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFi
 
 
 def test_check_prints_the_plan_and_starts_nothing(folder: Path) -> None:
-    done = script("serve", "pipeline.toml", "--check", folder=folder)
+    done = command_line(folder, "--check")
     assert done.returncode == 0, done.stderr
     assert "per_customer" in done.stdout
     assert not (folder / "data").exists()
@@ -212,7 +212,8 @@ def test_an_arrow_stream_is_pushed_by_the_rules_of_all_rows(
 )
 def test_a_folder_that_cannot_be_is_one_error(folder: Path, setting: str, more: tuple[str, ...], story: str) -> None:
     (folder / "taken").write_text("")
-    done = command_line(folder, "--set", "output.kind=files", "--set", setting, "--set", "http.port=0", *more)
+    options = ("--set", "output.kind=files", "--set", setting, "--set", "http.port=0", *more)
+    done = script("serve", "pipeline.toml", *options, folder=folder)
     assert done.returncode == 2
     errors = [
         line for line in done.stderr.splitlines() if line.startswith("error: ")
