@@ -164,7 +164,11 @@ class Measuring:
         if not hasattr(self.config, "workerinput"):
             return
         if few():
-            gone = too_long(set(map(file_of, items)), load(SEED).get("few", {}), QUICK_S)
+            committed = load(SEED)
+            figures = committed.get("all", {}) | committed.get(
+                "few", {}
+            )  # without one of its own, what it takes at most
+            gone = too_long(set(map(file_of, items)), figures, QUICK_S)
             items[:] = [item for item in items if file_of(item) not in gone]
         items[:] = in_order(items, known().get(kind(), {}))
 

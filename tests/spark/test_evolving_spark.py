@@ -27,7 +27,7 @@ pipeline = dbsp.circuit("shop", {"per_customer": per_customer, "best": best, "nu
 """
 
 
-@pytest.mark.parametrize("workers", [2, 3])
+@pytest.mark.parametrize("workers", rotating([3, 2], 2))
 def test_a_changed_circuit_is_filled_by_spark(tmp_path: Path, workers: int) -> None:
     """Two workers have tasks that stay on `local[2]`, three take a job for each step; the old circuit ran in one process."""
     write(tmp_path, CIRCUIT, workers)

@@ -95,7 +95,7 @@ def read_of(pipeline: Pipeline, record: StepRecord) -> Job:
     return ahead._job(ranges, record.step, pipeline.epoch)
 
 
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
+@pytest.mark.parametrize("how", rotating([signal.SIGKILL, signal.SIGTERM], 2))
 def test_keepers_killed_before_every_step(how: int, on_spark: Any, tmp_path: Path) -> None:
     expected = life(Pipeline(tmp_path / "a"))
 

@@ -29,7 +29,7 @@ def life(pipeline: Pipeline) -> None:
         play(pipeline, 1)
 
 
-@pytest.mark.parametrize("workers", [2, 3])
+@pytest.mark.parametrize("workers", rotating([2, 3], 2))
 def test_the_bytes_are_those_of_one_process(workers: int, on_spark: MakeRuntime, opened: Open, tmp_path: Path) -> None:
     one, other = opened(tmp_path / "a", workers=workers), opened(tmp_path / "b", on_spark, workers=workers)
     life(one)

@@ -13,7 +13,7 @@ from benchmarks.tpch.queries import QUERIES as TPCH
 from examples.queries.gallery import Query
 from tests.examples import test_queries as gallery
 from tests.nexmark import test_queries as nexmark
-from tests.pace import few
+from tests.pace import few, rotating
 from tests.tpch import test_queries as tpch
 
 REFUSED = {
@@ -56,7 +56,7 @@ def test_what_is_refused_is_listed(name: str) -> None:
     assert error.value.message.startswith(REFUSED[name])
 
 
-@pytest.mark.parametrize("workers", [3] if few() else [1, 3])
+@pytest.mark.parametrize("workers", [3] if few() else rotating([1, 3], 2))
 @pytest.mark.parametrize("name", there("tpch", TPCH))
 def test_tpch(name: str, workers: int) -> None:
     circuit = dbsp.circuit(name, {"v": dbsp.sql(TPCH[name].sql, **TPCH_TABLES)})
