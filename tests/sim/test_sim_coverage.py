@@ -15,6 +15,7 @@ from tests.sim.coverage import Coverage, Pair, reachable
 from tests.sim.faults import KINDS
 from tests.sim.seeds import run_seed
 from tests.sim.table import answered
+from tools.state_diagrams import STRATEGIES, explore, together
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -70,6 +71,16 @@ def test_what_can_happen_is_met(met: tuple[Coverage, Counter[str]]) -> None:
     found = {(state, event) for state, event in coverage.pairs if state in states and event in events}
     assert not found - answered(), "the table has what happens; warm-ups have a table of their own"
     assert {state.partition(".")[0] for state, _ in coverage.pairs} >= {"WarmingUp", "Cancelling"}
+
+
+@counts
+def test_every_transition_that_is_met_is_drawn(met: tuple[Coverage, Counter[str]]) -> None:
+    """docs/states.md has it."""
+    coverage, _ = met
+    drawn = set(together(explore(strategy)[0] for strategy in STRATEGIES))
+    found = {(before.partition(".")[0], after.partition(".")[0]) for before, after in coverage.transitions}
+    assert len(found) > 30
+    assert found - drawn == set()
 
 
 @counts

@@ -1,0 +1,29 @@
+"""docs/states.md is what the machine does today."""
+
+from __future__ import annotations
+
+import pytest
+
+from dbsp.coordinator.decisions import machine
+from tools import state_diagrams
+
+
+def test_the_page_is_what_the_tool_draws() -> None:
+    """After a change of the machine: `python tools/state_diagrams.py`."""
+    assert state_diagrams.PAGE.read_text(encoding="utf-8") == state_diagrams.page()
+
+
+def test_another_machine_is_drawn_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine that stops where it should recover has an arrow less, and another one more."""
+    states, _ = state_diagrams.explore(state_diagrams.COLD)
+
+    def broken(state: machine.p.State, event: machine.p.Event) -> machine.Answer:
+        if isinstance(event, machine.p.Published) and isinstance(state, machine.p.Rescaling):
+            return machine.p.Stopped(facts=state.facts), ()
+        return machine.step(state, event)
+
+    monkeypatch.setattr(state_diagrams, "step", broken)
+    planted, _ = state_diagrams.explore(state_diagrams.COLD)
+    assert "Published" in states["Rescaling", "Recovering"]
+    assert "Published" not in planted["Rescaling", "Recovering"]
+    assert ("Rescaling", "Stopped") in planted

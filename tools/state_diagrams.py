@@ -1,0 +1,388 @@
+"""Draws the states of the coordinator's machine and of a rescale from the code, as docs/states.md.
+
+`python tools/state_diagrams.py` writes the page; `tests/tidy/test_states.py` compares the page with what this module writes.
+
+The machine is a function from a state and an event to a state and commands. This module explores the machine: it answers each
+command with each event that the command's docstring promises, and with failures; it sends every request in every state. Two
+situations that differ only in numbers (steps, epochs, versions) count as one, so that there are finitely many of them. Every
+transition that is drawn was taken by the machine; `tests/sim` adds that its seeds take no other transition.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import get_args
+
+from dbsp.coordinator.decisions import orders, protocol
+from dbsp.coordinator.decisions.machine import step
+from dbsp.coordinator.decisions.migrating import leavers
+from dbsp.coordinator.strategies import COLD, WARMUP
+from dbsp.distribute.course import Course
+from dbsp.distribute.names import ICADD
+from dbsp.layout import Layout, initial
+from dbsp.logs import StepRecord
+from dbsp.store import CheckpointId, VersionInfo
+
+STRATEGIES = (COLD, WARMUP, ICADD)
+"""Those that are explored: `redistribute` is the same to the machine as `icadd`."""
+PAGE = Path(__file__).parent.parent / "docs" / "states.md"
+WORKERS, GROWN = 1, 2
+RECORDS_MAX = 2
+LABELS_MAX = 3
+"""An arrow with more events than this has no text; the table has them all."""
+FAILURES = frozenset({"Failed", "Failed(fenced)", "Failed(rows)", "StopAsked(now)"})
+"""Events that may come in most states; an arrow with these alone is in the table only."""
+
+Edges = dict[tuple[str, str], set[str]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class World:
+    """What outlives the machine: the ledger, the step log, and the versions that the workers hold."""
+
+    layouts: Mapping[int, Layout]
+    members: frozenset[int]
+    held: Mapping[int, CheckpointId]
+    courses: Mapping[int, Course] = field(default_factory=dict)
+    used: int = 0
+    forming: frozenset[int] = frozenset()
+    published: int = 0
+    rescale: int | None = None
+    strategy: str = COLD
+    records: tuple[StepRecord, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Situation:
+    """The machine's state, the command under way, and the world."""
+
+    state: protocol.State
+    command: orders.Command | None
+    world: World
+
+    def kind(self) -> tuple[object, ...]:
+        """Return what tells this situation apart, without numbers that only grow."""
+        facts = self.state.facts
+        copying, warming, course = facts.copying, facts.warming, facts.course
+        return (
+            place(self.state), type(self.command), facts.wants, facts.halt is not None, facts.failures > 0,
+            copying and (copying.ended, copying.code),
+            warming and (warming.ended, warming.ready, min(warming.round, 2), warming.code, warming.awaited is None),
+            course and (course.turned, min(facts.next_step - course.first, 2)),
+            len(facts.layout.workers), facts.next_step == facts.checkpoint_step, len(facts.members) > len(facts.layout.workers),
+            facts.version_layout == facts.layout.version, self.world.rescale is None, bool(self.world.records),
+        )  # fmt: skip
+
+
+def place(state: protocol.State) -> str:
+    """Return a state's name, with the event that the state waits for."""
+    awaits = getattr(state, "awaits", None)
+    return type(state).__name__ + (f".{awaits}" if awaits else "")
+
+
+def begin() -> Situation:
+    """Return the situation of a first start."""
+    layout = initial(WORKERS, shards=4)
+    first = CheckpointId(run="r", epoch=0, step=0, layout_version=0, fingerprint="f")
+    members = frozenset(layout.workers)
+    facts = protocol.Facts(
+        run="r",
+        fingerprint="f",
+        layouts={0: layout},
+        layout=layout,
+        members=members,
+        forming=frozenset(),
+        failures_max=2,
+    )
+    world = World(layouts={0: layout}, members=members, held={0: first})
+    return Situation(state=protocol.Starting(facts=facts), command=None, world=world)
+
+
+# --- what may happen next -------------------------------------------------------------------------------------------
+
+Next = Iterator[tuple[protocol.Event, World]]
+
+
+def events(now: Situation, strategy: str) -> Next:
+    """Yield every event that may come now, and the world after it.
+
+    What has nothing to do with a rescale is explored with `cold` alone, where there are fewest situations.
+    """
+    if isinstance(now.state, protocol.Starting):
+        yield protocol.Begin(), now.world
+        return
+    yield from _requests(now, strategy)
+    yield from _news(now)
+    if now.command is not None and not isinstance(now.command, orders.Finish):
+        yield from _answers(now, now.command)
+        if not isinstance(now.command, orders.Wait | orders.BackOff):
+            yield protocol.Failed(code="unavailable", message="away"), now.world
+            yield protocol.Failed(code="fenced", message="another owner"), now.world
+        if isinstance(now.command, orders.RunStep) and strategy == COLD:
+            yield protocol.Failed(code="rows", message="rows fail", halt=_halt(now.command.record.step)), now.world
+
+
+def _halt(number: int) -> protocol.Halt:
+    return protocol.Halt(step=number, node=1, name="n", command=f"skip {number}", count=1, rows=(), message="rows fail")
+
+
+def _requests(now: Situation, strategy: str) -> Next:
+    """Yield requests; one wish at a time, and a cancel beside a rescale."""
+    wants, world, halt = now.state.facts.wants, now.world, now.state.facts.halt
+    if wants.cancel or wants.stop or wants.upgrade:
+        return
+    yield protocol.StopAsked(now=True), world
+    if halt is not None:
+        yield protocol.SkipAsked(step=halt.step), world
+    if wants.pause:
+        yield protocol.ResumeAsked(), world
+    if wants == protocol.Wants():
+        yield protocol.StopAsked(), world
+        yield protocol.CheckpointAsked(), world
+        workers = WORKERS if len(now.state.facts.layout.workers) == GROWN else GROWN
+        wished = replace(world, rescale=workers, strategy=strategy)
+        yield protocol.RescaleAsked(workers=workers, strategy=strategy), wished
+    if wants == protocol.Wants() and strategy == COLD:
+        yield protocol.PauseAsked(), world
+        yield protocol.UpgradeAsked(), world
+    if wants == protocol.Wants(pause=True):
+        yield protocol.StopAsked(), world
+        yield protocol.CheckpointAsked(), world
+    if wants.rescale is not None or now.state.facts.warming is not None or now.state.facts.course is not None:
+        yield protocol.StopAsked(), world
+        yield protocol.CancelAsked(), world
+
+
+def _news(now: Situation) -> Next:
+    """Yield the news of a copy and of a warm-up's round."""
+    copying, warming = now.state.facts.copying, now.state.facts.warming
+    if copying is not None and not copying.ended:
+        held = {**now.world.held, copying.version: copying.checkpoint}
+        yield protocol.CopyEnded(version=copying.version), replace(now.world, held=held)
+        yield protocol.CopyEnded(version=copying.version, code="unavailable", message="disk"), now.world
+    if warming is not None and not warming.ended and warming.round:
+        yield protocol.WarmEnded(round=warming.round), now.world
+        yield protocol.WarmEnded(round=warming.round, lag_bytes=1 << 40), now.world
+        yield protocol.WarmEnded(round=warming.round, code="unavailable", message="disk"), now.world
+
+
+def _answers(now: Situation, command: orders.Command) -> Next:  # noqa: C901, PLR0912, PLR0915 - one case a command  # long: a table
+    """Yield the events that a command's docstring promises."""
+    world, facts = now.world, now.state.facts
+    match command:
+        case orders.ClaimEpoch():
+            standing = protocol.Standing(
+                layouts=world.layouts, courses=world.courses, used=world.used, members=world.members,
+                forming=world.forming, published=world.published, rescale=world.rescale, strategy=world.strategy,
+            )  # fmt: skip
+            yield protocol.Claimed(epoch=facts.epoch + 1, standing=standing), world
+        case orders.CreateWorkers():
+            yield protocol.Created(), world
+        case orders.FenceWorkers():
+            yield protocol.Fenced(), world
+        case orders.ReadVersions(workers=workers):
+            infos = tuple(VersionInfo(version=number, checkpoint=id_) for number, id_ in world.held.items())
+            yield protocol.Held(held=dict.fromkeys(workers, infos)), world
+        case orders.OpenVersion(version=version, checkpoint=checkpoint, layout=layout):
+            opened = replace(world, held={version: checkpoint})
+            yield protocol.Opened(version=version, checkpoint=checkpoint, layout=layout), opened
+        case orders.DiscardWorkers(members=members, forming=forming):
+            yield protocol.Discarded(), replace(world, members=frozenset(members), forming=frozenset(forming))
+        case orders.ReadSteps(first=first):
+            yield protocol.StepsRead(records=tuple(each for each in world.records if each.step >= first)), world
+        case orders.CutStep(epoch=epoch, step=number, layout_version=layout_version, commands=commands):
+            record = StepRecord(
+                epoch=epoch, step=number, layout_version=layout_version, ranges=(), clock_us=0, engine=facts.engine,
+                commands=commands,
+            )  # fmt: skip
+            if not commands:
+                yield protocol.Recorded(record=None), world
+            logged = tuple(each for each in world.records if facts.checkpoint_step <= each.step < number)
+            if len(logged) < RECORDS_MAX or commands:
+                yield protocol.Recorded(record=record), replace(world, records=(*logged, record))
+        case orders.RunStep(record=record):
+            yield protocol.StepDone(step=record.step), world
+            if facts.course is not None and record.step > facts.course.first + 1:
+                yield protocol.StepDone(step=record.step, over=True), world
+        case orders.PinVersion(version=version):
+            yield protocol.Pinned(version=version), world
+        case orders.AwaitCopy(version=version):
+            copying = facts.copying
+            held = world.held if copying is None else {**world.held, version: copying.checkpoint}
+            yield protocol.Copied(version=version), replace(world, held=held)
+        case orders.Publish(version=version, checkpoint=checkpoint, ends_rescale=ends):
+            kept = {number: id_ for number, id_ in world.held.items() if number == version}
+            changed = replace(world, held=kept, published=version, used=checkpoint.layout_version, records=())
+            yield protocol.Published(version=version), replace(changed, rescale=None) if ends else changed
+        case orders.LogLayout(layout=layout, members=members, forming=forming, course=course):
+            layouts = {**world.layouts, layout.version: layout}
+            courses = dict(world.courses)
+            if course is not None:
+                layouts[course.new.version], courses[course.version] = course.new, course
+            logged_world = replace(
+                world, layouts=layouts, courses=courses, members=frozenset(members), forming=frozenset(forming)
+            )
+            yield protocol.LayoutLogged(layout=layout), logged_world
+        case orders.Redistribute(version=version, checkpoint=checkpoint):
+            held = {**world.held, version: checkpoint}
+            yield protocol.Redistributed(version=version), replace(world, held=held)
+        case orders.HoldMerges():
+            yield protocol.MergesHeld(), world
+        case orders.WarmUp(round=number):
+            yield protocol.WarmBegun(round=number), world
+        case orders.EndWarmUp():
+            yield protocol.Cooled(), world
+        case orders.ForgetRescale():
+            yield protocol.Forgotten(), replace(world, rescale=None)
+        case orders.LogDecision(step=number, command=text):
+            records = tuple(
+                replace(each, commands=(*each.commands, text)) if each.step == number else each
+                for each in world.records
+            )
+            decided = next(each for each in records if each.step == number)
+            yield protocol.Decided(record=decided), replace(world, records=records)
+        case orders.Wait() | orders.BackOff():
+            yield protocol.Woken(), world
+        case _:
+            raise NotImplementedError(f"a command that nobody answers here: {command}")
+
+
+# --- exploring ------------------------------------------------------------------------------------------------------
+
+
+def explore(strategy: str) -> tuple[Edges, Edges]:
+    """Return the transitions between states, and between stages of a rescale by a strategy, with the events that make them."""
+    states: Edges = defaultdict(set)
+    stages: Edges = defaultdict(set)
+    waiting, seen = [begin()], set[tuple[object, ...]]()
+    while waiting:
+        now = waiting.pop()
+        kind = now.kind()
+        if kind in seen or isinstance(now.state, protocol.Stopped | protocol.Broken):
+            continue
+        seen.add(kind)
+        for event, world in events(now, strategy):
+            state, commands = step(now.state, event)
+            states[type(now.state).__name__, type(state).__name__].add(said(event))
+            stages[stage(now.state), stage(state)].add(said(event))
+            command = commands[0] if commands else now.command
+            waiting.append(Situation(state=state, command=command, world=world))
+    return states, stages
+
+
+def together(found: Iterable[Edges]) -> Edges:
+    """Return the transitions of several explorations."""
+    edges: Edges = defaultdict(set)
+    for each in found:
+        for pair, names in each.items():
+            edges[pair] |= names
+    return edges
+
+
+def said(event: protocol.Event) -> str:
+    """Return an event's name, with what it says where that decides."""
+    match event:
+        case protocol.Failed(halt=halt, code=code):
+            return "Failed(rows)" if halt is not None else "Failed(fenced)" if code == "fenced" else "Failed"
+        case protocol.StopAsked(now=True):
+            return "StopAsked(now)"
+    return type(event).__name__
+
+
+def stage(state: protocol.State) -> str:
+    """Return how far a rescale has come."""
+    facts = state.facts
+    warming, course = facts.warming, facts.course
+    if isinstance(state, protocol.Stopped | protocol.Broken):
+        return "Ended"
+    if isinstance(state, protocol.Recovering | protocol.Starting):
+        return "Recovering"
+    if isinstance(state, protocol.Cancelling):
+        return "TakingBack"
+    if isinstance(state, protocol.Rescaling):
+        return "Switching"
+    if warming is not None:
+        return "Preparing" if warming.round == 0 else "ReadyToSwitch" if warming.ready else "CopyingRounds"
+    if course is not None:
+        return "TurningBack" if course.turned else "MovingKeys"
+    if facts.version_layout != facts.layout.version or leavers(facts):
+        return "Settling"
+    return "Idle" if facts.wants.rescale is None else "Asked"
+
+
+# --- drawing --------------------------------------------------------------------------------------------------------
+
+
+def drawn(edges: Edges, first: str, last: Iterable[str] = ()) -> str:
+    """Return a state diagram in Mermaid, and a table of all transitions."""
+    edges = {pair: names for pair, names in edges.items() if pair[0] != pair[1]}
+    lines = ["```mermaid", "stateDiagram-v2", f"  [*] --> {first}"]
+    for (before, after), names in sorted(edges.items()):
+        if names <= FAILURES:
+            continue
+        label = f" : {', '.join(sorted(names))}" if len(names) <= LABELS_MAX else ""
+        lines.append(f"  {before} --> {after}{label}")
+    lines += [f"  {name} --> [*]" for name in last]
+    lines += ["```", "", "| from | to | events |", "| --- | --- | --- |"]
+    for (before, after), names in sorted(edges.items()):
+        lines.append(f"| {before} | {after} | {', '.join(f'`{name}`' for name in sorted(names))} |")
+    return "\n".join(lines)
+
+
+def meanings(kinds: Iterable[type]) -> str:
+    """Return a list of classes with the first paragraph of their docstrings."""
+    lines = []
+    for kind in kinds:
+        text = " ".join((kind.__doc__ or "").strip().split("\n\n")[0].split())
+        lines.append(f"- **{kind.__name__}**: {text}")
+    return "\n".join(lines)
+
+
+def page() -> str:
+    """Return the whole page."""
+    found = {strategy: explore(strategy) for strategy in STRATEGIES}
+    rescales = "\n\n".join(
+        f"### `{strategy}`\n\n{drawn(stages, 'Recovering', ['Ended'])}" for strategy, (_, stages) in found.items()
+    )
+    machine = drawn(together(states for states, _ in found.values()), "Starting", ["Stopped", "Broken"])
+    kinds = get_args(protocol.State)
+    return f"""# States
+
+This page is written by `python tools/state_diagrams.py`, which explores the coordinator's machine
+([`coordinator/decisions/machine.py`](../coordinator/decisions/machine.py)); a test compares it with the code. An arrow with more
+than {LABELS_MAX} events has no text. Arrows of failures and of a stop at once are left out, and those from a state to itself.
+The table below each drawing has all transitions with all events.
+
+## The coordinator
+
+{machine}
+
+{meanings(kinds)}
+
+## A rescale
+
+The stages of a rescale, by strategy; `redistribute` has those of `icadd`. `Recovering` stands for every start and
+rollback: a rescale that was asked for is taken up again afterwards. `Idle` means that no rescale is wanted.
+
+- **Asked**: the ledger holds the wish; steps go on until it can begin.
+- **Preparing**: databases of joining workers are made, and merges are held.
+- **CopyingRounds**: rounds copy what the new owners lack while steps run; with `icadd` there is nothing to copy.
+- **ReadyToSwitch**: little enough is missing; the switch waits for the checkpoint in flight.
+- **Switching**: no step runs; the layout is logged, the state is sliced, and the new version is published.
+- **MovingKeys**: each step moves some keys to their new owners.
+- **TurningBack**: a cancelled migration moves its keys back.
+- **Settling**: the new layout is in use; its checkpoint is taken, and workers without keys are removed.
+- **TakingBack**: a rescale is cancelled or has failed; what it made is removed.
+- **Ended**: the process has ended; the next start takes the rescale up again.
+
+{rescales}
+"""
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")
+    sys.stdout.write(f"written: {PAGE}\n")
