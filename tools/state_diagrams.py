@@ -1,6 +1,6 @@
 """Draws the states of the coordinator's machine and of a rescale from the code, as docs/states.md.
 
-`python tools/state_diagrams.py` writes the page; `tests/tidy/test_states.py` compares the page with what this module writes.
+`python tools/state_diagrams.py` writes the page; `tests/sim/test_states.py` compares the page with what this module writes.
 
 The machine is a function from a state and an event to a state and commands. This module explores the machine: it answers each
 command with each event that the command's docstring promises, and with failures; it sends every request in every state. Two
@@ -11,7 +11,7 @@ transition that is drawn was taken by the machine; `tests/sim` adds that its see
 from __future__ import annotations
 
 import sys
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -140,18 +140,19 @@ def _requests(now: Situation, strategy: str) -> Next:
         yield protocol.SkipAsked(step=halt.step), world
     if wants.pause:
         yield protocol.ResumeAsked(), world
-    if wants == protocol.Wants():
+    if wants in (protocol.Wants(), protocol.Wants(pause=True)):
         yield protocol.StopAsked(), world
         yield protocol.CheckpointAsked(), world
         workers = WORKERS if len(now.state.facts.layout.workers) == GROWN else GROWN
         wished = replace(world, rescale=workers, strategy=strategy)
         yield protocol.RescaleAsked(workers=workers, strategy=strategy), wished
-    if wants == protocol.Wants() and strategy == COLD:
+    if wants == protocol.Wants():
         yield protocol.PauseAsked(), world
-        yield protocol.UpgradeAsked(), world
-    if wants == protocol.Wants(pause=True):
-        yield protocol.StopAsked(), world
-        yield protocol.CheckpointAsked(), world
+        if strategy == COLD:
+            yield protocol.UpgradeAsked(), world
+    if strategy != COLD and wants.rescale is None and now.state.facts.warming is not None:
+        other = replace(world, rescale=GROWN + 1, strategy=COLD)
+        yield protocol.RescaleAsked(workers=GROWN + 1), other
     if wants.rescale is not None or now.state.facts.warming is not None or now.state.facts.course is not None:
         yield protocol.StopAsked(), world
         yield protocol.CancelAsked(), world
@@ -258,9 +259,9 @@ def explore(strategy: str) -> tuple[Edges, Edges]:
     """Return the transitions between states, and between stages of a rescale by a strategy, with the events that make them."""
     states: Edges = defaultdict(set)
     stages: Edges = defaultdict(set)
-    waiting, seen = [begin()], set[tuple[object, ...]]()
+    waiting, seen = deque([begin()]), set[tuple[object, ...]]()
     while waiting:
-        now = waiting.pop()
+        now = waiting.popleft()
         kind = now.kind()
         if kind in seen or isinstance(now.state, protocol.Stopped | protocol.Broken):
             continue

@@ -5,9 +5,11 @@ from __future__ import annotations
 import pytest
 
 from dbsp.coordinator.decisions import machine
+from tests.pace import few
 from tools import state_diagrams
 
 
+@pytest.mark.skipif(few(), reason="it explores every strategy: `make test` does")
 def test_the_page_is_what_the_tool_draws() -> None:
     """After a change of the machine: `python tools/state_diagrams.py`."""
     assert state_diagrams.PAGE.read_text(encoding="utf-8") == state_diagrams.page()
