@@ -300,7 +300,7 @@ def _runtime_module(config: Config) -> None:
         return
     if importlib.util.find_spec("pyspark") is None:
         raise ConfigError(
-            "the Spark runtime needs the package pyspark", "pip install 'dbsp[spark]', or runtime = \"local\""
+            "the Spark runtime needs the package pyspark", "pip install 'dbsp-engine[spark]', or runtime = \"local\""
         )
     importlib.import_module("dbsp.runtime.spark.runtime")
 

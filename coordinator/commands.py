@@ -1,9 +1,14 @@
-"""The two console scripts, which say what to install where the service's packages are missing."""
+"""The two console scripts, which say what to install where the service's packages are missing.
+
+They refuse to run where the distribution called `dbsp` on Python's index is installed: it is another project's, and came here by
+mistake.
+"""
 
 from __future__ import annotations
 
 import importlib
 import sys
+from pathlib import Path
 
 from dbsp.errors import ConfigError
 
@@ -21,13 +26,36 @@ def client() -> None:
     _run("dbsp.coordinator.cli")
 
 
+def foreign() -> str | None:
+    """Return what the distribution called `dbsp` says of itself, where one is installed that is not this project's.
+
+    What 0.1.0 of this project was installed as has that name too; it brings the same commands.
+    """
+    if not any(
+        next(Path(folder).glob("dbsp-*.dist-info"), None) for folder in sys.path
+    ):  # the usual case, without a slow import
+        return None
+    metadata = importlib.import_module("importlib.metadata")
+    try:
+        found = metadata.distribution("dbsp")
+    except metadata.PackageNotFoundError:
+        return None
+    ours = any(each.value.startswith("dbsp.coordinator") for each in found.entry_points)
+    return None if ours else str(found.metadata["Summary"])
+
+
 def _run(module: str) -> None:
+    other = foreign()
+    if other is not None:
+        sys.stderr.write(f"error: another project's package named dbsp is installed here: summary={other!r}\n")
+        sys.stderr.write("hint: pip uninstall dbsp; pip install --force-reinstall --no-deps dbsp-engine\n")
+        sys.exit(MISSING_EXIT)
     try:
         main = importlib.import_module(module).main
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in PACKAGES:
             raise
         sys.stderr.write(f"error: the service needs a package that is not installed: package={error.name}\n")
-        sys.stderr.write("hint: pip install 'dbsp[service]' (with Spark: 'dbsp[service,spark]')\n")
+        sys.stderr.write("hint: pip install 'dbsp-engine[service]' (with Spark: 'dbsp-engine[service,spark]')\n")
         sys.exit(MISSING_EXIT)
     main()

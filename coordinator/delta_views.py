@@ -48,7 +48,7 @@ def delta_views(config: Config, circuit: Circuit) -> tuple[DeltaView, ...]:
             'leave `kind` in [output] at "embedded", or [delta] out',
         )
     if importlib.util.find_spec("deltalake") is None:
-        raise ConfigError("Delta tables need the package deltalake", "pip install 'dbsp[delta]'")
+        raise ConfigError("Delta tables need the package deltalake", "pip install 'dbsp-engine[delta]'")
     found = tuple(_views(config, circuit))
     _refuse_no_delta(found)
     return found

@@ -129,7 +129,9 @@ def parser() -> Any:
         import sqlglot  # noqa: PLC0415 (an extra: only SQL needs it)
         import sqlglot.errors  # noqa: PLC0415
     except ModuleNotFoundError:
-        raise ConfigError("circuits in SQL need sqlglot, which is not installed", "pip install 'dbsp[sql]'") from None
+        raise ConfigError(
+            "circuits in SQL need sqlglot, which is not installed", "pip install 'dbsp-engine[sql]'"
+        ) from None
     return sqlglot
 
 

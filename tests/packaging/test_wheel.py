@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -81,3 +82,23 @@ with dbsp.open(circuit, workers=2) as run:
 @pytest.mark.parametrize("script", ["dbsp-coordinator", "coordinator"])
 def test_its_commands_run_outside_the_checkout(python: Path, tmp_path: Path, script: str) -> None:
     assert "Usage" in run(python.parent / script, "--help", cwd=tmp_path)
+
+
+@pytest.mark.parametrize("script", ["dbsp-coordinator", "coordinator"])
+def test_its_commands_refuse_where_the_other_project_of_that_name_is(python: Path, tmp_path: Path, script: str) -> None:
+    """Python's index has a distribution `dbsp` that has nothing to do with this one."""
+    site = Path(run(python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))", cwd=tmp_path).strip())
+    other = site / "dbsp-0.1.0.dist-info"
+    other.mkdir()
+    (other / "METADATA").write_text("Metadata-Version: 2.1\nName: dbsp\nVersion: 0.1.0\nSummary: a benchmark server\n")
+    try:
+        done = subprocess.run(
+            [python.parent / script, "--help"], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
+        )
+        assert (done.returncode, done.stdout) == (2, "")
+        assert "another project's package named dbsp is installed here: summary='a benchmark server'" in done.stderr
+        assert "pip uninstall dbsp" in done.stderr
+        (other / "entry_points.txt").write_text("[console_scripts]\ncoordinator = dbsp.coordinator.commands:client\n")
+        assert "Usage" in run(python.parent / script, "--help", cwd=tmp_path)  # what 0.1.0 was installed as
+    finally:
+        shutil.rmtree(other)

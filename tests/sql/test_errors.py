@@ -81,7 +81,7 @@ def test_sql_takes_one_query(text: str) -> None:
 
 def test_without_the_parser_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "sqlglot", None)
-    with pytest.raises(dbsp.ConfigError, match=r"pip install 'dbsp\[sql\]'"):
+    with pytest.raises(dbsp.ConfigError, match=r"pip install 'dbsp-engine\[sql\]'"):
         dbsp.sql("select 1")
 
 
