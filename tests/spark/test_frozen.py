@@ -10,7 +10,7 @@ import os
 import signal
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -59,6 +59,9 @@ class StoppingSite(Delegate):
 
         def stopped(durable: Durable, *arguments: Any) -> Any:
             Durable.write = write  # type: ignore[method-assign]
+            os.setpgid(
+                0, 0
+            )  # Spark ends a JVM that it has given up, and the JVM's daemon its group; who is late outlives both
             (self.folder / "pid").write_text(str(ancestor(2)))
             (self.folder / "pid").rename(self.folder / "reached")
             (self.folder / "release").read_text()
@@ -122,10 +125,17 @@ def frozen(site: StoppingSite, kind: str) -> Iterator[None]:
         watcher.join()
         assert stopped
     finally:
-        (site.folder / "release").write_text("go on")
+        release(site.folder / "release")
         for pid in stopped:
-            os.kill(pid, signal.SIGCONT)
+            with suppress(ProcessLookupError):  # Spark has ended it
+                os.kill(pid, signal.SIGCONT)
     until((site.folder / "ended").exists, f"the first attempt of {kind} ends", 300)
+
+
+def release(fifo: Path) -> None:
+    """Let the first attempt go on; it must still be there."""
+    with os.fdopen(os.open(fifo, os.O_WRONLY | os.O_NONBLOCK), "w") as file:  # an error where nobody reads
+        file.write("go on")
 
 
 def push(pipeline: Pipeline, number: int) -> None:
