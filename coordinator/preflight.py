@@ -4,7 +4,8 @@ Formats: every file that the pipeline keeps on this host, read only; one that an
 does not read is named, and nothing was written. Engines: whose steps a start would run again (`engines`). The machine judges
 that once more when it has opened a version, of which there may be a newer one by then, or on another host.
 
-Left out: what lies on other hosts, and topics; they are refused when they are opened. Source: design section 9, fault matrix
+Left out: what lies on other hosts, and topics; they are refused when they are opened.
+Source: docs/concepts/rescale.md, docs/faults.md,
 row 22, docs/design/0022.
 """
 

@@ -6,7 +6,7 @@ carries checksums; one that does not fit is refused by name (fault 29). A parcel
 early segment made for the end of the step: its parts of the outputs, its dead letters, its figures.
 
 Left out: how parcels get from process to process (the runtimes' business) and what a layout is (`dbsp.layout`).
-Source: design section 5. No I/O here.
+Source: docs/concepts/steps.md. No I/O here.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ the number of a version says nothing but order. Two ways to choose S: `fixed` (g
 two of W / k, doubled and halved as the count changes).
 
 Invariant 2: every key of a sharded stream has exactly one owner, because `owners` has one entry per shard.
-Source: "Scale in and out" of the distributed DBSP design; design section 9. No I/O here.
+Source: docs/concepts/rescale.md. No I/O here.
 """
 
 from __future__ import annotations

@@ -281,7 +281,7 @@ class OutputLog(Protocol):
         ...
 
     def write(self, epoch: int, step: int, parts: Mapping[str, Batch], dead: Sequence[DeadLetter]) -> None:
-        """As the source design's `write`: below `last` compare the checksum and discard, at `last` append, above: error.
+        """Write one step's part: below `last` compare the checksum and discard, at `last` append, above: error.
 
         Durable on return. `parts` holds one consolidated batch per view (empty ones may be left out). A differing
         checksum is a `DataError` that names the step; an epoch older than the newest seen is a `FencedError`.

@@ -3,7 +3,8 @@
 A pure function of (plan, segment, the state as of step-1, what arrived, the record's clock): a task that Spark runs twice
 gives the same bytes twice (invariant 3). The state is reached through a `StepTransaction` alone, files and workers not at all.
 
-Left out: where the inputs come from and where the parcels go (`dbsp.runtime.tasks`). Source: design sections 4 and 5.
+Left out: where the inputs come from and where the parcels go (`dbsp.runtime.tasks`).
+Source: docs/concepts/circuits.md and docs/concepts/steps.md.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """The contract of a worker's two-version database, and of one step's transaction on it.
 
 Two implementations pass the same contract tests: `dbsp.trace.memory.MemoryDatabase` (in process, forgets) and
-`dbsp.storage.WorkerDatabase` (LMDB). Sections 5 and 6 of the design are its source: at most two versions; a commit that
+`dbsp.storage.WorkerDatabase` (LMDB). Source: docs/concepts/steps.md and
+docs/concepts/storage.md: at most two versions; a commit that
 crashes leaves v, or v and v+1; every write carries the epoch, and an older epoch is refused in the transaction that would
 have written (invariant 6); a step's writes per segment appear at once and once.
 """

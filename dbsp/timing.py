@@ -13,7 +13,7 @@ partitions that are not idle. A watermark on a derived stream has one maximum, o
 3. The waterline of a table's watermark is at most the maximum of every partition, minus the lateness, unless that partition
    was idle, or was not there, in a step before. So a row within the lateness of its own partition's maximum is never late.
 
-Source: design sections 4 and 14; design records 0006 and 0041.
+Source: docs/concepts/circuits.md; design records 0006 and 0041.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ the sequence number is written in the transaction of the rows; a number that was
 never taken for a repeat (`dbsp.io.producer_numbers`); offsets of trimmed rows are never given again.
 
 **State** rows until they are trimmed; per table and producer which sequence numbers were taken for ever, and where each stands
-until its rows are trimmed. Source: design section 7.
+until its rows are trimmed. Source: docs/concepts/logs.md.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Invariant: a step's part appears whole and once (5), with its checksum and the worker's progress (`dbsp.io.progress`) in the same
 transaction.
 
-**State** per step the views' rows until `trim`. Source: design section 7.
+**State** per step the views' rows until `trim`. Source: docs/concepts/logs.md.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Invariants: a record is on disk when `append` returns (4); the epoch is checked in the transaction that writes (6); steps
 are numbered without gaps and their input ranges follow each other (7), also across a trim. The newest record is never trimmed.
-Source: design sections 7 and 8.
+Source: docs/concepts/logs.md and docs/concepts/coordinator.md.
 """
 
 from __future__ import annotations

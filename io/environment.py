@@ -10,7 +10,8 @@ Invariants kept here:
   that names the newest commit could not be written).
 
 LMDB forbids opening one file twice in a process, so handles are shared through a table keyed by process and file; that
-table is the only module-level state. Left out: what is stored (the logs' business). Source: design sections 6 and 7.
+table is the only module-level state. Left out: what is stored (the logs' business).
+Source: docs/concepts/storage.md and docs/concepts/logs.md.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ that is damaged, is waited for as long as it may still be written (`PATIENCE_S` 
 says or as we saw it); then it cannot be used.
 
 **State** per file its name, rows, size and a checksum, for ever: a folder that seems empty for a while must not make old files
-new ones; where its rows are, until no version needs them. Source: design section 7.
+new ones; where its rows are, until no version needs them. Source: docs/concepts/logs.md.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """One worker's part of one step's outputs: its checksum, the dead letters as a batch, and what a repeated write means.
 
 The checksum covers the rows and weights of every view by their row hashes, so it does not depend on row order, on Arrow's
-encoding or on which layout made the part, and sums over workers are comparable. `decide` is the whole of the source design's
-`write` rule and does no I/O; every output log uses it.
+encoding or on which layout made the part, and sums over workers are comparable. `decide` is the whole of the rule
+for writing (docs/concepts/logs.md) and does no I/O; every output log uses it.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Progress and checksums are in one file, of their own (outputs as files) or besid
 rows' trim, so a replayed step is recognised when its rows are long gone; an older epoch is refused in the transaction that would
 have written (6).
 
-**State** 8 bytes of checksum per step until `trim_progress`. Source: design section 7.
+**State** 8 bytes of checksum per step until `trim_progress`. Source: docs/concepts/logs.md.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ Invariants:
 3. Nothing refers to a visit: what is taken of it is copied, as it is from a database on the same disk. It is deleted when the
    taker is opened, cooled or deleted, and may be lost at any moment at the cost of shipping again.
 
-Source: design section 9 (warm-up); design record 0031.
+Source: docs/concepts/rescale.md (warm-up); design record 0031.
 """
 
 from __future__ import annotations

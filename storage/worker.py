@@ -4,7 +4,7 @@ On disk, in the worker's folder: `durable/` (versions, synced), `scratch-<epoch>
 synced), `writers/` (who is inside a write transaction). Many processes use one folder, one after another or at once:
 one of them opens a version, which makes the scratch of its epoch; the others attach to that scratch.
 
-Invariants: 1, 3, 6, 8, 12 of the design; at most two versions; a crash at any moment leaves v, or v and v + 1.
+Invariants: 1, 3, 6, 8, 12 of ARCHITECTURE.md; at most two versions; a crash at any moment leaves v, or v and v + 1.
 
 **Example**
 

@@ -1,4 +1,4 @@
-"""What holds for every test: Hypothesis never judges by the clock (house style: timing is measured in benchmarks only).
+"""What holds for every test: Hypothesis never judges by the clock (timing is measured in benchmarks only).
 
 How many examples: 100, or what a test names as `max_examples=examples(200)`; tests with many like cases say `some(CASES)`
 (`tests.pace`). `make test` draws a quarter, as pytest alone does, and `make quick` an eighth (`DBSP_TEST_EXAMPLES=few`).

@@ -1,8 +1,8 @@
 """Which rows the next step takes, and where the input stands after the steps taken so far.
 
-A step takes everything that waits, up to a number of rows and of bytes (design section 5), and of a transaction all rows or none
-(design record 0030). Pure arithmetic on offsets; who reads them and when is the shell's affair. Invariant 7: ranges follow each
-other without gap or overlap.
+A step takes everything that waits, up to a number of rows and of bytes (docs/concepts/steps.md), and of a transaction all
+rows or none (design record 0030). Pure arithmetic on offsets; who reads them and when is the shell's affair. Invariant 7:
+ranges follow each other without gap or overlap.
 """
 
 from __future__ import annotations

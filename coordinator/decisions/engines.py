@@ -5,7 +5,7 @@ rows, so a replay under another one is refused, unless a user accepted it by com
 stand guard, as over every replay. An acceptance is durable before the first such step is run, and holds for the steps that
 were there then: a crash in the midst of the replay does not ask again, a step that is logged later does.
 
-No I/O: `machine` decides by this, and `preflight` looks ahead by it. Source: design section 9, docs/design/0022.
+No I/O: `machine` decides by this, and `preflight` looks ahead by it. Source: docs/concepts/rescale.md, docs/design/0022.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What the coordinator decides: one pure function from (state, event) to (state, commands).
 
-It follows the source design's loop: intersect the versions, open the greatest, replay, run, and on the interval pause all at
+The loop: intersect the versions, open the greatest, replay, run, and on the interval pause all at
 one step, commit all, publish. The pause is the agreement on the step alone: the cut is pinned, and copied while steps go on.
 No clock, no I/O, no threads: the shell and the simulator run this same function.
 
@@ -11,7 +11,7 @@ it (8); a layout is logged before it is
 used; nothing is discarded that an openable version names (12).
 
 Total: every (state, event) pair has an answer, and a pair that cannot happen raises `InternalError` with its story.
-Source: design section 8, "Coordinator" of the source design.
+Source: docs/concepts/coordinator.md.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ Invariants kept here: a course is logged before its first step, and a version in
 point finds both layouts (2, 3); a step runs in the layouts of its own record, whatever came later (9); no other rescale begins
 before the last worker who left is gone (12).
 
-Source: design section 9; design record 0015.
+Source: docs/concepts/rescale.md; design record 0015.
 """
 
 from __future__ import annotations

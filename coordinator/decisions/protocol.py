@@ -306,7 +306,7 @@ class Stopped:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Broken:
-    """The end, because of an error (the state called Failed in the design)."""
+    """The end, because of an error (shown to users as Failed)."""
 
     facts: Facts
     code: str

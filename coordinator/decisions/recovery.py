@@ -1,7 +1,7 @@
 """Which version to go back to: the greatest that every worker of its own layout holds, under one checkpoint id.
 
-The source design intersects the versions of all workers; with layouts the intersection runs over the workers of the
-version's layout only, which the checkpoint id names (design section 8). Databases of other workers are ignored.
+Versions are intersected over the workers of the version's own layout, which the checkpoint id names
+(docs/concepts/coordinator.md). Databases of other workers are ignored.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ the one it reads is openable all the time (12); nothing that is copied ahead is 
 rollback, a stop, an upgrade, a cancel and another wish each end a warm-up; what it has made is taken away by the same commands
 that take away a worker who left.
 
-Source: design section 9; "KIP-441: smooth scaling out"; design records 0014 and 0015.
+Source: docs/concepts/rescale.md ("KIP-441"); design records 0014 and 0015.
 """
 
 from __future__ import annotations

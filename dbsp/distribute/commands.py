@@ -8,7 +8,7 @@
 `from` and `to` are the versions of logged layouts (F and F'). A step record has at most one such command; all workers get it
 at the start of the step. Which keys move follows from the state, in hash order, so a replay moves the same ones.
 
-Source: design section 9.
+Source: docs/concepts/rescale.md.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ A value, for whoever writes step records: a coordinator's machine, a run in one 
 alone, so whoever goes on after a crash needs nothing but the course; that it is over is said by a step's report, which a
 replay says again at the same step.
 
-Source: design section 9; design record 0015.
+Source: docs/concepts/rescale.md; design record 0015.
 """
 
 from __future__ import annotations

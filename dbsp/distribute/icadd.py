@@ -10,8 +10,8 @@ version goes up with COLLECT. `Done` of every worker of F ends the migration.
 Deviations from the seed, each with a test that fails without it (tests/distribute/test_deviations.py):
 
 - a row of a higher version passes only where its sender is the key's old owner; else this worker's own rules apply. As the
-  seed has it, a worker that is late passes a row that the old owner, which has the state, never saw;
-- a key that belongs to this worker before and after always passes; the seed's rule 3 sends a row of it from
+  protocol was written, a worker that is late passes a row that the old owner, which has the state, never saw;
+- a key that belongs to this worker before and after always passes; the written rule 3 sends a row of it from
   another worker on to this worker itself;
 - a row that its key's old owner sent is one that it gave back only if it is of this migration's version; one that was under
   way since the migration before says nothing about where the state is (found by the simulator);
@@ -20,7 +20,7 @@ Deviations from the seed, each with a test that fails without it (tests/distribu
 The order of a key's rows is kept per route, not across routes: a row that goes through the old owner may be overtaken by one
 that need not. Within a step of the engine the rows of a change have no order, and all are processed before it ends.
 
-Source: the seed `icadd`; design section 9; design record 0015. Invariant 2.
+Source: docs/concepts/rescale.md; design record 0015. Invariant 2.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ key is on hold; a manifest between two steps holds distributors at rest.
 What a round decides follows from the state before the step, the step's commands and its rows: a replay does the same
 (invariant 3). Left out: where states and rows are; a `Host` per worker answers for its operators.
 
-Source: design section 9; design record 0015.
+Source: docs/concepts/rescale.md; design record 0015.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ else to F'(K); while icadd only finds out keys, to F(K). An exchange of such a s
 
 **Law** every row passes where the distributors' rounds would bring it (`tests/distribute/test_places.py`); invariant 2.
 
-Source: design section 9; design record 0015.
+Source: docs/concepts/rescale.md; design record 0015.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from all → REDISTRIBUTE(hold, state, next hold) to all → FINAL … until not
 
 Deviations from the seed, each with a test that fails without it (tests/distribute/test_deviations.py):
 
-- from SHUTDOWN or SCALEUP until the sets arrive a sender stores rows for that owner: as the seed has it, a key that comes in
+- from SHUTDOWN or SCALEUP until the sets arrive a sender stores rows for that owner: as first written, a key that comes in
   between is in neither set, and its state at the old owner is forgotten;
 - a key that belongs to the same worker before and after goes there always, and never waits;
 - a new owner takes the first state of a key and ignores the copies of the other senders, or they would undo later rows;
@@ -19,7 +19,7 @@ Deviations from the seed, each with a test that fails without it (tests/distribu
 Left out: operators in a chain that pass FINAL and REDISTRIBUTE on; the host asks all operators of the region at once, which
 gives the same messages between workers.
 
-Source: the seed `rescaling-whitelist-hold`; design section 9; design record 0015. Invariant 2.
+Source: docs/concepts/rescale.md; design record 0015. Invariant 2.
 """
 
 from __future__ import annotations

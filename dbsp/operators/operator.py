@@ -8,7 +8,7 @@ Invariants:
 2. An input may be loose (any order, repeats, zero weights), and so may the output.
 3. An operator is picklable, and equal to another one that computes the same.
 
-Source: design section 4.
+Source: docs/concepts/circuits.md.
 """
 
 from __future__ import annotations

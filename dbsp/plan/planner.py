@@ -6,7 +6,7 @@ and the next trace. Only needed columns (`dbsp.plan.pruning`) are made. A statef
 key; aggregates send sums instead of rows (`Combine`). Everything follows from the circuit alone, in one order, so equal
 circuits have equal plans.
 
-Source: design section 4.
+Source: docs/concepts/circuits.md.
 """
 
 from __future__ import annotations

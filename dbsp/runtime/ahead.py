@@ -9,7 +9,7 @@ the rows from its keeper if they are there, and reads by itself if they are not,
 **Cost** the input of a step, at most `max_step_bytes` for all workers together, is held in the keepers until its step takes
 it. The read of the next step may begin before that, so for a moment it can be two; a third one replaces the oldest.
 
-Left out: which step is next (the coordinator's affair). Source: design section 5, docs/design/0017.
+Left out: which step is next (the coordinator's affair). Source: docs/concepts/steps.md, docs/design/0017.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ A partition without new rows would hold back the waterline of its table for ever
 still being copied, must hold it back. The input is looked at before each step is decided. The idle partitions are in the step's
 record, so a replay needs neither the looks nor their times.
 
-Source: design section 14; design record 0041.
+Source: design record 0041.
 """
 
 from __future__ import annotations

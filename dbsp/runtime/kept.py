@@ -10,7 +10,7 @@ are. A piece that is gone is deleted. What the last two steps need is kept: one 
 All little-endian, in one table: the entry of a step under its number's last bit, a piece under (step at which its keys were found
 i64, number u32). A version holds what was there when it was cut.
 
-Source: design section 9; design record 0015. Invariant 3.
+Source: docs/concepts/rescale.md; design record 0015. Invariant 3.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ later round, found in stored history, waits (`pending`) until that round is the 
 needs for the next task of the loop travels in its parcel to itself (`Carried.parked`), so every task is a function of the
 state as of step-1 and of what arrived, and may run again; nothing is written before the segment behind the loop.
 
-Source: design section 5, design record 0010.
+Source: docs/concepts/steps.md, design record 0010.
 """
 
 from __future__ import annotations

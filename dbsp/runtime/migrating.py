@@ -9,7 +9,7 @@ hash alone, so a hash moves in all traces at once, and the keys of a worker are 
 Nothing but the record and the databases as of step-1 decides. `Driver` keeps the keys that are moving beside the steps of one
 epoch, which saves reading them at every step and is all that it does.
 
-Left out: when to migrate and at what pace. Source: design section 9; design record 0015. Invariants 2, 3 and 9.
+Left out: when to migrate and at what pace. Source: docs/concepts/rescale.md; design record 0015. Invariants 2, 3 and 9.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ What a worker takes over are rows with their weights, what it drops are the same
 trace, and the trace after the step holds it like any other change. Nothing is written before a segment writes, so a step that
 is run again moves the same rows again, from the state as of step-1.
 
-Source: design section 9; design record 0015.
+Source: docs/concepts/rescale.md; design record 0015.
 """
 
 from __future__ import annotations

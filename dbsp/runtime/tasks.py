@@ -2,7 +2,7 @@
 
 The same functions run inside one process (`dbsp.runtime.inprocess`) and inside Spark tasks (`dbsp.runtime.spark`): a
 runtime only decides where, and moves parcels. Every function takes the worker's `Work`, a picklable value, and reaches
-files and logs through its site, so a task can be run again anywhere that the site's paths are (design section 5).
+files and logs through its site, so a task can be run again anywhere that the site's paths are (docs/concepts/steps.md).
 """
 
 from __future__ import annotations

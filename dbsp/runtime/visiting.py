@@ -3,7 +3,7 @@
 Where every host has a disk of its own, a worker reads the databases of its own host alone. Of a giver elsewhere it reads a
 visit (`dbsp.storage.visits`), which is filled before slices are taken of it. How pieces travel is the runtime's business.
 
-Invariant 2 as for slices of the same host: the ranges are those. Source: design section 9; design record 0031.
+Invariant 2 as for slices of the same host: the ranges are those. Source: docs/concepts/rescale.md; design record 0031.
 """
 
 from __future__ import annotations

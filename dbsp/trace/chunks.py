@@ -6,11 +6,11 @@ the fences (key hash and order code of the first and the last row), so a reader 
 asks for, also within a group of many chunks.
 
 Invariants:
-1. A chunk is arranged, holds no zero weight and no row twice, and never changes (invariant 1 of the design).
+1. A chunk is arranged, holds no zero weight and no row twice, and never changes (invariant 1 of ARCHITECTURE.md).
 2. Rows that are equal in all three sort words (key hash, order code, row hash) are never divided between two chunks of one
    batch, so that merging piece by piece consolidates exactly what merging whole batches would.
 
-Source: design, sections 3 and 6.
+Source: docs/concepts/data.md and docs/concepts/storage.md.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ older state costs only the chunks it alone refers to.
 Chunk references are held as one array of eight words per chunk, so that encoding, decoding and collecting numbers cost no
 Python work per chunk.
 
-Source: design, sections 5 (merge progress is part of the manifest) and 6.
+Source: docs/concepts/steps.md (merge progress is part of the manifest) and 6.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 States are values, so a version is a dictionary of states and opening one is an assignment. Both pass the same contract tests.
 
-Invariants (of the design): 3, 6, 12; a (step, segment) is written once, and reads of it always see step - 1.
+Invariants (of ARCHITECTURE.md): 3, 6, 12; a (step, segment) is written once, and reads of it always see step - 1.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ A warm-up copies the parts of an earlier version's slices ahead of time, beside 
 (`warm_up`); the version itself is then made by the same `redistribute`, which refers to every part that is there. So a
 warm-up changes what has to be copied at the end, and nothing else.
 
-Source: design, section 9; invariants 2 and 12.
+Source: docs/concepts/rescale.md; invariants 2 and 12.
 """
 
 from __future__ import annotations

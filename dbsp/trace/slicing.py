@@ -1,6 +1,6 @@
 """Slicing a trace by shard, and putting slices of several workers together: what a rescale does to state.
 
-A shard is one contiguous range of key hashes (design, section 3), so of every run it is one range of chunks; only the chunks
+A shard is one contiguous range of key hashes (docs/concepts/data.md), so of every run it is one range of chunks; only the chunks
 at its edges are read and cut. Slices of different workers never overlap, because every key has one owner (invariant 2), so
 runs of different workers are laid side by side in hash order and nothing is merged.
 """

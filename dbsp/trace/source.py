@@ -4,7 +4,7 @@ A run's fences say which key hash and which order code each chunk begins and end
 touches the chunks it lies in and no others of its key: in a group of many chunks the work is that of the look-ups, not of the
 group.
 
-Source: design, section 6 (the manifest holds the fences).
+Source: docs/concepts/storage.md (the manifest holds the fences).
 """
 
 from __future__ import annotations

@@ -12,9 +12,9 @@ of another key with the same hash come too (callers decide by the columns).
 
 Leaves out: who stores chunks and states (`dbsp.trace.memory`, `dbsp.storage`).
 
-Invariants: 1 of the design (runs), and those of `merging`. A state is a value: appending makes a new one.
+Invariants: 1 of ARCHITECTURE.md (runs), and those of `merging`. A state is a value: appending makes a new one.
 
-Source: DBSP, section 4 (integration and delay are the trace); design, sections 3 and 6.
+Source: DBSP, section 4 (integration and delay are the trace); docs/concepts/data.md and docs/concepts/storage.md.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ A batch is loose (any order, rows repeated, zero weights) or arranged. Invariant
 
 The row hash covers the columns outside the key: (key hash, row hash) identifies the row up to collisions.
 
-Source: design section 3. Law of the group: `tests/zset/test_laws.py`.
+Source: docs/concepts/data.md. Law of the group: `tests/zset/test_laws.py`.
 """
 
 from __future__ import annotations

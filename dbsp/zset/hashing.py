@@ -8,7 +8,7 @@
 3. Several columns are combined in order, so that (a, b) and (b, a) differ; no column at all hashes to 0.
 4. The result is the same on every machine, in every process and version: golden values in the tests.
 
-Source: design section 3; `kernels.hashes` has the arithmetic.
+Source: docs/concepts/data.md; `kernels.hashes` has the arithmetic.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ compacted topics are refused; a table whose topic, leader, brokers or registry a
 explains, waits and keeps no other one waiting.
 
 A message holds no row, one or several, in the table's format (`dbsp.io.kafka.messages`); all rows of a message have its offset.
-Nothing is written to the topics, and `trim` leaves them alone: their retention is their owner's. Source: design section 7.
+Nothing is written to the topics, and `trim` leaves them alone: their retention is their owner's. Source: docs/concepts/logs.md.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ an empty one, so a worker's `last` and the checksums can be read back when data 
 Invariants: rows and progress appear together or not at all (5); after every take-over of the producer the progress tail is
 read and the epoch compared (6), because Kafka fences the earlier comer, not the older epoch; a commit in doubt is settled by
 taking over again and reading the tail, never by hoping; no dead letter is too large for a message, or one bad row would
-stop the pipeline for ever (10): a long payload is cut, and its reason says so. Source: design section 7, `components.md`.
+stop the pipeline for ever (10): a long payload is cut, and its reason says so. Source: docs/concepts/logs.md.
 """
 
 from __future__ import annotations

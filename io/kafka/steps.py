@@ -5,7 +5,8 @@ each claim and each trim, so that what the trimmed records said about positions 
 the fold of all records, in order.
 
 Invariants: a record is committed when `append` returns (4); the epoch is compared with the newest in the log after every
-take-over of the producer (6); steps have no gaps and their ranges follow each other (7). Source: design sections 7 and 8.
+take-over of the producer (6); steps have no gaps and their ranges follow each other (7).
+Source: docs/concepts/logs.md and docs/concepts/coordinator.md.
 """
 
 from __future__ import annotations

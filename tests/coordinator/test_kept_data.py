@@ -1,4 +1,4 @@
-"""What versions of dbsp have stored is opened, recovered and gone on from (fault matrix, row 22): a changed format is noticed.
+"""What versions of dbsp have stored is opened, recovered and gone on from (docs/faults.md, row 22): a changed format is noticed.
 
 The data are those of `keep.py`. Where this fails a format was changed: read the older number too, or say in the change log that
 it is not read any more, and make the data anew.

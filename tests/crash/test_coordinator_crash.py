@@ -1,6 +1,6 @@
 """The real service, killed at named points and at random moments, then started again: nothing twice, nothing missing.
 
-Golden run (design, end): the step log of the faulted run, replayed from step 0 by one worker in memory, gives the same outputs,
+Golden run: the step log of the faulted run, replayed from step 0 by one worker in memory, gives the same outputs,
 summed over workers, for every step; and the views are those of the rows that were acknowledged, each once.
 """
 

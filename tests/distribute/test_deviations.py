@@ -55,7 +55,7 @@ def sender(worker: int) -> Any:
     return told(redistribute.RedistributeDistributor(worker=worker, old=OLD), Begin(layout=NEW, pace=1))[0]
 
 
-# The bugs, each the seed's own words or a rule left out.
+# The bugs, each a rule as first written (docs/concepts/rescale.md) or a rule left out.
 
 
 def newer_always_passes(patch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""The seed's message sequences, rules and corner cases for `icadd`, one worker at a time."""
+"""The message sequences, rules and corner cases of `icadd`, one worker at a time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The seed's worked examples and corner cases for `redistribute`, one worker at a time and together."""
+"""Worked examples and corner cases of `redistribute`, one worker at a time and together."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def to_all(name: str, **values: Any) -> list[Any]:
 
 
 def test_scaling_down_as_the_owner_sees_it() -> None:
-    """Steps 2 and 5 of the seed's example."""
+    """Steps 2 and 5 of the example."""
     z, out = told(at(Z), Begin(layout=WITHOUT_Z, pace=1))
     z, out = told(z, *heard((X,), Shutdown(version=1, layout=WITHOUT_Z)))
     assert out == [], "not before all senders have said so"
@@ -73,7 +73,7 @@ def test_scaling_down_as_the_owner_sees_it() -> None:
 
 
 def test_scaling_down_as_a_sender_sees_it() -> None:
-    """Steps 1, 3, 4 and 6 of the seed's example."""
+    """Steps 1, 3, 4 and 6 of the example."""
     x, out = told(at(X), rows(1, 4))
     assert out == [sent(Y, 0, 1), sent(Z, 0, 4)]
     x, out = told(x, Begin(layout=WITHOUT_Z, pace=1))

@@ -231,7 +231,7 @@ DEAD = DeadLetter(step=1, origin="t", partition=0, offset=4, reason="broken", pa
 
 
 class OutputLogContract:
-    """Invariants 5 and 6 and the source design's `write` rule."""
+    """Invariants 5 and 6 and the rule of `write` (docs/concepts/logs.md)."""
 
     def test_each_step_is_seen_once(self, harness: OutputHarness) -> None:
         log = harness.open()

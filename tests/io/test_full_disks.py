@@ -1,4 +1,4 @@
-"""Row 16 of the fault matrix for the embedded logs: a write that the disk refuses is told and harms nothing answered."""
+"""Row 16 of docs/faults.md for the embedded logs: a write that the disk refuses is told and harms nothing answered."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kafka logs under faults (rows 9, 10, 11, 24, 25, 27 of the fault matrix), each shown to have fired."""
+"""Kafka logs under faults (rows 9, 10, 11, 24, 25, 27 of docs/faults.md), each shown to have fired."""
 
 from __future__ import annotations
 

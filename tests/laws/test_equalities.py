@@ -1,4 +1,4 @@
-"""The five equalities (house style, section 6.2): recomputation, any split, any worker count, restart, rescale."""
+"""The five equalities (docs/concepts/circuits.md): recomputation, any split, any worker count, restart, rescale."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Layouts: invariant 2, balance, minimal movement, stability, convergence (design section 9)."""
+"""Layouts: invariant 2, balance, minimal movement, stability, convergence (docs/concepts/rescale.md)."""
 
 from collections import Counter
 from dataclasses import replace

@@ -125,4 +125,4 @@ RULES = (
     ("a version is synced before it is acknowledged", acknowledge_before_the_sync, "6", 12, FAULTS),
     ("dead letters of a step are written once", tell_dead_letters_again, "7", 12, FAULTS),
 )
-"""The rule, how it is broken, the section of the design that names it, within how many seeds it is found, under which faults."""
+"""The rule, how it is broken, the number of its concept page (`test_traps`), within how many seeds, which faults."""

@@ -275,7 +275,7 @@ class CircuitSimulation(Simulation):
     world: CircuitWorld = field(default_factory=CircuitWorld)
 
     def __post_init__(self) -> None:
-        """Rows are the seed's too, and what happens to rows that fail."""
+        """The random seed decides the rows, and what happens to rows that fail."""
         self.world.seed = self.seed
         self.plan = circuit_plan(POLICIES[self.seed % len(POLICIES)])
         super().__post_init__()

@@ -104,4 +104,4 @@ RULES = (
     ("rows and the progress that tells of them are one write", note_a_part_before_its_rows, "7", 6, CRASHES),
     ("a record and the count of records are one write", count_a_record_before_it_is_there, "7", 6, CRASHES),
 )
-"""The rule, how it is broken, the section of the design that names it, within how many seeds, which faults."""
+"""The rule, how it is broken, the number of its concept page (`test_traps`), within how many seeds, which faults."""

@@ -1,6 +1,6 @@
 """Rules of the protocol taken out, one at a time; the simulator must find each within a stated number of seeds.
 
-`TRAPS` says for each which passage of the design names it. `python -m tests.sim --plant NAME` shows how one ends.
+`test_traps` says for each where it is explained. `python -m tests.sim --plant NAME` shows how one ends.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ Cut = CheckpointId | None
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plant:
-    """A rule, how it is broken, where the design names it, and within how many seeds it is found."""
+    """A rule, how it is broken, the number of its concept page (`test_traps`), and within how many seeds it is found."""
 
     rule: str
     breaks: Callable[[Patch], None]

@@ -4,7 +4,7 @@ The same machine and the same hands as in the service; only the world is in memo
 rows). The random numbers of a seed decide everything, so a seed repeats.
 
 After the faults, `settle` lets all that arrived be processed, stops gracefully, and `judge` asks the five oracles at the head of
-the fault matrix: (a) golden run, (b) recomputation, (c) ranges, (d) faults fired, (e) liveness.
+docs/faults.md: (a) golden run, (b) recomputation, (c) ranges, (d) faults fired, (e) liveness.
 """
 
 from __future__ import annotations
@@ -514,7 +514,7 @@ class Simulation:
         return stopping and ledger.rescale is None  # else a stop came first; the next start meets what is left
 
     def judge(self) -> None:
-        """The oracles of the fault matrix on what is left."""
+        """The oracles of docs/faults.md on what is left."""
         self.golden_run()
         self.recomputation()
         self.ranges()

@@ -1,4 +1,6 @@
-"""The traps that the design names in sections 5 to 9: each is a rule, and a test that fails when the rule is taken out.
+"""The traps that docs/concepts names: each is a rule, and a test that fails when the rule is taken out.
+
+Sections: 4 circuits, 5 steps, 6 storage, 7 logs, 8 coordinator, 9 rescale.
 
 | section | trap | rule taken out by | found by |
 | --- | --- | --- | --- |
@@ -29,7 +31,7 @@
 | 9 | warm slices lie outside the manifest | `slices-in-the-manifest` | the simulator |
 | 9 | what a warm-up lacks is copied at the switch | `take-over-early` | the simulator |
 | 9 | the switch slices what all steps have made | `slice-the-version-before` | the simulator |
-| 9 | the deviations from the two hot seeds | the seeds' own rules | `tests/distribute/test_deviations.py` |
+| 9 | the deviations of the two hot strategies | the rules as first written | `tests/distribute/test_deviations.py` |
 
 "The simulator" is `tests/sim/test_coordinator_sim.py::test_a_planted_bug_is_found`, which states the number of seeds.
 """

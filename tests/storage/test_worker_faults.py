@@ -1,4 +1,4 @@
-"""What can go wrong with files, processes and space: rows 11, 12, 16-19, 31, 32 of the fault matrix."""
+"""What can go wrong with files, processes and space: rows 11, 12, 16-19, 31, 32 of docs/faults.md."""
 
 from __future__ import annotations
 

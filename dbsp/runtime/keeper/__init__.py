@@ -17,7 +17,7 @@ To use it:
 
 Invariants: a keeper holds only caches and work in progress, so that it may be killed at any moment and costs time alone:
 whoever uses it catches `KeeperLostError` and does the work itself. An older epoch is refused, a newer one drops everything (6).
-It ends with its owner (the executor's JVM). Source: design section 5.
+It ends with its owner (the executor's JVM). Source: docs/concepts/steps.md.
 """
 
 from dbsp.runtime.keeper.holder import Cache, Holder, Task, ThreadKeeper, ThreadKeepers

@@ -4,7 +4,7 @@ Implements `dbsp.runtime.runtime.Runtime` with the functions that `dbsp.runtime.
 same bytes. It decides nothing; the driver process holds no state but the epoch it was told. Python workers hold none at
 all: any of them may run any worker's next task.
 
-Source: design section 5. Faults 5 to 8 of the fault tests are its business.
+Source: docs/concepts/steps.md. Faults 5 to 8 of the fault tests are its business.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ no speculation, no reduce locality (a task's place comes from the layout alone),
 own interpreter in every worker.
 
 Left out: SQL sessions (only RDDs are used) and anything about steps (`dbsp.runtime.spark.runtime`).
-Source: design section 5; the figures and traps are those of PySpark 4.3.
+Source: docs/concepts/steps.md; the figures and traps are those of PySpark 4.3.
 """
 
 from __future__ import annotations

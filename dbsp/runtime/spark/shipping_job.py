@@ -6,7 +6,7 @@ Every giver sends each taker one block, empty where nothing goes that way. The d
 rest; pieces are bounded, so that steps find their cores again soon. Tasks may run twice: chunks never change, and taking one
 again does nothing.
 
-Source: design section 9; design record 0031. What travels, and what becomes of it: `dbsp.runtime.visiting`.
+Source: docs/concepts/rescale.md; design record 0031. What travels, and what becomes of it: `dbsp.runtime.visiting`.
 """
 
 from __future__ import annotations
