@@ -323,6 +323,7 @@ ROUND_FLOAT = _one("round_float", rounded_floats, "{0}")
 ROUND = Function(name="round", fit=_fit_round, result=_same, compute=_rounded)
 FLOOR = _one("floor", _whole(pc.floor, decimals.floor))
 CEIL = _one("ceil", _whole(pc.ceil, decimals.ceil))
+TRUNC = _one("trunc", _whole(pc.trunc, decimals.trunc))
 
 FUNCTIONS = (
     ADD,
@@ -339,4 +340,5 @@ FUNCTIONS = (
     ROUND,
     FLOOR,
     CEIL,
+    TRUNC,
 )

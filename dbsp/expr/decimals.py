@@ -109,6 +109,14 @@ def ceil(values: Any) -> pa.Array:
     return _each(lambda value: value.to_integral_value(ROUND_CEILING), values)
 
 
+def trunc(values: Any) -> pa.Array:
+    """The whole number on the way to zero."""
+    made = pc.trunc(values)
+    if _confirmed(lambda: _is_part(pc.abs(pc.subtract(values, made)))):
+        return made
+    return _each(lambda value: value.to_integral_value(ROUND_DOWN), values)
+
+
 def _labelled(values: Any, digits: int) -> Any:
     """Decimals in 256 bits, in a type of so many digits; `ArrowInvalid` if one has more."""
     return values.cast(pa.decimal256(digits, values.type.scale))

@@ -12,7 +12,7 @@ from dbsp.errors import CircuitError
 from dbsp.expr.expression import Expression, Function, Operands
 from dbsp.expr.names import nearest
 from dbsp.expr.types import is_timestamp, type_of, typed
-from dbsp.zset.schema import DATE, INT64, TIME, TIMESTAMP, TIMESTAMP_UTC
+from dbsp.zset.schema import DATE, INT64, STRING, TIME, TIMESTAMP, TIMESTAMP_UTC
 
 DATE_UNITS = ("year", "quarter", "month", "week", "day")
 TIME_UNITS = ("hour", "minute", "second", "millisecond")
@@ -68,6 +68,16 @@ def _part(name: str, compute: Callable[..., Any]) -> Function:
     )
 
 
+def _named(name: str, part: Function, names: str) -> Function:
+    """The English name of a part that counts from 1."""
+    words = pa.array(names.split())
+
+    def compute(values: pa.Array) -> pa.Array:
+        return words.take(pc.subtract(part.compute(values), 1))
+
+    return Function(name=name, fit=_fit_part, result=lambda _: STRING, compute=compute, text=f"{{0}}.{name}()")
+
+
 YEAR = _part("year", pc.year)
 ISO_YEAR = _part("iso_year", pc.iso_year)
 WEEK = _part("week", pc.iso_week)
@@ -80,6 +90,12 @@ HOUR = _part("hour", pc.hour)
 MINUTE = _part("minute", pc.minute)
 SECOND = _part("second", pc.second)
 MICROSECOND = _part("microsecond", _microseconds)
+DAY_NAME = _named("day_name", DAY_OF_WEEK, "Monday Tuesday Wednesday Thursday Friday Saturday Sunday")
+MONTH_NAME = _named(
+    "month_name",
+    MONTH,
+    "January February March April May June July August September October November December",
+)
 TRUNCATE = Function(
     name="truncate", fit=_fit_truncate, result=lambda type_, _unit: type_, compute=_truncate, text="{0}.truncate({1})"
 )
@@ -98,4 +114,6 @@ FUNCTIONS = (
     SECOND,
     MICROSECOND,
     TRUNCATE,
+    DAY_NAME,
+    MONTH_NAME,
 )

@@ -42,6 +42,7 @@ KINDS: dict[str, Callable[[pa.DataType], bool]] = {
     "text": lambda type_: type_ == STRING,
     "texts or bytes": lambda type_: type_ in (STRING, BINARY),
     "list": is_list,
+    "bytes": lambda type_: type_ == BINARY,
     "texts": lambda type_: type_ == list_of(STRING),
     "text or list": lambda type_: type_ == STRING or is_list(type_),
     "moment": lambda type_: is_timestamp(type_) or type_ == DATE,
@@ -58,7 +59,7 @@ KINDS: dict[str, Callable[[pa.DataType], bool]] = {
 """Kinds of types that an argument may have."""
 _RESULTS: dict[str, pa.DataType] = {
     "text": STRING, "whole": INT64, "bool": BOOL, "double": FLOAT64, "texts": list_of(STRING), "moment": TIMESTAMP, "day": DATE,
-    "span": DURATION,
+    "span": DURATION, "bytes": BINARY,
 }  # fmt: skip
 _PARAMETER = re.compile(r"(?P<key>\w+)(?P<mark>[?*!]*): (?P<kind>[a-z ]+)")
 
@@ -111,6 +112,7 @@ _TEXTS = (
     (exp.Round, "round(this: number, decimals?!: whole) -> same"),
     (exp.Floor, "floor(this: number) -> same"),
     (exp.Ceil, "ceil(this: number) -> same"),
+    (exp.Trunc, "trunc(this: number) -> same"),
     *(
         (kind, f"{name}(this: number) -> double")
         for kind, name in (
@@ -143,6 +145,13 @@ _TEXTS = (
     (exp.RegexpExtract, "regexp_extract(this: text, expression!: text, group?!: whole, parameters?!: text) -> text"),
     (exp.RegexpReplace, "regexp_replace(this: text, expression!: text, replacement!: text, modifiers?!: text) -> text"),
     (exp.MD5, "md5(this: text) -> text"),
+    (exp.Hex, "hex(this: texts or bytes) -> text"),
+    (exp.Unhex, "unhex(this: text) -> bytes"),
+    (exp.ToBase64, "to_base64(this: bytes) -> text"),
+    (exp.FromBase64, "from_base64(this: text) -> bytes"),
+    (exp.Levenshtein, "levenshtein(this: text, expression: text) -> whole"),
+    (exp.Dayname, "dayname(this: moment) -> text"),
+    (exp.Monthname, "monthname(this: moment) -> text"),
     (exp.SHA2, "sha256(this: text) -> text"),
     (exp.JSONExtractScalar, "->>(this: text, expression!: any) -> text"),
     (exp.Nullif, "nullif(this: any, expression: any) -> same~"),

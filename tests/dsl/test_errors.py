@@ -366,7 +366,6 @@ RUN = dbsp.open(dbsp.circuit("c", {"t": t}))
         (dbsp, "to_date", 'write .strptime("%d.%m.%Y")'),
         (t["x"], "bit_count", "write .map(function"),
         (t["x"], "popcount", "write .map(function"),
-        (t["x"], "levenshtein", "write .map(function"),
         (t["x"], "url_decode", "write .map(function"),
         (t["x"], "radians", "math.pi / 180"),
         (t["x"], "mod", "write a % b"),

@@ -80,7 +80,7 @@ def test_the_documentation_has_every_signature() -> None:
 WANTED = {
     "any": "i", "bool": "p", "whole": "i", "number": "d", "text": "s", "texts or bytes": "s", "list": "l", "text or list": "l",
     "moment": "ts", "time": "ts", "time or span": "ts", "number or span": "span", "number or moment": "ts", "series": "i",
-    "step": "1", "span": "interval 1 day", "no list": "s",
+    "step": "1", "span": "interval 1 day", "no list": "s", "bytes": "b",
     "double": "f", "texts": "string_split(s, ',')",
 }  # fmt: skip
 CONSTANTS = {"whole": "1", "number": "0.5", "text": "'a'", "any": "1"}

@@ -37,6 +37,14 @@ class Moments(Applied):
         """1 (Monday) to 7."""
         return self._call(temporal.DAY_OF_WEEK)
 
+    def day_name(self) -> Expr:
+        """`Monday` to `Sunday`."""
+        return self._call(temporal.DAY_NAME)
+
+    def month_name(self) -> Expr:
+        """`January` to `December`."""
+        return self._call(temporal.MONTH_NAME)
+
     def day_of_year(self) -> Expr:
         """1 to 366."""
         return self._call(temporal.DAY_OF_YEAR)

@@ -32,6 +32,10 @@ class Numbers(Applied):
         """The next whole number above, in the same type."""
         return self._call(arithmetic.CEIL)
 
+    def trunc(self) -> Expr:
+        """The whole number on the way to zero, in the same type."""
+        return self._call(arithmetic.TRUNC)
+
     def __pow__(self, exponent: Any) -> Expr:
         """To a power, as float64."""
         return self._call(mathematics.POWER, exponent)

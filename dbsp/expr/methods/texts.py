@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from dbsp.expr import dates, digests, documents, list_functions, patterns, strings
+from dbsp.expr import dates, digests, documents, encodings, list_functions, patterns, strings
 from dbsp.expr.methods.applied import Applied, whole
 
 if TYPE_CHECKING:
@@ -165,6 +165,26 @@ class Texts(Applied):
     def sha256(self) -> Expr:
         """Its SHA-256 digest in 64 hexadecimal digits."""
         return self._call(digests.SHA256)
+
+    def hex(self) -> Expr:
+        """Its bytes in capital hexadecimal digits; a text counts as its UTF-8."""
+        return self._call(encodings.HEX)
+
+    def from_hex(self) -> Expr:
+        """The bytes that these hexadecimal digits are; other text fails its row."""
+        return self._call(encodings.FROM_HEX)
+
+    def base64(self) -> Expr:
+        """Its bytes in base64; a text counts as its UTF-8."""
+        return self._call(encodings.BASE64)
+
+    def from_base64(self) -> Expr:
+        """The bytes that this base64 is; other text fails its row."""
+        return self._call(encodings.FROM_BASE64)
+
+    def levenshtein(self, other: str | Expr) -> Expr:
+        """How many letters must be put in, taken out or changed to make the other text of it."""
+        return self._call(encodings.LEVENSHTEIN, other)
 
     def json_value(self, path: str) -> Expr:
         """What stands at a path of a JSON text, as text; null where there is nothing, null, or no JSON.
