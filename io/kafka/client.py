@@ -33,9 +33,14 @@ _AWAY = (
     "_UNKNOWN_PARTITION", "_LEADER_NOT_AVAILABLE", "LEADER_NOT_AVAILABLE", "NOT_LEADER_FOR_PARTITION", "REQUEST_TIMED_OUT",
     "BROKER_NOT_AVAILABLE", "REPLICA_NOT_AVAILABLE", "NETWORK_EXCEPTION", "COORDINATOR_NOT_AVAILABLE",
     "COORDINATOR_LOAD_IN_PROGRESS", "NOT_COORDINATOR", "NOT_ENOUGH_REPLICAS", "NOT_ENOUGH_REPLICAS_AFTER_APPEND",
-    "KAFKA_STORAGE_ERROR", "OFFSET_NOT_AVAILABLE", "PREFERRED_LEADER_NOT_AVAILABLE", "SASL_AUTHENTICATION_FAILED",
+    "KAFKA_STORAGE_ERROR", "OFFSET_NOT_AVAILABLE", "CONCURRENT_TRANSACTIONS", "_DESTROY_BROKER",
+    "PREFERRED_LEADER_NOT_AVAILABLE", "SASL_AUTHENTICATION_FAILED",
 )  # fmt: skip
-"""Kafka's errors that say that a broker, or the leader of a partition, is away; a login may be renewed while it is."""
+"""Kafka's errors that say that a broker, or the leader of a partition, is away; a login may be renewed while it is.
+
+A client ends its connection to a broker that has left the cluster (`_DESTROY_BROKER`). A transaction whose partition has no
+leader can neither end nor be taken over (`CONCURRENT_TRANSACTIONS`).
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -54,9 +54,16 @@ def _die_with_parent() -> None:
 
 
 class Broker:
-    """Start, stop, kill and restart one broker; its data stays in `folder` until the end."""
+    """Start, stop, kill and restart one broker; its data stays in `folder` until the end.
 
-    def __init__(self, folder: Path | None = None) -> None:
+    One that `joins` another is a second broker of its cluster, under the number `node`; topics have `copies` by default.
+    """
+
+    def __init__(
+        self, folder: Path | None = None, *, joins: Broker | None = None, node: int = 1, copies: int = 1
+    ) -> None:
+        self._joins, self._node, self._copies = joins, node, joins._copies if joins else copies
+        self.cluster: str = joins.cluster if joins else base64.b64encode(uuid.uuid4().bytes, b"ab").decode().rstrip("=")
         self._temporary = (
             None if folder else tempfile.TemporaryDirectory(prefix="dbsp-kafka-", ignore_cleanup_errors=True)
         )
@@ -120,25 +127,29 @@ class Broker:
         return path
 
     def _format(self) -> None:
+        joins, controller = self._joins, (self._joins or self)._controller
+        own = "" if joins else f",CONTROLLER://127.0.0.1:{controller}"
         self._properties.write_text(
-            f"""process.roles=broker,controller
-node.id=1
-controller.quorum.voters=1@127.0.0.1:{self._controller}
-listeners=PLAINTEXT://127.0.0.1:{self.port},CONTROLLER://127.0.0.1:{self._controller}
+            f"""process.roles={"broker" if joins else "broker,controller"}
+node.id={self._node}
+controller.quorum.voters=1@127.0.0.1:{controller}
+listeners=PLAINTEXT://127.0.0.1:{self.port}{own}
 advertised.listeners=PLAINTEXT://127.0.0.1:{self.port}
 controller.listener.names=CONTROLLER
 log.dirs={self.folder / "data"}
-offsets.topic.replication.factor=1
+default.replication.factor={self._copies}
+offsets.topic.replication.factor={self._copies}
 offsets.topic.num.partitions=1
-transaction.state.log.replication.factor=1
+transaction.state.log.replication.factor={self._copies}
 transaction.state.log.min.isr=1
 transaction.state.log.num.partitions=2
 group.initial.rebalance.delay.ms=0
 auto.create.topics.enable=false
+broker.session.timeout.ms=3000
+broker.heartbeat.interval.ms=500
 """
         )
-        cluster = base64.b64encode(uuid.uuid4().bytes, b"ab").decode().rstrip("=")
-        command = [*self._java(), "kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(self._properties)]
+        command = [*self._java(), "kafka.tools.StorageTool", "format", "-t", self.cluster, "-c", str(self._properties)]
         subprocess.run(command, check=True, capture_output=True, timeout=60)
 
 
