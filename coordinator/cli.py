@@ -25,11 +25,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from dbsp.coordinator import push_commands
 from dbsp.coordinator.backup import commands as backup_commands
 from dbsp.coordinator.config import load_config
 from dbsp.coordinator.exits import exit_code, guarded
 from dbsp.coordinator.http.identity import Expected
-from dbsp.coordinator.http.kinds import kind_of
 from dbsp.coordinator.http.section import HttpSection
 from dbsp.coordinator.http.tokens import load_tokens
 from dbsp.coordinator.http.trust import NOT_TRUSTED, connecting, untrusted_reason
@@ -491,56 +491,6 @@ def _show_change(client: Client, change: dict[str, Any]) -> None:
 
 
 @command.command()
-@click.argument("table")
-@click.argument("file", type=click.File("rb"), default="-")
-@click.option("--producer", help="Your id, so that a repeated push is recognised.")
-@click.option("--sequence", type=click.IntRange(min=0), help="The number of this push; growing.")
-@click.pass_obj
-def push(client: Client, table: str, file: Any, producer: str | None, sequence: int | None) -> None:
-    """Push rows (JSON lines, an array or an Arrow IPC stream) from FILE or standard input to TABLE."""
-    body = file.read()
-    headers = _pushing(producer, sequence) | {"Content-Type": kind_of(body)}
-    found = client.ask("POST", f"/v1/tables/{table}/rows", content=body, headers=headers)
-    text = durable(table, found["first"], found["last"], repeated=found["repeated"])
-    if found["bad_rows"]:
-        text += f"; {found['bad_rows']} of them are bad, the first: {found['bad'][0]['reason']}"
-    client.show(found, text)
-
-
-@command.command()
-@click.argument("file", type=click.File("rb"), default="-")
-@click.option("--producer", help="Your id, so that a repeated transaction is recognised.")
-@click.option("--sequence", type=click.IntRange(min=0), help="The number of this transaction; growing.")
-@click.pass_obj
-def transaction(client: Client, file: Any, producer: str | None, sequence: int | None) -> None:
-    """Push rows of several tables, {"orders": [...], "names": [...]}, which one step takes together: all or none."""
-    found = client.ask("POST", "/v1/transactions", content=file.read(), headers=_pushing(producer, sequence))
-    lines = [durable(each["table"], each["first"], each["last"], repeated=each["repeated"]) for each in found["tables"]]
-    client.show(found, "\n".join(lines) or "no rows were given; nothing was added")
-
-
-def _pushing(producer: str | None, sequence: int | None) -> dict[str, str]:
-    """The headers of a push."""
-    if (producer is None) != (sequence is None):
-        raise ConfigError(
-            "a repeated push is recognised by both", "give --producer and --sequence together, or neither"
-        )
-    headers = {"Content-Type": "application/json"}
-    return headers if producer is None else headers | {"Dbsp-Producer": producer, "Dbsp-Sequence": str(sequence)}
-
-
-def durable(table: str, first: int, end: int, *, repeated: bool) -> str:
-    """Which rows were taken: `first` is the first offset, `end` the one behind the last, people count the last one in.
-
-    Of a push that is repeated after a later one offsets are not remembered for ever: then they are equal, as of an empty one.
-    """
-    before = "pushed before, nothing was added"
-    if first == end:
-        return f"{before} to {table}" if repeated else f"no rows were given; nothing was added to {table}"
-    return f"rows {first:,} to {end - 1:,} of {table} are durable" + (f": they were {before}" if repeated else "")
-
-
-@command.command()
 @click.argument("pipeline", type=click.Path(path_type=Path, dir_okay=False), required=False)
 @click.pass_obj
 def doctor(client: Client, pipeline: Path | None) -> None:
@@ -555,7 +505,10 @@ def doctor(client: Client, pipeline: Path | None) -> None:
         sys.exit(exit_code("data"))
 
 
-for each in (backup_commands.backup, backup_commands.backups, backup_commands.restore):
+for each in (
+    *(backup_commands.backup, backup_commands.backups, backup_commands.restore),
+    *(push_commands.push, push_commands.transaction),
+):
     command.add_command(each)
 
 

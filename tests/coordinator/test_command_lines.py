@@ -23,7 +23,7 @@ from dbsp.errors import CapacityError, ConfigError
 from dbsp.operators.groups.group_by import GroupBy
 from dbsp.zset.batch import Batch
 from tests import plain_http
-from tests.coordinator.shop import CIRCUIT, ORDERS, SETTINGS, answering, script, serving, settings
+from tests.coordinator.shop import CIRCUIT, ORDERS, SETTINGS, answering, rows, script, serving, settings
 
 Said = Callable[..., tuple[int, str]]
 
@@ -252,3 +252,24 @@ def test_a_wrong_token_is_a_wrong_argument(folder: Path) -> None:
 def command_line(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "dbsp.coordinator.serve", str(folder / "pipeline.toml"), *options]
     return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+
+
+def test_a_push_waits_and_a_strict_one_tells_of_bad_rows(client: httpx.Client, service: Service) -> None:
+    def push(given: str, *options: str) -> subprocess.CompletedProcess[str]:
+        return script("cli", "--url", str(client.base_url), "push", "orders", *options, given=given)
+
+    row = '{"id": %d, "customer": "a", "amount": 1}'
+    done = push(row % 1, "--wait", "60")
+    assert done.returncode == 0
+    assert done.stdout.endswith("processed: the views have them\n")
+    assert rows(service) == {"a": (1, 1, 1)}
+    bad = "\n".join([row % 2, row % 3, '{"id": "x"}'])
+    for options, code in (((), 0), (("--strict",), 3)):
+        done = push(bad, *options)
+        assert (done.returncode, "1 of them are bad" in done.stdout) == (code, True)
+        assert ("bad row: " in done.stderr) == bool(options)
+    client.post("/v1/pause")
+    done = push(row % 4, "--wait", "0.1")
+    assert done.returncode == 4
+    assert "\nnot processed yet: " in done.stdout
+    client.post("/v1/resume")

@@ -3,9 +3,9 @@
 import pyarrow as pa
 import pytest
 
-from dbsp.coordinator.cli import durable
 from dbsp.coordinator.http.kinds import kind_of
 from dbsp.coordinator.http.rendering import ARROW
+from dbsp.coordinator.push_commands import durable
 from dbsp.errors import ConfigError
 
 

@@ -1,0 +1,113 @@
+"""`coordinator push` and `coordinator transaction`: rows from a file or standard input into a running pipeline."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from dbsp.coordinator.exits import exit_code
+from dbsp.coordinator.http.kinds import kind_of
+from dbsp.errors import ConfigError
+
+if TYPE_CHECKING:
+    from dbsp.coordinator.cli import Client
+
+SHOWN_BAD = 10
+"""How many bad rows are shown; the others are among the dead letters."""
+PRODUCER = click.option("--producer", help="Your id, so that a repeated push is recognised.")
+SEQUENCE = click.option("--sequence", type=click.IntRange(min=0), help="The number of this push; growing.")
+WAIT = click.option(
+    "--wait", "wait_s", type=click.FloatRange(min=0), metavar="SECONDS",
+    help="Until a step has taken the rows, so that views have them; at most so long.",
+)  # fmt: skip
+
+
+@click.command()
+@click.argument("table")
+@click.argument("file", type=click.File("rb"), default="-")
+@PRODUCER
+@SEQUENCE
+@WAIT
+@click.option("--strict", is_flag=True, help="Exit with 3 if a row is bad; the good ones are in all the same.")
+@click.pass_obj
+def push(
+    client: Client,
+    table: str,
+    file: Any,
+    producer: str | None,
+    sequence: int | None,
+    wait_s: float | None,
+    strict: bool,
+) -> None:
+    """Push rows (JSON lines, an array or an Arrow IPC stream) from FILE or standard input to TABLE."""
+    body = file.read()
+    headers = _pushing(producer, sequence) | {"Content-Type": kind_of(body)}
+    path = f"/v1/tables/{table}/rows"
+    found = client.ask("POST", path, content=body, headers=headers, params=_waiting(wait_s))
+    text = durable(table, found["first"], found["last"], repeated=found["repeated"])
+    if found["bad_rows"]:
+        text += f"; {found['bad_rows']} of them are bad, the first: {found['bad'][0]['reason']}"
+    client.show(found, text + _taken(found))
+    _end(found, strict=strict)
+
+
+@click.command()
+@click.argument("file", type=click.File("rb"), default="-")
+@PRODUCER
+@SEQUENCE
+@WAIT
+@click.pass_obj
+def transaction(client: Client, file: Any, producer: str | None, sequence: int | None, wait_s: float | None) -> None:
+    """Push rows of several tables, {"orders": [...], "names": [...]}, which one step takes together: all or none."""
+    headers, params = _pushing(producer, sequence), _waiting(wait_s)
+    found = client.ask("POST", "/v1/transactions", content=file.read(), headers=headers, params=params)
+    lines = [durable(each["table"], each["first"], each["last"], repeated=each["repeated"]) for each in found["tables"]]
+    client.show(found, ("\n".join(lines) or "no rows were given; nothing was added") + _taken(found))
+    _end(found)
+
+
+def _waiting(wait_s: float | None) -> dict[str, Any]:
+    return {} if wait_s is None else {"wait": "true", "timeout_s": wait_s}
+
+
+def _taken(found: dict[str, Any]) -> str:
+    """Say of a push that waited whether a step has taken its rows."""
+    if "processed" not in found:
+        return ""
+    if found["processed"]:
+        return "\nprocessed: the views have them"
+    return f"\nnot processed yet: {found.get('waiting') or 'no step has taken them in time'}"
+
+
+def _end(found: dict[str, Any], *, strict: bool = False) -> None:
+    """Exit with a code that a script sees: bad rows where none are wanted, or rows that no step has taken in time."""
+    if strict and found["bad_rows"]:
+        for row in found["bad"][:SHOWN_BAD]:
+            click.echo(f"bad row: {json.dumps(row, ensure_ascii=False)}", err=True)
+        sys.exit(exit_code("data"))
+    if found.get("processed") is False:
+        sys.exit(exit_code("unavailable"))
+
+
+def _pushing(producer: str | None, sequence: int | None) -> dict[str, str]:
+    """The headers of a push."""
+    if (producer is None) != (sequence is None):
+        raise ConfigError(
+            "a repeated push is recognised by both", "give --producer and --sequence together, or neither"
+        )
+    headers = {"Content-Type": "application/json"}
+    return headers if producer is None else headers | {"Dbsp-Producer": producer, "Dbsp-Sequence": str(sequence)}
+
+
+def durable(table: str, first: int, end: int, *, repeated: bool) -> str:
+    """Which rows were taken: `first` is the first offset, `end` the one behind the last, people count the last one in.
+
+    Of a push that is repeated after a later one offsets are not remembered for ever: then they are equal, as of an empty one.
+    """
+    before = "pushed before, nothing was added"
+    if first == end:
+        return f"{before} to {table}" if repeated else f"no rows were given; nothing was added to {table}"
+    return f"rows {first:,} to {end - 1:,} of {table} are durable" + (f": they were {before}" if repeated else "")
