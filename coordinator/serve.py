@@ -41,6 +41,7 @@ from dbsp.errors import DbspError
 from dbsp.logs import StepRecord
 from dbsp.plan.explain import explain
 from dbsp.runtime.runtime import StepReport
+from dbsp.skips import ACCEPT_OUTPUT
 from dbsp.version import VERSION
 
 SHOW_INTERVAL_S = 0.25
@@ -243,12 +244,19 @@ def _watch(service: Service, server: Server | None, progress: bool, interrupts: 
             if halt is not None and halt != told:
                 told = halt
                 say(f"halted before step {halt.step}: {halt.message}")
-                say("hint: `coordinator status` names the rows, `coordinator skip` goes on without them")
+                say(f"hint: {way_past(halt)}")
             if interrupts.count and not interrupted:
                 interrupted = True
                 say("stopping after a checkpoint (interrupt again to stop now)")
         shown.show(service.snapshot)
     return finish
+
+
+def way_past(halt: Halt) -> str:
+    """Return what a user can do about a halt."""
+    if halt.command == ACCEPT_OUTPUT:
+        return "mend the function, or `coordinator accept-output` puts out the difference and goes on"
+    return "`coordinator status` names the rows, `coordinator skip` goes on without them"
 
 
 def _wish(service: Service, workers: int) -> None:

@@ -12,6 +12,7 @@ import pytest
 from dbsp.coordinator.build import load_plan
 from dbsp.coordinator.determinism import refuse_varying, varying
 from dbsp.coordinator.doctor import diagnose
+from dbsp.coordinator.serve import way_past
 from dbsp.coordinator.service import Service
 from dbsp.errors import CircuitError, ConfigError, UnavailableError
 from dbsp.io import read_outputs
@@ -118,6 +119,8 @@ def test_another_output_halts_by_name_and_is_accepted(tmp_path: Path) -> None:
         service = started(folder)
         halt = service.status()["halt"]
         assert (halt["step"], halt["command"]) == (step, "accept-output")
+        assert service.snapshot.halt is not None
+        assert "`coordinator accept-output`" in way_past(service.snapshot.halt)
         assert "views=said functions=drifting at" in halt["message"]
         with pytest.raises(UnavailableError, match=r"gives another output.*coordinator accept-output"):
             service.checkpoint()
