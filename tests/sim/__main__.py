@@ -3,7 +3,7 @@
 python -m tests.sim --seed 17              one seed; the last events, the fault that struck, what went wrong
 python -m tests.sim --seeds 1000           many; figures, coverage of (state, event) pairs
 python -m tests.sim --seconds 600          as many as time allows, from a random first seed
-python -m tests.sim --plant pin-late --seed 3
+python -m tests.sim --plant pin-late       a planted bug: until a seed finds it
 python -m tests.sim --covering 700         some of so many seeds that meet what all of them meet
 python -m tests.sim --firsts               note which seed finds each planted bug soonest (tests/sim/firsts.json)
 python -m tests.sim --circuits --seconds 600   workers that run a circuit, not sets of rows: slower, and sees what steps compute
