@@ -10,13 +10,14 @@ import pytest
 import dbsp
 from dbsp.circuit.nodes import Circuit
 from dbsp.errors import CapacityError, RowsError
+from tests.pace import rotating
 from tests.spark.pipelines import PARTITIONS, MakeRuntime, Open, Pipeline
 from tests.spark.wrapped_sites import LateKillingSite
 
 pytestmark = pytest.mark.spark
 
 
-@pytest.fixture(params=["meetings", "shuffles"], autouse=True)
+@pytest.fixture(params=rotating(["meetings", "shuffles"], 2), autouse=True)
 def rounds(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """How the workers exchange."""
     if request.param == "shuffles":

@@ -188,7 +188,7 @@ SHAPES = {
 }
 
 
-@pytest.mark.parametrize("shape", some(list(SHAPES)))
+@pytest.mark.parametrize("shape", some(list(SHAPES), 2))
 def test_state_of_closed_windows_is_freed(shape: str) -> None:
     """Hundreds of windows pass: the state stays as large as a few of them, on any number of workers."""
     circuit = dbsp.circuit("c", {"v": SHAPES[shape]}, materialize=False)
