@@ -24,7 +24,6 @@ from dbsp.coordinator.strategies import STRATEGIES
 from tests import plain_http
 from tests.kafka.broker import Broker
 from tests.kafka.shop import Shop, by_step, summed
-from tests.pace import in_turn
 from tests.spark.standalone import Cluster, standalone
 
 pytestmark = [pytest.mark.kafka, pytest.mark.crash, pytest.mark.spark]
@@ -99,24 +98,15 @@ def visits(folder: Path) -> list[Path]:
     return [found for host in HOSTS for found in (folder / "cluster" / f"disk-{host}" / "visits").glob("*/*")]
 
 
-@pytest.mark.skipif(not in_turn(0, 2), reason="the turn of the test below at this commit; `make soak` runs both")
 @pytest.mark.timeout(600)
-def test_state_moves_to_hosts_that_share_no_disk(broker: Broker, tmp_path: Path) -> None:
+def test_state_moves_between_hosts_that_share_no_disk(broker: Broker, tmp_path: Path) -> None:
     with cluster_shop(tmp_path, broker, seed=5) as (cluster, shop):
         assert databases(tmp_path) == {HOSTS[0]: ["0000"], HOSTS[1]: ["0001"]}
         rescaled(shop, 3, "warmup")
         kill_executor(shop, cluster, HOSTS[1])
         rescaled(shop, 4, "icadd")
-    assert databases(tmp_path) == {HOSTS[0]: ["0000", "0002"], HOSTS[1]: ["0001", "0003"]}
-    assert visits(tmp_path) == []
-
-
-@pytest.mark.skipif(not in_turn(1, 2), reason="the turn of the test above at this commit; `make soak` runs both")
-@pytest.mark.timeout(600)
-def test_state_moves_back_to_one_host(broker: Broker, tmp_path: Path) -> None:
-    with cluster_shop(tmp_path, broker, seed=6) as (_, shop):
-        rescaled(shop, 3, "cold")
-        assert databases(tmp_path) == {HOSTS[0]: ["0000", "0002"], HOSTS[1]: ["0001"]}
+        assert databases(tmp_path) == {HOSTS[0]: ["0000", "0002"], HOSTS[1]: ["0001", "0003"]}
+        rescaled(shop, 2, "cold")
         shop.kill("group")
         rescaled(shop, 1, "redistribute")
     assert databases(tmp_path) == {HOSTS[0]: ["0000"], HOSTS[1]: []}
