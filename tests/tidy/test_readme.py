@@ -23,6 +23,8 @@ PAGES = [
     "docs/states.md",
     *(f"docs/concepts/{path.name}" for path in sorted((ROOT / "docs" / "concepts").glob("*.md"))),
     "docs/design/README.md",
+    "docs/install.md",
+    "docs/pipeline.md",
     "docs/testing.md",
     "docs/STATUS.md",
     "docs/expressions.md",
@@ -55,8 +57,9 @@ def test_the_targets_named_are_targets() -> None:
         assert re.search(rf"^{''.join(pair)}:", makefile, re.MULTILINE), pair
 
 
-def test_the_pipeline_is_valid(tmp_path: Path) -> None:
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
+@pytest.mark.parametrize("page", ["README.md", "docs/pipeline.md"])
+def test_the_pipeline_is_valid(page: str, tmp_path: Path) -> None:
+    text = (ROOT / page).read_text(encoding="utf-8")
     (settings,) = re.findall(r"```toml\n(.*?)```", text, re.DOTALL)
     (program,) = (block for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL) if ">>>" not in block)
     (tmp_path / "shop.py").write_text(program)
@@ -65,8 +68,13 @@ def test_the_pipeline_is_valid(tmp_path: Path) -> None:
     assert [view.name for view in plan.views] == ["sales"]
 
 
-def test_the_commands_named_are_commands() -> None:
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
+@pytest.mark.parametrize(("page", "count"), [("README.md", 6), ("docs/pipeline.md", 16)])
+def test_the_commands_named_are_commands(page: str, count: int) -> None:
+    text = (ROOT / page).read_text(encoding="utf-8")
     named = set(re.findall(r"^coordinator ([a-z]+)", text, re.MULTILINE))
-    assert len(named) == 16
+    assert len(named) == count
     assert named <= set(cli.command.commands)
+
+
+def test_the_readme_is_short() -> None:
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) < 150
