@@ -70,10 +70,11 @@ def _part(name: str, compute: Callable[..., Any]) -> Function:
 
 def _named(name: str, part: Function, names: str) -> Function:
     """The English name of a part that counts from 1."""
-    words = pa.array(names.split())
 
     def compute(values: pa.Array) -> pa.Array:
-        return words.take(pc.subtract(part.compute(values), 1))
+        return pa.array(names.split()).take(
+            pc.subtract(part.compute(values), 1)
+        )  # made at an import it would load pandas
 
     return Function(name=name, fit=_fit_part, result=lambda _: STRING, compute=compute, text=f"{{0}}.{name}()")
 

@@ -159,7 +159,12 @@ def test_a_registry_that_is_away_is_waited_for(settings: KafkaSettings, tmp_path
         assert service.built.parts.inputs.waits()[0].table == "items"
         send(settings, f"{settings.pipeline}.orders", [change("c", None, (1, "tea", "2.50", None))])
         wait(service, "orders", 1)
-        shown = {each["table"]: each for each in service.status()["inputs"]}
+
+        def inputs() -> dict[str, Any]:
+            return {each["table"]: each for each in service.status()["inputs"]}
+
+        until(lambda: inputs()["items"]["away"], "the status to name what is away")
+        shown = inputs()
         assert f"the schema registry does not answer: registry={held.url}" in shown["items"]["away"]
         assert shown["items"]["place"] == f"topic={settings.pipeline}.items"
         assert shown["orders"]["away"] is None
