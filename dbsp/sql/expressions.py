@@ -60,12 +60,12 @@ def lowered(node: Any, scope: Scope) -> Expr:
     if key not in memo:
         for part in spine(node, lambda part: (id(part), scope.expanding) in memo or id(part) in scope.made):
             _remember(part, scope)
-        _remember(node, scope)
-    return scope.remembered()[key][1]
+        return _remember(node, scope)
+    return memo[key][1]
 
 
-def _remember(node: Any, scope: Scope) -> None:
-    """Compute the value of a node whose left side is computed, if it is a part of a chain."""
+def _remember(node: Any, scope: Scope) -> Expr:
+    """Compute and return the value of a node whose left side is computed, if it is a part of a chain."""
     value = scope.made.get(id(node))
     if value is None and scope.before is not None:
         value = _of_group(node, scope, scope.before)
@@ -75,6 +75,7 @@ def _remember(node: Any, scope: Scope) -> None:
             if not isinstance(unwrap(value), Literal):
                 resolved(value, scope.schema)
     scope.remembered()[id(node), scope.expanding] = node, value
+    return value
 
 
 def is_subquery(node: Any) -> bool:
