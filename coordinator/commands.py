@@ -31,9 +31,8 @@ def foreign() -> str | None:
 
     What 0.1.0 of this project was installed as has that name too; it brings the same commands.
     """
-    if not any(
-        next(Path(folder).glob("dbsp-*.dist-info"), None) for folder in sys.path
-    ):  # the usual case, without a slow import
+    installed = [found for folder in sys.path for found in Path(folder).glob("dbsp-*.dist-info")]
+    if not installed:  # the usual case, without a slow import
         return None
     metadata = importlib.import_module("importlib.metadata")
     try:

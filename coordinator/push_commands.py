@@ -79,7 +79,7 @@ def _taken(found: dict[str, Any]) -> str:
         return ""
     if found["processed"]:
         return "\nprocessed: the views have them"
-    return f"\nnot processed yet: {found.get('waiting') or 'no step has taken them in time'}"
+    return f"\nnot processed yet: {found['waiting']}"
 
 
 def _end(found: dict[str, Any], *, strict: bool = False) -> None:

@@ -28,14 +28,14 @@ def _fit_bytes(operands: Operands) -> tuple[Expression, ...]:
     return args
 
 
-def _written(name: str, written: Callable[[bytes], str]) -> Function:
+def written(name: str, of: Callable[[bytes], str], fit: Callable[[Operands], tuple[Expression, ...]]) -> Function:
+    """Return the function that makes a text of each value's bytes."""
+
     def compute(values: pa.Array) -> pa.Array:
         given = values.cast(BINARY).to_pylist()
-        return pa.array([None if value is None else written(value) for value in given], STRING)
+        return pa.array([None if value is None else of(value) for value in given], STRING)
 
-    return Function(
-        name=name, fit=_fit_bytes, result=lambda *_: STRING, compute=compute, text=f"{{0}}.{name}()", costly=True
-    )
+    return Function(name=name, fit=fit, result=lambda *_: STRING, compute=compute, text=f"{{0}}.{name}()", costly=True)
 
 
 def _read(name: str, read: Callable[[str], bytes]) -> Function:
@@ -83,16 +83,17 @@ def _distances(left: Any, right: Any) -> pa.Array:
     return pa.array([None if a is None or b is None else distance(a, b) for a, b in pairs], INT64)
 
 
-def _integer(*_types: Any) -> pa.DataType:
-    return INT64
-
-
-HEX = _written("hex", lambda value: value.hex().upper())
-BASE64 = _written("base64", lambda value: base64.b64encode(value).decode())
+HEX = written("hex", lambda value: value.hex().upper(), _fit_bytes)
+BASE64 = written("base64", lambda value: base64.b64encode(value).decode(), _fit_bytes)
 FROM_HEX = _read("from_hex", _hexadecimal)
 FROM_BASE64 = _read("from_base64", lambda text: base64.b64decode(text, validate=True))
 LEVENSHTEIN = Function(
-    name="levenshtein", fit=fit_text, result=_integer, compute=_distances, text="{0}.levenshtein({1})", costly=True
+    name="levenshtein",
+    fit=fit_text,
+    result=lambda *_: INT64,
+    compute=_distances,
+    text="{0}.levenshtein({1})",
+    costly=True,
 )
 
 FUNCTIONS = (HEX, BASE64, FROM_HEX, FROM_BASE64, LEVENSHTEIN)

@@ -236,8 +236,6 @@ class Call:
     @property
     def key(self) -> bytes:
         """A hash of the text: equal expressions have equal ones."""
-        if self._key:
-            return self._key
         return fold(self, _key_of, lambda node: node._key or None if isinstance(node, Call) else None)
 
     def __eq__(self, other: object) -> bool:

@@ -72,9 +72,8 @@ def _named(name: str, part: Function, names: str) -> Function:
     """The English name of a part that counts from 1."""
 
     def compute(values: pa.Array) -> pa.Array:
-        return pa.array(names.split()).take(
-            pc.subtract(part.compute(values), 1)
-        )  # made at an import it would load pandas
+        words = pa.array(names.split())  # made at an import it would load pandas
+        return words.take(pc.subtract(part.compute(values), 1))
 
     return Function(name=name, fit=_fit_part, result=lambda _: STRING, compute=compute, text=f"{{0}}.{name}()")
 

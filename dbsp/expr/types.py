@@ -14,7 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from dbsp.expr.expression import Expression, Literal, Operands, decimal_type, in_int64, natural_type
+from dbsp.expr.expression import Expression, Literal, Operands, decimal_type, natural_type
 from dbsp.zset.schema import DATE, FLOAT64, INT64, TIME, TIMESTAMP
 
 DECIMAL_DIGITS = 38
@@ -91,8 +91,6 @@ def adopt(value: Any, type_: pa.DataType) -> Literal | None:
     converted = _convert(value, type_)
     if converted is None:
         return None
-    if type(converted) is int and type_ == INT64:
-        return Literal(converted, type_) if in_int64(converted) else None
     try:
         pa.scalar(converted, type_)
     except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):

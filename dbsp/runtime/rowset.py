@@ -14,6 +14,7 @@ import pyarrow as pa
 from dbsp.errors import CircuitError, ConfigError
 from dbsp.expr import other_names
 from dbsp.expr.answering import Answering
+from dbsp.runtime.bags import bag
 from dbsp.source_lines import located, user_line
 from dbsp.zset.batch import Batch
 
@@ -60,9 +61,7 @@ class Rowset(Answering):
         """The same rows, as often, in any order: as another `Rowset`, an Arrow table or a list of dicts."""
         if not isinstance(other, Rowset | list | pa.Table):
             return NotImplemented
-        from dbsp.testing.comparing import bag  # noqa: PLC0415 - tests alone compare
-
-        return bag(self) == bag(other)
+        return bag(self.batch) == bag(other.batch if isinstance(other, Rowset) else other)
 
     __hash__ = None  # type: ignore[assignment]  # it is a collection
 

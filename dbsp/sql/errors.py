@@ -25,6 +25,15 @@ _HINTS = {
 """What to write in SQL where the streams below say what to write in Python."""
 
 
+class MisplacedError(CircuitError):
+    """An error of a token."""
+
+    def __init__(self, message: str, hint: str, token: Any) -> None:
+        """Keep the token."""
+        super().__init__(message, hint)
+        self.token = token
+
+
 @dataclass(frozen=True, slots=True)
 class Script:
     """SQL text and the file that it stands in, if there is one."""

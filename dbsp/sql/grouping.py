@@ -126,12 +126,7 @@ def _value(node: Any, scope: Scope) -> Expr:
 
 
 def _plain(function: Callable[[Any], Aggregate]) -> Made:
-    def made(node: Any, scope: Scope) -> Aggregate:
-        if any(node.args.get(key) for key in ("expressions", "expression", "count")):
-            refuse(node, "this aggregate takes one argument", "one argument")
-        return function(_value(node.this, scope))
-
-    return made
+    return lambda node, scope: function(_value(node.this, scope))
 
 
 def _count(node: Any, scope: Scope) -> Aggregate:

@@ -11,16 +11,8 @@ from sqlglot.errors import SqlglotError
 from sqlglot.parsers.duckdb import DuckDBParser
 
 from dbsp.errors import CircuitError
+from dbsp.sql.errors import MisplacedError
 from dbsp.sql.walks import children
-
-
-class MisplacedError(CircuitError):
-    """An error of a token."""
-
-    def __init__(self, message: str, hint: str, token: Any) -> None:
-        """Keep the token."""
-        super().__init__(message, hint)
-        self.token = token
 
 
 class Parser(DuckDBParser):

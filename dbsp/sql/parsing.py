@@ -9,7 +9,7 @@ from typing import Any
 
 from dbsp.errors import CircuitError, ConfigError
 from dbsp.source_lines import SourceLine
-from dbsp.sql.errors import Script, reported
+from dbsp.sql.errors import MisplacedError, Script, reported
 
 NESTING_MAX = 250
 """Brackets, functions, subqueries and CASEs inside each other."""
@@ -57,9 +57,7 @@ def _tokens(text: str) -> list[Any]:
         signs = signs + 1 if kind in _PREFIX else 0
         if depth + signs > NESTING_MAX:
             hint = "name the inner part in WITH, or make it a column of a query in FROM"
-            raise _sql("parser").MisplacedError(
-                f"nested too deeply: levels={depth + signs} max={NESTING_MAX}", hint, token
-            )
+            raise MisplacedError(f"nested too deeply: levels={depth + signs} max={NESTING_MAX}", hint, token)
         parts = _apart(token, text) if kind == "NUMBER" else [token]
         begin = parts[-1].end + 1
         found += parts
@@ -74,7 +72,7 @@ def _apart(token: Any, text: str) -> list[Any]:
     while at <= token.end:
         match = re.compile(r"[+-]" if len(found) % 2 else _NUMBER).match(text, at)
         if match is None:
-            raise _sql("parser").MisplacedError(f"not a number: number={token.text}", "write 1e3 for 1000.0", token)
+            raise MisplacedError(f"not a number: number={token.text}", "write 1e3 for 1000.0", token)
         kind = token.token_type if len(found) % 2 == 0 else kinds.PLUS if match[0] == "+" else kinds.DASH
         column = token.col - token.end + match.end() - 1
         written = match[0].replace("_", "")
@@ -93,13 +91,13 @@ def _apart(token: Any, text: str) -> list[Any]:
 
 def _parsed(script: Script, text: str, source: SourceLine | None) -> list[Any]:
     """The statements, or an error that tells where the text is none; what the parser logs of it is in the error."""
-    sqlglot, own, logger = parser(), _sql("parser"), logging.getLogger("sqlglot")
+    sqlglot, logger = parser(), logging.getLogger("sqlglot")
     before, logger.disabled = logger.disabled, True
     try:
         dialect = sqlglot.Dialect.get_or_raise("duckdb")
         dialect.to_json_path = lambda path: path  # as it is written: 'a.b' is one key there, '$.a.b' is a path
-        found: list[Any] = own.parsed(_tokens(text), text, dialect)
-    except own.MisplacedError as error:
+        found: list[Any] = _sql("parser").parsed(_tokens(text), text, dialect)
+    except MisplacedError as error:
         raise script.said(error, error.token.text, script.place(error.token.start), source) from None
     except (sqlglot.errors.ParseError, sqlglot.errors.TokenError) as error:
         raise _syntax(script, error, source) from None

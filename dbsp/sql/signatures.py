@@ -106,6 +106,11 @@ def signature(text: str) -> Signature:
     return Signature(name=name, parameters=parameters, result=result.rstrip("~"), nulls=not result.endswith("~"))
 
 
+def _alike(form: str, *functions: tuple[type, str]) -> list[tuple[type, str]]:
+    """Return the signatures of functions that differ in their names alone."""
+    return [(kind, name + form) for kind, name in functions]
+
+
 _TEXTS = (
     (exp.Abs, "abs(this: number or span) -> same"),
     (exp.Sign, "sign(this: number) -> whole"),
@@ -113,12 +118,10 @@ _TEXTS = (
     (exp.Floor, "floor(this: number) -> same"),
     (exp.Ceil, "ceil(this: number) -> same"),
     (exp.Trunc, "trunc(this: number) -> same"),
-    *(
-        (kind, f"{name}(this: number) -> double")
-        for kind, name in (
-            (exp.Sqrt, "sqrt"), (exp.Exp, "exp"), (exp.Ln, "ln"), (exp.Sin, "sin"), (exp.Cos, "cos"), (exp.Tan, "tan"),
-            (exp.Asin, "asin"), (exp.Acos, "acos"), (exp.Atan, "atan"), (exp.Radians, "radians"), (exp.Degrees, "degrees"),
-        )
+    *_alike(
+        "(this: number) -> double",
+        (exp.Sqrt, "sqrt"), (exp.Exp, "exp"), (exp.Ln, "ln"), (exp.Sin, "sin"), (exp.Cos, "cos"), (exp.Tan, "tan"),
+        (exp.Asin, "asin"), (exp.Acos, "acos"), (exp.Atan, "atan"), (exp.Radians, "radians"), (exp.Degrees, "degrees"),
     ),
     (exp.Log, "log(this: number, expression?: number) -> double"),
     (exp.Atan2, "atan2(this: number, expression: number) -> double"),
@@ -167,13 +170,11 @@ _TEXTS = (
     (exp.ArraySort, "list_sort(this: list) -> same"),
     (exp.ArrayToString, "array_to_string(this: texts, expression!: text) -> text~"),
     (exp.ArrayDistinct, "list_distinct(this: list) -> same"),
-    *(
-        (kind, f"{name}(this: moment) -> whole")
-        for kind, name in (
-            (exp.Year, "year"), (exp.Quarter, "quarter"), (exp.Month, "month"), (exp.Week, "week"), (exp.WeekOfYear, "week"),
-            (exp.Day, "day"), (exp.DayOfMonth, "day"), (exp.DayOfWeek, "dayofweek"), (exp.DayOfWeekIso, "isodow"),
-            (exp.DayOfYear, "dayofyear"),
-        )
+    *_alike(
+        "(this: moment) -> whole",
+        (exp.Year, "year"), (exp.Quarter, "quarter"), (exp.Month, "month"), (exp.Week, "week"), (exp.WeekOfYear, "week"),
+        (exp.Day, "day"), (exp.DayOfMonth, "day"), (exp.DayOfWeek, "dayofweek"), (exp.DayOfWeekIso, "isodow"),
+        (exp.DayOfYear, "dayofyear"),
     ),
     (exp.Hour, "hour(this: time) -> whole"),
     (exp.Minute, "minute(this: time) -> whole"),
@@ -181,7 +182,6 @@ _TEXTS = (
 )  # fmt: skip
 SIGNATURES = {kind: signature(text) for kind, text in _TEXTS}
 """The functions that the parser has a node for."""
-_NUMBERS = "this: number, expression: number"
 AGGREGATES: dict[type, Signature] = {
     kind: signature(text)
     for kind, text in (
@@ -189,40 +189,30 @@ AGGREGATES: dict[type, Signature] = {
         (exp.CountIf, "count_if(this: bool) -> whole"),
         (exp.Sum, "sum(this: number or span) -> number or span"),
         (exp.Avg, "avg(this: number or span) -> number or span"),
-        *(
-            (kind, f"{name}(this: any) -> same")
-            for kind, name in ((exp.Min, "min"), (exp.Max, "max"), (exp.AnyValue, "any_value"))
-        ),
+        *_alike("(this: any) -> same", (exp.Min, "min"), (exp.Max, "max"), (exp.AnyValue, "any_value")),
         (exp.Mode, "mode(this: no list) -> same"),
-        *(
-            (kind, f"{name}(this: any, expression: any) -> same")
-            for kind, name in ((exp.ArgMax, "arg_max"), (exp.ArgMin, "arg_min"))
+        *_alike("(this: any, expression: any) -> same", (exp.ArgMax, "arg_max"), (exp.ArgMin, "arg_min")),
+        *_alike("(this: any) -> same", (exp.First, "first"), (exp.Last, "last")),
+        *_alike(
+            "(this: number) -> double",
+            (exp.Stddev, "stddev"), (exp.StddevSamp, "stddev_samp"), (exp.StddevPop, "stddev_pop"), (exp.Variance, "variance"),
+            (exp.VariancePop, "var_pop"),
         ),
-        *((kind, f"{name}(this: any) -> same") for kind, name in ((exp.First, "first"), (exp.Last, "last"))),
-        *(
-            (kind, f"{name}(this: number) -> double")
-            for kind, name in (
-                (exp.Stddev, "stddev"), (exp.StddevSamp, "stddev_samp"), (exp.StddevPop, "stddev_pop"),
-                (exp.Variance, "variance"), (exp.VariancePop, "var_pop"),
-            )
-        ),
-        *(
-            (kind, f"{name}({_NUMBERS}) -> double")
-            for kind, name in (
-                (exp.Corr, "corr"), (exp.CovarPop, "covar_pop"), (exp.CovarSamp, "covar_samp"), (exp.RegrSlope, "regr_slope"),
-                (exp.RegrIntercept, "regr_intercept"), (exp.RegrR2, "regr_r2"), (exp.RegrAvgx, "regr_avgx"),
-                (exp.RegrAvgy, "regr_avgy"),
-            )
+        *_alike(
+            "(this: number, expression: number) -> double",
+            (exp.Corr, "corr"), (exp.CovarPop, "covar_pop"), (exp.CovarSamp, "covar_samp"), (exp.RegrSlope, "regr_slope"),
+            (exp.RegrIntercept, "regr_intercept"), (exp.RegrR2, "regr_r2"), (exp.RegrAvgx, "regr_avgx"),
+            (exp.RegrAvgy, "regr_avgy"),
         ),
         (exp.RegrCount, "regr_count(this: any, expression: any) -> whole"),
         (exp.Median, "median(this: number) -> number"),
         (exp.PercentileCont, "quantile_cont(this: number, expression!: number) -> number"),
         (exp.PercentileDisc, "quantile_disc(this: no list, expression!: number) -> same"),
         (exp.Quantile, "quantile(this: no list, quantile!: number) -> same"),
-        *((kind, f"{name}(this: bool) -> bool") for kind, name in ((exp.LogicalAnd, "bool_and"), (exp.LogicalOr, "bool_or"))),
-        *(
-            (kind, f"{name}(this: whole) -> same")
-            for kind, name in ((exp.BitwiseAndAgg, "bit_and"), (exp.BitwiseOrAgg, "bit_or"), (exp.BitwiseXorAgg, "bit_xor"))
+        *_alike("(this: bool) -> bool", (exp.LogicalAnd, "bool_and"), (exp.LogicalOr, "bool_or")),
+        *_alike(
+            "(this: whole) -> same",
+            (exp.BitwiseAndAgg, "bit_and"), (exp.BitwiseOrAgg, "bit_or"), (exp.BitwiseXorAgg, "bit_xor"),
         ),
         (exp.GroupConcat, "string_agg(this: text, separator?!: text) -> text"),
         (exp.ArrayAgg, "array_agg(this: any) -> list"),
@@ -240,14 +230,8 @@ WINDOWS: dict[type, Signature] = {
             )
         ),
         (exp.Ntile, "ntile(this!: whole) -> whole"),
-        *(
-            (kind, f"{name}(this: any, offset?!: whole, default?: any) -> same")
-            for kind, name in ((exp.Lag, "lag"), (exp.Lead, "lead"))
-        ),
-        *(
-            (kind, f"{name}(this: any) -> same")
-            for kind, name in ((exp.FirstValue, "first_value"), (exp.LastValue, "last_value"))
-        ),
+        *_alike("(this: any, offset?!: whole, default?: any) -> same", (exp.Lag, "lag"), (exp.Lead, "lead")),
+        *_alike("(this: any) -> same", (exp.FirstValue, "first_value"), (exp.LastValue, "last_value")),
         (exp.NthValue, "nth_value(this: any, offset!: whole) -> same"),
     )
 }  # fmt: skip
@@ -311,13 +295,7 @@ def checked(node: Any, name: str, lower: Callable[[Any], Expr], schema: Schema) 
         part = given.get(each.key)
         if part is None:
             continue
-        value = lower(part)
-        if each.constant and not is_constant(value):
-            refuse(part, f"a constant is wanted here: function={found.name} got={value}", f"it is {found}")
-        if is_constant(value) and constant(value) is None:
-            null = True
-        else:
-            _check_kind(part, value, each, found, schema)
+        null |= _is_null(part, each, found, lower, schema)
     return _null(found, given, lower, schema) if null and found.nulls else None
 
 
@@ -339,11 +317,18 @@ def check_call(node: Any, found: Signature, lower: Callable[[Any], Expr], schema
         part = _bare(node.args.get(each.key))
         if part is None or isinstance(part, exp.Tuple | exp.Star):
             continue
-        value = lower(part)
-        if each.constant and not is_constant(value):
-            refuse(part, f"a constant is wanted here: function={found.name} got={value}", f"it is {found}")
-        if not (is_constant(value) and constant(value) is None):
-            _check_kind(part, value, each, found, schema)
+        _is_null(part, each, found, lower, schema)
+
+
+def _is_null(part: Any, wanted: Parameter, found: Signature, lower: Callable[[Any], Expr], schema: Schema) -> bool:
+    """Refuse an argument that does not fit its parameter; return whether it is a constant null, which fits all kinds."""
+    value = lower(part)
+    if wanted.constant and not is_constant(value):
+        refuse(part, f"a constant is wanted here: function={found.name} got={value}", f"it is {found}")
+    if is_constant(value) and constant(value) is None:
+        return True
+    _check_kind(part, value, wanted, found, schema)
+    return False
 
 
 def _bare(part: Any) -> Any:

@@ -146,13 +146,12 @@ def _neighbour(node: Any, scope: Scope, ignores: bool) -> Any:
 
 def _whole(node: Any, part: Any, scope: Scope) -> int:
     """Return the constant whole number that an argument of a window function is."""
-    value = None if part is None else lowered(part, scope)
-    held = constant(value) if value is not None and is_constant(value) else None
+    value = lowered(part, scope)
+    held = constant(value) if is_constant(value) else None
     if not isinstance(held, int) or isinstance(held, bool):
-        got = "nothing" if value is None else value
         refuse(
-            part or node,
-            f"a constant whole number is wanted here: function={node.key} got={got}",
+            part,
+            f"a constant whole number is wanted here: function={node.key} got={value}",
             "write ntile(4), lag(x, 1)",
         )
     return held

@@ -13,9 +13,10 @@ from dbsp.algebra.table import Table
 from dbsp.circuit.nodes import Circuit
 from dbsp.errors import CircuitError, ConfigError
 from dbsp.logs import INSERT
+from dbsp.runtime.bags import bag
 from dbsp.runtime.pushed import rows_to_batch
 from dbsp.runtime.session import Run, open_run
-from dbsp.testing.comparing import Difference, bag, difference
+from dbsp.testing.comparing import Difference, difference
 
 Oracle: TypeAlias = str | Callable[[Mapping[str, pa.Table]], Any]
 """What a view should be: a SELECT for DuckDB over the tables by name, or a function of the tables that returns its rows."""
@@ -139,7 +140,7 @@ class _Play:
             for name, table in self.tables.items()
         }
         for view, oracle in self.views.items():
-            for row, weight in bag(changes[view]).items():
+            for row, weight in bag(changes[view].batch).items():
                 self.sums[view][row] += weight
             wanted = _answer(oracle, tables)
             self._refuse(view, step, "the sum of the changes of view", difference(self.sums[view], wanted))

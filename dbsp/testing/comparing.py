@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from dbsp.runtime.bags import bag
 from dbsp.runtime.rowset import Rowset
 
 SHOWN = 10
-DIGITS = 12
-"""Significant digits in which floats must agree: sums in another order differ in the last ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,41 +44,8 @@ def difference(found: Any, wanted: Any) -> Difference:
     >>> difference([{"k": 1, "n": 2}], [{"k": 1, "n": 3}]).lines()
     ["- {'k': 1, 'n': 3}", "+ {'k': 1, 'n': 2}"]
     """
-    here, there = bag(found), bag(wanted)
+    here, there = (bag(rows.batch if isinstance(rows, Rowset) else rows) for rows in (found, wanted))
     return Difference(_told(here - there), _told(there - here))
-
-
-def bag(rows: Any) -> Counter[Any]:
-    """Return how often each row is there, by a form of it that compares."""
-    if isinstance(rows, Counter):
-        return rows
-    if isinstance(rows, Rowset):
-        names = rows.batch.schema.names
-        return Counter({_row(dict(zip(names, row, strict=True))): weight for row, weight in rows.batch.to_rows()})
-    return Counter(_row(row) for row in _dicts(rows))
-
-
-def _dicts(rows: Any) -> Iterable[Mapping[str, Any]]:
-    if hasattr(rows, "to_pylist"):
-        listed: Iterable[Mapping[str, Any]] = rows.to_pylist()
-        return listed
-    if hasattr(rows, "__arrow_c_stream__"):
-        import pyarrow as pa  # noqa: PLC0415 - rows that are dicts do not need it
-
-        return _dicts(pa.table(rows))
-    return list(rows)
-
-
-def _row(row: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
-    return tuple((name, _value(value)) for name, value in sorted(row.items()))
-
-
-def _value(value: Any) -> Any:
-    if isinstance(value, float):
-        return "NaN" if math.isnan(value) else float(f"{value:.{DIGITS}g}") + 0.0
-    if isinstance(value, list):
-        return tuple(map(_value, value))
-    return _row(value) if isinstance(value, Mapping) else value
 
 
 def _told(rows: Counter[Any]) -> tuple[tuple[str, int], ...]:

@@ -71,9 +71,7 @@ class TopicIds:
     def _hear(self) -> None:
         """Take the answers that have come; a topic that is away for now keeps its id."""
         for topic, answer in list(self._asked.items()):
-            if (
-                answer.done() and self._asked.pop(topic, None) is not None
-            ):  # one that failed has ended the whole question
+            if answer.done() and self._asked.pop(topic, None) is not None:  # one that failed ends the whole question
                 self._told(topic, answer)
 
     def _told(self, topic: str, answer: Future[Any]) -> None:
