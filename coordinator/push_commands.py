@@ -103,9 +103,9 @@ def _pushing(producer: str | None, sequence: int | None) -> dict[str, str]:
 
 
 def durable(table: str, first: int, end: int, *, repeated: bool) -> str:
-    """Which rows were taken: `first` is the first offset, `end` the one behind the last, people count the last one in.
+    """Return which rows are durable; `first` is the first offset, `end` the offset behind the last row.
 
-    Of a push that is repeated after a later one offsets are not remembered for ever: then they are equal, as of an empty one.
+    The service forgets the offsets of old pushes. A repeat of such a push gets two equal offsets, as an empty push does.
     """
     before = "pushed before, nothing was added"
     if first == end:

@@ -39,7 +39,7 @@ KEPT_SAFE = ((b"x-content-type-options", b"nosniff"), (b"cross-origin-resource-p
 
 
 class Doors:
-    """The layer; `tokens` gives those of now, `noted_bug(where, error)` is told of errors that nobody foresaw."""
+    """The layer; `tokens` gives those of now, `noted_bug(where, error)` records errors that no rule covers."""
 
     def __init__(
         self, app: ASGIApp, *, section: HttpSection, tokens: Callable[[], Tokens], requests_max: int,

@@ -19,7 +19,7 @@ from dbsp.source_lines import located, user_line
 from dbsp.zset.batch import Batch
 
 SHOWN = 20
-"""How many rows stand in what is printed."""
+"""How many rows a printed view or change shows."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

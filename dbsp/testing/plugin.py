@@ -23,7 +23,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """Take the option over; without it nothing of dbsp is imported."""
     seeds: int | None = config.getoption("--dbsp-seeds")
     if seeds is not None:
-        from dbsp.testing import checking  # noqa: PLC0415 - not for those who do not use it
+        from dbsp.testing import checking  # noqa: PLC0415 - only where the plug-in is used
 
         checking.DEFAULT["seeds"] = seeds
 
@@ -32,6 +32,6 @@ def pytest_assertrepr_compare(op: str, left: Any, right: Any) -> list[str] | Non
     """Return the rows that differ, where one side is a view or a change."""
     if op != "==" or "Rowset" not in (type(left).__name__, type(right).__name__):
         return None
-    from dbsp.testing.comparing import difference  # noqa: PLC0415 - not for those who do not use it
+    from dbsp.testing.comparing import difference  # noqa: PLC0415 - only where the plug-in is used
 
     return ["the rows differ: - is missing, + is too many", *difference(left, right).lines()]

@@ -14,7 +14,7 @@ from dbsp.testing.comparing import difference
 
 
 class Story:
-    """A run that is told step by step; made by `given`."""
+    """A run that a test drives step by step; made by `given`."""
 
     def __init__(self, circuit: Circuit, workers: int = 1) -> None:
         """Open a run without rows."""
