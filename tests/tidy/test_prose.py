@@ -1,0 +1,52 @@
+"""The rules of plain English hold where `tools/prose.py` says so, and each rule turns red on a planted error."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+from tools import prose
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_the_tree_is_in_plain_english() -> None:
+    assert list(prose.findings(prose.plain_paths(ROOT))) == []
+
+
+def test_folders_that_are_not_plain_yet_are_there() -> None:
+    assert [name for name in prose.NOT_YET if not any(ROOT.glob(name))] == []
+
+
+LONG = "The row " + "and " * 24 + "column."
+
+PLANTED = [
+    ('def f():\n    """The rows."""\n', "begin with a verb in the imperative, not with 'The'"),
+    ('class A:\n    """What comes next."""\n', "name the thing; do not begin with 'What'"),
+    ('def f():\n    """Return rows.\n    And more."""\n', "put an empty line after the first sentence"),
+    ('def f():\n    """Return rows"""\n', "end the first line with a full stop"),
+    (f'def f():\n    """Return rows.\n\n    {LONG}\n    """\n', "a sentence of 27 words"),
+]
+
+
+@pytest.mark.parametrize(("text", "message"), PLANTED)
+def test_a_planted_docstring_is_found(text: str, message: str) -> None:
+    node = ast.parse(text).body[0]
+    assert isinstance(node, ast.FunctionDef | ast.ClassDef)
+    found = list(prose.docstring_findings(node, ast.get_docstring(node) or ""))
+    assert any(message in finding for finding in found)
+
+
+def test_code_tables_and_names_are_not_prose() -> None:
+    exempt = [
+        f"    {LONG}",
+        f"| {LONG} |",
+        f"# {LONG}",
+        f"```\n{LONG}\n```",
+        f">>> {LONG}\n{LONG}",
+        f"Return `{LONG}`.",
+    ]
+    assert list(prose.long_sentences("\n\n".join(exempt))) == []
+    assert len(list(prose.long_sentences(f"{LONG}\n\n- {LONG}\n- {LONG} {LONG}"))) == 4

@@ -1,0 +1,145 @@
+"""Rules of plain English that a program can check: how docstrings begin, and how long sentences are.
+
+A docstring of a function begins with a verb in the imperative, out of `tools/verbs.txt`. No docstring begins with a word that
+stands for something which the reader has not seen ("What", "Those", "Its"). A sentence has 25 words at most, where a name in
+backticks is one word; code, examples, tables and headings are exempt. `NOT_YET` lists the folders that still break these rules:
+remove the line of a folder that keeps them. `python tools/prose.py [PATH ...]` prints the findings.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+WORDS_MAX = 25
+CODE = ("dbsp", "storage", "io", "coordinator", "tools")
+VERBS = frozenset((ROOT / "tools" / "verbs.txt").read_text().split())
+
+NOT_YET: tuple[str, ...] = (
+    "coordinator",
+    "dbsp/aggregates",
+    "dbsp/algebra",
+    "dbsp/circuit",
+    "dbsp/distribute",
+    "dbsp/expr",
+    "dbsp/operators",
+    "dbsp/plan",
+    "dbsp/runtime",
+    "dbsp/sql",
+    "dbsp/stream",
+    "dbsp/testing",
+    "dbsp/trace",
+    "dbsp/zset",
+    "dbsp/*.py",
+    "io",
+    "storage",
+    "tools",
+    "docs",
+    "*.md",
+)
+
+STANDS_FOR_SOMETHING = {
+    "What",
+    "Who",
+    "Whom",
+    "Whose",
+    "Those",
+    "That",
+    "These",
+    "This",
+    "It",
+    "Its",
+    "One",
+    "Nothing",
+    "Nobody",
+}
+STANDS_FOR_SOMETHING |= {"Whether", "Where", "How", "Which", "As", "Of", "So", "Both"}
+QUOTED = re.compile(r"`[^`]*`|\[[^\]]*\]\([^)]*\)|https?://\S+")
+ENDS = re.compile(r"(?<=[.!?:])[\"')*]*\s+(?=[\"'(*`A-Z0-9])")
+LIST_ITEM = re.compile(r"^\s*(?:[-*]|\d+\.)\s+")
+
+
+def sentences(text: str) -> Iterator[str]:
+    """Yield the sentences of running text; leave out code, doctests, tables and headings."""
+    for paragraph in _paragraphs(text):
+        yield from (sentence for sentence in ENDS.split(QUOTED.sub("name", paragraph)) if sentence.strip())
+
+
+def _paragraphs(text: str) -> Iterator[str]:
+    """Yield each paragraph, and each item of a list, as one line."""
+    lines: list[str] = []
+    fenced = False
+    example = False
+    for line in [*text.splitlines(), ""]:
+        bare = line.strip()
+        example = bare.startswith(">>>") or (example and bool(bare))
+        fence = bare.startswith(("```", "~~~"))
+        fenced ^= fence
+        item = LIST_ITEM.match(line)
+        exempt = fence or fenced or example or not bare or line.startswith("    ") or bare.startswith(("|", "#", "<"))
+        if (exempt or item) and lines:
+            yield " ".join(lines)
+            lines = []
+        if not exempt or (item and not fenced):
+            lines.append(LIST_ITEM.sub("", bare))
+
+
+def long_sentences(text: str) -> Iterator[str]:
+    """Yield a finding for each sentence of more than `WORDS_MAX` words."""
+    for sentence in sentences(text):
+        count = len(sentence.split())
+        if count > WORDS_MAX:
+            yield f"a sentence of {count} words; at most {WORDS_MAX}: {sentence[:60]}…"
+
+
+def docstring_findings(node: ast.AST, text: str) -> Iterator[str]:
+    """Yield the findings of one docstring: its first word, its first line, its sentences."""
+    first = text.split("\n", 1)[0].strip()
+    word = re.split(r"[\s,.:;]", first, maxsplit=1)[0]
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and word not in VERBS:
+        yield f"begin with a verb in the imperative, not with {word!r}"
+    elif word in STANDS_FOR_SOMETHING:
+        yield f"name the thing; do not begin with {word!r}"
+    if not isinstance(node, ast.Module) and "\n" in text and text.split("\n")[1].strip():
+        yield "put an empty line after the first sentence"
+    if first[-1:] not in ".:!?" and not isinstance(node, ast.Module):
+        yield "end the first line with a full stop"
+    yield from long_sentences(text)
+
+
+def python_findings(path: Path) -> Iterator[str]:
+    """Yield the findings of all docstrings in a Python file, as `file:line: message`."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            text = ast.get_docstring(node)
+            if text:
+                line = node.body[0].lineno
+                yield from (f"{path}:{line}: {message}" for message in docstring_findings(node, text))
+
+
+def findings(paths: list[Path]) -> Iterator[str]:
+    """Yield the findings of files, and of all Python and Markdown files in folders."""
+    for top in paths:
+        for path in sorted([top] if top.is_file() else [*top.rglob("*.py"), *top.rglob("*.md")]):
+            if path.suffix == ".py":
+                yield from python_findings(path)
+            else:
+                yield from (f"{path}: {message}" for message in long_sentences(path.read_text()))
+
+
+def plain_paths(root: Path) -> list[Path]:
+    """Return the files that have to keep the rules: all but those that `NOT_YET` names."""
+    files = [path for folder in (*CODE, "docs") for path in (root / folder).rglob("*") if path.suffix in {".py", ".md"}]
+    files += root.glob("*.md")
+    not_yet = {path for pattern in NOT_YET for top in root.glob(pattern) for path in (top, *top.rglob("*"))}
+    return sorted(set(files) - not_yet)
+
+
+if __name__ == "__main__":
+    found = list(findings([Path(name) for name in sys.argv[1:]] or plain_paths(ROOT)))
+    print("\n".join(found))
+    sys.exit(bool(found))
