@@ -50,3 +50,30 @@ def test_code_tables_and_names_are_not_prose() -> None:
     ]
     assert list(prose.long_sentences("\n\n".join(exempt))) == []
     assert len(list(prose.long_sentences(f"{LONG}\n\n- {LONG}\n- {LONG} {LONG}"))) == 4
+
+
+def test_words_that_the_glossary_bans_are_found() -> None:
+    words = prose.banned_words()
+    assert words["mend"] == "fix, repair"
+    assert len(words) > 20
+    for word in words:
+        assert [*prose.word_findings(f"The {word.capitalize()} row.")] == [
+            f"do not write {word.capitalize()!r}; write: {words[word]}"
+        ]
+        node = ast.parse(f'def f():\n    """Return rows.\n\n    The {word}.\n    """\n').body[0]
+        assert isinstance(node, ast.FunctionDef)
+        assert len(list(prose.docstring_findings(node, ast.get_docstring(node) or ""))) == 1
+    assert len(list(prose.word_findings("| mend |\n\n# Mended\n\nThe row stands\nin a table."))) == 3
+
+
+def test_code_may_have_words_that_the_glossary_bans() -> None:
+    exempt = [
+        "`mend`",
+        "```\nmend\n```",
+        ">>> mend\nmend\n",
+        "  ```toml\n  mend = 1\n  ```",
+        "[mend](mend.md)",
+        "amends",
+    ]
+    assert list(prose.word_findings("\n\n".join(exempt))) == []
+    assert list(prose.word_findings("\n\n".join(exempt) + "\n\nmend")) != []
