@@ -355,7 +355,7 @@ def page() -> str:
 
 This page is written by `python tools/state_diagrams.py`, which explores the coordinator's machine
 ([`coordinator/decisions/machine.py`](../coordinator/decisions/machine.py)); a test compares it with the code. An arrow with more
-than {LABELS_MAX} events has no text. Arrows of failures and of a stop at once are left out, and those from a state to itself.
+than {LABELS_MAX} events has no text. The drawing leaves out failures, stops at once, and arrows from a state to itself.
 The table below each drawing has all transitions with all events.
 
 ## The coordinator
@@ -366,10 +366,10 @@ The table below each drawing has all transitions with all events.
 
 ## A rescale
 
-The stages of a rescale, by strategy; `redistribute` has those of `icadd`. `Recovering` stands for every start and
-rollback: a rescale that was asked for is taken up again afterwards. `Idle` means that no rescale is wanted.
+The table shows the stages of a rescale, by strategy; `redistribute` has those of `icadd`. `Recovering` is every start and
+rollback: a requested rescale is taken up again afterwards. `Idle` means that no rescale is requested.
 
-- **Asked**: the ledger holds the wish; steps go on until it can begin.
+- **Asked**: the ledger holds the request; steps run until the rescale can begin.
 - **Preparing**: databases of joining workers are made, and merges are held.
 - **CopyingRounds**: rounds copy what the new owners lack while steps run; with `icadd` there is nothing to copy.
 - **ReadyToSwitch**: little enough is missing; the switch waits for the checkpoint in flight.
