@@ -77,7 +77,6 @@ NOT_YET: tuple[str, ...] = (
     "docs/design/0034-a-start-of-spark.md",
     "docs/design/0035-extremes-among-sums.md",
     "docs/design/0041-waterlines-per-partition.md",
-    "docs/operations.md",
     "docs/states.md",
 )
 
