@@ -42,7 +42,6 @@ NOT_YET: tuple[str, ...] = (
     "storage",
     "tools",
     "CHANGELOG.md",
-    "docs/benchmarks.md",
     "docs/design/0001-layers.md",
     "docs/design/0002-flights-stream.md",
     "docs/design/0003-coordinator.md",
