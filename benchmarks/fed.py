@@ -85,15 +85,15 @@ class FedPipeline:
             )
 
     def stepped(self, record: StepRecord, *_: Any, **__: Any) -> None:
-        """A step is done: one more batch lies ready; see `dbsp.coordinator.running.hands.Observer`."""
+        """A step is done: one more batch lies ready; see `dbsp.coordinator.running.command_runner.Observer`."""
         if record.step:
             self._give()
 
     def noted(self, *_: Any) -> None:
-        """See `dbsp.coordinator.running.hands.Observer`."""
+        """See `dbsp.coordinator.running.command_runner.Observer`."""
 
     def _processed(self, batches: int) -> None:
-        if not self._service.board.wait_for(lambda now: now.step >= batches, None):
+        if not self._service.live_status.wait_for(lambda now: now.step >= batches, None):
             self._service.stop()  # raises what ended it
 
     def _give(self) -> None:

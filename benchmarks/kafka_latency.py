@@ -57,7 +57,7 @@ def ours(brokers: str, folder: Path, runtime: str, delay_ms: int, source: str, t
         output=OutputSection(kind="kafka", bootstrap=brokers, topics={"counts": target}),
     )  # fmt: skip
     with Service(config, build(config, plan=make_plan(circuit()))) as service:
-        if not service.board.wait_for(lambda now: now.step > 0 and not now.lag_rows, None):
+        if not service.live_status.wait_for(lambda now: now.step > 0 and not now.lag_rows, None):
             service.stop()  # raises what ended it
         service.checkpoint()
         yield

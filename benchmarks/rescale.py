@@ -142,7 +142,7 @@ def measured(service: Service, folder: Path, keys: int, strategy: str) -> dict[s
         state_bytes, asked = service.snapshot.state_bytes, time.time()
         moved = service.rescale(2, 3600, strategy=strategy)
         answered, step = time.time(), service.snapshot.step
-        service.board.wait_for(lambda now: now.step > step + STEPS_AFTER, 600)
+        service.live_status.wait_for(lambda now: now.step > step + STEPS_AFTER, 600)
         over = time.time()
     if moved is None:
         raise RuntimeError("nothing was rescaled")

@@ -19,7 +19,7 @@ from dbsp.circuit.load import load_circuit
 from dbsp.circuit.names import DEAD_LETTERS
 from dbsp.circuit.nodes import Circuit
 from dbsp.coordinator.config import Config, InputSection, OutputSection
-from dbsp.coordinator.decisions import protocol as p
+from dbsp.coordinator.decisions import states
 from dbsp.coordinator.decisions.recovery import learned
 from dbsp.coordinator.delta_views import delta_views
 from dbsp.coordinator.doctor import read_ledger
@@ -31,8 +31,8 @@ from dbsp.coordinator.remains import refuse_logged, refuse_remains
 from dbsp.coordinator.running.attempts import FileMarker
 from dbsp.coordinator.running.blame import Locator
 from dbsp.coordinator.running.clock import Clock, SystemClock
+from dbsp.coordinator.running.command_runner import LoopSettings, Parts
 from dbsp.coordinator.running.control import Control, Ledger, LmdbControl, new_ledger, standing
-from dbsp.coordinator.running.hands import Parts, ShellSettings
 from dbsp.coordinator.running.waterlines import Waterlines, watched
 from dbsp.coordinator.site import ConfiguredSite, close_site, files_folder
 from dbsp.coordinator.trials import ProcessTrials
@@ -62,8 +62,8 @@ class Built:
     config: Config
     plan: Plan
     parts: Parts
-    facts: p.Facts
-    settings: ShellSettings
+    facts: states.Facts
+    settings: LoopSettings
     own_input: Callable[[], InputLog] | None = None
 
 
@@ -148,13 +148,13 @@ def build(
     wrap: Callable[[str, Any], Any] = lambda _name, part: part,
     accepting: Iterable[str] = (),
     evolve: bool = False,
-    told: Callable[[str], None] = lambda _text: None,
+    report: Callable[[str], None] = lambda _text: None,
 ) -> Built:
-    """Open the logs and the ledger of a pipeline, making them if it is new; the runtime is made later, by the shell.
+    """Open the logs and the ledger of a pipeline, making them if it is new; the runtime is made later, by the event loop.
 
     Nothing is written where this version cannot go on from what is stored: formats that it does not read, steps that another one
     logged and that are not in `accepting`. With `evolve` a stored circuit that is another one is changed to this, and what that
-    does is `told` before it is done.
+    does is reported before it is done.
 
     `wrap(name, part)` may put something between the service and its "runtime", "steps", "inputs" or "control", and where the
     circuit is changed the "site": the fault tests stop the process there.
@@ -165,7 +165,7 @@ def build(
     _check_settings(config)
     evolution = surveyed(config, plan) if evolve else None
     if evolution is not None:
-        told(evolution.as_text(config.pipeline.name))
+        report(evolution.as_text(config.pipeline.name))
     for folder in _folders(config):
         _make_folder(*folder)
     clock = clock or SystemClock()
@@ -195,7 +195,7 @@ def build(
     facts = replace(facts_of(ledger, config), accepting=frozenset(accepting))
     own_input = site.open_input if config.input.kind == "kafka" else None
     return Built(
-        config=config, plan=plan, parts=parts, facts=facts, settings=shell_settings(config), own_input=own_input
+        config=config, plan=plan, parts=parts, facts=facts, settings=loop_settings(config), own_input=own_input
     )
 
 
@@ -305,10 +305,10 @@ def _runtime_module(config: Config) -> None:
     importlib.import_module("dbsp.runtime.spark.runtime")
 
 
-def facts_of(ledger: Ledger, config: Config) -> p.Facts:
+def facts_of(ledger: Ledger, config: Config) -> states.Facts:
     """What the machine starts from."""
     found = standing(ledger)
-    facts = p.Facts(
+    facts = states.Facts(
         run=ledger.run, fingerprint=ledger.fingerprint, layouts=found.layouts,
         layout=replace(found.layouts[found.used], offered=config.layout.offered()),
         members=found.members, forming=found.forming, epoch=ledger.epoch, failures_max=config.step.failures_max,
@@ -317,9 +317,9 @@ def facts_of(ledger: Ledger, config: Config) -> p.Facts:
     return learned(facts, found)
 
 
-def shell_settings(config: Config) -> ShellSettings:
+def loop_settings(config: Config) -> LoopSettings:
     """Intervals and limits of the loop."""
-    return ShellSettings(
+    return LoopSettings(
         limits=config.step.limits(), checkpoint_interval_s=config.checkpoint.interval_s,
         retention_s=config.checkpoint.retention_s, failures_max=config.step.failures_max,
         max_warmup_replicas=config.layout.max_warmup_replicas, autoscale=config.autoscale,

@@ -34,7 +34,13 @@ from dbsp.coordinator.http.section import HttpSection
 from dbsp.coordinator.http.tokens import load_tokens
 from dbsp.coordinator.http.trust import NOT_TRUSTED, connecting, untrusted_reason
 from dbsp.coordinator.meeting import ANSWER_S_MAX, error_in, found_service, not_running, silent, while_it_answers
-from dbsp.coordinator.running.shown import error_lines, ranges_as_text, rescale_as_text, rescale_lines, upgrade_as_text
+from dbsp.coordinator.running.progress import (
+    error_lines,
+    ranges_as_text,
+    rescale_as_text,
+    rescale_lines,
+    upgrade_as_text,
+)
 from dbsp.coordinator.running.time_text import waterline_text
 from dbsp.coordinator.strategies import STRATEGIES
 from dbsp.distribute.names import STRATEGIES as BY_KEY

@@ -21,7 +21,7 @@ from contextlib import suppress
 from typing import Any
 
 from dbsp.coordinator.config import Config
-from dbsp.coordinator.running.status import Board
+from dbsp.coordinator.running.status import LiveStatus
 from dbsp.errors import CircuitError, UnavailableError
 from dbsp.logs import Range, StepLog
 from dbsp.plan.plan import Plan
@@ -115,17 +115,17 @@ class FirstSteps:
         self._config, self._plan, self._steps, self._note = config, plan, steps, note
         self.found: tuple[str, ...] = ()
 
-    def watch(self, board: Board) -> None:
+    def watch(self, live_status: LiveStatus) -> None:
         """Begin, if there are user functions."""
         if user_functions(self._plan):
-            threading.Thread(target=self._look, args=(board,), name="dbsp-determinism", daemon=True).start()
+            threading.Thread(target=self._look, args=(live_status,), name="dbsp-determinism", daemon=True).start()
 
-    def _look(self, board: Board) -> None:
-        board.wait_for(lambda now: now.settled, None)
-        if board.now.ended or board.now.step > 0:
+    def _look(self, live_status: LiveStatus) -> None:
+        live_status.wait_for(lambda now: now.settled, None)
+        if live_status.now.ended or live_status.now.step > 0:
             return
-        board.wait_for(lambda now: now.rows_in > 0, None)
-        if board.now.ended:
+        live_status.wait_for(lambda now: now.rows_in > 0, None)
+        if live_status.now.ended:
             return
         try:
             ranges = [each for record in self._steps.read(0) for each in record.ranges]

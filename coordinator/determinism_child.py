@@ -79,22 +79,22 @@ def listen(function: UserFunction, heard: dict[str, str]) -> None:
 
 def digest(value: Any) -> str:
     """Return a digest that equal values share in every process."""
-    return hashlib.sha256(_told(value).encode("utf-8", "backslashreplace")).hexdigest()[:32]
+    return hashlib.sha256(_canonical(value).encode("utf-8", "backslashreplace")).hexdigest()[:32]
 
 
-def _told(value: Any) -> str:
+def _canonical(value: Any) -> str:
     if isinstance(value, pa.RecordBatch | pa.Table):
-        return _told(value.to_pydict())
+        return _canonical(value.to_pydict())
     if isinstance(value, pa.Array | pa.ChunkedArray):
-        return _told(value.to_pylist())
+        return _canonical(value.to_pylist())
     if isinstance(value, np.ndarray):
-        return _told(value.tolist())
+        return _canonical(value.tolist())
     if isinstance(value, Mapping):
-        return "{" + ",".join(sorted(f"{_told(key)}:{_told(part)}" for key, part in value.items())) + "}"
+        return "{" + ",".join(sorted(f"{_canonical(key)}:{_canonical(part)}" for key, part in value.items())) + "}"
     if isinstance(value, set | frozenset):
-        return "{" + ",".join(sorted(map(_told, value))) + "}"
+        return "{" + ",".join(sorted(map(_canonical, value))) + "}"
     if isinstance(value, list | tuple):
-        return "[" + ",".join(map(_told, value)) + "]"
+        return "[" + ",".join(map(_canonical, value)) + "]"
     return repr(value)
 
 

@@ -46,7 +46,7 @@ class RescalePlan:
         return self.shards_moved / self.shards
 
 
-class Rates:
+class StateRates:
     """Hears what the service notes, and knows how fast state was written and moved. Safe for reading from other threads."""
 
     def __init__(self, now_s: Callable[[], float]) -> None:
@@ -100,7 +100,7 @@ def _writing_s(count: int, seconds: float, written: int) -> float:
 
 
 def plan_rescale(
-    layout: Layout, workers: int, *, step: int, state_bytes: Mapping[int, int], rates: Rates
+    layout: Layout, workers: int, *, step: int, state_bytes: Mapping[int, int], rates: StateRates
 ) -> RescalePlan:
     """What a rescale of this layout to `workers` would do; `ConfigError` if there cannot be so many."""
     new = rescaled(layout, workers, step=step)

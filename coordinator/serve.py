@@ -23,17 +23,17 @@ import click
 from dbsp.coordinator.build import build, check_start, load_plan
 from dbsp.coordinator.config import Config, load_config
 from dbsp.coordinator.decisions.alarms import NOT_RELOADED
-from dbsp.coordinator.decisions.protocol import Halt
+from dbsp.coordinator.decisions.states import Halt
 from dbsp.coordinator.determinism import refuse_varying
 from dbsp.coordinator.exits import INTERRUPTED, exit_code, guarded, lead_nowhere, report, say
 from dbsp.coordinator.http.address import changed_setting
 from dbsp.coordinator.http.app import make_app
 from dbsp.coordinator.http.connections import raise_descriptor_limit
-from dbsp.coordinator.http.listen import Server, bind
+from dbsp.coordinator.http.listen import HttpServer, bind
 from dbsp.coordinator.preflight import formats
 from dbsp.coordinator.preparing import prepare
 from dbsp.coordinator.running.clock import SystemClock
-from dbsp.coordinator.running.progress import Progress, console
+from dbsp.coordinator.running.live_line import LiveLine, console
 from dbsp.coordinator.service import Service
 from dbsp.coordinator.trial import try_circuit
 from dbsp.coordinator.upgrades import Restart, note_failure, own_interpreter
@@ -168,22 +168,22 @@ def run(
     raise_descriptor_limit()
     bound = bind(config.http) if config.http.enabled else None
     prepare(config)
-    server: Server | None = None
+    server: HttpServer | None = None
     service: Service | None = None
     try:
-        service = Service(config, build(config, wrap=wrap, accepting=accepting, evolve=evolve, told=say))
+        service = Service(config, build(config, wrap=wrap, accepting=accepting, evolve=evolve, report=say))
         service.upgrades.restart = restart
         if rescale is not None:
-            _wish(service, rescale)
+            _request_in_ledger(service, rescale)
         _note_workers(service, rescale)
         interrupts = _Interrupts(service)
         if bound is not None:
             who = {"name": config.pipeline.name, "run": service.built.facts.run}
-            server = Server(make_app(service), bound, config.data_dir, who, folder=config.folder)
+            server = HttpServer(make_app(service), bound, config.data_dir, who, folder=config.folder)
             announce(server, service)
             if server.certificate is not None:
                 service.watch.reload(server.certificate)
-        service.first_steps.watch(service.board)
+        service.first_steps.watch(service.live_status)
         service.start(wait=False)
         if server is not None:
             server.start()
@@ -200,12 +200,12 @@ def run(
             bound.close()
         if service is not None:
             service.close()
-    if finish.again and not interrupts.told:
+    if finish.again and not interrupts.asked_to_end:
         service.upgrades.become(service.snapshot)
     return code
 
 
-def announce(server: Server, service: Service) -> None:
+def announce(server: HttpServer, service: Service) -> None:
     """Write where to ask, now and whenever the service has claimed the pipeline."""
     server.announce()
     service.tell(_Announcer(server))
@@ -214,7 +214,7 @@ def announce(server: Server, service: Service) -> None:
 class _Announcer:
     """An observer that waits for claims, and says which files are read again."""
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: HttpServer) -> None:
         self._server = server
 
     def stepped(self, record: StepRecord, report: StepReport, *, replay: bool, lag_rows: int) -> None:
@@ -230,25 +230,25 @@ class _Announcer:
             say(f"error: {fields['text']}")
 
 
-def _watch(service: Service, server: Server | None, progress: bool, interrupts: _Interrupts) -> Any:
+def _watch(service: Service, server: HttpServer | None, progress: bool, interrupts: _Interrupts) -> Any:
     """Wait for the end, drawing meanwhile; what there is to say of signals is said here, as they come amid anything."""
-    told: Halt | None = None
+    reported: Halt | None = None
     interrupted = False
-    with Progress(SystemClock(), console(quiet=not progress)) as shown:
+    with LiveLine(SystemClock(), console(quiet=not progress)) as live_line:
         while (finish := service.wait_for_end(SHOW_INTERVAL_S)) is None:
-            shown.show(replace(service.snapshot, lag_rows=service.lag_rows()))
+            live_line.show(replace(service.snapshot, lag_rows=service.lag_rows()))
             if server is not None:
                 with suppress(OSError):
                     server.keep_announced()
             halt = service.snapshot.halt
-            if halt is not None and halt != told:
-                told = halt
+            if halt is not None and halt != reported:
+                reported = halt
                 say(f"halted before step {halt.step}: {halt.message}")
                 say(f"hint: {way_past(halt)}")
             if interrupts.count and not interrupted:
                 interrupted = True
                 say("stopping after a checkpoint (interrupt again to stop now)")
-        shown.show(service.snapshot)
+        live_line.show(service.snapshot)
     return finish
 
 
@@ -259,10 +259,10 @@ def way_past(halt: Halt) -> str:
     return "`coordinator status` names the rows, `coordinator skip` goes on without them"
 
 
-def _wish(service: Service, workers: int) -> None:
+def _request_in_ledger(service: Service, workers: int) -> None:
     """Note a rescale before the start; refused here if there cannot be so many workers."""
     service.plan_rescale(workers)
-    service.wish_rescale(workers)
+    service.request_rescale(workers)
 
 
 def _note_workers(service: Service, rescale: int | None) -> None:
@@ -275,10 +275,10 @@ def _note_workers(service: Service, rescale: int | None) -> None:
 
 
 class _Interrupts:
-    """Turns signals into requests; counts interrupts. Who was `told` to end does not start again for an upgrade."""
+    """Turns signals into requests; counts interrupts. A process that was asked to end does not start again for an upgrade."""
 
     def __init__(self, service: Service) -> None:
-        self.count, self.told = 0, False
+        self.count, self.asked_to_end = 0, False
         self._service = service
         self._on_terminal = sys.stderr.isatty()
         signal.signal(signal.SIGTERM, self._terminate)
@@ -289,11 +289,11 @@ class _Interrupts:
     def _terminate(self, number: int, _frame: FrameType | None) -> None:
         if number == signal.SIGHUP and self._on_terminal:
             lead_nowhere()  # the terminal is gone
-        self.told = True
+        self.asked_to_end = True
         self._service.ask_to_stop()
 
     def _interrupt(self, _number: int, _frame: FrameType | None) -> None:
-        self.told = True
+        self.asked_to_end = True
         self.count += 1
         match self.count:
             case 1:

@@ -1,6 +1,6 @@
 """A pipeline as an object: start it, push rows, read views, checkpoint, rescale, stop. The HTTP interface is a thin coat on it.
 
-All methods may be called from any thread; what touches the runtime is handed to the shell's thread. A push returns when the
+All methods may be called from any thread; what touches the runtime is handed to the event loop's thread. A push returns when the
 rows are durable, with their position; `wait_until_processed(position)` returns when their results are.
 """
 
@@ -20,28 +20,27 @@ from dbsp.algebra.table import Table
 from dbsp.coordinator.backup.process import Backups
 from dbsp.coordinator.build import Built, build, shows_clock
 from dbsp.coordinator.config import Config
-from dbsp.coordinator.decisions import orders as do
-from dbsp.coordinator.decisions import protocol as p
+from dbsp.coordinator.decisions import commands, events, states
 from dbsp.coordinator.decisions.cutting import unread
 from dbsp.coordinator.decisions.rescaling import is_moving
 from dbsp.coordinator.determinism import FirstSteps
 from dbsp.coordinator.exits import error_of
 from dbsp.coordinator.http.admission import refuse_overload
 from dbsp.coordinator.http.answers import Completion, Skipped, ViewChanges, ViewRows
-from dbsp.coordinator.layouts import Rates, RescalePlan, layout_as_json, plan_rescale
+from dbsp.coordinator.layouts import RescalePlan, StateRates, layout_as_json, plan_rescale
 from dbsp.coordinator.query.process import Queries
 from dbsp.coordinator.query.statement import QueryLimits, not_readable
 from dbsp.coordinator.rows_in import Rows, as_push, refuse_bad, writer_of
 from dbsp.coordinator.running import control as ledgers
+from dbsp.coordinator.running.command_runner import Observer
 from dbsp.coordinator.running.copies import TopicCopies
 from dbsp.coordinator.running.delta_tables import DeltaTables
+from dbsp.coordinator.running.event_loop import SETTLED, EventLoop
 from dbsp.coordinator.running.events_log import EventsLog
 from dbsp.coordinator.running.feed import Feed
-from dbsp.coordinator.running.hands import Observer
 from dbsp.coordinator.running.metrics import Metrics
 from dbsp.coordinator.running.observers import Observers
-from dbsp.coordinator.running.shell import SETTLED, Shell
-from dbsp.coordinator.running.status import Board, Snapshot
+from dbsp.coordinator.running.status import LiveStatus, Snapshot
 from dbsp.coordinator.running.status_json import as_json, health_as_json, snapshot_as_json
 from dbsp.coordinator.running.watch import Watch, is_ready, unread_rows
 from dbsp.coordinator.site import close_site
@@ -73,15 +72,15 @@ class Service:
         self.metrics = Metrics()
         path = config.folder / config.log.path if config.log.path else config.data_dir / "coordinator.log"
         self._log = EventsLog(path, self.built.parts.clock, config.log)
-        self._rates = Rates(self.built.parts.clock.monotonic_s)
+        self._rates = StateRates(self.built.parts.clock.monotonic_s)
         self._observers = Observers(self.metrics, self._log, self._rates)
         self.upgrades = Upgrades(config, self.built.parts.clock, self._observers.noted)
         self._observers.add(self.upgrades)
         facts = self.upgrades.arriving(self.built.facts)
-        self._shell = Shell(self.built.parts, self.built.settings, facts, self._observers)
+        self._loop = EventLoop(self.built.parts, self.built.settings, facts, self._observers)
         self._tables = {table.name: table for table in self.built.plan.tables}
         self._thread: threading.Thread | None = None
-        self._finish: do.Finish | None = None
+        self._finish: commands.Shutdown | None = None
         self._closed = False
         self._kept_views: dict[str, ViewRows] = {}
         self._feed = Feed(config, self.built.plan)
@@ -91,7 +90,7 @@ class Service:
         self.copies = TopicCopies(config, self.built.plan, self.built.parts, self, self._observers.noted)
         self.delta = DeltaTables(config, self.built.plan, self, self._feed, self._observers.noted)
         self.watch = Watch(
-            self.board, self._shell.hands, self.built.parts.clock, self.built.parts.inputs, self._observers.noted,
+            self.live_status, self._loop.runner, self.built.parts.clock, self.built.parts.inputs, self._observers.noted,
             own_input=self.built.own_input, others=self.copies.waits, shows_clock=shows_clock(self.built.plan),
         )  # fmt: skip
 
@@ -116,32 +115,32 @@ class Service:
     # --- life ---------------------------------------------------------------------------------------------------
 
     def tell(self, observer: Observer) -> None:
-        """Tell one more what happens, on the shell's thread; before `start`."""
+        """Tell one more what happens, on the event loop's thread; before `start`."""
         self._observers.add(observer)
 
     def start(self, *, wait: bool = True, timeout_s: float | None = None) -> None:
-        """Start the shell's thread; with `wait`, return when the service takes steps (recovery and replay are over)."""
+        """Start the event loop's thread; with `wait`, return when the service takes steps (recovery and replay are over)."""
         if self._thread is None:
             self.delta.start()
             self.copies.start()
-            self._thread = threading.Thread(target=self._run, name="dbsp-shell", daemon=True)
+            self._thread = threading.Thread(target=self._run, name="dbsp-event-loop", daemon=True)
             self._thread.start()
             self.watch.start()
         if not wait:
             return
-        ready = self.board.wait_for(lambda now: now.settled, timeout_s)
+        ready = self.live_status.wait_for(lambda now: now.settled, timeout_s)
         if not ready:
             self._raise_if_broken()
-            if not self.board.now.ended:
+            if not self.live_status.now.ended:
                 raise UnavailableError(f"the service did not start in time: timeout_s={timeout_s}")
 
     def _run(self) -> None:
         try:
-            self._finish = self._shell.run()
+            self._finish = self._loop.run()
         except BaseException as error:
-            self._finish = do.Finish(code="internal", message=f"{type(error).__name__}: {error}")
+            self._finish = commands.Shutdown(code="internal", message=f"{type(error).__name__}: {error}")
             self._log.noted("crash", {"error": self._finish.message})
-            self._shell.give_up(self._finish.message)
+            self._loop.give_up(self._finish.message)
             raise
         finally:
             self._backups.close()
@@ -149,8 +148,8 @@ class Service:
     def stop(self, *, now: bool = False, quiet: bool = False, timeout_s: float | None = None) -> None:
         """Checkpoint and end (`now`: without a checkpoint); raises the error that ended the service, unless `quiet`."""
         if self._thread is not None:
-            if not self.board.now.ended:
-                self._shell.submit(p.StopAsked(now=now), lambda state: True if _is_end(state) else None)
+            if not self.live_status.now.ended:
+                self._loop.submit(events.StopAsked(now=now), lambda state: True if _is_end(state) else None)
             self._thread.join(timeout_s)
             if self._thread.is_alive():
                 raise UnavailableError(f"the service did not stop in time: timeout_s={timeout_s}")
@@ -160,9 +159,9 @@ class Service:
 
     def ask_to_stop(self, *, now: bool = False) -> None:
         """As `stop`, without waiting; may be called from a signal handler."""
-        self._shell.submit(p.StopAsked(now=now), lambda state: True if _is_end(state) else None)
+        self._loop.submit(events.StopAsked(now=now), lambda state: True if _is_end(state) else None)
 
-    def wait_for_end(self, timeout_s: float | None = None) -> do.Finish | None:
+    def wait_for_end(self, timeout_s: float | None = None) -> commands.Shutdown | None:
         """Wait for the service to end; why it did, or None if it has not yet."""
         if self._thread is not None:
             self._thread.join(timeout_s)
@@ -171,7 +170,7 @@ class Service:
         return None
 
     def close(self) -> None:
-        """Close logs and ledger; the shell has ended."""
+        """Close logs and ledger; the event loop has ended."""
         if self._closed:
             return
         self._closed = True
@@ -194,14 +193,14 @@ class Service:
             raise error_of(self._finish.code, self._finish.message, self._finish.hint)
 
     @property
-    def board(self) -> Board:
+    def live_status(self) -> LiveStatus:
         """The newest snapshot, and waiting on it."""
-        return self._shell.board
+        return self._loop.live_status
 
     @property
     def snapshot(self) -> Snapshot:
         """The service as of the last event."""
-        return self._shell.board.now
+        return self._loop.live_status.now
 
     # --- rows in ------------------------------------------------------------------------------------------------
 
@@ -243,7 +242,7 @@ class Service:
         done = {**inputs.floors(), **self.snapshot.processed}
         refuse_overload(unread(inputs.ends(), done), inputs.sizes, self.config.input)
         positions = writer.append_many(incoming, together=together)
-        self._shell.wake()
+        self._loop.wake()
         return positions
 
     def last_sequence(self, table: str, producer: str) -> int | None:
@@ -255,7 +254,7 @@ class Service:
 
     def wait_until_processed(self, position: Position, timeout_s: float | None = None) -> None:
         """Return when the results of these rows are durable in the outputs and seen in the views."""
-        self.board.wait_for(lambda now: now.has_processed(position) or now.halt is not None, timeout_s)
+        self.live_status.wait_for(lambda now: now.has_processed(position) or now.halt is not None, timeout_s)
         self.refuse_unprocessed(position, timeout_s)
 
     def refuse_unprocessed(self, position: Position, waited_s: float | None) -> None:
@@ -277,7 +276,7 @@ class Service:
         if place not in ends:
             raise ConfigError(f"no such partition: table={table} partition={partition}")
         processed = self.snapshot.processed.get(place, 0) > offset
-        step = self._shell.hands.index.step_of(table, partition, offset) if processed else None
+        step = self._loop.runner.index.step_of(table, partition, offset) if processed else None
         return Completion(durable=ends[place] > offset, processed=processed, step=step, delivered=processed)
 
     def lag_rows(self) -> int:
@@ -306,13 +305,13 @@ class Service:
             if view not in self.views():
                 raise not_readable(view, self.views(), self._feed.views)
 
-        def question(runtime: Any, facts: p.Facts) -> list[ViewRows]:
+        def question(runtime: Any, facts: states.Facts) -> list[ViewRows]:
             return [self._read_now(runtime, facts, view) for view in views]
 
-        return cast(list[ViewRows], self._result(lambda: self._shell.ask(question), timeout_s))
+        return cast(list[ViewRows], self._result(lambda: self._loop.ask(question), timeout_s))
 
-    def _read_now(self, runtime: Any, facts: p.Facts, view: str) -> ViewRows:
-        """On the shell's thread: a view after the last step, read once per step as long as it is not large."""
+    def _read_now(self, runtime: Any, facts: states.Facts, view: str) -> ViewRows:
+        """On the event loop's thread: a view after the last step, read once per step as long as it is not large."""
         kept = self._kept_views.get(view)
         if kept is not None and kept.step == facts.next_step:
             return kept
@@ -355,13 +354,13 @@ class Service:
         """Make the state of now a version; the number of the one that holds it, when it is published."""
         wanted: list[int] = []
 
-        def met(state: p.State) -> int | None:
+        def met(state: states.State) -> int | None:
             _refuse_in(state)
-            if not wanted and isinstance(state, (*SETTLED, p.Checkpointing, p.Stopping)):
+            if not wanted and isinstance(state, (*SETTLED, states.Checkpointing, states.Stopping)):
                 wanted.append(state.facts.next_step)
             return state.facts.version if wanted and state.facts.checkpoint_step >= wanted[0] else None
 
-        return cast(int, self._result(lambda: self._shell.submit(p.CheckpointAsked(), met), timeout_s))
+        return cast(int, self._result(lambda: self._loop.submit(events.CheckpointAsked(), met), timeout_s))
 
     def back_up(self, folder: Path, timeout_s: float | None = None) -> dict[str, Any]:
         """Take a checkpoint, and copy all that is needed to go on from now into a new folder in `folder`, while steps go on.
@@ -370,24 +369,26 @@ class Service:
         """
 
         def between_steps(action: Callable[[], Any]) -> Any:
-            return self._result(lambda: self._shell.ask(lambda _runtime, _facts: action()), timeout_s)
+            return self._result(lambda: self._loop.ask(lambda _runtime, _facts: action()), timeout_s)
 
         return self._backups.make(folder, lambda: self.checkpoint(timeout_s), between_steps)
 
     def pause(self, timeout_s: float | None = None) -> int:
         """Take no further step; the next one."""
-        return self._settle(p.PauseAsked(), p.Paused, timeout_s)
+        return self._settle(events.PauseAsked(), states.Paused, timeout_s)
 
     def resume(self, timeout_s: float | None = None) -> int:
         """Take steps again; the next one."""
-        return self._settle(p.ResumeAsked(), p.Running, timeout_s)
+        return self._settle(events.ResumeAsked(), states.Running, timeout_s)
 
-    def _settle(self, request: p.Request, kind: type[p.Paused | p.Running], timeout_s: float | None) -> int:
-        def met(state: p.State) -> int | None:
+    def _settle(
+        self, request: events.Request, kind: type[states.Paused | states.Running], timeout_s: float | None
+    ) -> int:
+        def met(state: states.State) -> int | None:
             _refuse_in(state)
             return state.facts.next_step if isinstance(state, kind) else None
 
-        return cast(int, self._result(lambda: self._shell.submit(request, met), timeout_s))
+        return cast(int, self._result(lambda: self._loop.submit(request, met), timeout_s))
 
     def skip(self, step: int | None = None, timeout_s: float | None = None) -> Skipped:
         """Go on without the rows that halt the pipeline, or at which the copy of a topic stops: they become dead letters.
@@ -403,14 +404,14 @@ class Service:
         if step is None and self.snapshot.halt is None and self.copies.refused:
             rows = self.copies.skip_refused(timeout_s)
             return Skipped(step=self.snapshot.step, rows=len(rows), before=False, dropped=rows)
-        return Skips(self._shell, self.built.parts, self._result).skip(step, timeout_s)
+        return Skips(self._loop, self.built.parts, self._result).skip(step, timeout_s)
 
     def accept_output(self, step: int | None = None, timeout_s: float | None = None) -> Skipped:
         """Go on although a step that ran again gives another output: it counts from now on, and the difference is put out.
 
         The decision is logged before the step runs again. **Errors** `ConfigError` if there is nothing to decide about.
         """
-        return Skips(self._shell, self.built.parts, self._result).accept_output(step, timeout_s)
+        return Skips(self._loop, self.built.parts, self._result).accept_output(step, timeout_s)
 
     def upgrade(self, timeout_s: float | None = None) -> Departure:
         """Go on as the version of dbsp that is installed now: returns when all is stopped at a checkpoint with no later step.
@@ -421,8 +422,8 @@ class Service:
         """
         refuse_halted(self.snapshot.halt)
 
-        def submit(request: p.Request, met: Callable[[p.State], Any]) -> None:
-            self._result(lambda: self._shell.submit(request, met), timeout_s)
+        def submit(request: events.Request, met: Callable[[states.State], Any]) -> None:
+            self._result(lambda: self._loop.submit(request, met), timeout_s)
 
         return self.upgrades.leave(lambda: self.snapshot, lambda: self.checkpoint(timeout_s), submit)
 
@@ -450,7 +451,8 @@ class Service:
         """Go on with `workers` workers; returns when a checkpoint in the new layout is published.
 
         `strategy`: "cold" stops the steps until all state is moved; "warmup" moves most of it beside them; "icadd" and
-        "redistribute" move it key by key in the steps (None: as the settings say). The wish is durable before anything moves, so
+        "redistribute" move it key by key in the steps (None: as the settings say). The request is durable before anything moves,
+        so
         a crash resumes it. While keys move another rescale waits. What has moved since it was asked for; None if nothing has.
 
         **Errors** `UnavailableError` if it was given up: an error, `cancel_rescale`, or another count that was asked for since.
@@ -462,13 +464,13 @@ class Service:
         if self.plan_rescale(workers).workers_before == workers and now.rescale is None and now.waiting is None:
             return None
         refuse_halted(self.snapshot.halt)
-        before = self._shell.hands.moved
-        self.wish_rescale(workers, strategy)
+        before = self._loop.runner.moved
+        self.request_rescale(workers, strategy)
 
-        def met(state: p.State) -> bool | None:
+        def met(state: states.State) -> bool | None:
             _refuse_in(state)
             facts = state.facts
-            if not isinstance(state, SETTLED) or facts.wants.rescale is not None or is_moving(facts):
+            if not isinstance(state, SETTLED) or facts.requested.rescale is not None or is_moving(facts):
                 return None
             if facts.rescale_error is not None:
                 raise UnavailableError(f"the rescale was given up: {facts.rescale_error}", "the old layout goes on")
@@ -476,9 +478,9 @@ class Service:
                 raise UnavailableError(f"another rescale took its place: workers={len(facts.layout.workers)}")
             return True
 
-        asked = p.RescaleAsked(workers=workers, strategy=strategy)
-        self._result(lambda: self._shell.submit(asked, met), timeout_s)
-        moved = self._shell.hands.moved
+        asked = events.RescaleAsked(workers=workers, strategy=strategy)
+        self._result(lambda: self._loop.submit(asked, met), timeout_s)
+        moved = self._loop.runner.moved
         return None if moved is before else moved
 
     def cancel_rescale(self, timeout_s: float | None = None) -> None:
@@ -489,28 +491,30 @@ class Service:
         """
         begun: list[bool] = []
 
-        def met(state: p.State) -> bool | None:
+        def met(state: states.State) -> bool | None:
             _refuse_in(state)
             facts = state.facts
-            if isinstance(state, p.Rescaling):
+            if isinstance(state, states.Rescaling):
                 raise UnavailableError("the rescale cannot be taken back any more", "wait for it, then rescale back")
             turned = facts.course is not None and facts.course.turned
-            if facts.wants.cancel or isinstance(state, p.Cancelling) or turned:
+            if facts.requested.cancel or isinstance(state, states.Cancelling) or turned:
                 begun.append(True)
                 return None
             if not begun:
                 raise ConfigError(f"no rescale is under way: workers={len(facts.layout.workers)}")
-            forgotten = isinstance(state, p.Recovering) and state.awaits == "backoff" and facts.wants.rescale is None
+            forgotten = (
+                isinstance(state, states.Recovering) and state.awaits == "backoff" and facts.requested.rescale is None
+            )
             return True if forgotten or isinstance(state, SETTLED) else None
 
-        self._result(lambda: self._shell.submit(p.CancelAsked(), met), timeout_s)
+        self._result(lambda: self._loop.submit(events.CancelAsked(), met), timeout_s)
 
-    def wish_rescale(self, workers: int, strategy: str = COLD) -> None:
-        """Note the wish durably; before `start`, the service begins with it."""
+    def request_rescale(self, workers: int, strategy: str = COLD) -> None:
+        """Note the request durably; before `start`, the service begins with it."""
         epoch = self.snapshot.epoch if self._thread is not None else None
-        self.built.parts.control.change(epoch, lambda ledger: ledgers.wish_rescale(ledger, workers, strategy))
+        self.built.parts.control.change(epoch, lambda ledger: ledgers.request_rescale(ledger, workers, strategy))
         if self._thread is None:
-            self._shell.begin_with_rescale(workers, strategy)
+            self._loop.begin_with_rescale(workers, strategy)
 
     def layout(self) -> Layout:
         """The layout in use; while keys move, the workers of both."""
@@ -530,8 +534,8 @@ class Service:
         """Whether steps are taken and answers given, and what is wrong: alarms, also those that keep nobody from either."""
         now, health = self.snapshot, self.watch.health
         ready = is_ready(now, health)
-        shown = health_as_json(health, sorted(self._tables), now.processed)
-        return ready, {"ready": ready, "state": now.state, "alarms": shown["alarms"]}
+        health_json = health_as_json(health, sorted(self._tables), now.processed)
+        return ready, {"ready": ready, "state": now.state, "alarms": health_json["alarms"]}
 
     def status(self) -> dict[str, Any]:
         """The snapshot as JSON values."""
@@ -540,12 +544,12 @@ class Service:
             "name": self.config.pipeline.name, "run": self.built.facts.run, **snapshot_as_json(now),
             "workers": len(layout.workers), "layout_version": layout.version, "lag_rows": self.lag_rows(),
             "tables": sorted(self._tables), "views": sorted(self.views()), "engine": VERSION,
-            "upgrade": self.upgrades.shown(), "fingerprint": self.built.plan.fingerprint,
-            "rescale": as_json(self._shell.hands.rescale), "backup": as_json(self._backups.shown),
-            "last_backup": self._backups.last, "delta": self.delta.shown, "copies": self.copies.shown,
+            "upgrade": self.upgrades.status(), "fingerprint": self.built.plan.fingerprint,
+            "rescale": as_json(self._loop.runner.rescale), "backup": as_json(self._backups.progress),
+            "last_backup": self._backups.last, "delta": self.delta.status, "copies": self.copies.status,
             "not_deterministic": list(self.first_steps.found),
             **health_as_json(self.watch.health, sorted(self._tables), now.processed),
-            "waterlines": self.built.parts.waterlines.shown,
+            "waterlines": self.built.parts.waterlines.status,
         }  # fmt: skip
 
     def layout_status(self) -> dict[str, Any]:
@@ -566,12 +570,12 @@ class Service:
             ) from None
 
     def _refuse_ended(self) -> None:
-        if self.board.now.ended:
-            reason = self.board.now.last_error or "it was stopped"
+        if self.live_status.now.ended:
+            reason = self.live_status.now.last_error or "it was stopped"
             raise UnavailableError(f"the service has ended: {reason}", "start it again")
 
 
-def refuse_halted(halt: p.Halt | None) -> None:
+def refuse_halted(halt: states.Halt | None) -> None:
     """`UnavailableError` while a step waits for a decision."""
     if halt is not None:
         what = "the next step ends its process" if halt.death else "rows of the next step fail"
@@ -581,13 +585,13 @@ def refuse_halted(halt: p.Halt | None) -> None:
         raise UnavailableError(f"{what}: step={halt.step} {halt.message}", hint)
 
 
-def _refuse_in(state: p.State) -> None:
-    if isinstance(state, p.Halted) and state.awaits == "decision":
+def _refuse_in(state: states.State) -> None:
+    if isinstance(state, states.Halted) and state.awaits == "decision":
         refuse_halted(state.facts.halt)
 
 
-def _is_end(state: p.State) -> bool:
-    return isinstance(state, p.Stopped | p.Broken)
+def _is_end(state: states.State) -> bool:
+    return isinstance(state, states.Stopped | states.Broken)
 
 
 __all__ = ["Completion", "DbspError", "RescalePlan", "Rows", "Service", "Skipped", "ViewRows"]

@@ -9,31 +9,31 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from dbsp.coordinator.decisions import protocol as p
+from dbsp.coordinator.decisions import events, states
 from dbsp.coordinator.http.answers import Skipped
 from dbsp.coordinator.running.attempts import Trial
-from dbsp.coordinator.running.hands import Parts
-from dbsp.coordinator.running.shell import Shell
+from dbsp.coordinator.running.command_runner import Parts
+from dbsp.coordinator.running.event_loop import EventLoop
 from dbsp.coordinator.trials import ProcessTrials, decision
 from dbsp.errors import ConfigError, UnavailableError
 from dbsp.io import Position
 from dbsp.skips import ACCEPT_OUTPUT, DroppedRow
 
 Result = Callable[[Callable[[], Any], float | None], Any]
-"""Hands something to the shell's thread, and waits for what it says."""
+"""Hands something to the event loop's thread, and waits for what it says."""
 
 
 class Skips:
     """The decisions of one service."""
 
-    def __init__(self, shell: Shell, parts: Parts, result: Result) -> None:
-        """`result` waits for what is handed to the shell."""
-        self._shell, self._parts, self._result = shell, parts, result
+    def __init__(self, loop: EventLoop, parts: Parts, result: Result) -> None:
+        """`result` waits for what is handed to the event loop."""
+        self._loop, self._parts, self._result = loop, parts, result
 
     def skip(self, step: int | None, timeout_s: float | None) -> Skipped:
         """Go on without the rows that halt the pipeline; see `Service.skip`."""
-        halt = self._shell.board.now.halt
-        if halt is None and step is None and self._shell.hands.failing.refused:
+        halt = self._loop.live_status.now.halt
+        if halt is None and step is None and self._loop.runner.failing.refused:
             return self._without_refused(timeout_s)
         if halt is None or (step is not None and step != halt.step):
             return self._skipped_before(step)
@@ -48,62 +48,62 @@ class Skips:
 
     def accept_output(self, step: int | None, timeout_s: float | None) -> Skipped:
         """Let the output that a step gives now count; see `Service.accept_output`."""
-        halt = self._shell.board.now.halt
+        halt = self._loop.live_status.now.halt
         if halt is None or halt.command != ACCEPT_OUTPUT or (step is not None and step != halt.step):
             return self._skipped_before(step)
         self._decide(halt, None, timeout_s)
         return Skipped(step=halt.step, rows=0, before=False)
 
-    def _decide(self, halt: p.Halt, command: str | None, timeout_s: float | None) -> None:
+    def _decide(self, halt: states.Halt, command: str | None, timeout_s: float | None) -> None:
         """Log the decision, and wait until the step is done, or halts for another reason."""
-        request = p.SkipAsked(step=halt.step, command=command)
+        request = events.SkipAsked(step=halt.step, command=command)
 
-        def met(state: p.State) -> bool | None:
+        def met(state: states.State) -> bool | None:
             if state.facts.next_step > halt.step:
                 return True
-            if isinstance(state, p.Halted) and state.awaits == "decision":
+            if isinstance(state, states.Halted) and state.awaits == "decision":
                 now = state.facts.halt
                 if now is None or replace(now, command=halt.command) != halt:
                     return True
                 raise UnavailableError(f"the decision was not logged: step={halt.step}", "ask again")
             return None
 
-        self._result(lambda: self._shell.submit(request, met), timeout_s)
+        self._result(lambda: self._loop.submit(request, met), timeout_s)
 
     def _without_refused(self, timeout_s: float | None) -> Skipped:
         """Let the inputs that wait for a decision go on without the rows that no setting explains."""
-        hands, board = self._shell.hands, self._shell.board
+        runner, live_status = self._loop.runner, self._loop.live_status
 
-        def question(_runtime: Any, facts: p.Facts) -> tuple[DroppedRow, ...]:
-            if facts.wants.pause:
+        def question(_runtime: Any, facts: states.Facts) -> tuple[DroppedRow, ...]:
+            if facts.requested.pause:
                 raise UnavailableError(
                     "the pipeline is paused, and no step takes the rows", "`coordinator resume` first"
                 )
-            return hands.failing.drop_refused()
+            return runner.failing.drop_refused()
 
-        rows: tuple[DroppedRow, ...] = self._result(lambda: self._shell.ask(question), timeout_s)
+        rows: tuple[DroppedRow, ...] = self._result(lambda: self._loop.ask(question), timeout_s)
         places = [
             Position(table=row.table, partition=row.partition, first=row.offset, last=row.offset + 1) for row in rows
         ]
-        board.wait_for(lambda now: all(map(now.has_processed, places)) or now.halt is not None, timeout_s)
-        if not rows or not all(map(board.now.has_processed, places)):
+        live_status.wait_for(lambda now: all(map(now.has_processed, places)) or now.halt is not None, timeout_s)
+        if not rows or not all(map(live_status.now.has_processed, places)):
             raise UnavailableError(
                 "no step has taken the rows yet: the next that does drops them", "`coordinator status`"
             )
-        step = max(hands.index.step_of(row.table, row.partition, row.offset) or 0 for row in rows)
+        step = max(runner.index.step_of(row.table, row.partition, row.offset) or 0 for row in rows)
         return Skipped(step=step, rows=len(rows), before=False, dropped=rows)
 
-    def _killing_rows(self, halt: p.Halt, timeout_s: float | None) -> tuple[DroppedRow, ...]:
-        """Find the rows that end the process of the step, in processes of its kind; the shell's thread waits meanwhile."""
+    def _killing_rows(self, halt: states.Halt, timeout_s: float | None) -> tuple[DroppedRow, ...]:
+        """Find the rows that end the process of the step, in processes of its kind; the event loop's thread waits meanwhile."""
         trials = self._parts.trials
         if not isinstance(trials, ProcessTrials):
             raise UnavailableError(f"steps cannot be tried here: step={halt.step}", "mend what crashes, start again")
 
-        def question(_runtime: Any, facts: p.Facts) -> Trial:
+        def question(_runtime: Any, facts: states.Facts) -> Trial:
             record = next(iter(self._parts.steps.read(halt.step)))
             return Trial(record=record, epoch=facts.epoch, layout=facts.layout)
 
-        trial = self._result(lambda: self._shell.ask(question), timeout_s)
+        trial = self._result(lambda: self._loop.ask(question), timeout_s)
         found = trials.killing_rows(trial, halt.death)
         if not found:
             raise UnavailableError(
@@ -113,10 +113,10 @@ class Skips:
         return found
 
     def _skipped_before(self, step: int | None) -> Skipped:
-        now = self._shell.board.now
+        now = self._loop.live_status.now
         if now.ended:
             raise UnavailableError(f"the service has ended: {now.last_error or 'it was stopped'}", "start it again")
-        if step is not None and self._shell.hands.index.has_decision(step):
+        if step is not None and self._loop.runner.index.has_decision(step):
             return Skipped(step=step, rows=0, before=True)
         wanted = "" if step is None else f" step={step}"
         story = f"step {now.halt.step} is the one that waits" if now.halt else f"state={now.state}"

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from dbsp.coordinator.config import Config
-from dbsp.coordinator.decisions import protocol as p
+from dbsp.coordinator.decisions import events, states
 from dbsp.coordinator.http.address import NOTE_FILE, write_whole
 from dbsp.coordinator.preflight import formats
 from dbsp.coordinator.running.clock import Clock
@@ -34,7 +34,7 @@ from dbsp.version import VERSION
 
 CHECK_TIMEOUT_S = 300.0
 WORDS_MAX = 2000
-Met = Callable[[p.State], Any]
+Met = Callable[[states.State], Any]
 UNHARMED = "mend what is installed, or install another version; the pipeline was not touched and goes on"
 
 
@@ -93,7 +93,7 @@ class _Leaving:
 
 
 class Upgrades:
-    """The note, and who writes and reads it; an observer of the service, told on the shell's thread."""
+    """The note, and who writes and reads it; an observer of the service, told on the event loop's thread."""
 
     def __init__(self, config: Config, clock: Clock, tell: Callable[[str, dict[str, Any]], None]) -> None:
         """Read what the version before has left; `tell` hears of an arrival."""
@@ -107,7 +107,7 @@ class Upgrades:
     # --- the version that leaves --------------------------------------------------------------------------------
 
     def leave(
-        self, now: Callable[[], Snapshot], checkpoint: Callable[[], Any], submit: Callable[[p.Request, Met], Any]
+        self, now: Callable[[], Snapshot], checkpoint: Callable[[], Any], submit: Callable[[events.Request, Met], Any]
     ) -> Departure:
         """Have the service end for the installed version, once that has shown that it can start here; see `Service.upgrade`."""
         target = self._examined(now())
@@ -116,17 +116,17 @@ class Upgrades:
         checkpoint()  # beside the steps, so that the one for which they wait is small
         leaving = _Leaving(target=target, at_us=self._clock.wall_us(), paused=now().state == "Paused")
         self._leaving = leaving
-        submit(p.UpgradeAsked(), lambda state: self._left(leaving, state))
+        submit(events.UpgradeAsked(), lambda state: self._left(leaving, state))
         return self._departure(now())
 
-    def _left(self, leaving: _Leaving, state: p.State) -> bool | None:
-        """Whether the service has ended as asked; `UnavailableError` if it does not any more, and nothing is left of the wish."""
+    def _left(self, leaving: _Leaving, state: states.State) -> bool | None:
+        """Return True once the service has ended as requested; raise `UnavailableError` if the upgrade was given up."""
         facts = state.facts
-        if not facts.wants.upgrade:
+        if not facts.requested.upgrade:
             if self._leaving is leaving:  # not what somebody has asked for since
                 self._leaving = None
             raise UnavailableError(f"the upgrade was given up: {facts.upgrade_error}", "the old version goes on")
-        return True if isinstance(state, p.Stopped | p.Broken) else None
+        return True if isinstance(state, states.Stopped | states.Broken) else None
 
     def _examined(self, now: Snapshot) -> str:
         """The installed version, which can start here; `EngineError` with its words if it cannot."""
@@ -160,11 +160,11 @@ class Upgrades:
 
     # --- the version that arrives -------------------------------------------------------------------------------
 
-    def arriving(self, facts: p.Facts) -> p.Facts:
+    def arriving(self, facts: states.Facts) -> states.Facts:
         """Who was paused stays so: a pause is kept nowhere else."""
         if not self._found.get("paused"):
             return facts
-        return replace(facts, wants=replace(facts.wants, pause=True))
+        return replace(facts, requested=replace(facts.requested, pause=True))
 
     def stepped(self, record: StepRecord, report: StepReport, *, replay: bool, lag_rows: int) -> None:  # noqa: ARG002
         """A step has ended: a pause would begin here."""
@@ -185,7 +185,7 @@ class Upgrades:
         self._arrival = Arrival(before=found["before"], to=VERSION, step=step, pause_seconds=round(pause, 6))
         self._tell("upgraded", asdict(self._arrival))
 
-    def shown(self) -> dict[str, Any] | None:
+    def status(self) -> dict[str, Any] | None:
         """The upgrade that started this process, as JSON values."""
         return None if self._arrival is None else asdict(self._arrival)
 
@@ -212,11 +212,11 @@ def note_failure(data_dir: Path, words: str) -> None:
 
 def examine(restart: Restart, config: Config) -> str:
     """The version that is installed, if it can take this pipeline over; it prepares what its start would wait for."""
-    told = _told(_asked(restart.other("--formats", arguments=False), config))
-    version = str(told["engine"])
+    reported = _formats_of(_asked(restart.other("--formats", arguments=False), config))
+    version = str(reported["engine"])
     if version == VERSION:
         return version
-    wrong = unread(used(config), told["formats"])
+    wrong = unread(used(config), reported["formats"])
     if wrong:
         raise EngineError(
             f"the installed version does not read what this one writes: version={version} {wrong}", UNHARMED
@@ -267,7 +267,7 @@ def _asked(command: Sequence[str], config: Config) -> str:
     return done.stdout
 
 
-def _told(text: str) -> dict[str, Any]:
+def _formats_of(text: str) -> dict[str, Any]:
     """What `--formats` prints."""
     try:
         found = json.loads(text)

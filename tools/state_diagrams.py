@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import get_args
 
-from dbsp.coordinator.decisions import orders, protocol
+from dbsp.coordinator.decisions import commands, events, states
 from dbsp.coordinator.decisions.machine import step
 from dbsp.coordinator.decisions.migrating import leavers
 from dbsp.coordinator.strategies import COLD, WARMUP
@@ -60,8 +60,8 @@ class World:
 class Situation:
     """The machine's state, the command under way, and the world."""
 
-    state: protocol.State
-    command: orders.Command | None
+    state: states.State
+    command: commands.Command | None
     world: World
 
     def kind(self) -> tuple[object, ...]:
@@ -69,7 +69,7 @@ class Situation:
         facts = self.state.facts
         copying, warming, course = facts.copying, facts.warming, facts.course
         return (
-            place(self.state), type(self.command), facts.wants, facts.halt is not None, facts.failures > 0,
+            place(self.state), type(self.command), facts.requested, facts.halt is not None, facts.failures > 0,
             copying and (copying.ended, copying.code),
             warming and (warming.ended, warming.ready, min(warming.round, 2), warming.code, warming.awaited is None),
             course and (course.turned, min(facts.next_step - course.first, 2)),
@@ -78,7 +78,7 @@ class Situation:
         )  # fmt: skip
 
 
-def place(state: protocol.State) -> str:
+def place(state: states.State) -> str:
     """Return a state's name, with the event that the state waits for."""
     awaits = getattr(state, "awaits", None)
     return type(state).__name__ + (f".{awaits}" if awaits else "")
@@ -89,7 +89,7 @@ def begin() -> Situation:
     layout = initial(WORKERS, shards=4)
     first = CheckpointId(run="r", epoch=0, step=0, layout_version=0, fingerprint="f")
     members = frozenset(layout.workers)
-    facts = protocol.Facts(
+    facts = states.Facts(
         run="r",
         fingerprint="f",
         layouts={0: layout},
@@ -99,63 +99,63 @@ def begin() -> Situation:
         failures_max=2,
     )
     world = World(layouts={0: layout}, members=members, held={0: first})
-    return Situation(state=protocol.Starting(facts=facts), command=None, world=world)
+    return Situation(state=states.Starting(facts=facts), command=None, world=world)
 
 
 # --- what may happen next -------------------------------------------------------------------------------------------
 
-Next = Iterator[tuple[protocol.Event, World]]
+Next = Iterator[tuple[events.Event, World]]
 
 
-def events(now: Situation, strategy: str) -> Next:
+def next_events(now: Situation, strategy: str) -> Next:
     """Yield every event that may come now, and the world after it.
 
     What has nothing to do with a rescale is explored with `cold` alone, where there are fewest situations.
     """
-    if isinstance(now.state, protocol.Starting):
-        yield protocol.Begin(), now.world
+    if isinstance(now.state, states.Starting):
+        yield events.LoopReady(), now.world
         return
     yield from _requests(now, strategy)
     yield from _news(now)
-    if now.command is not None and not isinstance(now.command, orders.Finish):
+    if now.command is not None and not isinstance(now.command, commands.Shutdown):
         yield from _answers(now, now.command)
-        if not isinstance(now.command, orders.Wait | orders.BackOff):
-            yield protocol.Failed(code="unavailable", message="away"), now.world
-            yield protocol.Failed(code="fenced", message="another owner"), now.world
-        if isinstance(now.command, orders.RunStep) and strategy == COLD:
-            yield protocol.Failed(code="rows", message="rows fail", halt=_halt(now.command.record.step)), now.world
+        if not isinstance(now.command, commands.Wait | commands.BackOff):
+            yield events.Failed(code="unavailable", message="away"), now.world
+            yield events.Failed(code="fenced", message="another owner"), now.world
+        if isinstance(now.command, commands.RunStep) and strategy == COLD:
+            yield events.Failed(code="rows", message="rows fail", halt=_halt(now.command.record.step)), now.world
 
 
-def _halt(number: int) -> protocol.Halt:
-    return protocol.Halt(step=number, node=1, name="n", command=f"skip {number}", count=1, rows=(), message="rows fail")
+def _halt(number: int) -> states.Halt:
+    return states.Halt(step=number, node=1, name="n", command=f"skip {number}", count=1, rows=(), message="rows fail")
 
 
 def _requests(now: Situation, strategy: str) -> Next:
-    """Yield requests; one wish at a time, and a cancel beside a rescale."""
-    wants, world, halt = now.state.facts.wants, now.world, now.state.facts.halt
-    if wants.cancel or wants.stop or wants.upgrade:
+    """Yield requests; one request at a time, and a cancel beside a rescale."""
+    requested, world, halt = now.state.facts.requested, now.world, now.state.facts.halt
+    if requested.cancel or requested.stop or requested.upgrade:
         return
-    yield protocol.StopAsked(now=True), world
+    yield events.StopAsked(now=True), world
     if halt is not None:
-        yield protocol.SkipAsked(step=halt.step), world
-    if wants.pause:
-        yield protocol.ResumeAsked(), world
-    if wants in (protocol.Wants(), protocol.Wants(pause=True)):
-        yield protocol.StopAsked(), world
-        yield protocol.CheckpointAsked(), world
+        yield events.SkipAsked(step=halt.step), world
+    if requested.pause:
+        yield events.ResumeAsked(), world
+    if requested in (states.Requested(), states.Requested(pause=True)):
+        yield events.StopAsked(), world
+        yield events.CheckpointAsked(), world
         workers = WORKERS if len(now.state.facts.layout.workers) == GROWN else GROWN
-        wished = replace(world, rescale=workers, strategy=strategy)
-        yield protocol.RescaleAsked(workers=workers, strategy=strategy), wished
-    if wants == protocol.Wants():
-        yield protocol.PauseAsked(), world
+        requested_rescale = replace(world, rescale=workers, strategy=strategy)
+        yield events.RescaleAsked(workers=workers, strategy=strategy), requested_rescale
+    if requested == states.Requested():
+        yield events.PauseAsked(), world
         if strategy == COLD:
-            yield protocol.UpgradeAsked(), world
-    if strategy != COLD and wants.rescale is None and now.state.facts.warming is not None:
+            yield events.UpgradeAsked(), world
+    if strategy != COLD and requested.rescale is None and now.state.facts.warming is not None:
         other = replace(world, rescale=GROWN + 1, strategy=COLD)
-        yield protocol.RescaleAsked(workers=GROWN + 1), other
-    if wants.rescale is not None or now.state.facts.warming is not None or now.state.facts.course is not None:
-        yield protocol.StopAsked(), world
-        yield protocol.CancelAsked(), world
+        yield events.RescaleAsked(workers=GROWN + 1), other
+    if requested.rescale is not None or now.state.facts.warming is not None or now.state.facts.course is not None:
+        yield events.StopAsked(), world
+        yield events.CancelAsked(), world
 
 
 def _news(now: Situation) -> Next:
@@ -163,63 +163,63 @@ def _news(now: Situation) -> Next:
     copying, warming = now.state.facts.copying, now.state.facts.warming
     if copying is not None and not copying.ended:
         held = {**now.world.held, copying.version: copying.checkpoint}
-        yield protocol.CopyEnded(version=copying.version), replace(now.world, held=held)
-        yield protocol.CopyEnded(version=copying.version, code="unavailable", message="disk"), now.world
+        yield events.CopyEnded(version=copying.version), replace(now.world, held=held)
+        yield events.CopyEnded(version=copying.version, code="unavailable", message="disk"), now.world
     if warming is not None and not warming.ended and warming.round:
-        yield protocol.WarmEnded(round=warming.round), now.world
-        yield protocol.WarmEnded(round=warming.round, lag_bytes=1 << 40), now.world
-        yield protocol.WarmEnded(round=warming.round, code="unavailable", message="disk"), now.world
+        yield events.WarmEnded(round=warming.round), now.world
+        yield events.WarmEnded(round=warming.round, lag_bytes=1 << 40), now.world
+        yield events.WarmEnded(round=warming.round, code="unavailable", message="disk"), now.world
 
 
-def _answers(now: Situation, command: orders.Command) -> Next:  # noqa: C901, PLR0912, PLR0915 - one case a command  # long: a table
+def _answers(now: Situation, command: commands.Command) -> Next:  # noqa: C901, PLR0912, PLR0915 - one case a command  # long: a table
     """Yield the events that a command's docstring promises."""
     world, facts = now.world, now.state.facts
     match command:
-        case orders.ClaimEpoch():
-            standing = protocol.Standing(
+        case commands.ClaimEpoch():
+            standing = events.LedgerState(
                 layouts=world.layouts, courses=world.courses, used=world.used, members=world.members,
                 forming=world.forming, published=world.published, rescale=world.rescale, strategy=world.strategy,
             )  # fmt: skip
-            yield protocol.Claimed(epoch=facts.epoch + 1, standing=standing), world
-        case orders.CreateWorkers():
-            yield protocol.Created(), world
-        case orders.FenceWorkers():
-            yield protocol.Fenced(), world
-        case orders.ReadVersions(workers=workers):
+            yield events.Claimed(epoch=facts.epoch + 1, standing=standing), world
+        case commands.CreateWorkers():
+            yield events.Created(), world
+        case commands.FenceWorkers():
+            yield events.Fenced(), world
+        case commands.ReadVersions(workers=workers):
             infos = tuple(VersionInfo(version=number, checkpoint=id_) for number, id_ in world.held.items())
-            yield protocol.Held(held=dict.fromkeys(workers, infos)), world
-        case orders.OpenVersion(version=version, checkpoint=checkpoint, layout=layout):
+            yield events.VersionsRead(held=dict.fromkeys(workers, infos)), world
+        case commands.OpenVersion(version=version, checkpoint=checkpoint, layout=layout):
             opened = replace(world, held={version: checkpoint})
-            yield protocol.Opened(version=version, checkpoint=checkpoint, layout=layout), opened
-        case orders.DiscardWorkers(members=members, forming=forming):
-            yield protocol.Discarded(), replace(world, members=frozenset(members), forming=frozenset(forming))
-        case orders.ReadSteps(first=first):
-            yield protocol.StepsRead(records=tuple(each for each in world.records if each.step >= first)), world
-        case orders.CutStep(epoch=epoch, step=number, layout_version=layout_version, commands=commands):
+            yield events.VersionOpened(version=version, checkpoint=checkpoint, layout=layout), opened
+        case commands.DiscardWorkers(members=members, forming=forming):
+            yield events.Discarded(), replace(world, members=frozenset(members), forming=frozenset(forming))
+        case commands.ReadSteps(first=first):
+            yield events.StepsRead(records=tuple(each for each in world.records if each.step >= first)), world
+        case commands.CutStep(epoch=epoch, step=number, layout_version=layout_version, commands=issued):
             record = StepRecord(
                 epoch=epoch, step=number, layout_version=layout_version, ranges=(), clock_us=0, engine=facts.engine,
-                commands=commands,
+                commands=issued,
             )  # fmt: skip
-            if not commands:
-                yield protocol.Recorded(record=None), world
+            if not issued:
+                yield events.Recorded(record=None), world
             logged = tuple(each for each in world.records if facts.checkpoint_step <= each.step < number)
-            if len(logged) < RECORDS_MAX or commands:
-                yield protocol.Recorded(record=record), replace(world, records=(*logged, record))
-        case orders.RunStep(record=record):
-            yield protocol.StepDone(step=record.step), world
+            if len(logged) < RECORDS_MAX or issued:
+                yield events.Recorded(record=record), replace(world, records=(*logged, record))
+        case commands.RunStep(record=record):
+            yield events.StepDone(step=record.step), world
             if facts.course is not None and record.step > facts.course.first + 1:
-                yield protocol.StepDone(step=record.step, over=True), world
-        case orders.PinVersion(version=version):
-            yield protocol.Pinned(version=version), world
-        case orders.AwaitCopy(version=version):
+                yield events.StepDone(step=record.step, over=True), world
+        case commands.PinVersion(version=version):
+            yield events.VersionPinned(version=version), world
+        case commands.AwaitCopy(version=version):
             copying = facts.copying
             held = world.held if copying is None else {**world.held, version: copying.checkpoint}
-            yield protocol.Copied(version=version), replace(world, held=held)
-        case orders.Publish(version=version, checkpoint=checkpoint, ends_rescale=ends):
+            yield events.Copied(version=version), replace(world, held=held)
+        case commands.Publish(version=version, checkpoint=checkpoint, ends_rescale=ends):
             kept = {number: id_ for number, id_ in world.held.items() if number == version}
             changed = replace(world, held=kept, published=version, used=checkpoint.layout_version, records=())
-            yield protocol.Published(version=version), replace(changed, rescale=None) if ends else changed
-        case orders.LogLayout(layout=layout, members=members, forming=forming, course=course):
+            yield events.Published(version=version), replace(changed, rescale=None) if ends else changed
+        case commands.LogLayout(layout=layout, members=members, forming=forming, course=course):
             layouts = {**world.layouts, layout.version: layout}
             courses = dict(world.courses)
             if course is not None:
@@ -227,27 +227,27 @@ def _answers(now: Situation, command: orders.Command) -> Next:  # noqa: C901, PL
             logged_world = replace(
                 world, layouts=layouts, courses=courses, members=frozenset(members), forming=frozenset(forming)
             )
-            yield protocol.LayoutLogged(layout=layout), logged_world
-        case orders.Redistribute(version=version, checkpoint=checkpoint):
+            yield events.LayoutLogged(layout=layout), logged_world
+        case commands.RedistributeShards(version=version, checkpoint=checkpoint):
             held = {**world.held, version: checkpoint}
-            yield protocol.Redistributed(version=version), replace(world, held=held)
-        case orders.HoldMerges():
-            yield protocol.MergesHeld(), world
-        case orders.WarmUp(round=number):
-            yield protocol.WarmBegun(round=number), world
-        case orders.EndWarmUp():
-            yield protocol.Cooled(), world
-        case orders.ForgetRescale():
-            yield protocol.Forgotten(), replace(world, rescale=None)
-        case orders.LogDecision(step=number, command=text):
+            yield events.Redistributed(version=version), replace(world, held=held)
+        case commands.HoldMerges():
+            yield events.MergesHeld(), world
+        case commands.WarmUp(round=number):
+            yield events.WarmBegun(round=number), world
+        case commands.EndWarmUp():
+            yield events.Cooled(), world
+        case commands.ForgetRescale():
+            yield events.Forgotten(), replace(world, rescale=None)
+        case commands.LogDecision(step=number, command=text):
             records = tuple(
                 replace(each, commands=(*each.commands, text)) if each.step == number else each
                 for each in world.records
             )
             decided = next(each for each in records if each.step == number)
-            yield protocol.Decided(record=decided), replace(world, records=records)
-        case orders.Wait() | orders.BackOff():
-            yield protocol.Woken(), world
+            yield events.Decided(record=decided), replace(world, records=records)
+        case commands.Wait() | commands.BackOff():
+            yield events.Woken(), world
         case _:
             raise NotImplementedError(f"a command that nobody answers here: {command}")
 
@@ -257,22 +257,22 @@ def _answers(now: Situation, command: orders.Command) -> Next:  # noqa: C901, PL
 
 def explore(strategy: str) -> tuple[Edges, Edges]:
     """Return the transitions between states, and between stages of a rescale by a strategy, with the events that make them."""
-    states: Edges = defaultdict(set)
+    known_states: Edges = defaultdict(set)
     stages: Edges = defaultdict(set)
     waiting, seen = deque([begin()]), set[tuple[object, ...]]()
     while waiting:
         now = waiting.popleft()
         kind = now.kind()
-        if kind in seen or isinstance(now.state, protocol.Stopped | protocol.Broken):
+        if kind in seen or isinstance(now.state, states.Stopped | states.Broken):
             continue
         seen.add(kind)
-        for event, world in events(now, strategy):
-            state, commands = step(now.state, event)
-            states[type(now.state).__name__, type(state).__name__].add(said(event))
+        for event, world in next_events(now, strategy):
+            state, issued = step(now.state, event)
+            known_states[type(now.state).__name__, type(state).__name__].add(said(event))
             stages[stage(now.state), stage(state)].add(said(event))
-            command = commands[0] if commands else now.command
+            command = issued[0] if issued else now.command
             waiting.append(Situation(state=state, command=command, world=world))
-    return states, stages
+    return known_states, stages
 
 
 def together(found: Iterable[Edges]) -> Edges:
@@ -284,27 +284,27 @@ def together(found: Iterable[Edges]) -> Edges:
     return edges
 
 
-def said(event: protocol.Event) -> str:
+def said(event: events.Event) -> str:
     """Return an event's name, with what it says where that decides."""
     match event:
-        case protocol.Failed(halt=halt, code=code):
+        case events.Failed(halt=halt, code=code):
             return "Failed(rows)" if halt is not None else "Failed(fenced)" if code == "fenced" else "Failed"
-        case protocol.StopAsked(now=True):
+        case events.StopAsked(now=True):
             return "StopAsked(now)"
     return type(event).__name__
 
 
-def stage(state: protocol.State) -> str:
+def stage(state: states.State) -> str:
     """Return how far a rescale has come."""
     facts = state.facts
     warming, course = facts.warming, facts.course
-    if isinstance(state, protocol.Stopped | protocol.Broken):
+    if isinstance(state, states.Stopped | states.Broken):
         return "Ended"
-    if isinstance(state, protocol.Recovering | protocol.Starting):
+    if isinstance(state, states.Recovering | states.Starting):
         return "Recovering"
-    if isinstance(state, protocol.Cancelling):
+    if isinstance(state, states.Cancelling):
         return "TakingBack"
-    if isinstance(state, protocol.Rescaling):
+    if isinstance(state, states.Rescaling):
         return "Switching"
     if warming is not None:
         return "Preparing" if warming.round == 0 else "ReadyToSwitch" if warming.ready else "CopyingRounds"
@@ -312,7 +312,7 @@ def stage(state: protocol.State) -> str:
         return "TurningBack" if course.turned else "MovingKeys"
     if facts.version_layout != facts.layout.version or leavers(facts):
         return "Settling"
-    return "Idle" if facts.wants.rescale is None else "Asked"
+    return "Idle" if facts.requested.rescale is None else "Asked"
 
 
 # --- drawing --------------------------------------------------------------------------------------------------------
@@ -349,8 +349,8 @@ def page() -> str:
     rescales = "\n\n".join(
         f"### `{strategy}`\n\n{drawn(stages, 'Recovering', ['Ended'])}" for strategy, (_, stages) in found.items()
     )
-    machine = drawn(together(states for states, _ in found.values()), "Starting", ["Stopped", "Broken"])
-    kinds = get_args(protocol.State)
+    machine = drawn(together(known_states for known_states, _ in found.values()), "Starting", ["Stopped", "Broken"])
+    kinds = get_args(states.State)
     return f"""# States
 
 This page is written by `python tools/state_diagrams.py`, which explores the coordinator's machine

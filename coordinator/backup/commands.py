@@ -19,7 +19,7 @@ from dbsp.coordinator.http.identity import OTHER
 from dbsp.errors import ConfigError, DbspError, UnavailableError
 
 if TYPE_CHECKING:
-    from dbsp.coordinator.backup.manifests import Listed
+    from dbsp.coordinator.backup.manifests import ListedBackup
     from dbsp.coordinator.cli import Client
 
 LOOK_INTERVAL_S = 0.2
@@ -124,12 +124,12 @@ def _by_ourselves(client: Client, folder: Path, bar: _Bar) -> dict[str, Any]:
 
     at, phase = time.monotonic(), ("", Path(), 0)
 
-    def told(*now: Any) -> None:
+    def report(*now: Any) -> None:
         nonlocal phase
         phase = now
 
     with _Watching(lambda: bar.show(phase[0], bytes_in(phase[1]), phase[2] if phase[0] == "copying" else 0)):
-        named, manifest = make(load_config(client.pipeline), folder, told)
+        named, manifest = make(load_config(client.pipeline), folder, report)
     return {"folder": str(named), **manifest.as_json(), "seconds": round(time.monotonic() - at, 3)}
 
 
@@ -142,7 +142,7 @@ def backups(client: Client, folder: Path, check: bool) -> None:
     from dbsp.coordinator.backup.manifests import backups_in  # noqa: PLC0415 - of one command
 
     with Console(stderr=True).status("reading") as spinner:
-        found = backups_in(folder, check=check, told=lambda name: spinner.update(f"reading {name}"))
+        found = backups_in(folder, check=check, report=lambda name: spinner.update(f"reading {name}"))
     lines = [line for listed in found for line in _lines(listed, check)]
     answer = [
         {
@@ -156,10 +156,10 @@ def backups(client: Client, folder: Path, check: bool) -> None:
         sys.exit(exit_code("data"))
 
 
-def _lines(one: Listed, check: bool) -> list[str]:
+def _lines(one: ListedBackup, check: bool) -> list[str]:
     if one.manifest is None:
-        told = "unfinished, can be deleted" if one.state == "unfinished" else f"broken: {one.reason}"
-        return [f"{one.name}  {one.bytes:,} bytes  {told}"]
+        text = "unfinished, can be deleted" if one.state == "unfinished" else f"broken: {one.reason}"
+        return [f"{one.name}  {one.bytes:,} bytes  {text}"]
     found = one.manifest
     state = ("whole, every checksum is right" if check else "whole") if not one.damage else "damaged"
     line = f"{one.name}  {found.at}  {found.pipeline}  step {found.step:,}  {one.bytes:,} bytes  {state}"

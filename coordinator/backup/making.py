@@ -47,7 +47,7 @@ ROOM_BYTES = 1 << 30
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
+class BackupSource:
     """An LMDB file of the pipeline: its folder, and that in the backup."""
 
     folder: Path
@@ -58,13 +58,13 @@ class Source:
 class _Pin:
     """A source as of one moment."""
 
-    source: Source
+    source: BackupSource
     env: Any
     txn: Any
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pinned:
+class PinnedFiles:
     """All files of a pipeline as of one moment; `bytes` is the most that a copy can take."""
 
     pins: tuple[_Pin, ...]
@@ -74,7 +74,7 @@ class Pinned:
 
 
 @contextmanager
-def pinning(config: Config) -> Iterator[Pinned]:
+def pinning(config: Config) -> Iterator[PinnedFiles]:
     """Hold all files as of now. A ledger that changes meanwhile (a service without our leave) makes it begin anew.
 
     **Errors** `UnavailableError` if there is nothing to back up; `DataError` names a broken file; `ConfigError` with Kafka.
@@ -100,9 +100,9 @@ def _nothing(config: Config) -> DbspError:
     )
 
 
-def _pinned(config: Config, held: ExitStack) -> Pinned | None:
+def _pinned(config: Config, held: ExitStack) -> PinnedFiles | None:
     """One try; None if the ledger changed meanwhile."""
-    control = held.enter_context(_pin(Source(folder=config.data_dir / "control", place="control")))
+    control = held.enter_context(_pin(BackupSource(folder=config.data_dir / "control", place="control")))
     ledger = ledger_of(Opened.of(control.env, control.txn, ("ledger",)).get("ledger", b"ledger"))
     if not ledger.epoch:
         raise _nothing(config)
@@ -116,11 +116,11 @@ def _pinned(config: Config, held: ExitStack) -> Pinned | None:
         return None
     pins = (control, *rest)
     size = sum((pin.env.info()["last_pgno"] + 1) * pin.env.stat()["psize"] for pin in pins)
-    return Pinned(pins=pins, ledger=ledger, step=step, bytes=size)
+    return PinnedFiles(pins=pins, ledger=ledger, step=step, bytes=size)
 
 
 @contextmanager
-def _pin(source: Source) -> Iterator[_Pin]:
+def _pin(source: BackupSource) -> Iterator[_Pin]:
     """One file, read only, in a transaction; places of readers that were killed are given back."""
     file = source.folder / "data.mdb"
     check_data_file(file)
@@ -141,19 +141,19 @@ def _pin(source: Source) -> Iterator[_Pin]:
         env.close()
 
 
-def _sources(config: Config, ledger: Ledger) -> Iterator[Source]:
+def _sources(config: Config, ledger: Ledger) -> Iterator[BackupSource]:
     """All files but the ledger's, each before those it depends on."""
     data_dir, members = config.data_dir, sorted(ledger.members)
     joining = {worker for worker in ledger.forming if not database_home(data_dir, worker).exists()}
     there = [worker for worker in members if worker not in joining]
     for worker in there:
-        yield Source(folder=database_home(data_dir, worker) / "durable", place=f"workers/{worker:04d}/durable")
+        yield BackupSource(folder=database_home(data_dir, worker) / "durable", place=f"workers/{worker:04d}/durable")
     for worker in sorted({*members, *writers(config)}):  # who has left has put out rows, too
         folder = progress_folder(config) / str(worker)
         if folder.exists() or worker not in ledger.forming:
-            yield Source(folder=folder, place=f"{_outputs_place(config)}/{worker}")
-    yield Source(folder=data_dir / "steps", place="steps")
-    yield Source(folder=data_dir / "input", place="input")
+            yield BackupSource(folder=folder, place=f"{_outputs_place(config)}/{worker}")
+    yield BackupSource(folder=data_dir / "steps", place="steps")
+    yield BackupSource(folder=data_dir / "input", place="input")
 
 
 def _outputs_place(config: Config) -> str:
@@ -191,7 +191,7 @@ def begin(folder: Path, step: int) -> Path:
     raise UnavailableError(f"there are backups of this second and step: folder={named}", "ask again")
 
 
-def copy(pinned: Pinned, made: Path) -> None:
+def copy(pinned: PinnedFiles, made: Path) -> None:
     """Copy what is pinned; nothing of the pipeline is needed afterwards."""
     for pin in pinned.pins:
         target = made / pin.source.place
@@ -204,7 +204,7 @@ def copy(pinned: Pinned, made: Path) -> None:
             raise _unwritable(made, error, pin.source.folder) from error
 
 
-def finish(config: Config, pinned: Pinned, made: Path) -> tuple[Path, Manifest]:
+def finish(config: Config, pinned: PinnedFiles, made: Path) -> tuple[Path, Manifest]:
     """Look at the copy, note every checksum, write the manifest, give the folder its name. The pins are not needed any more."""
     _look(config, made)
     try:
@@ -221,8 +221,8 @@ def finish(config: Config, pinned: Pinned, made: Path) -> tuple[Path, Manifest]:
     return named, manifest
 
 
-def make(config: Config, folder: Path, told: Callable[[str, Path, int], None]) -> tuple[Path, Manifest]:
-    """A whole backup of a pipeline that does not run; `told(phase, folder, bytes at most)` before each phase.
+def make(config: Config, folder: Path, report: Callable[[str, Path, int], None]) -> tuple[Path, Manifest]:
+    """A whole backup of a pipeline that does not run; `report(phase, folder, bytes at most)` before each phase.
 
     **Errors** as `pinning`; `UnavailableError` if it cannot be written: what there is of it is deleted.
     """
@@ -230,10 +230,10 @@ def make(config: Config, folder: Path, told: Callable[[str, Path, int], None]) -
     with pinning(config) as pinned:
         made = begin(folder, pinned.step)
         with deleted_unless_done(made):
-            told("copying", made, pinned.bytes)
+            report("copying", made, pinned.bytes)
             copy(pinned, made)
     with deleted_unless_done(made):
-        told("checking", made, pinned.bytes)
+        report("checking", made, pinned.bytes)
         return finish(config, pinned, made)
 
 
@@ -252,7 +252,7 @@ def _noted(made: Path, place: str) -> BackupFile:
     return BackupFile(path=f"{place}/data.mdb", bytes=file.stat().st_size, sha256=manifests.checksum(file))
 
 
-def _manifest(config: Config, pinned: Pinned, made: Path, files: tuple[BackupFile, ...]) -> Manifest:
+def _manifest(config: Config, pinned: PinnedFiles, made: Path, files: tuple[BackupFile, ...]) -> Manifest:
     ledger = pinned.ledger
     held = {
         worker: versions_in(database_home(made, worker))

@@ -85,7 +85,7 @@ class Manifest:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Listed:
+class ListedBackup:
     """A folder that is a backup (`manifest`), or why it is none; `damage`: what a check has found."""
 
     name: str
@@ -207,17 +207,17 @@ def _decoded(body: Mapping[str, Any]) -> Manifest:
 # --- looking at backups ---------------------------------------------------------------------------------------------
 
 
-def checksum(file: Path, told: Callable[[int], None] = lambda _count: None) -> str:
-    """Of a file's bytes, read in pieces; `told` of the size of each."""
+def checksum(file: Path, report: Callable[[int], None] = lambda _count: None) -> str:
+    """Of a file's bytes, read in pieces; `report` of the size of each."""
     found = hashlib.sha256()
     with file.open("rb") as stream:
         while piece := stream.read(READ_BYTES):
             found.update(piece)
-            told(len(piece))
+            report(len(piece))
     return found.hexdigest()
 
 
-def damage(folder: Path, manifest: Manifest, told: Callable[[int], None] = lambda _count: None) -> Iterator[str]:
+def damage(folder: Path, manifest: Manifest, report: Callable[[int], None] = lambda _count: None) -> Iterator[str]:
     """What is not as the manifest says, of every file.
 
     **Cost** reads everything.
@@ -229,7 +229,7 @@ def damage(folder: Path, manifest: Manifest, told: Callable[[int], None] = lambd
                 yield f"a file of the backup is reached through a link, or is none: file={path} found={link}"
             elif path.stat().st_size != file.bytes:
                 yield f"a file of the backup has another size: file={path} bytes={path.stat().st_size} expected={file.bytes}"
-            elif checksum(path, told) != file.sha256:
+            elif checksum(path, report) != file.sha256:
                 yield f"a file of the backup is damaged: file={path}"
         except FileNotFoundError:
             yield f"a file of the backup is missing: file={path}"
@@ -237,7 +237,7 @@ def damage(folder: Path, manifest: Manifest, told: Callable[[int], None] = lambd
             yield f"a file of the backup cannot be read: file={path} error={error.strerror}"
 
 
-def backups_in(folder: Path, *, check: bool, told: Callable[[str], None] = lambda _name: None) -> list[Listed]:
+def backups_in(folder: Path, *, check: bool, report: Callable[[str], None] = lambda _name: None) -> list[ListedBackup]:
     """The backups of a folder by name, so by time; with `check` all their checksums are computed.
 
     **Errors** `ConfigError` if it is no folder.
@@ -248,19 +248,19 @@ def backups_in(folder: Path, *, check: bool, told: Callable[[str], None] = lambd
         raise ConfigError(f"not a folder of backups: folder={folder} error={error.strerror}", "name another") from None
     found = []
     for name in names:
-        told(name)
+        report(name)
         if (folder / name / MANIFEST).exists() or name.endswith(UNFINISHED):
             found.append(_listed(folder / name, check))
     return found
 
 
-def _listed(folder: Path, check: bool) -> Listed:
+def _listed(folder: Path, check: bool) -> ListedBackup:
     try:
         manifest = read_manifest(folder)
     except DataError as error:
-        return Listed(name=folder.name, manifest=None, bytes=bytes_in(folder), reason=error.message)
+        return ListedBackup(name=folder.name, manifest=None, bytes=bytes_in(folder), reason=error.message)
     broken = tuple(damage(folder, manifest)) if check else ()
-    return Listed(name=folder.name, manifest=manifest, bytes=manifest.bytes, damage=broken)
+    return ListedBackup(name=folder.name, manifest=manifest, bytes=manifest.bytes, damage=broken)
 
 
 def bytes_in(folder: Path) -> int:

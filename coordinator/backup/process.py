@@ -59,7 +59,7 @@ class Backups:
         self.last: dict[str, Any] | None = None
 
     @property
-    def shown(self) -> BackupProgress | None:
+    def progress(self) -> BackupProgress | None:
         """How far the one under way is; None if there is none."""
         found, made = self._progress, self._made
         if found is None:
@@ -122,7 +122,7 @@ class Backups:
                 self._tidy()
 
     def _pin(self, process: _Process, folder: Path) -> float:
-        """On the shell's thread: how long it took."""
+        """On the event loop's thread: how long it took."""
         at = time.monotonic()
         process.put({"folder": str(folder)})
         timer = threading.Timer(PIN_S, process.kill)

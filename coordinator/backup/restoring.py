@@ -22,7 +22,7 @@ from dbsp.disk import PRIVATE_FOLDER, make_folder, open_plain, private, sync_pat
 from dbsp.errors import CircuitError, ConfigError, DataError, UnavailableError
 from dbsp.plan.plan import Plan
 
-Told = Callable[[str, int], None]
+Report = Callable[[str, int], None]
 PROGRESS = "files/.progress"
 """Where a backup has what outputs of files have written."""
 MARK = ".restored-from"
@@ -30,9 +30,9 @@ MARK = ".restored-from"
 
 
 def restore(
-    backup: Path, config: Config, told: Told = lambda _phase, _count: None, *, plan: Plan | None = None
+    backup: Path, config: Config, report: Report = lambda _phase, _count: None, *, plan: Plan | None = None
 ) -> Manifest:
-    """Make the data folder of the settings out of a backup; `told(phase, bytes)` of every piece read.
+    """Make the data folder of the settings out of a backup; `report(phase, bytes)` of every piece read.
 
     `plan` is that of the circuit, if it is at hand.
 
@@ -43,9 +43,9 @@ def restore(
     _refuse_other(manifest, config, backup)
     _refuse_circuit(manifest, plan or load_plan(config), backup)
     _refuse_taken(manifest, config)
-    for found in damage(backup, manifest, lambda count: told("checking", count)):
+    for found in damage(backup, manifest, lambda count: report("checking", count)):
         raise DataError(found, REMEDY)
-    _put_in_place(backup, manifest, config, told)
+    _put_in_place(backup, manifest, config, report)
     return manifest
 
 
@@ -119,7 +119,7 @@ def _mark(manifest: Manifest) -> str:
 # --- copying --------------------------------------------------------------------------------------------------------
 
 
-def _put_in_place(backup: Path, manifest: Manifest, config: Config, told: Told) -> None:
+def _put_in_place(backup: Path, manifest: Manifest, config: Config, report: Report) -> None:
     """Copy aside, then rename: what outputs have written first, the data folder last."""
     data_dir = config.data_dir
     aside, placed = data_dir.with_name(f".{data_dir.name}.restoring"), False
@@ -128,7 +128,7 @@ def _put_in_place(backup: Path, manifest: Manifest, config: Config, told: Told) 
         shutil.rmtree(aside, ignore_errors=True)
         aside.mkdir(mode=PRIVATE_FOLDER)
         for file in manifest.files:
-            _copy(backup / file.path, aside / file.path, file, told)
+            _copy(backup / file.path, aside / file.path, file, report)
         _sync(aside)
         if manifest.output == "files" and config.output.directory:
             _move_progress(aside / PROGRESS, config, _mark(manifest))
@@ -164,14 +164,14 @@ def _beside(config: Config, what: str) -> Path:
     return folder.with_name(f"{folder.name}.{what}")
 
 
-def _copy(source: Path, target: Path, file: BackupFile, told: Told) -> None:
+def _copy(source: Path, target: Path, file: BackupFile, report: Report) -> None:
     make_folder(target.parent)
     checksum = hashlib.sha256()
     with open_plain(source) as read, open(target, "xb", opener=private) as written:
         while piece := read.read(READ_BYTES):
             checksum.update(piece)
             written.write(piece)
-            told("copying", len(piece))
+            report("copying", len(piece))
     if checksum.hexdigest() != file.sha256:
         raise DataError(f"a file of the backup changed while it was read: file={source}", REMEDY)
     sync_path(target)

@@ -1,7 +1,7 @@
 """What is decided, apart from what is done: no clock, no disk, no network.
 
 machine      events in, commands out; `rescaling`, `migrating`: its states while state moves
-protocol     the events, the states, the facts they carry; orders: the commands
+states       the states and the facts they carry; `events`, `commands`: what goes in, what comes out
 recovery     which version every worker can go back to
 engines      which version of dbsp may go on from here
 cutting      which rows the next step takes

@@ -23,7 +23,7 @@ COMMAND_SLOW_S = 60.0
 RECOVERING_S = 8.0
 CLOCK_AHEAD_S = 5.0
 STEPS_KEPT = 20
-LONG_COMMANDS = frozenset({"Redistribute", "AwaitCopy"})
+LONG_COMMANDS = frozenset({"RedistributeShards", "AwaitCopy"})
 """Commands that take as long as the state is large: how far they are stands elsewhere in the status."""
 
 

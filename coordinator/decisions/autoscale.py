@@ -13,7 +13,8 @@ carried out after it.
 Invariants: the count stays between `workers_min` and `workers_max`; no two decisions are closer than `cooldown_s`, and none
 is closer to a change of the layout, except that a count outside the bounds is corrected at once when a change has led there; with
 a constant load it does not swing: it shrinks only when the load that is left would still be below the bounds with a margin
-(`SHRINK_SHARE`), so the count it shrinks to does not ask to grow. The shell posts its decisions as ordinary wishes to rescale.
+(`SHRINK_SHARE`),
+so the count it shrinks to does not ask to grow. The event loop posts its decisions as ordinary requests to rescale.
 No clock and no I/O here.
 """
 
@@ -78,7 +79,7 @@ class Watching:
 
 
 def looked(watching: Watching, layout: int, now_s: float, *, moving: bool) -> Watching:
-    """Having looked at the layout in use; `moving`: a rescale is wished for or under way, or a migration leaves things behind.
+    """Having looked at the layout in use; `moving`: a rescale is requested for or under way, or a migration leaves things behind.
 
     **Law** the same object if nothing moves and the layout is the one last seen; else its window is empty.
 

@@ -1,7 +1,7 @@
 """Which rows the next step takes, and where the input stands after the steps taken so far.
 
 A step takes everything that waits, up to a number of rows and of bytes (docs/concepts/steps.md), and of a transaction all
-rows or none (design record 0030). Pure arithmetic on offsets; who reads them and when is the shell's affair. Invariant 7:
+rows or none (design record 0030). Pure arithmetic on offsets; who reads them and when is the event loop's affair. Invariant 7:
 ranges follow each other without gap or overlap.
 """
 

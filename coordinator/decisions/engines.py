@@ -29,7 +29,7 @@ class Acceptance:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Span:
+class LoggedSteps:
     """Steps `first` to `last`, one behind the other, logged by one version."""
 
     engine: str
@@ -75,18 +75,18 @@ def _unaccepted(records: Iterable[StepRecord], engine: str, accepted: Iterable[A
     return [record for record in records if record.engine != engine and record.step > reach.get(record.engine, -1)]
 
 
-def _spans(records: Sequence[StepRecord]) -> tuple[Span, ...]:
+def _spans(records: Sequence[StepRecord]) -> tuple[LoggedSteps, ...]:
     """Records in order, as runs of one version."""
-    spans: list[Span] = []
+    spans: list[LoggedSteps] = []
     for record in records:
         if spans and (spans[-1].engine, spans[-1].last + 1) == (record.engine, record.step):
-            spans[-1] = Span(engine=record.engine, first=spans[-1].first, last=record.step)
+            spans[-1] = LoggedSteps(engine=record.engine, first=spans[-1].first, last=record.step)
         else:
-            spans.append(Span(engine=record.engine, first=record.step, last=record.step))
+            spans.append(LoggedSteps(engine=record.engine, first=record.step, last=record.step))
     return tuple(spans)
 
 
-def _refusal(spans: Sequence[Span], engine: str) -> EngineError:
+def _refusal(spans: Sequence[LoggedSteps], engine: str) -> EngineError:
     names = list(dict.fromkeys(span.engine for span in spans))
     accept = " ".join(f"--accept-engine {name}" for name in names)
     message = (

@@ -1,6 +1,7 @@
 """The step that fills what a changed circuit adds: which one it is, and when it is due.
 
-The ledger notes it when the circuit is changed, and it is the first step after that, whatever else is wished. Once it is logged
+The ledger notes it when the circuit is changed, and it is the first step after that,
+whatever else is requested. Once it is logged
 its record says all, as of any other step; the note is dropped when no version before it may be opened any more.
 
 Source: design record 0024.

@@ -6,14 +6,18 @@ Versions are intersected over the workers of the version's own layout, which the
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from dbsp.coordinator.decisions import orders as do
-from dbsp.coordinator.decisions import protocol as p
+from dbsp.coordinator.decisions import commands, events, states
 from dbsp.distribute.course import Course
+from dbsp.errors import AwayError, CapacityError, OverloadedError, UnavailableError
 from dbsp.layout import Layout, homes
 from dbsp.store import CheckpointId, VersionInfo
+
+PASSING = frozenset({UnavailableError.code, AwayError.code, OverloadedError.code, CapacityError.code})
+"""Kinds of errors that waiting may cure. Any other kind is tried once more, as a rollback makes all workers anew."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,19 +53,19 @@ def choose(
     return max(complete, key=lambda choice: (choice.version, choice.checkpoint.epoch), default=None)
 
 
-def learned(facts: p.Facts, standing: p.Standing) -> p.Facts:
+def learned(facts: states.Facts, standing: events.LedgerState) -> states.Facts:
     """The facts with what the ledger says; the hosts that are offered are ours, and so is what was asked of us but a rescale."""
     layouts = {number: replace(layout, offered=facts.layout.offered) for number, layout in standing.layouts.items()}
     courses = {number: under_way(course, layouts) for number, course in standing.courses.items()}
-    wants = replace(facts.wants, rescale=standing.rescale, strategy=standing.strategy)
+    requested = replace(facts.requested, rescale=standing.rescale, strategy=standing.strategy)
     return replace(
         facts, layouts=layouts, layout=layouts[standing.used], members=standing.members, forming=standing.forming,
-        published=standing.published, accepted=standing.accepted, fill=standing.fill, wants=wants, courses=courses,
+        published=standing.published, accepted=standing.accepted, fill=standing.fill, requested=requested, courses=courses,
         course=courses.get(standing.used),
     )  # fmt: skip
 
 
-def needed(facts: p.Facts) -> frozenset[int]:
+def needed(facts: states.Facts) -> frozenset[int]:
     """Return the workers that a start cannot do without: those of the layout of the published version.
 
     Others may hold a newer version, which nobody was told of; with them or without them the pipeline goes on.
@@ -69,17 +73,19 @@ def needed(facts: p.Facts) -> frozenset[int]:
     return frozenset(facts.layout.workers)
 
 
-def fence(facts: p.Facts) -> do.FenceWorkers:
+def fence(facts: states.Facts) -> commands.FenceWorkers:
     """The command that fences all members, and waits for those that are needed alone."""
     wanted = tuple(sorted(needed(facts)))
     others = tuple(sorted(facts.members - needed(facts)))
-    return do.FenceWorkers(
+    return commands.FenceWorkers(
         epoch=facts.epoch, workers=wanted, hosts=hosts_of(facts, wanted), others=others,
         other_hosts=hosts_of(facts, others),
     )  # fmt: skip
 
 
-def without_choice(facts: p.Facts, held: Mapping[int, Sequence[VersionInfo]], found: int | None) -> p.Failed | None:
+def without_choice(
+    facts: states.Facts, held: Mapping[int, Sequence[VersionInfo]], found: int | None
+) -> events.Failed | None:
     """Return why there is no version to open, where workers that were not reached may hold one; else None."""
     missing = tuple(sorted(facts.members - held.keys()))
     if not missing:
@@ -90,7 +96,7 @@ def without_choice(facts: p.Facts, held: Mapping[int, Sequence[VersionInfo]], fo
         f"no version that every worker of its layout holds, and some workers were not reached: workers={list(missing)}"
         f" hosts={list(hosts)} published={facts.published} found={shown} {story(held)}"
     )
-    return p.Failed(code="unavailable", message=message)
+    return events.Failed(code="unavailable", message=message)
 
 
 def under_way(course: Course, layouts: Mapping[int, Layout]) -> Course:
@@ -104,7 +110,7 @@ def destined(layout: Layout, courses: Mapping[int, Course]) -> int:
     return len((layout if course is None else course.new).workers)
 
 
-def hosts_of(facts: p.Facts, workers: Iterable[int]) -> tuple[str, ...]:
+def hosts_of(facts: states.Facts, workers: Iterable[int]) -> tuple[str, ...]:
     """Where these workers live, as the newest layout that has each says; nothing where no host is named."""
     places = homes(facts.layouts.values())
     found = tuple(places.get(worker, "") for worker in workers)
@@ -128,3 +134,13 @@ def _is_held(held: Mapping[int, Sequence[VersionInfo]], layout: Layout, version:
         any(info.version == version and info.checkpoint == checkpoint for info in held.get(worker, ()))
         for worker in layout.workers
     )
+
+
+def lasting_story(event: events.Failed) -> str | None:
+    """Return the story by which an error that waiting does not cure is known again; None for one that may pass.
+
+    Numbers are left out: epochs, process ids and sizes differ from try to try.
+    """
+    if event.code in PASSING:
+        return None
+    return f"{event.code}: {re.sub('[0-9]+', '#', event.message.partition(chr(10))[0])}"

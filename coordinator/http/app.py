@@ -20,12 +20,12 @@ from starlette.exceptions import HTTPException
 from starlette.routing import Match
 
 from dbsp.coordinator.http.access_log import AccessLog
-from dbsp.coordinator.http.bell import Bell
 from dbsp.coordinator.http.changes import add_changes
 from dbsp.coordinator.http.connections import requests_max
 from dbsp.coordinator.http.docs_page import docs_page
 from dbsp.coordinator.http.doors import Doors
 from dbsp.coordinator.http.lanes import Lane, Lanes
+from dbsp.coordinator.http.notifier import Notifier
 from dbsp.coordinator.http.pushes import PRODUCER_HEADER, SEQUENCE_HEADER, add_pushes
 from dbsp.coordinator.http.refusals import described, refusal_of, refuse
 from dbsp.coordinator.http.rendering import ARROW, ipc, plain, rows_of, view_json
@@ -113,9 +113,9 @@ def make_app(service: Service) -> FastAPI:
     )  # fmt: skip
     followers_max = min(config.http.followers_max, most // 2)
     lanes = Lanes(queries_max=config.query.at_once_max, followers_max=followers_max)
-    bell = Bell(service.board)
-    app.state.bell = bell
-    waiters = Waiters(bell=bell, followers=Followers(followers_max))
+    notifier = Notifier(service.live_status)
+    app.state.notifier = notifier
+    waiters = Waiters(notifier=notifier, followers=Followers(followers_max))
     _add_pages(app)
     _add_figures(app, service, lanes)
     add_pushes(app, service, lanes, waiters)
@@ -230,7 +230,7 @@ def metrics_of(service: Service) -> bytes:
     """Return the metrics of a service in Prometheus' format."""
     now = replace(service.snapshot, lag_rows=service.lag_rows())
     standings = service.built.parts.waterlines.standings
-    return service.metrics.text(now, service.delta.shown, service.copies.shown, service.watch.health, standings)
+    return service.metrics.text(now, service.delta.status, service.copies.status, service.watch.health, standings)
 
 
 # --- views out ------------------------------------------------------------------------------------------------------

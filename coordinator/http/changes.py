@@ -18,8 +18,8 @@ from fastapi import FastAPI, Query, Request, Response
 from fastapi.responses import JSONResponse, StreamingResponse
 
 from dbsp.coordinator.http.answers import StepChanges, ViewChanges
-from dbsp.coordinator.http.bell import Bell
 from dbsp.coordinator.http.lanes import Lane, Lanes
+from dbsp.coordinator.http.notifier import Notifier
 from dbsp.coordinator.http.rendering import ARROW, ipc, weighted
 from dbsp.coordinator.http.waiting import Waiters
 from dbsp.coordinator.service import Service
@@ -63,7 +63,7 @@ def add_changes(app: FastAPI, service: Service, lanes: Lanes, waiters: Waiters) 
         if EVENTS in accepted:
             begun = await read.events(resumed)
             headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-            return StreamingResponse(_follow(read, waiters.bell, begun), media_type=EVENTS, headers=headers)
+            return StreamingResponse(_follow(read, waiters.notifier, begun), media_type=EVENTS, headers=headers)
         page = await _page(request, read, waiters, first, wait_s)
         return await lanes.reads.run(_arrow if ARROW in accepted else _json, page)
 
@@ -136,19 +136,19 @@ class _Events:
         self.texts = [f"id: {each.step}\ndata: {json.dumps(_as_json(each))}\n\n" for each in page.steps]
 
 
-async def _follow(read: _Reader, bell: Bell, events: _Events) -> AsyncIterator[str]:
+async def _follow(read: _Reader, notifier: Notifier, events: _Events) -> AsyncIterator[str]:
     """Yield the events of all steps from here on, until the service ends or the reader leaves."""
     while True:
         for text in events.texts:
             yield text
         at = events.next
-        while not await bell.wait_for(lambda now, at=at: now.step > at, BEAT_S):  # type: ignore[misc]
+        while not await notifier.wait_for(lambda now, at=at: now.step > at, BEAT_S):  # type: ignore[misc]
             if read.service.snapshot.ended:
                 return
             yield f"id: {at - 1}\n\n" if at else ":\n\n"
         try:
             events = await read.events(at)
         except DbspError as error:
-            told = {"error": {"code": error.code, "message": error.message, "hint": error.hint}}
-            yield f"event: refused\ndata: {json.dumps(told)}\n\n"
+            refusal = {"error": {"code": error.code, "message": error.message, "hint": error.hint}}
+            yield f"event: refused\ndata: {json.dumps(refusal)}\n\n"
             return

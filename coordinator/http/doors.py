@@ -22,7 +22,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from dbsp.coordinator.http.access import refusal
 from dbsp.coordinator.http.access_log import AccessLog
 from dbsp.coordinator.http.admission import refuse_scarcity
-from dbsp.coordinator.http.rates import Rates
+from dbsp.coordinator.http.rates import RateLimiter
 from dbsp.coordinator.http.refusals import refusal_of, refuse
 from dbsp.coordinator.http.section import HttpSection
 from dbsp.coordinator.http.tokens import PUSH, Tokens
@@ -47,7 +47,7 @@ class Doors:
     ) -> None:  # fmt: skip
         """Let nobody in yet."""
         self.app, self.section, self.noted_bug = app, section, noted_bug
-        self._tokens, self._log, self._rates = tokens, log, Rates(section.requests_per_s_max)
+        self._tokens, self._log, self._rates = tokens, log, RateLimiter(section.requests_per_s_max)
         self.requests_max, self.requests, self.body_bytes = requests_max, 0, 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -59,7 +59,7 @@ class _Uvicorn(uvicorn.Server):
             found.listen(QUEUE)
 
 
-class Server:
+class HttpServer:
     """An application answering on a bound socket, on a thread of its own."""
 
     def __init__(

@@ -8,7 +8,7 @@ ADDRESSES_MAX = 10_000
 BURST_S = 2.0
 
 
-class Rates:
+class RateLimiter:
     """Buckets that hold the requests of `BURST_S` seconds and fill by `per_s`; the newest `ADDRESSES_MAX` are remembered."""
 
     def __init__(self, per_s: int) -> None:
@@ -21,7 +21,7 @@ class Rates:
 
         **Example**
 
-        >>> rates = Rates(1)
+        >>> rates = RateLimiter(1)
         >>> [rates.allows("a", now) for now in (0.0, 0.0, 0.0, 1.0, 1.0)], rates.allows("b", 1.0)
         ([True, True, False, True, False], True)
         """

@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 
 from starlette.requests import ClientDisconnect, Request
 
-from dbsp.coordinator.http.bell import Bell
 from dbsp.coordinator.http.doors import PASSAGE
+from dbsp.coordinator.http.notifier import Notifier
 from dbsp.coordinator.running.status import Snapshot
 from dbsp.errors import OverloadedError
 
@@ -41,15 +41,15 @@ class Followers:
 class Waiters:
     """Waiting for steps on behalf of requests, none of which holds a thread."""
 
-    def __init__(self, *, bell: Bell, followers: Followers) -> None:
+    def __init__(self, *, notifier: Notifier, followers: Followers) -> None:
         """Have nobody wait."""
-        self.bell, self.followers = bell, followers
+        self.notifier, self.followers = notifier, followers
 
     async def wait_for(
         self, request: Request, condition: Callable[[Snapshot], bool], timeout_s: float | None = None
     ) -> None:
         """Wait until the condition holds, the service has ended, or time is up; `ClientDisconnect` when the client goes."""
-        await while_there(request, self.bell.wait_for(condition, timeout_s))
+        await while_there(request, self.notifier.wait_for(condition, timeout_s))
 
 
 async def while_there(request: Request, waiting: Coroutine[Any, Any, T]) -> T:

@@ -109,18 +109,18 @@ def _data_bytes() -> int:
 
 def put_table(sink: BinaryIO, table: pa.Table) -> None:
     """Write a table."""
-    with pa.ipc.new_stream(pa.PythonFile(Kept(sink), mode="w"), table.schema) as writer:
+    with pa.ipc.new_stream(pa.PythonFile(Uncloseable(sink), mode="w"), table.schema) as writer:
         writer.write_table(table)
 
 
 def get_table(source: BinaryIO) -> pa.Table:
     """Read a table."""
-    with pa.ipc.open_stream(pa.PythonFile(Kept(source), mode="r")) as reader:
+    with pa.ipc.open_stream(pa.PythonFile(Uncloseable(source), mode="r")) as reader:
         return reader.read_all()
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class Uncloseable:
     """A file that Arrow cannot close: another stream follows in it."""
 
     file: BinaryIO

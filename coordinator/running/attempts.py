@@ -19,8 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from dbsp.coordinator.decisions import orders as do
-from dbsp.coordinator.decisions import protocol as p
+from dbsp.coordinator.decisions import commands, states
 from dbsp.coordinator.running import control as ledgers
 from dbsp.coordinator.running.control import Deaths, Ledger
 from dbsp.errors import PYTHON_WORKER_DIED, DataError, DbspError, MismatchError, RowsError, UnavailableError
@@ -43,25 +42,25 @@ class DeadlyStepError(DataError):
         self.message, self.hint, self.death = message, hint, death
 
 
-def before_step(record: StepRecord, error: Exception) -> p.Halt | None:
+def before_step(record: StepRecord, error: Exception) -> states.Halt | None:
     """Return the halt before a step that ends its process, gives another output, or reads what no setting explains; else None."""
     if isinstance(error, DeadlyStepError):
         rows = sum(range_.last - range_.first for range_ in record.ranges)
-        return p.Halt(
+        return states.Halt(
             step=record.step, node=-1, name="", command="", count=rows, rows=(), message=error.message, death=error.death,
             ranges=record.ranges,
         )  # fmt: skip
     if isinstance(error, MismatchError):
-        return p.Halt(
+        return states.Halt(
             step=record.step, node=-1, name="its outputs", command=ACCEPT_OUTPUT, count=0, rows=(), message=str(error)
         )
     row = unreadable_row(error) if isinstance(error, RowsError) else None
     if row is None:
         return None
-    failed = p.FailedRow(
+    failed = states.LocatedRow(
         table=row.table, partition=row.partition, offset=row.offset, reason=row.reason, payload=row.payload
     )
-    return p.Halt(
+    return states.Halt(
         step=record.step, node=-1, name=f"the input of {row.table}", command=drop_command([row], row.reason), count=1,
         rows=(failed,), message=str(error),
     )  # fmt: skip
@@ -190,7 +189,7 @@ class Attempts:
             self._marker.end()
 
     @contextmanager
-    def of(self, command: do.RunStep) -> Iterator[None]:
+    def of(self, command: commands.RunStep) -> Iterator[None]:
         """Run a step within: marked, and tried apart before if it has ended too many processes.
 
         **Errors** `DeadlyStepError` if the process in which it was tried has died.
@@ -213,7 +212,7 @@ class Attempts:
         self._deaths = self._change(lambda ledger: ledgers.note_death(ledger, step)).deaths
         self._note("step-died", {"step": step, "deaths": self._deaths.count if self._deaths is not None else 0})
 
-    def _try_apart(self, command: do.RunStep) -> None:
+    def _try_apart(self, command: commands.RunStep) -> None:
         """Try a step that has ended too many processes; a step of a migration is not tried, as its layouts are two."""
         deaths, record = self._deaths, command.record
         due = deaths is not None and deaths.step == record.step and deaths.count >= DEATHS_MAX

@@ -11,7 +11,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
-from dbsp.coordinator.decisions.protocol import FailedRow
+from dbsp.coordinator.decisions.states import LocatedRow
 from dbsp.errors import RowsError
 from dbsp.expr.expression import ColumnRef
 from dbsp.logs import DELETE, Changes, InputLog, StepRecord
@@ -22,13 +22,13 @@ from dbsp.operators.source import Source
 from dbsp.operators.upsert import Upsert
 from dbsp.plan.plan import Plan, PlanNode
 
-Locate = Callable[[StepRecord, RowsError], tuple[FailedRow, ...]]
+Locate = Callable[[StepRecord, RowsError], tuple[LocatedRow, ...]]
 
 
-def unlocated(_record: StepRecord, error: RowsError) -> tuple[FailedRow, ...]:
+def unlocated(_record: StepRecord, error: RowsError) -> tuple[LocatedRow, ...]:
     """The rows as their node saw them."""
     return tuple(
-        FailedRow(table="", partition=-1, offset=-1, reason=reason, payload=payload)
+        LocatedRow(table="", partition=-1, offset=-1, reason=reason, payload=payload)
         for payload, reason, _ in error.rows
     )
 
@@ -40,7 +40,7 @@ class Locator:
     plan: Plan
     inputs: InputLog
 
-    def __call__(self, record: StepRecord, error: RowsError) -> tuple[FailedRow, ...]:
+    def __call__(self, record: StepRecord, error: RowsError) -> tuple[LocatedRow, ...]:
         """The rows, each with its place where it has one.
 
         **Cost** reads and decodes the ranges of one table, a Python loop over their rows.
@@ -102,7 +102,7 @@ def _payloads(change: Changes, names: list[str]) -> Iterator[tuple[str, int]]:
             yield payload_of(values), offset
 
 
-def _failed(table: str | None, place: tuple[int, int] | None, payload: str, reason: str) -> FailedRow:
+def _failed(table: str | None, place: tuple[int, int] | None, payload: str, reason: str) -> LocatedRow:
     if table is None or place is None:
-        return FailedRow(table="", partition=-1, offset=-1, reason=reason, payload=payload)
-    return FailedRow(table=table, partition=place[0], offset=place[1], reason=reason, payload=payload)
+        return LocatedRow(table="", partition=-1, offset=-1, reason=reason, payload=payload)
+    return LocatedRow(table=table, partition=place[0], offset=place[1], reason=reason, payload=payload)

@@ -11,7 +11,7 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """What the shell asks of time."""
+    """What the event loop asks of time."""
 
     def wall_us(self) -> int:
         """Microseconds since 1970, as the host believes."""

@@ -19,8 +19,8 @@ from typing import Any, Protocol
 
 from dbsp.coordinator.decisions import engines
 from dbsp.coordinator.decisions.cutting import NOWHERE, Positions
+from dbsp.coordinator.decisions.events import LedgerState
 from dbsp.coordinator.decisions.fills import Fill
-from dbsp.coordinator.decisions.protocol import Standing
 from dbsp.coordinator.decisions.recovery import destined
 from dbsp.coordinator.strategies import COLD
 from dbsp.distribute.course import Course
@@ -123,10 +123,10 @@ def new_ledger(
     )  # fmt: skip
 
 
-def standing(ledger: Ledger) -> Standing:
+def standing(ledger: Ledger) -> LedgerState:
     """What the machine must know of it."""
     saved = ledger.saved.get(ledger.published)
-    return Standing(
+    return LedgerState(
         layouts=ledger.layouts, courses=ledger.courses,
         used=saved.checkpoint.layout_version if saved is not None else min(ledger.layouts),
         members=ledger.members, forming=ledger.forming, published=ledger.published,
@@ -207,7 +207,7 @@ def publish(ledger: Ledger, version: int, *, ends_rescale: bool) -> Ledger:
     layout = ledger.layouts.get(saved[version].checkpoint.layout_version)
     met = ends_rescale and layout is not None and ledger.rescale == destined(layout, ledger.courses)
     ledger = forget_layouts(replace(ledger, saved=saved))
-    return wish_rescale(ledger, None) if met else ledger
+    return request_rescale(ledger, None) if met else ledger
 
 
 def opened(ledger: Ledger, version: int, layout: Layout) -> Ledger:
@@ -217,7 +217,7 @@ def opened(ledger: Ledger, version: int, layout: Layout) -> Ledger:
     """
     saved = {number: replace(s, published=True) for number, s in ledger.saved.items() if number == version}
     ledger = forget_layouts(replace(ledger, saved=saved, forming=ledger.forming - frozenset(layout.workers)))
-    return wish_rescale(ledger, None) if ledger.rescale == destined(layout, ledger.courses) else ledger
+    return request_rescale(ledger, None) if ledger.rescale == destined(layout, ledger.courses) else ledger
 
 
 def log_layout(
@@ -242,8 +242,8 @@ def settle_members(ledger: Ledger, members: Iterable[int], forming: Iterable[int
     return replace(ledger, members=frozenset(members), forming=frozenset(forming))
 
 
-def wish_rescale(ledger: Ledger, workers: int | None, strategy: str = COLD) -> Ledger:
-    """Note, or take back, the wish for another worker count."""
+def request_rescale(ledger: Ledger, workers: int | None, strategy: str = COLD) -> Ledger:
+    """Note, or take back, the request for another worker count."""
     return replace(ledger, rescale=workers, strategy=strategy)
 
 

@@ -19,7 +19,7 @@ from dbsp.skips import DroppedRow
 from dbsp.timing import Place
 
 if TYPE_CHECKING:
-    from dbsp.coordinator.running.hands import Parts
+    from dbsp.coordinator.running.command_runner import Parts
     from dbsp.io.kafka.copying import Note, Partitioned, Pushing, TopicCopy
 
 SKIP_S = 60.0
@@ -72,7 +72,7 @@ class TopicCopies:
                 reason=copy["error"],
                 since_s=copy["since_s"] or 0.0,
             )
-            for copy in self.shown
+            for copy in self.status
             if copy["error"] is not None
         ]
 
@@ -102,6 +102,6 @@ class TopicCopies:
         }
 
     @property
-    def shown(self) -> list[dict[str, Any]]:
+    def status(self) -> list[dict[str, Any]]:
         """Each copy: what it has copied since this start, what is waiting, what is in its way."""
         return [copy.shown for copy in self._copies]

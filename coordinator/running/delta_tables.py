@@ -125,9 +125,9 @@ class DeltaTables:
             self._thread.join()
 
     @property
-    def shown(self) -> list[dict[str, Any]]:
+    def status(self) -> list[dict[str, Any]]:
         """Each table: where, how far, what is in its way."""
-        return [writer.shown for writer in self._writers]
+        return [writer.status for writer in self._writers]
 
 
 class _Writer:
@@ -152,12 +152,12 @@ class _Writer:
         self._keep_hours, self._held, self._quiet = config.delta.keep_hours, held, _quiet(config)
         self._table: DeltaTable | None = None
         self._next = 0
-        self._told = 0
+        self._reported = 0
         self._commits = 0
         self._error: str | None = None
 
     @property
-    def shown(self) -> dict[str, Any]:
+    def status(self) -> dict[str, Any]:
         """For people and monitors."""
         return {
             "view": self._view.name, "uri": without_login(self._uri), "keys": list(self._view.keys), "step": self._next,
@@ -209,13 +209,13 @@ class _Writer:
         if found is None:
             self._begin(self._table, anew and now.step > 0)
         else:
-            self._told, self._next = found, max(found, self._next)
+            self._reported, self._next = found, max(found, self._next)
         while self._next < now.step and (final or not self._ending.is_set()):
             self._write(self._table, now, anew)
-        if self._next - self._told >= (1 if final else self._quiet):
+        if self._next - self._reported >= (1 if final else self._quiet):
             self._notes.reach(self._place, self._next)
             self._table.add(self._table.empty(), self._next)
-            self._told = self._next
+            self._reported = self._next
 
     def _begin(self, table: DeltaTable, anew: bool) -> None:
         """A table that is not there: made from the view's rows where it has a key, else from the oldest change that is left."""
@@ -257,14 +257,14 @@ class _Writer:
         """The empty table, as of this step."""
         self._notes.reach(self._place, next_)
         table.create(next_)
-        self._told = self._next = next_
+        self._reported = self._next = next_
 
     def _from_content(self, table: DeltaTable) -> None:
         """All rows of the view as of now."""
         rows = self._pipeline.read_view(self._view.name)
         self._notes.reach(self._place, rows.step)
         table.replace(rows.table.drop_columns(rows.table.column_names[-1:]), rows.step)
-        self._told = self._next = rows.step
+        self._reported = self._next = rows.step
 
     def _write(self, table: DeltaTable, now: Snapshot, anew: bool) -> None:
         """One commit at most, of steps that follow each other."""
@@ -282,7 +282,7 @@ class _Writer:
         if found.steps:
             self._notes.reach(self._place, found.next)
             self._commit(table, found)
-            self._told = found.next
+            self._reported = found.next
             self._commits += 1
             if self._commits % COMMITS_A_TIDYING == 0:
                 table.tidy(self._keep_hours)

@@ -1,6 +1,7 @@
 """Structured logs: one JSON object per line, appended to a file, for machines; errors also go to standard error for people.
 
-Every line has `at` (UTC), `event`, and the event's own fields. Secrets never get here: only what the machine and the hands
+Every line has `at` (UTC), `event`,
+and the event's own fields. Secrets never get here: only what the machine and the command runner
 report is written. The file is renamed to `<name>.1` when it is large, and the oldest of the files kept is deleted. A line for
 every step is written only where the settings ask for it: metrics have the same figures.
 """

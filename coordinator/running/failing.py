@@ -15,8 +15,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from dbsp.coordinator.decisions import orders as do
-from dbsp.coordinator.decisions import protocol as p
+from dbsp.coordinator.decisions import commands, states
 from dbsp.coordinator.running.attempts import before_step
 from dbsp.coordinator.running.blame import Locate, unlocated
 from dbsp.errors import RowsError
@@ -43,7 +42,7 @@ class Failing:
 
     # --- steps --------------------------------------------------------------------------------------------------
 
-    def commands(self, ranges: Sequence[Range]) -> tuple[str, ...]:
+    def step_commands(self, ranges: Sequence[Range]) -> tuple[str, ...]:
         """Return the decisions about rows of these ranges: they are to be logged with the step that takes them."""
         rows = [row for row in self._dropping if _taken(ranges, row)]
         return tuple(drop_command([row], row.reason) for row in rows)
@@ -59,19 +58,19 @@ class Failing:
 
     # --- errors -------------------------------------------------------------------------------------------------
 
-    def halt(self, command: do.Command, error: Exception) -> p.Halt | None:
+    def halt(self, command: commands.Command, error: Exception) -> states.Halt | None:
         """Return what a user must decide about, if rows failed: the places of the rows in the input, as far as they are known."""
-        if not isinstance(command, do.RunStep):
+        if not isinstance(command, commands.RunStep):
             return None
         halt = before_step(command.record, error)
         if halt is not None or not isinstance(error, RowsError):
             return halt
-        return p.Halt(
+        return states.Halt(
             step=command.record.step, node=error.node, name=error.name, command=skip_command(error.node),
             count=error.count, rows=self._located(command.record, error), message=error.message,
         )  # fmt: skip
 
-    def _located(self, record: StepRecord, error: RowsError) -> tuple[p.FailedRow, ...]:
+    def _located(self, record: StepRecord, error: RowsError) -> tuple[states.LocatedRow, ...]:
         """Return the failed rows; where they came from is left open if the input cannot be read again now."""
         try:
             return self._locate(record, error)
@@ -79,11 +78,11 @@ class Failing:
             self._note("not-located", {"step": record.step, "error": f"{type(other).__name__}: {other}"})
             return unlocated(record, error)
 
-    def deferred(self, command: do.Command, error: Exception) -> bool:
+    def deferred(self, command: commands.Command, error: Exception) -> bool:
         """Leave a row that no setting explains to a later step, and let its table wait; whether that could be done."""
         row = unreadable_row(error) if isinstance(error, RowsError) else None
         inputs = self._inputs
-        if row is None or not isinstance(command, do.RunStep) or not isinstance(inputs, RefusesRows):
+        if row is None or not isinstance(command, commands.RunStep) or not isinstance(inputs, RefusesRows):
             return False
         try:
             if not self._left_to_later(command, row):
@@ -98,7 +97,7 @@ class Failing:
         self._note("input-refused", {"step": command.record.step, **place, "reason": row.reason})
         return True
 
-    def _left_to_later(self, command: do.RunStep, row: DroppedRow) -> bool:
+    def _left_to_later(self, command: commands.RunStep, row: DroppedRow) -> bool:
         step = command.record.step
         records = [record for record in self._steps.read(step) if _reaches(record, row)]
         if not _taken(command.record.ranges, row) or not {record.step for record in records} <= self._logged:

@@ -5,7 +5,7 @@ step is told when all workers have written it, each writes it once (invariant 5)
 of the steps below `next`, added up, are the view as of `next`; and a consumer that keeps `next` with what it made of the rows
 has used every change once, whoever was killed meanwhile.
 
-Left out: waiting for further steps (the board's business), and other outputs: those are read where they are written.
+Left out: waiting for further steps (the live status's business), and other outputs: those are read where they are written.
 """
 
 from __future__ import annotations

@@ -15,10 +15,10 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from dbsp.coordinator.decisions.alarms import KINDS
-from dbsp.coordinator.running.shown import MovingProgress, RescaleProgress
+from dbsp.coordinator.running.progress import MovingProgress, RescaleProgress
 from dbsp.coordinator.running.status import NewSteps, Snapshot
 from dbsp.coordinator.running.watch import Health, is_ready, unread_rows
-from dbsp.coordinator.running.waterlines import Standing
+from dbsp.coordinator.running.waterlines import WaterlineStatus
 from dbsp.logs import StepRecord
 from dbsp.plan.plan import Plan
 from dbsp.runtime.runtime import StepReport
@@ -52,7 +52,7 @@ class _WaterlineGauges(Collector):
     """The gauges of waterlines, made anew at each look: a partition that a rollback forgot has no gauge any more."""
 
     def __init__(self) -> None:
-        self.standings: Sequence[Standing] = ()
+        self.standings: Sequence[WaterlineStatus] = ()
 
     def collect(self) -> Iterable[Metric]:
         """Return the gauges of the last standings."""
@@ -80,7 +80,7 @@ class _WaterlineGauges(Collector):
 
 
 class Metrics:
-    """Counts what the hands report; `text` adds the snapshot's figures."""
+    """Counts what the command runner reports; `text` adds the snapshot's figures."""
 
     def __init__(self) -> None:
         """All at zero."""
@@ -182,7 +182,7 @@ class Metrics:
         delta: Sequence[Mapping[str, Any]] = (),
         copies: Sequence[Mapping[str, Any]] = (),
         health: Health | None = None,
-        waterlines: Sequence[Standing] = (),
+        waterlines: Sequence[WaterlineStatus] = (),
     ) -> bytes:
         """The exposition format; `delta` and `copies` as the status shows them."""
         self._waterlines.standings = waterlines

@@ -1,13 +1,13 @@
-"""What the hands know of a migration: how far it has come in the steps that this process ran.
+"""What the command runner knows of a migration: how far it has come in the steps that this process ran.
 
-Told of every step on the shell's thread; read by any thread.
+Told of every step on the event loop's thread; read by any thread.
 """
 
 from __future__ import annotations
 
-from dbsp.coordinator.decisions import orders as do
+from dbsp.coordinator.decisions import commands
 from dbsp.coordinator.running.clock import Clock
-from dbsp.coordinator.running.shown import MovingProgress
+from dbsp.coordinator.running.progress import MovingProgress
 from dbsp.layout import Layout
 from dbsp.runtime.runtime import MigrationReport, MoveReport, StepReport
 
@@ -18,33 +18,33 @@ class Moves:
     def __init__(self, clock: Clock) -> None:
         """None is under way."""
         self._clock = clock
-        self._shown: MovingProgress | None = None
+        self._progress: MovingProgress | None = None
         self._since_s = 0.0
 
     @property
-    def shown(self) -> MovingProgress | None:
+    def progress(self) -> MovingProgress | None:
         """How far it is; None when there is none."""
-        return self._shown
+        return self._progress
 
     def forget(self) -> None:
         """Nothing is known of any: a replay tells it again."""
-        self._shown = None
+        self._progress = None
 
-    def stepped(self, command: do.RunStep, report: StepReport) -> MoveReport | None:
+    def stepped(self, command: commands.RunStep, report: StepReport) -> MoveReport | None:
         """A step is done; what the whole migration has moved, if this one ended it."""
         found, coming = report.migration, command.coming
         if found is None or coming is None:
             return None
-        self._shown = shown = self._with(command.layout, coming, found)
+        self._progress = progress = self._with(command.layout, coming, found)
         if not found.over:
             return None
-        self._shown = None
+        self._progress = None
         total = sum(worker.state_bytes for worker in report.workers)
-        return MoveReport.between(command.layout, coming, bytes_moved=shown.moved_bytes, bytes_total=total)
+        return MoveReport.between(command.layout, coming, bytes_moved=progress.moved_bytes, bytes_total=total)
 
     def _with(self, old: Layout, new: Layout, found: MigrationReport) -> MovingProgress:
         """With what one more step has moved."""
-        now, before = self._clock.monotonic_s(), self._shown
+        now, before = self._clock.monotonic_s(), self._progress
         if before is None:
             self._since_s = now
         keys = found.moved_keys + (before.moved_keys if before is not None else 0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from dbsp.coordinator.running.hands import Observer
+from dbsp.coordinator.running.command_runner import Observer
 from dbsp.logs import StepRecord
 from dbsp.runtime.runtime import StepReport
 

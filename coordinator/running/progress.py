@@ -1,116 +1,145 @@
-"""The live line of a running service: state, step, rows a second, step latency, lag, checkpoint.
+"""A rescale as users see it: how far it is, what waits, what a plan says; values, and their texts for people.
 
-On a terminal it is redrawn four times a second; elsewhere (a file, continuous integration) a plain line is printed now and then,
-and only when something changed.
+Whoever only shows what a service answers imports this module without the engine.
 """
 
 from __future__ import annotations
 
-from types import TracebackType
-from typing import Self
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
 
-from rich.console import Console
-from rich.live import Live
-from rich.text import Text
-
-from dbsp.coordinator.exits import lead_nowhere
-from dbsp.coordinator.running.clock import Clock
-from dbsp.coordinator.running.shown import rescale_text, waiting_text
-from dbsp.coordinator.running.status import Snapshot
-
-PLAIN_INTERVAL_S = 10.0
+RANGES_SHOWN = 3
 
 
-class _Lasting(Console):
-    """A console whose reader may end before the service does."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WaitingRescale:
+    """A rescale that is asked for and moves nothing yet, and why."""
 
-    def on_broken_pipe(self) -> None:
-        """Draw for nobody; rich would end the process."""
-        lead_nowhere()
-
-
-def console(*, quiet: bool = False) -> Console:
-    """Standard error, as a service draws on it."""
-    return _Lasting(stderr=True, quiet=quiet)
+    workers: int
+    strategy: str
+    waits_for: str
 
 
-RATE_WINDOW_S = 2.0
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MovingProgress:
+    """A migration as users see it: keys that have moved since this process has looked, keys left to move.
+
+    What a replay moves again counts again. `expected_s` is how long it takes yet, if it goes on as it did.
+    """
+
+    strategy: str
+    workers: int
+    workers_before: int
+    moved_keys: int
+    moved_bytes: int
+    left_keys: int
+    seconds: float
+    expected_s: float | None
 
 
-class Rate:
-    """Rows a second over the last window."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RescaleProgress:
+    """A warm-up as users see it.
 
-    def __init__(self) -> None:
-        """Nothing was seen."""
-        self._seen: list[tuple[float, int]] = []
+    `lag_bytes` is what the new owners lack of the version that round `round` copies, `copied_bytes` what they took in all rounds,
+    `slices_bytes` what they own of it in all. `expected_s` is how long the round takes yet, if it goes on as it did.
+    """
 
-    def update(self, now_s: float, rows: int) -> float:
-        """The rate when `rows` rows have been processed by `now_s`."""
-        self._seen.append((now_s, rows))
-        while len(self._seen) > 2 and self._seen[1][0] <= now_s - RATE_WINDOW_S:  # noqa: PLR2004 - two ends of a window
-            self._seen.pop(0)
-        (first_s, first), (last_s, last) = self._seen[0], self._seen[-1]
-        return (last - first) / (last_s - first_s) if last_s > first_s else 0.0
+    workers: int
+    workers_before: int
+    round: int
+    copied_bytes: int
+    lag_bytes: int
+    slices_bytes: int
+    seconds: float
+    expected_s: float | None
 
 
-def line(now: Snapshot, rate: float) -> str:
-    """The figures as one line of text.
+def rescale_lines(status: Mapping[str, Any]) -> list[str]:
+    """What a service's status says of the rescale under way and of the one that waits: a line each."""
+    under_way, waiting = status["rescale"], status["rescale_waiting"]
+    lines = []
+    if under_way:
+        progress = MovingProgress(**under_way) if "left_keys" in under_way else RescaleProgress(**under_way)
+        lines.append(rescale_text(progress))
+    if waiting:
+        lines.append(waiting_text(WaitingRescale(**waiting)))
+    return lines
+
+
+def error_lines(status: Mapping[str, Any]) -> list[str]:
+    """What a service's status says of errors and alarms: a line each."""
+    lines = []
+    if not status["halt"] and status["last_error"]:
+        lines.append(f"last error: {status['last_error']}")
+    elif past := status["past_error"]:
+        lines.append(f"past error, over since {past['over']}: {past['message']}")
+    return lines + [f"alarm since {alarm['since']}: {alarm['text']}" for alarm in status["alarms"]]
+
+
+def waiting_text(waiting: WaitingRescale) -> str:
+    """Which rescale waits, and for what.
 
     **Example**
 
-    >>> line(Snapshot(state="Running", step=12, rows_in=3400, version=2), 1234.5)
-    'Running  step 12  3,400 rows  1,234 rows/s  lag 0 rows  checkpoint 2'
+    >>> waiting_text(WaitingRescale(workers=3, strategy="icadd", waits_for="the rescale under way"))
+    'to 3 workers by icadd: waits for the rescale under way'
     """
-    parts = [
-        "Replaying" if now.replaying else now.state,
-        f"step {now.step:,}",
-        f"{now.rows_in:,} rows",
-        f"{rate:,.0f} rows/s",
-    ]
-    if now.last_report is not None:
-        parts.append(f"{now.last_report.seconds * 1000:,.0f} ms a step")
-    parts.append(f"lag {now.lag_rows:,} rows")
-    parts.append(f"checkpoint {now.version}")
-    if now.rescale is not None:
-        parts.append(rescale_text(now.rescale))
-    if now.waiting is not None:
-        parts.append(waiting_text(now.waiting))
-    if now.dead:
-        parts.append(f"{now.dead:,} dead letters")
-    if now.rollbacks:
-        parts.append(f"{now.rollbacks} rollbacks")
-    return "  ".join(parts)
+    return f"to {waiting.workers} workers by {waiting.strategy}: waits for {waiting.waits_for}"
 
 
-class Progress:
-    """Shows snapshots; a context manager, so that a redrawn line is left in order."""
+def rescale_text(rescale: RescaleProgress | MovingProgress) -> str:
+    """How far a warm-up or a migration is, and how long its round, or all of it, takes yet.
 
-    def __init__(self, clock: Clock, on: Console | None = None) -> None:
-        """On standard error, unless told otherwise."""
-        self._console = on or console()
-        self._live = Live(console=self._console, refresh_per_second=4) if self._console.is_terminal else None
-        self._clock, self._rate = clock, Rate()
-        self._printed_s, self._printed = float("-inf"), ""
+    **Example**
 
-    def __enter__(self) -> Self:
-        """Begin to draw."""
-        if self._live is not None:
-            self._live.start()
-        return self
+    >>> rescale_text(RescaleProgress(workers=3, workers_before=2, round=1, copied_bytes=30_000_000, lag_bytes=10_000_000,
+    ...     slices_bytes=90_000_000, seconds=3.0, expected_s=1.0))
+    '2 -> 3 workers: round 1, 30 MB copied, 10 MB to go, 1 s'
+    """
+    known = "" if rescale.expected_s is None else f", {rescale.expected_s:,.0f} s"
+    counts = f"{rescale.workers_before} -> {rescale.workers} workers"
+    if isinstance(rescale, MovingProgress):
+        return f"{counts}: {rescale.moved_keys:,} keys moved, {rescale.left_keys:,} to go{known}"
+    return (
+        f"{counts}: round {rescale.round},"
+        f" {rescale.copied_bytes / 1e6:,.0f} MB copied, {rescale.lag_bytes / 1e6:,.0f} MB to go{known}"
+    )
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Leave the line as it is."""
-        if self._live is not None:
-            self._live.stop()
 
-    def show(self, now: Snapshot) -> None:
-        """Draw a snapshot, or print it if it is time."""
-        at = self._clock.monotonic_s()
-        text = line(now, self._rate.update(at, now.rows_in))
-        if self._live is not None:
-            self._live.update(Text(text))
-        elif at - self._printed_s >= PLAIN_INTERVAL_S and text != self._printed:
-            self._printed_s, self._printed = at, text
-            self._console.print(text, highlight=False, soft_wrap=True)
+def rescale_as_text(found: Mapping[str, Any]) -> str:
+    """A plan, or what a rescale has done, for people."""
+    before, after = found["workers_before"], found["workers"]
+    if found["done"] and not found["shards_moved"]:
+        return f"there are {after} workers already: nothing was moved"
+    moved = f"{found['shards_moved']} of {found['shards']} shards ({found['share']:.1%}; at least {found['least']:.1%} must)"
+    known = found["bytes_moved"] is not None
+    size = f"{found['bytes_moved']:,} of {found['bytes_total']:,} bytes" if known else "how many bytes is not known yet"
+    if found["done"]:
+        return f"{before} -> {after} workers: moved {moved}, {size}"
+    text = f"{before} -> {after} workers would move {moved}, {'about ' if known else ''}{size}"
+    if found["pause_seconds"] is None:
+        return text
+    return f"{text}\nsteps would stop for about {found['pause_seconds']:.1f} s cold, told from {found['pause_from']}"
+
+
+def ranges_as_text(ranges: list[list[str]]) -> str:
+    """Hash ranges by their leading digits.
+
+    >>> ranges_as_text([["0000000000000000", "7fffffffffffffff"], ["c000000000000000", "ffffffffffffffff"]])
+    '0000-7fff c000-ffff'
+    """
+    shown = " ".join(f"{low[:4]}-{high[:4]}" for low, high in ranges[:RANGES_SHOWN])
+    more = len(ranges) - RANGES_SHOWN
+    return f"{shown} and {more} more" if more > 0 else shown
+
+
+def upgrade_as_text(found: dict[str, Any]) -> str:
+    """What an upgrade has done, for people."""
+    if found["before"] == found["to"]:
+        return f"dbsp {found['to']} is installed and runs: there is nothing to upgrade"
+    return (
+        f"upgraded from dbsp {found['before']} to {found['to']} before step {found['step']:,};"
+        f" no step could run for {found['pause_seconds']:.2f} s"
+    )

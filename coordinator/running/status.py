@@ -11,13 +11,13 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
-from dbsp.coordinator.decisions import orders as do
+from dbsp.coordinator.decisions import commands
 from dbsp.coordinator.decisions.alarms import Doing
 from dbsp.coordinator.decisions.cutting import Positions
-from dbsp.coordinator.decisions.protocol import Facts, Halt
 from dbsp.coordinator.decisions.rescaling import is_moving
+from dbsp.coordinator.decisions.states import Facts, Halt
 from dbsp.coordinator.running.clock import Clock
-from dbsp.coordinator.running.shown import MovingProgress, RescaleProgress, WaitingRescale
+from dbsp.coordinator.running.progress import MovingProgress, RescaleProgress, WaitingRescale
 from dbsp.coordinator.strategies import WARMUP
 from dbsp.distribute.course import Course
 from dbsp.io import Position
@@ -31,10 +31,10 @@ STEPS_REMEMBERED_MAX = 100_000
 
 def waiting_rescale(facts: Facts) -> WaitingRescale | None:
     """The rescale that waits; None if there is none."""
-    wants, warming = facts.wants, facts.warming
-    if wants.rescale is not None:
+    requested, warming = facts.requested, facts.warming
+    if requested.rescale is not None:
         waits_for = "the rescale under way" if is_moving(facts) else "the step under way"
-        return WaitingRescale(workers=wants.rescale, strategy=wants.strategy, waits_for=waits_for)
+        return WaitingRescale(workers=requested.rescale, strategy=requested.strategy, waits_for=waits_for)
     if warming is not None and warming.strategy != WARMUP:
         return WaitingRescale(
             workers=warming.workers, strategy=warming.strategy, waits_for="checkpoints beside the steps"
@@ -111,7 +111,7 @@ class Snapshot:
         return self.state in ("Running", "Paused", "Halted")
 
 
-class Board:
+class LiveStatus:
     """Holds the newest snapshot and wakes whoever waits for a condition on it."""
 
     def __init__(self) -> None:
@@ -146,9 +146,9 @@ class Board:
             return condition(self._snapshot)
 
 
-def begun(command: do.Command, clock: Clock) -> Doing:
+def begun(command: commands.Command, clock: Clock) -> Doing:
     """Return what is being done from now on."""
-    step = command.record.step if isinstance(command, do.RunStep) else None
+    step = command.record.step if isinstance(command, commands.RunStep) else None
     return Doing(
         command=type(command).__name__, step=step, since_s=clock.monotonic_s(), since_unix_s=clock.wall_us() / 1e6
     )

@@ -10,7 +10,7 @@ from typing import Any
 from dbsp.coordinator.backup.process import BackupProgress
 from dbsp.coordinator.decisions.alarms import Alarm
 from dbsp.coordinator.decisions.cutting import Positions
-from dbsp.coordinator.running.shown import MovingProgress, RescaleProgress, WaitingRescale
+from dbsp.coordinator.running.progress import MovingProgress, RescaleProgress, WaitingRescale
 from dbsp.coordinator.running.status import Snapshot
 from dbsp.coordinator.running.watch import Health, unread_rows
 from dbsp.logs import Waiting
@@ -35,9 +35,11 @@ def snapshot_as_json(now: Snapshot) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def as_json(shown: RescaleProgress | MovingProgress | WaitingRescale | BackupProgress | None) -> dict[str, Any] | None:
+def as_json(
+    progress: RescaleProgress | MovingProgress | WaitingRescale | BackupProgress | None,
+) -> dict[str, Any] | None:
     """Something that may be under way."""
-    return None if shown is None else asdict(shown)
+    return None if progress is None else asdict(progress)
 
 
 def health_as_json(health: Health, tables: Sequence[str], processed: Positions) -> dict[str, Any]:

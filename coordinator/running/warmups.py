@@ -1,4 +1,4 @@
-"""What the hands know of a warm-up: the round under way, how it ended, how far the whole has come.
+"""What the command runner knows of a warm-up: the round under way, how it ended, how far the whole has come.
 
 Told of progress by the thread that copies; read by any thread.
 """
@@ -10,10 +10,9 @@ from concurrent.futures import Future
 from dataclasses import replace
 from typing import Any
 
-from dbsp.coordinator.decisions import orders as do
-from dbsp.coordinator.decisions import protocol as p
+from dbsp.coordinator.decisions import commands, events
 from dbsp.coordinator.running.clock import Clock
-from dbsp.coordinator.running.shown import RescaleProgress
+from dbsp.coordinator.running.progress import RescaleProgress
 from dbsp.errors import DbspError
 from dbsp.runtime.runtime import WarmProgress
 
@@ -25,42 +24,42 @@ class WarmUps:
         """None is under way."""
         self._clock = clock
         self._future: Future[Mapping[int, WarmProgress]] | None = None
-        self._shown: RescaleProgress | None = None
+        self._progress: RescaleProgress | None = None
         self._round = 0
         self._before = 0
         self._since_s = self._round_since_s = 0.0
 
     @property
-    def shown(self) -> RescaleProgress | None:
+    def progress(self) -> RescaleProgress | None:
         """How far it is; None when there is no warm-up."""
-        return self._shown
+        return self._progress
 
     @property
     def copied_bytes(self) -> int:
         """Bytes copied in all rounds."""
-        shown = self._shown
-        return shown.copied_bytes if shown is not None else 0
+        progress = self._progress
+        return progress.copied_bytes if progress is not None else 0
 
-    def begin(self, command: do.WarmUp) -> Callable[[WarmProgress], None]:
+    def begin(self, command: commands.WarmUp) -> Callable[[WarmProgress], None]:
         """A round begins; who is to be told of its progress."""
         now = self._clock.monotonic_s()
-        if self._shown is None:
+        if self._progress is None:
             self._since_s = now
         self._round, self._round_since_s, self._before = command.round, now, self.copied_bytes
         first = RescaleProgress(
             workers=len(command.new.workers), workers_before=len(command.old.workers), round=command.round,
             copied_bytes=self._before, lag_bytes=0, slices_bytes=0, seconds=now - self._since_s, expected_s=None,
         )  # fmt: skip
-        self._shown = first
+        self._progress = first
         return lambda progress: self._tell(first, progress)
 
     def _tell(self, first: RescaleProgress, progress: WarmProgress) -> None:
         """On the copying thread."""
-        if self._shown is None or self._shown.round != first.round:
+        if self._progress is None or self._progress.round != first.round:
             return
         now = self._clock.monotonic_s()
         rate = progress.copied_bytes / max(now - self._round_since_s, 1e-6)
-        self._shown = replace(
+        self._progress = replace(
             first, copied_bytes=first.copied_bytes + progress.copied_bytes, lag_bytes=progress.missing_bytes,
             slices_bytes=progress.slices_bytes, seconds=now - self._since_s,
             expected_s=progress.missing_bytes / rate if rate > 0 else None,
@@ -72,21 +71,21 @@ class WarmUps:
 
     def forget(self) -> None:
         """There is no warm-up any more."""
-        self._future, self._shown = None, None
+        self._future, self._progress = None, None
 
-    def news(self, number: int) -> p.WarmEnded | None:
+    def news(self, number: int) -> events.WarmEnded | None:
         """How a round has ended; None while it goes on, and of another round."""
         if self._future is None or self._round != number or not self._future.done():
             return None
         try:
             reports = self._future.result()
         except DbspError as error:
-            return p.WarmEnded(round=number, code=error.code, message=str(error))
+            return events.WarmEnded(round=number, code=error.code, message=str(error))
         except Exception as error:  # noqa: BLE001 - whatever a runtime or a driver raises is judged by the machine
-            return p.WarmEnded(round=number, code="internal", message=f"{type(error).__name__}: {error}")
-        return p.WarmEnded(round=number, lag_bytes=sum(report.copied_bytes for report in reports.values()))
+            return events.WarmEnded(round=number, code="internal", message=f"{type(error).__name__}: {error}")
+        return events.WarmEnded(round=number, lag_bytes=sum(report.copied_bytes for report in reports.values()))
 
-    def round_fields(self, news: p.WarmEnded) -> dict[str, Any]:
+    def round_fields(self, news: events.WarmEnded) -> dict[str, Any]:
         """What the event log says of a round that ended."""
         seconds = self._clock.monotonic_s() - self._round_since_s
         return {"round": news.round, "lag_bytes": news.lag_bytes, "seconds": round(seconds, 6)}

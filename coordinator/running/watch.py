@@ -1,4 +1,4 @@
-"""A thread that looks at a service once a second, whatever the shell's thread waits for.
+"""A thread that looks at a service once a second, whatever the event loop's thread waits for.
 
 So a step that hangs, a recovery that does not end, an input whose broker is away and a clock that is ahead show within seconds,
 by their names; and what waits in the inputs is told by the inputs, not by the last step.
@@ -17,8 +17,8 @@ from typing import Any, Protocol
 from dbsp.coordinator.decisions.alarms import NOT_READY, Alarm, Doing, Looked, Pace, alarms
 from dbsp.coordinator.decisions.cutting import Positions
 from dbsp.coordinator.running.clock import Clock
-from dbsp.coordinator.running.hands import Hands
-from dbsp.coordinator.running.status import Board, Snapshot
+from dbsp.coordinator.running.command_runner import CommandRunner
+from dbsp.coordinator.running.status import LiveStatus, Snapshot
 from dbsp.errors import DbspError
 from dbsp.logs import InputLog, TellsWaits, Waiting
 from dbsp.runtime.runtime import TellsAwaited
@@ -65,8 +65,8 @@ class Watch:
 
     def __init__(
         self,
-        board: Board,
-        hands: Hands,
+        live_status: LiveStatus,
+        runner: CommandRunner,
         clock: Clock,
         inputs: InputLog,
         note: Callable[[str, dict[str, Any]], None],
@@ -81,12 +81,12 @@ class Watch:
         `others` tells which inputs wait that have threads of their own. `shows_clock` tells whether a view depends on `now()`.
         """
         self.health = Health()
-        self._board, self._hands, self._clock, self._inputs = board, hands, clock, inputs
+        self._live_status, self._runner, self._clock, self._inputs = live_status, runner, clock, inputs
         self._note, self._own_input, self._others, self._shows_clock = note, own_input, others, shows_clock
         self._own: InputLog | None = None
         self._pace, self._paced = Pace(), -1
         self._unsettled_s: float | None = None
-        self._told: dict[tuple[str, str], Alarm] = {}
+        self._reported: dict[tuple[str, str], Alarm] = {}
         self._failure: str | None = None
         self._ending = threading.Event()
         self._thread: threading.Thread | None = None
@@ -120,8 +120,8 @@ class Watch:
 
     def look(self) -> Health:
         """Look once; what was found."""
-        now, now_s = self._board.now, self._clock.monotonic_s()
-        doing = self._hands.doing
+        now, now_s = self._live_status.now, self._clock.monotonic_s()
+        doing = self._runner.doing
         running_s = 0.0 if doing is None else now_s - doing.since_s
         awaited, hosts_away = self._workers(doing, running_s)
         waits = self._waits(now)
@@ -129,13 +129,13 @@ class Watch:
             now_s=now_s, now_unix_s=self._clock.wall_us() / 1e6, state=now.state, doing=doing, slowest_s=self._slowest(now),
             unsettled_s=self._unsettled(now, now_s), last_error=now.last_error,
             halted=None if now.halt is None else now.halt.message, ended=now.ended, waits=waits, awaited=awaited,
-            hosts_away=hosts_away, clock_ahead_s=self._hands.clock_ahead_s if self._shows_clock else 0.0,
+            hosts_away=hosts_away, clock_ahead_s=self._runner.clock_ahead_s if self._shows_clock else 0.0,
             refused=self._reloaded(),
         )  # fmt: skip
         found = self._since(alarms(seen))
         self.health = replace(
             self.health, alarms=tuple(found), waits=waits, doing=doing, doing_s=running_s, awaited=tuple(awaited),
-            hosts_away=tuple(hosts_away), clock_ahead_s=self._hands.clock_ahead_s,
+            hosts_away=tuple(hosts_away), clock_ahead_s=self._runner.clock_ahead_s,
         )  # fmt: skip
         self._tell(found)
         self._look_at_inputs()
@@ -166,7 +166,7 @@ class Watch:
 
     def _workers(self, doing: Doing | None, running_s: float) -> tuple[Sequence[int], Sequence[str]]:
         """The workers that have not answered, and hosts that do not answer at all, of a step that takes its time."""
-        runtime = self._hands.running
+        runtime = self._runner.running
         if doing is None or doing.step is None or running_s < ASK_WORKERS_S or not isinstance(runtime, TellsAwaited):
             return (), ()
         try:
@@ -178,10 +178,10 @@ class Watch:
     def _waits(self, now: Snapshot) -> tuple[Waiting, ...]:
         """The inputs that wait, as any handle on them tells, and the pipeline itself, if it waits; each since its beginning."""
         found: dict[str, Waiting] = {}
-        told = list(self._others())
+        waits = list(self._others())
         for each in (self._inputs, self._own):
-            told += each.waits() if isinstance(each, TellsWaits) else ()
-        for wait in told:
+            waits += each.waits() if isinstance(each, TellsWaits) else ()
+        for wait in waits:
             before = found.get(wait.table)
             if before is None or wait.since_s < before.since_s:
                 found[wait.table] = wait
@@ -191,7 +191,7 @@ class Watch:
         """The alarms, each since it was first there."""
         return [
             replace(alarm, since_s=min(alarm.since_s, before.since_s))
-            if (before := self._told.get((alarm.kind, alarm.about))) is not None
+            if (before := self._reported.get((alarm.kind, alarm.about))) is not None
             else alarm
             for alarm in found
         ]
@@ -200,12 +200,12 @@ class Watch:
         """Put into the log which alarms there are from now on, and which are over."""
         fresh = {(alarm.kind, alarm.about): alarm for alarm in found}
         for key, alarm in fresh.items():
-            if key not in self._told:
+            if key not in self._reported:
                 self._note("alarm", {"kind": alarm.kind, "about": alarm.about, "text": alarm.text})
-        for key, alarm in self._told.items():
+        for key, alarm in self._reported.items():
             if key not in fresh:
                 self._note("alarm-over", {"kind": alarm.kind, "about": alarm.about})
-        self._told = fresh
+        self._reported = fresh
 
     def _look_at_inputs(self) -> None:
         """Ask where the inputs end; what does not answer keeps its last end."""
@@ -213,7 +213,7 @@ class Watch:
             if self._own is None and self._own_input is not None:
                 self._own = self._own_input()
             ends = (self._own or self._inputs).ends()
-        except Exception as error:  # noqa: BLE001 - the shell meets it too, and the machine judges it
+        except Exception as error:  # noqa: BLE001 - the event loop meets it too, and the machine judges it
             self._failed(error)
         else:
             self._failure = None

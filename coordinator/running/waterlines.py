@@ -39,7 +39,7 @@ class Watched:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PartitionStanding:
+class PartitionStatus:
     """What one partition of a table says: the latest time of its rows minus the lateness; None before its first row."""
 
     partition: int
@@ -48,15 +48,15 @@ class PartitionStanding:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
+class WaterlineStatus:
     """Where the waterline of a watermark stands, and what each partition of its table says. Derived streams have none."""
 
     watermark: Watched
     waterline_us: int | None
-    partitions: tuple[PartitionStanding, ...] = ()
+    partitions: tuple[PartitionStatus, ...] = ()
 
     @property
-    def slowest(self) -> PartitionStanding | None:
+    def slowest(self) -> PartitionStatus | None:
         """Return the partition that holds the waterline back; None if all are idle."""
         active = [each for each in self.partitions if not each.idle]
         return min(active, key=lambda each: -np.inf if each.reached_us is None else each.reached_us, default=None)
@@ -121,24 +121,24 @@ class Waterlines:
         return found
 
     @property
-    def standings(self) -> tuple[Standing, ...]:
+    def standings(self) -> tuple[WaterlineStatus, ...]:
         """Where each watermark stood when the last step was decided."""
         timing, partitions = self._last
         return tuple(_standing(each, timing, partitions) for each in self._watermarks)
 
     @property
-    def shown(self) -> list[dict[str, Any]]:
+    def status(self) -> list[dict[str, Any]]:
         """Every watermark as JSON values: its waterline, what holds it back, and each partition of its table."""
         return [standing.as_json() for standing in self.standings]
 
 
-def _standing(watermark: Watched, timing: Timing, partitions: Partitions) -> Standing:
+def _standing(watermark: Watched, timing: Timing, partitions: Partitions) -> WaterlineStatus:
     table, reached = watermark.table, timing.reached.get(watermark.node, {})
     present = [] if table is None else sorted(reached.keys() | set(partitions.present.get(table, ())))
-    return Standing(
+    return WaterlineStatus(
         watermark=watermark, waterline_us=timing.agreed.get(watermark.node),
         partitions=tuple(
-            PartitionStanding(partition=each, reached_us=reached.get(each), idle=(table, each) in partitions.idle)
+            PartitionStatus(partition=each, reached_us=reached.get(each), idle=(table, each) in partitions.idle)
             for each in present
         ),
     )  # fmt: skip

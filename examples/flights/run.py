@@ -31,7 +31,7 @@ from rich.console import Console
 
 from dbsp.coordinator.config import Config, load_config
 from dbsp.coordinator.http.app import make_app
-from dbsp.coordinator.http.listen import Server, bind
+from dbsp.coordinator.http.listen import HttpServer, bind
 from dbsp.coordinator.running.status import Snapshot
 from dbsp.coordinator.service import Service
 from dbsp.errors import DbspError, UnavailableError
@@ -104,8 +104,8 @@ class Player:
         self._service.push_many(incoming)
 
     def _wait_until_processed(self, changes_: int) -> None:
-        board = self._service.board
-        while not board.wait_for(lambda now: self._processed(now) >= changes_, 0.2):
+        live_status = self._service.live_status
+        while not live_status.wait_for(lambda now: self._processed(now) >= changes_, 0.2):
             self._check()
         self._check()
 
@@ -154,7 +154,7 @@ def _log_push(service: Service, push: changes.Push) -> LogPush:
 @contextmanager
 def answering(service: Service, config: Config) -> Iterator[str]:
     """Serve the HTTP interface; gives its address."""
-    server = Server(make_app(service), bind(config.http), config.data_dir)
+    server = HttpServer(make_app(service), bind(config.http), config.data_dir)
     server.announce()
     server.start()
     try:

@@ -10,8 +10,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from dbsp.coordinator.running.hands import Hands, Parts, ShellSettings
-from dbsp.coordinator.running.status import Board
+from dbsp.coordinator.running.command_runner import CommandRunner, LoopSettings, Parts
+from dbsp.coordinator.running.status import LiveStatus
 from dbsp.distribute.commands import migration_of
 from dbsp.distribute.strategies import joint
 from dbsp.errors import DataError, DbspError, FencedError, InternalError, RowsError, UnavailableError
@@ -389,6 +389,6 @@ def parts(world: World, clock: FakeClock) -> Parts:
     )  # fmt: skip
 
 
-def hands(world: World, clock: FakeClock, settings: ShellSettings | None = None) -> Hands:
-    """Hands on this world."""
-    return Hands(parts(world, clock), settings or ShellSettings(), Board(), Silent(), Inline())
+def command_runner(world: World, clock: FakeClock, settings: LoopSettings | None = None) -> CommandRunner:
+    """Return a command runner on this world."""
+    return CommandRunner(parts(world, clock), settings or LoopSettings(), LiveStatus(), Silent(), Inline())

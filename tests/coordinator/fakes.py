@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from dbsp.coordinator.build import facts_of
 from dbsp.coordinator.config import Config, make_config
-from dbsp.coordinator.decisions.protocol import Facts
+from dbsp.coordinator.decisions.states import Facts
 from dbsp.coordinator.running.control import Ledger, MemoryControl, new_ledger
 from dbsp.distribute.course import Course
 from dbsp.errors import DataError, DbspError, FencedError, InternalError

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from dbsp.coordinator.config import Config, load_config
 from dbsp.coordinator.http.app import make_app
-from dbsp.coordinator.http.listen import Server, bind
+from dbsp.coordinator.http.listen import HttpServer, bind
 from dbsp.coordinator.service import Service
 from tests import plain_http
 from tests.crash.coordinator_child import serve
@@ -60,7 +60,7 @@ def settings(folder: Path, *overrides: str) -> Config:
 def answering(service: Service) -> Iterator[httpx.Client]:
     """The service behind a real socket."""
     config = service.config
-    server = Server(make_app(service), bind(config.http), config.data_dir, folder=config.folder)
+    server = HttpServer(make_app(service), bind(config.http), config.data_dir, folder=config.folder)
     server.start()
     with plain_http.client(server.url) as client:
         yield client

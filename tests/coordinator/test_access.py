@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from dbsp.coordinator.config import HttpSection, load_config, make_config
 from dbsp.coordinator.http.access import refusal
-from dbsp.coordinator.http.listen import Server, bind
+from dbsp.coordinator.http.listen import HttpServer, bind
 from dbsp.coordinator.http.tokens import Tokens, allowing, load_tokens
 from dbsp.coordinator.service import Service
 from dbsp.errors import ConfigError, UnavailableError
@@ -199,7 +199,7 @@ def test_over_tls_with_the_command_line(folder: Path) -> None:
         config = service.config
         from dbsp.coordinator.http.app import make_app  # noqa: PLC0415 - beside the server that is not a client's
 
-        server = Server(make_app(service), bind(config.http), config.data_dir, folder=config.folder)
+        server = HttpServer(make_app(service), bind(config.http), config.data_dir, folder=config.folder)
         server.announce()
         server.start()
         try:
@@ -239,7 +239,7 @@ def test_files_of_tls_that_do_not_fit_are_named(tmp_path: Path, files: dict[str,
     certificate(tmp_path, "shop", x509.DNSName("localhost"))
     certificate(tmp_path, "other", x509.DNSName("localhost"))
     with bind(HttpSection(port=0, **files)) as bound, pytest.raises(ConfigError, match=message):
-        Server(None, bound, tmp_path, folder=tmp_path)
+        HttpServer(None, bound, tmp_path, folder=tmp_path)
 
 
 def test_half_of_tls_is_refused() -> None:

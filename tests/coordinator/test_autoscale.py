@@ -17,7 +17,7 @@ from dbsp.coordinator.build import build
 from dbsp.coordinator.config import Config, load_config
 from dbsp.coordinator.decisions.autoscale import AutoscaleSection, Sample, Watching, decide, looked, may_do_with, seen
 from dbsp.coordinator.running.clock import SystemClock
-from dbsp.coordinator.running.control import Ledger, wish_rescale
+from dbsp.coordinator.running.control import Ledger, request_rescale
 from dbsp.coordinator.service import Service
 from dbsp.errors import ConfigError
 
@@ -195,13 +195,13 @@ def test_no_worker_is_taken_away_while_a_pause_has_left_much_to_do(tmp_path: Pat
     with Service(config, build(config, clock=clock)) as service:
         service.pause()
         position = service.push("t", pa.table({"x": range(20_000)}))
-        assert service.board.wait_for(lambda now: now.state == "Paused", 60)
+        assert service.live_status.wait_for(lambda now: now.state == "Paused", 60)
         clock.ahead_s = 601.0
         service.resume()
         service.wait_until_processed(position, 60)
         assert len(service.layout().workers) == 2, "a pause is no idle window"
         clock.ahead_s = 1202.0
-        assert service.board.wait_for(lambda now: len(now.layout.workers) == 1, 60), "idle is little to do"
+        assert service.live_status.wait_for(lambda now: len(now.layout.workers) == 1, 60), "idle is little to do"
     events = [event["event"] for event in told(tmp_path) if event["event"] != "step" or event["rows_in"]]
     assert events.index("step") < events.index("autoscale")
 
@@ -223,7 +223,7 @@ def rest_and_go_on(service: Service, clock: LaterClock, *, workers: int) -> None
     assert len(service.layout().workers) == workers
     assert service.snapshot.rescale is service.snapshot.waiting is None
     clock.ahead_s += 3000.0
-    assert service.board.wait_for(lambda now: len(now.layout.workers) == workers - 1, 60)
+    assert service.live_status.wait_for(lambda now: len(now.layout.workers) == workers - 1, 60)
 
 
 def told(folder: Path) -> list[dict[str, Any]]:
@@ -247,7 +247,7 @@ def test_behind_a_rescale_by_hand_the_cool_down_is_kept(tmp_path: Path, strategy
 
 @pytest.mark.parametrize("sliced", [False, True])
 def test_behind_a_rescale_that_a_start_carries_out_the_cool_down_is_kept(tmp_path: Path, sliced: bool) -> None:
-    """As a kill leaves it: there is the wish alone, or all workers hold a version that nobody has published."""
+    """As a kill leaves it: there is the request alone, or all workers hold a version that nobody has published."""
     config, clock = with_autoscale(tmp_path, 1, "window_s = 600\ncooldown_s = 3600"), LaterClock()
     service = Service(config, build(config, clock=clock))
     service.start()
@@ -259,12 +259,12 @@ def test_behind_a_rescale_that_a_start_carries_out_the_cool_down_is_kept(tmp_pat
         service.rescale(3, 60)
         control.change(None, lambda ledger: unpublished(ledger, before))
     else:
-        service.wish_rescale(3)
+        service.request_rescale(3)
     service.stop(now=True)
     built = build(config, clock=clock)
     assert len(built.facts.layout.workers) == 1
     with Service(config, built) as service:
-        assert service.board.wait_for(lambda now: now.settled and len(now.layout.workers) == 3, 60)
+        assert service.live_status.wait_for(lambda now: now.settled and len(now.layout.workers) == 3, 60)
         rest_and_go_on(service, clock, workers=3)
     assert counts_asked_for(tmp_path) == [2]
 
@@ -275,7 +275,7 @@ def unpublished(ledger: Ledger, before: Ledger) -> Ledger:
     workers = len(ledger.layouts[newest.checkpoint.layout_version].workers)
     saved = {**ledger.saved, newest.version: replace(newest, published=False)}
     layouts = {**before.layouts, **ledger.layouts}
-    return wish_rescale(replace(ledger, saved=saved, layouts=layouts), workers)
+    return request_rescale(replace(ledger, saved=saved, layouts=layouts), workers)
 
 
 def test_a_start_alone_begins_a_window_and_no_cool_down(tmp_path: Path) -> None:
@@ -287,7 +287,7 @@ def test_a_start_alone_begins_a_window_and_no_cool_down(tmp_path: Path) -> None:
             service.wait_until_processed(service.push("t", pa.table({"x": [1]})), 60)
         assert len(service.layout().workers) == 2
         clock.ahead_s = 1202.0
-        assert service.board.wait_for(lambda now: len(now.layout.workers) == 1, 60)
+        assert service.live_status.wait_for(lambda now: len(now.layout.workers) == 1, 60)
 
 
 def test_a_count_by_hand_outside_the_bounds_is_corrected_at_once_and_then_the_cool_down_is_kept(tmp_path: Path) -> None:
@@ -295,7 +295,7 @@ def test_a_count_by_hand_outside_the_bounds_is_corrected_at_once_and_then_the_co
     config, clock = with_autoscale(tmp_path, 2, bounds), LaterClock()
     with Service(config, build(config, clock=clock)) as service:
         service.rescale(5, 60)
-        assert service.board.wait_for(lambda now: len(now.layout.workers) == 3, 60)
+        assert service.live_status.wait_for(lambda now: len(now.layout.workers) == 3, 60)
         rest_and_go_on(service, clock, workers=3)
     assert counts_asked_for(tmp_path) == [3, 2]
 

@@ -184,16 +184,16 @@ def test_backups_under_traffic_and_amid_a_rescale(tmp_path: Path, strategy: str)
     pause_s = under_traffic.WITHOUT_END_S if held else under_traffic.PAUSE_S
     with Service(config) as service, under_traffic.traffic(service, 7, pause_s):
         before = service.snapshot.version
-        assert service.board.wait_for(lambda now: now.version > before, 60)
+        assert service.live_status.wait_for(lambda now: now.version > before, 60)
         scaled = threading.Thread(target=rescaled, args=(service, strategy))
         scaled.start()
-        assert service.board.wait_for(lambda now: now.rescale is not None or strategy == "cold", 60)
+        assert service.live_status.wait_for(lambda now: now.rescale is not None or strategy == "cold", 60)
         made = [Path(service.back_up(tmp_path / "backups", 60)["folder"]) for _ in range(2)]
         if held:
             service.cancel_rescale(60)
         scaled.join()
         step = service.snapshot.step
-        assert service.board.wait_for(lambda now: now.step > step, 60), "steps go on"
+        assert service.live_status.wait_for(lambda now: now.step > step, 60), "steps go on"
     ledgers = [read_ledger(backup) for backup in made]
     assert any(ledger.courses for ledger in ledgers) == (strategy in BY_KEY)
     assert any(ledger.rescale == 3 for ledger in ledgers) == (strategy == "warmup")
@@ -203,8 +203,8 @@ def test_backups_under_traffic_and_amid_a_rescale(tmp_path: Path, strategy: str)
         again = under_traffic.settings(under_traffic.make_folder(place), *overrides)
         manifest = restore(backup, again)
         with Service(again) as service, under_traffic.traffic(service, number):
-            assert service.board.wait_for(lambda now, step=manifest.step: now.step > step + 3, 60)
-            assert service.board.wait_for(lambda now: now.rescale is None and workers_of(now) == 3, 60)
+            assert service.live_status.wait_for(lambda now, step=manifest.step: now.step > step + 3, 60)
+            assert service.live_status.wait_for(lambda now: now.rescale is None and workers_of(now) == 3, 60)
         assert diagnose(again).findings == ()
         under_traffic.check_golden(place, place / "replayed")
 
@@ -250,7 +250,7 @@ def test_files_in_and_out(folder: Path) -> None:
         (place / f".{number}.parquet").rename(place / f"{number}.parquet")
 
     def until(service: Service, count: int) -> dict[Any, Any]:
-        assert service.board.wait_for(lambda now: sum(now.processed.values()) >= count, 60)
+        assert service.live_status.wait_for(lambda now: sum(now.processed.values()) >= count, 60)
         return rows(service)
 
     def results(config: Config) -> dict[str, bytes]:

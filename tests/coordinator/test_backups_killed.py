@@ -216,15 +216,15 @@ def test_one_at_a_time_and_a_stop_breaks_it_off(folder: Path) -> None:
     over, thread = threading.Event(), threading.Thread(target=first)
     thread.start()
     begun.wait(60)
-    assert made.shown is not None
-    assert made.shown.phase == "checkpoint"
+    assert made.progress is not None
+    assert made.progress.phase == "checkpoint"
     with pytest.raises(UnavailableError, match="a backup is under way"):
         made.make(folder / "backups", lambda: None, lambda action: action())
     made.close()
     over.set()
     thread.join(60)
     assert [type(error) for error in found] == [UnavailableError]
-    assert made.shown is None
+    assert made.progress is None
 
 
 def _kill_amid(folder: Path, backups: str, moment: str) -> list[httpx.Response]:

@@ -27,7 +27,7 @@ from dbsp.coordinator.http import changes as changes_module
 from dbsp.coordinator.http.address import read_address
 from dbsp.coordinator.http.app import make_app
 from dbsp.coordinator.http.changes import EVENTS, NEXT_HEADER
-from dbsp.coordinator.http.listen import Server, bind
+from dbsp.coordinator.http.listen import HttpServer, bind
 from dbsp.coordinator.http.rendering import ARROW
 from dbsp.coordinator.running.status import Snapshot
 from dbsp.coordinator.service import Service
@@ -115,7 +115,7 @@ def test_a_page_has_whole_steps_and_says_where_the_next_begins(service: Service,
 def test_rows_are_processed_and_their_step_told_at_once(service: Service) -> None:
     """Else who pushed and waited would not find the changes of its rows."""
     shown: list[Snapshot] = []
-    service.board.listen(shown.append)
+    service.live_status.listen(shown.append)
     for number in range(3):
         push(service, [(number, "a", 700)])
     assert {now.processed.get(("orders", 0), 0) - now.step for now in shown if not now.ended} == {0}
@@ -282,7 +282,7 @@ def test_a_stream_that_hears_nothing_keeps_its_position(
 def test_a_stream_ends_with_the_service_and_is_forgotten_when_its_reader_leaves(folder: Path) -> None:
     with Service(settings(folder)) as service:
         app = make_app(service)
-        server = Server(app, bind(service.config.http), folder)
+        server = HttpServer(app, bind(service.config.http), folder)
         server.start()
         with plain_http.client(server.url) as client:
             with stream(client, "large") as lines:
@@ -290,7 +290,7 @@ def test_a_stream_ends_with_the_service_and_is_forgotten_when_its_reader_leaves(
                 event(lines)
             gone = threading.Event()
             for number in range(2000):  # the server learns of it when it writes, or is told
-                if not app.state.bell.waiting:
+                if not app.state.notifier.waiting:
                     gone.set()
                     break
                 push(service, [(number, "b", 800)])

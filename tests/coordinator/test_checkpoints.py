@@ -152,7 +152,7 @@ def test_stop_now_does_not_wait_for_it(settings: Config, gate: Gate) -> None:
     service.start(timeout_s=60)
     push(service, 1)
     gate.hold()
-    waiting = service._shell.submit(_ask(), lambda _state: None)
+    waiting = service._loop.submit(_ask(), lambda _state: None)
     assert gate.reached.wait(60)
     service.ask_to_stop(now=True)
     gate.open.set()  # the piece under way ends; no further one begins
@@ -163,7 +163,7 @@ def test_stop_now_does_not_wait_for_it(settings: Config, gate: Gate) -> None:
 
 
 def _ask() -> Any:
-    from dbsp.coordinator.decisions.protocol import CheckpointAsked  # noqa: PLC0415 - only here
+    from dbsp.coordinator.decisions.events import CheckpointAsked  # noqa: PLC0415 - only here
 
     return CheckpointAsked()
 
@@ -188,8 +188,8 @@ def test_a_copy_that_fails_rolls_back_and_the_next_one_succeeds(service: Service
     gate.fails = True
     gate.open.set()
     asker.join(60)
-    assert service.board.wait_for(lambda now: now.rollbacks == 1 and now.state == "Running", 60)
-    assert service.board.wait_for(lambda now: now.past_error is not None, 60), "when the next copy is published"
+    assert service.live_status.wait_for(lambda now: now.rollbacks == 1 and now.state == "Running", 60)
+    assert service.live_status.wait_for(lambda now: now.past_error is not None, 60), "when the next copy is published"
     past = service.snapshot.past_error
     assert past is not None
     assert "the disk is away" in past.message

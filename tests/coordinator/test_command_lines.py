@@ -144,10 +144,10 @@ os.close(write)
 os.close(read)
 from dbsp.coordinator.exits import say
 from dbsp.coordinator.running.clock import SystemClock
-from dbsp.coordinator.running.progress import Progress
+from dbsp.coordinator.running.live_line import Progress
 from dbsp.coordinator.running.status import Snapshot
-with Progress(SystemClock()) as shown:
-    shown.show(Snapshot(state="Running"))
+with LiveLine(SystemClock()) as live_line:
+    live_line.show(Snapshot(state="Running"))
 say("still there")
 print("done")
 """

@@ -64,9 +64,9 @@ def test_changes_need_a_ledger(control: Control) -> None:
 def test_an_older_epoch_is_refused(control: Control) -> None:
     control.begin(FIRST)
     control.change(3, lambda ledger: ledgers.raise_epoch(ledger, 3))
-    control.change(3, lambda ledger: ledgers.wish_rescale(ledger, 5))
+    control.change(3, lambda ledger: ledgers.request_rescale(ledger, 5))
     with pytest.raises(FencedError):
-        control.change(2, lambda ledger: ledgers.wish_rescale(ledger, 6))
+        control.change(2, lambda ledger: ledgers.request_rescale(ledger, 6))
     found = control.load()
     assert found is not None
     assert (found.rescale, found.epoch) == (5, 3)
@@ -95,7 +95,7 @@ def test_everything_comes_back(tmp_path: Path) -> None:
     layout = rescaled(LAYOUT, 3, step=7)
     control.change(None, lambda ledger: ledgers.log_layout(ledger, layout, [0, 1, 2], [2]))
     control.change(None, lambda ledger: ledgers.intend(ledger, saved(1)))
-    kept = control.change(None, lambda ledger: ledgers.wish_rescale(ledger, 3))
+    kept = control.change(None, lambda ledger: ledgers.request_rescale(ledger, 3))
     control.close()
     again = LmdbControl(tmp_path, create=False)
     assert again.load() == kept
@@ -103,8 +103,8 @@ def test_everything_comes_back(tmp_path: Path) -> None:
 
 
 def test_a_rescale_that_was_reached_is_forgotten() -> None:
-    wished = replace(FIRST, rescale=2)
-    assert ledgers.opened(wished, 0, LAYOUT).rescale is None
+    requested_rescale = replace(FIRST, rescale=2)
+    assert ledgers.opened(requested_rescale, 0, LAYOUT).rescale is None
     assert ledgers.opened(replace(FIRST, rescale=3), 0, LAYOUT).rescale == 3
 
 

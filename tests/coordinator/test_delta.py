@@ -480,7 +480,7 @@ def test_a_table_that_cannot_be_written_is_told_of_and_tried_again(tmp_path: Pat
         assert failing.wait(60)
         errors = {shown["view"]: shown["error"] for shown in service.status()["delta"]}
         assert any("cannot be written" in (error or "") for error in errors.values()), errors
-        text = service.metrics.text(service.snapshot, service.delta.shown).decode()
+        text = service.metrics.text(service.snapshot, service.delta.status).decode()
         assert 'dbsp_delta_failing{view="large"} 1.0' in text
         (tmp_path / "lake").unlink()
         traffic.push(service, 3)

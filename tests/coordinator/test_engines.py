@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dbsp.coordinator.decisions import orders as do
-from dbsp.coordinator.decisions import protocol as p
+from dbsp.coordinator.decisions import commands, events, states
 from dbsp.coordinator.decisions.engines import Acceptance, accepted_anew, still_needed
 from dbsp.coordinator.running import control
 from dbsp.coordinator.running.control import Saved, decode_ledger, encode_ledger, new_ledger
@@ -91,93 +90,97 @@ def test_a_step_that_is_logged_later_asks_again() -> None:
 # --- the machine ----------------------------------------------------------------------------------------------------
 
 
-def recovered(*records: StepRecord, **known: object) -> tuple[p.State, list[do.Command]]:
+def recovered(*records: StepRecord, **known: object) -> tuple[states.State, list[commands.Command]]:
     """A start at checkpoint 2, step 3, that finds these steps."""
-    opened = p.Opened(version=2, checkpoint=identity(3), layout=LAYOUT)
-    start = p.Starting(facts=facts(forming=frozenset(), published=2, engine="1.0.0", **known))
+    opened = events.VersionOpened(version=2, checkpoint=identity(3), layout=LAYOUT)
+    start = states.Starting(facts=facts(forming=frozenset(), published=2, engine="1.0.0", **known))
     return play(
-        start, p.Begin(), claimed(5), p.Fenced(), held((0, 2, identity(3)), (1, 2, identity(3))), opened, p.Discarded(),
-        p.StepsRead(records=records),
+        start, events.LoopReady(), claimed(5), events.Fenced(), held((0, 2, identity(3)), (1, 2, identity(3))), opened,
+        events.Discarded(),
+        events.StepsRead(records=records),
     )  # fmt: skip
 
 
 def test_steps_of_another_version_end_the_start() -> None:
-    state, commands = recovered(by(3, "0.9.1"))
-    assert isinstance(state, p.Broken)
-    assert commands[-1] == do.Finish(code="engine", message=state.message, hint=commands[-1].hint)  # type: ignore[union-attr]
+    state, issued = recovered(by(3, "0.9.1"))
+    assert isinstance(state, states.Broken)
+    assert issued[-1] == commands.Shutdown(code="engine", message=state.message, hint=issued[-1].hint)  # type: ignore[union-attr]
     assert "step 3 by 0.9.1" in state.message
 
 
 def test_accepted_steps_are_run_again_when_that_is_noted_and_a_checkpoint_follows() -> None:
-    state, commands = recovered(by(3, "0.9.1"), by(4, "1.0.0"), accepting=frozenset({"0.9.1"}))
+    state, issued = recovered(by(3, "0.9.1"), by(4, "1.0.0"), accepting=frozenset({"0.9.1"}))
     anew = Acceptance(engine="0.9.1", by="1.0.0", last=3)
-    assert commands[-1] == do.AcceptEngines(acceptances=(anew,))
-    state, commands = play(state, p.EnginesAccepted(accepted=(anew,)))
-    assert names(commands) == ["RunStep"]
-    state, commands = play(state, p.StepDone(step=3), p.StepDone(step=4))
-    assert names(commands) == ["RunStep", "PinVersion"], "what was run again is this version's from here on"
+    assert issued[-1] == commands.AcceptEngines(acceptances=(anew,))
+    state, issued = play(state, events.EnginesAccepted(accepted=(anew,)))
+    assert names(issued) == ["RunStep"]
+    state, issued = play(state, events.StepDone(step=3), events.StepDone(step=4))
+    assert names(issued) == ["RunStep", "PinVersion"], "what was run again is this version's from here on"
     assert state.facts.accepted == (anew,)
 
 
 def test_an_upgrade_ends_at_a_checkpoint_with_no_later_logged_step() -> None:
-    state, commands = play(running(), p.Woken(), p.Recorded(record=record(5)), p.UpgradeAsked())
-    state, commands = play(
-        state, p.StepDone(step=5, ahead=record(6)), p.StepDone(step=6), p.Pinned(version=3), p.Copied(version=3),
-        p.Published(version=3),
+    state, issued = play(running(), events.Woken(), events.Recorded(record=record(5)), events.UpgradeAsked())
+    state, issued = play(
+        state, events.StepDone(step=5, ahead=record(6)), events.StepDone(step=6), events.VersionPinned(version=3),
+        events.Copied(version=3),
+        events.Published(version=3),
     )  # fmt: skip
-    assert names(commands) == ["RunStep", "PinVersion", "AwaitCopy", "Publish", "Finish"]
-    assert commands[-1] == do.Finish(code=None, message="stopped", again=True)
+    assert names(issued) == ["RunStep", "PinVersion", "AwaitCopy", "Publish", "Shutdown"]
+    assert issued[-1] == commands.Shutdown(code=None, message="stopped", again=True)
     assert state.facts.checkpoint_step == state.facts.next_step == 7
 
 
 def test_a_stop_ends_so_too_and_goes_before_an_upgrade() -> None:
-    for asked in ((p.StopAsked(),), (p.UpgradeAsked(), p.StopAsked())):
-        state, _ = play(running(), p.Woken(), p.Recorded(record=record(5)), *asked)
-        _, commands = play(
-            state, p.StepDone(step=5, ahead=record(6)), p.StepDone(step=6), p.Pinned(version=3), p.Copied(version=3),
-            p.Published(version=3),
+    for asked in ((events.StopAsked(),), (events.UpgradeAsked(), events.StopAsked())):
+        state, _ = play(running(), events.Woken(), events.Recorded(record=record(5)), *asked)
+        _, issued = play(
+            state, events.StepDone(step=5, ahead=record(6)), events.StepDone(step=6), events.VersionPinned(version=3),
+            events.Copied(version=3),
+            events.Published(version=3),
         )  # fmt: skip
-        assert commands[-1] == do.Finish(code=None, message="stopped")
+        assert issued[-1] == commands.Shutdown(code=None, message="stopped")
 
 
-@pytest.mark.parametrize("asked", [p.StopAsked(), p.UpgradeAsked()], ids=["stop", "upgrade"])
-def test_a_logged_step_is_run_though_a_rescale_was_about_to_begin_before_it(asked: p.Event) -> None:
-    state, commands = play(
-        running(), p.Woken(), p.RescaleAsked(workers=3), p.Recorded(record=record(5)), p.StepDone(step=5, ahead=record(6)),
-        p.Pinned(version=3), asked, p.Copied(version=3), p.Published(version=3), p.StepDone(step=6),
+@pytest.mark.parametrize("asked", [events.StopAsked(), events.UpgradeAsked()], ids=["stop", "upgrade"])
+def test_a_logged_step_is_run_though_a_rescale_was_about_to_begin_before_it(asked: events.Event) -> None:
+    state, issued = play(
+        running(), events.Woken(), events.RescaleAsked(workers=3), events.Recorded(record=record(5)),
+        events.StepDone(step=5, ahead=record(6)),
+        events.VersionPinned(version=3), asked, events.Copied(version=3), events.Published(version=3), events.StepDone(step=6),
     )  # fmt: skip
-    assert names(commands)[-5:] == ["PinVersion", "AwaitCopy", "Publish", "RunStep", "PinVersion"]
-    state, commands = play(state, p.Pinned(version=4), p.Copied(version=4), p.Published(version=4))
-    assert names(commands)[-1] == "Finish"
+    assert names(issued)[-5:] == ["PinVersion", "AwaitCopy", "Publish", "RunStep", "PinVersion"]
+    state, issued = play(state, events.VersionPinned(version=4), events.Copied(version=4), events.Published(version=4))
+    assert names(issued)[-1] == "Shutdown"
     assert state.facts.checkpoint_step == state.facts.next_step == 7
 
 
 def test_a_failure_gives_an_upgrade_up() -> None:
-    state, _ = play(running(), p.UpgradeAsked())
-    assert isinstance(state, p.Stopping)
-    state, commands = play(state, p.Failed(code="unavailable", message="no disk"))
-    assert names(commands) == ["BackOff"]
-    assert (state.facts.wants.upgrade, state.facts.upgrade_error) == (False, "no disk")
+    state, _ = play(running(), events.UpgradeAsked())
+    assert isinstance(state, states.Stopping)
+    state, issued = play(state, events.Failed(code="unavailable", message="no disk"))
+    assert names(issued) == ["BackOff"]
+    assert (state.facts.requested.upgrade, state.facts.upgrade_error) == (False, "no disk")
 
 
 def test_an_upgrade_begins_only_where_steps_are_taken() -> None:
-    state, _ = play(p.Recovering(facts=running().facts, awaits="fenced"), p.UpgradeAsked())
-    assert (state.facts.wants.upgrade, state.facts.upgrade_error) == (False, "it takes no steps at the moment")
-    _, commands = play(p.Paused(facts=running().facts), p.UpgradeAsked())
-    assert names(commands) == ["PinVersion"]
+    state, _ = play(states.Recovering(facts=running().facts, awaits="fenced"), events.UpgradeAsked())
+    assert (state.facts.requested.upgrade, state.facts.upgrade_error) == (False, "it takes no steps at the moment")
+    _, issued = play(states.Paused(facts=running().facts), events.UpgradeAsked())
+    assert names(issued) == ["PinVersion"]
 
 
 @pytest.mark.parametrize("stopped", [False, True], ids=["upgrade", "stop"])
 def test_an_upgrade_that_is_asked_for_twice_is_one(stopped: bool) -> None:
     """In each of the states on its way; behind a stop it is refused once and again."""
-    state, _ = play(running(), p.StopAsked() if stopped else p.UpgradeAsked())
+    state, _ = play(running(), events.StopAsked() if stopped else events.UpgradeAsked())
     refusal = "it takes no steps at the moment" if stopped else None
-    for news in (p.Pinned(version=3), p.Copied(version=3), p.Published(version=3)):
-        assert isinstance(state, p.Stopping)
-        state, commands = play(state, p.UpgradeAsked())
-        assert (commands, state.facts.wants.upgrade, state.facts.upgrade_error) == ([], not stopped, refusal)
-        state, commands = play(state, news)
-    assert commands[-1] == do.Finish(code=None, message="stopped", again=not stopped)
+    for news in (events.VersionPinned(version=3), events.Copied(version=3), events.Published(version=3)):
+        assert isinstance(state, states.Stopping)
+        state, issued = play(state, events.UpgradeAsked())
+        assert (issued, state.facts.requested.upgrade, state.facts.upgrade_error) == ([], not stopped, refusal)
+        state, issued = play(state, news)
+    assert issued[-1] == commands.Shutdown(code=None, message="stopped", again=not stopped)
 
 
 # --- the ledger -----------------------------------------------------------------------------------------------------

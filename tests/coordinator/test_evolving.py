@@ -138,13 +138,13 @@ def test_there_and_back_and_another_number_of_workers(tmp_path: Path) -> None:
     assert folded(config, "large_2") == {(4, "a", 70): 1}
 
 
-def test_a_wish_to_rescale_waits_for_the_filling(tmp_path: Path) -> None:
+def test_a_request_to_rescale_waits_for_the_filling(tmp_path: Path) -> None:
     ran(write(tmp_path, CIRCUIT))
     service = changed(write(tmp_path, CHANGED))
-    service.wish_rescale(3)
+    service.request_rescale(3)
     with service:
         pushed(service, MORE)
-        assert service.board.wait_for(lambda now: now.layout is not None and len(now.layout.workers) == 3, 60)
+        assert service.live_status.wait_for(lambda now: now.layout is not None and len(now.layout.workers) == 3, 60)
         assert {view: content(service, view) for view in EXPECTED} == EXPECTED
 
 
@@ -168,10 +168,10 @@ views = {"seen": seen, "closed": closed.final("window_end").select("n", at=col("
     with changed(config) as service:
         assert len(content(service, "pages")) == 3
         pushed(service, at(3, 22), "seen")
-        assert service.board.wait_for(lambda now: now.dead == 1, 60), "it comes too late"
+        assert service.live_status.wait_for(lambda now: now.dead == 1, 60), "it comes too late"
         seen = service.snapshot.step
         while content(service, "closed") != {(2, 10): 1, (1, 20): 1}:
-            assert service.board.wait_for(lambda now, seen=seen: now.step > seen, 60)
+            assert service.live_status.wait_for(lambda now, seen=seen: now.step > seen, 60)
             seen = service.snapshot.step
     assert folded(config, "closed") == {(2, 10): 1, (1, 20): 1}
 
@@ -266,7 +266,7 @@ def test_rows_out_of_files(tmp_path: Path) -> None:
 
     def landed(service: Service, name: str, table: pa.Table, total: int) -> None:
         pq.write_table(table, tmp_path / "landing" / "orders" / name)
-        assert service.board.wait_for(lambda now: now.processed.get(("orders", 0)) == total, 60)
+        assert service.live_status.wait_for(lambda now: now.processed.get(("orders", 0)) == total, 60)
 
     with Service(write(tmp_path, CIRCUIT, more=more)) as service:
         landed(service, "1.parquet", ORDERS, 3)
@@ -277,7 +277,7 @@ def test_rows_out_of_files(tmp_path: Path) -> None:
     added = CIRCUIT + names + 'pipeline = dbsp.circuit("shop", {"per_customer": per_customer, "names": names})\n'
     with changed(write(tmp_path, added, more=more)) as service:
         pq.write_table(pa.table({"name": ["Ann"]}), tmp_path / "landing" / "names" / "1.parquet")
-        assert service.board.wait_for(lambda now: now.processed.get(("names", 0)) == 1, 60)
+        assert service.live_status.wait_for(lambda now: now.processed.get(("names", 0)) == 1, 60)
         assert content(service, "names") == {("Ann",): 1}
 
 
@@ -459,7 +459,7 @@ def test_a_ledger_made_before(tmp_path: Path) -> None:
 def test_a_rescale_under_way(tmp_path: Path) -> None:
     config = write(tmp_path, CIRCUIT)
     ran(config)
-    alter(config, lambda ledger: ledgers.wish_rescale(ledger, 3))
+    alter(config, lambda ledger: ledgers.request_rescale(ledger, 3))
     refused(tmp_path, CHANGED, "while a rescale is under way")
 
 

@@ -180,7 +180,7 @@ def test_rows_out_of_files_are_read_again(tmp_path: Path) -> None:
 
     def landed(service: Service, name: str, table: pa.Table, total: int) -> None:
         pq.write_table(table, folder / name)
-        assert service.board.wait_for(lambda now: sum(now.processed.values()) == total, 60)
+        assert service.live_status.wait_for(lambda now: sum(now.processed.values()) == total, 60)
 
     with Service(write(tmp_path, BEFORE, more=more)) as service:
         landed(service, "1.parquet", VISITS.slice(0, 3), 3)

@@ -93,7 +93,7 @@ def test_kills_while_files_come_lose_and_double_nothing(folder: Path) -> None:
             reached = max(reached, processed(folder))
     with Service(settings(folder)) as service:
         total = sum(len(table) for table in orders)
-        assert service.board.wait_for(lambda now: sum(now.processed.values()) == total, 60)
+        assert service.live_status.wait_for(lambda now: sum(now.processed.values()) == total, 60)
         view = service.read_view("per_customer").table
     found = Counter((row["customer"], row["orders"], row["amount"]) for row in view.to_pylist())
     assert found == by_duckdb(orders) == folded(folder / "results" / "per_customer")
@@ -108,7 +108,7 @@ def test_files_whose_names_are_no_utf_8_stop_nothing(folder: Path) -> None:
         (place / f"{strange}.pdf").write_bytes(b"%PDF")
         pq.write_table(some_orders(random.Random(1), 10), place / ".1")
         (place / ".1").rename(place / f"{strange}.parquet")
-        assert service.board.wait_for(lambda now: sum(now.processed.values()) == 11, 30)
+        assert service.live_status.wait_for(lambda now: sum(now.processed.values()) == 11, 30)
         assert (service.snapshot.dead, service.snapshot.rollbacks) == (1, 0)
 
 

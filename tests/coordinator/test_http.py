@@ -16,7 +16,7 @@ import pytest
 from dbsp.coordinator.config import HttpSection
 from dbsp.coordinator.http.app import ARROW
 from dbsp.coordinator.http.listen import bind
-from dbsp.coordinator.running.shown import rescale_as_text
+from dbsp.coordinator.running.progress import rescale_as_text
 from dbsp.coordinator.service import Service
 from dbsp.errors import UnavailableError
 from dbsp.layout import initial, rescaled

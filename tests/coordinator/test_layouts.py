@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from dbsp.coordinator.build import facts_of
-from dbsp.coordinator.layouts import Rates, check_named, layout_as_json, plan_rescale
+from dbsp.coordinator.layouts import StateRates, check_named, layout_as_json, plan_rescale
 from dbsp.coordinator.running.control import decode_ledger, encode_ledger, new_ledger
-from dbsp.coordinator.running.shown import rescale_as_text
+from dbsp.coordinator.running.progress import rescale_as_text
 from dbsp.errors import ConfigError
 from dbsp.layout import initial, rescaled
 from dbsp.runtime.runtime import StepReport
@@ -20,8 +20,8 @@ MB = 1_000_000
 FOUR = {0: 1000, 1: 3000, 2: 2000, 3: 2000}
 
 
-def rates(now: list[float]) -> Rates:
-    return Rates(lambda: now[0])
+def rates(now: list[float]) -> StateRates:
+    return StateRates(lambda: now[0])
 
 
 def test_a_plan_tells_shards_bytes_and_the_least() -> None:

@@ -14,15 +14,15 @@ from dbsp.coordinator.config import HttpSection
 from dbsp.coordinator.http import listen
 from dbsp.coordinator.http.address import ADDRESS_FILE, read_address, write_whole
 from dbsp.coordinator.http.app import make_app
-from dbsp.coordinator.http.listen import Server, bind
+from dbsp.coordinator.http.listen import HttpServer, bind
 from dbsp.coordinator.running.control import LmdbControl, raise_epoch
 from dbsp.coordinator.serve import announce
 from dbsp.coordinator.service import Service
 from tests.coordinator.shop import settings
 
 
-def server_of(service: Service) -> Server:
-    return Server(make_app(service), bind(HttpSection(port=0)), service.config.data_dir)
+def server_of(service: Service) -> HttpServer:
+    return HttpServer(make_app(service), bind(HttpSection(port=0)), service.config.data_dir)
 
 
 def test_the_one_that_claims_last_is_found(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

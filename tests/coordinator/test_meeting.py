@@ -19,7 +19,7 @@ from dbsp.coordinator.config import Config, load_config
 from dbsp.coordinator.http.address import ADDRESS_FILE
 from dbsp.coordinator.http.app import make_app
 from dbsp.coordinator.http.identity import Expected
-from dbsp.coordinator.http.listen import Server, bind
+from dbsp.coordinator.http.listen import HttpServer, bind
 from dbsp.coordinator.meeting import refuse_running
 from dbsp.coordinator.service import Service
 from dbsp.errors import ConfigError, UnavailableError
@@ -33,11 +33,11 @@ def placed(folder: Path, name: str) -> Config:
     return load_config(folder / "pipeline.toml", environment={})
 
 
-def served(config: Config, stack: ExitStack) -> Server:
+def served(config: Config, stack: ExitStack) -> HttpServer:
     """A service of this process that answers, and has written where."""
     service = stack.enter_context(Service(config))
     who = {"name": config.pipeline.name, "run": service.built.facts.run}
-    server = Server(make_app(service), bind(config.http), config.data_dir, who)
+    server = HttpServer(make_app(service), bind(config.http), config.data_dir, who)
     stack.callback(server.stop)
     server.announce()
     server.start()
@@ -191,7 +191,7 @@ def test_a_rescale_that_waits_for_a_paused_pipeline_says_so(
         (ConfigError("no such strategy"), False),
     ],
 )
-def test_a_rescale_whose_client_ends_says_that_the_wish_stays(
+def test_a_rescale_whose_client_ends_says_that_the_request_stays(
     error: BaseException, said: bool, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def asked() -> None:

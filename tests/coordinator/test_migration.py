@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from dbsp.coordinator.running.shown import MovingProgress
+from dbsp.coordinator.running.progress import MovingProgress
 from dbsp.coordinator.running.status import Snapshot
 from dbsp.coordinator.service import Service
 from dbsp.coordinator.strategies import STRATEGIES
@@ -59,10 +59,10 @@ def test_all_strategies_in_turn_with_restarts(folder: Path, tmp_path: Path) -> N
             workers = draw.choice([n for n in (1, 2, 3, 4) if n != len(service.layout().workers)])
             waiting = threading.Thread(target=ask, args=(service, workers, draw.choice(BY_KEY)))
             waiting.start()
-            assert service.board.wait_for(lambda now: moved_keys(now) > 0, 60)
+            assert service.live_status.wait_for(lambda now: moved_keys(now) > 0, 60)
         waiting.join()
     with Service(settings(folder)) as service:
-        assert service.board.wait_for(lambda now: now.course is None, 60)
+        assert service.live_status.wait_for(lambda now: now.course is None, 60)
         assert len(service.layout().workers) == workers
     check_golden(folder, tmp_path)
 
@@ -86,7 +86,7 @@ def test_keys_that_have_moved_move_back(folder: Path, tmp_path: Path, strategy: 
     with Service(settings(folder, "layout.keys_per_step=80")) as service, traffic(service, 1):
         asking = threading.Thread(target=lambda: answers.append(ask(service, 3, strategy)))
         asking.start()
-        assert service.board.wait_for(lambda now: moved_keys(now) > 100, 60)
+        assert service.live_status.wait_for(lambda now: moved_keys(now) > 100, 60)
         shown = service.status()["rescale"]
         assert (shown["workers_before"], shown["workers"], shown["strategy"]) == (1, 3, strategy)
         assert shown["left_keys"] > 0
@@ -108,10 +108,10 @@ def test_another_rescale_waits_until_all_keys_have_moved(folder: Path, tmp_path:
     with Service(settings(folder, "layout.keys_per_step=150")) as service, traffic(service, 1):
         asking = threading.Thread(target=lambda: answers.append(ask(service, 3, "icadd")))
         asking.start()
-        assert service.board.wait_for(lambda now: moved_keys(now) > 0, 60)
+        assert service.live_status.wait_for(lambda now: moved_keys(now) > 0, 60)
         behind = threading.Thread(target=ask, args=(service, 2, "cold"))
         behind.start()
-        assert service.board.wait_for(lambda now: now.waiting is not None, 60)
+        assert service.live_status.wait_for(lambda now: now.waiting is not None, 60)
         shown = {"workers": 2, "strategy": "cold", "waits_for": "the rescale under way"}
         assert service.status()["rescale_waiting"] == shown
         behind.join()
@@ -126,7 +126,9 @@ def test_while_it_waits_for_checkpoints_the_old_count_can_be_asked_for(folder: P
     with Service(settings(folder)) as service, traffic(service, 1):
         asking = threading.Thread(target=ask, args=(service, 3, "redistribute"))
         asking.start()
-        assert service.board.wait_for(lambda now: now.waiting is not None and now.waiting.waits_for == PREPARED, 60)
+        assert service.live_status.wait_for(
+            lambda now: now.waiting is not None and now.waiting.waits_for == PREPARED, 60
+        )
         assert ask(service, 1, "redistribute") is None
         asking.join()
         assert len(service.layout().workers) == 1

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dbsp.coordinator.decisions import protocol as p
-from dbsp.coordinator.decisions import recovery
+from dbsp.coordinator.decisions import recovery, states
 from dbsp.coordinator.decisions.recovery import hosts_of
 from dbsp.layout import Layout, initial
 from dbsp.store import CheckpointId, VersionInfo
@@ -71,7 +70,7 @@ def test_a_worker_lives_where_the_newest_layout_that_has_it_says() -> None:
     first = initial(3, shards=2 * 2, hosts=[("a", 1.0), ("b", 1.0)])
     second = replace(first, version=1, workers=(0, 1), owners=(0, 1), hosts=("a", "b"), first_steps=(0, 0))
     third = replace(first, version=2, hosts=("a", "b", "c"))
-    facts = p.Facts(
+    facts = states.Facts(
         run="r",
         fingerprint="f",
         layouts={2: third, 0: first, 1: second},

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from dbsp.coordinator.decisions import protocol as p
+from dbsp.coordinator.decisions import events, states
 from dbsp.coordinator.limits import StepLimits
+from dbsp.coordinator.running.command_runner import LoopSettings, Parts
+from dbsp.coordinator.running.event_loop import EventLoop
 from dbsp.coordinator.running.failing import Failing
-from dbsp.coordinator.running.hands import Parts, ShellSettings
-from dbsp.coordinator.running.shell import Shell
 from dbsp.coordinator.skipping import Skips
 from dbsp.errors import ConfigError, UnavailableError
 from dbsp.io.waits import Waits
@@ -62,35 +62,35 @@ class Runtime(fake_runtime.FakeRuntime):
 @contextmanager
 def running(
     world: fakes.World, unexplained: Sequence[tuple[str, int, int]], rows_max: int = 1_000
-) -> Iterator[tuple[Shell, Parts]]:
+) -> Iterator[tuple[EventLoop, Parts]]:
     clock = fakes.FakeClock()
     runtime = type("Runtime", (Runtime,), {"unexplained": tuple(unexplained)})
     parts = replace(
         fake_runtime.parts(world, clock), inputs=Inputs(world), runtime=lambda: runtime(world)
     )  # fmt: skip
-    settings = ShellSettings(
+    settings = LoopSettings(
         limits=StepLimits(max_rows_per_step=rows_max, max_step_delay_ms=0), checkpoint_interval_s=None
     )
-    shell = Shell(parts, settings, fakes.facts(world), fakes.Silent())
-    thread = threading.Thread(target=shell.run, daemon=True)
+    loop = EventLoop(parts, settings, fakes.facts(world), fakes.Silent())
+    thread = threading.Thread(target=loop.run, daemon=True)
     thread.start()
     try:
-        yield shell, parts
+        yield loop, parts
     finally:
-        shell.submit(p.StopAsked(now=True), lambda _: True)
+        loop.submit(events.StopAsked(now=True), lambda _: True)
         thread.join(60)
         assert not thread.is_alive()
 
 
-def skips(shell: Shell, parts: Parts) -> Skips:
-    return Skips(shell, parts, lambda handed, timeout_s: handed().result(timeout_s))
+def skips(loop: EventLoop, parts: Parts) -> Skips:
+    return Skips(loop, parts, lambda handed, timeout_s: handed().result(timeout_s))
 
 
-def processed(shell: Shell, wanted: dict[Place, int]) -> None:
+def processed(loop: EventLoop, wanted: dict[Place, int]) -> None:
     def met(now: Any) -> bool:
         return now.settled and all(now.processed.get(place, 0) == end for place, end in wanted.items())
 
-    assert shell.board.wait_for(met, 60), shell.board.now
+    assert loop.live_status.wait_for(met, 60), loop.live_status.now
 
 
 def world_of(ends: dict[Place, int]) -> fakes.World:
@@ -114,27 +114,27 @@ def taken(world: fakes.World) -> dict[Place, int]:
 def test_its_input_waits_and_the_others_go_on(rows_max: int) -> None:
     """Also where it stands in several partitions of one step, and where steps behind it were logged already."""
     world = world_of({("a", 0): 7, ("a", 1): 6, ("b", 0): 8})
-    with running(world, [("a", 0, 4), ("a", 1, 1)], rows_max) as (shell, parts):
-        processed(shell, {("b", 0): 8})
+    with running(world, [("a", 0, 4), ("a", 1, 1)], rows_max) as (loop, parts):
+        processed(loop, {("b", 0): 8})
         assert isinstance(parts.inputs, Inputs)
         (wait,) = parts.inputs.waits()
         assert wait.table == "a"
         assert "nothing says what this is: a" in wait.reason
         assert "`coordinator skip`" in wait.reason
         assert "its payload: {?}" in wait.reason
-        assert shell.board.now.halt is None
+        assert loop.live_status.now.halt is None
         world.ends["b", 0] = 20
-        shell.wake()
-        processed(shell, {("b", 0): 20})
+        loop.wake()
+        processed(loop, {("b", 0): 20})
         for _ in range(2):  # the other partition's row may have lain behind what steps had taken
-            if shell.hands.failing.refused:
-                found = skips(shell, parts).skip(None, 60)
+            if loop.runner.failing.refused:
+                found = skips(loop, parts).skip(None, 60)
                 assert {(row.table, row.partition, row.offset) for row in found.dropped} <= {("a", 0, 4), ("a", 1, 1)}
                 assert not found.before
-        processed(shell, {("a", 0): 7, ("a", 1): 6, ("b", 0): 20})
+        processed(loop, {("a", 0): 7, ("a", 1): 6, ("b", 0): 20})
         assert parts.inputs.waits() == ()
         with pytest.raises(ConfigError, match="nothing to skip"):
-            skips(shell, parts).skip(None, 60)
+            skips(loop, parts).skip(None, 60)
     assert taken(world) == {("a", 0): 7, ("a", 1): 6, ("b", 0): 20}
     dropped = [
         (row.table, row.partition, row.offset) for record in world.steps for row in dropped_rows(record.commands)
@@ -144,12 +144,12 @@ def test_its_input_waits_and_the_others_go_on(rows_max: int) -> None:
 
 def test_a_pipeline_that_is_paused_does_not_skip() -> None:
     world = world_of({("a", 0): 2, ("b", 0): 2})
-    with running(world, [("a", 0, 1)]) as (shell, parts):
-        processed(shell, {("b", 0): 2, ("a", 0): 1})
-        shell.submit(p.PauseAsked(), lambda state: isinstance(state, p.Paused) or None).result(60)
+    with running(world, [("a", 0, 1)]) as (loop, parts):
+        processed(loop, {("b", 0): 2, ("a", 0): 1})
+        loop.submit(events.PauseAsked(), lambda state: isinstance(state, states.Paused) or None).result(60)
         with pytest.raises(UnavailableError, match="paused"):
-            skips(shell, parts).skip(None, 60)
-        assert shell.hands.failing.refused, "nothing is forgotten"
+            skips(loop, parts).skip(None, 60)
+        assert loop.runner.failing.refused, "nothing is forgotten"
 
 
 def test_a_step_that_may_have_been_put_out_keeps_its_rows(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -157,28 +157,28 @@ def test_a_step_that_may_have_been_put_out_keeps_its_rows(monkeypatch: pytest.Mo
     world = world_of({("a", 0): 3, ("b", 0): 2})
     with monkeypatch.context() as patch:
         patch.setattr(Failing, "logged", lambda *_: None)
-        with running(world, [("a", 0, 1)]) as (shell, _):
-            assert shell.board.wait_for(lambda now: now.halt is not None, 60)
+        with running(world, [("a", 0, 1)]) as (loop, _):
+            assert loop.live_status.wait_for(lambda now: now.halt is not None, 60)
     assert taken(world) == {("a", 0): 3, ("b", 0): 2}
     world.crash()
-    with running(world, [("a", 0, 1)]) as (shell, parts):
-        assert shell.board.wait_for(lambda now: now.halt is not None, 60)
-        halt = shell.board.now.halt
+    with running(world, [("a", 0, 1)]) as (loop, parts):
+        assert loop.live_status.wait_for(lambda now: now.halt is not None, 60)
+        halt = loop.live_status.now.halt
         assert halt is not None
         assert (halt.step, halt.rows[0].offset) == (0, 1)
-        skips(shell, parts).skip(None, 60)
-        processed(shell, {("a", 0): 3, ("b", 0): 2})
+        skips(loop, parts).skip(None, 60)
+        processed(loop, {("a", 0): 3, ("b", 0): 2})
     assert taken(world) == {("a", 0): 3, ("b", 0): 2}, "as it was logged"
 
 
 def test_a_start_tries_the_message_again() -> None:
     """With the settings of then: nothing is decided for ever."""
     world = world_of({("a", 0): 3, ("b", 0): 2})
-    with running(world, [("a", 0, 1)]) as (shell, _):
-        processed(shell, {("a", 0): 1, ("b", 0): 2})
+    with running(world, [("a", 0, 1)]) as (loop, _):
+        processed(loop, {("a", 0): 1, ("b", 0): 2})
     world.crash()
-    with running(world, []) as (shell, parts):
-        processed(shell, {("a", 0): 3, ("b", 0): 2})
+    with running(world, []) as (loop, parts):
+        processed(loop, {("a", 0): 3, ("b", 0): 2})
         assert isinstance(parts.inputs, Inputs)
         assert parts.inputs.waits() == ()
 

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dbsp.coordinator.http.app import make_app
-from dbsp.coordinator.http.listen import Server, bind
+from dbsp.coordinator.http.listen import HttpServer, bind
 from dbsp.coordinator.http.reloading import Reloadable
 from dbsp.coordinator.running import watch
 from dbsp.coordinator.service import Service
@@ -87,11 +87,11 @@ def looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @contextmanager
-def over_tls(folder: Path, *overrides: str) -> Iterator[tuple[Service, Server]]:
+def over_tls(folder: Path, *overrides: str) -> Iterator[tuple[Service, HttpServer]]:
     certificate(folder, "shop", x509.DNSName("localhost"))
     with Service(settings(folder, "http.certificate=shop.pem", "http.key=shop.key", *overrides)) as service:
         config = service.config
-        server = Server(make_app(service), bind(config.http), config.data_dir, folder=config.folder)
+        server = HttpServer(make_app(service), bind(config.http), config.data_dir, folder=config.folder)
         assert server.certificate is not None
         service.watch.reload(server.certificate)
         server.start()
@@ -101,7 +101,7 @@ def over_tls(folder: Path, *overrides: str) -> Iterator[tuple[Service, Server]]:
             server.stop()
 
 
-def shown(server: Server) -> str:
+def shown(server: HttpServer) -> str:
     """The certificate that a new connection meets."""
     return ssl.get_server_certificate(server.address, timeout=10)
 
@@ -153,7 +153,7 @@ def test_a_renewed_certificate_is_shown_and_a_bad_one_is_refused(folder: Path) -
 
 
 @contextmanager
-def follower(server: Server, trusted: Path) -> Iterator[Callable[[], bytes]]:
+def follower(server: HttpServer, trusted: Path) -> Iterator[Callable[[], bytes]]:
     """Follow a view over one connection; what is yielded returns what comes next."""
     context = ssl.create_default_context(cafile=trusted)
     with (

@@ -19,7 +19,7 @@ from dbsp.coordinator import build as build_module
 from dbsp.coordinator.build import check_start, load_plan
 from dbsp.coordinator.running.clock import SystemClock
 from dbsp.coordinator.running.events_log import EventsLog
-from dbsp.coordinator.running.status import Board
+from dbsp.coordinator.running.status import LiveStatus
 from dbsp.coordinator.service import Service
 from dbsp.errors import CircuitError, ConfigError, DataError, OverloadedError, UnavailableError
 from dbsp.io import EmbeddedInputLog, EmbeddedOutputLog, Position, Producer, read_outputs
@@ -131,7 +131,7 @@ def still_open(folder: Path) -> list[str]:
         with suppress(OSError):  # closed meanwhile
             files.append(str(link.readlink()))
     mine = [file for file in files if file.startswith(str(folder / "data"))]
-    return mine + [thread.name for thread in threading.enumerate() if thread.name == "dbsp-shell"]
+    return mine + [thread.name for thread in threading.enumerate() if thread.name == "dbsp-event-loop"]
 
 
 @pytest.mark.parametrize("cause", ["broken", "interrupted"])
@@ -144,7 +144,7 @@ def test_a_failed_start_closes_everything(folder: Path, cause: str, monkeypatch:
         shutil.rmtree(folder / "data" / "outputs" / "1")
     else:
         expected = KeyboardInterrupt
-        monkeypatch.setattr(Board, "wait_for", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        monkeypatch.setattr(LiveStatus, "wait_for", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
     failing = Service(settings(folder, "step.failures_max=0"))
     assert still_open(folder) != []
     with pytest.raises(expected), failing:
@@ -257,13 +257,13 @@ def test_a_rescale_that_cannot_be_is_refused(service: Service) -> None:
     assert service.status()["workers"] == 2
 
 
-def test_a_rescale_wished_at_rest(folder: Path) -> None:
+def test_a_rescale_requested_at_rest(folder: Path) -> None:
     with Service(settings(folder)) as first:
         first.wait_until_processed(first.push("orders", ORDERS), 60)
     second = Service(settings(folder))
-    second.wish_rescale(3)
+    second.request_rescale(3)
     with second:
-        assert second.board.wait_for(lambda now: now.layout is not None and len(now.layout.workers) == 3, 60)
+        assert second.live_status.wait_for(lambda now: now.layout is not None and len(now.layout.workers) == 3, 60)
         assert rows(second) == {"a": (1, 10, 1), "b": (2, 601, 1)}
 
 
@@ -415,12 +415,12 @@ def test_whatever_a_look_for_input_raises_is_a_failure_like_others(
     real, planted = EmbeddedInputLog.ends, ["planted"]
 
     def ends(self: EmbeddedInputLog) -> Any:
-        if planted and threading.current_thread().name == "dbsp-shell":
+        if planted and threading.current_thread().name == "dbsp-event-loop":
             raise KeyError(planted.pop())
         return real(self)
 
     monkeypatch.setattr(EmbeddedInputLog, "ends", ends)
-    assert service.board.wait_for(lambda now: now.past_error is not None or now.ended, 60)
+    assert service.live_status.wait_for(lambda now: now.past_error is not None or now.ended, 60)
     past = service.snapshot.past_error
     assert past is not None
     assert (past.message, service.snapshot.last_error, service.snapshot.rollbacks) == ("KeyError: 'planted'", None, 1)

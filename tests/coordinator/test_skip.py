@@ -72,7 +72,7 @@ def halted(service: Service, table: str, rows: pa.Table) -> dict[str, Any]:
     position = service.push(table, rows)
     with pytest.raises(UnavailableError, match="rows of the next step fail"):
         service.wait_until_processed(position, 60)
-    assert service.board.wait_for(lambda now: now.halt is not None, 60)
+    assert service.live_status.wait_for(lambda now: now.halt is not None, 60)
     found = service.status()["halt"]
     assert isinstance(found, dict)
     return found
@@ -180,12 +180,12 @@ def test_rows_of_a_later_node_are_decided_about_by_themselves(service: Service, 
     first = halted(service, "orders", orders((1, "a", 0), (2, "b", 30)))
     assert [row["offset"] for row in first["rows"]] == [0]
     service.skip(timeout_s=60)
-    assert service.board.wait_for(lambda now: now.halt is not None and now.halt.name != first["name"], 60)
+    assert service.live_status.wait_for(lambda now: now.halt is not None and now.halt.name != first["name"], 60)
     second = service.status()["halt"]
     assert (second["step"], second["count"], second["rows"][0]["offset"]) == (first["step"], 1, -1)
     assert '"rate": 0' in second["rows"][0]["payload"]
     service.skip(timeout_s=60)
-    assert service.board.wait_for(lambda now: now.halt is None and now.step == 2, 60)
+    assert service.live_status.wait_for(lambda now: now.halt is None and now.step == 2, 60)
     assert view(service, "shares") == {2: 3}
     assert view(service, "priced") == {1: 0}
     assert len(dead_letters(folder)) == 2
@@ -206,7 +206,7 @@ def test_it_holds_across_restarts(folder: Path) -> None:
     second.start(timeout_s=60)
     assert second.status()["halt"] == halt, "a restart changes nothing"
     second.skip(timeout_s=60)
-    assert second.board.wait_for(lambda now: now.lag_rows == 0 and now.processed == {("orders", 0): 3}, 60)
+    assert second.live_status.wait_for(lambda now: now.lag_rows == 0 and now.processed == {("orders", 0): 3}, 60)
     before = state_of(second)
     second.stop(now=True)
     log = EmbeddedStepLog(folder / "data")
@@ -243,7 +243,7 @@ def test_any_worker_count_gives_the_same(folder: Path, tmp_path: Path) -> None:
             assert halt["count"] == 40
             assert sorted(row["offset"] for row in halt["rows"]) == list(range(0, 200, 5))
             service.skip(timeout_s=60)
-            assert service.board.wait_for(lambda now: now.step == 1, 60)
+            assert service.live_status.wait_for(lambda now: now.step == 1, 60)
             found.append((state_of(service), dead_letters(home)))
     assert found[0] == found[1] == found[2]
     assert sum(found[0][1].values()) == 40
@@ -300,4 +300,4 @@ def test_where_rows_came_from_is_left_open_if_the_input_cannot_be_read_again(fol
         assert found["count"] == 1
         assert [row["offset"] for row in found["rows"]] == [-1]
         service.skip(found["step"])
-        assert service.board.wait_for(lambda now: now.halt is None and now.processed.get(("orders", 0)) == 2, 60)
+        assert service.live_status.wait_for(lambda now: now.halt is None and now.processed.get(("orders", 0)) == 2, 60)

@@ -50,7 +50,7 @@ def test_a_lost_database_is_made_again_after_every_kind_of_rescale(folder: Path,
         ):
             assert len(service.layout().workers) == workers
             before = service.snapshot.version
-            assert service.board.wait_for(lambda now, before=before: now.version > before, 60)
+            assert service.live_status.wait_for(lambda now, before=before: now.version > before, 60)
             workers = draw.choice([n for n in (1, 2, 3) if n != workers])
             service.rescale(workers, 120, strategy=strategy)
             assert spares(folder) == [f"{worker:04d}" for worker in range(workers)]
@@ -69,7 +69,7 @@ def test_the_database_is_lost_between_a_crash_and_the_next_start(folder: Path, t
     with Service(settings(folder, STANDBYS)) as service, traffic(service, 1):
         service.rescale(2, 60)
         checkpointed = service.snapshot.step
-        assert service.board.wait_for(lambda now: now.step > checkpointed + 3, 60)
+        assert service.live_status.wait_for(lambda now: now.step > checkpointed + 3, 60)
         service.stop(now=True)
     shutil.rmtree(folder / "data" / "workers" / "0001")
     with Service(settings(folder, STANDBYS)) as service:

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from dbsp.coordinator import upgrades
-from dbsp.coordinator.decisions import protocol as p
+from dbsp.coordinator.decisions import events, states
 from dbsp.coordinator.http.address import NOTE_FILE, read_address
 from dbsp.coordinator.preflight import formats
 from dbsp.coordinator.running.status import Snapshot
@@ -69,7 +69,7 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {str(path): path.read_bytes() for path in sorted(folder.rglob("data.mdb"))}
 
 
-def events(folder: Path, kind: str) -> list[dict[str, Any]]:
+def logged(folder: Path, kind: str) -> list[dict[str, Any]]:
     lines = (folder / "data" / "coordinator.log").read_text().splitlines()
     return [event for event in map(json.loads, lines) if event["event"] == kind]
 
@@ -133,10 +133,10 @@ def test_an_acceptance_outlives_a_crash_amid_the_replay(killed: Path, installed:
         push(shop, {"id": 9, "customer": "c", "amount": 1})  # it has replayed
         os.kill(process.pid, signal.SIGKILL)
         process.wait()
-    assert [event["last"] for event in events(shop, "engine-accepted")] == [1]
+    assert [event["last"] for event in logged(shop, "engine-accepted")] == [1]
     with installed.serving(shop):
         assert per_customer(shop) == [["a", 2, 15], ["b", 2, 601], ["c", 1, 1]]
-    assert len(events(shop, "engine-accepted")) == 1, "it was noted before"
+    assert len(logged(shop, "engine-accepted")) == 1, "it was noted before"
 
 
 def test_another_result_of_an_accepted_step_halts(killed: Path, installed: Installations) -> None:
@@ -186,7 +186,7 @@ def test_a_running_service_goes_on_as_the_version_that_is_installed(shop: Path, 
         metrics = plain_http.ask("GET", f"{url}/metrics").text
         assert f"dbsp_upgrade_pause_seconds {found['upgrade']['pause_seconds']}" in metrics
         assert not (shop / "data" / NOTE_FILE).exists()
-    (told,) = events(shop, "upgraded")
+    (told,) = logged(shop, "upgraded")
     assert (told["before"], told["to"], told["step"]) == ("0.9.1", "0.9.2", 1)
 
 
@@ -254,7 +254,7 @@ if "dbsp.coordinator.serve" in " ".join(sys.orig_argv) and not {"--check", "--fo
     installed.install("0.9.1")
     with installed.serving(shop):
         assert per_customer(shop) == [["a", 1, 10], ["b", 2, 601]], "the old version goes on"
-    assert not events(shop, "upgraded")
+    assert not logged(shop, "upgraded")
 
 
 def test_a_service_inside_another_program_does_not_start_anew(service: Service) -> None:
@@ -268,7 +268,7 @@ def test_of_an_upgrade_that_was_given_up_nothing_is_left(shop: Path, monkeypatch
     leaver.restart = upgrades.Restart(interpreter=("python",), arguments=())
     now = Snapshot(state="Running")
 
-    def give_up(_: p.Request, met: Callable[[p.State], Any]) -> None:
+    def give_up(_: events.Request, met: Callable[[states.State], Any]) -> None:
         met(running(upgrade_error="no disk"))
 
     monkeypatch.setattr(upgrades, "examine", lambda *_: "0.9.2")
@@ -293,7 +293,7 @@ def test_a_note_that_cannot_be_written_keeps_no_version_from_starting(
     monkeypatch.setattr(upgrades, "write_whole", full)
     monkeypatch.setattr(upgrades.Restart, "become", lambda _: became.append("0.9.2"))
     now = Snapshot(state="Running")
-    leaver.leave(lambda: now, lambda: None, lambda _, met: met(running(wants=p.Wants(upgrade=True))))
+    leaver.leave(lambda: now, lambda: None, lambda _, met: met(running(requested=states.Requested(upgrade=True))))
     leaver.become(now)
     assert became == ["0.9.2"]
 

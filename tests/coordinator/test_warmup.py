@@ -1,4 +1,4 @@
-"""Warm-up in a whole service with the in-process runtime: under traffic, through cancels, other wishes, restarts."""
+"""Warm-up in a whole service with the in-process runtime: under traffic, through cancels, other requests, restarts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 from dbsp.coordinator.config import HttpSection
 from dbsp.coordinator.http.app import make_app
-from dbsp.coordinator.http.listen import Server, bind
+from dbsp.coordinator.http.listen import HttpServer, bind
 from dbsp.coordinator.service import Service
 from dbsp.errors import ConfigError, UnavailableError
 from tests import plain_http
@@ -57,7 +57,7 @@ def test_the_setting_says_which_strategy(folder: Path) -> None:
         settings(folder, "layout.strategy=warm-up")
 
 
-def test_another_wish_takes_the_place_of_one_that_warms_up(folder: Path, tmp_path: Path) -> None:
+def test_another_request_takes_the_place_of_one_that_warms_up(folder: Path, tmp_path: Path) -> None:
     """With no lag accepted a warm-up goes on as long as rows come."""
     answers: list[Any] = []
 
@@ -73,7 +73,7 @@ def test_another_wish_takes_the_place_of_one_that_warms_up(folder: Path, tmp_pat
     ):
         waiting = threading.Thread(target=first)
         waiting.start()
-        assert service.board.wait_for(lambda now: now.rescale is not None and now.rescale.round > 1, 60)
+        assert service.live_status.wait_for(lambda now: now.rescale is not None and now.rescale.round > 1, 60)
         service.rescale(2, 60, strategy="cold")
         waiting.join()
         assert isinstance(answers[0], UnavailableError)
@@ -85,7 +85,7 @@ def test_another_wish_takes_the_place_of_one_that_warms_up(folder: Path, tmp_pat
 
 def test_a_warm_up_can_be_taken_back(folder: Path, tmp_path: Path) -> None:
     with Service(settings(folder, "layout.acceptable_recovery_lag=0")) as service:
-        server = Server(make_app(service), bind(HttpSection(port=0)), service.config.data_dir)
+        server = HttpServer(make_app(service), bind(HttpSection(port=0)), service.config.data_dir)
         server.start()
         with plain_http.client(server.url) as client, traffic(service, 1, WITHOUT_END_S):
             assert client.delete("/v1/rescale").status_code == 400
@@ -93,7 +93,7 @@ def test_a_warm_up_can_be_taken_back(folder: Path, tmp_path: Path) -> None:
             body = {"workers": 3, "strategy": "warmup"}
             asking = threading.Thread(target=lambda: done.append(client.post("/v1/rescale", json=body)))
             asking.start()
-            assert service.board.wait_for(lambda now: now.rescale is not None and now.rescale.round > 2, 60)
+            assert service.live_status.wait_for(lambda now: now.rescale is not None and now.rescale.round > 2, 60)
             shown = client.get("/v1/status").json()["rescale"]
             assert (shown["workers_before"], shown["workers"]) == (1, 3)
             assert "dbsp_rescale_round 0" not in client.get("/metrics").text
@@ -117,9 +117,9 @@ def test_a_stopped_service_warms_up_anew(folder: Path, tmp_path: Path) -> None:
         with traffic(service, 1, WITHOUT_END_S):
             waiting = threading.Thread(target=rescaling)
             waiting.start()
-            assert service.board.wait_for(lambda now: now.rescale is not None and now.rescale.round > 1, 60)
+            assert service.live_status.wait_for(lambda now: now.rescale is not None and now.rescale.round > 1, 60)
         service.pause(60)
     waiting.join()
     with Service(settings(folder)) as again:
-        assert again.board.wait_for(lambda now: now.layout is not None and len(now.layout.workers) == 3, 60)
+        assert again.live_status.wait_for(lambda now: now.layout is not None and len(now.layout.workers) == 3, 60)
     check_golden(folder, tmp_path)

@@ -12,12 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dbsp.coordinator.decisions import alarms as module
-from dbsp.coordinator.decisions import protocol as p
+from dbsp.coordinator.decisions import events
 from dbsp.coordinator.decisions.alarms import Doing, Looked, alarms, slow_after_s
 from dbsp.coordinator.decisions.cutting import advance
+from dbsp.coordinator.running.event_loop import EventLoop
 from dbsp.coordinator.running.intake import readable
-from dbsp.coordinator.running.shell import Shell
-from dbsp.coordinator.running.status import Board, NewSteps
+from dbsp.coordinator.running.status import LiveStatus, NewSteps
 from dbsp.coordinator.running.status_json import health_as_json
 from dbsp.coordinator.running.watch import LOOK_EVERY_S, Watch, is_ready
 from dbsp.logs import Range, Waiting
@@ -117,7 +117,7 @@ def test_a_step_that_hangs_is_an_alarm_that_names_workers_and_hosts() -> None:
 def test_what_is_usual_is_no_alarm() -> None:
     assert slow_after_s(DOING, 60.0) == 240.0
     assert alarms(seen(300.0, doing=DOING, slowest_s=60.0)) == []
-    rescale = replace(DOING, command="Redistribute", step=None)
+    rescale = replace(DOING, command="RedistributeShards", step=None)
     assert alarms(seen(10_000.0, doing=rescale)) == [], "it takes as long as the state is large"
 
 
@@ -146,19 +146,19 @@ def test_a_clock_that_was_ahead_is_said_to_be() -> None:
 # --- the watch, over the fake world ----------------------------------------------------------------------------------
 
 
-def watched(world: fakes.World, **more: Any) -> tuple[Watch, Shell, fakes.FakeClock, fakes.Silent]:
+def watched(world: fakes.World, **more: Any) -> tuple[Watch, EventLoop, fakes.FakeClock, fakes.Silent]:
     fakes.begin(world, 2)
     clock, told = fakes.FakeClock(), fakes.Silent()
     parts = fake_runtime.parts(world, clock)
-    shell = Shell(parts, fake_runtime.ShellSettings(), fakes.facts(world), told)
-    watch = Watch(shell.board, shell.hands, clock, parts.inputs, told.noted, **more)
-    return watch, shell, clock, told
+    loop = EventLoop(parts, fake_runtime.LoopSettings(), fakes.facts(world), told)
+    watch = Watch(loop.live_status, loop.runner, clock, parts.inputs, told.noted, **more)
+    return watch, loop, clock, told
 
 
 def test_a_hanging_step_shows_while_it_hangs() -> None:
-    """From another thread, the shell's being stuck; what waits is told by the input, and it all passes with the step."""
+    """From another thread, the event loop's being stuck; what waits is told by the input, and it all passes with the step."""
     world = fakes.World()
-    watch, shell, clock, told = watched(world)
+    watch, loop, clock, told = watched(world)
     hangs, go_on = threading.Event(), threading.Event()
 
     def point(name: str) -> None:
@@ -168,27 +168,27 @@ def test_a_hanging_step_shows_while_it_hangs() -> None:
 
     world.point = point
     world.ends["a", 0] = 5
-    thread = threading.Thread(target=shell.run, daemon=True)
+    thread = threading.Thread(target=loop.run, daemon=True)
     thread.start()
     assert hangs.wait(60)
     watch.look()
     assert watch.health.doing is not None
     assert watch.health.doing.step == 0
-    assert is_ready(shell.board.now, watch.health) is shell.board.now.settled
+    assert is_ready(loop.live_status.now, watch.health) is loop.live_status.now.settled
     world.ends["a", 0] = 7_713
     clock.now_s += 12.0
     health = watch.look()
     assert [alarm.kind for alarm in health.alarms] == ["step-slow"]
-    assert not is_ready(shell.board.now, health)
-    shown = health_as_json(health, ["a", "b"], shell.board.now.processed)
-    assert {each["table"]: each["waiting_rows"] for each in shown["inputs"]}["a"] == 7_713
+    assert not is_ready(loop.live_status.now, health)
+    health_json = health_as_json(health, ["a", "b"], loop.live_status.now.processed)
+    assert {each["table"]: each["waiting_rows"] for each in health_json["inputs"]}["a"] == 7_713
     assert ("alarm", "step-slow") in {(kind, fields.get("kind")) for kind, fields in told.heard}
     go_on.set()
-    assert shell.board.wait_for(lambda now: now.step >= 1 and now.settled, 60)
+    assert loop.live_status.wait_for(lambda now: now.step >= 1 and now.settled, 60)
     health = watch.look()
     assert "step-slow" not in [alarm.kind for alarm in health.alarms]
     assert ("alarm-over", "step-slow") in {(kind, fields.get("kind")) for kind, fields in told.heard}
-    shell.submit(p.StopAsked(now=True), lambda _: True)
+    loop.submit(events.StopAsked(now=True), lambda _: True)
     thread.join(60)
     assert not thread.is_alive()
 
@@ -196,10 +196,10 @@ def test_a_hanging_step_shows_while_it_hangs() -> None:
 def test_a_clock_that_is_ahead_is_told_of_views_over_now_alone() -> None:
     for shows, kinds in ((True, ["clock-ahead"]), (False, [])):
         world = fakes.World()
-        watch, shell, clock, _ = watched(world, shows_clock=shows)
-        hands = shell.hands
-        hands._timing = replace(hands._timing, clock_us=clock.wall_us() + 3_600_000_000)
-        shell.board.post(replace(shell.board.now, state="Running"))
+        watch, loop, clock, _ = watched(world, shows_clock=shows)
+        runner = loop.runner
+        runner._timing = replace(runner._timing, clock_us=clock.wall_us() + 3_600_000_000)
+        loop.live_status.post(replace(loop.live_status.now, state="Running"))
         health = watch.look()
         assert [alarm.kind for alarm in health.alarms] == kinds
         assert health.clock_ahead_s == pytest.approx(3600.0)
@@ -219,10 +219,10 @@ def test_a_step_that_is_run_again_counts_once() -> None:
 
 
 def test_an_error_is_past_when_steps_are_taken_again() -> None:
-    board = Board()
-    board.post(replace(board.now, last_error="gone"))
-    board.post(board.now.recovered(12.0))
-    now = board.now
+    live_status = LiveStatus()
+    live_status.post(replace(live_status.now, last_error="gone"))
+    live_status.post(live_status.now.recovered(12.0))
+    now = live_status.now
     assert now.last_error is None
     assert now.past_error is not None
     assert (now.past_error.message, now.past_error.over_s) == ("gone", 12.0)

@@ -153,7 +153,7 @@ def test_every_message_once_whoever_is_killed(settings: KafkaSettings, tmp_path:
         }  # fmt: skip
         assert (
             'dbsp_copy_failing{table="orders"} 0.0'
-            in service.metrics.text(service.snapshot, copies=service.copies.shown).decode()
+            in service.metrics.text(service.snapshot, copies=service.copies.status).decode()
         )
 
 

@@ -174,7 +174,7 @@ def test_brokers_are_away_longer_than_failures_are_counted(
             since = shown(service, "orders")["since"]
             long = time.monotonic() + 8
             until(lambda: time.monotonic() > long, "it was away for long")
-            assert not service.board.now.ended
+            assert not service.live_status.now.ended
             assert shown(service, "orders")["since"] <= since
         finally:
             own_broker.start()

@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 import dbsp.exchange
 import dbsp.io.kafka.output
 import dbsp.io.progress
-from dbsp.coordinator.running.hands import Hands
+from dbsp.coordinator.running.command_runner import CommandRunner
 from dbsp.errors import DbspError
 from dbsp.io.kafka import KafkaSettings
 from dbsp.io.output_part import Progress, Verdict, decide
@@ -182,12 +182,12 @@ def publish_early(patch: Patch) -> None:
             self.future.set_result(self.reports)
         advance_one(self)
 
-    def reports(self: Hands, _version: int) -> Mapping[int, CommitReport]:
+    def reports(self: CommandRunner, _version: int) -> Mapping[int, CommitReport]:
         assert self._copying is not None
         return self._copying.future.result()
 
     patch.setattr(fake_runtime.FakeCopy, "advance", advance)
-    patch.setattr(Hands, "_reports", reports)
+    patch.setattr(CommandRunner, "_reports", reports)
 
 
 def keep_zeros(patch: Patch) -> None:

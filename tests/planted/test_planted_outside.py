@@ -43,7 +43,7 @@ def what_is_away_is_a_failure(patch: Patch) -> None:
 
 
 def what_lasts_is_tried_again(patch: Patch) -> None:
-    patch.setattr(machine, "_lasting", lambda _: None)
+    patch.setattr(machine, "lasting_story", lambda _: None)
 
 
 def an_alarm_comes_late(patch: Patch) -> None:

@@ -20,9 +20,9 @@ from typing import Any, cast
 import numpy as np
 
 import dbsp
-from dbsp.coordinator.decisions import protocol as p
-from dbsp.coordinator.running.hands import Hands
-from dbsp.coordinator.running.status import Board
+from dbsp.coordinator.decisions import events
+from dbsp.coordinator.running.command_runner import CommandRunner
+from dbsp.coordinator.running.status import LiveStatus
 from dbsp.errors import DbspError, UnavailableError
 from dbsp.exchange import Parcel
 from dbsp.layout import Layout, initial
@@ -285,11 +285,11 @@ class CircuitSimulation(Simulation):
         self.late = LateTasks(random.Random(f"late tasks of {self.seed}"))
         self.world.waits = lambda: not self.quiet and self.strikes_in.random.random() < STRAGGLERS_WAIT
 
-    def request(self, epoch: int) -> p.Request | None:
+    def request(self, epoch: int) -> events.Request | None:
         """Also, more often than else, that a migration turns round."""
         under_way = self.main is not None and self.main.state.facts.course is not None
         if under_way and self.random.random() < TURNS_ROUND:
-            return p.CancelAsked()
+            return events.CancelAsked()
         return super().request(epoch)
 
     def turn(self, coordinator: Coordinator) -> None:
@@ -297,11 +297,11 @@ class CircuitSimulation(Simulation):
         self.rates = self.seldom if self._is_rare() else self.usual
         super().turn(coordinator)
 
-    def make_hands(self) -> Hands:
-        """New hands whose runtime is the one of a process."""
+    def make_runner(self) -> CommandRunner:
+        """A new command runner whose runtime is the one of a process."""
         found = fake_runtime.parts(self.world, self.clock)
         parts = replace(found, runtime=self._runtime, steps=self.make_steps())
-        return Hands(parts, self.settings, Board(), fakes.Silent(), fakes.Inline())
+        return CommandRunner(parts, self.settings, LiveStatus(), fakes.Silent(), fakes.Inline())
 
     def make_steps(self) -> Any:
         """A handle on the step log."""

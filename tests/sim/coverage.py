@@ -7,28 +7,28 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from dbsp.coordinator.decisions import protocol as p
+from dbsp.coordinator.decisions import events, states
 
 
-def place(state: p.State) -> str:
+def place(state: states.State) -> str:
     """A state by name and by what it waits for."""
     awaits = getattr(state, "awaits", None)
     return type(state).__name__ + (f".{awaits}" if awaits else "")
 
 
-def kind(event: p.Event) -> str:
+def kind(event: events.Event) -> str:
     """An event by name, and by what it says where that decides."""
     detail: Any = None
     match event:
-        case p.Recorded(record=record):
+        case events.Recorded(record=record):
             detail = "nothing" if record is None else "record"
-        case p.StepsRead(records=records):
+        case events.StepsRead(records=records):
             detail = "some" if records else "none"
-        case p.Failed(code=code, halt=halt):
+        case events.Failed(code=code, halt=halt):
             detail = "halt" if halt else "fenced" if code == "fenced" else None
-        case p.CopyEnded(code=code):
+        case events.CopyEnded(code=code):
             detail = "failed" if code else None
-        case p.StopAsked(now=now):
+        case events.StopAsked(now=now):
             detail = "now" if now else None
     return type(event).__name__ + (f"({detail})" if detail else "")
 
@@ -43,7 +43,7 @@ class Coverage:
     pairs: Counter[Pair] = field(default_factory=Counter)
     transitions: Counter[Pair] = field(default_factory=Counter)
 
-    def note(self, before: p.State, event: p.Event, after: p.State) -> None:
+    def note(self, before: states.State, event: events.Event, after: states.State) -> None:
         """One turn of a machine."""
         self.pairs[place(before), kind(event)] += 1
         self.transitions[place(before), place(after)] += 1
@@ -65,7 +65,7 @@ class Coverage:
 
 
 ANSWERS_NOTHING = {
-    "Starting": "the shell begins before it hands anything in",
+    "Starting": "the event loop begins before it hands anything in",
     "Stopped": "the end",
     "Broken": "the end",
 }
@@ -75,8 +75,8 @@ NO_EPOCH = "what is done here does not ask for the epoch"
 
 
 def unreachable(state: str, event: str) -> str | None:
-    """Why a pair that the machine answers cannot happen with these hands; None if it can."""
-    if state in ANSWERS_NOTHING and not (state == "Starting" and event == "Begin"):
+    """Why a pair that the machine answers cannot happen with this command runner; None if it can."""
+    if state in ANSWERS_NOTHING and not (state == "Starting" and event == "LoopReady"):
         return ANSWERS_NOTHING[state]
     if event == "Failed(halt)" and state not in ("Running.step", "Replaying"):
         return "rows fail in steps"

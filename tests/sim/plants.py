@@ -14,12 +14,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dbsp.coordinator.decisions import machine, migrating, recovery
-from dbsp.coordinator.decisions import orders as do
-from dbsp.coordinator.decisions import protocol as p
+from dbsp.coordinator.decisions import commands, events, machine, migrating, recovery, states
 from dbsp.coordinator.running import control
+from dbsp.coordinator.running.command_runner import CommandRunner
 from dbsp.coordinator.running.control import Ledger
-from dbsp.coordinator.running.hands import Hands
 from dbsp.distribute import places
 from dbsp.distribute.strategies import AnyDistributor
 from dbsp.layout import Layout
@@ -106,8 +104,8 @@ def leave_a_step(patch: Patch) -> None:
     """A step that was logged ahead is left for the next start."""
     found = machine._run_ahead
 
-    def run(facts: p.Facts, ahead: StepRecord) -> machine.Answer:
-        return machine._at_rest(facts, ahead) if facts.wants.end else found(facts, ahead)
+    def run(facts: states.Facts, ahead: StepRecord) -> machine.Answer:
+        return machine._at_rest(facts, ahead) if facts.requested.end else found(facts, ahead)
 
     patch.setattr(machine, "_run_ahead", run)
 
@@ -123,8 +121,13 @@ def no_fence(patch: Patch) -> None:
 def same_epoch(patch: Patch) -> None:
     original = machine._recovering
 
-    def recovering(state: p.Recovering, event: p.Event) -> machine.Answer:
-        if state.awaits == "backoff" and isinstance(event, p.Woken) and state.facts.epoch and not state.facts.forming:
+    def recovering(state: states.Recovering, event: events.Event) -> machine.Answer:
+        if (
+            state.awaits == "backoff"
+            and isinstance(event, events.Woken)
+            and state.facts.epoch
+            and not state.facts.forming
+        ):
             return machine._fence(state.facts)
         return original(state, event)
 
@@ -132,14 +135,14 @@ def same_epoch(patch: Patch) -> None:
 
 
 def take_back(patch: Patch) -> None:
-    original = Hands._recovery
+    original = CommandRunner._recovery
 
-    def claim(self: Hands, command: do.ClaimEpoch) -> p.Event:
-        if isinstance(command, do.ClaimEpoch):
+    def claim(self: CommandRunner, command: commands.ClaimEpoch) -> events.Event:
+        if isinstance(command, commands.ClaimEpoch):
             self._epoch = 0
         return original(self, command)
 
-    patch.setattr(Hands, "_recovery", claim)
+    patch.setattr(CommandRunner, "_recovery", claim)
 
 
 def all_workers_vote(patch: Patch) -> None:
@@ -175,9 +178,9 @@ def pin_late(patch: Patch) -> None:
 def two_in_flight(patch: Patch) -> None:
     original = machine._between_steps
 
-    def between_steps(facts: p.Facts, ahead: object) -> object:
+    def between_steps(facts: states.Facts, ahead: object) -> object:
         copying = facts.copying
-        if copying is not None and not copying.ended and facts.wants.checkpoint:
+        if copying is not None and not copying.ended and facts.requested.checkpoint:
             return machine._checkpoint(facts, ahead)  # type: ignore[arg-type]
         return original(facts, ahead)  # type: ignore[arg-type]
 
@@ -185,16 +188,16 @@ def two_in_flight(patch: Patch) -> None:
 
 
 def publish_early(patch: Patch) -> None:
-    original = Hands._reports
+    original = CommandRunner._reports
 
-    def reports(self: Hands, version: int) -> object:
+    def reports(self: CommandRunner, version: int) -> object:
         copying = self._copying
         if copying is not None and not copying.future.done():
             return {}
         return original(self, version)
 
-    patch.setattr(Hands, "copy_news", lambda self, version: p.CopyEnded(version=version))
-    patch.setattr(Hands, "_reports", reports)
+    patch.setattr(CommandRunner, "copy_news", lambda self, version: events.CopyEnded(version=version))
+    patch.setattr(CommandRunner, "_reports", reports)
 
 
 def forget_a_record(patch: Patch) -> None:
@@ -208,9 +211,9 @@ def forget_a_record(patch: Patch) -> None:
 
 
 def run_before_the_record(patch: Patch) -> None:
-    original = Hands._cut_step
+    original = CommandRunner._cut_step
 
-    def cut_step(self: Hands, command: do.CutStep, *, full: bool) -> object:
+    def cut_step(self: CommandRunner, command: commands.CutStep, *, full: bool) -> object:
         steps = self._parts.steps
         kept, steps.world.steps = steps.world.steps, [*steps.world.steps]  # type: ignore[attr-defined]
         try:
@@ -218,7 +221,7 @@ def run_before_the_record(patch: Patch) -> None:
         finally:
             steps.world.steps = kept  # type: ignore[attr-defined]
 
-    patch.setattr(Hands, "_cut_step", cut_step)
+    patch.setattr(CommandRunner, "_cut_step", cut_step)
 
 
 def decide_in_memory(patch: Patch) -> None:
@@ -235,23 +238,25 @@ def decide_in_memory(patch: Patch) -> None:
 
 
 def positions_of_the_cut(patch: Patch) -> None:
-    original = Hands._intend
+    original = CommandRunner._intend
 
-    def intend(self: Hands, version: int, checkpoint: CheckpointId) -> None:
+    def intend(self: CommandRunner, version: int, checkpoint: CheckpointId) -> None:
         self.done = self._cut
         original(self, version, checkpoint)
 
-    patch.setattr(Hands, "_intend", intend)
+    patch.setattr(CommandRunner, "_intend", intend)
 
 
 def intend_late(patch: Patch) -> None:
-    original = Hands._pin
+    original = CommandRunner._pin
 
-    def pin(self: Hands, command: do.PinVersion) -> p.Event:
+    def pin(self: CommandRunner, command: commands.PinVersion) -> events.Event:
         held: list[tuple[int, CheckpointId]] = []
-        intend = Hands._intend
+        intend = CommandRunner._intend
         with pytest.MonkeyPatch.context() as inner:
-            inner.setattr(Hands, "_intend", lambda self, version, checkpoint: held.append((version, checkpoint)))
+            inner.setattr(
+                CommandRunner, "_intend", lambda self, version, checkpoint: held.append((version, checkpoint))
+            )
             event = original(self, command)
         for copy in self.runtime.world.copies:  # type: ignore[attr-defined]
             while not copy.future.done():
@@ -260,27 +265,27 @@ def intend_late(patch: Patch) -> None:
             intend(self, version, checkpoint)
         return event
 
-    patch.setattr(Hands, "_pin", pin)
+    patch.setattr(CommandRunner, "_pin", pin)
 
 
 def forget_failed_copies(patch: Patch) -> None:
     """A copy that fails is forgotten as soon as a step has succeeded."""
     original = machine._advanced
 
-    def advanced(facts: p.Facts, done: p.StepDone) -> p.Facts:
+    def advanced(facts: states.Facts, done: events.StepDone) -> states.Facts:
         return replace(original(facts, done), copy_failures=0)
 
     patch.setattr(machine, "_advanced", advanced)
 
 
 def trim_too_much(patch: Patch) -> None:
-    original = Hands._trim
+    original = CommandRunner._trim
 
-    def trim(self: Hands, ledger: Ledger) -> None:
+    def trim(self: CommandRunner, ledger: Ledger) -> None:
         original(self, ledger)
         self._parts.steps.trim(ledger.saved[ledger.published].checkpoint.step + 1)
 
-    patch.setattr(Hands, "_trim", trim)
+    patch.setattr(CommandRunner, "_trim", trim)
 
 
 def move_a_shard_twice(patch: Patch) -> None:
@@ -354,7 +359,7 @@ def discard_without_epoch(patch: Patch) -> None:
 def old_layout_goes_on(patch: Patch) -> None:
     original = machine._opened
 
-    def opened(facts: p.Facts, event: p.Opened) -> machine.Answer:
+    def opened(facts: states.Facts, event: events.VersionOpened) -> machine.Answer:
         wrong = replace(event, layout=facts.layout) if len(facts.layouts) > 1 else event
         return original(facts, wrong)
 
@@ -410,7 +415,7 @@ def forget_the_course(patch: Patch) -> None:
 def cut_ahead_while_keys_move(patch: Patch) -> None:
     original = machine._run
 
-    def run(facts: p.Facts, record: StepRecord, *, replay: bool) -> do.RunStep:
+    def run(facts: states.Facts, record: StepRecord, *, replay: bool) -> commands.RunStep:
         return replace(original(facts, record, replay=replay), may_cut_ahead=not replay)
 
     patch.setattr(machine, "_run", run)

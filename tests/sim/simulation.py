@@ -1,7 +1,7 @@
 """The coordinator in one process from one seed: crashes, errors, zombies, rescales, requests at any moment.
 
-The same machine and the same hands as in the service; only the world is in memory (`tests.coordinator.fakes`: states are sets of
-rows). The random numbers of a seed decide everything, so a seed repeats.
+The machine and the command runner are those of the service; only the world is in memory (`tests.coordinator.fakes`: states are
+sets of rows). The random numbers of a seed decide everything, so a seed repeats.
 
 After the faults, `settle` lets all that arrived be processed, stops gracefully, and `judge` asks the five oracles at the head of
 docs/faults.md: (a) golden run, (b) recomputation, (c) ranges, (d) faults fired, (e) liveness.
@@ -15,14 +15,13 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from dbsp.coordinator.decisions import orders as do
-from dbsp.coordinator.decisions import protocol as p
+from dbsp.coordinator.decisions import commands, events, states
 from dbsp.coordinator.decisions.cutting import advance
 from dbsp.coordinator.decisions.machine import step
 from dbsp.coordinator.decisions.migrating import is_open
 from dbsp.coordinator.limits import StepLimits
-from dbsp.coordinator.running.control import wish_rescale
-from dbsp.coordinator.running.hands import Hands, ShellSettings
+from dbsp.coordinator.running.command_runner import CommandRunner, LoopSettings
+from dbsp.coordinator.running.control import request_rescale
 from dbsp.coordinator.strategies import STRATEGIES
 from dbsp.errors import AwayError, CapacityError, DbspError, FencedError, UnavailableError
 from dbsp.logs import StepRecord
@@ -56,34 +55,34 @@ CANCELS = 0.2
 
 @dataclass
 class Coordinator:
-    """One incarnation: the machine's state, the hands, the command it is about to carry out."""
+    """One incarnation: the machine's state, the command runner, the command it is about to carry out."""
 
-    hands: Hands
-    state: p.State
+    runner: CommandRunner
+    state: states.State
     coverage: Coverage
-    command: do.Command | None = None
-    finished: do.Finish | None = None
+    command: commands.Command | None = None
+    finished: commands.Shutdown | None = None
     copies_failed: int = 0
 
-    def decide(self, event: p.Event) -> None:
+    def decide(self, event: events.Event) -> None:
         """One turn of the machine."""
         before = self.state
-        self.state, commands = step(self.state, event)
+        self.state, issued = step(self.state, event)
         self.coverage.note(before, event, self.state)
         self._count_copies(before, event)
-        for command in commands:
+        for command in issued:
             self.command = command
-            if isinstance(command, do.Finish):
+            if isinstance(command, commands.Shutdown):
                 self.finished = command
 
-    def _count_copies(self, before: p.State, event: p.Event) -> None:
+    def _count_copies(self, before: states.State, event: events.Event) -> None:
         """Copies that fail, one after the other, end it in the end; whatever steps are done meanwhile."""
-        if isinstance(event, p.Published):
+        if isinstance(event, events.Published):
             self.copies_failed = 0
-        told = event if isinstance(event, p.CopyEnded) else before.facts.copying
+        told = event if isinstance(event, events.CopyEnded) else before.facts.copying
         if told is not None and told.code == AwayError.code:
             return  # it is waited for
-        rolled_back = isinstance(self.state, p.Recovering) and not isinstance(event, p.Failed)
+        rolled_back = isinstance(self.state, states.Recovering) and not isinstance(event, events.Failed)
         if told is not None and told.code is not None and rolled_back:
             self.copies_failed += 1
         fakes.must(self.copies_failed <= self.state.facts.failures_max, "e: copies fail for ever, and nobody is told")
@@ -91,7 +90,7 @@ class Coordinator:
     @property
     def recovers(self) -> bool:
         """Whether it does not take new steps yet."""
-        return isinstance(self.state, p.Starting | p.Recovering | p.Replaying | p.Rescaling)
+        return isinstance(self.state, states.Starting | states.Recovering | states.Replaying | states.Rescaling)
 
 
 @dataclass
@@ -109,7 +108,7 @@ class Simulation:
     coverage: Coverage = field(default_factory=Coverage)
     fired: Fired = field(default_factory=Fired)
     strikes: frozenset[int] = frozenset()
-    settings: ShellSettings = field(default_factory=lambda: ShellSettings(limits=LIMITS))
+    settings: LoopSettings = field(default_factory=lambda: LoopSettings(limits=LIMITS))
     quiet: bool = False
     zombie: Coordinator | None = None
     main: Coordinator | None = None
@@ -227,11 +226,11 @@ class Simulation:
 
     # --- what happens -------------------------------------------------------------------------------------------
 
-    def make_hands(self) -> Hands:
-        """New hands on the world."""
-        return fake_runtime.hands(self.world, self.clock, self.settings)
+    def make_runner(self) -> CommandRunner:
+        """A new command runner on the world."""
+        return fake_runtime.command_runner(self.world, self.clock, self.settings)
 
-    def facts(self) -> p.Facts:
+    def facts(self) -> states.Facts:
         """What an incarnation starts from; the seed says what lag, in rows, a warm-up accepts, and how many keys a step moves."""
         lag, keys = (1, 10, 1000)[self.seed % 3], (1, 3, 20)[self.seed % 3]
         return replace(fakes.facts(self.world), acceptable_recovery_lag=lag, keys_per_step=keys)
@@ -241,12 +240,12 @@ class Simulation:
         self._install()
         if self.world.offered and self.places.random() < 0.5:
             self.world.offered = tuple(self.places.sample(HOSTS, self.places.randint(1, len(HOSTS))))
-        hands = self.make_hands()
-        hands._parts = replace(hands._parts, engine=self.engine)
+        runner = self.make_runner()
+        runner._parts = replace(runner._parts, engine=self.engine)
         facts = replace(self.facts(), engine=self.engine, accepting=frozenset(self.accepting))
-        made = Coordinator(hands=hands, state=p.Starting(facts=facts), coverage=self.coverage)
+        made = Coordinator(runner=runner, state=states.Starting(facts=facts), coverage=self.coverage)
         self.main = made
-        made.decide(p.Begin())
+        made.decide(events.LoopReady())
         return made
 
     def _install(self) -> None:
@@ -269,57 +268,59 @@ class Simulation:
         share = UPGRADES_RARE if self._is_rare() else UPGRADES
         return self.engines.random() < self.rates.engine * share
 
-    def request(self, epoch: int) -> p.Request | None:
+    def request(self, epoch: int) -> events.Request | None:
         """What a user may ask at this moment."""
         if self._wants_upgrade():
-            return p.UpgradeAsked()
+            return events.UpgradeAsked()
         draw = self.random.random()
         if draw < self.rates.rescale * CANCELS:
-            return p.CancelAsked()
+            return events.CancelAsked()
         if draw < self.rates.rescale:
             workers = self.random.randint(1, self.rates.workers_max)
             if self.random.random() < 0.05:
                 workers = 5000  # more than there can be
             strategy = self.random.choice(STRATEGIES)
             try:
-                self.world.control.change(epoch, lambda ledger: wish_rescale(ledger, workers, strategy))
+                self.world.control.change(epoch, lambda ledger: request_rescale(ledger, workers, strategy))
             except FencedError:
                 return None
-            return p.RescaleAsked(workers=workers, strategy=strategy)
+            return events.RescaleAsked(workers=workers, strategy=strategy)
         draw = (draw - self.rates.rescale) / max(self._asks(), 1e-9)
         if draw >= 1.0:
             return None
-        kinds = p.CheckpointAsked(), p.PauseAsked(), p.ResumeAsked(), p.SkipAsked(step=self.random.randint(0, 9))
-        every = (*kinds, p.StopAsked(now=True), p.StopAsked())
+        skip = events.SkipAsked(step=self.random.randint(0, 9))
+        kinds = events.CheckpointAsked(), events.PauseAsked(), events.ResumeAsked(), skip
+        every = (*kinds, events.StopAsked(now=True), events.StopAsked())
         weights = (1, 1, 2, 1, 1, 2) if self._is_rare() else (30, 10, 48, 4, 2, 6)
         return self.random.choices(every, weights)[0]
 
     def _is_rare(self) -> bool:
-        """States that are seldom and short: users ask more often there, so that every wish meets every state."""
+        """States that are seldom and short: users ask more often there, so that every request meets every state."""
         state = self.main.state if self.main is not None else None
-        forgets = isinstance(state, p.Recovering) and state.awaits in ("forgotten", "created")
-        idle = isinstance(state, p.Running) and state.awaits in ("input", "record")
-        return forgets or idle or isinstance(state, p.Rescaling | p.Stopping | p.Checkpointing | p.Halted)
+        forgets = isinstance(state, states.Recovering) and state.awaits in ("forgotten", "created")
+        idle = isinstance(state, states.Running) and state.awaits in ("input", "record")
+        rare = states.Rescaling | states.Stopping | states.Checkpointing | states.Halted
+        return forgets or idle or isinstance(state, rare)
 
     def _asks(self) -> float:
         return 3 * self.rates.ask if self._is_rare() else self.rates.ask
 
-    def news(self, coordinator: Coordinator) -> p.News | None:
-        """What the shell would be told of what is copied beside the steps."""
+    def news(self, coordinator: Coordinator) -> events.News | None:
+        """What the event loop would be told of what is copied beside the steps."""
         copying, warming = coordinator.state.facts.copying, coordinator.state.facts.warming
-        told: p.News | None = None
+        told: events.News | None = None
         if copying is not None and not copying.ended:
-            told = coordinator.hands.copy_news(copying.version)
+            told = coordinator.runner.copy_news(copying.version)
         if told is None and warming is not None and not warming.ended:
-            told = coordinator.hands.warm_news(warming.round)
+            told = coordinator.runner.warm_news(warming.round)
         return told
 
-    def skip(self, state: p.Halted) -> p.Request:
+    def skip(self, state: states.Halted) -> events.Request:
         """The user decides, sometimes about a step that is long past."""
         halt = state.facts.halt
         assert halt is not None
         stale = not self.quiet and self.random.random() < 0.2
-        return p.SkipAsked(step=halt.step - 1 if stale else halt.step)
+        return events.SkipAsked(step=halt.step - 1 if stale else halt.step)
 
     def arrive(self) -> None:
         """Rows come in, the wall clock jumps, stragglers go on."""
@@ -335,7 +336,7 @@ class Simulation:
         """Carry out one command and tell the machine."""
         command = coordinator.command
         assert command is not None
-        steps: Any = coordinator.hands._parts.steps
+        steps: Any = coordinator.runner._parts.steps
         owned, ledger = steps.claimed, self.world.control.load()
         self.turns += 1
         self.trace.append(type(command).__name__)
@@ -348,14 +349,14 @@ class Simulation:
             if self.quiet or self.random.random() < self.rates.copy_speed:
                 copy.advance()
         match command:
-            case do.Wait(for_input=for_input):
+            case commands.Wait(for_input=for_input):
                 self._wait(coordinator, for_input)
-            case do.BackOff():
+            case commands.BackOff():
                 asked = self.request(coordinator.state.facts.epoch) if not self.quiet else None
                 if asked is not None:
                     coordinator.decide(asked)
                 if coordinator.finished is None:
-                    coordinator.decide(p.Woken())
+                    coordinator.decide(events.Woken())
             case _:
                 self._perform(coordinator, command)
         replaced = owned and ledger is not None and ledger.epoch > owned
@@ -363,26 +364,26 @@ class Simulation:
 
     def _wait(self, coordinator: Coordinator, for_input: bool) -> None:
         self.clock.now_s += 0.01
-        asked: p.Request | p.News | None = self.news(coordinator)
+        asked: events.Request | events.News | None = self.news(coordinator)
         if asked is None and not self.quiet:
             asked = self.request(coordinator.state.facts.epoch)
-        halted = isinstance(coordinator.state, p.Halted) and (self.quiet or self.random.random() < 0.2)
+        halted = isinstance(coordinator.state, states.Halted) and (self.quiet or self.random.random() < 0.2)
         if asked is None and halted:
             asked = self.skip(coordinator.state)  # type: ignore[arg-type]
         try:
-            due = for_input and coordinator.hands.step_is_due()
+            due = for_input and coordinator.runner.step_is_due()
         except DbspError as error:
-            coordinator.decide(p.Failed(code=error.code, message=str(error)))
+            coordinator.decide(events.Failed(code=error.code, message=str(error)))
             return
         spurious = not self.quiet and self.random.random() < 0.05
         if asked is not None or due or spurious:
-            coordinator.decide(asked or p.Woken())
+            coordinator.decide(asked or events.Woken())
 
-    def _perform(self, coordinator: Coordinator, command: do.Command) -> None:
+    def _perform(self, coordinator: Coordinator, command: commands.Command) -> None:
         facts = coordinator.state.facts
-        if isinstance(command, do.RunStep) and command.replay and facts.epoch == self.world.epoch:
+        if isinstance(command, commands.RunStep) and command.replay and facts.epoch == self.world.epoch:
             self._engine_may(command.record, facts.engine)
-        event = coordinator.hands.perform(command)
+        event = coordinator.runner.perform(command)
         news = self.news(coordinator)
         if news is not None:
             coordinator.decide(news)
@@ -483,8 +484,8 @@ class Simulation:
         coordinator = self.main
         if coordinator is None or coordinator.finished is not None or self.world.epoch != coordinator.state.facts.epoch:
             coordinator = self.start()
-        coordinator.decide(p.ResumeAsked())
-        stopping, commands, steps = False, 0, len(self.world.steps)
+        coordinator.decide(events.ResumeAsked())
+        stopping, issued, steps = False, 0, len(self.world.steps)
         waiting = sum(self.world.ends.values())
         most = max(len(layout.workers) for layout in coordinator.state.facts.layouts.values())
         pairs = most**2  # of givers and takers, by which a round of a warm-up copies
@@ -492,11 +493,11 @@ class Simulation:
         while coordinator.finished is None:
             done = {place: end for place, end in self.world.ends.items() if end}
             facts = coordinator.state.facts
-            moves = facts.wants.rescale is not None or facts.warming is not None or is_open(facts)
-            idle = isinstance(coordinator.command, do.Wait) and coordinator.hands.done == done and not moves
+            moves = facts.requested.rescale is not None or facts.warming is not None or is_open(facts)
+            idle = isinstance(coordinator.command, commands.Wait) and coordinator.runner.done == done and not moves
             if idle and not stopping:
                 stopping = True
-                coordinator.decide(p.StopAsked())
+                coordinator.decide(events.StopAsked())
                 continue
             try:
                 self.turn(coordinator)
@@ -504,8 +505,8 @@ class Simulation:
                 self.world.crash()
                 self.main = None
                 return False
-            commands += 1
-            fakes.must(commands <= limit, f"e: liveness: no end after {commands} commands: {_brief(coordinator.state)}")
+            issued += 1
+            fakes.must(issued <= limit, f"e: liveness: no end after {issued} commands: {_brief(coordinator.state)}")
         if coordinator.finished.code == "engine" and coordinator.state.facts.accepting != frozenset(ENGINES):
             return False  # it was started before the faults ended; the next one accepts
         fakes.must(coordinator.finished.code is None, f"{coordinator.finished.code}: {coordinator.finished.message}")
@@ -544,9 +545,9 @@ class Simulation:
         for worker in layout.workers:
             state = world.databases[worker].versions[saved.version][1]
             fakes.must(all(fakes.owner(layout, row) == worker for row in state), "b: a row at another's")
-        states = [world.databases[worker].versions[saved.version][1] for worker in layout.workers]
+        known_states = [world.databases[worker].versions[saved.version][1] for worker in layout.workers]
         good = Counter(row for row in arrived if not world.bad(row))
-        fakes.must(Counter(row for state in states for row in state) == good, "b: each row at one owner")
+        fakes.must(Counter(row for state in known_states for row in state) == good, "b: each row at one owner")
         dead = {row for rows in world.dead.values() for row in rows}
         fakes.must(dead == {row for row in arrived if world.bad(row)}, "b: what was skipped is a dead letter")
         decided = all(
@@ -567,10 +568,10 @@ class Simulation:
         fakes.must(epochs == sorted(epochs), "c: epochs never go back")
 
 
-def _brief(state: p.State) -> str:
+def _brief(state: states.State) -> str:
     """Where a machine stands, without its layouts."""
     facts, warming = state.facts, state.facts.warming
-    at = f"{type(state).__name__} layout={facts.layout.version} step={facts.next_step} wants={facts.wants}"
+    at = f"{type(state).__name__} layout={facts.layout.version} step={facts.next_step} requested={facts.requested}"
     if warming is None:
         return at
     return f"{at} warming_to={warming.new.version} round={warming.round} ended={warming.ended}"

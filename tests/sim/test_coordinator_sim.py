@@ -12,8 +12,7 @@ from dataclasses import replace
 
 import pytest
 
-from dbsp.coordinator.decisions import orders as do
-from dbsp.coordinator.decisions import protocol as p
+from dbsp.coordinator.decisions import commands, events
 from dbsp.coordinator.strategies import COLD
 from tests.pace import examples, rotating
 from tests.sim.seeds import run_seed
@@ -74,24 +73,24 @@ def test_the_first_step_in_a_new_layout_takes_no_more_rows_than_the_last_before_
     world, coordinator = simulation.world, simulation.start()
     workers = len(coordinator.state.facts.layout.workers)
 
-    def until(kind: type[do.Command]) -> None:
+    def until(kind: type[commands.Command]) -> None:
         for _ in range(40):
             simulation.turn(coordinator)
             if isinstance(coordinator.command, kind):
                 return
         raise AssertionError(coordinator.command)
 
-    until(do.Wait)
+    until(commands.Wait)
     for rows in (7, 2):
         world.grow(("a", 0), rows)
-        until(do.RunStep)
-        until(do.Wait)
-    coordinator.decide(p.RescaleAsked(workers=workers + 1, strategy=COLD))
-    until(do.Redistribute)
+        until(commands.RunStep)
+        until(commands.Wait)
+    coordinator.decide(events.RescaleAsked(workers=workers + 1, strategy=COLD))
+    until(commands.RedistributeShards)
     world.grow(("a", 0), 9)
     for _ in range(2):
-        until(do.RunStep)
-        until(do.Wait)
+        until(commands.RunStep)
+        until(commands.Wait)
     taken = [sum(r.last - r.first for r in record.ranges) for record in world.steps]
     assert taken == [7, 2, 2, 7]
     assert len(coordinator.state.facts.layout.workers) == workers + 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dbsp.coordinator.decisions import machine
+from dbsp.coordinator.decisions import events, machine, states
 from tests.pace import few
 from tools import state_diagrams
 
@@ -17,15 +17,15 @@ def test_the_page_is_what_the_tool_draws() -> None:
 
 def test_another_machine_is_drawn_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine that stops where it should recover has an arrow less, and another one more."""
-    states, _ = state_diagrams.explore(state_diagrams.COLD)
+    drawn, _ = state_diagrams.explore(state_diagrams.COLD)
 
-    def broken(state: machine.p.State, event: machine.p.Event) -> machine.Answer:
-        if isinstance(event, machine.p.Published) and isinstance(state, machine.p.Rescaling):
-            return machine.p.Stopped(facts=state.facts), ()
+    def broken(state: states.State, event: events.Event) -> machine.Answer:
+        if isinstance(event, events.Published) and isinstance(state, states.Rescaling):
+            return states.Stopped(facts=state.facts), ()
         return machine.step(state, event)
 
     monkeypatch.setattr(state_diagrams, "step", broken)
     planted, _ = state_diagrams.explore(state_diagrams.COLD)
-    assert "Published" in states["Rescaling", "Recovering"]
+    assert "Published" in drawn["Rescaling", "Recovering"]
     assert "Published" not in planted["Rescaling", "Recovering"]
     assert ("Rescaling", "Stopped") in planted

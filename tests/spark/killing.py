@@ -17,8 +17,8 @@ def rescaled_through_a_kill(service: Service, workers: int, strategy: str, at: C
     answers: list[Any] = []
     asking = threading.Thread(target=lambda: answers.append(service.rescale(workers, 300, strategy=strategy)))
     asking.start()
-    assert service.board.wait_for(at, 120)
-    runtime: Any = service._shell.hands.runtime
+    assert service.live_status.wait_for(at, 120)
+    runtime: Any = service._loop.runner.runtime
     os.kill(runtime._spark.process.pid, signal.SIGKILL)
     asking.join()
     assert len(service.layout().workers) == workers

@@ -29,15 +29,15 @@ def test_a_backup_under_traffic_goes_on(tmp_path: Path) -> None:
     other.mkdir()
     with Service(settings(make_folder(one), *spark)) as service, traffic(service, 5):
         step = service.snapshot.step
-        assert service.board.wait_for(lambda now: now.step > step + 2, 200)
+        assert service.live_status.wait_for(lambda now: now.step > step + 2, 200)
         found = service.back_up(tmp_path / "backups", 200)
-        assert service.board.wait_for(lambda now: now.step > found["step"] + 2, 200), "steps go on"
+        assert service.live_status.wait_for(lambda now: now.step > found["step"] + 2, 200), "steps go on"
         assert service.snapshot.rollbacks == 0
     check_golden(one, tmp_path / "replayed")
     make_folder(other)
     again = settings(other, *spark)
     restore(Path(found["folder"]), again)
     with Service(again) as service, traffic(service, 6):
-        assert service.board.wait_for(lambda now: now.step > found["step"] + 2, 200)
+        assert service.live_status.wait_for(lambda now: now.step > found["step"] + 2, 200)
     assert diagnose(again).findings == ()
     check_golden(other, other / "replayed")

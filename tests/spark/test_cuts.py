@@ -76,7 +76,7 @@ class Cut:
 
     def processed(self, ends: Any) -> None:
         """Wait until all that was pushed so far is."""
-        assert self.service.board.wait_for(
+        assert self.service.live_status.wait_for(
             lambda now: all(now.processed.get(at, 0) >= end for at, end in ends.items()), 120
         )
 
@@ -88,7 +88,7 @@ class Cut:
     @contextmanager
     def impatience(self, silence_s: float) -> Iterator[None]:
         """Jobs of the steps may be silent for so long only; at the start of Spark that would be too short."""
-        runtime: Any = self.service._shell.hands.runtime
+        runtime: Any = self.service._loop.runner.runtime
         before, runtime._jobs._silence_s = runtime._jobs._silence_s, silence_s
         try:
             yield
@@ -157,7 +157,7 @@ def test_a_cut_is_waited_for_or_an_outage(tmp_path: Path, monkeypatch: pytest.Mo
             assert cut.service.snapshot.rollbacks == before, "a short cut is none"
             step, ends = cut.cut_in_a_step(point, *ways)
             with cut.impatience(SILENCE_S):
-                assert cut.service.board.wait_for(lambda now, before=before: now.rollbacks > before, 60)
+                assert cut.service.live_status.wait_for(lambda now, before=before: now.rollbacks > before, 60)
                 assert cut.service.snapshot.step == step, "no step ends without all its workers"
             cut.network.heal()
             cut.processed(ends)

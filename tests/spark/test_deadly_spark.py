@@ -32,14 +32,14 @@ def test_a_step_that_loses_its_python_workers(tmp_path: Path, from_outside: bool
         armed.touch()
         waiting = service.push("orders", rows(7, 30).slice(1))
         if from_outside:
-            assert service.board.wait_for(lambda now: now.rollbacks >= 2, 600)
+            assert service.live_status.wait_for(lambda now: now.rollbacks >= 2, 600)
             armed.unlink()
             service.wait_until_processed(waiting, 300)
             assert service.snapshot.halt is None
             assert deaths(service) is None, "a step that is done is past"
             assert events(tmp_path, "step-died")
             return
-        assert service.board.wait_for(lambda now: now.halt is not None, 600)
+        assert service.live_status.wait_for(lambda now: now.halt is not None, 600)
         halt = service.snapshot.halt
         assert halt is not None
         assert halt.death == "SIGABRT"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dbsp.coordinator.running.shown import MovingProgress
+from dbsp.coordinator.running.progress import MovingProgress
 from dbsp.coordinator.running.status import Snapshot
 from dbsp.coordinator.service import Service
 from tests.coordinator.under_traffic import check_golden, make_folder, settings, traffic

@@ -48,7 +48,7 @@ def test_it_goes_on_when_its_jvm_is_killed(tmp_path: Path) -> None:
         assert rows(service) == {"a": (1, 10, 1), "b": (2, 601, 1)}
         service.rescale(3, 120)
         assert rows(service) == {"a": (1, 10, 1), "b": (2, 601, 1)}
-        runtime: Any = service._shell.hands.runtime
+        runtime: Any = service._loop.runner.runtime
         os.kill(runtime._spark.process.pid, signal.SIGKILL)
         service.wait_until_processed(service.push("orders", MORE), 200)
         assert rows(service) == {"b": (3, 611, 1), "c": (1, 7, 1)}
@@ -63,5 +63,5 @@ def test_it_reads_parquet_files(tmp_path: Path) -> None:
         pq.write_table(table, tmp_path / "landing" / "orders" / name)
     with Service(load_config(tmp_path / "pipeline.toml", environment={})) as service:
         place = ("orders", 0)
-        assert service.board.wait_for(lambda now: now.processed.get(place) == len(ORDERS) + len(MORE), 120)
+        assert service.live_status.wait_for(lambda now: now.processed.get(place) == len(ORDERS) + len(MORE), 120)
         assert rows(service) == {"b": (3, 611, 1), "c": (1, 7, 1)}

@@ -32,11 +32,11 @@ def test_a_worker_is_made_again_from_its_standby(tmp_path: Path) -> None:
     home = folder / "data" / "workers" / "0001"
     with Service(chosen) as service, traffic(service, 5):
         service.checkpoint(200)
-        runtime: Any = service._shell.hands.runtime
+        runtime: Any = service._loop.runner.runtime
         shutil.rmtree(home)
         os.kill(runtime._spark.process.pid, signal.SIGKILL)
         lost = service.snapshot.step
-        assert service.board.wait_for(lambda now: now.rollbacks > 0 and now.step > lost + 2, 300)
+        assert service.live_status.wait_for(lambda now: now.rollbacks > 0 and now.step > lost + 2, 300)
         service.checkpoint(200)
     shutil.rmtree(home)
     with Service(chosen) as service:

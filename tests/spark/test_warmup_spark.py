@@ -21,7 +21,7 @@ pytestmark = [
 
 @pytest.mark.timeout(1200)
 def test_a_killed_jvm_does_not_hinder_a_warm_up(tmp_path: Path) -> None:
-    """The wish outlives the rollback: the warm-up begins anew, and every step gives what its log says."""
+    """The request outlives the rollback: the warm-up begins anew, and every step gives what its log says."""
     chosen = settings(make_folder(tmp_path), "pipeline.runtime=spark", "pipeline.workers=2", "spark.master=local[2]")
     with Service(chosen) as service, traffic(service, 5) as positions:
         moved = rescaled_through_a_kill(service, 3, "warmup", lambda now: now.rescale is not None)

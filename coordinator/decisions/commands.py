@@ -1,6 +1,6 @@
-"""The commands: what the machine tells the shell to do. The events of `protocol` answer them.
+"""The commands: what the machine tells the event loop to do. The values of `events` answer them.
 
-Every command but `Wait` and `Finish` is answered by exactly one event: the one named in its docstring, or `Failed`.
+Every command but `Wait` and `Shutdown` is answered by exactly one event: the one named in its docstring, or `Failed`.
 
 `hosts` beside `workers` are where these live, one for each; nothing where no host is named.
 """
@@ -43,7 +43,7 @@ class FenceWorkers:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadVersions:
-    """Ask every worker what it can open. → `Held`."""
+    """Ask every worker what it can open. → `VersionsRead`."""
 
     epoch: int
     workers: tuple[int, ...]
@@ -52,7 +52,7 @@ class ReadVersions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenVersion:
-    """Open the version on every worker of the layout; later steps are discarded. → `Opened`."""
+    """Open the version on every worker of the layout; later steps are discarded. → `VersionOpened`."""
 
     version: int
     epoch: int
@@ -110,7 +110,7 @@ class RunStep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PinVersion:
-    """Pin the cut on every worker, then begin to copy it; `CopyEnded` is told when it has ended. → `Pinned`."""
+    """Pin the cut on every worker, then begin to copy it; `CopyEnded` is told when it has ended. → `VersionPinned`."""
 
     version: int
     checkpoint: CheckpointId
@@ -144,7 +144,7 @@ class LogLayout:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Redistribute:
+class RedistributeShards:
     """Slice the opened version, or the `cut` that is pinned now, into `version` of the new layout. → `Redistributed`.
 
     With a `course` the new layout is that of its steps, and no shard moves.
@@ -187,7 +187,7 @@ class EndWarmUp:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForgetRescale:
-    """Take the wish to rescale out of the ledger. → `Forgotten`."""
+    """Take the request to rescale out of the ledger. → `Forgotten`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -225,7 +225,7 @@ class BackOff:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finish:
+class Shutdown:
     """Close everything and end with this error kind (None: success); `again`: to be started anew by another version."""
 
     code: str | None
@@ -236,6 +236,7 @@ class Finish:
 
 Command = (
     ClaimEpoch | CreateWorkers | FenceWorkers | ReadVersions | OpenVersion | DiscardWorkers | ReadSteps | CutStep
-    | RunStep | PinVersion | AwaitCopy | Publish | LogLayout | Redistribute | HoldMerges | WarmUp | EndWarmUp | ForgetRescale
-    | AcceptEngines | LogDecision | Wait | BackOff | Finish
+    | RunStep | PinVersion | AwaitCopy | Publish | LogLayout | RedistributeShards | HoldMerges | WarmUp | EndWarmUp
+    | ForgetRescale
+    | AcceptEngines | LogDecision | Wait | BackOff | Shutdown
 )  # fmt: skip

@@ -7,18 +7,18 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 
-from dbsp.coordinator.running.status import Board, Snapshot
+from dbsp.coordinator.running.status import LiveStatus, Snapshot
 
 
-class Bell:
-    """Wakes coroutines when a step is done, the service has settled, halted or ended; another thread posts to the board."""
+class Notifier:
+    """Wakes coroutines when a step is done, the service has settled, halted or ended; another thread posts to the live status."""
 
-    def __init__(self, board: Board) -> None:
+    def __init__(self, live_status: LiveStatus) -> None:
         """Nobody waits."""
-        self._board, self._heard = board, board.now
+        self._live_status, self._heard = live_status, live_status.now
         self._lock = threading.Lock()
         self._waiting: dict[asyncio.Event, asyncio.AbstractEventLoop] = {}
-        board.listen(self._ring)
+        live_status.listen(self._ring)
 
     @property
     def waiting(self) -> int:
@@ -33,18 +33,18 @@ class Bell:
         try:
             with suppress(TimeoutError):
                 async with asyncio.timeout(timeout_s):
-                    while not (condition(self._board.now) or self._board.now.ended):
+                    while not (condition(self._live_status.now) or self._live_status.now.ended):
                         await news.wait()
                         news.clear()
         finally:
             with self._lock:
                 del self._waiting[news]
-        return condition(self._board.now)
+        return condition(self._live_status.now)
 
     def _ring(self, now: Snapshot) -> None:
         """On the thread that posts: most posts tell of no step."""
         before, self._heard = self._heard, now
-        if _told(now) == _told(before):
+        if _awaited(now) == _awaited(before):
             return
         with self._lock:
             for news, loop in self._waiting.items():
@@ -52,6 +52,6 @@ class Bell:
                     loop.call_soon_threadsafe(news.set)
 
 
-def _told(now: Snapshot) -> tuple[object, ...]:
+def _awaited(now: Snapshot) -> tuple[object, ...]:
     """What somebody may wait for."""
     return now.step, now.settled, now.halt, now.ended

@@ -4,7 +4,7 @@ Invariants: the record of a step is appended, durable, before the runtime hears 
 checkpoint is in the ledger before the first worker pins it; logs are trimmed only below the oldest version that a worker
 can still open (12); every error becomes a `Failed` event, so that the machine alone decides what it means.
 
-Left out: waiting, requests, threads (`shell`). The simulator uses this class as it is, with logs and runtimes in memory.
+Left out: waiting, requests, threads (`loop`). The simulator uses this class as it is, with logs and runtimes in memory.
 """
 
 from __future__ import annotations
@@ -14,8 +14,7 @@ from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Protocol
 
-from dbsp.coordinator.decisions import orders as do
-from dbsp.coordinator.decisions import protocol as p
+from dbsp.coordinator.decisions import commands, events
 from dbsp.coordinator.decisions.alarms import Doing
 from dbsp.coordinator.decisions.autoscale import AutoscaleSection
 from dbsp.coordinator.decisions.cutting import (
@@ -38,8 +37,8 @@ from dbsp.coordinator.running.control import Control, Ledger, Saved
 from dbsp.coordinator.running.failing import Failing
 from dbsp.coordinator.running.intake import all_wait, readable, taken
 from dbsp.coordinator.running.moves import Moves
-from dbsp.coordinator.running.shown import MovingProgress, RescaleProgress
-from dbsp.coordinator.running.status import Board, NewSteps, StepIndex, begun
+from dbsp.coordinator.running.progress import MovingProgress, RescaleProgress
+from dbsp.coordinator.running.status import LiveStatus, NewSteps, StepIndex, begun
 from dbsp.coordinator.running.warmups import WarmUps
 from dbsp.coordinator.running.waterlines import Waterlines
 from dbsp.coordinator.strategies import COLD
@@ -53,7 +52,7 @@ from dbsp.version import VERSION
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ShellSettings:
+class LoopSettings:
     """Intervals and limits of the loop; `checkpoint_interval_s` None: only on request."""
 
     limits: StepLimits = field(default_factory=StepLimits)
@@ -69,7 +68,7 @@ class ShellSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parts:
-    """What the service works on; `runtime` is called once, on the shell's own thread, and all logs are open.
+    """What the service works on; `runtime` is called once, on the event loop's own thread, and all logs are open.
 
     `locate` finds where the rows of an error came from (see `blame`). `awaited` are the circuit's watermarks:
     with any, a step is logged only after the one before it is done, and one is taken without input when a waterline rose;
@@ -105,20 +104,20 @@ class Observer(Protocol):
 class _Copying:
     """A checkpoint in flight: what it is of, since when, for how long no step could run, how it will end."""
 
-    command: do.PinVersion
+    command: commands.PinVersion
     started_s: float
     pause_s: float
     future: Future[Mapping[int, CommitReport]]
 
 
-class Hands:
+class CommandRunner:
     """Carries out commands, one at a time."""
 
     def __init__(
         self,
         parts: Parts,
-        settings: ShellSettings,
-        board: Board,
+        settings: LoopSettings,
+        live_status: LiveStatus,
         observer: Observer,
         helper: Executor | None = None,
     ) -> None:
@@ -129,7 +128,7 @@ class Hands:
         self.new_steps = NewSteps()
         self.done: Positions = NOWHERE
         self.woken: Callable[[], None] = lambda: None
-        self._parts, self._settings, self._board, self._observer = parts, settings, board, observer
+        self._parts, self._settings, self._live_status, self._observer = parts, settings, live_status, observer
         self._runtime: Runtime | None = None
         self._helper = helper or ThreadPoolExecutor(1, thread_name_prefix="cut-ahead")
         self._cut: Positions = NOWHERE
@@ -146,7 +145,7 @@ class Hands:
     @property
     def rescale(self) -> RescaleProgress | MovingProgress | None:
         """How far a warm-up or a migration is; None when there is neither."""
-        return self.warming.shown or self.moves.shown
+        return self.warming.progress or self.moves.progress
 
     @property
     def runtime(self) -> Runtime:
@@ -180,7 +179,7 @@ class Hands:
         if self._runtime is not None:
             self._runtime.close()
 
-    def perform(self, command: do.Command) -> p.Event:
+    def perform(self, command: commands.Command) -> events.Event:
         """Carry out one command; the event that answers it."""
         self.doing = begun(command, self._parts.clock)
         try:
@@ -193,7 +192,7 @@ class Hands:
         finally:
             self.doing = None
 
-    def failed(self, command: str, error: Exception) -> p.Failed:
+    def failed(self, command: str, error: Exception) -> events.Failed:
         """The event that stands for an error of any kind; noted."""
         if isinstance(error, OSError) and error.errno in NO_ROOM:
             error = refused(error)
@@ -201,78 +200,89 @@ class Hands:
         if isinstance(error, DbspError):
             code, text = error.code, str(error)
         self._observer.noted("failed", {"command": command, "code": code, "error": text})
-        return p.Failed(code=code, message=text)
+        return events.Failed(code=code, message=text)
 
-    def _perform(self, command: do.Command) -> p.Event:  # noqa: PLR0911 - one line per command
+    def _perform(self, command: commands.Command) -> events.Event:  # noqa: PLR0911 - one line per command
         match command:
-            case do.ClaimEpoch() | do.CreateWorkers() | do.FenceWorkers() | do.ReadVersions() | do.OpenVersion():
+            case (
+                commands.ClaimEpoch()
+                | commands.CreateWorkers()
+                | commands.FenceWorkers()
+                | commands.ReadVersions()
+                | commands.OpenVersion()
+            ):
                 return self._recovery(command)
-            case do.DiscardWorkers():
+            case commands.DiscardWorkers():
                 return self._discard(command)
-            case do.ReadSteps(first=first):
+            case commands.ReadSteps(first=first):
                 return self._read_steps(first)
-            case do.CutStep():
-                return p.Recorded(record=self._cut_step(command, full=False))
-            case do.RunStep():
+            case commands.CutStep():
+                return events.Recorded(record=self._cut_step(command, full=False))
+            case commands.RunStep():
                 return self._run_step(command)
-            case do.PinVersion() | do.AwaitCopy() | do.Publish():
+            case commands.PinVersion() | commands.AwaitCopy() | commands.Publish():
                 return self._checkpoint(command)
-            case do.LogLayout(layout=layout, members=members, forming=forming):
+            case commands.LogLayout(layout=layout, members=members, forming=forming):
                 course = command.course
                 self._change(lambda ledger: ledgers.log_layout(ledger, layout, members, forming, course))
-                return p.LayoutLogged(layout=layout)
-            case do.Redistribute():
+                return events.LayoutLogged(layout=layout)
+            case commands.RedistributeShards():
                 return self._redistribute(command)
-            case do.HoldMerges() | do.WarmUp() | do.EndWarmUp():
+            case commands.HoldMerges() | commands.WarmUp() | commands.EndWarmUp():
                 return self._warm(command)
-            case do.LogDecision() | do.AcceptEngines():
+            case commands.LogDecision() | commands.AcceptEngines():
                 return self._note_decision(command)
-            case do.ForgetRescale():
-                self._change(lambda ledger: ledgers.wish_rescale(ledger, None))
-                return p.Forgotten()
-        raise InternalError(f"not a command for the hands: {command}")
+            case commands.ForgetRescale():
+                self._change(lambda ledger: ledgers.request_rescale(ledger, None))
+                return events.Forgotten()
+        raise InternalError(f"not a command for the command runner: {command}")
 
     # --- recovery -----------------------------------------------------------------------------------------------
 
     def _recovery(
-        self, command: do.ClaimEpoch | do.CreateWorkers | do.FenceWorkers | do.ReadVersions | do.OpenVersion
-    ) -> p.Event:
+        self,
+        command: commands.ClaimEpoch
+        | commands.CreateWorkers
+        | commands.FenceWorkers
+        | commands.ReadVersions
+        | commands.OpenVersion,
+    ) -> events.Event:
         match command:
-            case do.ClaimEpoch():
+            case commands.ClaimEpoch():
                 return self._claim()
-            case do.CreateWorkers(workers=workers, checkpoint=checkpoint, hosts=hosts):
+            case commands.CreateWorkers(workers=workers, checkpoint=checkpoint, hosts=hosts):
                 self.runtime.create(workers, checkpoint, hosts)
-                return p.Created()
-            case do.FenceWorkers():
+                return events.Created()
+            case commands.FenceWorkers():
                 return self._fence(command)
-            case do.ReadVersions(epoch=epoch, workers=workers, hosts=hosts):
+            case commands.ReadVersions(epoch=epoch, workers=workers, hosts=hosts):
                 held = dict(self.runtime.versions(workers, hosts))
                 if (ledger := self._parts.control.load()) is not None:
                     ledgers.refuse_older(ledger, epoch)  # a newer owner may have changed what was read
-                return p.Held(held=held)
-            case do.OpenVersion():
+                return events.VersionsRead(held=held)
+            case commands.OpenVersion():
                 return self._open(command)
 
-    def _open(self, command: do.OpenVersion) -> p.Event:
+    def _open(self, command: commands.OpenVersion) -> events.Event:
         found = self.runtime.open(command.version, command.epoch, command.layout)
         if found != command.checkpoint:
             raise DataError(f"the workers opened another checkpoint: opened={found} chosen={command.checkpoint}")
         ledger = self._change(lambda ledger: ledgers.opened(ledger, command.version, command.layout))
         self.done, self._timing = ledger.positions(found)
-        return p.Opened(version=command.version, checkpoint=found, layout=command.layout)
+        return events.VersionOpened(version=command.version, checkpoint=found, layout=command.layout)
 
-    def _fence(self, command: do.FenceWorkers) -> p.Event:
+    def _fence(self, command: commands.FenceWorkers) -> events.Event:
         """Fence whom the start needs, then whom it can reach of the others."""
         if restored := self.runtime.fence(command.epoch, command.workers, command.hosts):
             self._observer.noted("restored", {"workers": list(restored)})
         if not command.others:
-            return p.Fenced()
+            return events.Fenced()
         reached = self.runtime.fence_others(command.epoch, command.others, command.other_hosts)
         if missed := sorted(set(command.others) - set(reached)):
             self._observer.noted("not-reached", {"workers": missed})
-        return p.Fenced(others=tuple(reached))
+        return events.Fenced(others=tuple(reached))
 
-    def _discard(self, command: do.DiscardWorkers) -> p.Event:
+    def _discard(self, command: commands.DiscardWorkers) -> events.Event:
         left: tuple[int, ...] = ()
         if command.workers:
             self._change(lambda ledger: ledgers.doubt_members(ledger, command.workers))
@@ -281,26 +291,26 @@ class Hands:
             self._observer.noted("not-reached", {"workers": list(left)})
         members, forming = {*command.members, *left}, {*command.forming, *left}
         self._change(lambda ledger: ledgers.settle_members(ledger, members, forming))
-        return p.Discarded(left=left)
+        return events.Discarded(left=left)
 
-    def _read_steps(self, first: int) -> p.Event:
+    def _read_steps(self, first: int) -> events.Event:
         records = tuple(self._parts.steps.read(first))
         self.done = begin(self.done, records, self._parts.inputs.floors())
         self._cut = advance(self.done, records)
-        return p.StepsRead(records=records)
+        return events.StepsRead(records=records)
 
-    def _note_decision(self, command: do.LogDecision | do.AcceptEngines) -> p.Event:
+    def _note_decision(self, command: commands.LogDecision | commands.AcceptEngines) -> events.Event:
         """What a user has decided about logged steps."""
         match command:
-            case do.LogDecision(epoch=epoch, step=number, command=decision):
+            case commands.LogDecision(epoch=epoch, step=number, command=decision):
                 record = self._parts.steps.decide(epoch, number, decision)
                 self._observer.noted("decision", {"step": number, "command": decision})
-                return p.Decided(record=record)
-            case do.AcceptEngines(acceptances=acceptances):
+                return events.Decided(record=record)
+            case commands.AcceptEngines(acceptances=acceptances):
                 ledger = self._change(lambda found: ledgers.accept_engines(found, acceptances))
                 for acceptance in acceptances:
                     self._observer.noted("engine-accepted", asdict(acceptance))
-                return p.EnginesAccepted(accepted=ledger.accepted)
+                return events.EnginesAccepted(accepted=ledger.accepted)
 
     # --- steps --------------------------------------------------------------------------------------------------
 
@@ -349,7 +359,7 @@ class Hands:
             self._waiting_since = now
         return found.full or (now - self._waiting_since) * 1000 >= self._settings.limits.max_step_delay_ms
 
-    def _cut_step(self, command: do.CutStep, *, full: bool) -> StepRecord | None:
+    def _cut_step(self, command: commands.CutStep, *, full: bool) -> StepRecord | None:
         """Cut and log a step if one is due or has a command (`full`: only if it is a full one)."""
         ends, found = self._look()
         waits = self._is_due(found)
@@ -363,7 +373,7 @@ class Hands:
         ranges = () if fills else taken(self._parts.inputs, found, self._cut, self._limits, command.step)
         record = StepRecord(
             epoch=command.epoch, step=command.step, layout_version=command.layout_version, ranges=ranges,
-            commands=(*command.commands, *self.failing.commands(ranges)), engine=self._parts.engine,
+            commands=(*command.commands, *self.failing.step_commands(ranges)), engine=self._parts.engine,
             clock_us=moment.clock_us, clock_before_us=moment.clock_before_us, waterlines=moment.waterlines,
             idle=moment.idle,
         )  # fmt: skip
@@ -376,15 +386,17 @@ class Hands:
         self._first_rows = None
         return record
 
-    def _cut_ahead(self, command: do.RunStep) -> StepRecord | None:
+    def _cut_ahead(self, command: commands.RunStep) -> StepRecord | None:
         """Cut and log the step behind the one that runs, if it is a full one, and let its input be read."""
-        following = do.CutStep(epoch=command.epoch, step=command.record.step + 1, layout_version=command.layout.version)
+        following = commands.CutStep(
+            epoch=command.epoch, step=command.record.step + 1, layout_version=command.layout.version
+        )
         record = self._cut_step(following, full=True)
         if record is not None:
             self.runtime.read_ahead(record, command.layout)
         return record
 
-    def _run_step(self, command: do.RunStep) -> p.Event:
+    def _run_step(self, command: commands.RunStep) -> events.Event:
         record, ahead = command.record, None
         self._timing = self._after(record)
         if command.following is not None:
@@ -402,16 +414,16 @@ class Hands:
             self._timing = self._timing.finished(report.signals)
         self.index.add(record)
         lag = self._look()[1].rows if not command.replay else 0
-        shown = self._board.now.stepped(report, lag, new=self.new_steps.takes(record.step))
-        self._board.post(replace(shown, processed=self.done, rescale=self.rescale))
+        status = self._live_status.now.stepped(report, lag, new=self.new_steps.takes(record.step))
+        self._live_status.post(replace(status, processed=self.done, rescale=self.rescale))
         self._observer.stepped(record, report, replay=command.replay, lag_rows=lag)
-        return p.StepDone(step=record.step, ahead=following, over=self._migrated(command, report))
+        return events.StepDone(step=record.step, ahead=following, over=self._migrated(command, report))
 
     def _after(self, record: StepRecord) -> Timing:
         """Where time stands when a step is logged; it does not pass in one that fills a changed circuit."""
         return self._timing if is_filling(record.commands) else self._timing.recorded(record.moment)
 
-    def _migrated(self, command: do.RunStep, report: StepReport) -> bool:
+    def _migrated(self, command: commands.RunStep, report: StepReport) -> bool:
         """Whether the step has ended a migration; what that has moved is told."""
         moved = self.moves.stepped(command, report)
         if moved is not None and command.coming is not None:
@@ -420,17 +432,17 @@ class Hands:
 
     # --- checkpoints --------------------------------------------------------------------------------------------
 
-    def _checkpoint(self, command: do.PinVersion | do.AwaitCopy | do.Publish) -> p.Event:
+    def _checkpoint(self, command: commands.PinVersion | commands.AwaitCopy | commands.Publish) -> events.Event:
         match command:
-            case do.PinVersion():
+            case commands.PinVersion():
                 return self._pin(command)
-            case do.AwaitCopy(version=version):
+            case commands.AwaitCopy(version=version):
                 self._reports(version)
-                return p.Copied(version=version)
-            case do.Publish():
+                return events.Copied(version=version)
+            case commands.Publish():
                 return self._publish(command)
 
-    def _pin(self, command: do.PinVersion) -> p.Event:
+    def _pin(self, command: commands.PinVersion) -> events.Event:
         """Where the input stands is in the ledger before the first worker pins; then the copying begins."""
         started = self._parts.clock.monotonic_s()
         self._intend(command.version, command.checkpoint)
@@ -439,9 +451,9 @@ class Hands:
         future.add_done_callback(lambda _: self.woken())
         pause = self._parts.clock.monotonic_s() - started
         self._copying = _Copying(command=command, started_s=started, pause_s=pause, future=future)
-        return p.Pinned(version=command.version)
+        return events.VersionPinned(version=command.version)
 
-    def copy_news(self, version: int) -> p.CopyEnded | None:
+    def copy_news(self, version: int) -> events.CopyEnded | None:
         """How the copying of a version has ended; None while it goes on."""
         if self._copying is None or self._copying.command.version != version or not self._copying.future.done():
             return None
@@ -449,8 +461,8 @@ class Hands:
             self._reports(version)
         except Exception as error:  # noqa: BLE001 - whatever a runtime or a driver raises is judged by the machine
             failed = self.failed("Copy", error)
-            return p.CopyEnded(version=version, code=failed.code, message=failed.message)
-        return p.CopyEnded(version=version)
+            return events.CopyEnded(version=version, code=failed.code, message=failed.message)
+        return events.CopyEnded(version=version)
 
     def _reports(self, version: int) -> Mapping[int, CommitReport]:
         """What every worker has acknowledged, when the copy has ended."""
@@ -466,8 +478,8 @@ class Hands:
     def _note_checkpoint(self, copying: _Copying) -> None:
         command, reports = copying.command, self._reports(copying.command.version)
         seconds = self._parts.clock.monotonic_s() - copying.started_s
-        now = self._board.now
-        self._board.post(replace(now, checkpoints=now.checkpoints + 1, checkpoint_seconds=seconds))
+        now = self._live_status.now
+        self._live_status.post(replace(now, checkpoints=now.checkpoints + 1, checkpoint_seconds=seconds))
         fields = {
             "version": command.version, "step": command.checkpoint.step, "seconds": round(seconds, 6),
             "pause_seconds": round(copying.pause_s, 6),
@@ -483,14 +495,14 @@ class Hands:
         )  # fmt: skip
         self._change(lambda ledger: ledgers.intend(ledger, saved))
 
-    def _publish(self, command: do.Publish) -> p.Event:
+    def _publish(self, command: commands.Publish) -> events.Event:
         if self._copying is not None:
             self._note_checkpoint(self._copying)
             self._copying = None
         ledger = self._change(lambda found: ledgers.publish(found, command.version, ends_rescale=command.ends_rescale))
         if not command.ends_rescale:  # steps wait for its end: the next checkpoint trims
             self._trim(ledger)
-        return p.Published(version=command.version)
+        return events.Published(version=command.version)
 
     def _trim(self, ledger: Ledger) -> None:
         """Drop what no openable version needs and `retention_s` does not keep."""
@@ -510,39 +522,39 @@ class Hands:
         except UnavailableError as error:  # as above
             self._observer.noted("trim-failed", {"step": step, "error": str(error)})
 
-    def _warm(self, command: do.HoldMerges | do.WarmUp | do.EndWarmUp) -> p.Event:
+    def _warm(self, command: commands.HoldMerges | commands.WarmUp | commands.EndWarmUp) -> events.Event:
         """Let merges wait, begin a round, or take a warm-up back."""
         match command:
-            case do.HoldMerges(old=old, new=new):
+            case commands.HoldMerges(old=old, new=new):
                 self.runtime.hold_merges(old, new)
-                return p.MergesHeld()
-            case do.WarmUp():
-                told = self.warming.begin(command)
+                return events.MergesHeld()
+            case commands.WarmUp():
+                report = self.warming.begin(command)
                 future = self.runtime.warm(
-                    command.version, command.old, command.new, told, self._settings.max_warmup_replicas
+                    command.version, command.old, command.new, report, self._settings.max_warmup_replicas
                 )
                 self.warming.going(future)
                 future.add_done_callback(lambda _: self.woken())
-                return p.WarmBegun(round=command.round)
-            case do.EndWarmUp(workers=workers, layout_version=layout_version, hosts=hosts):
+                return events.WarmBegun(round=command.round)
+            case commands.EndWarmUp(workers=workers, layout_version=layout_version, hosts=hosts):
                 self.runtime.cool(workers, layout_version, hosts)
                 self._observer.noted("warmup-ended", {"copied_bytes": self.warming.copied_bytes})
                 self.warming.forget()
-                return p.Cooled()
+                return events.Cooled()
 
-    def warm_news(self, number: int) -> p.WarmEnded | None:
+    def warm_news(self, number: int) -> events.WarmEnded | None:
         """How a round of a warm-up has ended; None while it goes on."""
         news = self.warming.news(number)
         if news is not None and news.code is None:
             self._observer.noted("warmup", self.warming.round_fields(news))
         return news
 
-    def _redistribute(self, command: do.Redistribute) -> p.Event:
+    def _redistribute(self, command: commands.RedistributeShards) -> events.Event:
         self._intend(command.version, command.checkpoint)
         ahead = self.warming.copied_bytes
         moved = self.runtime.redistribute(command.version, command.checkpoint, command.old, command.new, command.cut)
         self.warming.forget()
-        last = self._board.now.last_report
+        last = self._live_status.now.last_report
         self._first_rows = max(1, last.rows_in) if last is not None else None
         if command.course is None:
             whole = replace(moved, bytes_moved=moved.bytes_moved + ahead, bytes_ahead=ahead)
@@ -550,7 +562,7 @@ class Hands:
         else:
             course = command.course
             self._observer.noted("migration", {"strategy": course.strategy, "workers": len(course.new.workers)})
-        return p.Redistributed(version=command.version)
+        return events.Redistributed(version=command.version)
 
     def _note_moved(self, old: Layout, new: Layout, moved: MoveReport) -> None:
         """A rescale has moved all state."""
@@ -561,7 +573,7 @@ class Hands:
             "bytes_total": moved.bytes_total, "bytes_ahead": moved.bytes_ahead,
         })  # fmt: skip
 
-    def _claim(self) -> p.Claimed:
+    def _claim(self) -> events.Claimed:
         """Own the pipeline; with what its ledger says."""
         self._waiting_since, self._copying = None, None
         self._parts.waterlines.forget()
@@ -578,7 +590,7 @@ class Hands:
 
         ledger = self._change(raised)
         self._attempts.claimed(ledger)
-        return p.Claimed(epoch=epoch, standing=ledgers.standing(ledger))
+        return events.Claimed(epoch=epoch, standing=ledgers.standing(ledger))
 
     def _change(self, action: Callable[[Ledger], Ledger]) -> Ledger:
         return self._parts.control.change(self._epoch, action)

@@ -13,21 +13,19 @@ from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from typing import Any
 
-from dbsp.coordinator.decisions import fills
-from dbsp.coordinator.decisions import orders as do
-from dbsp.coordinator.decisions import protocol as p
+from dbsp.coordinator.decisions import commands, events, fills, states
 from dbsp.coordinator.decisions.autoscale import Sample, Watching, decide, emptied, looked, may_do_with, seen
 from dbsp.coordinator.decisions.machine import step
 from dbsp.coordinator.decisions.rescaling import is_moving
-from dbsp.coordinator.running.control import wish_rescale
-from dbsp.coordinator.running.hands import Hands, Observer, Parts, ShellSettings
-from dbsp.coordinator.running.status import Board, Snapshot, waiting_rescale
+from dbsp.coordinator.running.command_runner import CommandRunner, LoopSettings, Observer, Parts
+from dbsp.coordinator.running.control import request_rescale
+from dbsp.coordinator.running.status import LiveStatus, Snapshot, waiting_rescale
 from dbsp.coordinator.strategies import COLD
 from dbsp.errors import AwayError, DbspError, UnavailableError
 from dbsp.logs import Waiting
 from dbsp.runtime.runtime import Runtime
 
-SETTLED = (p.Running, p.Paused, p.Halted)
+SETTLED = (states.Running, states.Paused, states.Halted)
 RENEW_AFTER_FAILURES = 2
 OWNER_CHECK_S = 1.0
 REST_BY_LOOK, REST_S_MIN, REST_S_MAX = 4, 0.02, 0.1
@@ -38,7 +36,7 @@ REST_BY_LOOK, REST_S_MIN, REST_S_MAX = 4, 0.02, 0.1
 class _Ask:
     """A question for the runtime."""
 
-    question: Callable[[Runtime, p.Facts], Any]
+    question: Callable[[Runtime, states.Facts], Any]
     answer: Future[Any]
 
 
@@ -46,24 +44,24 @@ class _Ask:
 class _Watch:
     """A request, and when it counts as met; `met` returns None while it does not, and may raise."""
 
-    request: p.Request
-    met: Callable[[p.State], Any]
+    request: events.Request
+    met: Callable[[states.State], Any]
     answer: Future[Any]
 
 
-_WITHOUT_NEW_STEPS = (p.Starting, p.Recovering, p.Replaying, p.Paused, p.Halted)
+_WITHOUT_NEW_STEPS = (states.Starting, states.Recovering, states.Replaying, states.Paused, states.Halted)
 """States in which autoscale learns nothing."""
 
 
-class Shell:
+class EventLoop:
     """Drives one pipeline. `run` blocks until the end; `submit`, `ask` and `wake` may be called from any thread."""
 
-    def __init__(self, parts: Parts, settings: ShellSettings, facts: p.Facts, observer: Observer) -> None:
+    def __init__(self, parts: Parts, settings: LoopSettings, facts: states.Facts, observer: Observer) -> None:
         """Nothing happens before `run`."""
-        self.board = Board()
-        self.hands = Hands(parts, settings, self.board, observer)
+        self.live_status = LiveStatus()
+        self.runner = CommandRunner(parts, settings, self.live_status, observer)
         self._clock, self._settings, self._observer = parts.clock, settings, observer
-        self._state: p.State = p.Starting(facts=facts)
+        self._state: states.State = states.Starting(facts=facts)
         self._inbox: deque[_Ask | _Watch] = deque()
         self._asks: list[_Ask] = []
         self._watches: list[_Watch] = []
@@ -74,22 +72,22 @@ class Shell:
         # the layout as it was before recovery, so that one in which a rescale is completed there is another
         self._watching = Watching(since_s=parts.clock.monotonic_s(), layout=facts.layout.version)
         self._sampled = -1
-        self.hands.woken = self._wake.set
+        self.runner.woken = self._wake.set
 
     def begin_with_rescale(self, workers: int, strategy: str = COLD) -> None:
         """Before `run`: rescale as soon as the pipeline has recovered."""
         facts = self._state.facts
-        wants = replace(facts.wants, rescale=workers, strategy=strategy)
-        self._state = p.Starting(facts=replace(facts, wants=wants))
+        requested = replace(facts.requested, rescale=workers, strategy=strategy)
+        self._state = states.Starting(facts=replace(facts, requested=requested))
 
     # --- from other threads -------------------------------------------------------------------------------------
 
-    def submit(self, request: p.Request, met: Callable[[p.State], Any]) -> Future[Any]:
+    def submit(self, request: events.Request, met: Callable[[states.State], Any]) -> Future[Any]:
         """Hand in a request; the future resolves when `met` of the state is not None, or the service ends."""
         return self._post(_Watch(request=request, met=met, answer=Future()))
 
-    def ask(self, question: Callable[[Runtime, p.Facts], Any]) -> Future[Any]:
-        """Run a question on the shell's thread, between two steps."""
+    def ask(self, question: Callable[[Runtime, states.Facts], Any]) -> Future[Any]:
+        """Run a question on the event loop's thread, between two steps."""
         return self._post(_Ask(question=question, answer=Future()))
 
     def wake(self) -> None:
@@ -98,77 +96,77 @@ class Shell:
 
     def give_up(self, message: str) -> None:
         """The loop has died of something that no event stands for: nobody waits any longer."""
-        self.board.post(replace(self.board.now, ended=True, state="Failed", last_error=message))
+        self.live_status.post(replace(self.live_status.now, ended=True, state="Failed", last_error=message))
         self._refuse_all()
 
     def _post(self, item: _Ask | _Watch) -> Future[Any]:
         self._inbox.append(item)
         self._wake.set()
-        if self.board.now.ended:
+        if self.live_status.now.ended:
             self._refuse_all()
         return item.answer
 
     # --- the loop -----------------------------------------------------------------------------------------------
 
-    def run(self) -> do.Finish:
+    def run(self) -> commands.Shutdown:
         """Recover, run steps, until asked to stop or broken; why it ended."""
-        command = self._decide(p.Begin())
-        while not isinstance(command, do.Finish):
+        command = self._decide(events.LoopReady())
+        while not isinstance(command, commands.Shutdown):
             event = self._perform(command)
-            command = self._decide(event) if isinstance(command, do.Wait) else self._between(event)
+            command = self._decide(event) if isinstance(command, commands.Wait) else self._between(event)
         return self._end(command)
 
-    def _perform(self, command: do.Command) -> p.Event:
+    def _perform(self, command: commands.Command) -> events.Event:
         match command:
-            case do.Wait(for_input=for_input):
+            case commands.Wait(for_input=for_input):
                 event = self._wait(for_input)
-            case do.BackOff(failures=failures, away=away):
+            case commands.BackOff(failures=failures, away=away):
                 self._observer.noted("rollback", {"failures": failures})
-                self.board.post(replace(self.board.now, rollbacks=self.board.now.rollbacks + 1))
+                self.live_status.post(replace(self.live_status.now, rollbacks=self.live_status.now.rollbacks + 1))
                 return self._back_off(failures, away)
             case _:
-                event = self.hands.perform(command)
-        if isinstance(event, p.Failed):
-            self.board.post(self._with_error(event))
-        if isinstance(event, p.Published):
+                event = self.runner.perform(command)
+        if isinstance(event, events.Failed):
+            self.live_status.post(self._with_error(event))
+        if isinstance(event, events.Published):
             self._checkpoint_at = self._clock.monotonic_s()
         return event
 
-    def _with_error(self, event: p.Failed) -> Snapshot:
+    def _with_error(self, event: events.Failed) -> Snapshot:
         """The snapshot with an error that was not there; what is away is away since it was first missed."""
-        now, away = self.board.now, None
+        now, away = self.live_status.now, None
         if event.code == AwayError.code:
             since_s = self._clock.wall_us() / 1e6 if now.away is None else now.away.since_s
             away = Waiting(table="", place=f"pipeline while={now.state}", reason=event.message, since_s=since_s)
         return replace(now, last_error=event.message, away=away)
 
-    def _between(self, event: p.Event) -> do.Command:
+    def _between(self, event: events.Event) -> commands.Command:
         """Note what was asked while the command ran, then hand the machine the command's own event."""
         while (request := self._next_request()) is not None:
-            self._state, commands = step(self._state, request)
-            for command in commands:
+            self._state, issued = step(self._state, request)
+            for command in issued:
                 return command
         return self._decide(event)
 
-    def _decide(self, event: p.Event) -> do.Command:
+    def _decide(self, event: events.Event) -> commands.Command:
         """One turn of the machine: one command answers an event that answers one."""
         before = self._state
         self._state, (command,) = step(self._state, event)
         name = state_name(self._state)
         if name != state_name(before):
             self._observer.noted("state", {"state": name, "step": self._state.facts.next_step})
-            if isinstance(self._state, p.Running) and isinstance(before, _WITHOUT_NEW_STEPS):
+            if isinstance(self._state, states.Running) and isinstance(before, _WITHOUT_NEW_STEPS):
                 self._watching = emptied(self._watching, self._clock.monotonic_s())
         self._show(name)
         self._answer_watches()
         self._answer_asks()
         return command
 
-    def _next_request(self) -> p.Request | p.News | None:
+    def _next_request(self) -> events.Request | events.News | None:
         """News of what is copied beside the steps; else the next request of a user, or of the checkpoint interval."""
         if (news := self._next_news()) is not None:
             if news.code is not None:
-                self.board.post(replace(self.board.now, last_error=news.message))
+                self.live_status.post(replace(self.live_status.now, last_error=news.message))
             return news
         while self._inbox:
             item = self._inbox.popleft()
@@ -176,24 +174,24 @@ class Shell:
                 self._watches.append(item)
                 return item.request
             self._asks.append(item)
-        if self._checkpoint_due() and isinstance(self._state, p.Running | p.Paused):
+        if self._checkpoint_due() and isinstance(self._state, states.Running | states.Paused):
             self._checkpoint_at = self._clock.monotonic_s()
-            return p.CheckpointAsked()
-        return self._scale() if self._settings.autoscale.enabled and isinstance(self._state, p.Running) else None
+            return events.CheckpointAsked()
+        return self._scale() if self._settings.autoscale.enabled and isinstance(self._state, states.Running) else None
 
-    def _next_news(self) -> p.News | None:
+    def _next_news(self) -> events.News | None:
         """How a copy, or a round of a warm-up, has ended, of which the machine does not know yet."""
         copying = self._state.facts.copying
-        if copying is not None and not copying.ended and (news := self.hands.copy_news(copying.version)) is not None:
+        if copying is not None and not copying.ended and (news := self.runner.copy_news(copying.version)) is not None:
             return news
         warming = self._state.facts.warming
-        return self.hands.warm_news(warming.round) if warming is not None and not warming.ended else None
+        return self.runner.warm_news(warming.round) if warming is not None and not warming.ended else None
 
-    def _scale(self) -> p.RescaleAsked | None:
-        """What the policy of `[autoscale]` wants: a wish like any other, durable before it is handed in."""
+    def _scale(self) -> events.RescaleAsked | None:
+        """What the policy of `[autoscale]` wants: a request like any other, durable before it is handed in."""
         section, facts, now = self._settings.autoscale, self._state.facts, self._clock.monotonic_s()
-        report, lag = self.board.now.last_report, self.board.now.lag_rows
-        moving = facts.wants.rescale is not None or is_moving(facts)
+        report, lag = self.live_status.now.last_report, self.live_status.now.lag_rows
+        moving = facts.requested.rescale is not None or is_moving(facts)
         before, self._watching = self._watching, looked(self._watching, facts.layout.version, now, moving=moving)
         if self._watching is not before and report is not None:
             self._sampled = report.step  # it was done before: no sample of what is now
@@ -204,27 +202,27 @@ class Shell:
             self._watching, self._sampled = seen(self._watching, sample, section), report.step
         workers, strategy = len(facts.layout.workers), self._settings.strategy
         wanted, watching = decide(self._watching, workers, now, section)
-        if wanted is None or (wanted < workers and not may_do_with(wanted, workers, self.hands.lag_rows(), section)):
+        if wanted is None or (wanted < workers and not may_do_with(wanted, workers, self.runner.lag_rows(), section)):
             return None
         self._watching = watching
         try:
-            self._control.change(facts.epoch, lambda ledger: wish_rescale(ledger, wanted, strategy))
+            self._control.change(facts.epoch, lambda ledger: request_rescale(ledger, wanted, strategy))
         except DbspError as error:
             self._observer.noted("autoscale-failed", {"workers": wanted, "error": str(error)})
             return None
         self._observer.noted("autoscale", {"workers": wanted, "workers_before": workers, "lag_rows": lag})
-        return p.RescaleAsked(workers=wanted, strategy=strategy)
+        return events.RescaleAsked(workers=wanted, strategy=strategy)
 
     def _checkpoint_due(self) -> bool:
         interval = self._settings.checkpoint_interval_s
         facts = self._state.facts
-        if interval is None or facts.wants.checkpoint or facts.copying is not None:
+        if interval is None or facts.requested.checkpoint or facts.copying is not None:
             return False
         if facts.next_step == facts.checkpoint_step:
             return False
         return self._clock.monotonic_s() - self._checkpoint_at >= interval
 
-    def _wait(self, for_input: bool) -> p.Event:
+    def _wait(self, for_input: bool) -> events.Event:
         """Until a request, or a step is due; questions are answered meanwhile."""
         while True:
             self._wake.clear()
@@ -232,15 +230,15 @@ class Shell:
             if request is not None:
                 return request
             self._answer_asks()
-            if (shown := self.hands.rescale) is not self.board.now.rescale:
-                self.board.post(replace(self.board.now, rescale=shown))
+            if (progress := self.runner.rescale) is not self.live_status.now.rescale:
+                self.live_status.post(replace(self.live_status.now, rescale=progress))
             began = self._clock.monotonic_s()
             try:
                 self._check_owner()
-                if for_input and self.hands.step_is_due():
-                    return p.Woken()
+                if for_input and self.runner.step_is_due():
+                    return events.Woken()
             except Exception as error:  # noqa: BLE001 - whatever a log raises is judged by the machine, as of any command
-                return self.hands.failed("Wait", error)
+                return self.runner.failed("Wait", error)
             took = self._clock.monotonic_s() - began
             self._clock.wait(self._wake, min(max(REST_BY_LOOK * took, REST_S_MIN), REST_S_MAX))
 
@@ -249,23 +247,23 @@ class Shell:
         now = self._clock.monotonic_s()
         if now - self._owned_at >= OWNER_CHECK_S:
             self._owned_at = now
-            self.hands.check_owner()
+            self.runner.check_owner()
 
-    def _back_off(self, failures: int, away: bool) -> p.Event:
+    def _back_off(self, failures: int, away: bool) -> events.Event:
         """Longer after every failure in a row; a request ends the wait early.
 
         A runtime that fails again after a rollback may be beyond help (a JVM that died): it is made anew.
         """
         if failures < 1:
-            return p.Woken()
+            return events.Woken()
         if failures >= RENEW_AFTER_FAILURES and not away:
-            self.hands.renew_runtime()
+            self.runner.renew_runtime()
         pause = min(self._settings.back_off_s * 2 ** (failures - 1), self._settings.back_off_s_max)
         until = self._clock.monotonic_s() + pause
         while not self._inbox and (left := until - self._clock.monotonic_s()) > 0:
             self._wake.clear()
             self._clock.wait(self._wake, left)
-        return p.Woken()
+        return events.Woken()
 
     # --- answers ------------------------------------------------------------------------------------------------
 
@@ -276,7 +274,7 @@ class Shell:
         asks, self._asks = self._asks, []
         for ask in asks:
             try:
-                ask.answer.set_result(ask.question(self.hands.runtime, self._state.facts))
+                ask.answer.set_result(ask.question(self.runner.runtime, self._state.facts))
             except Exception as error:  # noqa: BLE001 - the asker gets it, whatever it is
                 ask.answer.set_exception(error)
 
@@ -296,30 +294,32 @@ class Shell:
     def _show(self, name: str) -> None:
         """Post what the facts say now."""
         facts = self._state.facts
-        now = self.board.now
+        now = self.live_status.now
         if isinstance(self._state, SETTLED):
-            self.hands.new_steps.begin(facts.next_step)
+            self.runner.new_steps.begin(facts.next_step)
             if not facts.copy_failures:
                 now = now.recovered(self._clock.wall_us() / 1e6)
-        self.board.post(
+        self.live_status.post(
             replace(
                 now, state=name, epoch=facts.epoch, step=facts.next_step, version=facts.version,
-                checkpoint_step=facts.checkpoint_step, layout=facts.layout, processed=self.hands.done,
-                replaying=isinstance(self._state, p.Replaying),
-                halt=facts.halt if isinstance(self._state, p.Halted) else None, rescale=self.hands.rescale,
+                checkpoint_step=facts.checkpoint_step, layout=facts.layout, processed=self.runner.done,
+                replaying=isinstance(self._state, states.Replaying),
+                halt=facts.halt if isinstance(self._state, states.Halted) else None, rescale=self.runner.rescale,
                 waiting=waiting_rescale(facts), course=facts.course,
             )
         )  # fmt: skip
 
-    def _end(self, finish: do.Finish) -> do.Finish:
+    def _end(self, finish: commands.Shutdown) -> commands.Shutdown:
         """Close the runtime; whoever still waits learns that the service has ended."""
         try:
-            self.hands.close()
+            self.runner.close()
         except Exception as error:  # noqa: BLE001 - the reason of the end stays the first one
             self._observer.noted("close-failed", {"error": f"{type(error).__name__}: {error}"})
         self._observer.noted("end", {"code": finish.code or "ok", "message": finish.message})
         error_text = None if finish.code is None else finish.message
-        self.board.post(replace(self.board.now, ended=True, state=state_name(self._state), last_error=error_text))
+        self.live_status.post(
+            replace(self.live_status.now, ended=True, state=state_name(self._state), last_error=error_text)
+        )
         self._answer_watches()
         self._refuse_all()
         return finish
@@ -328,20 +328,20 @@ class Shell:
         waiting: list[_Ask | _Watch] = [*self._asks, *self._watches]
         while self._inbox:
             waiting.append(self._inbox.popleft())
-        reason = self.board.now.last_error or "it was stopped"
+        reason = self.live_status.now.last_error or "it was stopped"
         for item in waiting:
             if not item.answer.done():
                 item.answer.set_exception(UnavailableError(f"the service has ended: {reason}", "start it again"))
         self._asks, self._watches = [], []
 
 
-def state_name(state: p.State) -> str:
+def state_name(state: states.State) -> str:
     """The state as users see it."""
     if is_filling(state):
         return "Filling"
-    return "Failed" if isinstance(state, p.Broken) else type(state).__name__
+    return "Failed" if isinstance(state, states.Broken) else type(state).__name__
 
 
-def is_filling(state: p.State) -> bool:
+def is_filling(state: states.State) -> bool:
     """Whether the step that fills a changed circuit comes first: its new views are not there yet."""
-    return isinstance(state, p.Running) and fills.due(state.facts.fill, state.facts.next_step)
+    return isinstance(state, states.Running) and fills.due(state.facts.fill, state.facts.next_step)
