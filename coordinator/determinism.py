@@ -16,11 +16,11 @@ import pickle
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import Any
 
 from dbsp.coordinator.config import Config
+from dbsp.coordinator.running.notices import FunctionsNotTried, FunctionsTried, Notify
 from dbsp.coordinator.running.status import LiveStatus
 from dbsp.errors import CircuitError, UnavailableError
 from dbsp.logs import Range, StepLog
@@ -110,7 +110,7 @@ def refuse_varying(config: Config, plan: Plan) -> None:
 class FirstSteps:
     """Looks at the user functions of a new pipeline once it has done a step with rows; on a thread of its own."""
 
-    def __init__(self, config: Config, plan: Plan, steps: StepLog, note: Callable[[str, dict[str, Any]], None]) -> None:
+    def __init__(self, config: Config, plan: Plan, steps: StepLog, note: Notify) -> None:
         """Nothing happens before `watch`."""
         self._config, self._plan, self._steps, self._note = config, plan, steps, note
         self.found: tuple[str, ...] = ()
@@ -131,9 +131,9 @@ class FirstSteps:
             ranges = [each for record in self._steps.read(0) for each in record.ranges]
             self.found = varying(self._config, bounded(ranges))
         except Exception as error:  # noqa: BLE001 - it is a help, and must not stand in the way of the steps
-            self._note("functions-not-tried", {"error": f"{type(error).__name__}: {error}"})
+            self._note(FunctionsNotTried(error=f"{type(error).__name__}: {error}"))
             return
-        self._note("functions-tried", {"not_deterministic": list(self.found)})
+        self._note(FunctionsTried(not_deterministic=list(self.found)))
 
 
 def bounded(ranges: Sequence[Range]) -> list[Range]:

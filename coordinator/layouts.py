@@ -12,6 +12,14 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from dbsp.coordinator.config import Config
+from dbsp.coordinator.running.notices import (
+    CheckpointPublished,
+    CommandFailed,
+    MigrationBegun,
+    Notice,
+    RescaleMoved,
+    StateChanged,
+)
 from dbsp.distribute.course import Course
 from dbsp.errors import ConfigError
 from dbsp.layout import Layout, least_moved, moves, rescaled
@@ -62,18 +70,18 @@ class StateRates:
         if self._moving_since is not None and self._moved is not None and not replay:
             self._end()
 
-    def noted(self, kind: str, fields: Mapping[str, Any]) -> None:
+    def noted(self, notice: Notice) -> None:
         """Checkpoints and rescales: the cold ones, since steps stop for no other while all state moves."""
-        match kind, fields:
-            case "checkpoint", {"seconds": seconds, "bytes_written": written}:
-                self._checkpoint = (float(seconds), int(written))
-            case "state", {"state": "Rescaling"}:
+        match notice:
+            case CheckpointPublished(seconds=seconds, bytes_written=written):
+                self._checkpoint = (seconds, written)
+            case StateChanged(state="Rescaling"):
                 self._moving_since, self._moved = self._now_s(), None
-            case "rescale", {"bytes_moved": moved, "bytes_ahead": 0}:
-                self._moved = int(moved)
-            case "state", {"state": "Running"} if self._moving_since is not None and self._moved is not None:
+            case RescaleMoved(bytes_moved=moved, bytes_ahead=0):
+                self._moved = moved
+            case StateChanged(state="Running") if self._moving_since is not None and self._moved is not None:
                 self._end()
-            case ("failed", _) | ("migration", _):
+            case CommandFailed() | MigrationBegun():
                 self._moving_since = None
 
     def _end(self) -> None:

@@ -34,6 +34,7 @@ from dbsp.coordinator.preflight import formats
 from dbsp.coordinator.preparing import prepare
 from dbsp.coordinator.running.clock import SystemClock
 from dbsp.coordinator.running.live_line import LiveLine, console
+from dbsp.coordinator.running.notices import AlarmRaised, EpochClaimed, FileReloaded, Notice
 from dbsp.coordinator.service import Service
 from dbsp.coordinator.trial import try_circuit
 from dbsp.coordinator.upgrades import Restart, note_failure, own_interpreter
@@ -220,14 +221,14 @@ class _Announcer:
     def stepped(self, record: StepRecord, report: StepReport, *, replay: bool, lag_rows: int) -> None:
         """Nothing to write."""
 
-    def noted(self, kind: str, fields: dict[str, Any]) -> None:
+    def noted(self, notice: Notice) -> None:
         """A claim: the address is ours from now on. Files that were read again, or are not used."""
-        if kind == "claimed":
+        if isinstance(notice, EpochClaimed):
             self._server.announce()
-        elif kind == "reloaded":
-            say(f"read again: {fields['what']}")
-        elif kind == "alarm" and fields["kind"] == NOT_RELOADED:
-            say(f"error: {fields['text']}")
+        elif isinstance(notice, FileReloaded):
+            say(f"read again: {notice.what}")
+        elif isinstance(notice, AlarmRaised) and notice.kind == NOT_RELOADED:
+            say(f"error: {notice.text}")
 
 
 def _watch(service: Service, server: HttpServer | None, progress: bool, interrupts: _Interrupts) -> Any:

@@ -32,13 +32,13 @@ from dbsp.coordinator.query.process import Queries
 from dbsp.coordinator.query.statement import QueryLimits, not_readable
 from dbsp.coordinator.rows_in import Rows, as_push, refuse_bad, writer_of
 from dbsp.coordinator.running import control as ledgers
-from dbsp.coordinator.running.command_runner import Observer
 from dbsp.coordinator.running.copies import TopicCopies
 from dbsp.coordinator.running.delta_tables import DeltaTables
 from dbsp.coordinator.running.event_loop import SETTLED, EventLoop
 from dbsp.coordinator.running.events_log import EventsLog
 from dbsp.coordinator.running.feed import Feed
 from dbsp.coordinator.running.metrics import Metrics
+from dbsp.coordinator.running.notices import BugFound, Observer, ServiceCrashed
 from dbsp.coordinator.running.observers import Observers
 from dbsp.coordinator.running.status import LiveStatus, Snapshot
 from dbsp.coordinator.running.status_json import as_json, health_as_json, snapshot_as_json
@@ -139,7 +139,7 @@ class Service:
             self._finish = self._loop.run()
         except BaseException as error:
             self._finish = commands.Shutdown(code="internal", message=f"{type(error).__name__}: {error}")
-            self._log.noted("crash", {"error": self._finish.message})
+            self._log.noted(ServiceCrashed(error=self._finish.message))
             self._loop.give_up(self._finish.message)
             raise
         finally:
@@ -429,7 +429,7 @@ class Service:
 
     def note_bug(self, where: str, error: BaseException) -> None:
         """Put the story of an error that nobody foresaw into the log."""
-        self._log.noted("bug", {"where": where, "error": "".join(traceback.format_exception(error))})
+        self._log.noted(BugFound(where=where, error="".join(traceback.format_exception(error))))
 
     def explain(self) -> str:
         """The plan, and what every node did since this process started."""

@@ -26,6 +26,7 @@ from dbsp.coordinator.decisions import events, states
 from dbsp.coordinator.http.address import NOTE_FILE, write_whole
 from dbsp.coordinator.preflight import formats
 from dbsp.coordinator.running.clock import Clock
+from dbsp.coordinator.running.notices import Notice, Notify, StateChanged, Upgraded
 from dbsp.coordinator.running.status import Snapshot
 from dbsp.errors import ConfigError, EngineError, UnavailableError
 from dbsp.logs import StepRecord
@@ -95,7 +96,7 @@ class _Leaving:
 class Upgrades:
     """The note, and who writes and reads it; an observer of the service, told on the event loop's thread."""
 
-    def __init__(self, config: Config, clock: Clock, tell: Callable[[str, dict[str, Any]], None]) -> None:
+    def __init__(self, config: Config, clock: Clock, tell: Notify) -> None:
         """Read what the version before has left; `tell` hears of an arrival."""
         self.restart: Restart | None = None
         self._config, self._clock, self._tell = config, clock, tell
@@ -170,10 +171,10 @@ class Upgrades:
         """A step has ended: a pause would begin here."""
         self._last_step_us = self._clock.wall_us()
 
-    def noted(self, kind: str, fields: dict[str, Any]) -> None:
+    def noted(self, notice: Notice) -> None:
         """The first time that a step could be taken."""
-        if kind == "state" and fields["state"] in ("Running", "Paused") and self._found:
-            self._arrive(int(fields["step"]))
+        if isinstance(notice, StateChanged) and notice.state in ("Running", "Paused") and self._found:
+            self._arrive(notice.step)
 
     def _arrive(self, step: int) -> None:
         found, self._found = self._found, {}
@@ -183,7 +184,7 @@ class Upgrades:
             return
         pause = max(0.0, (self._clock.wall_us() - found["since_us"]) / 1e6)
         self._arrival = Arrival(before=found["before"], to=VERSION, step=step, pause_seconds=round(pause, 6))
-        self._tell("upgraded", asdict(self._arrival))
+        self._tell(Upgraded(**asdict(self._arrival)))
 
     def status(self) -> dict[str, Any] | None:
         """The upgrade that started this process, as JSON values."""

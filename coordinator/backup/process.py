@@ -18,19 +18,18 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeAlias, cast
+from typing import Any, cast
 
 from dbsp.coordinator.backup.manifests import bytes_in, refuse_kafka, refuse_place
 from dbsp.coordinator.children import ChildProcess, put
 from dbsp.coordinator.config import Config
 from dbsp.coordinator.exits import error_of
+from dbsp.coordinator.running.notices import BackupFailed, BackupMade, Notify
 from dbsp.errors import DbspError, UnavailableError
 
 COMMAND = [sys.executable, "-P", "-m", "dbsp.coordinator.backup.child"]
 PIN_S = 20.0
 """Steps wait for a process that pins some files, which takes milliseconds."""
-
-Note: TypeAlias = Callable[[str, dict[str, Any]], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +46,7 @@ class BackupProgress:
 class Backups:
     """Makes backups of one pipeline."""
 
-    def __init__(self, config: Config, note: Note, *, command: Sequence[str] = COMMAND) -> None:
+    def __init__(self, config: Config, note: Notify, *, command: Sequence[str] = COMMAND) -> None:
         """Nothing is started before the first; `note` is told how each ends."""
         self._config, self._note, self._command = config, note, list(command)
         self._turn = threading.Lock()
@@ -84,12 +83,12 @@ class Backups:
         try:
             found = self._run(folder, checkpoint, between_steps)
         except DbspError as error:
-            self._note("backup-failed", {"folder": str(folder), "code": error.code, "error": str(error)})
+            self._note(BackupFailed(folder=str(folder), code=error.code, error=str(error)))
             raise
         finally:
             self._progress, self._made = None, None
             self._turn.release()
-        self._note("backup", found)
+        self._note(BackupMade(**found))
         self.last = found
         return found
 

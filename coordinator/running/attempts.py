@@ -17,11 +17,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from dbsp.coordinator.decisions import commands, states
 from dbsp.coordinator.running import control as ledgers
 from dbsp.coordinator.running.control import Deaths, Ledger
+from dbsp.coordinator.running.notices import Notify, StepDied, StepNotTried, StepTried
 from dbsp.errors import PYTHON_WORKER_DIED, DataError, DbspError, MismatchError, RowsError, UnavailableError
 from dbsp.layout import Layout
 from dbsp.logs import StepRecord
@@ -172,7 +173,7 @@ class Attempts:
         marker: Marker,
         trials: Trials | None,
         change: Callable[[Callable[[Ledger], Ledger]], Ledger],
-        note: Callable[[str, dict[str, Any]], None],
+        note: Notify,
     ) -> None:
         """`change` changes the ledger; without `trials` deaths are counted and nothing is tried."""
         self._marker, self._trials, self._change, self._note = marker, trials, change, note
@@ -210,7 +211,7 @@ class Attempts:
 
     def _count(self, step: int) -> None:
         self._deaths = self._change(lambda ledger: ledgers.note_death(ledger, step)).deaths
-        self._note("step-died", {"step": step, "deaths": self._deaths.count if self._deaths is not None else 0})
+        self._note(StepDied(step=step, deaths=self._deaths.count if self._deaths is not None else 0))
 
     def _try_apart(self, command: commands.RunStep) -> None:
         """Try a step that has ended too many processes; a step of a migration is not tried, as its layouts are two."""
@@ -221,9 +222,9 @@ class Attempts:
         try:
             death = self._trials.death(Trial(record=record, epoch=command.epoch, layout=command.layout))
         except DbspError as error:
-            self._note("step-not-tried", {"step": record.step, "error": str(error)})
+            self._note(StepNotTried(step=record.step, error=str(error)))
             return
-        self._note("step-tried", {"step": record.step, "death": death})
+        self._note(StepTried(step=record.step, death=death))
         if death is not None:
             raise DeadlyStepError(
                 f"the step ends the process that runs it: step={record.step} death={death}",

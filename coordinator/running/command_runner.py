@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Protocol
 
 from dbsp.coordinator.decisions import commands, events
 from dbsp.coordinator.decisions.alarms import Doing
@@ -37,6 +36,22 @@ from dbsp.coordinator.running.control import Control, Ledger, Saved
 from dbsp.coordinator.running.failing import Failing
 from dbsp.coordinator.running.intake import all_wait, readable, taken
 from dbsp.coordinator.running.moves import Moves
+from dbsp.coordinator.running.notices import (
+    CheckpointPublished,
+    CloseFailed,
+    CommandFailed,
+    DecisionLogged,
+    EngineAccepted,
+    EpochClaimed,
+    MigrationBegun,
+    Observer,
+    PartitionsIdle,
+    RescaleMoved,
+    TrimFailed,
+    WarmupEnded,
+    WorkersNotReached,
+    WorkersRestored,
+)
 from dbsp.coordinator.running.progress import MovingProgress, RescaleProgress
 from dbsp.coordinator.running.status import LiveStatus, NewSteps, StepIndex, begun
 from dbsp.coordinator.running.warmups import WarmUps
@@ -86,18 +101,6 @@ class Parts:
     engine: str = VERSION
     marker: Marker = field(default_factory=NoMarker)
     trials: Trials | None = None
-
-
-class Observer(Protocol):
-    """Who wants to hear what happened: metrics, the event log."""
-
-    def stepped(self, record: StepRecord, report: StepReport, *, replay: bool, lag_rows: int) -> None:
-        """A step is done."""
-        ...
-
-    def noted(self, kind: str, fields: dict[str, Any]) -> None:
-        """Something else happened."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,7 +174,7 @@ class CommandRunner:
         try:
             runtime.close()
         except Exception as error:  # noqa: BLE001 - it is given up because it fails
-            self._observer.noted("close-failed", {"error": f"{type(error).__name__}: {error}"})
+            self._observer.noted(CloseFailed(error=f"{type(error).__name__}: {error}"))
 
     def close(self) -> None:
         """Close the runtime; the logs belong to whoever opened them."""
@@ -199,7 +202,7 @@ class CommandRunner:
         code, text = "internal", f"{type(error).__name__}: {error}"
         if isinstance(error, DbspError):
             code, text = error.code, str(error)
-        self._observer.noted("failed", {"command": command, "code": code, "error": text})
+        self._observer.noted(CommandFailed(command=command, code=code, error=text))
         return events.Failed(code=code, message=text)
 
     def _perform(self, command: commands.Command) -> events.Event:  # noqa: PLR0911 - one line per command
@@ -274,12 +277,12 @@ class CommandRunner:
     def _fence(self, command: commands.FenceWorkers) -> events.Event:
         """Fence whom the start needs, then whom it can reach of the others."""
         if restored := self.runtime.fence(command.epoch, command.workers, command.hosts):
-            self._observer.noted("restored", {"workers": list(restored)})
+            self._observer.noted(WorkersRestored(workers=list(restored)))
         if not command.others:
             return events.Fenced()
         reached = self.runtime.fence_others(command.epoch, command.others, command.other_hosts)
         if missed := sorted(set(command.others) - set(reached)):
-            self._observer.noted("not-reached", {"workers": missed})
+            self._observer.noted(WorkersNotReached(workers=missed))
         return events.Fenced(others=tuple(reached))
 
     def _discard(self, command: commands.DiscardWorkers) -> events.Event:
@@ -288,7 +291,7 @@ class CommandRunner:
             self._change(lambda ledger: ledgers.doubt_members(ledger, command.workers))
             left = self.runtime.discard(command.workers, command.hosts, must=command.must)
         if left:
-            self._observer.noted("not-reached", {"workers": list(left)})
+            self._observer.noted(WorkersNotReached(workers=list(left)))
         members, forming = {*command.members, *left}, {*command.forming, *left}
         self._change(lambda ledger: ledgers.settle_members(ledger, members, forming))
         return events.Discarded(left=left)
@@ -304,12 +307,12 @@ class CommandRunner:
         match command:
             case commands.LogDecision(epoch=epoch, step=number, command=decision):
                 record = self._parts.steps.decide(epoch, number, decision)
-                self._observer.noted("decision", {"step": number, "command": decision})
+                self._observer.noted(DecisionLogged(step=number, command=decision))
                 return events.Decided(record=record)
             case commands.AcceptEngines(acceptances=acceptances):
                 ledger = self._change(lambda found: ledgers.accept_engines(found, acceptances))
                 for acceptance in acceptances:
-                    self._observer.noted("engine-accepted", asdict(acceptance))
+                    self._observer.noted(EngineAccepted(**asdict(acceptance)))
                 return events.EnginesAccepted(accepted=ledger.accepted)
 
     # --- steps --------------------------------------------------------------------------------------------------
@@ -381,7 +384,7 @@ class CommandRunner:
         self._parts.steps.append(record)
         self.failing.logged(record)
         if record.idle != self._timing.idle:
-            self._observer.noted("idle", {"step": record.step, "partitions": [list(place) for place in record.idle]})
+            self._observer.noted(PartitionsIdle(step=record.step, partitions=[list(place) for place in record.idle]))
         self._cut, self._timing, self._waiting_since = after, self._after(record), None
         self._first_rows = None
         return record
@@ -480,13 +483,13 @@ class CommandRunner:
         seconds = self._parts.clock.monotonic_s() - copying.started_s
         now = self._live_status.now
         self._live_status.post(replace(now, checkpoints=now.checkpoints + 1, checkpoint_seconds=seconds))
-        fields = {
-            "version": command.version, "step": command.checkpoint.step, "seconds": round(seconds, 6),
-            "pause_seconds": round(copying.pause_s, 6),
-            "bytes_written": sum(report.bytes_written for report in reports.values()),
-            "state_bytes": sum(report.state_bytes for report in reports.values()),
-        }  # fmt: skip
-        self._observer.noted("checkpoint", fields)
+        checkpoint = CheckpointPublished(
+            version=command.version, step=command.checkpoint.step, seconds=round(seconds, 6),
+            pause_seconds=round(copying.pause_s, 6),
+            bytes_written=sum(report.bytes_written for report in reports.values()),
+            state_bytes=sum(report.state_bytes for report in reports.values()),
+        )  # fmt: skip
+        self._observer.noted(checkpoint)
 
     def _intend(self, version: int, checkpoint: CheckpointId) -> None:
         saved = Saved(
@@ -520,7 +523,7 @@ class CommandRunner:
             self._parts.steps.trim(step)
             self._parts.inputs.trim(positions)
         except UnavailableError as error:  # as above
-            self._observer.noted("trim-failed", {"step": step, "error": str(error)})
+            self._observer.noted(TrimFailed(step=step, error=str(error)))
 
     def _warm(self, command: commands.HoldMerges | commands.WarmUp | commands.EndWarmUp) -> events.Event:
         """Let merges wait, begin a round, or take a warm-up back."""
@@ -538,7 +541,7 @@ class CommandRunner:
                 return events.WarmBegun(round=command.round)
             case commands.EndWarmUp(workers=workers, layout_version=layout_version, hosts=hosts):
                 self.runtime.cool(workers, layout_version, hosts)
-                self._observer.noted("warmup-ended", {"copied_bytes": self.warming.copied_bytes})
+                self._observer.noted(WarmupEnded(copied_bytes=self.warming.copied_bytes))
                 self.warming.forget()
                 return events.Cooled()
 
@@ -546,7 +549,7 @@ class CommandRunner:
         """How a round of a warm-up has ended; None while it goes on."""
         news = self.warming.news(number)
         if news is not None and news.code is None:
-            self._observer.noted("warmup", self.warming.round_fields(news))
+            self._observer.noted(self.warming.round_notice(news))
         return news
 
     def _redistribute(self, command: commands.RedistributeShards) -> events.Event:
@@ -561,17 +564,18 @@ class CommandRunner:
             self._note_moved(command.old, command.new, whole)
         else:
             course = command.course
-            self._observer.noted("migration", {"strategy": course.strategy, "workers": len(course.new.workers)})
+            self._observer.noted(MigrationBegun(strategy=course.strategy, workers=len(course.new.workers)))
         return events.Redistributed(version=command.version)
 
     def _note_moved(self, old: Layout, new: Layout, moved: MoveReport) -> None:
         """A rescale has moved all state."""
         self.moved = moved
-        self._observer.noted("rescale", {
-            "workers": len(new.workers), "workers_before": len(old.workers),
-            "shards_moved": moved.shards_moved, "shards": moved.shards, "bytes_moved": moved.bytes_moved,
-            "bytes_total": moved.bytes_total, "bytes_ahead": moved.bytes_ahead,
-        })  # fmt: skip
+        self._observer.noted(
+            RescaleMoved(
+                workers=len(new.workers), workers_before=len(old.workers), shards_moved=moved.shards_moved,
+                shards=moved.shards, bytes_moved=moved.bytes_moved, bytes_total=moved.bytes_total, bytes_ahead=moved.bytes_ahead,
+            )
+        )  # fmt: skip
 
     def _claim(self) -> events.Claimed:
         """Own the pipeline; with what its ledger says."""
@@ -585,7 +589,7 @@ class CommandRunner:
 
         def raised(ledger: Ledger) -> Ledger:
             # told while nobody else can raise it, so who claims later is told of later
-            self._observer.noted("claimed", {"epoch": epoch})
+            self._observer.noted(EpochClaimed(epoch=epoch))
             return ledgers.raise_epoch(ledger, epoch)
 
         ledger = self._change(raised)

@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
 from dbsp.coordinator.config import Config
+from dbsp.coordinator.running.notices import CopyFailed, CopyWorks, Notify
 from dbsp.errors import UnavailableError
 from dbsp.logs import Waiting
 from dbsp.plan.plan import Plan
@@ -20,7 +21,7 @@ from dbsp.timing import Place
 
 if TYPE_CHECKING:
     from dbsp.coordinator.running.command_runner import Parts
-    from dbsp.io.kafka.copying import Note, Partitioned, Pushing, TopicCopy
+    from dbsp.io.kafka.copying import Partitioned, Pushing, TopicCopy
 
 SKIP_S = 60.0
 TIMEOUT_S = 5.0
@@ -30,7 +31,7 @@ TIMEOUT_S = 5.0
 class TopicCopies:
     """Copies the topics of one pipeline."""
 
-    def __init__(self, config: Config, plan: Plan, parts: Parts, pushing: Pushing, note: Note) -> None:
+    def __init__(self, config: Config, plan: Plan, parts: Parts, pushing: Pushing, note: Notify) -> None:
         """Nothing is opened; `note` hears when a copy fails, and when it does not any more."""
         self._ending = threading.Event()
         self._copies: list[TopicCopy] = []
@@ -41,11 +42,14 @@ class TopicCopies:
         from dbsp.io.kafka.copying import TopicCopy  # noqa: PLC0415 - as above
         from dbsp.io.kafka.follow import TopicFollower  # noqa: PLC0415 - as above
 
+        def heard(event: str, fields: dict[str, Any]) -> None:
+            note(next(notice(**fields) for notice in (CopyWorks, CopyFailed) if event == notice.EVENT))
+
         brokers = replace(kafka_settings(config.input, config.pipeline.name), timeout_s=TIMEOUT_S)
         for source in copied_sources(config, plan.tables):
             follower = TopicFollower(brokers, source.topic)
             inputs = cast("Partitioned", parts.inputs)
-            self._copies.append(TopicCopy(source, follower, inputs, pushing, note, self._ending))
+            self._copies.append(TopicCopy(source, follower, inputs, pushing, heard, self._ending))
         parts.waterlines.ask(self)
 
     def start(self) -> None:

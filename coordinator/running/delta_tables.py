@@ -13,8 +13,7 @@ from __future__ import annotations
 
 import threading
 import traceback
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 
@@ -23,6 +22,7 @@ from dbsp.coordinator.delta_views import DeltaView, delta_views
 from dbsp.coordinator.http.answers import ViewChanges, ViewRows
 from dbsp.coordinator.running.delta_notes import DeltaNotes
 from dbsp.coordinator.running.feed import added_up
+from dbsp.coordinator.running.notices import DeltaFailed, DeltaWritten, Notify
 from dbsp.coordinator.running.status import Snapshot
 from dbsp.errors import ConfigError, DbspError, PositionError, UnavailableError
 from dbsp.io.formats.json_output import newest_rows
@@ -36,9 +36,6 @@ ROWS_A_COMMIT = 1_000_000
 COMMITS_A_TIDYING = 100
 QUIET_STEPS_MAX = 1_000
 """A table that nothing changes says after so many steps how far it is, so that dropped steps are not missed."""
-
-
-Note: TypeAlias = Callable[[str, dict[str, Any]], None]
 
 
 class Pipeline(Protocol):
@@ -69,7 +66,7 @@ class Followed(Protocol):
 class DeltaTables:
     """Writes the tables of one pipeline, in a thread of its own."""
 
-    def __init__(self, config: Config, plan: Plan, pipeline: Pipeline, feed: Followed, note: Note) -> None:
+    def __init__(self, config: Config, plan: Plan, pipeline: Pipeline, feed: Followed, note: Notify) -> None:
         """Nothing is opened; `note` hears when a table fails, and when it does not any more."""
         self._section, self._pipeline = config.delta, pipeline
         self._notes = DeltaNotes(config.data_dir)
@@ -139,7 +136,7 @@ class _Writer:
         config: Config,
         pipeline: Pipeline,
         feed: Followed,
-        note: Note,
+        note: Notify,
         *,
         notes: DeltaNotes,
         ending: threading.Event,
@@ -189,7 +186,7 @@ class _Writer:
         else:
             if self._error is not None:
                 self._error = None
-                self._note("delta-written", {"view": self._view.name, "uri": without_login(self._uri)})
+                self._note(DeltaWritten(view=self._view.name, uri=without_login(self._uri)))
 
     def _position(self, table: DeltaTable) -> int | None:
         """How far the table is; None if there is none. **Errors** `ConfigError` where another past has taken it further."""
@@ -305,7 +302,7 @@ class _Writer:
         story = str(error) if isinstance(error, DbspError) else "".join(traceback.format_exception(error))
         if story != self._error:
             self._error = story
-            self._note("delta-failed", {"view": self._view.name, "uri": without_login(self._uri), "error": story})
+            self._note(DeltaFailed(view=self._view.name, uri=without_login(self._uri), error=story))
 
 
 def _quiet(config: Config) -> int:

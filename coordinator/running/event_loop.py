@@ -17,8 +17,17 @@ from dbsp.coordinator.decisions import commands, events, fills, states
 from dbsp.coordinator.decisions.autoscale import Sample, Watching, decide, emptied, looked, may_do_with, seen
 from dbsp.coordinator.decisions.machine import step
 from dbsp.coordinator.decisions.rescaling import is_moving
-from dbsp.coordinator.running.command_runner import CommandRunner, LoopSettings, Observer, Parts
+from dbsp.coordinator.running.command_runner import CommandRunner, LoopSettings, Parts
 from dbsp.coordinator.running.control import request_rescale
+from dbsp.coordinator.running.notices import (
+    Autoscaled,
+    AutoscaleFailed,
+    CloseFailed,
+    Observer,
+    RolledBack,
+    ServiceEnded,
+    StateChanged,
+)
 from dbsp.coordinator.running.status import LiveStatus, Snapshot, waiting_rescale
 from dbsp.coordinator.strategies import COLD
 from dbsp.errors import AwayError, DbspError, UnavailableError
@@ -121,7 +130,7 @@ class EventLoop:
             case commands.Wait(for_input=for_input):
                 event = self._wait(for_input)
             case commands.BackOff(failures=failures, away=away):
-                self._observer.noted("rollback", {"failures": failures})
+                self._observer.noted(RolledBack(failures=failures))
                 self.live_status.post(replace(self.live_status.now, rollbacks=self.live_status.now.rollbacks + 1))
                 return self._back_off(failures, away)
             case _:
@@ -154,7 +163,7 @@ class EventLoop:
         self._state, (command,) = step(self._state, event)
         name = state_name(self._state)
         if name != state_name(before):
-            self._observer.noted("state", {"state": name, "step": self._state.facts.next_step})
+            self._observer.noted(StateChanged(state=name, step=self._state.facts.next_step))
             if isinstance(self._state, states.Running) and isinstance(before, _WITHOUT_NEW_STEPS):
                 self._watching = emptied(self._watching, self._clock.monotonic_s())
         self._show(name)
@@ -208,9 +217,9 @@ class EventLoop:
         try:
             self._control.change(facts.epoch, lambda ledger: request_rescale(ledger, wanted, strategy))
         except DbspError as error:
-            self._observer.noted("autoscale-failed", {"workers": wanted, "error": str(error)})
+            self._observer.noted(AutoscaleFailed(workers=wanted, error=str(error)))
             return None
-        self._observer.noted("autoscale", {"workers": wanted, "workers_before": workers, "lag_rows": lag})
+        self._observer.noted(Autoscaled(workers=wanted, workers_before=workers, lag_rows=lag))
         return events.RescaleAsked(workers=wanted, strategy=strategy)
 
     def _checkpoint_due(self) -> bool:
@@ -314,8 +323,8 @@ class EventLoop:
         try:
             self.runner.close()
         except Exception as error:  # noqa: BLE001 - the reason of the end stays the first one
-            self._observer.noted("close-failed", {"error": f"{type(error).__name__}: {error}"})
-        self._observer.noted("end", {"code": finish.code or "ok", "message": finish.message})
+            self._observer.noted(CloseFailed(error=f"{type(error).__name__}: {error}"))
+        self._observer.noted(ServiceEnded(code=finish.code or "ok", message=finish.message))
         error_text = None if finish.code is None else finish.message
         self.live_status.post(
             replace(self.live_status.now, ended=True, state=state_name(self._state), last_error=error_text)

@@ -16,10 +16,11 @@ from datetime import UTC, datetime
 from io import TextIOWrapper
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 from dbsp.coordinator.config import LogSection
 from dbsp.coordinator.running.clock import Clock
+from dbsp.coordinator.running.notices import Notice, StepFinished
 from dbsp.disk import PRIVATE_FOLDER, private
 from dbsp.logs import StepRecord
 from dbsp.runtime.runtime import StepReport
@@ -57,16 +58,16 @@ class EventsLog:
         """Write a line for a step, where the settings ask for it."""
         if not self._settings.steps:
             return
-        fields = {
-            "step": record.step, "seconds": round(report.seconds, 6), "rows_in": report.rows_in, "replay": replay,
-            "lag_rows": lag_rows, "dead": sum(worker.dead for worker in report.workers),
-        }  # fmt: skip
-        self.noted("step", fields)
+        finished = StepFinished(
+            step=record.step, seconds=round(report.seconds, 6), rows_in=report.rows_in, replay=replay,
+            lag_rows=lag_rows, dead=sum(worker.dead for worker in report.workers),
+        )  # fmt: skip
+        self.noted(finished)
 
-    def noted(self, kind: str, fields: dict[str, Any]) -> None:
-        """Write a line for an event."""
+    def noted(self, notice: Notice) -> None:
+        """Write a line for a notice."""
         at = datetime.fromtimestamp(self._clock.wall_us() / 1e6, UTC).isoformat(timespec="milliseconds")
-        line = json.dumps({"at": at, "event": kind, **fields}, default=str)
+        line = json.dumps({"at": at, "event": notice.EVENT, **notice.fields()}, default=str)
         with self._lock:
             if not self._closed:
                 self._lines.emit(logging.makeLogRecord({"msg": line}))

@@ -12,17 +12,15 @@ output ever changes; the newest record gives its rows back first, so that ranges
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from dbsp.coordinator.decisions import commands, states
 from dbsp.coordinator.running.attempts import before_step
 from dbsp.coordinator.running.blame import Locate, unlocated
+from dbsp.coordinator.running.notices import InputRefused, Notify, RowNotDeferred, RowNotLocated
 from dbsp.errors import RowsError
 from dbsp.logs import InputLog, Range, RefusesRows, StepLog, StepRecord
 from dbsp.skips import DroppedRow, defer_command, drop_command, skip_command, unreadable_row
-
-Note = Callable[[str, dict[str, Any]], None]
 
 
 class Failing:
@@ -32,7 +30,7 @@ class Failing:
     that are to be dropped by the next step that takes them.
     """
 
-    def __init__(self, inputs: InputLog, steps: StepLog, locate: Locate, note: Note) -> None:
+    def __init__(self, inputs: InputLog, steps: StepLog, locate: Locate, note: Notify) -> None:
         """Know of no row that fails."""
         self._inputs, self._steps, self._locate, self._note = inputs, steps, locate, note
         self._logged: set[int] = set()
@@ -75,7 +73,7 @@ class Failing:
         try:
             return self._locate(record, error)
         except Exception as other:  # noqa: BLE001 - the places only help: without them the user still decides
-            self._note("not-located", {"step": record.step, "error": f"{type(other).__name__}: {other}"})
+            self._note(RowNotLocated(step=record.step, error=f"{type(other).__name__}: {other}"))
             return unlocated(record, error)
 
     def deferred(self, command: commands.Command, error: Exception) -> bool:
@@ -88,13 +86,15 @@ class Failing:
             if not self._left_to_later(command, row):
                 return False
         except Exception as other:  # noqa: BLE001 - then the pipeline halts, as it would without this
-            self._note("not-deferred", {"step": command.record.step, "error": f"{type(other).__name__}: {other}"})
+            self._note(RowNotDeferred(step=command.record.step, error=f"{type(other).__name__}: {other}"))
             return False
         with self._lock:
             self._refused[row.table, row.partition] = row
         inputs.refuse(row.table, f"{error}; its payload: {row.payload}")
-        place = {"table": row.table, "partition": row.partition, "offset": row.offset}
-        self._note("input-refused", {"step": command.record.step, **place, "reason": row.reason})
+        refused = InputRefused(
+            step=command.record.step, table=row.table, partition=row.partition, offset=row.offset, reason=row.reason
+        )
+        self._note(refused)
         return True
 
     def _left_to_later(self, command: commands.RunStep, row: DroppedRow) -> bool:

@@ -15,6 +15,17 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from dbsp.coordinator.decisions.alarms import KINDS
+from dbsp.coordinator.running.notices import (
+    BackupFailed,
+    BackupMade,
+    CheckpointPublished,
+    CommandFailed,
+    Notice,
+    RescaleMoved,
+    RolledBack,
+    StateChanged,
+    Upgraded,
+)
 from dbsp.coordinator.running.progress import MovingProgress, RescaleProgress
 from dbsp.coordinator.running.status import NewSteps, Snapshot
 from dbsp.coordinator.running.watch import Health, is_ready, unread_rows
@@ -147,28 +158,28 @@ class Metrics:
             for node in worker.nodes:
                 self._node_seconds.labels(str(node.node)).inc(max(node.seconds, 0.0))
 
-    def noted(self, kind: str, fields: dict[str, Any]) -> None:
+    def noted(self, notice: Notice) -> None:
         """Count other events."""
-        match kind:
-            case "state" if fields["state"] in ("Running", "Paused", "Halted", "Filling"):
-                self._new_steps.begin(fields["step"])
-            case "checkpoint":
-                self._checkpoint_seconds.observe(fields["seconds"])
-                self._checkpoint_bytes.inc(fields["bytes_written"])
-            case "rollback":
+        match notice:
+            case StateChanged(state="Running" | "Paused" | "Halted" | "Filling", step=step):
+                self._new_steps.begin(step)
+            case CheckpointPublished(seconds=seconds, bytes_written=written):
+                self._checkpoint_seconds.observe(seconds)
+                self._checkpoint_bytes.inc(written)
+            case RolledBack():
                 self._rollbacks.inc()
-            case "failed":
-                self._errors.labels(fields["code"]).inc()
-            case "rescale":
+            case CommandFailed(code=code):
+                self._errors.labels(code).inc()
+            case RescaleMoved():
                 self._rescales.inc()
-            case "upgraded":
-                self._gauges["upgrade_pause_seconds"].set(fields["pause_seconds"])
-            case "backup":
+            case Upgraded(pause_seconds=seconds):
+                self._gauges["upgrade_pause_seconds"].set(seconds)
+            case BackupMade():
                 self._backups.labels("made").inc()
                 for name in ("step", "bytes", "seconds", "pause_seconds"):
-                    self._backup_gauges[name].set(fields[name])
-                self._backup_gauges["last_unix_seconds"].set(datetime.fromisoformat(fields["at"]).timestamp())
-            case "backup-failed":
+                    self._backup_gauges[name].set(getattr(notice, name))
+                self._backup_gauges["last_unix_seconds"].set(datetime.fromisoformat(notice.at).timestamp())
+            case BackupFailed():
                 self._backups.labels("failed").inc()
 
     def explained(self, plan: Plan) -> str:

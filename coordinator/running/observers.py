@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from dbsp.coordinator.running.command_runner import Observer
+from dbsp.coordinator.running.notices import Notice, Observer
 from dbsp.logs import StepRecord
 from dbsp.runtime.runtime import StepReport
 
@@ -25,7 +23,7 @@ class Observers:
         for observer in self._all:
             observer.stepped(record, report, replay=replay, lag_rows=lag_rows)
 
-    def noted(self, kind: str, fields: dict[str, Any]) -> None:
+    def noted(self, notice: Notice) -> None:
         """Something else happened."""
         for observer in self._all:
-            observer.noted(kind, fields)
+            observer.noted(notice)

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import replace
-from typing import Any
 
 from dbsp.coordinator.decisions import commands, events
 from dbsp.coordinator.running.clock import Clock
+from dbsp.coordinator.running.notices import WarmupRound
 from dbsp.coordinator.running.progress import RescaleProgress
 from dbsp.errors import DbspError
 from dbsp.runtime.runtime import WarmProgress
@@ -85,7 +85,7 @@ class WarmUps:
             return events.WarmEnded(round=number, code="internal", message=f"{type(error).__name__}: {error}")
         return events.WarmEnded(round=number, lag_bytes=sum(report.copied_bytes for report in reports.values()))
 
-    def round_fields(self, news: events.WarmEnded) -> dict[str, Any]:
-        """What the event log says of a round that ended."""
+    def round_notice(self, news: events.WarmEnded) -> WarmupRound:
+        """Return the notice of a round that ended."""
         seconds = self._clock.monotonic_s() - self._round_since_s
-        return {"round": news.round, "lag_bytes": news.lag_bytes, "seconds": round(seconds, 6)}
+        return WarmupRound(round=news.round, lag_bytes=news.lag_bytes, seconds=round(seconds, 6))

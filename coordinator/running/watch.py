@@ -12,12 +12,13 @@ import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Protocol
 
 from dbsp.coordinator.decisions.alarms import NOT_READY, Alarm, Doing, Looked, Pace, alarms
 from dbsp.coordinator.decisions.cutting import Positions
 from dbsp.coordinator.running.clock import Clock
 from dbsp.coordinator.running.command_runner import CommandRunner
+from dbsp.coordinator.running.notices import AlarmOver, AlarmRaised, FileReloaded, Notify, WatchFailed
 from dbsp.coordinator.running.status import LiveStatus, Snapshot
 from dbsp.errors import DbspError
 from dbsp.logs import InputLog, TellsWaits, Waiting
@@ -69,7 +70,7 @@ class Watch:
         runner: CommandRunner,
         clock: Clock,
         inputs: InputLog,
-        note: Callable[[str, dict[str, Any]], None],
+        note: Notify,
         *,
         own_input: Callable[[], InputLog] | None = None,
         others: Callable[[], Sequence[Waiting]] = tuple,
@@ -145,7 +146,7 @@ class Watch:
         """Read again what has changed; return what changed and is not used, and why."""
         for each in self._reloads:
             if each.look():
-                self._note("reloaded", {"what": each.what})
+                self._note(FileReloaded(what=each.what))
         return [(each.what, each.refused) for each in self._reloads if each.refused is not None]
 
     def _slowest(self, now: Snapshot) -> float:
@@ -201,10 +202,10 @@ class Watch:
         fresh = {(alarm.kind, alarm.about): alarm for alarm in found}
         for key, alarm in fresh.items():
             if key not in self._reported:
-                self._note("alarm", {"kind": alarm.kind, "about": alarm.about, "text": alarm.text})
+                self._note(AlarmRaised(kind=alarm.kind, about=alarm.about, text=alarm.text))
         for key, alarm in self._reported.items():
             if key not in fresh:
-                self._note("alarm-over", {"kind": alarm.kind, "about": alarm.about})
+                self._note(AlarmOver(kind=alarm.kind, about=alarm.about))
         self._reported = fresh
 
     def _look_at_inputs(self) -> None:
@@ -224,7 +225,7 @@ class Watch:
         story = f"{type(error).__name__}: {error}"
         if story != self._failure:
             self._failure = story
-            self._note("watch-failed", {"error": story})
+            self._note(WatchFailed(error=story))
 
 
 def unread_rows(health: Health, processed: Positions) -> dict[str, int]:

@@ -18,6 +18,7 @@ from dbsp.coordinator.build import facts_of
 from dbsp.coordinator.config import Config, make_config
 from dbsp.coordinator.decisions.states import Facts
 from dbsp.coordinator.running.control import Ledger, MemoryControl, new_ledger
+from dbsp.coordinator.running.notices import Notice
 from dbsp.distribute.course import Course
 from dbsp.errors import DataError, DbspError, FencedError, InternalError
 from dbsp.io.step_codec import decided
@@ -312,8 +313,8 @@ class Silent:
     def stepped(self, record: StepRecord, report: StepReport, *, replay: bool, lag_rows: int) -> None:
         self.heard.append(("step", {"step": record.step, "replay": replay}))
 
-    def noted(self, kind: str, fields: dict[str, object]) -> None:
-        self.heard.append((kind, fields))
+    def noted(self, notice: Notice) -> None:
+        self.heard.append((notice.EVENT, notice.fields()))
 
 
 def config(**sections: dict[str, object]) -> Config:

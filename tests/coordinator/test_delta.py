@@ -22,6 +22,7 @@ from dbsp.coordinator.http.address import read_address
 from dbsp.coordinator.http.answers import StepChanges, ViewChanges, ViewRows
 from dbsp.coordinator.running.delta_notes import MARK_FILE, DeltaNotes
 from dbsp.coordinator.running.delta_tables import DeltaTables
+from dbsp.coordinator.running.notices import DeltaFailed, Notice
 from dbsp.coordinator.running.status import Snapshot
 from dbsp.coordinator.service import Service
 from dbsp.errors import CircuitError, ConfigError, PositionError
@@ -230,7 +231,7 @@ pipeline = dbsp.circuit("told", {"v": t.group_by("k").aggregate(x=dbsp.max("x"))
             self.plan,
             self,
             self,
-            lambda kind, fields: self.heard.append(f"{kind} {fields.get('error')}"),
+            lambda notice: self.heard.append(f"{notice.EVENT} {notice.fields().get('error')}"),
         )
 
     def round(self, tables: DeltaTables | None = None, *, final: bool = False) -> DeltaTables:
@@ -466,10 +467,10 @@ def test_a_table_that_cannot_be_written_is_told_of_and_tried_again(tmp_path: Pat
         def stepped(self, *_given: Any, **_more: Any) -> None:
             """Nothing to hear."""
 
-        def noted(self, kind: str, fields: dict[str, Any]) -> None:
-            if kind == "delta-failed":
-                assert str(tmp_path / "lake") in fields["error"]
-                failed.add(fields["view"])
+        def noted(self, notice: Notice) -> None:
+            if isinstance(notice, DeltaFailed):
+                assert str(tmp_path / "lake") in notice.error
+                failed.add(notice.view)
                 if len(failed) == 3:
                     failing.set()
 

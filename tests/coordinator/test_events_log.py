@@ -10,19 +10,20 @@ import pytest
 from dbsp.coordinator.config import LogSection
 from dbsp.coordinator.running.clock import SystemClock
 from dbsp.coordinator.running.events_log import EventsLog
+from dbsp.coordinator.running.notices import RolledBack
 from dbsp.errors import ConfigError
 from dbsp.runtime.runtime import StepReport
 from tests.io.log_samples import make_record
 
 
 def numbers(file: Path) -> list[int]:
-    return [json.loads(line)["number"] for line in file.read_text().splitlines()]
+    return [json.loads(line)["failures"] for line in file.read_text().splitlines()]
 
 
 def test_files_are_bounded_in_size_and_number_and_the_newest_lines_are_kept(tmp_path: Path) -> None:
     log = EventsLog(tmp_path / "log", SystemClock(), LogSection(file_bytes_max=1000, files_kept=2))
     for number in range(100):
-        log.noted("counted", {"number": number})
+        log.noted(RolledBack(failures=number))
     log.close()
     files = [tmp_path / name for name in ("log.2", "log.1", "log")]
     assert sorted(tmp_path.iterdir()) == sorted(files)
@@ -35,7 +36,7 @@ def test_files_are_bounded_in_size_and_number_and_the_newest_lines_are_kept(tmp_
 def test_a_log_goes_on_in_the_file_of_the_start_before(tmp_path: Path) -> None:
     for number in range(2):
         log = EventsLog(tmp_path / "log", SystemClock())
-        log.noted("counted", {"number": number})
+        log.noted(RolledBack(failures=number))
         log.close()
     assert numbers(tmp_path / "log") == [0, 1]
 

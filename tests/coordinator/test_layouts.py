@@ -9,6 +9,13 @@ import pytest
 from dbsp.coordinator.build import facts_of
 from dbsp.coordinator.layouts import StateRates, check_named, layout_as_json, plan_rescale
 from dbsp.coordinator.running.control import decode_ledger, encode_ledger, new_ledger
+from dbsp.coordinator.running.notices import (
+    CheckpointPublished,
+    CommandFailed,
+    MigrationBegun,
+    RescaleMoved,
+    StateChanged,
+)
 from dbsp.coordinator.running.progress import rescale_as_text
 from dbsp.errors import ConfigError
 from dbsp.layout import initial, rescaled
@@ -40,20 +47,36 @@ def test_nothing_is_said_of_bytes_before_a_step() -> None:
     assert (plan.bytes_moved, plan.pause_seconds) == (None, None)
 
 
+def state(name: str) -> StateChanged:
+    return StateChanged(state=name, step=0)
+
+
+def written(seconds: float, count: int) -> CheckpointPublished:
+    return CheckpointPublished(
+        version=1, step=0, seconds=seconds, pause_seconds=0.0, bytes_written=count, state_bytes=count
+    )
+
+
+def moved_bytes(count: int, *, ahead: int) -> RescaleMoved:
+    return RescaleMoved(
+        workers=3, workers_before=2, shards_moved=1, shards=4, bytes_moved=count, bytes_total=count, bytes_ahead=ahead
+    )
+
+
 def test_a_pause_is_told_from_what_was_measured() -> None:
     now = [10.0]
     heard = rates(now)
-    heard.noted("checkpoint", {"seconds": 2.0, "bytes_written": 1000 * MB})
+    heard.noted(written(2.0, 1000 * MB))
     assert heard.pause(500 * MB, 8000 * MB) == (3.0, "the last checkpoint (an estimate)")
-    heard.noted("state", {"state": "Rescaling"})
-    heard.noted("rescale", {"bytes_moved": 500 * MB, "bytes_ahead": 0})
+    heard.noted(state("Rescaling"))
+    heard.noted(moved_bytes(500 * MB, ahead=0))
     now[0] = 14.0
-    heard.noted("state", {"state": "Running"})
+    heard.noted(state("Running"))
     assert heard.pause(1000 * MB, 8000 * MB) == (8.0, "the last cold rescale")
-    heard.noted("state", {"state": "Rescaling"})
-    heard.noted("failed", {})
+    heard.noted(state("Rescaling"))
+    heard.noted(CommandFailed(command="RunStep", code="data", error="bytes are wrong"))
     now[0] = 99.0
-    heard.noted("state", {"state": "Running"})
+    heard.noted(state("Running"))
     assert heard.pause(1000 * MB, 8000 * MB) == (8.0, "the last cold rescale"), "one that failed measures nothing"
 
 
@@ -61,12 +84,12 @@ def test_a_pause_is_told_from_what_was_measured() -> None:
 def test_few_bytes_do_not_tell_how_long_many_take(moved: int) -> None:
     now = [0.0]
     heard = rates(now)
-    heard.noted("checkpoint", {"seconds": 0.1, "bytes_written": 1000})
+    heard.noted(written(0.1, 1000))
     assert heard.pause(100 * MB, 200 * MB)[0] == pytest.approx(1.1)
-    heard.noted("state", {"state": "Rescaling"})
-    heard.noted("rescale", {"bytes_moved": moved, "bytes_ahead": 0})
+    heard.noted(state("Rescaling"))
+    heard.noted(moved_bytes(moved, ahead=0))
     now[0] = 0.05
-    heard.noted("state", {"state": "Running"})
+    heard.noted(state("Running"))
     assert heard.pause(100 * MB, 200 * MB)[0] == pytest.approx(1.05, rel=1e-4)
 
 
@@ -74,17 +97,17 @@ def test_only_a_cold_rescale_measures_a_pause() -> None:
     """In the others steps stop for a moment, and go on while most moves, for minutes perhaps."""
     now = [0.0]
     heard = rates(now)
-    for kind, fields in (
-        ("state", {"state": "Rescaling"}),
-        ("migration", {"strategy": "icadd"}),
-        ("state", {"state": "Running"}),
-        ("rescale", {"bytes_moved": 500, "bytes_ahead": 0}),
-        ("state", {"state": "Rescaling"}),
-        ("rescale", {"bytes_moved": 500, "bytes_ahead": 400}),
-        ("state", {"state": "Running"}),
+    for notice in (
+        (state("Rescaling")),
+        (MigrationBegun(strategy="icadd", workers=3)),
+        (state("Running")),
+        (moved_bytes(500, ahead=0)),
+        (state("Rescaling")),
+        (moved_bytes(500, ahead=400)),
+        (state("Running")),
     ):
         now[0] += 30.0
-        heard.noted(kind, fields)
+        heard.noted(notice)
         heard.stepped(make_record(0), StepReport(step=0, seconds=1.0, workers=()), replay=False, lag_rows=0)
     assert "an assumption" in heard.pause(1000, 8000)[1]
 

@@ -16,6 +16,7 @@ from dbsp.coordinator.http.address import ADDRESS_FILE, read_address, write_whol
 from dbsp.coordinator.http.app import make_app
 from dbsp.coordinator.http.listen import HttpServer, bind
 from dbsp.coordinator.running.control import LmdbControl, raise_epoch
+from dbsp.coordinator.running.notices import EpochClaimed, Notice
 from dbsp.coordinator.serve import announce
 from dbsp.coordinator.service import Service
 from tests.coordinator.shop import settings
@@ -74,9 +75,9 @@ class Rival:
     def stepped(self, *_parts: Any, **_more: Any) -> None:
         """Not looked at."""
 
-    def noted(self, kind: str, fields: dict[str, Any]) -> None:
-        if kind == "claimed" and not self.done.is_set():
-            threading.Thread(target=self._raise, args=(fields["epoch"] + 1,)).start()
+    def noted(self, notice: Notice) -> None:
+        if isinstance(notice, EpochClaimed) and not self.done.is_set():
+            threading.Thread(target=self._raise, args=(notice.epoch + 1,)).start()
             self.early = self.done.wait(0.3)
 
     def _raise(self, epoch: int) -> None:

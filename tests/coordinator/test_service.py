@@ -19,6 +19,7 @@ from dbsp.coordinator import build as build_module
 from dbsp.coordinator.build import check_start, load_plan
 from dbsp.coordinator.running.clock import SystemClock
 from dbsp.coordinator.running.events_log import EventsLog
+from dbsp.coordinator.running.notices import RolledBack
 from dbsp.coordinator.running.status import LiveStatus
 from dbsp.coordinator.service import Service
 from dbsp.errors import CircuitError, ConfigError, DataError, OverloadedError, UnavailableError
@@ -388,10 +389,10 @@ def test_a_log_that_cannot_be_written_ends_nothing(tmp_path: Path) -> None:
     log = EventsLog(tmp_path / "log", SystemClock())
     log._lines.stream.close()
     log._lines.stream = Path("/dev/full").open("a")  # type: ignore[assignment]  # noqa: SIM115 - closed by the log
-    log.noted("lost", {})
-    log.noted("kept", {})
+    log.noted(RolledBack(failures=1))
+    log.noted(RolledBack(failures=2))
     log.close()
-    assert '"event": "kept"' in (tmp_path / "log").read_text()
+    assert '"failures": 2' in (tmp_path / "log").read_text()
 
 
 @pytest.mark.parametrize(
