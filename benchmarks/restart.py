@@ -30,7 +30,7 @@ import pyarrow as pa
 
 from benchmarks import report
 from benchmarks.rescale import told
-from dbsp.coordinator.http.address import read_address
+from dbsp.coordinator.address import read_address
 
 STEP_ROWS, STEPS, LOAD_ROWS = 100_000, 10, 500_000
 ABOVE_S_MAX = 2.0

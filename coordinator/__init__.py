@@ -3,7 +3,8 @@
 decisions       what is decided, apart from what is done: events in, commands out; no clock, no I/O
 running         the loop that carries the commands out, one at a time, on one thread; the ledger; what is told of it all
 service, serve  the loop with its circuit, logs and runtime: the Python interface, and `dbsp-coordinator`
-rows_in         what is pushed to it
+rows_in         what is pushed to it; admission: how much may wait; answers: what it returns
+address         where it listens, written for commands to find
 http, query     how others look in
 config, site, build, layouts, limits, strategies     from pipeline.toml to a service
 preflight, upgrades, upgrading     which version of dbsp may go on from here; another one under a running pipeline

@@ -11,8 +11,8 @@ import pyarrow as pa
 from dbsp.algebra.key_by import refuse_shared
 from dbsp.circuit.names import DEAD_LETTERS
 from dbsp.circuit.nodes import Circuit
+from dbsp.coordinator.answers import step_schema
 from dbsp.coordinator.config import Config
-from dbsp.coordinator.http.answers import step_schema
 from dbsp.errors import ConfigError
 from dbsp.io.output_part import DEAD_LETTER_SCHEMA, to_table
 from dbsp.zset.batch import Batch

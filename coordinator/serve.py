@@ -20,13 +20,13 @@ from typing import Any
 
 import click
 
+from dbsp.coordinator.address import changed_setting
 from dbsp.coordinator.build import build, check_start, load_plan
 from dbsp.coordinator.config import Config, load_config
 from dbsp.coordinator.decisions.alarms import NOT_RELOADED
 from dbsp.coordinator.decisions.states import Halt
 from dbsp.coordinator.determinism import refuse_varying
 from dbsp.coordinator.exits import INTERRUPTED, exit_code, guarded, lead_nowhere, report, say
-from dbsp.coordinator.http.address import changed_setting
 from dbsp.coordinator.http.app import make_app
 from dbsp.coordinator.http.connections import raise_descriptor_limit
 from dbsp.coordinator.http.listen import HttpServer, bind

@@ -17,6 +17,8 @@ from typing import Any, Self, cast
 import pyarrow as pa
 
 from dbsp.algebra.table import Table
+from dbsp.coordinator.admission import refuse_overload
+from dbsp.coordinator.answers import Completion, Skipped, ViewChanges, ViewRows
 from dbsp.coordinator.backup.process import Backups
 from dbsp.coordinator.build import Built, build, shows_clock
 from dbsp.coordinator.config import Config
@@ -25,8 +27,6 @@ from dbsp.coordinator.decisions.cutting import unread
 from dbsp.coordinator.decisions.rescaling import is_moving
 from dbsp.coordinator.determinism import FirstSteps
 from dbsp.coordinator.exits import error_of
-from dbsp.coordinator.http.admission import refuse_overload
-from dbsp.coordinator.http.answers import Completion, Skipped, ViewChanges, ViewRows
 from dbsp.coordinator.layouts import RescalePlan, StateRates, layout_as_json, plan_rescale
 from dbsp.coordinator.query.process import Queries
 from dbsp.coordinator.query.statement import QueryLimits, not_readable

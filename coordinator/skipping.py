@@ -9,8 +9,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from dbsp.coordinator.answers import Skipped
 from dbsp.coordinator.decisions import events, states
-from dbsp.coordinator.http.answers import Skipped
 from dbsp.coordinator.running.attempts import Trial
 from dbsp.coordinator.running.command_runner import Parts
 from dbsp.coordinator.running.event_loop import EventLoop

@@ -22,10 +22,10 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from typing import Any, BinaryIO
 
+from dbsp.coordinator.admission import free_bytes
 from dbsp.coordinator.build import load_plan, site_of
 from dbsp.coordinator.children import failure, put
 from dbsp.coordinator.config import Config
-from dbsp.coordinator.http.admission import free_bytes
 from dbsp.coordinator.running.attempts import Trial
 from dbsp.coordinator.site import ConfiguredSite
 from dbsp.errors import DbspError, InternalError

@@ -21,9 +21,9 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, NoReturn
 
+from dbsp.coordinator.address import NOTE_FILE, write_whole
 from dbsp.coordinator.config import Config
 from dbsp.coordinator.decisions import events, states
-from dbsp.coordinator.http.address import NOTE_FILE, write_whole
 from dbsp.coordinator.preflight import formats
 from dbsp.coordinator.running.clock import Clock
 from dbsp.coordinator.running.notices import Notice, Notify, StateChanged, Upgraded

@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from dbsp.coordinator.http.address import NOTE_FILE
+from dbsp.coordinator.address import NOTE_FILE
 from dbsp.errors import DbspError, EngineError, UnavailableError
 
 POLL_S = 0.1

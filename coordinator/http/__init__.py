@@ -5,9 +5,9 @@ doors        what every request passes: access, rate, how many at once, how larg
 access, tokens who may ask for what; tls: certificates; access_log
 lanes        threads, a bounded number for each kind of request; waiting: requests that wait for steps
 pushes       rows in; changes: what changes in a view
-answers      rows as JSON and Arrow; admission: how much may wait
+rendering    rows as JSON and Arrow
 section      the settings [http]
 docs_page    the page that describes the routes
 console.html the page that shows a pipeline, by these routes
-listen, address     where it listens, and how a command finds it
+listen       where it listens; identity: whether a service there is the one that a command looks for
 """

@@ -17,7 +17,7 @@ from typing import Any
 from fastapi import FastAPI, Query, Request, Response
 from fastapi.responses import JSONResponse, StreamingResponse
 
-from dbsp.coordinator.http.answers import StepChanges, ViewChanges
+from dbsp.coordinator.answers import StepChanges, ViewChanges
 from dbsp.coordinator.http.lanes import Lane, Lanes
 from dbsp.coordinator.http.notifier import Notifier
 from dbsp.coordinator.http.rendering import ARROW, ipc, weighted

@@ -19,9 +19,9 @@ from fastapi.responses import JSONResponse
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from dbsp.coordinator.admission import refuse_scarcity
 from dbsp.coordinator.http.access import refusal
 from dbsp.coordinator.http.access_log import AccessLog
-from dbsp.coordinator.http.admission import refuse_scarcity
 from dbsp.coordinator.http.rates import RateLimiter
 from dbsp.coordinator.http.refusals import refusal_of, refuse
 from dbsp.coordinator.http.section import HttpSection

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from dbsp.coordinator.address import read_address
 from dbsp.coordinator.config import Config
-from dbsp.coordinator.http.address import read_address
 from dbsp.errors import ConfigError, DataError
 from dbsp.processes import notes_of_others
 

@@ -20,7 +20,7 @@ from typing import Any
 
 import uvicorn
 
-from dbsp.coordinator.http.address import ADDRESS_FILE, read_address, write_whole
+from dbsp.coordinator.address import ADDRESS_FILE, read_address, write_whole
 from dbsp.coordinator.http.connections import ACCEPTED_AT_ONCE, BoundedProtocol, Gate
 from dbsp.coordinator.http.section import HttpSection
 from dbsp.coordinator.http.tls import certificate_of, listening

@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from dbsp.coordinator.http.answers import ViewRows
+from dbsp.coordinator.answers import ViewRows
 from dbsp.errors import ConfigError
 
 ARROW = "application/vnd.apache.arrow.stream"

@@ -5,5 +5,6 @@ moves, warmups   how far state has moved
 control          the durable ledger
 blame            which rows failed
 clock            the time, and how to wait
-status, progress, time_text, live_line, metrics, events_log, observers     what users see
+notices, observers     what happened, and who receives it: metrics, events_log
+status, progress, time_text, live_line     what users see
 """

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 
+from dbsp.coordinator.answers import ViewChanges, ViewRows
 from dbsp.coordinator.config import Config
 from dbsp.coordinator.delta_views import DeltaView, delta_views
-from dbsp.coordinator.http.answers import ViewChanges, ViewRows
 from dbsp.coordinator.running.delta_notes import DeltaNotes
 from dbsp.coordinator.running.feed import added_up
 from dbsp.coordinator.running.notices import DeltaFailed, DeltaWritten, Notify

@@ -18,8 +18,8 @@ from operator import itemgetter
 import pyarrow as pa
 
 from dbsp.circuit.names import DEAD_LETTERS
+from dbsp.coordinator.answers import StepChanges, ViewChanges
 from dbsp.coordinator.config import Config
-from dbsp.coordinator.http.answers import StepChanges, ViewChanges
 from dbsp.coordinator.running.status import Snapshot
 from dbsp.errors import ConfigError, PositionError, UnavailableError
 from dbsp.io.embedded_output import EmbeddedOutputLog, by_step, output_workers

@@ -20,12 +20,12 @@ import httpx
 import pyarrow as pa
 import pytest
 
+from dbsp.coordinator.address import read_address
 from dbsp.coordinator.backup import making, manifests, restoring
 from dbsp.coordinator.backup.process import Backups
 from dbsp.coordinator.backup.restoring import restore
 from dbsp.coordinator.config import Config
 from dbsp.coordinator.doctor import diagnose
-from dbsp.coordinator.http.address import read_address
 from dbsp.coordinator.service import Service
 from dbsp.errors import DbspError, UnavailableError
 from tests import plain_http

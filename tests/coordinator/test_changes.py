@@ -23,8 +23,8 @@ from hypothesis import settings as examples
 from hypothesis import strategies as st
 
 from dbsp.coordinator import cli
+from dbsp.coordinator.address import read_address
 from dbsp.coordinator.http import changes as changes_module
-from dbsp.coordinator.http.address import read_address
 from dbsp.coordinator.http.app import make_app
 from dbsp.coordinator.http.changes import EVENTS, NEXT_HEADER
 from dbsp.coordinator.http.listen import HttpServer, bind

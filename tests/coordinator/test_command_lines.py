@@ -17,7 +17,7 @@ import pytest
 
 from dbsp.coordinator import build as build_module
 from dbsp.coordinator import cli, serve
-from dbsp.coordinator.http.address import read_address
+from dbsp.coordinator.address import read_address
 from dbsp.coordinator.service import Service
 from dbsp.errors import CapacityError, ConfigError
 from dbsp.operators.groups.group_by import GroupBy

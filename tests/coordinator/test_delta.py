@@ -16,10 +16,10 @@ import deltalake
 import pyarrow as pa
 import pytest
 
+from dbsp.coordinator.address import read_address
+from dbsp.coordinator.answers import StepChanges, ViewChanges, ViewRows
 from dbsp.coordinator.build import load_plan
 from dbsp.coordinator.config import Config
-from dbsp.coordinator.http.address import read_address
-from dbsp.coordinator.http.answers import StepChanges, ViewChanges, ViewRows
 from dbsp.coordinator.running.delta_notes import MARK_FILE, DeltaNotes
 from dbsp.coordinator.running.delta_tables import DeltaTables
 from dbsp.coordinator.running.notices import DeltaFailed, Notice

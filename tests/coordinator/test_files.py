@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from dbsp.coordinator.http.address import read_address
+from dbsp.coordinator.address import read_address
 from dbsp.coordinator.service import Service
 from dbsp.errors import ConfigError
 from tests import duck, plain_http

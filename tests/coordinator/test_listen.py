@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from dbsp.coordinator.address import ADDRESS_FILE, read_address, write_whole
 from dbsp.coordinator.config import HttpSection
 from dbsp.coordinator.http import listen
-from dbsp.coordinator.http.address import ADDRESS_FILE, read_address, write_whole
 from dbsp.coordinator.http.app import make_app
 from dbsp.coordinator.http.listen import HttpServer, bind
 from dbsp.coordinator.running.control import LmdbControl, raise_epoch

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from dbsp.coordinator import cli, meeting
+from dbsp.coordinator.address import ADDRESS_FILE
 from dbsp.coordinator.cli import Client
 from dbsp.coordinator.config import Config, load_config
-from dbsp.coordinator.http.address import ADDRESS_FILE
 from dbsp.coordinator.http.app import make_app
 from dbsp.coordinator.http.identity import Expected
 from dbsp.coordinator.http.listen import HttpServer, bind

@@ -11,8 +11,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from dbsp.coordinator.http import admission
-from dbsp.coordinator.http.admission import DESCRIPTORS_RESERVE, descriptors_left, free_bytes, refuse_scarcity
+from dbsp.coordinator import admission
+from dbsp.coordinator.admission import DESCRIPTORS_RESERVE, descriptors_left, free_bytes, refuse_scarcity
 from dbsp.coordinator.service import Service
 from dbsp.errors import OverloadedError
 

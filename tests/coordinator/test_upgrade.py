@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from dbsp.coordinator import upgrades
+from dbsp.coordinator.address import NOTE_FILE, read_address
 from dbsp.coordinator.decisions import events, states
-from dbsp.coordinator.http.address import NOTE_FILE, read_address
 from dbsp.coordinator.preflight import formats
 from dbsp.coordinator.running.status import Snapshot
 from dbsp.coordinator.service import Service

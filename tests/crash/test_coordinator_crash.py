@@ -25,12 +25,12 @@ import pyarrow as pa
 import pytest
 
 from dbsp.circuit.names import DEAD_LETTERS
+from dbsp.coordinator.address import read_address
 from dbsp.coordinator.backup.making import make
 from dbsp.coordinator.backup.restoring import restore
 from dbsp.coordinator.build import load_plan
 from dbsp.coordinator.config import load_config
 from dbsp.coordinator.doctor import diagnose
-from dbsp.coordinator.http.address import read_address
 from dbsp.coordinator.service import Service
 from dbsp.coordinator.strategies import STRATEGIES
 from dbsp.distribute.names import STRATEGIES as BY_KEY

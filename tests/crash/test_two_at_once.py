@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from dbsp.coordinator.http.address import read_address
+from dbsp.coordinator.address import read_address
 from dbsp.coordinator.running.control import LmdbControl, new_ledger, raise_epoch
 from dbsp.errors import FencedError
 from dbsp.io import EmbeddedStepLog

@@ -13,9 +13,9 @@ import httpx
 import pyarrow as pa
 import pytest
 
+from dbsp.coordinator.address import read_address
 from dbsp.coordinator.config import Config, load_config
 from dbsp.coordinator.doctor import diagnose
-from dbsp.coordinator.http.address import read_address
 from dbsp.coordinator.service import Service
 from dbsp.coordinator.upgrades import Restart
 from dbsp.io import EmbeddedStepLog

@@ -29,9 +29,9 @@ import httpx
 import pyarrow as pa
 
 from dbsp.circuit.names import DEAD_LETTERS
+from dbsp.coordinator.address import read_address
 from dbsp.coordinator.build import load_plan
 from dbsp.coordinator.config import load_config
-from dbsp.coordinator.http.address import read_address
 from dbsp.io.formats import json_lines
 from dbsp.io.kafka import KafkaInputLog, KafkaSettings, KafkaSource, KafkaStepLog
 from dbsp.io.output_part import with_dead_letters

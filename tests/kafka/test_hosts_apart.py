@@ -19,7 +19,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from dbsp.coordinator.http.address import read_address
+from dbsp.coordinator.address import read_address
 from dbsp.coordinator.strategies import STRATEGIES
 from tests import plain_http
 from tests.kafka.broker import Broker

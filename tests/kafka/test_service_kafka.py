@@ -14,8 +14,8 @@ from typing import Any
 import httpx
 import pytest
 
+from dbsp.coordinator.address import read_address
 from dbsp.coordinator.config import load_config
-from dbsp.coordinator.http.address import read_address
 from dbsp.coordinator.service import Service
 from dbsp.errors import ConfigError
 from dbsp.io import Position
