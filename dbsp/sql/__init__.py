@@ -1,7 +1,8 @@
-"""Circuits written in SQL: the text of a SELECT becomes the same streams that the methods of a stream make.
+"""SQL front end: a SELECT, or a script of statements, becomes the same streams that the methods of a stream make.
 
-`queries` lowers a query clause by clause over a `scope`, whose names stand for columns of one stream; `relations` and `joining`
-are FROM, `subqueries` what stands in brackets, `grouping` and `windows` what they are called, `expressions` and the `functions`
-the values of a row; `statements` are scripts. Nothing is computed here and nothing is planned: what the dialect has is what
-streams have, and what it has not is refused by name (docs/sql.md; docs/design/0025-sql.md).
+Module `queries` lowers a query clause by clause over a `scope`, which maps names to columns of one stream. FROM is
+lowered by `relations` and `joining`, queries inside expressions by `subqueries`, aggregates and OVER by `grouping` and
+`windows`. The values of a row are lowered by `expressions` and `functions`; entry points are in `statements`. This
+package computes no rows and plans no operators. The dialect has exactly what streams have, and refuses the rest by name
+(docs/sql.md; docs/design/0025-sql.md).
 """

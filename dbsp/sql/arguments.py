@@ -1,4 +1,5 @@
-"""Which arguments of the parser's nodes the dialect reads: all others are refused, so that no clause is passed over in silence.
+"""The arguments of sqlglot's nodes that the dialect reads; all others are refused, so that no clause is ignored
+silently.
 
 **Law** An argument that the parser set is read by the module that lowers the node, or refused here with its place.
 """
@@ -133,7 +134,10 @@ _SHOWN = {"except_": "exclude", "with_": "with", "from_": "from", "with_fill": "
 
 
 def check_arguments(statement: Any) -> None:
-    """Refuse the first argument of a statement's nodes that the dialect does not read."""
+    """Refuse the first argument in a statement's nodes that the dialect does not read.
+
+    Statements of other kinds pass unchecked: a script refuses them as a whole.
+    """
     if not _is_ours(statement):
         return
     for node in parts(statement):
@@ -154,19 +158,19 @@ def check_arguments(statement: Any) -> None:
 
 
 def _is_ours(statement: Any) -> bool:
-    """Return whether it is a statement of the dialect; others are refused as a whole."""
+    """Return whether the dialect has this kind of statement; a script refuses other kinds as a whole."""
     if isinstance(statement, exp.Create):
         return statement.kind in ("TABLE", "VIEW")
     return isinstance(statement, exp.Query | exp.Set)
 
 
 def _is_empty(value: Any) -> bool:
-    """Return whether the parser has made a node of nothing: the parameters of an index behind a primary key."""
+    """Return whether the value is an empty node, such as the index parameters that the parser adds after a primary key."""
     return isinstance(value, exp.IndexParameters) and not any(value.args.values())
 
 
 def _is_left_over(node: Any, key: str) -> bool:
-    """Return whether nothing reads the operands of a node."""
+    """Return whether no module reads this operand of the node, although other nodes have an operand of the same name."""
     if isinstance(node, exp.DataType):
         name = node.this.name if hasattr(node.this, "name") else str(node.this)
         return key == "expressions" and name not in _SIZED

@@ -1,4 +1,4 @@
-"""CAST and TRY_CAST: what a value is in another type, as DuckDB has it. A cast that fails is null if it is only tried."""
+"""CAST and TRY_CAST with DuckDB's rules for each pair of types. TRY_CAST returns null where CAST fails."""
 
 from __future__ import annotations
 
@@ -26,7 +26,10 @@ _TRUE, _FALSE = ["t", "true", "y", "yes", "1"], ["f", "false", "n", "no", "0"]
 
 
 def cast(value: Expr, source: pa.DataType, target: pa.DataType, *, strict: bool) -> Expr:
-    """A value of a row in another type."""
+    """Return the expression that converts a value of a row from one type to another.
+
+    With `strict` a failed conversion is an error of the row; otherwise its value is null.
+    """
     if source == STRING:
         return _of_text(value, target, strict)
     if source == TIMESTAMP_UTC and target == STRING:  # with the offset of the zone, which is UTC
@@ -45,7 +48,7 @@ def cast(value: Expr, source: pa.DataType, target: pa.DataType, *, strict: bool)
 
 
 def cast_constant(value: Any, target: pa.DataType, *, strict: bool) -> Expr:
-    """A constant in another type, computed here where Python can."""
+    """Return a constant converted to another type, computed here where Python's arithmetic suffices."""
     if value is None:
         return lit(None, target)
     if isinstance(value, int | float | decimal.Decimal) and not isinstance(value, bool):
@@ -93,7 +96,10 @@ def _text(value: str, target: pa.DataType, strict: bool) -> Expr:
 
 
 def _of_text(value: Expr, target: pa.DataType, strict: bool) -> Expr:
-    """What a text says, with spaces around it; a number may have more places than are wanted, a day a time behind it."""
+    """Return the expression that parses a text, with spaces around it, as a value of the target type.
+
+    A number may have more decimal places than the target keeps. A date may be followed by a time of day.
+    """
     if target == BOOL:
         return coalesce(_truth(value), value.cast(BOOL)) if strict else _truth(value)
     if target in (TIME, TIMESTAMP, TIMESTAMP_UTC):
@@ -116,7 +122,7 @@ def _of_text(value: Expr, target: pa.DataType, strict: bool) -> Expr:
 
 
 def _moment(value: Expr, target: pa.DataType, strict: bool) -> Expr:
-    """What a text says as a time, of a day or by itself; an hour alone is none."""
+    """Return the expression that parses a text as a timestamp or a time of day; a bare number is no time of day."""
     if target == TIMESTAMP:
         return _written_out(value).cast(target, strict=strict)
     if target == TIMESTAMP_UTC:  # without an offset it is in the zone of the session, which is UTC
@@ -129,25 +135,28 @@ def _moment(value: Expr, target: pa.DataType, strict: bool) -> Expr:
 
 
 def _written_out(value: Expr) -> Expr:
-    """A text of a day with months and days of two digits."""
+    """Return the text of a date with its month and day padded to two digits, as Arrow's parser wants them."""
     for pattern, padded in _SHORT:
         value = value.regexp_replace(pattern, padded)
     return value
 
 
 def _truth(value: Expr) -> Expr:
-    """What a text says of true and false, null where it says neither."""
+    """Return the truth value that a text spells, and null for any other text."""
     said = value.lower()
     return when(said.is_in(_TRUE), lit(True)).when(said.is_in(_FALSE), lit(False)).otherwise(lit(None, BOOL))
 
 
 def _nearest(value: Expr) -> Expr:
-    """A double to the nearest whole number, halves to the even one, as DuckDB casts."""
+    """Round a double to the nearest whole number, halves to the even one, as DuckDB's casts do."""
     rounded = value.round()
     return when((value - rounded).abs() == _HALF, (value / 2.0).round() * 2.0).otherwise(rounded)
 
 
 def _to_places(value: Expr, places: int) -> Expr:
-    """A double to so many places as DuckDB's casts have it, unlike `round`: halves are those of the product."""
+    """Round a double to a number of decimal places as DuckDB's casts do.
+
+    A half is decided by the product with the power of ten, unlike in `round`.
+    """
     by = lit(10.0**places)
     return (value * by).round() / by

@@ -1,4 +1,4 @@
-"""Chains of operators such as `a + b + c`, which the parser nests to the left as deep as they are long."""
+"""Chains of binary operators such as `a + b + c`, which the parser nests to the left, as deep as the chain is long."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ _CHAINS = frozenset([
 
 
 def spine(node: Any, known: Callable[[Any], bool]) -> list[Any]:
-    """Return the left sides of a chain, innermost first: their values can be computed in this order, without nested calls.
+    """Return the left operands of a chain, innermost first, so that their values can be computed without recursion.
 
-    What is `known` already ends the chain. A product with an interval is left out: it is no value by itself.
+    A node that is already `known` ends the chain. A product with an interval is left out, because it has no value by
+    itself.
     """
     found: list[Any] = []
     while type(node) in _CHAINS and not known(node.this):

@@ -1,6 +1,7 @@
-"""Rows that are constants: a query without FROM, VALUES, and lists in FROM that no table is read for.
+"""Constant rows: a query without FROM, VALUES, and lists in FROM that read no table.
 
-They hang on the one row that an aggregate over nothing has: so they come once, with the first step, and stay.
+They derive from the one row that an aggregate over an empty input has. So they appear once, in the first step, and
+stay.
 """
 
 from __future__ import annotations
@@ -23,13 +24,13 @@ from dbsp.zset.schema import list_of, struct_of
 
 
 def one_row(node: Any, tables: Mapping[str, Rows]) -> Scope:
-    """One row, without columns that a query sees: what a query without FROM selects from."""
+    """Return a scope of exactly one row without visible columns: the input of a query without FROM."""
     with about(node):
         return Scope(tables, Stream(Nothing()).aggregate(__one=count()), ())
 
 
 def rows_of_values(node: Any, tables: Mapping[str, Rows]) -> Rows:
-    """VALUES: columns called `col0`, `col1`, …, each of a type in which all rows meet."""
+    """Return the rows of VALUES, in columns `col0`, `col1`, …, each of the common type of all its values."""
     understood(node, ("expressions", "alias", "order", "limit", "offset"))
     scope = one_row(node, tables)
     rows = [_cells(row) for row in node.expressions]

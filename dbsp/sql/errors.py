@@ -1,4 +1,4 @@
-"""Errors of SQL text: what is wrong, the text at fault, its line and column, and what to write instead."""
+"""Errors in SQL text: the problem, the text at fault, its line and column, and what to write instead."""
 
 from __future__ import annotations
 
@@ -26,28 +26,32 @@ _HINTS = {
 
 
 class MisplacedError(CircuitError):
-    """An error of a token."""
+    """An error at a token, raised before the parser has made a node."""
 
     def __init__(self, message: str, hint: str, token: Any) -> None:
-        """Keep the token."""
+        """Create the error and store the token for its place."""
         super().__init__(message, hint)
         self.token = token
 
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """SQL text and the file that it stands in, if there is one."""
+    """SQL text, and the path of its file if it was read from one."""
 
     text: str
     file: str | None = None
 
     def place(self, offset: int) -> tuple[int, int]:
-        """Line and column, both from 1."""
+        """Return the line and column of a character offset, both counted from 1."""
         before = self.text[:offset]
         return before.count("\n") + 1, offset - (before.rfind("\n") + 1) + 1
 
     def said(self, error: CircuitError, shown: str, place: tuple[int, int], source: SourceLine | None) -> CircuitError:
-        """The error with the text and where it stands."""
+        """Return the error extended by the text at fault and its place.
+
+        The place is in the script's file if there is one. Otherwise it is in the SQL text, followed by the Python line
+        that passed it.
+        """
         line, column = place
         where = f"at={self.file}:{line}:{column}" if self.file else f"sql={line}:{column}"
         if self.file is None and source is not None:
@@ -58,23 +62,23 @@ class Script:
 
 
 class PlacedError(CircuitError):
-    """An error on its way up, with the part of the query that it is about."""
+    """An error at a node of the query, not yet extended by its place; `reported` adds the place."""
 
     def __init__(self, message: str, hint: str | None, node: Any) -> None:
-        """Keep the node."""
+        """Create the error and store the node for its place."""
         super().__init__(message, hint)
         self.node = node
 
 
 def name_of(node: Any) -> str:
-    """What DuckDB calls a function, which the parser may have another name for."""
+    """Return the name that DuckDB has for a function, in lower case; sqlglot may have another one."""
     text = _written(node)
     name = text.partition("(")[0].strip().casefold()
     return name if name.isidentifier() else str(node.sql_name()).casefold()
 
 
 def _written(node: Any) -> str:
-    """Return a node as SQL; of a call that lacks arguments its name, because the parser cannot write it."""
+    """Return a node as SQL text, or its name alone if the parser's generator fails because arguments are missing."""
     from sqlglot.errors import SqlglotError  # noqa: PLC0415 (an extra: only SQL needs it)
 
     try:
@@ -85,12 +89,12 @@ def _written(node: Any) -> str:
 
 
 def refuse(node: Any, message: str, hint: str) -> NoReturn:
-    """The dialect does not have this: what it is, and what to write."""
+    """Raise a `PlacedError` at the node: the message names what the dialect lacks, the hint what to write."""
     raise PlacedError(message, hint, node)
 
 
 def understood(node: Any, keys: Collection[str]) -> None:
-    """Refuse a part of a node that nothing here reads: what the parser knows and the dialect does not must not be passed over."""
+    """Refuse a node with a non-empty argument outside `keys`, so that no clause which sqlglot knows is ignored silently."""
     for key, value in node.args.items():
         if key not in keys and value not in (None, False, []):
             what = f"{type(node).__name__.lower()} with {key.rstrip('_')}"
@@ -99,15 +103,19 @@ def understood(node: Any, keys: Collection[str]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class about:  # noqa: N801 (it is used as a function)
-    """Errors of the streams below are about this part of the query, unless they know better."""
+    """Context manager that attaches a node to the errors raised within, unless they carry a node already.
+
+    Errors of streams get a hint in SQL's words. Errors of Python and Arrow about unsuitable values become
+    `PlacedError`s.
+    """
 
     node: Any
 
     def __enter__(self) -> None:
-        """Nothing to do."""
+        """Do nothing; the work is in `__exit__`."""
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        """Raise an error that names the node."""
+        """Replace an error without a place by a `PlacedError` at the node; let all others pass."""
         if isinstance(error, _CAUSES) and not isinstance(error, DbspError | RecursionError):
             said = " ".join(str(error).split())[:_SHOWN]
             raise PlacedError(
@@ -122,7 +130,7 @@ class about:  # noqa: N801 (it is used as a function)
 
 @contextmanager
 def reported(script: Script, source: SourceLine | None) -> Iterator[None]:
-    """Errors that leave name the line and column of the script."""
+    """Add the text at fault, its line and its column to errors that leave the block."""
     try:
         yield
     except PlacedError as error:
@@ -136,7 +144,7 @@ def reported(script: Script, source: SourceLine | None) -> Iterator[None]:
 
 
 def offset_of(node: Any) -> int:
-    """Where the text of a node begins: at the first of its words that the parser has marked."""
+    """Return the offset where a node's text begins: the first position that the parser marked in the node, or in its parents."""
     starts = [part.meta["start"] for part in node.walk() if "start" in part.meta]
     if not starts and node.parent is not None:
         return offset_of(node.parent)
@@ -144,7 +152,7 @@ def offset_of(node: Any) -> int:
 
 
 def shown(node: Any, text: str) -> str:
-    """The text of a node as it is written, to the end of its brackets, cut where it is long."""
+    """Return a node's text as the user wrote it, closing brackets included, cut to 60 characters."""
     ends = [part.meta["end"] for part in node.walk() if "end" in part.meta]
     found = text[offset_of(node) : max(ends) + 1] if ends else _written(node)
     rest = text[max(ends) + 1 :] if ends else ""

@@ -1,4 +1,4 @@
-"""Values of a row: SQL's operators, over the columns of a scope. What is called by a name is in `functions`."""
+"""Values of a row: lower SQL's operators over the columns of a scope. `functions` lowers what is called by a name."""
 
 from __future__ import annotations
 
@@ -50,7 +50,11 @@ _PERCENT = 2
 
 
 def lowered(node: Any, scope: Scope) -> Expr:
-    """The value of a part of the query, for each row of the scope."""
+    """Return the expression for a node of the query, evaluated for each row of the scope.
+
+    A node is lowered once while the scope's names keep their meaning. The left sides of a long chain are lowered first,
+    innermost first, so that a chain of thousands of operators needs no deep recursion.
+    """
     if id(node) in scope.made:
         return scope.made[id(node)]
     if node is None:  # the parser has made a node of a call without what it is of
@@ -65,7 +69,10 @@ def lowered(node: Any, scope: Scope) -> Expr:
 
 
 def _remember(node: Any, scope: Scope) -> Expr:
-    """Compute and return the value of a node whose left side is computed, if it is a part of a chain."""
+    """Lower one node, check its types, and store the expression in the scope's memo.
+
+    The caller has lowered the left operand of a chain already, so the recursion stays shallow.
+    """
     value = scope.made.get(id(node))
     if value is None and scope.before is not None:
         value = _of_group(node, scope, scope.before)
@@ -79,12 +86,12 @@ def _remember(node: Any, scope: Scope) -> Expr:
 
 
 def is_subquery(node: Any) -> bool:
-    """Whether a query is in it, by itself or as what EXISTS and IN look among."""
+    """Return whether the node is a query, or an EXISTS or IN over one."""
     return isinstance(node, exp.Query | exp.Exists) or (isinstance(node, exp.In) and node.args.get("query") is not None)
 
 
 def condition(node: Any, scope: Scope) -> Expr:
-    """A value that is true, false or null."""
+    """Return the lowered node if its value is true, false or null; refuse any other type."""
     value = lowered(node, scope)
     type_ = type_in(value, scope.schema)
     if type_ is None and isinstance(constant(value), bool | None):
@@ -95,7 +102,10 @@ def condition(node: Any, scope: Scope) -> Expr:
 
 
 def _of_group(node: Any, scope: Scope, before: Scope) -> Expr | None:
-    """The column behind a GROUP BY that holds this already: an aggregate, or an expression that rows are grouped by."""
+    """Return the column after GROUP BY that holds this value: an aggregate, or an expression that rows are grouped by.
+
+    Return None if the node has to be computed from its parts. Refuse a column that is neither grouped nor aggregated.
+    """
     fact = before.fact(node)
     called = isinstance(node, exp.AggFunc | exp.Filter | exp.WithinGroup | exp.Grouping | exp.IgnoreNulls)
     if scope.aggregates and (called or (not fact.columns and fact.size <= _CONSTANT_KEY_MAX)):
@@ -172,7 +182,7 @@ def _literal(node: Any, _scope: Scope) -> Expr:
 
 
 def number(text: str) -> int | float | decimal.Decimal:
-    """A constant number: whole, exact with a point, a double with an exponent."""
+    """Return the value of a numeric literal: an int, a Decimal if it has a point, a float if it has an exponent."""
     text = text.replace("_", "")
     if "e" in text.casefold():
         return float(text)
@@ -191,19 +201,19 @@ def _boolean(node: Any, _scope: Scope) -> Expr:
 
 
 def _pair(node: Any, scope: Scope) -> tuple[Expr, Expr]:
-    """Both sides of an operator, in types that meet."""
+    """Lower both operands of a binary operator and convert them to a common type."""
     left, right = met([lowered(node.this, scope), lowered(node.expression, scope)], scope.schema)
     return left, right
 
 
 def _binary(operation: Callable[[Any, Any], Any]) -> Callable[[Any, Scope], Expr]:
-    """An operator of two numbers."""
+    """Return the function that lowers an arithmetic operator of two numbers."""
 
     return lambda node, scope: _of_pair(operation, _pair(node, scope))
 
 
 def _of_pair(operation: Callable[[Any, Any], Any], pair: tuple[Expr, Expr]) -> Expr:
-    """Return what an operator makes of two numbers; of constants a constant."""
+    """Apply an operator to two operands; fold two numeric constants into one constant."""
     left, right = pair
     if is_constant(left) and is_constant(right):
         folded = _folded(operation, constant(left), constant(right))
@@ -214,7 +224,7 @@ def _of_pair(operation: Callable[[Any, Any], Any], pair: tuple[Expr, Expr]) -> E
 
 
 def _bitwise(method: str, of_constants: Callable[[int, int], int]) -> Callable[[Any, Scope], Expr]:
-    """An operator on the bits of two whole numbers."""
+    """Return the function that lowers a bitwise operator of two whole numbers."""
 
     def made(node: Any, scope: Scope) -> Expr:
         left, right = _pair(node, scope)
@@ -230,7 +240,10 @@ def _bitwise(method: str, of_constants: Callable[[int, int], int]) -> Callable[[
 
 
 def _folded(operation: Callable[[Any, Any], Any], left: Any, right: Any) -> Any:
-    """What two constants make, so that it can still take the type that is wanted."""
+    """Return the result for two exact constants, without a type of its own, or None if the operands are not exact numbers.
+
+    An untyped result can still adopt the type of the column that it meets.
+    """
     numbers = int | decimal.Decimal
     if isinstance(left, bool) or isinstance(right, bool):
         return None
@@ -251,7 +264,7 @@ def _comparison(operation: Callable[[Any, Any], Any]) -> Callable[[Any, Scope], 
 
 
 def _added(sign: int) -> Callable[[Any, Scope], Expr]:
-    """Sums and differences, of days and spans too."""
+    """Return the function that lowers `+` (sign 1) or `-` (sign -1), for numbers, dates, timestamps and intervals."""
 
     def made(node: Any, scope: Scope) -> Expr:
         for side, other in ((node.expression, node.this), (node.this, node.expression)):
@@ -280,7 +293,7 @@ def _whole(value: Expr, scope: Scope) -> bool:
 
 
 def _divided(node: Any, scope: Scope) -> Expr:
-    """DuckDB's quotient is a double, also of decimals."""
+    """Lower `/`: as in DuckDB the quotient is a double, also of decimals, and a real if both operands are reals."""
     left, right = lowered(node.this, scope), lowered(node.expression, scope)
     types = type_in(left, scope.schema), type_in(right, scope.schema)
     if pa.duration("us") in types:
@@ -298,7 +311,10 @@ def _divided(node: Any, scope: Scope) -> Expr:
 
 
 def _null_of(operands: list[Expr], scope: Scope) -> Expr | None:
-    """Null, where a constant operand is: of the type that another one has, of whole numbers where none has."""
+    """Return a typed null if an operand is the constant null, else None.
+
+    Its type is that of the first operand with a known type, or a 64-bit integer if no operand has one.
+    """
     if not any(is_constant(operand) and constant(operand) is None for operand in operands):
         return None
     known = [type_ for operand in operands if (type_ := type_in(operand, scope.schema)) is not None]
@@ -306,7 +322,7 @@ def _null_of(operands: list[Expr], scope: Scope) -> Expr | None:
 
 
 def _whole_quotient(node: Any, scope: Scope) -> Expr:
-    """DuckDB cuts towards zero, `//` of streams rounds down."""
+    """Lower `//`: DuckDB truncates toward zero, while `//` of streams rounds down."""
     a, b = _pair(node, scope)
     if (nothing := _null_of([a, b], scope)) is not None:
         return nothing
@@ -318,7 +334,7 @@ def _whole_quotient(node: Any, scope: Scope) -> Expr:
 
 
 def _remainder(node: Any, scope: Scope) -> Expr:
-    """DuckDB's has the sign of what is divided, `%` of streams that of the divisor."""
+    """Lower `%`: DuckDB's remainder has the sign of the dividend, that of streams the sign of the divisor."""
     a, b = _pair(node, scope)
     if (nothing := _null_of([a, b], scope)) is not None:
         return nothing
@@ -331,14 +347,18 @@ def _remainder(node: Any, scope: Scope) -> Expr:
 
 
 def _is_large(*operands: Expr) -> bool:
-    """Return whether operands are large; each occurs five times in a quotient that is made of `//` and `%` of streams."""
+    """Return whether an operand is a large expression.
+
+    Written with `//` and `%` of streams, a truncated quotient repeats each operand five times; large operands need one
+    call.
+    """
     return any(isinstance(e := unwrap(operand), Call) and e.nodes > TEXT_NODES_MAX for operand in operands)
 
 
 def _falls_below(a: Expr, b: Expr) -> Expr:
-    """Whether a quotient of whole numbers rounded down is one less than the one cut towards zero.
+    """Return the condition that a quotient rounded down is one less than the quotient truncated toward zero.
 
-    Told from the signs, without the magnitudes: that of the least whole number does not fit its type.
+    The condition compares signs only: the magnitude of the least whole number does not fit its type.
     """
     return (~((a < 0) == (b < 0))) & (a % b != 0)
 
@@ -405,7 +425,7 @@ def _in(node: Any, scope: Scope) -> Expr:
 
 
 def _text_match(method: str) -> Callable[[Any, Scope], Expr]:
-    """A backslash stands for itself in DuckDB's patterns."""
+    """Return the function that lowers LIKE or ILIKE; in DuckDB a backslash in the pattern is an ordinary character."""
 
     def made(node: Any, scope: Scope) -> Expr:
         pattern = _argument(lowered(node.expression, scope))

@@ -1,4 +1,4 @@
-"""What expressions without columns are: computed once, while the query is read."""
+"""Constant folding: expressions that read no column are evaluated once, when the query is compiled."""
 
 from __future__ import annotations
 
@@ -22,13 +22,16 @@ _ONE_ROW = Batch(schema=NO_COLUMNS, columns=(), weights=np.ones((1, 1), np.int64
 
 
 def reads_nothing(value: Expr) -> bool:
-    """Whether it is the same for every row, and at all times."""
+    """Return whether the value is constant: it reads no column and not the clock."""
     expression = unwrap(value)
     return not expression.columns() and not has_now(expression)
 
 
 def folded(values: Sequence[Expr], nodes: Sequence[Any]) -> tuple[pa.DataType, tuple[Any, ...]]:
-    """Values that read nothing, as Python has them, and the type in which all of them meet; `nodes` say where they stand."""
+    """Return the common type of constant expressions, and their Python values in this type.
+
+    `nodes` are the parts of the query that the values were lowered from; errors are reported there.
+    """
     found: pa.DataType | None = None
     for value, node in zip(values, nodes, strict=True):
         type_ = _type_of(value)
@@ -42,7 +45,7 @@ def folded(values: Sequence[Expr], nodes: Sequence[Any]) -> tuple[pa.DataType, t
 
 
 def _type_of(value: Expr) -> pa.DataType | None:
-    """Its type; none of a null alone."""
+    """Return the type of a constant expression, or None for a null without a type."""
     expression = unwrap(value)
     if isinstance(expression, Literal) and expression.value is None and expression.dtype is None:
         return None
@@ -62,7 +65,7 @@ def _computed(value: Expr, type_: pa.DataType, node: Any) -> Any:
 
 
 def _as_constant(value: Any) -> Any:
-    """A value as constants hold it: lists and structs are tuples."""
+    """Return a Python value in the form that `Literal` holds: lists and structs as tuples."""
     if isinstance(value, dict):
         return tuple(map(_as_constant, value.values()))
     return tuple(map(_as_constant, value)) if isinstance(value, list) else value

@@ -1,4 +1,4 @@
-"""Functions under DuckDB's names, each a method of an expression or one of `dbsp`'s functions."""
+"""Functions under DuckDB's names: each becomes a method of an expression or one of `dbsp`'s functions."""
 
 from __future__ import annotations
 
@@ -54,12 +54,12 @@ _PARTS = {
 
 
 def _argument(value: Expr) -> Any:
-    """A constant as Python has it, else the expression."""
+    """Return the Python value of a constant expression, and any other expression unchanged."""
     return constant(value) if is_constant(value) else value
 
 
 def as_text(value: Expr, scope: Scope) -> Expr:
-    """A value as a part of a text."""
+    """Return a value cast to a text, for a concatenation."""
     if is_constant(value) and constant(value) is None:
         return Expr(Literal(None, STRING))
     is_text = isinstance(constant(value), str) if is_constant(value) else type_in(value, scope.schema) == STRING
@@ -77,7 +77,11 @@ _GIVES = {
 
 
 def _method(name: str, *arguments: str) -> Function:
-    """A method whose arguments are these parts of the node, where they are there; null if one is the constant null."""
+    """Return the function that lowers a call to an expression's method.
+
+    `arguments` are the keys of the node's optional arguments, in the method's order. A constant null among them makes
+    the call null.
+    """
 
     def made(node: Any, lower: Lower, _scope: Scope) -> Expr:
         given = [_argument(lower(node.args[key])) for key in arguments if node.args.get(key) is not None]
@@ -90,7 +94,7 @@ def _method(name: str, *arguments: str) -> Function:
 
 
 def _of_double(name: str) -> Function:
-    """A function of a double, which decimals become."""
+    """Return the function that lowers a call of one double; decimals and whole numbers are cast to it."""
 
     def made(node: Any, lower: Lower, scope: Scope) -> Expr:
         result: Expr = getattr(as_float(lower(node.this), scope.schema), name)()
@@ -100,7 +104,7 @@ def _of_double(name: str) -> Function:
 
 
 def part_of(node: Any, part: str, value: Expr) -> Expr:
-    """A part of a time, as EXTRACT names it."""
+    """Return one part of a date or time by the name that EXTRACT has for it."""
     part = part.casefold()
     part = part if part in _PARTS else part.removesuffix("s")
     if part in ("dow", "dayofweek", "weekday"):
@@ -133,7 +137,7 @@ def _truncated(node: Any, lower: Lower, scope: Scope) -> Expr:
 
 
 def _difference(node: Any, lower: Lower, _scope: Scope) -> Expr:
-    """Boundaries between two times; of weeks as many as are whole, as DuckDB has it."""
+    """Lower `date_diff`: count the unit's boundaries between two times, but for weeks count whole weeks, as DuckDB does."""
     unit, start, end = node.args["unit"].name.casefold(), lower(node.expression), lower(node.this)
     if unit in ("week", "weeks"):
         days = date_diff("day", start, end)
@@ -161,7 +165,10 @@ def _round(node: Any, lower: Lower, scope: Scope) -> Expr:
 
 
 def _of_decimals(value: Expr, scope: Scope, digits: int, rounded: Callable[[Expr], Expr]) -> Expr:
-    """Rounded; a decimal has no more places than are left, and room for a digit more meanwhile."""
+    """Return a rounded value whose decimal type has no more than `digits` decimal places.
+
+    Rounding may carry into a new digit, so the value gets one digit of room first.
+    """
     type_ = resolved(value, scope.schema).type(scope.schema)
     if type_ is None or not is_decimal(type_) or type_.scale <= digits:
         return rounded(value)
@@ -170,12 +177,12 @@ def _of_decimals(value: Expr, scope: Scope, digits: int, rounded: Callable[[Expr
 
 
 def _whole(name: str) -> Function:
-    """The whole number below or above."""
+    """Return the function that lowers `floor`, `ceil` or `trunc`."""
     return lambda node, lower, scope: _of_decimals(lower(node.this), scope, 0, lambda value: getattr(value, name)())
 
 
 def _sign(node: Any, lower: Lower, scope: Scope) -> Expr:
-    """0 of a NaN."""
+    """Lower `sign`; the sign of a NaN is 0, as in DuckDB."""
     value = lower(node.this)
     type_ = type_in(value, scope.schema)
     return when(value.is_nan(), 0).otherwise(value.sign()) if type_ is not None and is_float(type_) else value.sign()
@@ -192,7 +199,7 @@ def _log(node: Any, lower: Lower, scope: Scope) -> Expr:
 
 
 def _trim(node: Any, lower: Lower, _scope: Scope) -> Expr:
-    """Without spaces at the ends, which tabs and ends of lines are not, as DuckDB has it; `.trim` takes those too."""
+    """Lower `trim`: remove spaces only, as DuckDB does; `.trim` of an expression removes tabs and line ends too."""
     value, side, characters = lower(node.this), (node.args.get("position") or "BOTH").upper(), node.expression
     if characters is not None:
         if side != "BOTH":
@@ -221,7 +228,7 @@ def _concat_ws(node: Any, lower: Lower, scope: Scope) -> Expr:
 
 
 def _repeated(node: Any, lower: Lower, _scope: Scope) -> Expr:
-    """Nothing, less often than once."""
+    """Lower `repeat`; a count below one makes an empty text."""
     value, times = lower(node.this), lower(node.args["times"])
     if not is_constant(times):
         return value.repeat(greatest(times, 0))
@@ -229,7 +236,7 @@ def _repeated(node: Any, lower: Lower, _scope: Scope) -> Expr:
 
 
 def _made_date(node: Any, lower: Lower, scope: Scope) -> Expr:
-    """Of year, month and day; one that does not exist fails its row."""
+    """Lower `make_date(year, month, day)`; a date that does not exist is an error of its row."""
     parts = [as_text(lower(node.args[key]), scope) for key in ("year", "month", "day")]
     year, month, day = (
         part.lpad(greatest(part.length(), width), "0") for part, width in zip(parts, (4, 2, 2), strict=True)
@@ -238,7 +245,7 @@ def _made_date(node: Any, lower: Lower, scope: Scope) -> Expr:
 
 
 def _joined_list(node: Any, lower: Lower, _scope: Scope) -> Expr:
-    """Null of nulls alone, as DuckDB's."""
+    """Lower `array_to_string`; a list that holds nulls alone gives null, as in DuckDB."""
     value, separator = lower(node.this), _argument(lower(node.expression))
     if separator is None:
         separator = ","
@@ -247,7 +254,7 @@ def _joined_list(node: Any, lower: Lower, _scope: Scope) -> Expr:
 
 
 def _split(node: Any, lower: Lower, _scope: Scope) -> Expr:
-    """By null there is one part, the whole text."""
+    """Lower `string_split`; a null separator gives a list of one element, the whole text."""
     value, separator = lower(node.this), constant(lower(node.expression))
     if separator is None:
         return when(value.is_not_null(), value.split("\0")).otherwise(None)
@@ -262,7 +269,7 @@ def _several(function: Callable[..., Expr]) -> Function:
 
 
 def _nullif(node: Any, lower: Lower, scope: Scope) -> Expr:
-    """The result has the type of the first argument, whatever the two are compared as."""
+    """Lower `nullif`; the result has the type of the first argument, whatever type the comparison uses."""
     given, second = lower(node.this), lower(node.expression)
     value, other = met([given, second], scope.schema)
     made = Expr(Call(NULLIF, (unwrap(value), unwrap(other))))
@@ -280,7 +287,7 @@ def _regexp_replace(node: Any, lower: Lower, _scope: Scope) -> Expr:
 
 
 def _flagged(node: Any, pattern: str, flags: str) -> str:
-    """Return a pattern that says what its flags say."""
+    """Return the pattern with the regular expression flags written inside it; refuse an unknown flag."""
     for flag in flags:
         if flag not in "cgilmnps":
             refuse(node, f"no such flag of a pattern: flag={flag}", "there are c, i, g, l, s, and m, n, p")
@@ -301,7 +308,7 @@ def _regexp_like(node: Any, lower: Lower, _scope: Scope) -> Expr:
 
 
 def _regexp_extract(node: Any, lower: Lower, _scope: Scope) -> Expr:
-    """Empty where nothing matches."""
+    """Lower `regexp_extract`; the result is an empty text where the pattern does not match."""
     group = node.args.get("group")
     number = 0 if group is None else constant(lower(group))
     value, flags = lower(node.this), node.args.get("parameters")
@@ -322,7 +329,10 @@ def _json(node: Any, lower: Lower, _scope: Scope) -> Expr:
 
 
 def _key_path(key: str) -> str:
-    """Return the path of one key, whatever is in it; that of a plain name is the one that 0.1.0 stored."""
+    """Return the JSON path of one object key, quoted unless the key is a plain name.
+
+    Version 0.1.0 stored the unquoted form of plain names, so it has to stay.
+    """
     if re.fullmatch(r"[A-Za-z_]\w*", key):
         return f"$.{key}"
     return f"$[{json.dumps(key, ensure_ascii=False)}]"
@@ -352,7 +362,7 @@ def _from_unix(node: Any, lower: Lower, scope: Scope) -> Expr:
 
 
 def _milliseconds(since: Expr) -> Expr:
-    """Of microseconds, to the nearest, halves away from zero."""
+    """Return microseconds as milliseconds, rounded to the nearest, halves away from zero."""
     return when(since >= 0, (since + 500) // 1000).otherwise(-((500 - since) // 1000))
 
 
@@ -364,12 +374,12 @@ def _to_unix(node: Any, lower: Lower, scope: Scope) -> Expr:
 
 
 def _units(span: Expr, unit: datetime.timedelta) -> Expr:
-    """How many of a unit a span is, cut to a whole number."""
+    """Return how many of a unit fit into a span, truncated to a whole number."""
     return span.cast(INT64) // (unit // datetime.timedelta(microseconds=1))
 
 
 def _epoch(unit: datetime.timedelta, name: str) -> Function:
-    """Whole units since 1970, or of a span."""
+    """Return the function that lowers `epoch_us`: whole units since 1970, or in a span."""
 
     def made(node: Any, lower: Lower, scope: Scope) -> Expr:
         value = lower(node.expressions[0])
@@ -389,7 +399,7 @@ def _series(node: Any, lower: Lower, scope: Scope) -> Expr:
 
 
 def _before(end: Expr, step: Any, node: Any, scope: Scope) -> Expr:
-    """The last number of a `range`, which leaves its end out."""
+    """Return the last number of a `range`, whose end is exclusive, for the inclusive `sequence`."""
     type_ = INT64 if is_constant(end) and isinstance(constant(end), int) else type_in(end, scope.schema)
     if type_ is None or not is_integer(type_) or not isinstance(step, int) or isinstance(step, bool):
         refuse(node, "range is of whole numbers", "write generate_series, which has its end, too")
@@ -400,7 +410,7 @@ def _before(end: Expr, step: Any, node: Any, scope: Scope) -> Expr:
 
 
 def _refuse_long(first: Expr, last: Expr, step: Any, node: Any) -> None:
-    """Refuse a list of constants that is too long for a row, before a row fails for it."""
+    """Refuse a series of constants that exceeds the limit of list elements, which would make every row fail."""
     if not (is_constant(first) and is_constant(last)):
         return
     known = [constant(first), constant(last), step]
@@ -512,7 +522,7 @@ FUNCTIONS: dict[type, Function] = {
 
 
 def _json_array_length(value: Expr, path: str = "$") -> Expr:
-    """0 of what is no array."""
+    """Return the length of the array at a JSON path, 0 for a value that is no array, and null for an absent one."""
     path = path if path.startswith("$") else _key_path(path)
     is_there = when(value.json_value(path).is_not_null(), 0).otherwise(None)
     return coalesce(value.json_elements(path).list_length(), is_there)
@@ -547,7 +557,7 @@ _REFUSED = {
 
 
 def called(node: Any, lower: Lower, scope: Scope) -> Expr:
-    """A function that the parser has no node of its own for."""
+    """Lower a call that the parser has no node class for, by the function's name."""
     name = node.name.casefold() if isinstance(node, exp.Anonymous) else name_of(node)
     if name in _TYPED:
         return _TYPED[name](node, lower, scope)
@@ -562,6 +572,6 @@ def called(node: Any, lower: Lower, scope: Scope) -> Expr:
 
 
 def nearest_function(name: str, known: list[str]) -> str:
-    """Near names, not the whole list."""
+    """Return a hint with the most similar function names, or a reference to the documentation if none is similar."""
     hint = nearest(name, known)
     return hint if hint.startswith("did you mean") else "docs/sql.md lists the functions"

@@ -30,13 +30,13 @@ _SETS = (exp.Rollup, exp.Cube, exp.GroupingSets)
 
 
 def text_of(node: Any) -> str:
-    """What tells one call from another."""
+    """Return a node's SQL text, by which equal calls are recognised."""
     text: str = node.sql(dialect="duckdb")
     return text
 
 
 def aggregates_in(node: Any) -> Iterator[Any]:
-    """The aggregates of an expression; not those of subqueries, nor what is called over a window."""
+    """Yield the aggregate calls of an expression, except those inside subqueries and those called over a window."""
     waiting = [node]
     while waiting:
         part = waiting.pop()
@@ -63,7 +63,11 @@ def _is_aggregate(node: Any) -> bool:
 
 
 def calls_of(nodes: Iterable[Any], scope: Scope, names: Mapping[str, str]) -> Calls:
-    """The aggregates by their text: a column's name, the call, and whether it is 0 of nothing."""
+    """Return the aggregates by their SQL text, equal calls once.
+
+    Each value holds the name of the result column, the aggregate, and whether its result is 0 for no rows. GROUPING is
+    left out.
+    """
     calls: Calls = {}
     for node in nodes:
         text = text_of(node)
@@ -78,7 +82,7 @@ def calls_of(nodes: Iterable[Any], scope: Scope, names: Mapping[str, str]) -> Ca
 
 
 def _counts(node: Any) -> bool:
-    """Whether it is 0 where there are no rows."""
+    """Return whether the aggregate counts, so that its result for no rows is 0 and not null."""
     while isinstance(node, _WRAPPERS):
         node = node.this
     return isinstance(node, exp.Count | exp.RegrCount) or (
@@ -87,7 +91,7 @@ def _counts(node: Any) -> bool:
 
 
 def aggregate(node: Any, scope: Scope) -> Aggregate:
-    """The aggregate that a call is."""
+    """Return the aggregate of a call, with its FILTER, order and treatment of nulls."""
     if isinstance(node, exp.Filter):
         return aggregate(node.this, scope).where(condition(node.expression.this, scope))
     if isinstance(node, exp.IgnoreNulls | exp.RespectNulls):
@@ -159,7 +163,7 @@ def _pair(function: Callable[[Any, Any], Aggregate]) -> Made:
 
 
 def _extreme(function: Callable[[Any, Any], Aggregate]) -> Made:
-    """The value where another one, or several in brackets, are least or greatest."""
+    """Return the function that lowers `arg_min` or `arg_max`; several values in brackets are compared as a struct."""
 
     def made(node: Any, scope: Scope) -> Aggregate:
         by = node.expression
@@ -172,7 +176,7 @@ def _extreme(function: Callable[[Any, Any], Aggregate]) -> Made:
 
 
 def _ordered(node: Any, scope: Scope) -> tuple[Any, Any, bool]:
-    """The argument, its order, and whether it is distinct."""
+    """Return the argument of an aggregate, its order or None, and whether it has DISTINCT."""
     argument, order = node.this, None
     if isinstance(argument, exp.Order):
         order = [ordering(by, scope) for by in argument.expressions]
@@ -182,7 +186,7 @@ def _ordered(node: Any, scope: Scope) -> tuple[Any, Any, bool]:
 
 
 def ordering(by: Any, scope: Scope) -> Any:
-    """One column of an ORDER BY."""
+    """Return one element of an ORDER BY, with its direction and the place of nulls."""
     value = lowered(by.this, scope)
     return (desc if by.args.get("desc") else asc)(value, nulls_first=bool(by.args.get("nulls_first")))
 
@@ -307,10 +311,10 @@ _INSTEAD = {
 
 
 def key_sets(select: Any, items: Sequence[Any]) -> list[list[Any]] | None:
-    """The keys of GROUP BY, one list for each grouping set; None without GROUP BY.
+    """Return the keys of GROUP BY, one list for each grouping set; None without GROUP BY.
 
-    GROUP BY ALL takes what has a column and no aggregate (by constants alone there would be no row where there are no rows), and
-    says nothing where there is neither.
+    GROUP BY ALL groups by every item that has a column and no aggregate, and has no effect if there is neither. Items
+    without columns are no keys: by constants alone, an empty input would have no row.
     """
     group = select.args.get("group")
     if group is None:
@@ -340,7 +344,7 @@ def _aggregated(item: Any) -> bool:
 
 
 def _sets(node: Any, items: Sequence[Any]) -> list[list[Any]]:
-    """The alternatives of one part of GROUP BY."""
+    """Return the alternative key lists of one element of GROUP BY: several for ROLLUP, CUBE and GROUPING SETS, else one."""
     if not isinstance(node, _SETS):
         return [[_key(part, items) for part in _flat(node)]]
     if isinstance(node, exp.GroupingSets):
@@ -354,14 +358,14 @@ def _sets(node: Any, items: Sequence[Any]) -> list[list[Any]]:
 
 
 def _flat(node: Any) -> list[Any]:
-    """The keys of brackets."""
+    """Return the keys inside brackets, or the node itself."""
     if isinstance(node, exp.Tuple):
         return list(node.expressions)
     return [node.this] if isinstance(node, exp.Paren) else [node]
 
 
 def _key(node: Any, items: Sequence[Any]) -> Any:
-    """A key, which a number may stand for."""
+    """Return a key of GROUP BY; a whole number stands for an item of SELECT, counted from 1."""
     if not isinstance(node, exp.Literal) or node.is_string:
         return node
     at = int(node.this)
@@ -371,7 +375,11 @@ def _key(node: Any, items: Sequence[Any]) -> Any:
 
 
 def grouped(scope: Scope, sets: Sequence[Sequence[Any]], nodes: Sequence[Any], names: Mapping[str, str]) -> Scope:
-    """The scope of what stands behind GROUP BY; `nodes` are the aggregates, `names` what SELECT calls expressions."""
+    """Return the scope after GROUP BY, whose columns are the keys and the results of the aggregates.
+
+    `sets` are the grouping sets, `nodes` the aggregate calls, and `names` the names that SELECT gives to expressions,
+    by their text.
+    """
     keys: dict[Expression, str] = {}
     named: dict[str, Expr] = {}
     chosen = [[_named_key(node, scope, keys, named, names) for node in keys_] for keys_ in sets]
@@ -413,14 +421,18 @@ def grouped(scope: Scope, sets: Sequence[Sequence[Any]], nodes: Sequence[Any], n
 
 
 def _free(names: Mapping[str, str], taken: Sequence[str]) -> dict[str, str]:
-    """What SELECT calls aggregates, where no key is called so."""
+    """Return the names that SELECT gives to expressions, without those taken by keys and those of internal columns."""
     return {text: name for text, name in names.items() if name not in taken and not name.startswith("__")}
 
 
 def _named_key(
     node: Any, scope: Scope, keys: dict[Expression, str], named: dict[str, Expr], names: Mapping[str, str]
 ) -> str:
-    """The column that rows are grouped by."""
+    """Return the column that holds a key.
+
+    A key that is no column gets a new column, which this function adds to `named`; `keys` maps each key's expression to
+    its column.
+    """
     with about(node):
         value = lowered(node, scope)
         expression = resolve(unwrap(value), scope.schema)
@@ -440,7 +452,11 @@ def _named_key(
 
 
 def _grouping(node: Any, scope: Scope, keys: Mapping[Expression, str], order: Sequence[str], bits: str) -> Expr:
-    """GROUPING of some keys, out of the bits of all: the first argument is the highest."""
+    """Return the value of GROUPING(…), whose highest bit belongs to the first argument.
+
+    The column `bits` has one bit for each key in `order`. If there is one grouping set, `bits` is empty and the value
+    is 0.
+    """
     found: Expr | None = None
     for argument in node.expressions:
         expression = resolve(unwrap(lowered(argument, scope)), scope.schema)

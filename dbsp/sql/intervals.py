@@ -1,4 +1,4 @@
-"""Intervals: months and a span, as PostgreSQL and DuckDB have them, added to times."""
+"""Intervals: a number of months and a span of time, as in PostgreSQL and DuckDB, added to times."""
 
 from __future__ import annotations
 
@@ -40,24 +40,24 @@ _NAMED = {f"to_{unit}s": unit for unit in (*_MONTHS, *_SPANS)}
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """So many months and a span, each `count` times where a column says so."""
+    """A number of months and a span of time; both are multiplied by `count`, if there is one, in each row."""
 
     months: int = 0
     span: datetime.timedelta = datetime.timedelta(0)
     count: Expr | None = None
 
     def times(self, sign: int) -> Interval:
-        """The same, or backwards."""
+        """Return the interval multiplied by a sign, 1 or -1."""
         return replace(self, months=self.months * sign, span=self.span * sign)
 
 
 def is_span(node: Any) -> bool:
-    """Whether it is a call that makes an interval, such as `to_days(n)`."""
+    """Return whether the node is a call that makes an interval, such as `to_days(n)`."""
     return type(node) in _MADE or (isinstance(node, exp.Anonymous) and node.name.casefold() in _NAMED)
 
 
 def interval(node: Any, lower: Callable[[Any], Expr]) -> Interval | None:
-    """The interval that a part of the query is, if it is one."""
+    """Return the interval that a part of the query denotes, or None if it is no interval."""
     while isinstance(node, exp.Paren):
         node = node.this
     if isinstance(node, exp.Interval):
@@ -88,7 +88,7 @@ def _written(node: Any, lower: Callable[[Any], Expr]) -> Interval:
 
 
 def _number(node: Any, value: Expr) -> decimal.Decimal:
-    """A constant that counts units."""
+    """Return the number of units that a constant gives; refuse a constant that is no number."""
     written = str(constant(value)).strip()
     try:
         return decimal.Decimal(written)
@@ -97,7 +97,7 @@ def _number(node: Any, value: Expr) -> decimal.Decimal:
 
 
 def _parsed(node: Any, text: str) -> Interval:
-    """A text such as `1 day 2 hours`."""
+    """Return the interval that a text such as `1 day 2 hours` denotes."""
     found = Interval()
     at = 0
     while at < len(text):
@@ -134,7 +134,7 @@ def _times(node: Any, span: Interval, count: Expr) -> Interval:
 
 
 def shifted(value: Expr, by: Interval, scope: Scope) -> Expr:
-    """A time so much later; of a date a timestamp."""
+    """Return a time moved by an interval; a date becomes a timestamp."""
     if is_constant(value) and isinstance(constant(value), str):
         value = lit(constant(value), TIMESTAMP)
     if by.months:

@@ -1,7 +1,8 @@
-"""Joins of scopes: which conditions are keys, in which order relations meet, and what the columns are called afterwards.
+"""Joins of scopes: which conditions become keys, in which order relations are joined, and the columns' names
+afterwards.
 
-**Law** relations that equalities connect are never paired whole: a relation is joined when an equality ties it to what is joined
-already, in the order in which they are written; cross products are left for what nothing connects.
+**Law** Relations that equalities connect are never paired by a cross product. A relation is joined when an equality ties it to
+those joined already, in the order of the query. Cross products remain for relations that nothing connects.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ FILTERS_MAX = 1000
 
 
 def conjuncts(node: Any) -> list[Any]:
-    """The parts that AND joins; what all parts of an OR have in common is taken out of it."""
+    """Return the conditions that AND joins; equalities common to all branches of an OR are added as conditions of their own."""
     found: list[Any] = []
     waiting = [] if node is None else [node]
     while waiting:
@@ -43,9 +44,10 @@ def conjuncts(node: Any) -> list[Any]:
 
 
 def conditions_of(clause: Any) -> list[Any]:
-    """Return the conditions of WHERE, HAVING or QUALIFY; where they are very many, one stands for those after the first ones.
+    """Return the conditions of WHERE, HAVING or QUALIFY, at most about `FILTERS_MAX`: the rest are joined into one by AND.
 
-    Each condition is a filter of its own, which may go below a join by itself. What may be a key of a join stays by itself.
+    Each condition is a filter of its own, which may be moved below a join separately. A possible key of a join, and a
+    condition with a subquery, always stay separate.
     """
     found = conjuncts(clause.this if clause is not None else None)
     if len(found) <= FILTERS_MAX:
@@ -60,7 +62,7 @@ def conditions_of(clause: Any) -> list[Any]:
 
 
 def _factored(node: Any) -> list[Any]:
-    """`(k and a) or (k and b)` as `k` and `a or b`: an equality of keys may stand in every part."""
+    """Return `(k and a) or (k and b)` as `k` and the OR itself, because an equality in every branch may be a join's key."""
     branches = iter(_branches(node))
     shared = {part.sql(): part for part in conjuncts(next(branches)) if isinstance(part, exp.EQ)}
     for branch in branches:
@@ -84,24 +86,27 @@ def _branches(node: Any) -> Iterator[Any]:
 
 
 def own_columns(node: Any) -> list[Any]:
-    """The columns of an expression that are not inside a subquery."""
+    """Return the columns of an expression, except those inside subqueries."""
     return [part for part in parts(node, closed=exp.Query) if isinstance(part, exp.Column)]
 
 
 def has_query(node: Any) -> bool:
-    """Whether a subquery is in it."""
+    """Return whether the expression contains a subquery."""
     return node.find(exp.Query) is not None
 
 
 def filtered(scope: Scope, conditions: Iterable[Any]) -> None:
-    """The rows of the scope that meet them."""
+    """Filter the scope's rows by each of the conditions."""
     for part in conditions:
         with about(part):
             scope.stream = scope.stream.filter(condition(part, scope))
 
 
 def connected(parts: Sequence[Scope], conditions: Sequence[Any]) -> tuple[Scope, list[Any]]:
-    """One scope of several, and the conditions that could not be used: those with subqueries, or of names that are elsewhere."""
+    """Join several scopes into one, and return it with the conditions that no join could use.
+
+    Such a condition contains a subquery, reads no column, or names a column that is in none of the scopes.
+    """
     waiting, left = _sorted_out(list(parts), conditions)
     found = []
     remaining = list(parts)
@@ -119,7 +124,10 @@ def connected(parts: Sequence[Scope], conditions: Sequence[Any]) -> tuple[Scope,
 
 
 def _sorted_out(parts: list[Scope], conditions: Sequence[Any]) -> tuple[list[Any], list[Any]]:
-    """Conditions on one relation are applied; what is left of several relations, and what is not for joins."""
+    """Apply each condition on one relation as a filter; return those on several relations, and those that joins cannot use.
+
+    Refuse a column that two relations have.
+    """
     several: list[Any] = []
     left: list[Any] = []
     for node in conditions:
@@ -140,12 +148,12 @@ def _sorted_out(parts: list[Scope], conditions: Sequence[Any]) -> tuple[list[Any
 
 
 def _next(joined: Scope, remaining: Sequence[Scope], waiting: Sequence[Any]) -> Scope | None:
-    """The first of the relations that an equality ties to what is joined."""
+    """Return the first remaining relation that an equality ties to the joined ones, or None."""
     return next((part for part in remaining if any(sides(node, joined, part) for node in waiting)), None)
 
 
 def sides(node: Any, left: Scope, right: Scope) -> tuple[Any, Any] | None:
-    """Both sides of an equality between two scopes, if it is one."""
+    """Return the two sides of an equality between the scopes, the left scope's first, or None if the node is no such equality."""
     if not isinstance(node, exp.EQ) or has_query(node):
         return None
     for one, other in ((node.this, node.expression), (node.expression, node.this)):
@@ -160,7 +168,10 @@ def _is_of(node: Any, scope: Scope) -> bool:
 
 
 def _meet(left: Scope, right: Scope, waiting: list[Any]) -> Scope:
-    """Two scopes joined on the equalities between them; what else can be said of both is a filter."""
+    """Return the join of two scopes on the equalities between them; other conditions on both become filters.
+
+    A column serves as a key once: a second equality on it stays in `waiting` and becomes a filter.
+    """
     used: set[str] = set()
     pairs: list[Pair] = []
     for node in list(waiting):
@@ -180,7 +191,7 @@ def _meet(left: Scope, right: Scope, waiting: list[Any]) -> Scope:
 
 
 def _apply(scope: Scope, waiting: list[Any]) -> None:
-    """The conditions that this scope knows all columns of."""
+    """Filter the scope by the waiting conditions whose columns it has, and remove them from `waiting`."""
     for node in list(waiting):
         if _is_of(node, scope):
             filtered(scope, [node])
@@ -188,7 +199,7 @@ def _apply(scope: Scope, waiting: list[Any]) -> None:
 
 
 def _alike(pair: Pair, left: Scope, right: Scope, node: Any) -> Pair:
-    """Both sides in one type, by casts that the other columns do not see."""
+    """Return both keys cast to their common type; the casts change the keys alone, not the visible columns."""
     types = type_in(pair[0], left.schema), type_in(pair[1], right.schema)
     if types[0] == types[1] or types[0] is None or types[1] is None:
         return pair
@@ -201,13 +212,13 @@ def _alike(pair: Pair, left: Scope, right: Scope, node: Any) -> Pair:
 
 
 def pair_of(node: Any, left: Scope, right: Scope) -> Pair | None:
-    """The keys that an equality says, in one type."""
+    """Return the keys of an equality, in their common type, or None if the node is no equality between the scopes."""
     found = sides(node, left, right)
     return None if found is None else _alike((lowered(found[0], left), lowered(found[1], right)), left, right, node)
 
 
 def inner(left: Scope, right: Scope, pairs: Sequence[Pair]) -> Scope:
-    """Pairs of rows whose keys are equal; the right keys are the left ones."""
+    """Return the inner join on equal keys; without keys, the cross product. Names of right keys refer to the left ones."""
     if not pairs:
         return _beside(left, right)
     left_on, right_on = (
@@ -219,7 +230,10 @@ def inner(left: Scope, right: Scope, pairs: Sequence[Pair]) -> Scope:
 
 
 def outer(left: Scope, right: Scope, pairs: Sequence[Pair], how: str, rest: Sequence[Any] = ()) -> Scope:
-    """A left or full join: rows without a partner, with nulls; `rest` is further said of pairs in ON."""
+    """Return a left or full join; `rest` are the further conditions of ON, which decide together with the keys.
+
+    Without keys both sides get a constant key, so that every pair of rows is tested.
+    """
     keyed = pairs or [(lit(1), lit(1))]
     copied = how == "full" or not pairs
     left_on = _keys(left, [pair[0] for pair in keyed], copy=copied)
@@ -231,7 +245,7 @@ def outer(left: Scope, right: Scope, pairs: Sequence[Pair], how: str, rest: Sequ
 
 
 def partnered(left: Scope, right: Scope, pairs: Sequence[Pair], how: str, rest: Sequence[Any] = ()) -> None:
-    """The rows of the left scope that have a partner ("semi") or have none ("anti")."""
+    """Keep the rows of the left scope that have a partner (`how` "semi") or have none ("anti")."""
     keyed = pairs or [(lit(1), lit(1))]
     kept = left.stream.columns
     left_on = _keys(left, [pair[0] for pair in keyed], copy=not pairs)
@@ -244,7 +258,7 @@ def partnered(left: Scope, right: Scope, pairs: Sequence[Pair], how: str, rest: 
 
 
 def _where(left: Scope, right: Scope, left_on: Sequence[str], right_on: Sequence[str], rest: Sequence[Any]) -> Any:
-    """The condition on pairs, over the columns of the inner join."""
+    """Return the further conditions of ON as one condition over the columns of the inner join, or None without any."""
     if not rest:
         return None
     pairs = _both(left, right, left.stream.join(right.stream, left_on=left_on, right_on=right_on), {})
@@ -257,7 +271,10 @@ def _where(left: Scope, right: Scope, left_on: Sequence[str], right_on: Sequence
 
 
 def _keys(scope: Scope, values: Sequence[Expr], *, copy: bool = False) -> list[str]:
-    """Columns that hold the keys: those that are there, or new ones."""
+    """Return the names of columns that hold the keys.
+
+    An expression gets a new column; so does a column that is a key twice, and every key if `copy` is set.
+    """
     names: list[str] = []
     for value in values:
         expression = unwrap(value)
@@ -267,7 +284,7 @@ def _keys(scope: Scope, values: Sequence[Expr], *, copy: bool = False) -> list[s
 
 
 def _apart(left: Scope, right: Scope, keys: Sequence[str]) -> None:
-    """Give the right side's columns names that the left side does not have; its keys go."""
+    """Rename the right side's columns that the left side has too, except its keys, which the join drops."""
     taken = {*left.schema.names, *right.schema.names}
     names: dict[str, str] = {}
     for name in right.schema.names:
@@ -282,14 +299,14 @@ def _apart(left: Scope, right: Scope, keys: Sequence[str]) -> None:
 
 
 def renamed(scope: Scope, names: dict[str, str]) -> None:
-    """Other names for columns; the query's names stay."""
+    """Rename columns of the stream; the names that the query uses stay."""
     if names:
         scope.stream = scope.stream.rename(names)
         scope.fields = tuple(replace(f, column=names.get(f.column, f.column)) for f in scope.fields)
 
 
 def _beside(left: Scope, right: Scope) -> Scope:
-    """Every pair of rows."""
+    """Return the cross product of two scopes."""
     _apart(left, right, ())
     return _both(left, right, left.stream.cross_join(right.stream), {})
 

@@ -1,4 +1,4 @@
-"""sqlglot's parser of DuckDB's dialect, which refuses the arguments that it would pass over."""
+"""The parser of DuckDB's dialect: sqlglot's, extended to refuse the arguments that sqlglot would drop silently."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from dbsp.sql.walks import children
 class Parser(DuckDBParser):
     """A parser that refuses a call whose node lacks the last of its arguments.
 
-    sqlglot makes the node of a call from as many arguments as the function has. Some functions take fewer than stand there
-    without a word: `sha256(a, b)` is `sha256(a)`.
+    sqlglot makes the node of a call from as many arguments as the function has. Some functions silently drop further
+    ones: `sha256(a, b)` becomes `sha256(a)`.
     """
 
     FUNCTIONS = {name: made for name, made in DuckDBParser.FUNCTIONS.items() if not name.endswith("PARAMETERIZED_AGG")}  # noqa: RUF012
@@ -28,7 +28,7 @@ class Parser(DuckDBParser):
     """Those that read brackets by themselves; that of INITCAP passes over all behind the second argument."""
 
     def validate_expression(self, expression: Any, args: Any = None) -> Any:
-        """Return the node of a call, as sqlglot's parser does; refuse it where an argument is left over."""
+        """Return the node of a call, as sqlglot's parser does; refuse the call if its last argument is not in the node."""
         made = super().validate_expression(expression, args)
         remade = isinstance(made, _REMADE) and len(args or ()) <= _OPERANDS
         if args and isinstance(args[-1], exp.Expr) and not remade and not _holds(made, args):
@@ -37,16 +37,16 @@ class Parser(DuckDBParser):
         return made
 
     def _parse_distinct_arg_function(self, func: Any, distinct_index: int = 0) -> Any:
-        """Read the brackets of a quantile, and validate its node too: sqlglot does not."""
+        """Parse the arguments of a quantile, and validate its node too, which sqlglot does not."""
         validated: Any = _Validated(self, func)
         return super()._parse_distinct_arg_function(validated, distinct_index)
 
     def at(self) -> Any:
-        """Return the token at which it stands, the last one at the end."""
+        """Return the current token, or the last one at the end of the text."""
         return self._tokens[min(self._index, len(self._tokens) - 1)]
 
     def _called(self) -> Any:
-        """Return the token of the name before the brackets that are open."""
+        """Return the token of the function's name before the open brackets."""
         at, depth = self._index - 1, 0
         while at > 0 and (depth or self._tokens[at].token_type.name != "L_PAREN"):
             kind = self._tokens[at].token_type.name
@@ -57,21 +57,21 @@ class Parser(DuckDBParser):
 
 @dataclass(frozen=True, slots=True)
 class _Validated:
-    """A kind of node whose nodes the parser validates."""
+    """Stand-in for a node class, whose nodes the parser validates as soon as they are made."""
 
     parser: Parser
     kind: Any
 
     def from_arg_list(self, args: list[Any]) -> Any:
-        """Make the node of a call."""
+        """Make the node of a call from its arguments, and validate it."""
         return self.parser.validate_expression(self.kind.from_arg_list(args), args)
 
 
 def parsed(tokens: list[Any], text: str, dialect: Any) -> list[Any]:
     """Return the trees of a text's statements.
 
-    What sqlglot fails on in another way than by an error of its own is refused where it stands: `var_map(a)` ends it with an
-    IndexError.
+    An error in sqlglot that is none of its own classes becomes an error at the current token. For example, `var_map(a)`
+    makes sqlglot fail with an IndexError.
     """
     parser = Parser(dialect=dialect)
     try:
@@ -89,7 +89,7 @@ _OPERANDS = 2
 
 
 def _holds(made: Any, args: Sequence[Any]) -> bool:
-    """Return whether the last argument is in a node that was made of all of them."""
+    """Return whether the last argument is part of the node that was made from all arguments."""
     given = {id(each) for each in args}
     waiting = [made]
     while waiting:

@@ -1,4 +1,6 @@
-"""From text to sqlglot's tree, in DuckDB's dialect; sqlglot is needed by those alone who write SQL."""
+"""From text to sqlglot's trees, in DuckDB's dialect; sqlglot is an extra, so this module imports it only when it is
+used.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ NESTING_MAX = 250
 
 
 def statements_of(script: Script, source: SourceLine | None) -> list[Any]:
-    """The statements of a script, without empty ones."""
+    """Return the trees of a script's statements, without empty ones, after `check_arguments` has passed each."""
     found = [statement for statement in _parsed(script, script.text, source) if statement is not None]
     for statement in found:
         if type(statement).__name__ == "Command":
@@ -29,7 +31,7 @@ def statements_of(script: Script, source: SourceLine | None) -> list[Any]:
 
 
 def _in_one_form(statement: Any) -> Any:
-    """The statement with `x in (values …)` as a look among the rows of a query."""
+    """Return the statement with `x in (values …)` rewritten as IN over a query."""
     exp = parser().exp
     for node in [part for part in _sql("walks").parts(statement) if isinstance(part, exp.In)]:
         found = node.expressions
@@ -65,7 +67,7 @@ def _tokens(text: str) -> list[Any]:
 
 
 def _apart(token: Any, text: str) -> list[Any]:
-    """Return the tokens of a number to which the tokenizer has added the sign and the number behind it, as in `1e3+1`."""
+    """Return the tokens of a number to which the tokenizer has added the sign and number after it, as in `1e3+1`."""
     kinds, token_of = type(token.token_type), type(token)
     found: list[Any] = []
     at = token.start
@@ -90,7 +92,10 @@ def _apart(token: Any, text: str) -> list[Any]:
 
 
 def _parsed(script: Script, text: str, source: SourceLine | None) -> list[Any]:
-    """The statements, or an error that tells where the text is none; what the parser logs of it is in the error."""
+    """Return the trees of the statements; raise a located error if the text is not SQL.
+
+    The parser's own log is off meanwhile, because the error contains what it would log.
+    """
     sqlglot, logger = parser(), logging.getLogger("sqlglot")
     before, logger.disabled = logger.disabled, True
     try:
@@ -107,7 +112,7 @@ def _parsed(script: Script, text: str, source: SourceLine | None) -> list[Any]:
 
 
 def _refuse_command(script: Script, statement: Any, source: SourceLine | None) -> None:
-    """The parser gave up on a whole statement: where its query is wrong, if that is it."""
+    """Refuse a statement that the parser gave up on, at the faulty place of its query if the query is the reason."""
     text = str(statement.expression)
     begin = max(script.text.find(text), 0)
     inside = re.search(r"\bas\b", text, re.IGNORECASE)
@@ -122,7 +127,7 @@ def _refuse_command(script: Script, statement: Any, source: SourceLine | None) -
 
 
 def parser() -> Any:
-    """sqlglot, or the error that says how to get it."""
+    """Return the module sqlglot, or raise an error that says how to install it."""
     try:
         import sqlglot  # noqa: PLC0415 (an extra: only SQL needs it)
         import sqlglot.errors  # noqa: PLC0415
@@ -134,12 +139,12 @@ def parser() -> Any:
 
 
 def _sql(name: str) -> Any:
-    """Return a module of this package that needs sqlglot, once it is known to be there."""
+    """Return a module of this package that imports sqlglot; the caller has made sure that sqlglot is installed."""
     return importlib.import_module(f"dbsp.sql.{name}")
 
 
 def _syntax(script: Script, error: Any, source: SourceLine | None) -> CircuitError:
-    """A syntax error with our way of telling where."""
+    """Return a syntax error of sqlglot as a `CircuitError` with our form of the place."""
     first = error.errors[0] if getattr(error, "errors", None) else {}
     message = str(first.get("description") or str(error).partition("\n")[0]).rstrip(".")
     line, highlight = first.get("line") or 1, first.get("highlight") or ""

@@ -1,4 +1,4 @@
-"""SELECT, set operations and WITH: a query becomes rows, clause by clause in SQL's own order of meaning."""
+"""SELECT, set operations and WITH: a query becomes rows, lowered clause by clause in the order that SQL defines."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _ORDER = "write order by, so that the rows are always the same"
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One column of SELECT: its name, and the expression or the column behind a star."""
+    """A column of SELECT: its name, and its expression; a column from a star has `column` instead of `node`."""
 
     name: str
     node: Any
@@ -46,7 +46,7 @@ class Item:
 
 
 def rows_of(node: Any, tables: Tables) -> Rows:
-    """The rows of a query."""
+    """Return the rows of a query: a SELECT, a set operation, VALUES, or any of them in brackets."""
     tables = _with(node, tables)
     if isinstance(node, exp.Subquery):
         inside = rows_of(node.this, tables)
@@ -62,7 +62,7 @@ def rows_of(node: Any, tables: Tables) -> Rows:
 
 
 def _with(node: Any, tables: Tables) -> Tables:
-    """The tables, and the queries that WITH names, each made once."""
+    """Return the tables extended by the queries of WITH; each query is lowered once."""
     clause = node.args.get("with_")
     if clause is None:
         return tables
@@ -79,7 +79,7 @@ def _with(node: Any, tables: Tables) -> Tables:
 
 
 def _naming(tables: Tables, name: str, rows: Rows) -> dict[str, Rows]:
-    """The tables with one more, which hides another one of its name."""
+    """Return the tables extended by one more, which hides a table of the same name."""
     return {**{other: each for other, each in tables.items() if other.casefold() != name.casefold()}, name: rows}
 
 
@@ -88,7 +88,7 @@ def _calls(node: Any, name: str) -> bool:
 
 
 def _recursive(query: Any, tables: Tables, names: Sequence[Any]) -> Rows:
-    """What follows from the first part, again and again, until nothing new does."""
+    """Return the rows of a recursive query: its start, and all that its last part derives until nothing new appears."""
     whole = query.this
     if not isinstance(whole, exp.Union) or _calls(whole.this, query.alias):
         refuse(query, "a recursive query is a start, UNION, and what follows from it", "name it in the last part alone")
@@ -105,7 +105,11 @@ def _recursive(query: Any, tables: Tables, names: Sequence[Any]) -> Rows:
 
 
 def _combined(node: Any, tables: Tables) -> Rows:
-    """UNION, EXCEPT and INTERSECT: columns by their places."""
+    """Return the rows of UNION, EXCEPT and INTERSECT; columns are matched by position.
+
+    The parser nests a chain of set operations to the left; a loop unwinds it, so that its length needs no deep
+    recursion.
+    """
     chain = [(node, tables)]
     while isinstance(node.this, exp.SetOperation) and not any(node.this.args.get(key) for key in _ENDS):
         node = node.this
@@ -118,20 +122,23 @@ def _combined(node: Any, tables: Tables) -> Rows:
 
 
 def _runs(chain: Sequence[tuple[Any, Tables]]) -> list[list[tuple[Any, Tables]]]:
-    """Return the set operations of a chain, those together that follow each other and are UNION, or UNION ALL."""
+    """Return the operations of a chain in runs: consecutive ones of the same kind, all with DISTINCT or all without."""
     runs = groupby(chain, key=lambda each: (type(each[0]), bool(each[0].args.get("distinct"))))
     return [list(run) for _, run in runs]
 
 
 def _one_by_one(chain: Sequence[tuple[Any, Tables]], rows: Rows) -> Rows:
-    """Return the rows of set operations, each of two inputs."""
+    """Return the rows of a run as a chain of operators with two inputs each."""
     for node, tables in chain:
         rows = _of_two(node, rows, rows_of(node.expression, tables))
     return rows
 
 
 def _together(chain: Sequence[tuple[Any, Tables]], rows: Rows) -> Rows:
-    """Return the rows of many set operations of one kind: of unions as one sum, whose depth does not grow with their number."""
+    """Return the rows of a long run of unions as one operator, whose depth does not grow with their number.
+
+    Runs of EXCEPT and INTERSECT stay chains of operators with two inputs.
+    """
     if not isinstance(chain[0][0], exp.Union):
         return _one_by_one(chain, rows)
     streams = [rows.stream]
@@ -152,7 +159,7 @@ def _together(chain: Sequence[tuple[Any, Tables]], rows: Rows) -> Rows:
 
 
 def _of_two(node: Any, left_rows: Rows, right_rows: Rows) -> Rows:
-    """Return the rows of a set operation."""
+    """Return the rows of one set operation on two inputs."""
     understood(node, _OPERATION)
     left, right = _alike(node, left_rows.stream, right_rows.stream)
     all_ = not node.args.get("distinct")
@@ -164,7 +171,7 @@ def _of_two(node: Any, left_rows: Rows, right_rows: Rows) -> Rows:
 
 
 def _alike(node: Any, left: Stream, right: Stream) -> tuple[Stream, Stream]:
-    """Both sides with the left one's names and types in which they meet."""
+    """Return both sides with the left side's column names, and each column in the common type."""
     _check_counts(node, left, right)
     types = [
         _meeting(node, name, left.schema[name].type, right.schema[source].type)
@@ -174,14 +181,14 @@ def _alike(node: Any, left: Stream, right: Stream) -> tuple[Stream, Stream]:
 
 
 def _check_counts(node: Any, left: Stream, right: Stream) -> None:
-    """Refuse sides that have other numbers of columns."""
+    """Refuse a set operation whose sides differ in their number of columns."""
     if len(left.columns) != len(right.columns):
         counts = f"left={len(left.columns)} right={len(right.columns)}"
         refuse(node, f"a set operation of other numbers of columns: {counts}", "select as many columns on both sides")
 
 
 def _meeting(node: Any, name: str, left: Any, right: Any) -> Any:
-    """Return the type in which a column of both sides meets."""
+    """Return the common type of one column of both sides; refuse types that have none."""
     found = common(left, right)
     if found is None:
         shown = f"column={name} left={left} right={right}"
@@ -190,7 +197,7 @@ def _meeting(node: Any, name: str, left: Any, right: Any) -> Any:
 
 
 def _as_types(stream: Stream, names: Sequence[str], types: Sequence[Any]) -> Stream:
-    """Return the stream with other names of its columns, and casts to these types."""
+    """Return the stream with these column names, and casts to these types where they differ."""
     columns = {
         name: col(own) if stream.schema[own].type == type_ else col(own).cast(type_)
         for name, own, type_ in zip(names, stream.columns, types, strict=True)
@@ -199,13 +206,13 @@ def _as_types(stream: Stream, names: Sequence[str], types: Sequence[Any]) -> Str
 
 
 def _only(stream: Stream, columns: Mapping[str, Expr]) -> Stream:
-    """A selection, where it is one."""
+    """Return the stream with exactly these columns; the stream itself if it has them already."""
     same = [name for name, value in columns.items() if unwrap(value) == ColumnRef(name)]
     return stream if same == list(stream.columns) and len(columns) == len(same) else stream.select(**columns)
 
 
 def _selected(select: Any, tables: Tables) -> Rows:
-    """A SELECT."""
+    """Return the rows of a SELECT, clause by clause: FROM and WHERE, GROUP BY, HAVING, windows, QUALIFY, then the columns."""
     scope = opened(select, None, tables, rows_of).scope
     items = _items(select, scope)
     nodes = [item.node for item in items if item.node is not None]
@@ -249,7 +256,7 @@ def _selected(select: Any, tables: Tables) -> Rows:
 
 
 def _exploded(scope: Scope, nodes: Sequence[Any]) -> None:
-    """A row per element of the list that SELECT unnests."""
+    """Expand the list that SELECT unnests to one row for each element; refuse a second list."""
     if len(nodes) > 1:
         refuse(nodes[1], "several lists are unnested side by side", "unnest them in FROM, one after the other")
     for node in nodes:
@@ -261,7 +268,7 @@ def _exploded(scope: Scope, nodes: Sequence[Any]) -> None:
 
 
 def _behind(item: Item, scope: Scope, select: Any) -> Item:
-    """A column of a star behind GROUP BY."""
+    """Return an item of SELECT after GROUP BY: a column from a star becomes its key; refuse one that is no key."""
     if item.node is None:
         key = scope.groups.get(ColumnRef(item.column))
         if key is None:
@@ -271,7 +278,7 @@ def _behind(item: Item, scope: Scope, select: Any) -> Item:
 
 
 def _items(select: Any, scope: Scope) -> list[Item]:
-    """The columns of SELECT, stars written out, each with a name of its own."""
+    """Return the columns of SELECT, with stars expanded and each name made unique."""
     found: list[Item] = []
     for node in select.expressions:
         if isinstance(node, exp.Star):
@@ -289,7 +296,7 @@ def _items(select: Any, scope: Scope) -> list[Item]:
 
 
 def _free(name: str, taken: set[str]) -> str:
-    """The name, with a number where it is taken; as DuckDB names columns of a view."""
+    """Return the name, with a number appended if it is taken, as DuckDB names the columns of a view; note it in `taken`."""
     found, number = name, 0
     while found.casefold() in taken:
         number += 1
@@ -299,7 +306,7 @@ def _free(name: str, taken: set[str]) -> str:
 
 
 def _name_of(node: Any) -> str:
-    """What a column without a name is called."""
+    """Return the name of a column that has no alias."""
     while isinstance(node, exp.Paren | exp.Cast | exp.Filter | exp.Window | exp.IgnoreNulls):
         node = node.this
     if isinstance(node, exp.Column | exp.Dot):
@@ -310,7 +317,7 @@ def _name_of(node: Any) -> str:
 
 
 def _star(node: Any, of: str | None, scope: Scope) -> list[Item]:
-    """The columns that a star stands for."""
+    """Return the columns that a star stands for, after EXCLUDE, REPLACE, RENAME and ILIKE."""
     left_out = {column.name.casefold() for column in node.args.get("except_") or []}
     replaced = {alias.alias.casefold(): alias.this for alias in node.args.get("replace") or []}
     renamed = {alias.this.name.casefold(): alias.alias for alias in node.args.get("rename") or []}
@@ -342,7 +349,7 @@ def _star(node: Any, of: str | None, scope: Scope) -> list[Item]:
 
 
 def _matching(node: Any) -> re.Pattern[str]:
-    """Return the pattern of names that a constant text of ILIKE is."""
+    """Return the pattern of column names that the constant text of ILIKE denotes."""
     if not isinstance(node, exp.Literal) or not node.is_string:
         refuse(node, "columns are chosen by a constant text", "write select * ilike 'a%'")
     signs = {"%": ".*", "_": "."}
@@ -352,7 +359,10 @@ def _matching(node: Any) -> re.Pattern[str]:
 
 
 def _shown(select: Any, scope: Scope, items: Sequence[Item], *, one: bool) -> Rows:
-    """The columns of SELECT, then DISTINCT, ORDER BY and LIMIT."""
+    """Return the columns of SELECT, after DISTINCT, ORDER BY and LIMIT.
+
+    Columns for an order that SELECT does not show are added to the stream first, and removed at the end.
+    """
     outputs: dict[str, Expr] = {}
     for item in items:
         with about(item.node if item.node is not None else select):
@@ -385,20 +395,20 @@ def _shown(select: Any, scope: Scope, items: Sequence[Item], *, one: bool) -> Ro
 
 
 def _distinct_key(node: Any, scope: Scope, outputs: Mapping[str, Expr]) -> Expr:
-    """What rows are told apart by, which a number may stand for."""
+    """Return a key of DISTINCT ON; a whole number stands for a column of SELECT, counted from 1."""
     is_place = isinstance(node, exp.Literal) and not node.is_string
     return outputs[_place(node, outputs, "DISTINCT ON")] if is_place else lowered(node, scope)
 
 
 def _typed(node: Any, value: Expr) -> Expr:
-    """A value that is a column: a null needs a type."""
+    """Return the value of a column; refuse a null without a type."""
     if is_constant(value) and constant(value) is None and isinstance(e := unwrap(value), Literal) and e.dtype is None:
         refuse(node, "a null has no type here", "write cast(null as bigint)")
     return value
 
 
 def _limit(node: Any) -> tuple[int, int] | None:
-    """How many rows, and how many before them are left out."""
+    """Return the constants of LIMIT and OFFSET, or None without either; refuse OFFSET alone."""
     limit, offset = node.args.get("limit"), node.args.get("offset")
     if limit is None and offset is None:
         return None
@@ -417,7 +427,7 @@ def _limit(node: Any) -> tuple[int, int] | None:
 
 
 def _orders(node: Any, scope: Scope | None, outputs: Mapping[str, Expr]) -> tuple[list[Any], dict[str, Expr]]:
-    """ORDER BY as columns of SELECT, and columns to add where it is by others."""
+    """Return the order by names of output columns, and the columns to add for other expressions, by their new names."""
     clause = node.args.get("order")
     orders: list[Any] = []
     added: dict[str, Expr] = {}
@@ -449,7 +459,7 @@ def _order_name(
 
 
 def _place(node: Any, outputs: Mapping[str, Expr], clause: str) -> str:
-    """The column of SELECT that a number stands for."""
+    """Return the name of the output column that a whole number stands for, counted from 1."""
     at = int(node.this)
     if not 1 <= at <= len(outputs):
         refuse(node, f"{clause} has no such place: place={at} columns={len(outputs)}", "name the column")
@@ -457,7 +467,7 @@ def _place(node: Any, outputs: Mapping[str, Expr], clause: str) -> str:
 
 
 def _first(node: Any, stream: Stream, limit: tuple[int, int] | None, orders: Sequence[Any]) -> Stream:
-    """The first rows."""
+    """Return the stream cut by LIMIT and OFFSET, or unchanged without a limit; refuse a limit without an order."""
     if limit is None:
         return stream
     if not limit[0]:
@@ -469,7 +479,7 @@ def _first(node: Any, stream: Stream, limit: tuple[int, int] | None, orders: Seq
 
 
 def _cut(node: Any, rows: Rows) -> Rows:
-    """ORDER BY and LIMIT of a set operation, or of a query in brackets."""
+    """Return the rows cut by the LIMIT of a set operation, or of a query in brackets."""
     limit = _limit(node)
     if limit is None:
         return rows

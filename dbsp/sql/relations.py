@@ -1,4 +1,4 @@
-"""FROM: tables, queries in brackets, joins, USING, UNNEST."""
+"""FROM: tables, queries in brackets, joins, USING, and UNNEST."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _NATURAL = "name the columns, join t using (k), so that a new column does not ch
 
 
 def sources(select: Any, tables: Tables, query: Query, where: Sequence[Any]) -> tuple[Scope, list[Any]]:
-    """The rows of FROM, joined, with the conditions of WHERE that are used there; the others are returned."""
+    """Return the scope of the joined relations of FROM, and the conditions of WHERE that no join used."""
     begin = select.args.get("from_")
     if begin is None:
         return one_row(select, tables), list(where)
@@ -54,7 +54,7 @@ def _is_comma(join: Any) -> bool:
 
 
 def _as_list(node: Any) -> Any:
-    """`range(…)` and `generate_series(…)` in FROM as the list that is unnested."""
+    """Return `range(…)` or `generate_series(…)` in FROM as an UNNEST of its list, and any other node unchanged."""
     if not (isinstance(node, exp.Table) and isinstance(node.this, exp.GenerateSeries)):
         return node
     understood(node, ("this", "alias", "ordinality"))
@@ -69,7 +69,7 @@ def _as_list(node: Any) -> Any:
 
 
 def _is_of_rows_before(node: Any) -> bool:
-    """Whether it is a list that is computed from the columns of a relation before it."""
+    """Return whether the node is a list that is computed from columns of a relation before it."""
     node = _as_list(node)
     return isinstance(node, exp.Unnest) and any(own_columns(list_) for list_ in node.expressions)
 
@@ -77,7 +77,11 @@ def _is_of_rows_before(node: Any) -> bool:
 def _group(
     group: Sequence[Any], tables: Tables, query: Query, before: Sequence[Scope] = ()
 ) -> tuple[list[Scope], list[Any]]:
-    """What stands between two commas: relations that may meet in any order, and the conditions between them."""
+    """Return the relations between two commas of FROM, and the conditions between them that are still to be applied.
+
+    Inner joins stay separate relations, which can be joined in any order. All other joins are joined here, in the order
+    of the query, because their result depends on the order. `before` are the scopes of earlier groups, for UNNEST.
+    """
     parts, conditions = [_source(group[0], tables, query)], list[Any]()
     for join in group[1:]:
         _check(join)
@@ -110,7 +114,7 @@ def _check(join: Any) -> None:
 
 
 def _source(node: Any, tables: Tables, query: Query) -> Scope:
-    """One relation of FROM under its name."""
+    """Return the scope of one relation of FROM, under its name."""
     node = _as_list(node)
     if isinstance(node, exp.Table | exp.Subquery):
         understood(node, ("this", "alias", "db", "with_"))
@@ -131,7 +135,7 @@ def _source(node: Any, tables: Tables, query: Query) -> Scope:
 
 
 def _bracketed(node: Any, tables: Tables, query: Query) -> Scope:
-    """Joins in brackets, which are done first."""
+    """Return the scope of joins inside brackets, which are joined before the rest."""
     first, joins = node.copy(), node.args.get("joins") or []
     first.set("joins", None)
     scope, rest = connected(*_group([first, *joins], tables, query))
@@ -152,13 +156,13 @@ def _named(node: Any, tables: Tables) -> Scope:
 
 
 def _aliased(node: Any, rows: Rows, alias: str, tables: Tables) -> Scope:
-    """The rows under a name, with names for the columns if the query gives them."""
+    """Return a scope of the rows under an alias, with new names for the columns if the query gives them."""
     named = node.args.get("alias")
     return relation(tables, with_names(node, rows, [] if named is None else named.columns), alias)
 
 
 def with_names(node: Any, rows: Rows, names: Sequence[Any]) -> Rows:
-    """The rows with these names for their first columns."""
+    """Return the rows with new names for their first columns; refuse more names than columns."""
     if len(names) > len(rows.stream.columns):
         refuse(
             node, f"more names than columns: names={len(names)} columns={len(rows.stream.columns)}", "leave some out"
@@ -168,7 +172,10 @@ def with_names(node: Any, rows: Rows, names: Sequence[Any]) -> Rows:
 
 
 def _joined(join: Any, left: Scope, right: Scope) -> Scope:
-    """A join that is not a plain inner one."""
+    """Return the scope of an outer, semi or anti join, or a join with USING.
+
+    A right join is a left join with its sides swapped; its names are then put back in the order of the query.
+    """
     using = [name.name for name in join.args.get("using") or []]
     if join.side == "RIGHT":
         swapped = _joined_as(join, right, left, "left", using)
@@ -181,7 +188,7 @@ def _joined(join: Any, left: Scope, right: Scope) -> Scope:
 
 
 def _in_order(scope: Scope, left: Scope) -> Scope:
-    """The names in the order in which the relations are written."""
+    """Put the scope's names in the order in which the query has the relations."""
     first = {(f.of, f.name) for f in left.fields}
     own = [f for f in scope.fields if (f.of, f.name) in first]
     scope.fields = (*own, *(f for f in scope.fields if f not in own))
@@ -216,7 +223,7 @@ def _only_of(node: Any, scope: Scope) -> bool:
 
 
 def _equal(name: str, left: Scope, right: Scope, join: Any) -> tuple[Expr, Expr]:
-    """The keys of USING."""
+    """Return the pair of keys for one column of USING; refuse a column that a side lacks."""
     column = exp.column(name)
     for scope in (left, right):
         if not scope.knows(column):
@@ -228,7 +235,7 @@ def _equal(name: str, left: Scope, right: Scope, join: Any) -> tuple[Expr, Expr]
 
 
 def _merged(scope: Scope, using: Sequence[str], right: Scope) -> Scope:
-    """The columns of USING once: the value of the side that is there."""
+    """Merge the columns of USING into one visible name each: the value of the side that has the row."""
     sides = {f.of for f in right.fields}
     for name in using:
         own = [f for f in scope.fields if f.name.casefold() == name.casefold() and not f.hidden]
@@ -244,7 +251,7 @@ def _merged(scope: Scope, using: Sequence[str], right: Scope) -> Scope:
 
 
 def _unnested(join: Any, parts: Sequence[Scope]) -> list[Any]:
-    """One row per element of a list of a relation that stands before; the conditions on both that are left."""
+    """Expand a list of an earlier relation to one row for each element; return the conditions of ON that are left."""
     node, on = _as_list(join.this), join.args.get("on")
     if join.side in ("RIGHT", "FULL") or join.kind in ("SEMI", "ANTI") or join.args.get("using"):
         refuse(join, "a list of the rows before it is joined by a comma, JOIN or LEFT JOIN alone", _LISTS)
@@ -260,14 +267,17 @@ def _unnested(join: Any, parts: Sequence[Scope]) -> list[Any]:
 
 
 def _list_in(node: Any) -> Any:
-    """The one list of an UNNEST."""
+    """Return the list of an UNNEST; refuse several."""
     if len(node.expressions) != 1:
         refuse(node, "UNNEST takes one list", "unnest lists one after the other")
     return node.expressions[0]
 
 
 def _unnest(node: Any, scope: Scope, *, outer: bool) -> None:
-    """The rows of a scope once for each element of a list; one that has only its relation's name is called so, too."""
+    """Expand each row of the scope to one row for each element of a list, and name the element and its position.
+
+    A column that has only the relation's alias can also be called by the default name, hidden from `*`.
+    """
     understood(node, ("expressions", "alias", "offset"))
     alias = node.args.get("alias")
     names = [name.name for name in alias.columns] if alias is not None else []

@@ -1,7 +1,7 @@
-"""What names mean in one SELECT: fields of its relations, each a column of one stream.
+"""The meaning of names in one SELECT: fields of its relations, each a column of one stream.
 
-A scope is built up clause by clause: joins and subqueries add columns to its stream, a GROUP BY gives it another one. Columns
-that queries add have names that begin with two underscores, and are shown by no `*`.
+A scope is built up clause by clause: joins and subqueries add columns to its stream, GROUP BY replaces the stream.
+Columns that lowering adds have names with two leading underscores, and no `*` shows them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from dbsp.zset.schema import Schema, is_struct
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """The rows of a query or table, columns called as they are seen; `one`: it has one row, always."""
+    """The rows of a query or table, under their visible column names; `one` says that there is always exactly one row."""
 
     stream: Stream
     one: bool = False
@@ -32,7 +32,7 @@ class Rows:
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A name that a query can use, the relation it is of, and the stream's column; `hidden` ones are not part of `*`."""
+    """A name that a query can use, its relation, and its column in the stream; a hidden field is no part of `*`."""
 
     name: str
     of: str
@@ -40,14 +40,21 @@ class Field:
     hidden: bool = False
 
     def called(self, name: str, of: str | None) -> bool:
-        """Whether this is meant; names have no case."""
+        """Return whether a name, with its relation or without (None), denotes this field; case is ignored.
+
+        A hidden field is only found with its relation.
+        """
         same = self.name.casefold() == name.casefold()
         return same and (not self.hidden if of is None else self.of.casefold() == of.casefold())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fact:
-    """Whether a node holds columns, holds calls over several rows, holds columns of its own scope alone; and its size."""
+    """Facts about a node: whether it contains columns, contains calls, and uses columns of its scope alone; and its size.
+
+    A call is an aggregate, a window or a query; the size counts nodes. The facts tell which values GROUP BY has
+    computed already.
+    """
 
     columns: bool
     calls: bool
@@ -57,7 +64,7 @@ class Fact:
 
 @dataclass(slots=True)
 class Memo:
-    """The values of nodes, valid while the scope's state is this."""
+    """The lowered nodes of a scope, valid while the scope is in the noted state."""
 
     state: tuple[Any, ...] = ()
     made: int = 0
@@ -66,7 +73,11 @@ class Memo:
 
 @dataclass(slots=True)
 class Scope:
-    """A stream, the names of its columns, and what stands for parts of the query that are computed already."""
+    """A stream, the names of its columns, and the expressions for parts of the query that are already computed.
+
+    While a query is lowered, `made` maps nodes (by id) to their columns. After GROUP BY `before` is the scope under it,
+    `groups` maps keys to columns, and `aggregates` maps calls, by their text, to columns.
+    """
 
     tables: Mapping[str, Rows]
     stream: Stream
@@ -82,7 +93,10 @@ class Scope:
     known: dict[int, tuple[Any, Fact]] = field(default_factory=dict, init=False)
 
     def remembered(self) -> dict[tuple[int, tuple[str, ...]], tuple[Any, Expr]]:
-        """Return the nodes and their values, by the nodes' ids; they are forgotten when a name changes its meaning."""
+        """Return the lowered nodes, by id and by the aliases under expansion.
+
+        All are dropped when a name changes its meaning.
+        """
         state = (self.schema, self.fields, self.before, self.aggregates, self.aliases, self.made)
         if len(self.memo.state) != len(state) or not all(map(operator.is_, state, self.memo.state)):
             self.memo.state, self.memo.values = state, {}
@@ -91,7 +105,7 @@ class Scope:
         return self.memo.values
 
     def fact(self, node: Any) -> Fact:
-        """Return what a node has in it; each node is looked at once."""
+        """Return the facts about a node; each node is visited once, without recursion."""
         waiting = [node]
         while waiting:
             part = waiting[-1]
@@ -118,36 +132,36 @@ class Scope:
 
     @property
     def schema(self) -> Schema:
-        """The stream's columns."""
+        """Return the schema of the scope's stream."""
         return self.stream.schema
 
     def fresh(self, name: str) -> str:
-        """A name that no column has, for one that the query does not see."""
+        """Return a column name that the stream does not have, with two leading underscores."""
         number = 0
         while (found := f"__{name}_{number}" if number else f"__{name}") in self.schema:
             number += 1
         return found
 
     def holding(self, value: Expr, name: str) -> str:
-        """The column that holds a value, a new one unless it is one."""
+        """Add a column for a value to the stream, and return its name."""
         made = self.fresh(name)
         self.stream = self.stream.with_columns(**{made: value})
         return made
 
     def knows(self, column: Any) -> bool:
-        """Whether a column is one of these relations'."""
+        """Return whether a column belongs to one of the scope's relations."""
         return bool(self._matches(column))
 
     def names_alias(self, column: Any) -> bool:
-        """Whether a column is what SELECT calls an expression, and not one of these relations'."""
+        """Return whether a name is an alias of SELECT, and no column of the scope's relations."""
         return not column.table and column.name.casefold() in self.aliases and not self.knows(column)
 
     def meant(self, node: Any) -> Any:
-        """The expression that SELECT calls so, or the node itself."""
+        """Return the expression that an alias of SELECT denotes, and any other node unchanged."""
         return self.aliases[node.name.casefold()] if isinstance(node, exp.Column) and self.names_alias(node) else node
 
     def column(self, node: Any) -> Expr:
-        """The value of a column of the query, or of a field inside one."""
+        """Return the expression of a column, or of a field inside a struct column; refuse an ambiguous or unknown name."""
         matches = self._matches(node)
         columns = {column for column, _ in matches}
         if len(columns) > 1:
@@ -163,7 +177,7 @@ class Scope:
         return value
 
     def _named(self) -> dict[str, list[Field]]:
-        """Return the fields by their names without case."""
+        """Return the fields by their lower-case names; the index is rebuilt when the scope's fields change."""
         if self.index[0] is not self.fields:
             found: dict[str, list[Field]] = {}
             for each in self.fields:
@@ -172,7 +186,7 @@ class Scope:
         return self.index[1]
 
     def _matches(self, node: Any) -> list[tuple[str, tuple[str, ...]]]:
-        """The columns that may be meant, each with the fields of structs inside it."""
+        """Return the columns that a name may denote, each with the path of struct fields inside it."""
         if node.args.get("table") is None and isinstance(node, exp.Column):
             name = node.name
             return [(f.column, ()) for f in self._named().get(name.casefold(), ()) if not f.hidden]
@@ -189,7 +203,7 @@ class Scope:
         return found
 
     def _missing(self, node: Any) -> None:
-        """Refuse a column that is not there."""
+        """Refuse a column that no relation has, with the nearest known name."""
         of = node.table
         known = [f.name for f in self.fields if not of or f.of.casefold() == of.casefold()]
         if of and not known:
@@ -199,5 +213,5 @@ class Scope:
 
 
 def relation(tables: Mapping[str, Rows], rows: Rows, alias: str) -> Scope:
-    """The rows under a name."""
+    """Return a scope of the rows alone, under an alias."""
     return Scope(tables, rows.stream, tuple(Field(name, alias, name) for name in rows.stream.columns))

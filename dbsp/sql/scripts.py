@@ -1,4 +1,4 @@
-"""Scripts: CREATE TABLE, CREATE VIEW and SET, which make a circuit."""
+"""Scripts: CREATE TABLE, CREATE VIEW and SET statements, which make a circuit."""
 
 from __future__ import annotations
 
@@ -32,7 +32,10 @@ _OPTIONS = "there are append_only = true and watermark = 'at 5 minutes'"
 def circuit_of(
     name: str, script: Script, statements: Sequence[Any], error_policy: str, source: SourceLine | None
 ) -> Circuit:
-    """The circuit of a script; what a statement of a file makes remembers its line there."""
+    """Return the circuit of a script; refuse a script without a view.
+
+    Each node of the circuit records the line of its statement, if the script is read from a file.
+    """
     made = Made(error_policy)
     with reported(script, source):
         for node in statements:
@@ -46,17 +49,17 @@ def circuit_of(
 
 
 class Made:
-    """What the statements of a script have made so far."""
+    """The tables, views and settings that a script's statements have made so far."""
 
     def __init__(self, error_policy: str) -> None:
-        """Nothing yet."""
+        """Start without tables and views."""
         self.known: dict[str, Rows] = {}
         self.views: dict[str, Stream] = {}
         self.materialized: set[str] = set()
         self.error_policy = error_policy
 
     def take(self, node: Any) -> None:
-        """One more statement."""
+        """Add the result of the next statement; refuse a kind of statement that scripts do not have."""
         if isinstance(node, exp.Set):
             self._set(node)
         elif isinstance(node, exp.Create) and node.kind == "TABLE" and isinstance(node.this, exp.Schema):
@@ -73,7 +76,7 @@ class Made:
         self.known[name] = Rows(stream)
 
     def _view(self, node: Any) -> None:
-        """A view, and what is shown of it."""
+        """Add a view, and note whether it is an output, and whether it is materialized."""
         inside = node.this
         named, columns = (inside.this, inside.expressions) if isinstance(inside, exp.Schema) else (inside, [])
         rows = with_names(node, rows_of(node.expression, self.known), columns)
@@ -94,7 +97,7 @@ class Made:
                 self.materialized.add(named.name)
 
     def _set(self, node: Any) -> None:
-        """SET error_policy = 'stop'."""
+        """Set the error policy, the only setting: `SET error_policy = 'stop'`."""
         said: Any = node.expressions[0].this if node.expressions else node
         name = getattr(getattr(said, "this", None), "name", "")
         if name.casefold() != "error_policy":
@@ -109,7 +112,7 @@ class Made:
 
 
 def _table(node: Any) -> Stream:
-    """The table of a CREATE TABLE."""
+    """Return the table of a CREATE TABLE; refuse constraints other than NOT NULL and one primary key."""
     columns: list[Column] = []
     keys: list[list[str]] = []
     for part in node.this.expressions:
@@ -139,7 +142,7 @@ def _column_name(node: Any) -> str:
 
 
 def _options(node: Any) -> dict[str, Any]:
-    """What stands in WITH."""
+    """Return the options of a table's WITH clause: `append_only` and `watermark`."""
     found: dict[str, Any] = {"append_only": False, "watermark": None}
     properties = node.args.get("properties")
     for each in properties.expressions if properties is not None else []:
@@ -159,7 +162,7 @@ def _truth(node: Any, value: Any) -> bool:
 
 
 def _watermark(node: Any, text: str) -> Mapping[str, datetime.timedelta]:
-    """`at 5 minutes`: the column, and how late its rows may be."""
+    """Return the watermark that a text such as `at 5 minutes` denotes: the time column, and the allowed lateness of its rows."""
     column, _, late = text.strip().partition(" ")
     said = exp.Literal.string(late)
     said.meta.update(start=offset_of(node))

@@ -1,7 +1,8 @@
-"""The signatures of functions: the number and types of arguments, which are constants, and what a null constant makes of a call.
+"""Signatures of functions: the number and types of arguments, which must be constant, and the result for a null
+constant.
 
-A call is checked against its signature before it is lowered, so that a function's own code meets the arguments it expects.
-docs/sql.md lists the signatures.
+A call is checked against its signature before it is lowered, so the code of a function can rely on its arguments. The
+tables of docs/sql.md list the signatures.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ _PARAMETER = re.compile(r"(?P<key>\w+)(?P<mark>[?*!]*): (?P<kind>[a-z ]+)")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parameter:
-    """One argument: the key of the parser's node, the kind of its type, whether it may be left out, whether it is a constant."""
+    """A parameter: the argument's key in the parser's node, the kind of its type, and whether it is optional or constant."""
 
     key: str
     kind: str
@@ -76,7 +77,10 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Signature:
-    """A function's name, its arguments, and its result; `same` is the type of the first argument."""
+    """A function's name, parameters and result; the result `same` is the type of the first argument.
+
+    With `nulls`, a constant null argument makes the call null.
+    """
 
     name: str
     parameters: tuple[Parameter, ...]
@@ -84,7 +88,7 @@ class Signature:
     nulls: bool
 
     def __str__(self) -> str:
-        """As documentation has it."""
+        """Return the signature as the documentation shows it."""
         shown = [
             f"{'constant ' if each.constant else ''}{each.kind}{'?' if each.optional else ''}"
             for each in self.parameters
@@ -93,9 +97,10 @@ class Signature:
 
 
 def signature(text: str) -> Signature:
-    """Return the signature that a text such as `lpad(this: text, n: whole) -> text` says.
+    """Return the signature that a text such as `lpad(this: text, n: whole) -> text` denotes.
 
-    After a key `?` marks what may be left out, `!` a constant. A result with `~` is not null where a constant argument is.
+    After a key `?` marks an optional argument and `!` a constant one. A result with `~` is not null for a constant null
+    argument.
     """
     called, _, result = text.partition(" -> ")
     name, _, inside = called.partition("(")
@@ -107,7 +112,7 @@ def signature(text: str) -> Signature:
 
 
 def _alike(form: str, *functions: tuple[type, str]) -> list[tuple[type, str]]:
-    """Return the signatures of functions that differ in their names alone."""
+    """Return signatures of functions that differ in their names alone."""
     return [(kind, name + form) for kind, name in functions]
 
 
@@ -262,7 +267,7 @@ NAMED = {
 
 
 def documented() -> str:
-    """Return the tables of calls that the documentation has: by kind of result, each with the kinds of its arguments."""
+    """Return the tables of calls in the documentation, by kind of result, with the kinds of arguments."""
     return "\n\n".join(
         _table(what, found)
         for what, found in (
@@ -283,7 +288,10 @@ def _table(what: str, signatures: Iterable[Signature]) -> str:
 
 
 def checked(node: Any, name: str, lower: Callable[[Any], Expr], schema: Schema) -> Expr | None:
-    """Refuse a call that does not fit its signature; return the null that a call of a null constant is, where it is one."""
+    """Refuse a call that does not fit its signature; return a typed null if a constant null argument makes the call null.
+
+    Return None for other calls, and for functions without a signature.
+    """
     found = _of_seconds(node) if isinstance(node, exp.UnixToTime) else SIGNATURES.get(type(node)) or NAMED.get(name)
     if found is None:
         return None
@@ -300,7 +308,7 @@ def checked(node: Any, name: str, lower: Callable[[Any], Expr], schema: Schema) 
 
 
 def _of_seconds(node: Any) -> Signature | None:
-    """Return the signature of `to_timestamp` or `epoch_ms`, of which the parser makes one node; None with a format."""
+    """Return the signature of `to_timestamp` or `epoch_ms`, for which the parser makes one node; None with a format."""
     scale = node.args.get("scale")
     if scale is None:
         return NAMED["to_timestamp"]
@@ -310,7 +318,7 @@ def _of_seconds(node: Any) -> Signature | None:
 def check_call(node: Any, found: Signature, lower: Callable[[Any], Expr], schema: Schema) -> None:
     """Refuse a call of an aggregate, or of a function over a window, that does not fit its signature.
 
-    Of an argument with DISTINCT or an order the value is looked at; several values in brackets, and `*`, fit all kinds.
+    An argument with DISTINCT or an order is checked by its value. Several values in brackets, and `*`, fit all kinds.
     """
     _check_count(node, found, node.args, counted=False)
     for each in found.parameters:
@@ -332,14 +340,14 @@ def _is_null(part: Any, wanted: Parameter, found: Signature, lower: Callable[[An
 
 
 def _bare(part: Any) -> Any:
-    """Return the value among what stands around it in the brackets of an aggregate; None of several."""
+    """Return the value inside DISTINCT and ORDER BY of an aggregate's argument, or None for several values."""
     while isinstance(part, exp.Order | exp.Distinct):
         part = part.this if isinstance(part, exp.Order) else part.expressions[0] if len(part.expressions) == 1 else None
     return part
 
 
 def _check_count(node: Any, found: Signature, given: Any, *, counted: bool) -> None:
-    """Refuse a call with other arguments than the signature has."""
+    """Refuse a call with missing or additional arguments."""
     missing = [each for each in found.parameters if not each.optional and given.get(each.key) is None]
     if missing:
         refuse(node, f"too few arguments: function={found.name}", f"it is {found}")
@@ -352,7 +360,7 @@ _OPERANDS = ("this", "expression", "expressions")
 
 
 def _check_kind(part: Any, value: Expr, wanted: Parameter, found: Signature, schema: Schema) -> None:
-    """Refuse an argument of another type; a constant text may be a time."""
+    """Refuse an argument of the wrong kind; a constant text may denote a time."""
     type_ = type_in(value, schema)
     if type_ is None:
         held = constant(value)
@@ -374,7 +382,7 @@ def _check_kind(part: Any, value: Expr, wanted: Parameter, found: Signature, sch
 
 
 def _null(found: Signature, given: Any, lower: Callable[[Any], Expr], schema: Schema) -> Expr:
-    """Return the null that a call is."""
+    """Return the null that a call gives, in the type of the call's result."""
     if found.result in _RESULTS:
         return lit(None, _RESULTS[found.result])
     first: Sequence[Any] = [given[each.key] for each in found.parameters if given.get(each.key) is not None]

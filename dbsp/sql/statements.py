@@ -1,4 +1,6 @@
-"""What users call: `sql` of one SELECT, `sql_circuit` of a script. sqlglot is imported when one of them is."""
+"""Entry points of SQL: `sql` lowers one SELECT, `sql_circuit` a script. They import sqlglot, an extra, when they are
+called.
+"""
 
 from __future__ import annotations
 
@@ -15,14 +17,14 @@ from dbsp.stream.stream import Stream
 
 
 def sql(text: str, **tables: Stream) -> Stream:
-    """The rows of a SELECT, in DuckDB's dialect, kept up to date; the names in FROM are the keywords.
+    """Return the rows of a SELECT in DuckDB's dialect as a stream; the keywords name the tables of FROM.
 
-    **Law** The view equals what DuckDB answers on the tables as they are. What is not there is refused, with its line and
-    column and what to write instead; docs/sql.md says what there is.
+    **Law** The view equals DuckDB's result on the current tables. What the dialect lacks is refused, with its line and column and
+    what to write instead; docs/sql.md lists the dialect.
 
-    **State**, **Cost** Those of the methods that it stands for: `stream.explain()` shows them.
+    **State**, **Cost** Those of the methods that the query is lowered to: `stream.explain()` shows them.
 
-    **Errors** `ConfigError` without sqlglot, which is in the extra `sql`.
+    **Errors** `ConfigError` without sqlglot, which is in the extra `sql`. `CircuitError` for a faulty query.
 
     **Example**
 
@@ -59,11 +61,11 @@ def sql(text: str, **tables: Stream) -> Stream:
 
 
 def sql_circuit(name: str, script: str, file: str | None = None, error_policy: str = "dead-letter") -> Circuit:
-    """The circuit of a script: its tables, and its views.
+    """Return the circuit of a script: its tables, and its views.
 
-    **Shape** `CREATE TABLE t (k VARCHAR NOT NULL, x BIGINT, PRIMARY KEY (k)) WITH (append_only = true)`;
-    `CREATE MATERIALIZED VIEW v AS SELECT …` can be read and gives its changes, `CREATE VIEW` gives its changes alone, and
-    `CREATE TEMP VIEW` is a name for the queries after it. `SET error_policy = 'stop'` is as in `dbsp.circuit`.
+    **Shape** `CREATE TABLE t (k VARCHAR NOT NULL, x BIGINT, PRIMARY KEY (k)) WITH (append_only = true)` makes an input. A `CREATE
+    MATERIALIZED VIEW v AS SELECT …` can be read and emits its changes; a `CREATE VIEW` emits its changes alone. A `CREATE TEMP VIEW`
+    only names a query for later statements. The setting `SET error_policy = 'stop'` is that of `dbsp.circuit`.
 
     **Errors** `CircuitError` with the file, or `sql`, line and column.
 
@@ -93,7 +95,7 @@ def sql_circuit(name: str, script: str, file: str | None = None, error_policy: s
 
 
 def circuit_of_file(path: Path) -> Circuit:
-    """The circuit of a file with a script, named after the file."""
+    """Return the circuit of a script file, named after the file; raise `ConfigError` if the file is absent or not UTF-8."""
     try:
         text = path.read_text(encoding="utf-8").removeprefix("\ufeff")  # editors' byte order mark
     except FileNotFoundError:

@@ -1,7 +1,9 @@
-"""Queries inside expressions: EXISTS and IN as semi and anti joins with SQL's nulls, scalar ones as joins with one row per key.
+"""Queries inside expressions: EXISTS and IN become semi and anti joins with SQL's rules for nulls, scalar queries
+become joins.
 
-A subquery may use columns of the query around it in equalities of its WHERE, which become the join's keys; EXISTS also in other
-comparisons. A condition that is a subquery is a join that filters; one inside an expression is a left join, and a column.
+A subquery may use columns of the outer query in equalities of its WHERE, which become the join's keys; EXISTS also in
+other comparisons. A condition that is a subquery becomes a join that filters. Inside an expression it becomes a left
+join and a column.
 """
 
 from __future__ import annotations
@@ -38,7 +40,10 @@ _ONE_ROW = "write an aggregate, such as (select max(x) from …), or look up a t
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """FROM and WHERE of a query; the pairs of outer and inner values that must be equal, and other conditions on both."""
+    """FROM and WHERE of a query, with its conditions on the outer query.
+
+    `pairs` are the outer and inner values that must be equal, `rest` the other conditions on both queries.
+    """
 
     scope: Scope
     pairs: tuple[tuple[Any, Any], ...] = ()
@@ -46,11 +51,11 @@ class Opened:
 
     @property
     def correlated(self) -> bool:
-        """Whether it depends on the row around it."""
+        """Return whether the query depends on columns of the outer query."""
         return bool(self.pairs or self.rest)
 
     def keys(self, around: Scope) -> list[Pair]:
-        """The equalities as keys of a join."""
+        """Return the equalities with the outer query as keys of a join, in common types."""
         return [
             _alike(lowered(one, around), lowered(other, self.scope), around, self.scope, one)
             for one, other in self.pairs
@@ -58,7 +63,10 @@ class Opened:
 
 
 def opened(select: Any, around: Scope | None, tables: Any, query: Query) -> Opened:
-    """The rows of FROM that meet WHERE."""
+    """Return the rows of FROM that satisfy WHERE; set conditions on the outer query apart.
+
+    `around` is the scope of the outer query, or None for a query that is no subquery.
+    """
     understood(select, _CLAUSES)
     where = select.args.get("where")
     scope, left = sources(select, tables, query, conditions_of(where))
@@ -79,7 +87,7 @@ def opened(select: Any, around: Scope | None, tables: Any, query: Query) -> Open
 
 
 def restricted(scope: Scope, conditions: Sequence[Any], query: Query) -> None:
-    """The rows that meet conditions, some of which may be or hold subqueries."""
+    """Filter the scope's rows by conditions, which may be or contain subqueries."""
     for node in conditions:
         with about(node):
             if not _joined(scope, node, query):
@@ -88,7 +96,7 @@ def restricted(scope: Scope, conditions: Sequence[Any], query: Query) -> None:
 
 
 def attached(scope: Scope, nodes: Sequence[Any], query: Query) -> None:
-    """Give the scope a column for the value of every subquery in these, and in the columns of SELECT that they name."""
+    """Add a column to the scope for the value of every subquery in the nodes, and in the aliases of SELECT that they use."""
     for node in nodes:
         for part in _queries(node, scope):
             if id(part) in scope.made:
@@ -101,14 +109,14 @@ def attached(scope: Scope, nodes: Sequence[Any], query: Query) -> None:
 
 
 def _keep(scope: Scope, before: Sequence[str], value: Expr) -> None:
-    """Only the columns that were there and those that the value reads."""
+    """Drop the columns that a join added, except those that the value reads."""
     wanted = {*before, *unwrap(value).columns()}
     if set(scope.stream.columns) != wanted:
         scope.stream = scope.stream.select(*(name for name in scope.stream.columns if name in wanted))
 
 
 def _queries(node: Any, scope: Scope) -> Iterator[Any]:
-    """The outermost subqueries of an expression, each with the operator that it belongs to."""
+    """Yield the outermost subqueries of an expression, each with its EXISTS or IN; refuse ALL and ANY."""
     seen: set[str] = set()
     waiting = [node]
     while waiting:
@@ -128,7 +136,7 @@ def _queries(node: Any, scope: Scope) -> Iterator[Any]:
 
 
 def _is_outside(node: Any, scope: Scope, around: Scope) -> bool:
-    """Whether it names a column that only the query around has."""
+    """Return whether the node names a column that only the outer query has."""
     return any(
         not scope.knows(column) and column.name.casefold() not in scope.aliases and around.knows(column)
         for column in own_columns(node)
@@ -136,7 +144,7 @@ def _is_outside(node: Any, scope: Scope, around: Scope) -> bool:
 
 
 def _pair(node: Any, scope: Scope, around: Scope) -> tuple[Any, Any] | None:
-    """An equality of a value outside and one inside."""
+    """Return an equality as its outer and its inner value, or None for another condition."""
     if not isinstance(node, exp.EQ):
         return None
     for one, other in ((node.this, node.expression), (node.expression, node.this)):
@@ -160,14 +168,14 @@ def _alike(one: Expr, other: Expr, left: Scope, right: Scope, node: Any) -> Pair
 
 
 def _typed(value: Expr, beside: Any) -> Expr:
-    """A constant in the type of what it is compared with, or in its own; anything else as it is."""
+    """Return a constant in the type of the value beside it, or else in its natural type; return other values unchanged."""
     if not is_constant(value) or beside is None or type_in(value, NO_COLUMNS) is not None:
         return value
     return Expr(adopt(constant(value), beside) or Literal(constant(value), natural_type(constant(value))))
 
 
 def _joined(scope: Scope, node: Any, query: Query) -> bool:
-    """Whether the condition is a subquery as a whole, and a join took its place."""
+    """Return whether the whole condition is a subquery; if so, a semi or anti join has been added for it."""
     wanted = True
     while isinstance(node, exp.Paren | exp.Not):
         wanted = wanted != isinstance(node, exp.Not)
@@ -182,14 +190,14 @@ def _joined(scope: Scope, node: Any, query: Query) -> bool:
 
 
 def _select_of(node: Any) -> Any:
-    """The query in brackets."""
+    """Return the query inside brackets."""
     while isinstance(node, exp.Subquery):
         node = node.this
     return node
 
 
 def _is_plain(select: Any) -> bool:
-    """Whether it has as many rows as its WHERE lets through, or each of them once."""
+    """Return whether a query only filters and projects, so that a join on its FROM and WHERE finds the same partners."""
     ends = ("group", "having", "qualify", "limit", "offset", "with_")
     return (
         isinstance(select, exp.Select) and not any(select.args.get(key) for key in ends) and not _has_aggregates(select)
@@ -206,7 +214,7 @@ def _exists(scope: Scope, node: Any, query: Query, how: str) -> None:
 
 
 def _partner(scope: Scope, node: Any, query: Query) -> tuple[Opened, list[Pair]]:
-    """The rows that EXISTS looks for, and the keys."""
+    """Return the rows that EXISTS tests, and the keys of the join with them."""
     select = _select_of(node.this)
     if _is_plain(select):
         found = opened(select, scope, scope.tables, query)
@@ -215,7 +223,7 @@ def _partner(scope: Scope, node: Any, query: Query) -> tuple[Opened, list[Pair]]
 
 
 def _alone(select: Any, scope: Scope, query: Query) -> Any:
-    """The rows of a query that does not look outside; for one that does, what to write."""
+    """Return the rows of a query that does not depend on the outer query; refuse one that does."""
     if (
         isinstance(select, exp.Select)
         and not select.args.get("with_")
@@ -229,7 +237,10 @@ def _alone(select: Any, scope: Scope, query: Query) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Members:
-    """What IN looks among: keys that must be equal, the last of which are the values; which of them may be null."""
+    """The rows that IN compares with: pairs of keys, the first `keys` of them correlations, the others the compared values.
+
+    `nulls` says whether a compared value on either side may be null.
+    """
 
     values: tuple[Expr, ...]
     members: Scope
@@ -239,7 +250,7 @@ class Members:
 
 
 def _members(scope: Scope, node: Any, query: Query) -> Members:
-    """Both sides of IN."""
+    """Lower both sides of IN."""
     select = _select_of(node.args["query"])
     values = node.this.expressions if isinstance(node.this, exp.Tuple) else [node.this]
     attached(scope, values, query)
@@ -268,7 +279,10 @@ def _members(scope: Scope, node: Any, query: Query) -> Members:
 
 
 def _in(scope: Scope, node: Any, query: Query, *, wanted: bool) -> None:
-    """IN and NOT IN as conditions."""
+    """Apply IN or NOT IN as a condition on the scope's rows.
+
+    If nulls are possible, NOT IN also counts rows and nulls per key, because one null makes it unknown.
+    """
     found = _members(scope, node, query)
     if not wanted and found.nulls:
         kept = scope.stream.columns
@@ -278,7 +292,10 @@ def _in(scope: Scope, node: Any, query: Query, *, wanted: bool) -> None:
 
 
 def _counted(scope: Scope, found: Members, node: Any) -> tuple[Expr, Expr, Expr]:
-    """How many members there are, and how many are null, beside each row; NOT IN is never true with a null among them."""
+    """Add the number of members, and of null members, to each row; return them with the compared value.
+
+    NOT IN is never true if one of the members is null.
+    """
     if len(found.values) > 1:
         refuse(node, "several columns that may be null, in NOT IN or inside an expression", "write not exists (…)")
     value, member = found.pairs[-1]
@@ -296,7 +313,7 @@ def _counted(scope: Scope, found: Members, node: Any) -> tuple[Expr, Expr, Expr]
 
 
 def _beside(scope: Scope, made: Scope) -> None:
-    """The scope goes on with what a join with it made."""
+    """Replace the scope's stream by that of a join with it; the scope's names stay."""
     scope.stream = made.stream
 
 
@@ -313,7 +330,7 @@ def _value(scope: Scope, node: Any, query: Query) -> Expr:
 
 
 def _marked(scope: Scope, other: Scope, pairs: Sequence[Pair]) -> Expr:
-    """A column that is true beside rows that have a partner, and null beside the others."""
+    """Add a column that is true for rows with a partner and null for others, and return it."""
     side = replace(other, fields=(), made={})
     names = [side.holding(pair[1], "by") for pair in pairs]
     if names:
@@ -329,7 +346,7 @@ def _marked(scope: Scope, other: Scope, pairs: Sequence[Pair]) -> Expr:
 
 
 def _membership(scope: Scope, node: Any, query: Query) -> Expr:
-    """IN inside an expression: true, false or null."""
+    """Return IN inside an expression as a value: true, false or null."""
     found = _members(scope, node, query)
     if not found.nulls:
         return _marked(scope, found.members, found.pairs).is_not_null()
@@ -340,7 +357,7 @@ def _membership(scope: Scope, node: Any, query: Query) -> Expr:
 
 
 def _scalar(scope: Scope, node: Any, query: Query) -> Expr:
-    """The one value of a query in brackets."""
+    """Return the value of a query in brackets; refuse a query that may have several rows or columns."""
     select = _select_of(node)
     if isinstance(select, exp.Select) and not select.args.get("with_"):
         if len(select.expressions) != 1 or select.is_star:
@@ -369,7 +386,10 @@ def _limit_of(select: Any) -> int | None:
 
 
 def _per_key(scope: Scope, select: Any, found: Opened, query: Query) -> Expr:
-    """A value per key, joined: of an aggregate, or of the one row of a primary key."""
+    """Return the value of a correlated query by a left join on its keys.
+
+    The query is an aggregate per key, or one column of a table that is looked up by its whole primary key.
+    """
     if found.rest:
         refuse(
             found.rest[0],
@@ -405,7 +425,7 @@ def _per_key(scope: Scope, select: Any, found: Opened, query: Query) -> Expr:
 
 
 def _check_unique(select: Any, side: Scope, pairs: Sequence[Pair]) -> None:
-    """Refuse what may have several rows per key."""
+    """Refuse a query that may have several rows per key: the keys must contain the primary key of its table."""
     node: Any = side.stream.node
     while isinstance(node, Filter):
         node = node.input
@@ -415,14 +435,14 @@ def _check_unique(select: Any, side: Scope, pairs: Sequence[Pair]) -> None:
 
 
 def _only(side: Scope, pairs: Sequence[Pair], names: Sequence[str]) -> None:
-    """The columns of the keys and these."""
+    """Drop all columns of a side except those that the keys read and the named ones."""
     wanted = {*names, *(name for _, inside in pairs for name in unwrap(inside).columns())}
     side.stream = side.stream.select(*(name for name in side.stream.columns if name in wanted))
     side.fields = ()
 
 
 def _placed(scope: Scope, side: Scope, pairs: Sequence[Pair], names: Sequence[str]) -> list[Expr]:
-    """The columns of a side with one row per key, beside the rows of the scope; nulls where it has none."""
+    """Join a side that has one row per key to the scope, and return the named columns; they are null where no row matches."""
     fresh: dict[str, str] = {}
     for at, name in enumerate(names):
         fresh[name] = f"__sub{len(scope.stream.columns)}_{at}"

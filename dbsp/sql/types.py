@@ -1,4 +1,4 @@
-"""Types of SQL and of columns, and the type in which two values of a query meet."""
+"""SQL types as column types, and the common type of two values in a query."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _INSTEAD = f"{_KNOWN} timestamptz, interval, type[] and struct(…)"
 
 
 def column_type(node: Any) -> pa.DataType:
-    """The column's type that a type in SQL is."""
+    """Return the column type that a SQL type denotes; refuse an unknown type."""
     name = node.this.name if hasattr(node.this, "name") else str(node.this)
     if name in ("DECIMAL", "NUMERIC"):
         digits = [int(part.this.this) for part in node.expressions]
@@ -64,7 +64,7 @@ def column_type(node: Any) -> pa.DataType:
 
 
 def type_in(value: Expr, schema: Schema) -> pa.DataType | None:
-    """The type of a value over these columns; None of a constant that takes the one that is wanted."""
+    """Return the type of a value over these columns, or None for a constant that adopts the type it is used with."""
     expression = unwrap(value)
     if isinstance(expression, Literal):
         return expression.dtype
@@ -75,7 +75,10 @@ def type_in(value: Expr, schema: Schema) -> pa.DataType | None:
 
 
 def resolved(value: Expr, schema: Schema) -> Expression:
-    """The value with its types found; the clock, which stands in filters alone, is some moment for this."""
+    """Return the value with its types resolved.
+
+    The clock is allowed in filters alone; for type resolution it is a fixed moment.
+    """
     return resolve(_at_some_time(unwrap(value)), schema)
 
 
@@ -94,7 +97,7 @@ def _at_some_time(expression: Expression) -> Expression:
 
 
 def constant(value: Expr) -> Any:
-    """The Python value of a constant; an error of a caller that did not look."""
+    """Return the Python value of a constant; raise `CircuitError` if the value is no constant."""
     expression = unwrap(value)
     if not isinstance(expression, Literal):
         raise CircuitError(f"a constant is wanted here: got={value}")
@@ -102,12 +105,12 @@ def constant(value: Expr) -> Any:
 
 
 def is_constant(value: Expr) -> bool:
-    """Whether it is a constant."""
+    """Return whether the value is a constant."""
     return isinstance(unwrap(value), Literal)
 
 
 def as_float(value: Expr, schema: Schema, target: pa.DataType = types.FLOAT64) -> Expr:
-    """A number as a double; or, where a real is wanted, as one of these."""
+    """Return a number as a double, or as `target`; a value that is a float already keeps its type."""
     expression = unwrap(value)
     if isinstance(expression, Literal) and isinstance(expression.value, int | float | decimal.Decimal):
         return float_constant(expression.value, expression.dtype if is_real(expression.dtype) else target)
@@ -116,30 +119,40 @@ def as_float(value: Expr, schema: Schema, target: pa.DataType = types.FLOAT64) -
 
 
 def float_constant(value: int | float | decimal.Decimal, type_: pa.DataType) -> Expr:
-    """A number as a constant of this type; a real has lost what it cannot hold, also where it becomes a double again."""
+    """Return a number as a float constant.
+
+    A real is rounded to 32 bits here, so that it has lost the same digits if it becomes a double later.
+    """
     return Expr(Literal(pa.scalar(float(value), type_).as_py(), type_))
 
 
 def is_real(type_: pa.DataType | None) -> bool:
-    """Whether it is a float of 32 bits."""
+    """Return whether the type is a 32-bit float."""
     return type_ is not None and type_ == types.FLOAT32
 
 
 def floats_of(values: list[Expr], schema: Schema) -> list[Expr]:
-    """Numbers as floats: of reals beside whole numbers and decimals, constants with a point too, reals; else doubles."""
+    """Return the numbers as floats: as reals if one of them is a real and none is a double, else as doubles.
+
+    A constant with a decimal point counts as a decimal beside a real.
+    """
     natural = [_natural(value, schema) for value in values]
     target = types.FLOAT32 if any(map(is_real, natural)) and types.FLOAT64 not in natural else types.FLOAT64
     return [as_float(value, schema, target) for value in values]
 
 
 def with_room(value: Expr, type_: pa.Decimal128Type) -> Expr:
-    """A decimal of this type in one with a digit more, if there is one: what 9.99 takes when it is rounded."""
+    """Return a decimal cast to a type with one more digit, if there is one, because rounding 9.99 needs it."""
     room = types.decimal(min(type_.precision + 1, DECIMAL_DIGITS), type_.scale)
     return value if room == type_ else value.cast(room)
 
 
 def met(values: list[Expr], schema: Schema) -> list[Expr]:
-    """The values in types that meet, as DuckDB has them: a decimal beside a float is one, a real beside a double a double."""
+    """Return the values in the types that DuckDB compares and computes in.
+
+    A decimal beside a float becomes a float, and a real beside a double becomes a double. All other values stay
+    unchanged.
+    """
     natural = [type_ for value in values if (type_ := _natural(value, schema)) is not None]
     floats = {str(type_) for type_ in natural if is_float(type_)}
     exact = any(is_decimal(type_) or (is_integer(type_) and "double" not in floats) for type_ in natural)
@@ -152,7 +165,10 @@ def met(values: list[Expr], schema: Schema) -> list[Expr]:
 
 
 def _natural(value: Expr, schema: Schema) -> pa.DataType | None:
-    """The type of a value, of a constant what it is by itself, of those that decide how others are seen."""
+    """Return the type of a value for finding a common type; a constant counts with the type it has by itself.
+
+    Return None for a constant that does not influence others, such as a whole number.
+    """
     known = type_in(value, schema)
     if known is not None:
         return known
@@ -163,7 +179,7 @@ def _natural(value: Expr, schema: Schema) -> pa.DataType | None:
 
 
 def common(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
-    """The type in which two columns meet in a set operation or a key."""
+    """Return the common type of two columns in a set operation or a key, or None."""
     if is_real(left) != is_real(right) and types.FLOAT64 not in (left, right) and is_number(left) and is_number(right):
         return types.FLOAT32
     found: pa.DataType | None = common_type(left, right)

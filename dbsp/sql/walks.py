@@ -1,4 +1,4 @@
-"""Walks over sqlglot's trees without a generator for every node: a query of 10,000 terms is walked some ten times."""
+"""Walks over sqlglot's trees without a generator for each node; a query of 10,000 terms is walked some ten times."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from sqlglot import exp
 
 
 def children(node: Any) -> list[Any]:
-    """Return the nodes that a node is made of, in the order of its arguments."""
+    """Return the direct child nodes of a node, in the order of its arguments."""
     found: list[Any] = []
     for value in node.args.values():
         if isinstance(value, exp.Expr):
@@ -19,7 +19,7 @@ def children(node: Any) -> list[Any]:
 
 
 def parts(root: Any, closed: type | tuple[type, ...] = ()) -> list[Any]:
-    """Return all nodes of a tree, each level before the next; of nodes below the root that are `closed`, nothing inside."""
+    """Return all nodes of a tree, each level before the next; nodes inside a `closed` node below the root are left out."""
     found = [root]
     for node in found:  # it grows
         if node is root or not isinstance(node, closed):

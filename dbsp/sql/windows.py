@@ -1,4 +1,4 @@
-"""OVER: window functions, each a column that a window of streams adds."""
+"""OVER: window functions, each lowered to a column that a window of a stream adds."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _WHOLE = "write rows between unbounded preceding and unbounded following"
 
 
 def windows_in(node: Any) -> Iterator[Any]:
-    """The calls over windows in an expression, not those of subqueries."""
+    """Yield the window calls of an expression, except those inside subqueries."""
     waiting = [node]
     while waiting:
         part = waiting.pop()
@@ -44,7 +44,7 @@ def windows_in(node: Any) -> Iterator[Any]:
 
 
 def windowed(scope: Scope, nodes: Sequence[Any], select: Any, names: Mapping[str, str]) -> None:
-    """Give the scope a column for every window function."""
+    """Add a column to the scope for every window function; functions of the same window share one operator."""
     named = {window.name.casefold(): window for window in select.args.get("windows") or []}
     groups: dict[str, list[Any]] = {}
     for node in nodes:
@@ -56,7 +56,7 @@ def windowed(scope: Scope, nodes: Sequence[Any], select: Any, names: Mapping[str
 
 
 def _add(scope: Scope, nodes: Sequence[Any], named: Mapping[str, Any], names: Mapping[str, str]) -> None:
-    """The functions of one window, in one pass."""
+    """Add the functions of one window to the scope in one pass."""
     partition, order, _ = _spec(nodes[0], named)
     with about(nodes[0]):
         by = [] if order is None else [ordering(each, scope) for each in order.expressions]
@@ -84,7 +84,7 @@ def _fresh(scope: Scope, functions: Mapping[str, Any]) -> str:
 
 
 def _spec(node: Any, named: Mapping[str, Any]) -> tuple[list[Any], Any, Any]:
-    """Partition, order and frame, of the WINDOW clause where it is named there."""
+    """Return the partition, order and frame of a call, which may be in a named window of the WINDOW clause."""
     parts = [node]
     while (alias := parts[-1].args.get("alias")) is not None:
         base = named.get(alias.name.casefold())
@@ -120,7 +120,7 @@ def _function(node: Any, scope: Scope, spec: Any, by: Sequence[Any]) -> Any:
 
 
 def _in_order(node: Any, made: Aggregate, by: Sequence[Any]) -> Aggregate:
-    """Lists and joined texts without an order of their own are in the window's."""
+    """Return a list or text aggregate with the window's order, unless it has an order of its own."""
     if not isinstance(made.kind, ArrayAgg | StringAgg) or made.order or not by:
         return made
     order = order_of(made.kind.sql(("…",)), by, needed=False)
@@ -145,7 +145,7 @@ def _neighbour(node: Any, scope: Scope, ignores: bool) -> Any:
 
 
 def _whole(node: Any, part: Any, scope: Scope) -> int:
-    """Return the constant whole number that an argument of a window function is."""
+    """Return the constant whole number that an argument of a window function must be."""
     value = lowered(part, scope)
     held = constant(value) if is_constant(value) else None
     if not isinstance(held, int) or isinstance(held, bool):
@@ -158,7 +158,7 @@ def _whole(node: Any, part: Any, scope: Scope) -> int:
 
 
 def _place(node: Any, scope: Scope, spec: Any, ignores: bool) -> Any:
-    """The value of one row of the partition: the frame must reach to it."""
+    """Return `first_value`, `last_value` or `nth_value`; refuse a frame that does not cover the needed part of the partition."""
     if isinstance(node.this, exp.Order):
         refuse(node, "a window function takes its order from OVER", "write first_value(x) over (order by v)")
     start, end = _sides(spec)
@@ -177,14 +177,14 @@ def _place(node: Any, scope: Scope, spec: Any, ignores: bool) -> Any:
 
 
 def _sides(spec: Any) -> tuple[Any, Any]:
-    """Both bounds of a frame; without one it ends with the row and those that tie with it."""
+    """Return both bounds of a frame; without a frame it ends with the current row and its ties."""
     if spec is None:
         return "UNBOUNDED", "CURRENT ROW"
     return spec.args.get("start"), spec.args.get("end") or "CURRENT ROW"
 
 
 def _frame(spec: Any, scope: Scope, *, ordered: bool) -> tuple[Any, Any]:
-    """`rows` and `range` of a rolling aggregate."""
+    """Return the `rows` and `range` arguments of a rolling aggregate; at least one of them is None."""
     if spec is None:
         return ((None, None), None) if not ordered else (None, (None, 0))
     kind = (spec.args.get("kind") or "ROWS").upper()
@@ -198,7 +198,7 @@ def _frame(spec: Any, scope: Scope, *, ordered: bool) -> tuple[Any, Any]:
 
 
 def _bound(bound: Any, side: Any, scope: Scope, direction: int) -> Any:
-    """How far before (or, at the end, behind) the row a frame reaches; None is without a bound."""
+    """Return how far a frame extends before the row (for its end: after the row), or None if it is unbounded."""
     if bound == "UNBOUNDED":
         return None
     if bound == "CURRENT ROW":
