@@ -143,7 +143,7 @@ def check_arguments(statement: Any) -> None:
     for node in parts(statement):
         kind = type(node)
         if isinstance(node, exp.Func) and not isinstance(node, ACCEPTED):
-            continue  # no such function: refused by its name
+            continue  # an unknown function: the lowering refuses it by its name, which says more
         read = READ.get(kind, ())
         for key, value in node.args.items():
             if value in (None, False, []) or key == "_type" or _is_empty(value):

@@ -32,7 +32,7 @@ def cast(value: Expr, source: pa.DataType, target: pa.DataType, *, strict: bool)
     """
     if source == STRING:
         return _of_text(value, target, strict)
-    if source == TIMESTAMP_UTC and target == STRING:  # with the offset of the zone, which is UTC
+    if source == TIMESTAMP_UTC and target == STRING:  # DuckDB writes the offset of the session's zone, which is UTC
         return value.cast(STRING).regexp_replace("Z$", "+00")
     if is_integer(target) and is_float(source):
         value = _nearest(value)
@@ -125,7 +125,7 @@ def _moment(value: Expr, target: pa.DataType, strict: bool) -> Expr:
     """Return the expression that parses a text as a timestamp or a time of day; a bare number is no time of day."""
     if target == TIMESTAMP:
         return _written_out(value).cast(target, strict=strict)
-    if target == TIMESTAMP_UTC:  # without an offset it is in the zone of the session, which is UTC
+    if target == TIMESTAMP_UTC:  # a text without an offset is in the session's zone, UTC
         value = _written_out(value).trim()
         found = value.cast(target, strict=False), value.cast(TIMESTAMP, strict=False).cast(target)
         return coalesce(*found, value.cast(target)) if strict else coalesce(*found)

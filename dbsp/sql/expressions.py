@@ -57,7 +57,7 @@ def lowered(node: Any, scope: Scope) -> Expr:
     """
     if id(node) in scope.made:
         return scope.made[id(node)]
-    if node is None:  # the parser has made a node of a call without what it is of
+    if node is None:  # the parser accepts a call without its operand
         raise CircuitError("too few arguments", "docs/sql.md lists the calls")
     key = id(node), scope.expanding
     memo = scope.remembered()

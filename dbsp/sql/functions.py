@@ -193,7 +193,7 @@ def _log(node: Any, lower: Lower, scope: Scope) -> Expr:
     if base is None:
         return as_float(lower(node.this), scope.schema).log10()
     number, found = constant(lower(node.this)), as_float(lower(base), scope.schema)
-    if number == 2:  # noqa: PLR2004 (log2 is written so by the parser)
+    if number == 2:  # noqa: PLR2004 (the parser writes log2 as log with base 2)
         return found.log2()
     return found.log10() if number == 10 else found.ln() / as_float(lower(node.this), scope.schema).ln()  # noqa: PLR2004
 
@@ -354,7 +354,7 @@ def _from_unix(node: Any, lower: Lower, scope: Scope) -> Expr:
     type_ = type_in(value, scope.schema)
     if type_ is None or is_number(type_):
         return from_epoch(value, unit)
-    if unit != "millisecond":  # that is `epoch_ms`, which goes both ways
+    if unit != "millisecond":  # milliseconds are `epoch_ms`, which converts in both directions
         refuse(node, f"a number is wanted here: got={type_}", "epoch(x) and epoch_us(x) are the numbers of a time")
     if type_ == DURATION:
         return _units(value, datetime.timedelta(milliseconds=1))

@@ -76,7 +76,7 @@ def calls_of(nodes: Iterable[Any], scope: Scope, names: Mapping[str, str]) -> Ca
         with about(node):
             name = names.get(text) or f"__{len(calls)}"
             made = aggregate(node, scope)
-            scope.stream.aggregate(checked=made)  # what it refuses is at the place of this call
+            scope.stream.aggregate(checked=made)  # checks the call now, so that an error has the call's place
             calls[text] = name, made, _counts(node)
     return calls
 
@@ -98,7 +98,7 @@ def aggregate(node: Any, scope: Scope) -> Aggregate:
         if isinstance(node.this, exp.First | exp.Last):
             return _first(node.this, scope, ignore_nulls=isinstance(node, exp.IgnoreNulls))
         if isinstance(node.this, exp.AnyValue) and isinstance(node, exp.IgnoreNulls):
-            return aggregate(node.this, scope)  # so the parser reads any_value(x)
+            return aggregate(node.this, scope)  # the parser adds IGNORE NULLS to a plain any_value(x)
         hint = "write filter (where x is not null)" if isinstance(node, exp.IgnoreNulls) else "leave it out"
         refuse(node, "nulls are ignored or respected by first, last and window functions alone", hint)
     if isinstance(node, exp.WithinGroup):
@@ -268,7 +268,7 @@ AGGREGATES: dict[type, Made] = {
     exp.Last: _first,
     exp.CountIf: lambda node, scope: agg.sum(
         condition(node.this, scope).cast(INT64)
-    ),  # null of nulls alone, as DuckDB's
+    ),  # null if all values are null, as in DuckDB
     exp.Stddev: _plain(agg.stddev),
     exp.StddevSamp: _plain(agg.stddev_samp),
     exp.StddevPop: _plain(agg.stddev_pop),
@@ -331,7 +331,7 @@ def key_sets(select: Any, items: Sequence[Any]) -> list[list[Any]] | None:
     for key in _CLAUSES:
         parts += [_sets(node, items) for node in group.args.get(key) or []]
     found = [[key for part in chosen for key in part] for chosen in product(*parts)]
-    if group.args.get("all") is False:  # GROUP BY DISTINCT: sets of the same keys once
+    if group.args.get("all") is False:  # GROUP BY DISTINCT: drop sets that repeat the keys of an earlier one
         found = list({frozenset(map(text_of, keys)): keys for keys in reversed(found)}.values())[::-1]
     return found
 
@@ -389,7 +389,7 @@ def grouped(scope: Scope, sets: Sequence[Sequence[Any]], nodes: Sequence[Any], n
     grouping = next((node for node in nodes if isinstance(node, exp.Grouping)), None)
     bits = scope.fresh("grouping")
     if len(chosen) > 1:
-        if not aggregates:  # the sets alone are wanted: a set takes an aggregate, which nobody reads
+        if not aggregates:  # grouping sets need an aggregate, even if nothing reads it
             aggregates[scope.fresh("rows")] = agg.count()
         wanted = bits if grouping is not None else None
         made = stream.grouping_sets([list(dict.fromkeys(each)) for each in chosen], wanted).aggregate(**aggregates)
@@ -406,7 +406,7 @@ def grouped(scope: Scope, sets: Sequence[Sequence[Any]], nodes: Sequence[Any], n
         if (key := resolve(unwrap(value), scope.schema)) in keys
     }
     after.aggregates = {text: col(name) for text, (name, _, _) in calls.items()}
-    if len(chosen) > 1:  # null in a set without it, as any key; in one set alone it may stay a constant
+    if len(chosen) > 1:  # a constant key is null in the sets without it, so it has to be read as a column
         constants = ((node, lowered(node, scope)) for each in sets for node in map(scope.meant, each))
         after.aggregates |= {
             text_of(node): col(keys[resolve(unwrap(value), scope.schema)])

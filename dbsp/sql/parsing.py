@@ -82,7 +82,7 @@ def _apart(token: Any, text: str) -> list[Any]:
             token_of(kind, written, token.line, column, at, match.end() - 1, token.comments if not found else None)
         )
         at = match.end()
-    if len(found) % 2 == 0:  # the sign is the last character
+    if len(found) % 2 == 0:  # the token ends with a sign: its number is the next token
         begin = found[-1].end + 1
         match = re.compile(_NUMBER).match(text, begin)
         if match is not None:
@@ -100,7 +100,7 @@ def _parsed(script: Script, text: str, source: SourceLine | None) -> list[Any]:
     before, logger.disabled = logger.disabled, True
     try:
         dialect = sqlglot.Dialect.get_or_raise("duckdb")
-        dialect.to_json_path = lambda path: path  # as it is written: 'a.b' is one key there, '$.a.b' is a path
+        dialect.to_json_path = lambda path: path  # unchanged, because 'a.b' is one key and '$.a.b' a path
         found: list[Any] = _sql("parser").parsed(_tokens(text), text, dialect)
     except MisplacedError as error:
         raise script.said(error, error.token.text, script.place(error.token.start), source) from None

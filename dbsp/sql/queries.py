@@ -232,7 +232,7 @@ def _selected(select: Any, tables: Tables) -> Rows:
     windows = [window for node in later for window in windows_in(node)]
     several = sets is not None or aggregates or windows
     names = {text_of(node): item.name for item in items if several and (node := item.node) is not None}
-    # what HAVING and QUALIFY leave of it is looked at below
+    # HAVING, QUALIFY and LIMIT may drop the row: the conditions below account for them
     one = select.args.get("from_") is None and select.args.get("where") is None
     if sets is not None or aggregates:
         attached(scope, [*aggregates, *(key for keys in sets or [] for key in keys)], rows_of)
@@ -321,9 +321,9 @@ def _star(node: Any, of: str | None, scope: Scope) -> list[Item]:
     left_out = {column.name.casefold() for column in node.args.get("except_") or []}
     replaced = {alias.alias.casefold(): alias.this for alias in node.args.get("replace") or []}
     renamed = {alias.this.name.casefold(): alias.alias for alias in node.args.get("rename") or []}
-    if of is None:  # both keys of a join, though they are one column
+    if of is None:  # shows both keys of a join, although they are the same column
         fields = [f for f in scope.fields if not f.hidden]
-    else:  # a key of USING once, which is hidden under its own name
+    else:  # a key of USING is hidden under its relation's name; show it once
         own = [f for f in scope.fields if f.of.casefold() == of.casefold()]
         seen = {f.column for f in own if not f.hidden}
         chosen = [f for f in own if not f.hidden or f.column not in seen]

@@ -79,8 +79,8 @@ def _group(
 ) -> tuple[list[Scope], list[Any]]:
     """Return the relations between two commas of FROM, and the conditions between them that are still to be applied.
 
-    Inner joins stay separate relations, which can be joined in any order. All other joins are joined here, in the order
-    of the query, because their result depends on the order. `before` are the scopes of earlier groups, for UNNEST.
+    Inner joins stay separate relations, which can be joined in any order. All other joins are joined here, because
+    their result depends on the order in the query. `before` are the scopes of earlier groups, for UNNEST.
     """
     parts, conditions = [_source(group[0], tables, query)], list[Any]()
     for join in group[1:]:
@@ -286,7 +286,7 @@ def _unnest(node: Any, scope: Scope, *, outer: bool) -> None:
     with about(node):
         list_ = scope.holding(lowered(_list_in(node), scope), "list")
         element, position = scope.fresh("element"), scope.fresh("position")
-        offset = node.args.get("offset")  # True, or what the parser takes for it: the last of the aliases
+        offset = node.args.get("offset")  # True, or the last alias, which the parser puts here
         scope.stream = scope.stream.explode(list_, element, position=position if offset else None, outer=outer)
     if names or offset or of == default:
         fields = [Field(names[0] if names else default, of, element)]

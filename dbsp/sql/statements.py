@@ -63,9 +63,10 @@ def sql(text: str, **tables: Stream) -> Stream:
 def sql_circuit(name: str, script: str, file: str | None = None, error_policy: str = "dead-letter") -> Circuit:
     """Return the circuit of a script: its tables, and its views.
 
-    **Shape** `CREATE TABLE t (k VARCHAR NOT NULL, x BIGINT, PRIMARY KEY (k)) WITH (append_only = true)` makes an input. A `CREATE
-    MATERIALIZED VIEW v AS SELECT …` can be read and emits its changes; a `CREATE VIEW` emits its changes alone. A `CREATE TEMP VIEW`
-    only names a query for later statements. The setting `SET error_policy = 'stop'` is that of `dbsp.circuit`.
+    **Shape** A table is written `CREATE TABLE t (k VARCHAR NOT NULL, x BIGINT, PRIMARY KEY (k)) WITH (append_only =
+    true)`. A `CREATE MATERIALIZED VIEW v AS SELECT …` can be read and emits its changes; a `CREATE VIEW` emits its
+    changes alone. A `CREATE TEMP VIEW` only names a query for later statements. The setting `SET error_policy = 'stop'`
+    is that of `dbsp.circuit`.
 
     **Errors** `CircuitError` with the file, or `sql`, line and column.
 

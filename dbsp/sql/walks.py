@@ -21,7 +21,7 @@ def children(node: Any) -> list[Any]:
 def parts(root: Any, closed: type | tuple[type, ...] = ()) -> list[Any]:
     """Return all nodes of a tree, each level before the next; nodes inside a `closed` node below the root are left out."""
     found = [root]
-    for node in found:  # it grows
+    for node in found:  # the list grows while it is walked: a queue
         if node is root or not isinstance(node, closed):
             found += children(node)
     return found

@@ -1,4 +1,4 @@
-"""Streams: what users write circuits with."""
+"""Streams: the classes and functions with which users write circuits."""
 
 from dbsp.stream.groups import Group
 from dbsp.stream.joins import join_all

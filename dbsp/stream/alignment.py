@@ -1,4 +1,6 @@
-"""Streams that are added or subtracted: one schema for all, columns matched by name, nullable where any of them is."""
+"""Common schemas for streams that are added or subtracted: columns matched by name, nullable where one input's column
+is.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,10 @@ from dbsp.zset.schema import Column, Schema
 
 
 def aligned(nodes: Sequence[Node], source: SourceLine | None) -> tuple[Node, ...]:
-    """The nodes with one schema: columns in the first one's order, nullable where any is."""
+    """Return the nodes with one common schema: the first node's columns in its order, nullable where any node's column is.
+
+    Raise `CircuitError` if the nodes differ in names or types of columns.
+    """
     first = nodes[0].schema
     for node in nodes[1:]:
         _check_alike(first, node.schema)

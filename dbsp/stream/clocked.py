@@ -1,4 +1,4 @@
-"""Filters over the clock: a comparison with `now()` becomes the moments at which a row enters and leaves."""
+"""Temporal filters: a comparison with `now()` becomes the clock values at which a row enters and leaves the result."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ENTERS, LEAVES = "__enters", "__leaves"
 
 
 def clocked(stream: Handle, predicate: Expression, source: SourceLine | None) -> Stream:
-    """The rows for which a condition with comparisons to `now()` is true, as the clock moves."""
+    """Return the rows for which a condition with comparisons to `now()` is true; they enter and leave as the clock advances."""
     parts = list(conjuncts(predicate))
     spans = [span_of(part) for part in parts if has_now(part)]
     for span in spans:
@@ -47,14 +47,17 @@ def clocked(stream: Handle, predicate: Expression, source: SourceLine | None) ->
 
 
 def _check(stream: Handle, span: Span) -> None:
-    """Only a timestamp of the row can be compared with the clock."""
+    """Refuse to compare the clock with anything but a timestamp that depends on the row."""
     type_ = resolve(span.at, stream.schema).type(stream.schema)
     if not pa.types.is_timestamp(type_) or not span.at.columns():
         raise CircuitError(f"now() is compared with a timestamp of the row: got={span.at} type={type_}", HINT)
 
 
 def _moment(spans: Sequence[Span], latest: bool) -> Expr | None:
-    """The clock value, in microseconds, from which all of these are true, or until which."""
+    """Return the clock value, in microseconds since 1970, at which the comparisons change, or None without comparisons.
+
+    With `latest` all of them are true from this value on; otherwise the first becomes false there.
+    """
     made = [Expr(span.at).epoch("microsecond") + span.shift_us for span in spans]
     if len(made) > 1:
         return greatest(*made) if latest else least(*made)

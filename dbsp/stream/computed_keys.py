@@ -1,4 +1,6 @@
-"""Keys that are no columns, a field of a struct or an expression: they become columns below what needs them."""
+"""Keys that are no columns, but fields of structs or expressions: they are added as columns below the operator that
+needs them.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def key_of(value: str | Expr, stream: Handle) -> str | Expression:
-    """The name of a column, or what a key computes."""
+    """Return the name of a key's column, or the expression of a computed key; raise `CircuitError` for an unknown column."""
     if not isinstance(value, str | Expr):
         raise CircuitError(f"not a column: got={value!r}", "give column names, or expressions")
     expression = ColumnRef(value) if isinstance(value, str) else placed(unwrap(value), stream.node)
@@ -35,7 +37,7 @@ def key_of(value: str | Expr, stream: Handle) -> str | Expression:
 
 
 def field_of(value: str | Expr, stream: Handle) -> tuple[str, Expression] | None:
-    """What a field of a struct is called, its own name, and how it is read; None for anything else."""
+    """Return the name of a struct's field and the expression that reads it, or None for any other value."""
     if not isinstance(value, str | Expr):
         return None
     expression = ColumnRef(value) if isinstance(value, str) else placed(unwrap(value), stream.node)
@@ -48,9 +50,9 @@ def field_of(value: str | Expr, stream: Handle) -> tuple[str, Expression] | None
 def with_fields(
     stream: Handle, keys: Sequence[Any], source: SourceLine | None, taken: Sequence[str] = ()
 ) -> tuple[Stream, tuple[Any, ...]]:
-    """The stream with every field of a struct among the keys as a column under its own name, and the keys named so.
+    """Return the stream with every struct field among the keys added as a column of the field's name, and the keys' names.
 
-    **Errors** `CircuitError` where a column has that name already, or another key.
+    **Errors** `CircuitError` where a column, or another key, already has that name.
     """
     added: dict[str, Expression] = {}
     named: list[Any] = []
@@ -70,7 +72,7 @@ def with_fields(
 
 
 def with_keys(stream: Handle, keys: Sequence[Any], source: SourceLine | None) -> tuple[Stream, tuple[str, ...]]:
-    """The stream with every key that is no column as a column under a name of its own, and what all keys are called."""
+    """Return the stream with every computed key added as a column of a new name, and the names of all keys."""
     added: dict[str, Expression] = {}
     names: list[str] = []
     for key in keys:
@@ -87,7 +89,10 @@ def with_keys(stream: Handle, keys: Sequence[Any], source: SourceLine | None) ->
 def with_hidden_fields(
     stream: Handle, keys: Sequence[str], source: SourceLine | None
 ) -> tuple[Stream, tuple[str, ...]]:
-    """As `with_keys` of the fields of structs among the keys: for a side of a join whose keys are not in the answer."""
+    """Return the stream with struct fields among the keys added under new names, and the names of all keys.
+
+    It serves the side of a join whose keys are not part of the result.
+    """
     paths = [key for key in keys if key not in stream.schema and path_of(key, stream.schema) is not None]
     made, names = with_keys(stream, paths, source)
     called = dict(zip(paths, names, strict=True))
@@ -95,7 +100,7 @@ def with_hidden_fields(
 
 
 def with_hidden(stream: Handle, key: str, taken: Sequence[str], source: SourceLine | None) -> tuple[Stream, str]:
-    """The stream, and the column that a key is: of the field of a struct a new one, under a name that none of these has."""
+    """Return the stream and the column of a key; a struct field becomes a new column, whose name is in neither stream."""
     path = path_of(key, stream.schema)
     if path is None:
         return stream._made(stream.node), key
@@ -106,7 +111,7 @@ def with_hidden(stream: Handle, key: str, taken: Sequence[str], source: SourceLi
 
 
 def _free(schema: Schema, added: Mapping[str, Expression]) -> str:
-    """A name that no column has."""
+    """Return a column name that the schema does not have."""
     name = f"__key_{len(added)}"
     while name in schema:
         name = f"_{name}"
@@ -114,7 +119,7 @@ def _free(schema: Schema, added: Mapping[str, Expression]) -> str:
 
 
 def _and(stream: Handle, added: Mapping[str, Expression], source: SourceLine | None) -> Stream:
-    """The stream's columns and these."""
+    """Return the stream with these columns added, or unchanged if there are none."""
     made = stream._made(stream.node)
     if not added:
         return made
@@ -123,5 +128,5 @@ def _and(stream: Handle, added: Mapping[str, Expression], source: SourceLine | N
 
 
 def only(stream: Stream, names: Sequence[str], source: SourceLine | None) -> Stream:
-    """The stream without the columns that were added."""
+    """Return the stream without any columns but the named ones."""
     return stream if stream.columns == tuple(names) else stream._selected([(name, name) for name in names], source)

@@ -1,10 +1,10 @@
-"""Distinct counts over frames without a bound, as counts of the rows that are the first with their value.
+"""Distinct counts over frames without a bound, computed as counts of the rows that are the first with their value.
 
-**Law** in a frame that reaches from the partition's start there are as many different values as rows that are the first with
-theirs; in one that reaches to its end, as rows that are the last with theirs. Which rows are depends on a row's neighbour among
-the rows of its value alone, and a count over such a frame can be summed up in blocks.
+**Law** A frame that starts at the partition's start has as many distinct values as rows that are the first with their
+value. A frame that reaches to its end has as many as rows that are the last with theirs. Whether a row is first depends
+on its neighbour among the rows of its value alone. A count over such a frame can be summed up in blocks.
 
-Left out: frames with both bounds, in which another row is the first for every place.
+Not covered: frames with two bounds, where the first row of a value differs from frame to frame.
 """
 
 from __future__ import annotations
@@ -25,7 +25,10 @@ def first_of_values(
     stream: Handle, partition: tuple[str, ...], order: tuple[OrderBy, ...], calls: Sequence[WindowCall],
     source: SourceLine | None,
 ) -> tuple[Handle, tuple[WindowCall, ...]]:  # fmt: skip
-    """The stream with a column for each column whose different values are counted so, and calls that count these."""
+    """Return the stream with a flag column for each column counted this way, and the calls with their counts of flags.
+
+    Other calls are returned unchanged.
+    """
     flags: dict[tuple[str, bool], str] = {}
     made: list[WindowCall] = []
     for call in calls:
@@ -40,7 +43,7 @@ def first_of_values(
 
 
 def _counts_firsts(call: WindowCall, schema: Schema) -> bool:
-    """Whether it is a distinct count of a frame without a bound, of values that can be a key."""
+    """Return whether the call is a distinct count, of values that can be a key, over a frame without a bound on one side."""
     if call.function != "count_distinct" or call.frame is None or call.frame.bounded:
         return False
     type_ = schema[str(call.column)].type
@@ -51,10 +54,11 @@ def _flagged(
     stream: Handle, partition: tuple[str, ...], order: tuple[OrderBy, ...], column: str, from_start: bool,
     source: SourceLine | None,
 ) -> tuple[Handle, str]:  # fmt: skip
-    """The stream with a column that is true in the first row with each value, or in the last one, else null.
+    """Return the stream with a column that is true in the first row (or the last one) of each value, and null elsewhere.
 
-    Rows that are equal take a place each, and with it they are equal no more: the first of them must stay in front, which a null
-    in the others sees to, and the last one behind, for which there is one more column, before it.
+    The window operator orders equal rows by all columns, the new ones included. The flagged row has to stay the first
+    of them: its true sorts before the nulls of the others. For the last row, one more column before the flag makes it
+    sort last.
     """
     near, tie, flag = (_free(stream.schema, f"__{what}_{column}") for what in ("near", "tie", "flag"))
     neighbour = WindowCall(name=near, function="lag" if from_start else "lead", column=column, offset=1)
@@ -71,7 +75,7 @@ def _flagged(
 
 
 def _free(schema: Schema, name: str) -> str:
-    """A name that no column has."""
+    """Return the name, extended by underscores until no column has it."""
     while name in schema:
         name += "_"
     return name

@@ -1,4 +1,4 @@
-"""Methods that look at groups of rows."""
+"""Methods that group rows and aggregate the groups."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ class Groups(Handle):
     __slots__ = ()
 
     def group_by(self, *keys: str | Expr, **named: Expr) -> Group:
-        """The groups of rows that agree on these columns; a null is a value like any other. `name=expression` groups
-        by a computed column, and a field of a struct has its own name: `group_by("address.zip")` has a column `zip`.
+        """Group rows by equal values of these columns; nulls are equal to each other.
 
-        **Example**
+        A key `name=expression` is computed. A struct field keeps its own name: `group_by("address.zip")` has a column
+        `zip`.
 
         >>> import dbsp
         >>> t = dbsp.table("t", {"shop": dbsp.STRING, "x": dbsp.INT64})
@@ -62,7 +62,7 @@ class Groups(Handle):
     def _keyed(
         self, keys: Sequence[str | Expr], named: Mapping[str, Expr], source: SourceLine | None
     ) -> tuple[Stream, tuple[str, ...]]:
-        """The stream with computed keys added, and the names of all keys."""
+        """Return the stream with computed keys added, and the names of all keys."""
         stream, keys = with_fields(self, keys, source, tuple(named))
         names = (*(stream._name(key) for key in keys), *named)
         stream = stream.with_columns(**named) if named else stream
@@ -72,9 +72,9 @@ class Groups(Handle):
         return stream, names
 
     def aggregate(self, *unnamed: Any, **aggregates: Aggregate) -> Stream:
-        """Aggregates over all rows: exactly one row, also while there are no rows (counts 0, all others null).
+        """Aggregate all rows: the result has exactly one row, even without input rows (counts are 0, all others null).
 
-        **Law** as SQL's aggregate without `group by`. The row is there from the first step on.
+        **Law** As SQL's aggregate without `group by`. The row exists from the first step on.
 
         **Example**
 
@@ -95,14 +95,15 @@ class Groups(Handle):
         return Group(self._made(self.node), ()).aggregate(*unnamed, emit="update", **aggregates)
 
     def rollup(self, *keys: str | Expr, grouping: str | None = None, **named: Expr) -> GroupSets:
-        """Groups by all keys, by all but the last, and so on down to one group of all rows, as SQL's `rollup`.
+        """Group by all keys, by all but the last, and so on down to one group of all rows, as SQL's `rollup` does.
 
-        `name=expression` is a computed key; these come after the columns.
+        A key `name=expression` is computed; such keys follow the columns.
 
-        **Shape** one row per group of each set; keys that a set leaves out are null. With `grouping` a column of that name
-        (int64) tells them apart, as SQL's `grouping(keys…)`: a bit per key, the first key the highest, 1 where it is left out.
+        **Shape** One row per group of each set; keys that a set leaves out are null. With `grouping`, a column of that
+        name (int64) identifies the set, as SQL's `grouping(keys…)` does. It has a bit per key, the first key the
+        highest, 1 where the key is left out.
 
-        **Cost** one group-by per set, each kept like any other; their sums travel in one exchange.
+        **Cost** One group-by per set, each with its own state; their partial sums share one exchange.
 
         **Example**
 
@@ -132,9 +133,9 @@ class Groups(Handle):
             return GroupSets(stream, names, sets, grouping)
 
     def cube(self, *keys: str | Expr, grouping: str | None = None, **named: Expr) -> GroupSets:
-        """Groups by every subset of the keys, as SQL's `cube`; otherwise as `rollup`.
+        """Group by every subset of the keys, as SQL's `cube` does; all else is as in `rollup`.
 
-        **Limit** eight keys, which are 256 group-bys.
+        **Limit** Eight keys, which make 256 group-bys.
 
         **Example**
 
@@ -164,9 +165,9 @@ class Groups(Handle):
             return GroupSets(stream, names, sets, grouping)
 
     def grouping_sets(self, sets: Sequence[Sequence[str | Expr]], grouping: str | None = None) -> GroupSets:
-        """Groups by each of these sets of keys, as SQL's `grouping sets`; otherwise as `rollup`.
+        """Group by each of these sets of keys, as SQL's `grouping sets` do; all else is as in `rollup`.
 
-        **Shape** the keys are the columns of all sets, in the order in which they are named first.
+        **Shape** The keys are the columns of all sets, in the order of their first occurrence.
 
         **Example**
 
@@ -198,7 +199,7 @@ class Groups(Handle):
 
 @dataclass(frozen=True, slots=True)
 class Group(Answering):
-    """A stream and the columns it is grouped by; `aggregate` makes a stream of it."""
+    """A stream and the columns that it is grouped by; `aggregate` turns it into a stream."""
 
     _CALLED: ClassVar[str] = "a Group"
     _OTHERS: ClassVar[Mapping[str, str]] = GROUP
@@ -207,16 +208,16 @@ class Group(Answering):
     keys: tuple[str, ...]
 
     def aggregate(self, *unnamed: Any, emit: str = "update", **aggregates: Aggregate) -> Stream:
-        """One row per group: the keys, then the aggregates under their names; all kept in one pass over the rows.
+        """Compute one row per group: the keys, then the aggregates under their names, all in one pass over the rows.
 
-        **Law** counts, sums, means, variances and what else is a sum are linear in the group's rows: constant work per row. The
-        others say in their own docstrings what they keep and cost.
+        **Law** Counts, sums, means, variances and other sums are linear in the group's rows: constant work per row. The
+        docstrings of the other aggregates say what state they keep and what they cost.
 
-        **Shape** A group without rows has no row. SQL's `having` is a filter of what comes out. `emit="final"` gives a
-        group's row only when the waterline has passed its window, and never takes it back (`Stream.final`).
+        **Shape** A group without rows has no row. SQL's `having` is a filter on the result. With `emit="final"` a
+        group's row is emitted once the waterline has passed its window, and is never retracted (`Stream.final`).
 
-        **Errors** a group one of whose results does not fit its type has no row: it goes by the error policy, and is back when
-        the result fits again.
+        **Errors** A group with a result that does not fit its type has no row: the error policy applies. Its row
+        returns when the result fits again.
 
         **Example**
 
@@ -246,14 +247,16 @@ class Group(Answering):
             return self.stream._made(final if emit == "final" else node)
 
     def pivot(self, column: str | Expr, values: Sequence[Any] | Mapping[str, Any], **aggregates: Aggregate) -> Stream:
-        """A column per value: the aggregates over the rows of the group that have this value in `column`, or for which an
-        expression has it.
+        """Make a column for each value of `column`: the aggregates over the group's rows that have this value.
 
-        **Shape** the keys, then for each value, in order, each aggregate: named `value_name`, or `value` alone if there is one
-        aggregate; `{"monday": 1, "tuesday": 2}` names the values. A group has a row while it has rows, of these values or not.
+        `column` may be an expression.
 
-        **Cost** that of an aggregate with a filter per value and aggregate; the list of values is fixed, because the columns of
-        a stream are.
+        **Shape** The keys, then for each value, in order, each aggregate. A column is named `value_name`, or `value`
+        alone if there is one aggregate; `{"monday": 1, "tuesday": 2}` names the values. A group has a row while it has
+        rows, of these values or others.
+
+        **Cost** That of an aggregate with a filter per value and aggregate. The list of values is fixed, because a
+        stream's columns are fixed.
 
         **Example**
 
@@ -293,7 +296,7 @@ class Group(Answering):
             return self.stream._made(self._node(dict(wide), source))
 
     def _node(self, aggregates: Mapping[str, Any], source: SourceLine | None) -> GroupBy:
-        """Plain columns are named directly; an expression becomes a column of a selection below."""
+        """Return the group-by node; arguments that are expressions become columns of a selection below it."""
         if not aggregates and not self.keys:
             raise CircuitError("nothing to aggregate", "name an aggregate, such as n=dbsp.count()")
         schema = self.stream.schema
@@ -316,7 +319,7 @@ class Group(Answering):
 
 @dataclass(frozen=True, slots=True)
 class GroupSets(Answering):
-    """A stream and several sets of columns it is grouped by; `aggregate` makes one stream of them all."""
+    """A stream and several sets of columns that it is grouped by; `aggregate` turns them into one stream."""
 
     _CALLED: ClassVar[str] = "a group of several sets"
     _OTHERS: ClassVar[Mapping[str, str]] = {**GROUP, "pivot": PIVOT}
@@ -327,9 +330,11 @@ class GroupSets(Answering):
     grouping: str | None
 
     def aggregate(self, **aggregates: Aggregate) -> Stream:
-        """One row per group of each set: all keys, those the set leaves out null; the grouping id if named; the aggregates.
+        """Compute one row per group of each set: all keys, the grouping id if it has a name, and the aggregates.
 
-        **Law** the union of one group-by per set. **Shape** the set without keys has its row also when there are no rows.
+        **Law** The union of one group-by per set.
+
+        **Shape** Keys that a set leaves out are null. The set without keys has its row even without input rows.
         """
         source = user_line()
         with located(source):
@@ -339,7 +344,7 @@ class GroupSets(Answering):
             return parts[0].union(*parts[1:]) if len(parts) > 1 else parts[0]
 
     def _part(self, keys: tuple[str, ...], aggregates: Mapping[str, Aggregate], source: SourceLine | None) -> Stream:
-        """The rows of one set."""
+        """Return the rows of one set."""
         schema = self.stream.schema
         if not keys and not aggregates:
             raise CircuitError("nothing to aggregate", "name an aggregate, such as n=dbsp.count()")
@@ -354,7 +359,7 @@ class GroupSets(Answering):
 
 
 def _is(found: Any, value: Any) -> Expr:
-    """Whether a column or an expression has this value."""
+    """Return the condition that a column or an expression has this value; null equals null."""
     is_: Expr = found.is_null() if value is None else found == value
     return is_
 
@@ -373,18 +378,18 @@ def _aggregate(name: str, aggregate: Any) -> Aggregate:
 
 
 def _expressions(aggregate: Aggregate) -> tuple[Expression, ...]:
-    """What an aggregate computes per row."""
+    """Return the expressions that an aggregate evaluates per row: arguments, condition and order."""
     condition = () if aggregate.condition is None else (aggregate.condition,)
     return (*aggregate.arguments, *condition, *(by.expression for by in aggregate.order))
 
 
 def _plain(aggregate: Aggregate) -> list[str]:
-    """The columns that an aggregate reads by name."""
+    """Return the names of columns that an aggregate reads directly."""
     return [e.name for e in _expressions(aggregate) if isinstance(e, ColumnRef)]
 
 
 def _computed(aggregates: Mapping[str, Aggregate], schema: Schema) -> dict[Expression, str]:
-    """A column name for every argument that is no plain column; equal arguments share one."""
+    """Return a new column name for every argument that is no plain column; equal arguments share a name."""
     names: dict[Expression, str] = {}
     for name, aggregate in aggregates.items():
         for argument in _expressions(aggregate):
@@ -397,7 +402,7 @@ def _computed(aggregates: Mapping[str, Aggregate], schema: Schema) -> dict[Expre
 
 
 def _call(name: str, aggregate: Aggregate, computed: Mapping[Expression, str]) -> AggregateCall:
-    """The aggregate over columns."""
+    """Return the aggregate over columns, with computed arguments replaced by their columns."""
 
     def column(expression: Expression) -> str:
         return expression.name if isinstance(expression, ColumnRef) else computed[expression]

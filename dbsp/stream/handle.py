@@ -1,4 +1,4 @@
-"""What every stream is: a thin handle on a logical node, with a schema; the families of methods build on it."""
+"""The base class of streams: a thin handle on a logical node, with a schema. The families of methods derive from it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Handle(Answering):
-    """A logical node as the user holds it."""
+    """A logical node, as users hold it."""
 
     _CALLED: ClassVar[str] = "a Stream"
     _OTHERS: ClassVar[Mapping[str, str]] = STREAM
@@ -35,18 +35,19 @@ class Handle(Answering):
 
     @property
     def schema(self) -> Schema:
-        """Names, types and nulls of the columns."""
+        """Return the names, types and nullability of the columns."""
         return self.node.schema
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The names of the columns, in order."""
+        """Return the names of the columns, in order."""
         return self.node.schema.names
 
     def __getitem__(self, name: str) -> Expr:
-        """The column of this name as an expression; an unknown name is refused here.
+        """Return the column of this name as an expression; an unknown name raises `CircuitError` at once.
 
-        **Law** After a join with a stream that has a column of this name, it is still that of this stream.
+        **Law** After a join with a stream that has a column of the same name, the expression still denotes this
+        stream's column.
 
         **Example**
 
@@ -66,18 +67,18 @@ class Handle(Answering):
         return Expr(owned(meant, self.node))
 
     def __getattr__(self, name: str) -> NoReturn:
-        """Only to say how a column is written, and what others' methods are called here."""
+        """Raise `AttributeError` with a hint: how to write a column, or what other libraries' methods are called here."""
         if name != "node" and not name.startswith("_") and name in self.columns:
             hint = f'write stream["{name}"] or dbsp.col("{name}") for the column'
             raise lacking(f"a Stream has no attribute {name!r}; {hint}")
         raise no_attribute(self._CALLED, type(self), name, self._OTHERS)
 
     def __repr__(self) -> str:
-        """Kind and schema."""
+        """Return the kind of the node and its schema."""
         return f"Stream({type(self.node).__name__} {self.schema})"
 
     def explain(self) -> str:
-        """The query as an indented text, inputs below what reads them.
+        """Return the query as indented text, inputs below the operators that read them.
 
         **Example**
 
@@ -90,17 +91,17 @@ class Handle(Answering):
         return explain_node(self.node)
 
     def _made(self, node: Node) -> Stream:
-        """A stream of this node."""
+        """Return a stream of the node."""
         from dbsp.stream.stream import Stream  # noqa: PLC0415 (it is made of the families, which build on this)
 
         return Stream(node)
 
     def _name(self, column: Any, hint: str | None = None) -> str:
-        """The name of a column given as text or as a bare column expression."""
+        """Return the name of a column given as text or as a bare column expression."""
         return column_name(Expr(placed(unwrap(column), self.node)) if isinstance(column, Expr) else column, hint)
 
     def _selected(self, pairs: Sequence[tuple[str, Any]], source: SourceLine | None) -> Stream:
-        """A selection of (name, column or value) pairs."""
+        """Return a selection of (name, column or value) pairs."""
         if not pairs:
             raise CircuitError("a selection needs at least one column", "name one")
         resolved = tuple(
@@ -112,7 +113,7 @@ class Handle(Answering):
 
 
 def _column_or_value(value: Any, schema: Schema) -> Expression:
-    """Text means a column; everything else an expression or a constant."""
+    """Return the expression of a selected value: text names a column, anything else is an expression or a constant."""
     if not isinstance(value, str):
         return unwrap(value)
     if value == "*" and value not in schema:
@@ -125,7 +126,7 @@ def _column_or_value(value: Any, schema: Schema) -> Expression:
 
 
 def check_streams(what: str, others: Iterable[Any]) -> None:
-    """Refuse what is not a stream."""
+    """Refuse arguments that are not streams; `what` names the method in the error."""
     for other in others:
         if not isinstance(other, Handle):
             raise CircuitError(

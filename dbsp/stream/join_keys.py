@@ -1,4 +1,4 @@
-"""Joins as the DSL builds them: which columns are the keys, in which type they meet, and what the output's columns are called."""
+"""Construction of joins: key columns, their common type, and the names of the output's columns."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ CUT: Mapping[str, tuple[int, ...]] = {"left": (1,), "right": (0,), "full": (), "
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sides:
-    """Two nodes and their keys, each pair of one type."""
+    """Two nodes and their key columns; each pair of keys has one type."""
 
     left: Node
     right: Node
@@ -46,7 +46,7 @@ class Sides:
     right_on: tuple[str, ...]
 
     def met(self, left: str, right: str, source: SourceLine | None) -> Sides:
-        """The same with two more columns brought to one type."""
+        """Return the sides with two more columns cast to a common type."""
         type_ = _key_type(left, self.left.schema[left].type, right, self.right.schema[right].type)
         return replace(self, left=_cast(self.left, left, type_, source), right=_cast(self.right, right, type_, source))
 
@@ -54,7 +54,7 @@ class Sides:
 def sides_of(
     left: Node, right: Node, keys: tuple[tuple[str, ...], tuple[str, ...]], source: SourceLine | None
 ) -> Sides:
-    """Both sides with checked keys."""
+    """Return both sides with their keys checked and cast to common types; raise `CircuitError` for an unknown column."""
     for names, schema, other in zip(keys, (left.schema, right.schema), ("right", "left"), strict=True):
         for name in names:
             if name not in schema:
@@ -71,7 +71,7 @@ def sides_of(
 def join_node(
     left: Node, right: Node, on: On, left_on: Names, right_on: Names, suffix: str | None, source: SourceLine | None
 ) -> Join:
-    """An inner join of two nodes."""
+    """Return an inner join of two nodes."""
     sides = sides_of(left, right, keys_of(on, left_on, right_on), source)
     columns, schema = output(sides, "inner", suffix, null_safe=False)
     return _plain(sides, columns, schema, source)
@@ -85,7 +85,11 @@ def _plain(sides: Sides, columns: Pairs, schema: Schema, source: SourceLine | No
 
 
 def joined(sides: Sides, how: str, suffix: str | None, where: Any, null_safe: bool, source: SourceLine | None) -> Node:
-    """A join of any kind, with a condition on its pairs or without."""
+    """Return a join of any kind, with an optional condition on its pairs.
+
+    An inner join with a condition is a filter over the join. In other joins the condition decides which rows have a
+    partner, so the operator evaluates it.
+    """
     if how not in HOWS:
         raise CircuitError(f"no such join: how={how!r}", f"one of {', '.join(HOWS)}")
     if not isinstance(null_safe, bool):
@@ -108,7 +112,7 @@ def joined(sides: Sides, how: str, suffix: str | None, where: Any, null_safe: bo
 
 
 def condition_of(where: Any, sides: Sides, pairs: Pairs, schema: Schema) -> Expression:
-    """A condition on pairs of rows; columns are called as in the output of the inner join."""
+    """Return the resolved condition on pairs of rows; its columns are named as in the output of the inner join."""
     if not isinstance(where, Expr):
         raise CircuitError(f"where takes an expression: got={where!r}", 'such as dbsp.col("x") < dbsp.col("y")')
     keys = dict(zip(sides.right_on, sides.left_on, strict=True))
@@ -120,7 +124,7 @@ def condition_of(where: Any, sides: Sides, pairs: Pairs, schema: Schema) -> Expr
 
 
 def reads_of(sides: Sides, pairs: Pairs, condition: Expression | None) -> Pairs:
-    """The columns that a condition reads, and the left keys."""
+    """Return the columns of a pair that the condition reads, and the left keys; nothing without a condition."""
     if condition is None:
         return ()
     read = condition.columns()
@@ -130,9 +134,10 @@ def reads_of(sides: Sides, pairs: Pairs, condition: Expression | None) -> Pairs:
 def _cut_down(
     sides: Sides, how: str, pairs: Pairs, condition: Expression, source: SourceLine | None
 ) -> tuple[Sides, Expression | None]:
-    """Parts of the condition that look at a side alone go below to it, if its rows without a partner are not in the answer.
+    """Move the parts of the condition that read one side alone below the join, as filters of that side.
 
-    Only what cannot fail goes there, as other filters do.
+    That is correct only for a side whose rows without a partner are not in the result. Only parts that cannot fail are
+    moved, as with other filters.
     """
     keys = dict(zip(sides.left_on, sides.right_on, strict=True))
     rest: list[Expression] = []
@@ -159,7 +164,7 @@ def _names(names: Names) -> tuple[str, ...]:
 
 
 def keys_of(on: On, left_on: Names = None, right_on: Names = None) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The left and the right keys."""
+    """Return the left and the right keys; raise `CircuitError` if their numbers differ, or one is named twice."""
     if on is not None and (left_on is not None or right_on is not None):
         raise CircuitError("a join has its keys twice", "give on=, or left_on= and right_on=")
     if isinstance(on, Mapping):
@@ -195,7 +200,7 @@ def _key_type(left_name: str, left: pa.DataType, right_name: str, right: pa.Data
 
 
 def _cast(node: Node, key: str, type_: pa.DataType, source: SourceLine | None) -> Node:
-    """The node with its key column in the common type."""
+    """Return the node with its key column in the common type."""
     own = node.schema[key]
     if own.type == type_:
         return node
@@ -208,7 +213,10 @@ def _cast(node: Node, key: str, type_: pa.DataType, source: SourceLine | None) -
 
 
 def output(sides: Sides, how: str, suffix: str | None, *, null_safe: bool) -> tuple[Pairs, Schema]:
-    """The columns (side, input name, output name) and the schema."""
+    """Return the output's columns, as (side, input name, output name), and its schema.
+
+    A right key is left out, and so are all right columns of a semi or anti join.
+    """
     left, right = sides.left.schema, sides.right.schema
     key_of = dict(zip(sides.left_on, sides.right_on, strict=True))
     columns = []
@@ -233,7 +241,10 @@ def output(sides: Sides, how: str, suffix: str | None, *, null_safe: bool) -> tu
 
 
 def _nullable(column: Column, key: Column | None, how: str, *, null_safe: bool) -> bool:
-    """Whether a left column of the output may be null; a key that met an equal one is not, and is that of either side."""
+    """Return whether a left column of the output may be null.
+
+    A key that met an equal one is not null. In outer joins the key is that of the side that has the row.
+    """
     if key is None:
         return column.nullable or how in ("right", "full")
     match how:

@@ -1,4 +1,4 @@
-"""Methods that put the rows of two streams side by side."""
+"""Methods that join the rows of two streams."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Joins(TimeJoins):
-    """Joins."""
+    """Joins on equal keys, and cross joins."""
 
     __slots__ = ()
 
@@ -35,29 +35,31 @@ class Joins(TimeJoins):
         null_safe: bool = False,
         suffix: str | None = "_right",
     ) -> Stream:
-        """Pairs of rows whose keys are equal; a null key meets nothing, unless the join is `null_safe`.
+        """Join rows whose keys are equal; a null key matches nothing, unless the join is `null_safe`.
 
-        **Law** Bilinear if inner: D(a ⋈ b) = Da ⋈ b + a ⋈ Db + Da ⋈ Db, with a and b as of the step before. `how="left"`,
-        `"right"` and `"full"` add the rows of that side, or of both, that have no partner, with nulls; they come when the
-        last partner goes and go when the first one comes. `"semi"` and `"anti"` are the left rows that have a partner
-        and those that have none (SQL's EXISTS and NOT EXISTS: a left row with a null key is in the anti join).
-        `where` is a further condition on pairs, part of SQL's ON: a row none of whose pairs meets it has no partner.
+        **Law** An inner join is bilinear: D(a ⋈ b) = Da ⋈ b + a ⋈ Db + Da ⋈ Db, with a and b as of the step before.
+        Joins with `how` "left", "right" or "full" add the rows of that side, or of both, that have no partner, with
+        nulls. Such a row is added when its last partner is deleted, and retracted when its first one is inserted. The
+        "semi" join keeps the left rows with a partner, "anti" those without one. They are SQL's EXISTS and NOT EXISTS:
+        a left row with a null key is in the anti join. A further condition on pairs, `where`, is part of SQL's ON: a
+        row none of whose pairs satisfies it has no partner.
 
-        **Shape** All left columns, then the right ones without the right keys; semi and anti: the left columns. A left key that
-        is a field of a struct (`on={"address.zip": "zip"}`) is one more left column, called like the field. The key is
-        that of the row that is there, as with SQL's USING. A right column whose name is taken gets the suffix; with
-        `suffix=None` it is refused. `where` calls columns as the output of the inner join does. Integer keys of different
-        widths meet in the wider type; other types must be equal. Joins are done in the order in which they are written.
+        **Shape** All left columns, then the right ones without the right keys; semi and anti: the left columns. A left
+        key that is a field of a struct (`on={"address.zip": "zip"}`) is one more left column, named like the field. In
+        an outer join the key is that of the side that has the row, as with SQL's USING. A right column whose name is
+        taken gets the suffix, or is refused with `suffix=None`. Columns in `where` are named as in the output of the
+        inner join. Integer keys of different widths are compared in the wider type; other types must be equal. Joins
+        run in the order in which they are written.
 
-        **State** Both sides, with the columns that are needed. Outer joins: the number of rows per key, too. Semi and anti:
-        the left side, and the number of right rows per key. With a `where` that is not inner and looks at both sides:
-        both sides, with the number of pairs beside each row that may be without.
+        **State** Both sides, with the columns that are needed. Outer joins: also the number of rows per key. Semi and
+        anti: the left side, and the number of right rows per key. With a `where` that reads both sides, every join but
+        an inner one keeps both sides. It also keeps the number of pairs of each row that may have none.
 
-        **Cost** Per changed row a look-up, and the pairs it makes; where a key gets its first partner or loses its last,
-        its rows. With a `where`: the condition on every pair that a changed row makes, also for semi and anti.
+        **Cost** Per changed row a look-up, and the pairs that it makes. Where a key gets its first partner or loses its
+        last: the key's rows. With a `where`: the condition on every pair of a changed row, also for semi and anti.
 
-        **Errors** A pair on which `where` fails goes to the error policy, and is no pair; it is noted again, with the
-        opposite weight, when it goes.
+        **Errors** A pair on which `where` fails goes to the error policy, and is no pair. When it is deleted, the
+        failure is recorded again with the opposite weight.
 
         **Example**
 
@@ -95,14 +97,14 @@ class Joins(TimeJoins):
             return only(made, self.columns, source) if how in SEMI else made
 
     def cross_join(self, other: Stream, *, where: Expr | None = None, suffix: str | None = "_right") -> Stream:
-        """Every row with every row of the other; with `where` the pairs that meet the condition.
+        """Pair every row with every row of the other stream; with `where`, keep the pairs that satisfy the condition.
 
         **Law** Bilinear, as a join whose keys are always equal.
 
-        **State** Both sides, on one worker: no key says how to spread them.
+        **State** Both sides, on one worker: no key says how to distribute them.
 
-        **Cost** Per changed row all rows of the other side. Where a part of the condition is an equality, `join` it on that;
-        where it bounds a difference, use `interval_join`.
+        **Cost** Per changed row, all rows of the other side. If a part of the condition is an equality, `join` on it
+        instead; if a part bounds a difference, use `interval_join`.
 
         **Example**
 
@@ -132,12 +134,13 @@ def join_all(
     how: str = "inner",
     null_safe: bool = False,
 ) -> Stream:
-    """All streams joined on columns that all of them have, one after the other in the order given.
+    """Join all streams on columns that all of them have, one after the other in the given order.
 
-    **Shape** The first stream's columns, then those of the others without the keys. A name that is taken gets the number of its
-    stream: the second stream's `x` becomes `x_2`.
+    **Shape** The first stream's columns, then those of the others without the keys. A name that is taken gets the
+    number of its stream: the second stream's `x` becomes `x_2`.
 
-    **State**, **Cost** those of the joins, one per stream after the first; what they give is kept by the next one.
+    **State**, **Cost** Those of the joins, one per stream after the first. Each join also keeps the previous one's
+    output.
 
     **Example**
 

@@ -1,4 +1,4 @@
-"""Methods that look at rows in an order."""
+"""Methods that read rows in an order."""
 
 from __future__ import annotations
 
@@ -37,18 +37,20 @@ class Ordered(Handle):
         rank: str | None = None,
         offset: int = 0,
     ) -> Stream:
-        """The first `k` rows of each partition in this order, after leaving out `offset`; ties are broken by all columns,
-        so the answer is always the same. Both may name fields of structs (`"address.zip"`) and hold expressions.
+        """Keep the first `k` rows of each partition in this order, after skipping `offset` rows.
+
+        Ties are broken by all columns, so the result is unique. Order and partition may be struct fields
+        (`"address.zip"`) and expressions.
 
         **Shape** The input's columns, and a column `rank` (offset + 1 to offset + k, int64) if it is named. A row of
         weight w takes w places.
 
-        **State** All rows; over append-only tables those in the first places alone.
-        Without a partition they are spread over the workers, each of which hands on only the first
-        ones of its own.
+        **State** All rows; over append-only tables, only those in the first places. Without a partition the rows are
+        spread over the workers, each of which passes on only its own first rows.
 
-        **Cost** About k + offset rows read per changed partition. In a queue, whose first rows leave all the time, those that are
-        gone are passed once; where they leave more than 256 partitions in a step they are read until a merge removes them.
+        **Cost** About k + offset rows are read per changed partition. In a queue, whose first rows are deleted all the
+        time, deleted rows are skipped once. If more than 256 partitions lose first rows in a step, deleted rows are
+        read until a merge removes them.
 
         **Example**
 
@@ -87,7 +89,7 @@ class Ordered(Handle):
         partition_by: str | Expr | Sequence[str | Expr] = (),
         offset: int = 0,
     ) -> Stream:
-        """SQL's `order by ... limit k offset ...`, per partition if one is named: `top_k` without a rank.
+        """Keep the rows of SQL's `order by ... limit k offset ...`, per partition if one is named: `top_k` without a rank.
 
         **Example**
 
@@ -108,20 +110,22 @@ class Ordered(Handle):
         partition_by: str | Expr | Sequence[str | Expr] = (),
         order_by: By = (),
     ) -> Window:
-        """Each row beside the others of its partition, in order: `.with_columns(n=dbsp.row_number(), ...)` follows.
+        """Read each row beside the others of its partition, in order: `.with_columns(n=dbsp.row_number(), ...)` follows.
 
-        Partition and order are columns, fields of structs (`"address.zip"`) or expressions
-        (`partition_by=dbsp.col("at").truncate("day")`), which are kept beside the rows.
+        Partition and order are columns, struct fields (`"address.zip"`) or expressions
+        (`partition_by=dbsp.col("at").truncate("day")`), whose values are stored with the rows.
 
         Functions: `dbsp.row_number`, `rank`, `dense_rank`, `percent_rank`, `cume_dist`, `ntile`, `lag`, `lead`,
-        `first_value`, `last_value`, `nth_value`, and `dbsp.rolling` of an aggregate. Ties are broken by all columns, so the
-        order is total; without `order_by` only `dbsp.rolling(..., rows=(None, None))` is left, the whole partition.
+        `first_value`, `last_value`, `nth_value`, and `dbsp.rolling` of an aggregate. Ties are broken by all columns, so
+        the order is total. Without `order_by` only `dbsp.rolling(..., rows=(None, None))`, the whole partition, is
+        possible.
 
-        **State** All rows, distributed by the partition; without one they are on one worker. A watermark drops partitions
-        that it closes (by a `window_end` among their columns), not the early rows of a partition.
+        **State** All rows, distributed by the partition; without one they are on one worker. A watermark drops
+        partitions that it closes (by a `window_end` among their columns), not the early rows of a partition.
 
-        **Cost** See each function. In a partition whose last rows are deleted all the time, the deleted ones are read too until
-        a merge removes them, up to half as many as there are rows; first rows, as of a queue, as for `top_k`.
+        **Cost** See each function. If a partition's last rows are deleted all the time, deleted rows are read too until
+        a merge removes them. They are at most half as many as the rows. Deleted first rows, as in a queue, cost what
+        they cost in `top_k`.
 
         **Example**
 
@@ -148,9 +152,9 @@ class Ordered(Handle):
         order_by: By,
         partition_by: str | Expr | Sequence[str | Expr] = (),
     ) -> Stream:
-        """All columns, and each row's place in its partition, from 1: `window(...).with_columns(name=dbsp.row_number())`.
+        """Add each row's place in its partition, from 1: `window(...).with_columns(name=dbsp.row_number())`.
 
-        **Cost** a row that comes or goes moves all rows behind it.
+        **Cost** An inserted or deleted row changes all rows after it.
 
         **Example**
 
@@ -172,7 +176,10 @@ class Ordered(Handle):
     def _placed_by(
         self, what: str, by: Any, partition_by: Any, source: SourceLine | None
     ) -> tuple[Stream, tuple[OrderBy, ...], tuple[str, ...]]:
-        """The stream with a column for each key that is none, the order and the partition by columns; `what` needs an order."""
+        """Return the stream with a column for each computed key, the order, and the partition's columns.
+
+        `what` names the method in the error for an empty order; an empty `what` allows it.
+        """
         items = [by] if isinstance(by, ONE) else list(by)
         if what and not items:
             raise CircuitError(f"{what} needs an order", 'such as dbsp.desc("x"); ties are broken by all columns')
@@ -188,7 +195,7 @@ class Ordered(Handle):
 
 
 def _sorted_by(item: Any) -> Any:
-    """The column or expression of an order."""
+    """Return the column or expression of an element of an order."""
     if isinstance(item, OrderBy):
         return item.column
     return Expr(item.expression) if isinstance(item, ComputedOrder) else item

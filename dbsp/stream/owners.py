@@ -1,9 +1,10 @@
-"""Columns written `stream["x"]` where several streams have an x: behind a join it may be called `x_right`.
+"""Columns written `stream["x"]` where several streams have an x: after a join the column may be called `x_right`.
 
-**Law** `stream["x"]` is the column x of that stream wherever it went on under one name. After a join of two streams that both
-have an x, `left["x"]` and `right["x"]` are two columns. Refused are a column that may be either, the key of a side that an outer
-join may be without, and one that came through the right side of a join and cannot be followed. Any other that cannot be
-followed is a name like any other.
+**Law** The expression `stream["x"]` denotes the column x of that stream wherever it was passed on under one name. After
+a join of two streams that both have an x, `left["x"]` and `right["x"]` are two columns. Three cases are refused. The
+first is a column that may be either; the second is the key of a side that an outer join may lack. The third is a column
+that reached the node through the right side of a join and cannot be followed. Any other column that cannot be followed
+is taken by its name.
 """
 
 from __future__ import annotations
@@ -26,12 +27,15 @@ Called = Callable[[OwnedColumn], frozenset[str]]
 
 
 def owned(expression: Expression, owner: Node) -> Expression:
-    """The expression, its columns marked as those of a stream."""
+    """Return the expression with its columns marked as those of a stream."""
     return rebuilt(expression, lambda leaf: OwnedColumn(leaf.name, owner) if isinstance(leaf, ColumnRef) else leaf)
 
 
 def placed(expression: Expression, node: Node) -> Expression:
-    """The expression over the node's own names."""
+    """Return the expression with owned columns replaced by the node's own names.
+
+    Refuse a column that reached the node through right sides of joins only, and cannot be followed.
+    """
 
     def called(column: OwnedColumn) -> frozenset[str]:
         names = _called(column, node)
@@ -44,7 +48,7 @@ def placed(expression: Expression, node: Node) -> Expression:
 
 
 def placed_in_aggregate(aggregate: Aggregate, node: Node) -> Aggregate:
-    """The aggregate over the node's own names."""
+    """Return the aggregate with owned columns replaced by the node's own names."""
     condition = None if aggregate.condition is None else placed(aggregate.condition, node)
     order = tuple(replace(by, expression=placed(by.expression, node)) for by in aggregate.order)
     arguments = tuple(placed(a, node) for a in aggregate.arguments)
@@ -54,7 +58,10 @@ def placed_in_aggregate(aggregate: Aggregate, node: Node) -> Aggregate:
 def placed_in_pairs(
     expression: Expression, left: Node, right: Node, pairs: Pairs, keys: Mapping[str, str]
 ) -> Expression:
-    """The expression over the names of pairs of rows: (side, input name, output name); a right key is called as its left one."""
+    """Return the expression with owned columns replaced by the names in pairs of rows.
+
+    A pair's columns are (side, input name, output name); a right key has the name of its left one.
+    """
     return _renamed(expression, lambda column: _of_sides(column, left, right, pairs, keys))
 
 
@@ -72,7 +79,7 @@ def _renamed(expression: Expression, called: Called) -> Expression:
 
 
 def _called(column: OwnedColumn, node: Node) -> frozenset[str]:
-    """What the owner's column is called in the rows of a node; nothing where it cannot be followed."""
+    """Return the names of an owner's column in the rows of a node; empty if the column cannot be followed."""
     if node is column.owner:
         return frozenset([column.name])
     match node:
@@ -96,12 +103,12 @@ def _called(column: OwnedColumn, node: Node) -> frozenset[str]:
 
 
 def _only_behind_joins(owner: object, node: Node) -> bool:
-    """Whether the owner's rows come to a node through the right sides of joins alone."""
+    """Return whether the owner's rows reach the node through right sides of joins only."""
     return _reaches(owner, node, right=True) and not _reaches(owner, node, right=False)
 
 
 def _reaches(owner: object, node: Node, *, right: bool) -> bool:
-    """Whether the owner is among what a node is made of, with the right sides of joins or without."""
+    """Return whether the owner is an ancestor of the node; right sides of joins are followed if `right` is set."""
     waiting, seen = [node], {id(node)}
     while waiting:
         found = waiting.pop()
@@ -114,7 +121,7 @@ def _reaches(owner: object, node: Node, *, right: bool) -> bool:
 
 
 def _absent(node: Join | SideJoin | AsofJoin | LookupJoin) -> tuple[int, ...]:
-    """The sides that may be without a row."""
+    """Return the sides of a join whose row may be absent: 0 for the left, 1 for the right."""
     match node:
         case SideJoin():
             return {"left": (1,), "right": (0,), "full": (0, 1)}.get(node.how, ())
@@ -124,7 +131,7 @@ def _absent(node: Join | SideJoin | AsofJoin | LookupJoin) -> tuple[int, ...]:
 
 
 def _of_sides(column: OwnedColumn, left: Node, right: Node, pairs: Pairs, keys: Mapping[str, str]) -> frozenset[str]:
-    """The same for pairs of rows; a right key stands under the left one's name."""
+    """Return the names of an owned column in pairs of rows; a right key has the left key's name."""
     found: set[str] = set()
     for side, node in enumerate((left, right)):
         for name in _called(column, node):

@@ -1,4 +1,4 @@
-"""Recursive queries: streams that are defined by themselves."""
+"""Recursive queries: streams that are defined in terms of themselves."""
 
 from __future__ import annotations
 
@@ -39,28 +39,33 @@ def recursive(
 
 
 def recursive(start: Any, body: Callable[..., Any], *, max_rounds: int = MAX_ROUNDS) -> Any:
-    """Views that are defined by themselves, as SQL's WITH RECURSIVE … UNION: rows are added until nothing more follows.
+    """Define views by themselves, as SQL's WITH RECURSIVE … UNION does: rows are added until nothing new follows.
 
-    With one stream as `start`, `body` is given the view as it is so far and says what follows from it; the answer is the
-    start and all that follows. With a dict of names, `body` is given one stream per name, in order, and returns a dict of
-    their definitions; a name's value is its start, or only its columns where the definition says all.
+    With one stream as `start`, `body` gets the view computed so far and returns the rows that follow from it. The
+    result is the start and all that follows. With a dict of names, `body` gets one stream per name, in order, and
+    returns a dict of their definitions. A name's value is its start, or only its columns if the definition is complete
+    without one.
 
-    **Law** x(0) is empty, x(r + 1) = distinct(start + body(x(r))) for all views at once; the answer is the first x(r) that
-    equals x(r + 1). It is that of the tables as they are now: a deletion leaves no row behind that only supports itself.
+    **Law** x(0) is empty, x(r + 1) = distinct(start + body(x(r))) for all views at once; the result is the first x(r)
+    that equals x(r + 1). It is computed from the current tables: after a deletion, no row remains that only supports
+    itself.
 
-    **Shape** Inside: select, with_columns, filter, explode, inner joins (not null-safe), union, distinct, min and max;
-    difference, semi and anti joins against a stream that does not depend on the views; another recursion, if neither takes
-    a min or max (`max_rounds` is then the outer one's). Columns are matched by name. Rows are a set: each is there once.
+    **Shape** Allowed inside: select, with_columns, filter, explode, inner joins (not null-safe), union, distinct, min
+    and max. A difference, semi or anti join is allowed against a stream that does not depend on the views. Another
+    recursion is allowed if neither takes a min or max (`max_rounds` is then the outer one's). Columns are matched by
+    name. Each row occurs once.
 
-    **State** Per view its rows with the rounds in which they first followed; what its joins and distincts keep, likewise.
+    **State** Per view its rows with the iterations in which they first followed; the state of its joins and distincts
+    likewise.
 
-    **Cost** In proportion to the rows that change, at every round at which they change; an exchange or two per round that
-    has something to do (on Spark a job each). A changed row reads the rounds of its own history, a min the rows of its group.
+    **Cost** In proportion to the rows that change, at every iteration at which they change. An iteration with changes
+    takes an exchange or two (on Spark a job each). A changed row reads the iterations of its own history, a min those
+    of its group.
 
-    **Limit** `max_rounds` rounds: a step that needs more fails with `CapacityError`, so that rows which grow for ever
-    (a counter along a cycle) do not.
+    **Limit** `max_rounds` iterations: a step that needs more fails with `CapacityError`. So rows that grow for ever (a
+    counter along a cycle) end in an error.
 
-    **Errors** `CircuitError` for an operator that cannot stand inside, and for views whose columns do not fit.
+    **Errors** `CircuitError` for an operator that is not allowed inside, and for views whose columns do not fit.
 
     **Example**
 
@@ -99,7 +104,10 @@ def _starts(start: Any) -> dict[str, Any]:
 
 
 def _build(starts: Mapping[str, Any], body: Callable[..., Any], max_rounds: int, source: SourceLine | None) -> Any:
-    """The views. The body is asked again where its columns may be null and the views' were not."""
+    """Return the views by name.
+
+    The body is called again with nullable columns where its result has nulls that the views' columns did not allow.
+    """
     schemas = {name: one.schema if isinstance(one, Handle) else as_schema(one) for name, one in starts.items()}
     while True:
         loop = LoopId()
@@ -124,7 +132,7 @@ def _build(starts: Mapping[str, Any], body: Callable[..., Any], max_rounds: int,
 
 
 def _bodies(starts: Mapping[str, Any], schemas: Mapping[str, Schema], given: Any, source: SourceLine | None) -> Any:
-    """Each view's whole definition, its columns as those of the view, null where they may be."""
+    """Return each view's whole definition: its start and what follows, with the view's columns, nullable where either is."""
     if isinstance(given, Handle) and len(starts) == 1:
         given = dict.fromkeys(starts, given)
     if not isinstance(given, Mapping) or set(given) != set(starts):
@@ -141,14 +149,14 @@ def _bodies(starts: Mapping[str, Any], schemas: Mapping[str, Schema], given: Any
 
 
 def _fitted(node: Node, schema: Schema, source: SourceLine | None) -> Node:
-    """The node with the columns of the view in its order."""
+    """Return the node with the view's columns in the view's order, nullable where the node's or the view's are."""
     like = Distinct(input=node, schema=Schema(tuple(Column(c.name, c.type, c.nullable) for c in schema)), source=source)
     found: Sequence[Node] = aligned([like, node], source)
     return found[1]
 
 
 def _check(bodies: tuple[Node, ...]) -> None:
-    """Refuse what cannot stand inside."""
+    """Refuse operators that are not allowed inside a recursion."""
     within = inside(bodies)
     for node in in_order(bodies):
         if id(node) in within and not isinstance(node, Variable):

@@ -1,4 +1,4 @@
-"""Methods that look at one row at a time: all linear, none keeps anything."""
+"""Methods that read one row at a time: all are linear and have no state."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ _COMPARED = (
 
 
 class Rows(Handle):
-    """Selections, filters, user functions."""
+    """Selections, filters and user functions."""
 
     __slots__ = ()
 
     def select(self, *columns: str | Expr, **named: str | Expr | Any) -> Stream:
-        """Only these columns: names as they are, and expressions under new names.
+        """Keep only these columns: names unchanged, and expressions under new names.
 
         **Law** Linear: select(a + b) = select(a) + select(b).
 
@@ -67,7 +67,7 @@ class Rows(Handle):
             return self._selected([*pairs, *named.items()], source)
 
     def with_columns(self, **named: str | Expr | Any) -> Stream:
-        """All columns, and these: a known name is replaced in its place, a new one is added at the end.
+        """Keep all columns, and add these: a known name is replaced in its place, a new one is added at the end.
 
         **Example**
 
@@ -89,7 +89,7 @@ class Rows(Handle):
             return self._selected([*kept, *added], source)
 
     def rename(self, names: Mapping[str, str]) -> Stream:
-        """The same columns, some under new names: `{"old": "new"}`.
+        """Rename some of the columns: `{"old": "new"}`.
 
         **Example**
 
@@ -117,7 +117,7 @@ class Rows(Handle):
             return self._selected([(names.get(name, name), name) for name in self.columns], source)
 
     def drop(self, *names: str) -> Stream:
-        """Without these columns.
+        """Drop these columns.
 
         **Example**
 
@@ -145,7 +145,7 @@ class Rows(Handle):
             return self._selected([(name, name) for name in self.columns if name not in names], source)
 
     def filter(self, predicate: Expr, *more: Expr) -> Stream:
-        """The rows for which the condition is true (all of them, if there are more); where it is null a row leaves, as in SQL.
+        """Keep the rows for which all conditions are true; a row for which one is null is dropped, as in SQL.
 
         **Law** Linear: filter(a + b) = filter(a) + filter(b).
 
@@ -188,15 +188,15 @@ class Rows(Handle):
         depends_on: Iterable[Any] = (),
         check: bool = False,
     ) -> Stream:
-        """A Python function from a row (a dict) to a row (a dict with exactly the columns of `schema`).
+        """Apply a Python function that takes a row (a dict) and returns a row (a dict with exactly the columns of `schema`).
 
-        **Law** Linear. The function must be deterministic: it may run more than once for a row, is called again for a retraction
-        and at every replay, and equal rows must give equal answers in every process. With `check` it is called twice for every
-        row, in another order, and two answers for one row stop the pipeline.
+        **Law** Linear. The function must be deterministic: it may run more than once for a row, and runs again for a
+        retraction and at every replay. Equal rows must give equal results in every process. With `check` it is called
+        twice for every row, in another order, and two different results for one row stop the pipeline.
 
-        **Cost** Python per row: a hundred times an expression. Prefer `with_columns` where an expression can say it.
+        **Cost** Python per row: a hundred times an expression. Prefer `with_columns` where an expression suffices.
 
-        **Errors** A row on which it raises, or returns what does not fit, leaves by the error policy.
+        **Errors** A row for which the function raises, or returns a row that does not fit, goes to the error policy.
 
         **Example**
 
@@ -220,7 +220,7 @@ class Rows(Handle):
         depends_on: Iterable[Any] = (),
         check: bool = False,
     ) -> Stream:
-        """A Python function (also a generator) from a row to any number of rows (None: no row); otherwise like `map`.
+        """Apply a Python function (also a generator) from a row to any number of rows (None: no row); all else is as in `map`.
 
         **Example**
 
@@ -244,15 +244,15 @@ class Rows(Handle):
         depends_on: Iterable[Any] = (),
         check: bool = False,
     ) -> Stream:
-        """A function from a `pyarrow.RecordBatch` to one of as many rows with the columns of `schema`: row i comes of row i.
+        """Apply a function from a `pyarrow.RecordBatch` to a batch of as many rows, with the columns of `schema`.
 
-        **Law** Linear, provided a row's result depends on that row alone: batches are cut anywhere, and equal rows come once.
-        `check` calls it again with the rows in another order.
+        **Law** Linear, provided that row i of the result depends on row i alone: batches are cut anywhere, and equal
+        rows are passed once. With `check` the function is called again with the rows in another order.
 
         **Cost** That of the function: for pyarrow's or numpy's kernels, like an expression.
 
-        **Errors** Where it raises or returns what does not fit, batches are halved until the failing rows are known; these
-        leave by the error policy.
+        **Errors** If the function raises, or returns a batch that does not fit, bisection finds the failing rows. They
+        go to the error policy.
 
         **Example**
 
@@ -274,14 +274,14 @@ class Rows(Handle):
     def explode(
         self, column: str | Expr, name: str | None = None, position: str | None = None, outer: bool = False
     ) -> Stream:
-        """One row per element of a list: SQL's UNNEST.
+        """Make one row per element of a list: SQL's UNNEST.
 
         **Law** Linear.
 
-        **Shape** The other columns, and the element in the place of the list, under the list's name or `name`; `position`
-        names an added int64 column that counts elements from 1. A row whose list is null or empty has no row, or with
-        `outer` one with a null. A list that is computed, `explode(dbsp.col("text").split(" "), "word")`, needs the name, and
-        its elements come last.
+        **Shape** The other columns, and the element in the place of the list, under the list's name or `name`. The
+        int64 column `position`, if named, counts elements from 1. A row whose list is null or empty has no row, or with
+        `outer` one with a null. A computed list, `explode(dbsp.col("text").split(" "), "word")`, needs the name, and
+        its elements are the last column.
 
         **Example**
 
@@ -317,19 +317,19 @@ class Rows(Handle):
             )
 
     def _exploded(self, list_: Expr, name: str | None, position: str | None, outer: bool) -> Stream:
-        """One row per element of a list that an expression makes."""
+        """Make one row per element of a list that an expression computes."""
         if name is None:
             raise CircuitError(f"the elements need a name: list={list_}", f'write .explode({list_}, "element")')
         return self.with_columns(**{name: list_}).explode(name, None, position, outer)
 
     def unpivot(self, columns: Sequence[str], name: str = "name", value: str = "value") -> Stream:
-        """A row per row and column of `columns`: SQL's UNPIVOT, also called melt.
+        """Make a row for each row and each column of `columns`: SQL's UNPIVOT, also called melt.
 
         **Law** Linear: the union of one selection per column.
 
-        **Shape** The other columns, then `name` (string, the column's name) and `value` (its value); the columns are of one
-        type. A null is a value: `.filter(dbsp.col("value").is_not_null())` leaves it out, as SQL does. A field of a struct
-        (`"sold.jan"`) has its own name (`jan`), and the struct stays among the other columns.
+        **Shape** The other columns, then `name` (string, the column's name) and `value` (its value). The columns must
+        be of one type. A null is a value: `.filter(dbsp.col("value").is_not_null())` leaves it out, as SQL does. A
+        field of a struct (`"sold.jan"`) has its own name (`jan`), and the struct stays among the other columns.
 
         **Example**
 
@@ -375,12 +375,12 @@ class Rows(Handle):
             return parts[0].union(*parts[1:])
 
     def unnest(self, *columns: str | Expr, prefix: str = "") -> Stream:
-        """The fields of structs as columns.
+        """Turn the fields of structs into columns.
 
         **Law** Linear.
 
-        **Shape** The fields stand where the struct stood, under their names behind `prefix`; a null struct gives nulls. Of a list
-        of structs: `explode` it first.
+        **Shape** The fields take the place of the struct, under their names with `prefix` before; a null struct gives
+        nulls. A list of structs has to be exploded first.
 
         **Example**
 
@@ -412,7 +412,7 @@ class Rows(Handle):
             return self._selected(pairs, source)
 
     def _check_struct(self, column: str) -> None:
-        """Refuse a column that has no fields."""
+        """Refuse a column that is no struct."""
         if column not in self.schema:
             raise missing_column(column, self.schema)
         type_ = self.schema[column].type
@@ -424,7 +424,7 @@ class Rows(Handle):
             raise CircuitError(f"not a struct: column={column} type={type_}", hint)
 
     def _name_of(self, column: str | Expr) -> str:
-        """What a column is called that is selected without a name: a field of a struct like itself."""
+        """Return the name of a column that is selected without a new one; a field of a struct has its own name."""
         value = ColumnRef(column) if isinstance(column, str) else unwrap(column)
         field = path_of(value.name, self.schema) if isinstance(value, ColumnRef) else value
         if isinstance(field, Call) and field.function == FIELD:

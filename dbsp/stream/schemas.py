@@ -1,4 +1,4 @@
-"""The ways in which a user may write a schema."""
+"""Forms in which users may write a schema."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Columns = Mapping[str, pa.DataType] | Iterable[Column] | Schema
 
 
 def as_schema(columns: Columns) -> Schema:
-    """A schema from what a user may write for one; of an Arrow schema, such as a Parquet file's, the nearest types."""
+    """Return the schema that a mapping, columns or an Arrow schema denotes; an Arrow schema's types become the nearest ones here."""
     if isinstance(columns, Schema):
         return columns
     if isinstance(columns, pa.Schema):

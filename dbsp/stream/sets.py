@@ -1,4 +1,4 @@
-"""Methods that look at whole rows as members of sets and bags."""
+"""Methods that treat whole rows as members of sets and bags."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ if TYPE_CHECKING:
 
 
 class Sets(Handle):
-    """Union, difference, intersection, distinct, weights."""
+    """Union, difference, intersection, distinct, and weights."""
 
     __slots__ = ()
 
     def distinct(self) -> Stream:
-        """Every row once, however often it occurs.
+        """Keep every row once, whatever its weight.
 
         **Law** distinct(distinct(a)) = distinct(a); not linear.
 
-        **State** One weight per different row.
+        **State** One weight per distinct row.
 
         **Example**
 
@@ -50,15 +50,15 @@ class Sets(Handle):
         return self._made(Distinct(input=self.node, schema=self.schema, source=user_line()))
 
     def with_weight(self, name: str = "weight") -> Stream:
-        """Every different row once, with the column `name` that says how often it is there.
+        """Keep every distinct row once, and add its weight as the column `name`.
 
-        **Law** A row of weight w becomes (row, w), once; a row that is not there does not come.
+        **Law** A row of weight w becomes (row, w), once; a row of weight 0 is absent.
 
         **Shape** The columns, and `name` (int64, not null).
 
-        **State** One weight per different row.
+        **State** One weight per distinct row.
 
-        **Cost** Per changed row one look-up, and two rows: the old one leaves.
+        **Cost** Per changed row one look-up, and two output rows: the old weight is retracted.
 
         **Example**
 
@@ -81,7 +81,7 @@ class Sets(Handle):
             return self._made(WithWeight(input=self.node, name=name, schema=schema, source=source))
 
     def union(self, *others: Stream, distinct: bool = False) -> Stream:
-        """All rows of all streams: the sum of Z-sets, SQL's UNION ALL; with `distinct` every row once, SQL's UNION.
+        """Return all rows of all streams: the sum of Z-sets, SQL's UNION ALL; with `distinct` every row once, SQL's UNION.
 
         **Shape** Columns are matched by name; names and types must agree; the order is the first stream's.
 
@@ -107,13 +107,13 @@ class Sets(Handle):
             return self._made(Distinct(input=node, schema=schema, source=source) if distinct else node)
 
     def difference(self, other: Stream, *, all: bool = False) -> Stream:  # noqa: A002 (SQL's word)
-        """The different rows of this stream that the other does not have: SQL's EXCEPT.
+        """Return the distinct rows of this stream that the other lacks: SQL's EXCEPT.
 
-        **Law** With `all` (EXCEPT ALL) a row that is here a times and there b times stays max(a - b, 0) times.
+        **Law** With `all` (EXCEPT ALL) a row that occurs a times here and b times there stays max(a - b, 0) times.
 
         **Shape** Columns are matched by name, as in `union`.
 
-        **State** One weight per side for every different row.
+        **State** One weight per side for every distinct row.
 
         **Cost** Per changed row one look-up.
 
@@ -135,7 +135,7 @@ class Sets(Handle):
             return self._pair("difference", other, source, all=all)
 
     def except_(self, other: Stream, *, all: bool = False) -> Stream:  # noqa: A002 (SQL's word)
-        """SQL's EXCEPT, with `all` EXCEPT ALL: another name of `difference`.
+        """Return SQL's EXCEPT, with `all` EXCEPT ALL: another name of `difference`.
 
         **Example**
 
@@ -156,13 +156,14 @@ class Sets(Handle):
             return self._pair("difference", other, source, all=all)
 
     def intersect(self, *others: Stream, all: bool = False) -> Stream:  # noqa: A002 (SQL's word)
-        """The different rows that all streams have: SQL's INTERSECT.
+        """Return the distinct rows that all streams have: SQL's INTERSECT.
 
-        **Law** With `all` (INTERSECT ALL) a row that is here a times and there b times is in the answer min(a, b) times.
+        **Law** With `all` (INTERSECT ALL) a row that occurs a times here and b times there is in the result min(a, b)
+        times.
 
         **Shape** Columns are matched by name, as in `union`.
 
-        **State** One weight per side for every different row; again for each further stream.
+        **State** One weight per side for every distinct row; again for each further stream.
 
         **Cost** Per changed row one look-up.
 
@@ -190,7 +191,7 @@ class Sets(Handle):
             return made
 
     def _pair(self, kind: str, other: Stream, source: SourceLine | None, *, all: bool) -> Stream:  # noqa: A002
-        """An operation on two sets, or with `all` on two bags."""
+        """Return an operation on two sets, or with `all` on two bags."""
         left, right = aligned([self.node, other.node], source)
         if kind == "difference" and not all:
             return self._made(Difference(left=left, right=right, schema=left.schema, source=source))
@@ -199,7 +200,7 @@ class Sets(Handle):
 
 
 def _free(name: str, taken: Collection[str]) -> str:
-    """The name, or one like it that is not taken."""
+    """Return the name, extended by underscores until it is not taken."""
     while name in taken:
         name = f"{name}_"
     return name

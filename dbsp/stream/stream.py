@@ -1,8 +1,8 @@
-"""The DSL: streams of changing tables, and what can be made of them.
+"""The DSL: streams of changing tables, and the methods that derive streams from them.
 
-A `Stream` is a thin handle on a logical node. Every method checks names and types at once and returns a new stream; errors
-name the user's file and line. What a stream means is a query over whole tables; the engine keeps its answer up to date.
-The methods are written by family: rows, joins, sets, groups, order, time.
+A `Stream` is a thin handle on a logical node. Every method checks names and types at once and returns a new stream;
+errors name the user's file and line. A stream denotes a query over whole tables; the engine keeps its result up to
+date. The methods are defined by family: rows, joins, sets, groups, order, time.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dbsp.stream.time import Timed
 
 
 class Stream(Rows, Joins, Sets, Groups, Ordered, Timed):
-    """A table, or a query over tables, that changes.
+    """A table, or a query over tables, that changes over time.
 
     **Example**
 

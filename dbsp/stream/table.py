@@ -1,4 +1,4 @@
-"""Tables: where streams begin."""
+"""Tables: the sources of streams."""
 
 from __future__ import annotations
 
@@ -22,20 +22,24 @@ def table(
     watermark: Mapping[str, datetime.timedelta] | None = None,
     append_only: bool = False,
 ) -> Stream:
-    """A table that the pipeline's inputs change.
+    """Declare a table that the pipeline's inputs change.
 
-    **Shape** With a primary key an insert replaces the row of that key and a delete needs only the key; its columns
-    are never null.
-    Without one the table is a bag: a row may occur several times; a delete of a row that is not there counts -1 and
-    takes away the next insert of it.
-    `watermark={"at": lateness}` bounds how late a row may be in its input partition, as `with_watermark` does.
-    Of an `append_only` table no row is ever deleted: a delete is refused to its sender, or is a dead letter where the
-    sender cannot be told. With a primary key no row is replaced either: the first row of a key stays, and every other one
-    is a dead letter. An inner join on that key then keeps no row of the other side that has found its partner.
+    **Shape** With a primary key, an insert replaces the row of that key and a delete needs only the key; key columns
+    are never null. Without one the table is a bag: a row may occur several times. A delete of an absent row counts -1
+    and cancels the next insert of that row.
 
-    **State** with a primary key the rows, with the columns that are read, or the keys alone if it is `append_only`; else none.
+    A watermark, `watermark={"at": lateness}`, bounds how late a row may be in its input partition, as `with_watermark`
+    does.
 
-    **Cost** with a primary key a look-up of the old row per changed row.
+    Rows of an `append_only` table are never deleted. A delete is refused to its sender, or becomes a dead letter if the
+    sender cannot be reached. With a primary key no row is replaced either: the first row of a key stays, and every
+    other one is a dead letter. An inner join on that key then drops a row of the other side once the row has found its
+    partner.
+
+    **State** With a primary key the rows, with the columns that are read, or the keys alone if `append_only`; else
+    none.
+
+    **Cost** With a primary key a look-up of the old row per changed row.
 
     **Example**
 

@@ -1,4 +1,4 @@
-"""Methods that look at time: windows, and what bounds how late a row may be."""
+"""Methods on time: windows, and bounds on how late a row may be."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Timed(Handle):
     __slots__ = ()
 
     def tumble(self, time: str | Expr, size: datetime.timedelta, offset: datetime.timedelta = NONE) -> Stream:
-        """Windows of one size, end to end: every row gets the columns `window_start` and `window_end` of its window.
+        """Add the columns `window_start` and `window_end` of a row's window; windows have one size and follow each other.
 
         **Law** Linear. window_start <= time < window_end = window_start + size, and window_start - offset is a whole
         number of sizes after 1970. A null time gives null windows.
@@ -66,9 +66,9 @@ class Timed(Handle):
     def hop(
         self, time: str | Expr, size: datetime.timedelta, slide: datetime.timedelta, offset: datetime.timedelta = NONE
     ) -> Stream:
-        """Windows of one size that begin every `slide`: a row comes once per window that its time lies in.
+        """Emit a row once per window that contains its time; windows have one size, and one begins every `slide`.
 
-        **Law** Linear. A row comes for every window_start <= time < window_end = window_start + size with window_start
+        **Law** Linear. A row is emitted for every window_start <= time < window_end = window_start + size with window_start
         - offset a whole number of slides after 1970. A null time gives one row with null windows; if size < slide,
         times between windows give none.
 
@@ -108,11 +108,11 @@ class Timed(Handle):
     def session(
         self, time: str | Expr, gap: datetime.timedelta, partition_by: str | Expr | Sequence[str | Expr] = ()
     ) -> Stream:
-        """Session windows: rows of a partition that follow each other within `gap` share `window_start`, `window_end`.
+        """Add session windows: consecutive rows of a partition at most `gap` apart share `window_start` and `window_end`.
 
-        **Law** A session begins where the time since the row before is more than `gap`; window_start is its first
-        time, window_end its last time plus `gap`. Insertions merge sessions, deletions split them. A null time gives
-        null windows.
+        **Law** A session begins where the time since the row before is more than `gap`; window_start is its first time,
+        window_end its last time plus `gap`. Insertions merge sessions, deletions split them. A null time gives null
+        windows.
 
         **State** The rows, in order of time within their partition.
 
@@ -151,17 +151,18 @@ class Timed(Handle):
             return only(self._made(node), [*self.columns, START, END], source)
 
     def with_watermark(self, time: str | Expr, lateness: datetime.timedelta) -> Stream:
-        """Rows at most this late: the waterline follows the latest time seen, `lateness` behind; rows below it leave.
+        """Bound the lateness of rows: the waterline is `lateness` below the latest time seen, and rows below it are dropped.
 
         **Law** On a table, or filters and selects of one, each input partition has the latest time of its rows in the
-        steps before. The waterline is the least of these, minus `lateness`, over the partitions that are not idle. A row
-        that is not later in its own partition is never late, however the input is cut into steps, unless its partition was
-        idle or did not exist. On any other stream the waterline is the latest time of all rows in the steps before, minus
-        `lateness`, so what is late depends on the steps. A row (also a retraction) below the waterline goes to the
-        dead-letter log; others pass unchanged, and so do rows whose time is null. A replay decides alike.
+        steps before. The waterline is the least of these, minus `lateness`, over the partitions that are not idle. A
+        row that is not later in its own partition is never late, however the input is cut into steps. Exceptions are
+        partitions that were idle or did not exist. On any other stream the waterline is the latest time of all rows in
+        the steps before, minus `lateness`, so lateness depends on the steps. A row (also a retraction) below the
+        waterline goes to the dead-letter log. Other rows pass unchanged, and so do rows whose time is null. A replay
+        decides alike.
 
-        **State** None here. Below, groups, windows, distinct rows and join keys that the waterline has passed are
-        dropped piece by piece; what was emitted for them stays.
+        **State** None here. Operators downstream gradually drop the groups, windows, distinct rows and join keys that
+        the waterline has passed; output already emitted for them stays.
 
         **Example**
 
@@ -191,13 +192,13 @@ class Timed(Handle):
             return self._made(node)
 
     def final(self, column: str | Expr | None = None) -> Stream:
-        """Rows only when nothing can change them any more: when the waterline has passed the end of their window.
+        """Emit rows only once nothing can change them: when the waterline has passed the end of their window.
 
-        **Law** A row comes out in the first step whose waterline has passed it, and is never taken back.
+        **Law** A row is emitted in the first step whose waterline has passed it, and is never retracted.
 
-        **Shape** `column` is one that a watermark bounds (the time, or what `tumble`, `hop`, `bucket`, `truncate` and
-        added constants make of it, also as the key of a group); the first such column unless it is named. A row whose
-        column is null never comes out.
+        **Shape** `column` is one that a watermark bounds; unless named, the first such column. It is the time, or a
+        value derived by `tumble`, `hop`, `bucket`, `truncate` and added constants, also as the key of a group. A row
+        whose column is null is never emitted.
 
         **State** The rows held back.
 
@@ -227,7 +228,7 @@ class Timed(Handle):
             return self._made(Final(input=self.node, column=name, schema=self.schema, source=source))
 
     def _window_time(self, what: str, time: str | Expr) -> str:
-        """The time column; the windows' names must be free."""
+        """Return the name of the time column; refuse a stream that has columns with the windows' names."""
         name = self._time_column(what, time)
         taken = [bound for bound in (START, END) if bound in self.schema]
         if taken:
@@ -235,7 +236,7 @@ class Timed(Handle):
         return name
 
     def _time_column(self, what: str, time: str | Expr) -> str:
-        """The name of a timestamp column."""
+        """Return the name of a timestamp column; raise `CircuitError` for another type or an unknown name."""
         name = self._name(time)
         if name not in self.schema:
             raise missing_column(name, self.schema)

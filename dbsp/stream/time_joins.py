@@ -1,4 +1,4 @@
-"""Joins that look at time: as of a time, within a span of time, and with a table as it is at the moment."""
+"""Joins on time: as of a time, within a span of time, and with a table as it is in the current step."""
 
 from __future__ import annotations
 
@@ -49,24 +49,24 @@ class TimeJoins(Handle):
         null_safe: bool = False,
         suffix: str | None = "_right",
     ) -> Stream:
-        """Each row with the latest row of the other stream that is not later, by the time columns `on`.
+        """Join each row with the latest row of the other stream that is not later, by the time columns `on`.
 
-        **Law** Of the other's rows with equal `by` and time <= the row's time (`allow_exact_matches=False`: <), and at most
-        `tolerance` before it, the latest; of several at that time the first by all its columns, ascending, nulls last, as
-        `top_k` orders them. `direction="forward"` looks for the earliest one that is not earlier, `"nearest"` for the nearer
-        of the two, the earlier one if both are as near. A row without a match
-        has nulls, or is left out with `how="inner"`. A null time or `by` matches nothing.
+        **Law** Candidates are the other's rows with equal `by` and time <= the row's time (`allow_exact_matches=False`:
+        <), at most `tolerance` before it. The match is the latest; of several at that time, the first by all its
+        columns, ascending, nulls last, as `top_k` orders them. With `direction="forward"` it is the earliest one that
+        is not earlier. With `"nearest"` it is the nearer of the two, or the earlier one if both are equally near. A row
+        without a match has nulls, or is dropped with `how="inner"`. A null time or `by` matches nothing.
 
         **Shape** All columns, then the other's without its `by`; names as in `join`. `on` are two columns, or fields of
-        structs (`"call.at"`), of one type: whole numbers, dates or times. `tolerance` is in the same unit: a number, or a
-        span such as `dbsp.minutes(5)`.
+        structs (`"call.at"`), of one type: whole numbers, dates or times. `tolerance` is in the same unit: a number, or
+        a span such as `dbsp.minutes(5)`.
 
-        **State** Both sides, sorted by time within `by`; all columns of the other, which decide ties. Under watermarks on
-        both times, this side's rows are dropped when none that could change their match may still come.
+        **State** Both sides, sorted by time within `by`; all columns of the other, which decide ties. Under watermarks
+        on both times, this side's rows are dropped once no row that could change their match can still arrive.
 
-        **Cost** Per changed row a search. A row that comes or goes on the other side changes the rows of this side between
-        it and its neighbour in time: these are looked up again, no others. Without `by` all is on one worker. `"nearest"` is
-        two such joins, one after the other, with the state of both.
+        **Cost** Per changed row a search. A change on the other side affects the rows of this side between the changed
+        row and its neighbour in time; only these are looked up again. Without `by` all rows are on one worker. A join
+        with `"nearest"` is two such joins, one after the other, with the state of both.
 
         **Example**
 
@@ -120,7 +120,7 @@ class TimeJoins(Handle):
         exact: bool,
         null_safe: bool,
     ) -> Stream:
-        """Each row with the last row of the other before it, and with the first one behind it."""
+        """Return each row with the other's last row before it, and with the other's first row after it."""
         joined = self._made(self.node)
         for direction, prefix in (("backward", BEFORE), ("forward", BEHIND)):
             renamed = other.rename({name: prefix + name for name in other.columns})
@@ -145,18 +145,19 @@ class TimeJoins(Handle):
         null_safe: bool = False,
         suffix: str | None = "_right",
     ) -> Stream:
-        """Pairs of rows with equal `by` whose times `on` lie near each other: lower <= other's time - this time <= upper.
+        """Join rows with equal `by` whose times `on` are near each other: lower <= other's time - this time <= upper.
 
-        **Law** Bilinear if inner; `how` and `where` as in `join`. `within=d` means lower = -d and upper = d; a bound that is
-        not given bounds nothing. A null time meets nothing.
+        **Law** Bilinear if inner; `how` and `where` as in `join`. `within=d` means lower = -d and upper = d; an absent
+        bound is infinite. A null time matches nothing.
 
         **Shape** As `asof_join`; bounds are numbers, or spans such as `dbsp.minutes(5)`.
 
-        **State** Both sides, sorted by time within `by`; for outer, semi and anti joins the number of pairs beside each row
-        that may be without. Under watermarks on both times, and with both bounds, rows are dropped when they are too old
-        for what may still come.
+        **State** Both sides, sorted by time within `by`; outer, semi and anti joins also keep the number of pairs of
+        each row that may have none. Under watermarks on both times, and with both bounds, rows are dropped when they
+        are too old for rows that can still arrive.
 
-        **Cost** Per changed row a search, and the rows of the other side in its span. Without `by` all is on one worker.
+        **Cost** Per changed row a search, and the rows of the other side in its span. Without `by` all rows are on one
+        worker.
 
         **Errors** As in `join`.
 
@@ -207,20 +208,22 @@ class TimeJoins(Handle):
         null_safe: bool = False,
         suffix: str | None = "_right",
     ) -> Stream:
-        """Each new row with the other's rows of its key as they are in the step in which it comes; later changes of the
-        other leave it as it is. An ordinary `join` takes earlier results back when the other side changes.
+        """Join each new row with the other's rows of its key as of the row's step; later changes of the other side have no effect.
+
+        An ordinary `join` retracts earlier results when the other side changes.
 
         **Law** The output of a step is the step's new rows joined with the other side after the step's changes. So the
-        answer depends on how changes are cut into steps: the log has the steps, and a replay gives the same rows.
+        result depends on how changes are cut into steps. The step log records the steps, so a replay gives the same
+        rows.
 
         **Shape** As `join` with `how` "inner" or "left".
 
         **State** The other side, by key; nothing of this side.
 
-        **Cost** Per new row a look-up, and the pairs it makes.
+        **Cost** Per new row a look-up, and the pairs that it makes.
 
-        **Errors** This side takes new rows only: one that is taken back, or replaced under a primary key, goes to the
-        dead-letter log, and what was given for it stays.
+        **Errors** This side takes new rows only. A row that is retracted, or replaced under a primary key, goes to the
+        dead-letter log, and its earlier results stay.
 
         **Example**
 
@@ -258,7 +261,10 @@ class TimeJoins(Handle):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Fields:
-    """Two sides with the fields of structs that they are joined by as columns; the times among these, `hidden`, are not shown."""
+    """Two sides of a time join with struct fields among their keys added as columns.
+
+    The time columns added this way, `hidden`, are not part of the result.
+    """
 
     left: Stream
     right: Stream
@@ -268,7 +274,7 @@ class _Fields:
 
     @staticmethod
     def of(left: Handle, right: Stream, on: Any, by: By, source: SourceLine | None) -> _Fields | None:
-        """None where nothing of this is a field."""
+        """Return the sides with their struct fields as columns, or None if no key and no time is a field."""
         left_side, right_side, keys = _by_fields(left, right, by, source)
         times, hidden = keys_of(on), []
         if len(times[0]) == 1:
@@ -283,14 +289,14 @@ class _Fields:
         )  # fmt: skip
 
     def shown(self, made: Stream, source: SourceLine | None) -> Stream:
-        """The answer without the times that were added."""
+        """Return the result without the time columns that were added."""
         return only(made, [name for name in made.columns if name not in self.hidden], source)
 
 
 def _by_fields(
     left: Handle, right: Stream, by: By, source: SourceLine | None
 ) -> tuple[Stream, Stream, dict[str, str] | None]:
-    """Both sides with the fields of structs among their keys as columns, and the keys then; None where no key is one."""
+    """Return both sides with struct fields among their keys as columns, and the new keys; None for the keys if no key is a field."""
     same = left._made(left.node), right, None
     if by is None or (not isinstance(by, str) and not len(by)):
         return same
@@ -303,7 +309,7 @@ def _by_fields(
 
 
 def _nearer(ways: Stream, columns: Pairs, times: tuple[str, str], how: str) -> Stream:
-    """Of the rows before and behind, the nearer one's columns."""
+    """Return each row with the columns of the nearer of its two matches, before and after."""
     before, behind = col(BEFORE + times[1]), col(BEHIND + times[1])
     at, one, other = _with_room([col(times[0]), before, behind], ways.schema)
     later = before.is_null() | (behind.is_not_null() & (other - at < at - one))
@@ -316,7 +322,7 @@ def _nearer(ways: Stream, columns: Pairs, times: tuple[str, str], how: str) -> S
 
 
 def _with_room(values: list[Expr], schema: Schema) -> list[Expr]:
-    """Times as they are; whole numbers in a type that holds the distance of any two of them."""
+    """Return times unchanged, and signed integers cast to a type that holds the distance of any two of them."""
     types = [resolve(unwrap(value), schema).type(schema) for value in values]
     if not any(pa.types.is_signed_integer(type_) for type_ in types):
         return values
@@ -332,7 +338,7 @@ def _one_of(what: str, value: Any, known: Sequence[str]) -> None:
 def _timed(
     what: str, left: Handle, right: Handle, on: Any, by: By, source: SourceLine | None
 ) -> tuple[Sides, str, str]:
-    """The sides, keyed by `by`, and their time columns, of one type."""
+    """Return the sides, keyed by `by`, and the names of their time columns, which have one type."""
     keys = ((), ()) if by is None or (not isinstance(by, str) and not len(by)) else keys_of(by)
     sides = sides_of(left.node, right.node, keys, source)
     times = keys_of(on)
@@ -349,7 +355,7 @@ def _timed(
 
 
 def _bounds(lower: Any, upper: Any, within: Any, type_: pa.DataType) -> tuple[int | None, int | None]:
-    """Both bounds in the unit of the times."""
+    """Return both bounds of an interval in the unit of the times; None is unbounded."""
     if within is not None:
         if lower is not None or upper is not None:
             raise CircuitError("an interval has its bounds twice", "give within=, or lower= and upper=")
@@ -367,7 +373,7 @@ def _bounds(lower: Any, upper: Any, within: Any, type_: pa.DataType) -> tuple[in
 
 
 def _distance(name: str, value: Any, type_: pa.DataType, least: int | None = None) -> int:
-    """A distance between two values of this type, in its unit."""
+    """Return a distance between two values of this type, in the type's unit: a number, days or microseconds."""
     if is_integer(type_):
         if isinstance(value, bool) or not isinstance(value, int):
             raise CircuitError(f"{name} is a whole number, as the columns are: {name}={value!r}", "such as 10")

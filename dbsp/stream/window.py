@@ -1,4 +1,4 @@
-"""A stream seen through a window: per partition, in an order."""
+"""Windows over a stream: functions of the rows of a partition, in an order."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _FRACTIONS = ("percent_rank", "cume_dist")
 
 @dataclass(frozen=True, slots=True)
 class Window(Answering):
-    """A stream, its partitions and their order; `with_columns` makes a stream of it."""
+    """A stream with its partition columns and order; `with_columns` turns it into a stream."""
 
     _CALLED: ClassVar[str] = "a Window"
     _OTHERS: ClassVar[Mapping[str, str]] = WINDOWED
@@ -49,11 +49,11 @@ class Window(Answering):
     shows: tuple[str, ...]
 
     def with_columns(self, **functions: WindowFunction) -> Stream:
-        """All columns, and the window functions under their names, all in one pass.
+        """Return all columns, and the window functions under their names, all computed in one pass.
 
-        **State** all rows, once for all functions.
+        **State** All rows, once for all functions.
 
-        **Cost** the widest function's; see each function.
+        **Cost** That of the most expensive function; see each function.
 
         **Example**
 
@@ -77,7 +77,7 @@ class Window(Answering):
             return self._made(functions, source)
 
     def select(self, *columns: str | Expr, **named: WindowFunction | Any) -> Stream:
-        """Only these columns, and the window functions among the named ones.
+        """Return only these columns, and the window functions among the named ones.
 
         **Example**
 
@@ -104,13 +104,16 @@ class Window(Answering):
             return made.select(*columns, **picked)
 
     def _free(self, name: str) -> str:
-        """A name that no column has."""
+        """Return the name, prefixed with underscores until no column has it."""
         while name in self.stream.schema:
             name = f"__{name}"
         return name
 
     def _made(self, functions: Mapping[str, WindowFunction], source: SourceLine | None) -> Stream:
-        """Plain columns are named directly; an expression becomes a column of a selection below, dropped above."""
+        """Return the stream with the functions' columns.
+
+        Arguments that are expressions become columns of a selection below the window, and are dropped above it.
+        """
         schema = self.stream.schema
         if not functions:
             raise CircuitError("a window without a function", "name one, such as n=dbsp.row_number()")
@@ -139,13 +142,15 @@ class Window(Answering):
 
 
 def _spread(schema: Schema, partition: tuple[str, ...]) -> str:
-    """A column that rows of a partition may differ in: frames of the whole partition need no order, but their rows are kept in
-    one, in blocks."""
+    """Return a column in which the rows of a partition may differ.
+
+    Frames of the whole partition need no order, but the operator keeps a partition's rows in an order, in blocks.
+    """
     return next((name for name in schema.names if name not in partition), schema.names[0])
 
 
 def _placed(function: WindowFunction, node: Node) -> WindowFunction:
-    """The function over the node's own names."""
+    """Return the function with owned columns replaced by the node's own names."""
     argument = None if function.argument is None else placed(function.argument, node)
     aggregate = None if function.aggregate is None else placed_in_aggregate(function.aggregate, node)
     return replace(function, argument=argument, aggregate=aggregate)
@@ -171,7 +176,7 @@ def _check(name: str, function: Any, schema: Schema, order: tuple[OrderBy, ...])
 def _bound(
     name: str, function: WindowFunction, schema: Schema, computed: dict[Expression, str], unit: str | None
 ) -> tuple[WindowCall, Column]:
-    """The call on columns, and its result."""
+    """Return the call on columns, and the column of its result; expressions are added to `computed`."""
     arguments, result = _result(name, function, schema)
     columns = [
         _column(value, name if at == 0 else f"{name}_{at}", schema, computed) for at, value in enumerate(arguments)
@@ -200,7 +205,7 @@ def _fold(
     name: str, function: WindowFunction, columns: Sequence[str], by: tuple[OrderBy, ...], where: str | None,
     schema: Schema, computed: Mapping[Expression, str],
 ) -> FoldPart | None:  # fmt: skip
-    """How an aggregate is made that needs all rows in order, of columns."""
+    """Return the accumulator of an aggregate that reads all rows in order, or None for other functions."""
     if function.aggregate is None or not isinstance(function.aggregate.kind, FOLDED):
         return None
     kind = function.aggregate.kind
@@ -212,26 +217,26 @@ def _fold(
 
 
 def _by(name: str, function: WindowFunction, schema: Schema, computed: dict[Expression, str]) -> tuple[OrderBy, ...]:
-    """The order that first and last go by, of columns."""
+    """Return the order of aggregates such as first and last, by columns."""
     order = () if function.aggregate is None else function.aggregate.resolved(schema).order
     columns = [_column(by.expression, f"{name}_by_{at}", schema, computed) for at, by in enumerate(order)]
     return tuple(OrderBy(column, by.descending, by.nulls_first) for column, by in zip(columns, order, strict=True))
 
 
 def _where(name: str, function: WindowFunction, schema: Schema, computed: dict[Expression, str]) -> str | None:
-    """The column with the condition of an aggregate that keeps nulls."""
+    """Return the column with the condition of an aggregate that keeps nulls, or None."""
     condition = None if function.aggregate is None else function.aggregate.resolved(schema).condition
     return None if condition is None else _column(condition, f"{name}_where", schema, computed)
 
 
 def _place(function: WindowFunction) -> Place | None:
-    """Which quantile it is."""
+    """Return which quantile the function computes, or None for other functions."""
     kind = None if function.aggregate is None else function.aggregate.kind
     return Place(part=kind.part, whole=kind.whole, between=kind.between) if isinstance(kind, Quantile) else None
 
 
 def _result(name: str, function: WindowFunction, schema: Schema) -> tuple[tuple[Expression, ...], Column]:
-    """The arguments with names and types checked, and the column of the values."""
+    """Return the resolved arguments and the column of the result."""
     if function.aggregate is not None:
         aggregate = function.aggregate.resolved(schema)
         column = aggregate.kind.result(name, aggregate.described(schema))
@@ -247,7 +252,7 @@ def _result(name: str, function: WindowFunction, schema: Schema) -> tuple[tuple[
 
 
 def _default(default: Expression, result: Column, schema: Schema) -> Expression:
-    """What stands where there is no such row, in the type of the values."""
+    """Return the value for a row that does not exist, in the type of the result; raise `CircuitError` for another type."""
     if isinstance(default, Literal) and default.dtype is None:
         adopted = adopt(default.value, result.type)
         if adopted is not None:
@@ -260,7 +265,7 @@ def _default(default: Expression, result: Column, schema: Schema) -> Expression:
 
 
 def _column(value: Expression, name: str, schema: Schema, computed: dict[Expression, str]) -> str:
-    """The column that holds it, a new one unless it is one."""
+    """Return the name of the column that holds a value; an expression gets a new one, which is added to `computed`."""
     if isinstance(value, ColumnRef):
         return value.name
     if value not in computed:
@@ -272,7 +277,7 @@ def _column(value: Expression, name: str, schema: Schema, computed: dict[Express
 
 
 def _unit(order: tuple[OrderBy, ...], schema: Schema) -> str | None:
-    """In what the order column's distances are counted."""
+    """Return the unit of distances in the order column ("day", "us" or "1"), or None if there are none."""
     if len(order) != 1:
         return None
     type_ = schema[order[0].column].type
