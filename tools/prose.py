@@ -32,7 +32,6 @@ NOT_YET: tuple[str, ...] = (
     "dbsp/operators",
     "dbsp/plan",
     "dbsp/runtime",
-    "dbsp/stream",
     "dbsp/testing",
     "dbsp/trace",
     "dbsp/zset",

@@ -92,7 +92,7 @@ class Handle(Answering):
 
     def _made(self, node: Node) -> Stream:
         """Return a stream of the node."""
-        from dbsp.stream.stream import Stream  # noqa: PLC0415 (it is made of the families, which build on this)
+        from dbsp.stream.stream import Stream  # noqa: PLC0415 (Stream derives from the families, which import this module)
 
         return Stream(node)
 

@@ -46,7 +46,7 @@ def recursive(start: Any, body: Callable[..., Any], *, max_rounds: int = MAX_ROU
     returns a dict of their definitions. A name's value is its start, or only its columns if the definition is complete
     without one.
 
-    **Law** x(0) is empty, x(r + 1) = distinct(start + body(x(r))) for all views at once; the result is the first x(r)
+    **Law** x(0) is empty, and x(r + 1) = distinct(start + body(x(r))) for all views at once. The result is the first x(r)
     that equals x(r + 1). It is computed from the current tables: after a deletion, no row remains that only supports
     itself.
 

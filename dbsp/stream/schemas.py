@@ -13,7 +13,7 @@ Columns = Mapping[str, pa.DataType] | Iterable[Column] | Schema
 
 
 def as_schema(columns: Columns) -> Schema:
-    """Return the schema that a mapping, columns or an Arrow schema denotes; an Arrow schema's types become the nearest ones here."""
+    """Return the schema that a mapping, columns or an Arrow schema denotes; Arrow types become the nearest supported ones."""
     if isinstance(columns, Schema):
         return columns
     if isinstance(columns, pa.Schema):

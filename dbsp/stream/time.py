@@ -110,8 +110,8 @@ class Timed(Handle):
     ) -> Stream:
         """Add session windows: consecutive rows of a partition at most `gap` apart share `window_start` and `window_end`.
 
-        **Law** A session begins where the time since the row before is more than `gap`; window_start is its first time,
-        window_end its last time plus `gap`. Insertions merge sessions, deletions split them. A null time gives null
+        **Law** A session begins where the time since the row before is more than `gap`. Its first time is window_start,
+        its last time plus `gap` is window_end. Insertions merge sessions, deletions split them. A null time gives null
         windows.
 
         **State** The rows, in order of time within their partition.

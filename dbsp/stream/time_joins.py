@@ -57,15 +57,15 @@ class TimeJoins(Handle):
         is not earlier. With `"nearest"` it is the nearer of the two, or the earlier one if both are equally near. A row
         without a match has nulls, or is dropped with `how="inner"`. A null time or `by` matches nothing.
 
-        **Shape** All columns, then the other's without its `by`; names as in `join`. `on` are two columns, or fields of
-        structs (`"call.at"`), of one type: whole numbers, dates or times. `tolerance` is in the same unit: a number, or
+        **Shape** All columns, then the other's without its `by`; names as in `join`. The times `on` are two columns, or fields of
+        structs (`"call.at"`), of one type: whole numbers, dates or times. A `tolerance` is in the same unit: a number, or
         a span such as `dbsp.minutes(5)`.
 
         **State** Both sides, sorted by time within `by`; all columns of the other, which decide ties. Under watermarks
         on both times, this side's rows are dropped once no row that could change their match can still arrive.
 
         **Cost** Per changed row a search. A change on the other side affects the rows of this side between the changed
-        row and its neighbour in time; only these are looked up again. Without `by` all rows are on one worker. A join
+        row and its neighbour in time. Only these are looked up again. Without `by` all rows are on one worker. A join
         with `"nearest"` is two such joins, one after the other, with the state of both.
 
         **Example**
@@ -152,7 +152,7 @@ class TimeJoins(Handle):
 
         **Shape** As `asof_join`; bounds are numbers, or spans such as `dbsp.minutes(5)`.
 
-        **State** Both sides, sorted by time within `by`; outer, semi and anti joins also keep the number of pairs of
+        **State** Both sides, sorted by time within `by`. Outer, semi and anti joins also keep the number of pairs of
         each row that may have none. Under watermarks on both times, and with both bounds, rows are dropped when they
         are too old for rows that can still arrive.
 
@@ -208,7 +208,7 @@ class TimeJoins(Handle):
         null_safe: bool = False,
         suffix: str | None = "_right",
     ) -> Stream:
-        """Join each new row with the other's rows of its key as of the row's step; later changes of the other side have no effect.
+        """Join each new row with the other's rows of its key as of the row's step; later changes there have no effect.
 
         An ordinary `join` retracts earlier results when the other side changes.
 
@@ -296,7 +296,7 @@ class _Fields:
 def _by_fields(
     left: Handle, right: Stream, by: By, source: SourceLine | None
 ) -> tuple[Stream, Stream, dict[str, str] | None]:
-    """Return both sides with struct fields among their keys as columns, and the new keys; None for the keys if no key is a field."""
+    """Return both sides with struct fields among their keys as columns, and the new keys, or None if no key is a field."""
     same = left._made(left.node), right, None
     if by is None or (not isinstance(by, str) and not len(by)):
         return same
