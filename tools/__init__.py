@@ -1,1 +1,1 @@
-"""What the Makefile and the tests of the tree itself use."""
+"""Scripts that the Makefile and the tests of the source tree use."""

@@ -1,6 +1,7 @@
-"""Writes the index of the design records, docs/design/README.md, from the records' heads.
+"""Write the index of the design records, docs/design/README.md, from the tables at the records' heads.
 
-`python tools/design_index.py` writes the page; `tests/tidy/test_design.py` compares.
+The command `python tools/design_index.py` writes the page; `tests/tidy/test_design.py` compares the page with the
+records.
 """
 
 from __future__ import annotations
@@ -28,14 +29,14 @@ again; some were never used. `python tools/design_index.py` writes this page fro
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Design:
-    """One record: its file, its title, the rows of its head."""
+    """A design record: its file, its title, and the table at its head."""
 
     file: str
     title: str
     head: dict[str, str]
 
     def wrong(self) -> Iterator[str]:
-        """Yield what its head lacks."""
+        """Yield an error for each field that the head lacks or has in a wrong form."""
         if not self.title.startswith(f"# {self.file[:4]}: "):
             yield f"{self.file}: the title must be `# {self.file[:4]}: ...`"
         for field in FIELDS:
@@ -48,7 +49,7 @@ class Design:
 
 
 def design(file: str, text: str) -> Design:
-    """Return a record of its text."""
+    """Return the record that a file's text contains."""
     title, _, rest = text.partition("\n")
     table = rest.lstrip("\n").partition("\n\n")[0]
     rows = re.findall(r"^\| (\w+) \| (.+) \|$", table, re.MULTILINE)
@@ -56,13 +57,13 @@ def design(file: str, text: str) -> Design:
 
 
 def records() -> list[Design]:
-    """Return all records, by number."""
+    """Return all records, by number, without the template."""
     files = sorted(FOLDER.glob("[0-9]*.md"))
     return [design(path.name, path.read_text(encoding="utf-8")) for path in files if path.name != TEMPLATE]
 
 
 def page() -> str:
-    """Return the index."""
+    """Return the text of the index."""
     rows = (
         f"| [{each.title.removeprefix('# ')}]({each.file}) | {each.head.get('status', '')} | {each.head.get('date', '')} |"
         f" {each.head.get('decision', '')} |\n"

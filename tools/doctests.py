@@ -1,7 +1,7 @@
-"""Finds and runs doctests by module name, over the four code folders and the examples.
+"""Find and run doctests by module name, in the four code folders and the examples.
 
-`pytest --doctest-modules io` would import the folder as the standard `io`, and walking `dbsp.__path__` misses the
-mapped folders. So names are made from the files: `io/formats/json.py` is `dbsp.io.formats.json`.
+The command `pytest --doctest-modules io` would import the folder as the standard `io`, and walking `dbsp.__path__`
+misses the mapped folders. So names are made from the files: `io/formats/json.py` is `dbsp.io.formats.json`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ ROOTS = {
 
 
 def module_names(root: Path) -> Iterator[str]:
-    """The import names of all modules under the root, in order."""
+    """Yield the import names of all modules under the root, in the order of their paths."""
     for folder, prefix in ROOTS.items():
         for path in sorted((root / folder).rglob("*.py")):
             if path.name == "__main__.py":
@@ -33,6 +33,6 @@ def module_names(root: Path) -> Iterator[str]:
 
 
 def run(name: str) -> doctest.TestResults:
-    """Import one module by name and run its examples."""
+    """Import a module by name, run its examples, and return the counts."""
     flags = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
     return doctest.testmod(importlib.import_module(name), optionflags=flags)

@@ -1,11 +1,12 @@
-"""Draws the states of the coordinator's machine and of a rescale from the code, as docs/states.md.
+"""Draw the states of the coordinator's state machine and of a rescale from the code, as docs/states.md.
 
-`python tools/state_diagrams.py` writes the page; `tests/sim/test_states.py` compares the page with what this module writes.
+The command `python tools/state_diagrams.py` writes the page; `tests/sim/test_states.py` compares the page with this
+module's output.
 
-The machine is a function from a state and an event to a state and commands. This module explores the machine: it answers each
-command with each event that the command's docstring promises, and with failures; it sends every request in every state. Two
-situations that differ only in numbers (steps, epochs, versions) count as one, so that there are finitely many of them. Every
-transition that is drawn was taken by the machine; `tests/sim` adds that its seeds take no other transition.
+The machine is a function from a state and an event to a state and commands. This module explores the machine. For each
+command it feeds every event that the command's docstring promises, and failures; in every state it sends every request.
+Two situations that differ only in growing numbers (steps, epochs, versions) count as one, so their number is finite.
+Every transition in the drawing was taken by the machine; `tests/sim` checks that its seeds take no other transition.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ Edges = dict[tuple[str, str], set[str]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class World:
-    """What outlives the machine: the ledger, the step log, and the versions that the workers hold."""
+    """The data that outlives the machine's process: the ledger, the step log, and the versions in the workers' databases."""
 
     layouts: Mapping[int, Layout]
     members: frozenset[int]
@@ -58,14 +59,14 @@ class World:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Situation:
-    """The machine's state, the command under way, and the world."""
+    """The machine's state, the command under way, and the world outside."""
 
     state: states.State
     command: commands.Command | None
     world: World
 
     def kind(self) -> tuple[object, ...]:
-        """Return what tells this situation apart, without numbers that only grow."""
+        """Return the properties that distinguish situations, without numbers that only grow."""
         facts = self.state.facts
         copying, warming, course = facts.copying, facts.warming, facts.course
         return (
@@ -108,9 +109,9 @@ Next = Iterator[tuple[events.Event, World]]
 
 
 def next_events(now: Situation, strategy: str) -> Next:
-    """Yield every event that may come now, and the world after it.
+    """Yield every event that is possible now, with the world after the event.
 
-    What has nothing to do with a rescale is explored with `cold` alone, where there are fewest situations.
+    Events that have nothing to do with a rescale are explored with `cold` alone, which has the fewest situations.
     """
     if isinstance(now.state, states.Starting):
         yield events.LoopReady(), now.world
@@ -131,7 +132,7 @@ def _halt(number: int) -> states.Halt:
 
 
 def _requests(now: Situation, strategy: str) -> Next:
-    """Yield requests; one request at a time, and a cancel beside a rescale."""
+    """Yield the requests of users: one change of the requested state at a time, and a cancel during a rescale."""
     requested, world, halt = now.state.facts.requested, now.world, now.state.facts.halt
     if requested.cancel or requested.stop or requested.upgrade:
         return
@@ -159,7 +160,7 @@ def _requests(now: Situation, strategy: str) -> Next:
 
 
 def _news(now: Situation) -> Next:
-    """Yield the news of a copy and of a warm-up's round."""
+    """Yield the outcomes of a copy and of a warm-up's round, which run in the background."""
     copying, warming = now.state.facts.copying, now.state.facts.warming
     if copying is not None and not copying.ended:
         held = {**now.world.held, copying.version: copying.checkpoint}
@@ -172,7 +173,7 @@ def _news(now: Situation) -> Next:
 
 
 def _answers(now: Situation, command: commands.Command) -> Next:  # noqa: C901, PLR0912, PLR0915 - one case a command  # long: a table
-    """Yield the events that a command's docstring promises."""
+    """Yield the events that a command's docstring promises, with the world after each."""
     world, facts = now.world, now.state.facts
     match command:
         case commands.ClaimEpoch():
@@ -256,7 +257,10 @@ def _answers(now: Situation, command: commands.Command) -> Next:  # noqa: C901, 
 
 
 def explore(strategy: str) -> tuple[Edges, Edges]:
-    """Return the transitions between states, and between stages of a rescale by a strategy, with the events that make them."""
+    """Return the transitions between states, and between stages of a rescale by a strategy, with their events.
+
+    The search is breadth-first and visits each kind of situation once.
+    """
     known_states: Edges = defaultdict(set)
     stages: Edges = defaultdict(set)
     waiting, seen = deque([begin()]), set[tuple[object, ...]]()
@@ -276,7 +280,7 @@ def explore(strategy: str) -> tuple[Edges, Edges]:
 
 
 def together(found: Iterable[Edges]) -> Edges:
-    """Return the transitions of several explorations."""
+    """Return the union of the transitions of several explorations."""
     edges: Edges = defaultdict(set)
     for each in found:
         for pair, names in each.items():
@@ -285,7 +289,7 @@ def together(found: Iterable[Edges]) -> Edges:
 
 
 def said(event: events.Event) -> str:
-    """Return an event's name, with what it says where that decides."""
+    """Return an event's name, with the field that decides the transition, if there is one."""
     match event:
         case events.Failed(halt=halt, code=code):
             return "Failed(rows)" if halt is not None else "Failed(fenced)" if code == "fenced" else "Failed"
@@ -295,7 +299,7 @@ def said(event: events.Event) -> str:
 
 
 def stage(state: states.State) -> str:
-    """Return how far a rescale has come."""
+    """Return the stage of a rescale, as docs/states.md names it."""
     facts = state.facts
     warming, course = facts.warming, facts.course
     if isinstance(state, states.Stopped | states.Broken):
@@ -335,7 +339,7 @@ def drawn(edges: Edges, first: str, last: Iterable[str] = ()) -> str:
 
 
 def meanings(kinds: Iterable[type]) -> str:
-    """Return a list of classes with the first paragraph of their docstrings."""
+    """Return a list of classes with the first paragraphs of their docstrings."""
     lines = []
     for kind in kinds:
         text = " ".join((kind.__doc__ or "").strip().split("\n\n")[0].split())
@@ -344,7 +348,7 @@ def meanings(kinds: Iterable[type]) -> str:
 
 
 def page() -> str:
-    """Return the whole page."""
+    """Return the text of the page."""
     found = {strategy: explore(strategy) for strategy in STRATEGIES}
     rescales = "\n\n".join(
         f"### `{strategy}`\n\n{drawn(stages, 'Recovering', ['Ended'])}" for strategy, (_, stages) in found.items()

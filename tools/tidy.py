@@ -1,7 +1,8 @@
 """House rules that no linter knows: lengths, module heads, layers, mapped folders, exports, words.
 
 Each rule is a function from one parsed module to findings, so that the tests can plant an error for each. A function
-that must be longer says why on its first line: `# long: reason`. `python tools/tidy.py [ROOT]` prints the findings.
+that must be longer has a reason on its first line: `# long: reason`. The command `python tools/tidy.py [ROOT]` prints
+the findings.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ WORDS = re.compile(r"\b(multiset|savepoint|micro-?batch|tumbling job|TO" + r"DO|
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Module:
-    """One source file, read and parsed; `root` is the folder of the repository it stands in."""
+    """A source file, read and parsed; `root` is the folder of the repository that contains the file."""
 
     root: str
     path: Path
@@ -41,12 +42,12 @@ class Module:
     tree: ast.Module
 
     def at(self, line: int, message: str) -> str:
-        """A finding, as `file:line: message`."""
+        """Return a finding, as `file:line: message`."""
         return f"{self.path}:{line}: {message}"
 
 
 def lengths(module: Module) -> Iterator[str]:
-    """Functions of at most 60 lines, not counting their docstrings, and modules of at most 600."""
+    """Find functions of more than 60 lines, not counting their docstrings, and modules of more than 600."""
     lines = module.text.splitlines()
     if len(lines) > MODULE_LINES_MAX:
         yield module.at(1, f"module of {len(lines)} lines; at most {MODULE_LINES_MAX}")
@@ -64,14 +65,14 @@ def _docstring_lines(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
 
 
 def heads(module: Module) -> Iterator[str]:
-    """Every module says in its head what it is for."""
+    """Find modules whose head does not state their purpose in a sentence."""
     head = (ast.get_docstring(module.tree) or "").split("\n\n")[0].strip()
     if len(head.split()) < HEAD_WORDS_MIN or head[-1] not in ".:":
         yield module.at(1, "the module's head must say what it is for, in a sentence")
 
 
 def imports(module: Module) -> Iterator[str]:
-    """No layer imports a higher one; no mapped folder is imported by its bare name."""
+    """Find imports of a higher layer, and imports of a mapped folder by its bare name."""
     for node in ast.walk(module.tree):
         names: list[str] = []
         if isinstance(node, ast.Import):
@@ -88,7 +89,7 @@ def imports(module: Module) -> Iterator[str]:
 
 
 def exports(module: Module) -> Iterator[str]:
-    """`__all__` lists only names that the module has."""
+    """Find names in `__all__` that the module does not define."""
     bound: set[str] = set()
     listed: list[str] | None = None
     for node in module.tree.body:
@@ -116,7 +117,7 @@ def exports(module: Module) -> Iterator[str]:
 
 
 def words(module: Module) -> Iterator[str]:
-    """One word, one meaning; and nothing marked as unfinished."""
+    """Find words that the glossary replaces by others, and marks of unfinished work."""
     for number, line in enumerate(module.text.splitlines(), 1):
         for found in WORDS.finditer(line):
             yield module.at(number, f"the word {found.group()!r} is not used here")
@@ -126,21 +127,21 @@ RULES = (lengths, heads, imports, exports, words)
 
 
 def read(root: Path, path: Path) -> Module:
-    """Read one file of the repository."""
+    """Read and parse a file of the repository."""
     text = path.read_text(encoding="utf-8")
     short = path.relative_to(root)
     return Module(root=short.parts[0], path=short, text=text, tree=ast.parse(text))
 
 
 def modules(root: Path, folders: tuple[str, ...] = CODE + BESIDE) -> Iterator[Module]:
-    """Every module of the given folders."""
+    """Yield every module of the given folders."""
     for folder in folders:
         for path in sorted((root / folder).rglob("*.py")):
             yield read(root, path)
 
 
 def findings(root: Path) -> list[str]:
-    """What all rules find; tests are held to the rules of length and words alone."""
+    """Return the findings of all rules; tests are subject to the rule of lengths alone."""
     found = [
         finding
         for module in modules(root)

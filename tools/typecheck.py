@@ -1,8 +1,8 @@
-"""Runs mypy over the project in a link tree, where the folders stand as the import names say.
+"""Run mypy over the project in a tree of links that has the folders under their import names.
 
 From the root of the repository mypy would take `./io` for the standard `io`. So `build/typed/dbsp/` is made of links:
 everything in `dbsp/`, plus `storage`, `io` and `coordinator`, which are `dbsp.storage`, `dbsp.io`, `dbsp.coordinator`.
-`python tools/typecheck.py [ROOT]` checks another copy of the tree (the tests plant an error in one).
+The command `python tools/typecheck.py [ROOT]` checks another copy of the tree (the tests plant an error in one).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ BESIDE = ("examples", "benchmarks")
 
 
 def link_tree(root: Path) -> Path:
-    """Make `build/typed` under the root anew and return it."""
+    """Remove and make `build/typed` under the root, and return its path."""
     tree = root / "build" / "typed"
     shutil.rmtree(tree, ignore_errors=True)
     package = tree / "dbsp"
@@ -34,7 +34,7 @@ def link_tree(root: Path) -> Path:
 
 
 def main(arguments: list[str]) -> int:
-    """Check the tree; the exit code is mypy's."""
+    """Check the tree with mypy, and return mypy's exit code."""
     root = Path(arguments[0] if arguments else Path(__file__).parent.parent).resolve()
     tree = link_tree(root)
     packages = [option for name in ("dbsp", *BESIDE) if (tree / name).is_dir() for option in ("-p", name)]

@@ -69,10 +69,7 @@ def lowered(node: Any, scope: Scope) -> Expr:
 
 
 def _remember(node: Any, scope: Scope) -> Expr:
-    """Lower one node, check its types, and store the expression in the scope's memo.
-
-    The caller has lowered the left operand of a chain already, so the recursion stays shallow.
-    """
+    """Lower one node, check its types, and memoize the expression; the caller has lowered the left operands of a chain."""
     value = scope.made.get(id(node))
     if value is None and scope.before is not None:
         value = _of_group(node, scope, scope.before)
@@ -102,9 +99,9 @@ def condition(node: Any, scope: Scope) -> Expr:
 
 
 def _of_group(node: Any, scope: Scope, before: Scope) -> Expr | None:
-    """Return the column after GROUP BY that holds this value: an aggregate, or an expression that rows are grouped by.
+    """Return the column after GROUP BY that holds this value, or None if it has to be computed from its parts.
 
-    Return None if the node has to be computed from its parts. Refuse a column that is neither grouped nor aggregated.
+    Such a column is an aggregate or a key. Refuse a column that is neither grouped nor aggregated.
     """
     fact = before.fact(node)
     called = isinstance(node, exp.AggFunc | exp.Filter | exp.WithinGroup | exp.Grouping | exp.IgnoreNulls)
@@ -240,10 +237,7 @@ def _bitwise(method: str, of_constants: Callable[[int, int], int]) -> Callable[[
 
 
 def _folded(operation: Callable[[Any, Any], Any], left: Any, right: Any) -> Any:
-    """Return the result for two exact constants, without a type of its own, or None if the operands are not exact numbers.
-
-    An untyped result can still adopt the type of the column that it meets.
-    """
+    """Return the untyped result for two exact constants, which can still adopt another type, or None for other operands."""
     numbers = int | decimal.Decimal
     if isinstance(left, bool) or isinstance(right, bool):
         return None
@@ -311,10 +305,7 @@ def _divided(node: Any, scope: Scope) -> Expr:
 
 
 def _null_of(operands: list[Expr], scope: Scope) -> Expr | None:
-    """Return a typed null if an operand is the constant null, else None.
-
-    Its type is that of the first operand with a known type, or a 64-bit integer if no operand has one.
-    """
+    """Return a null if an operand is the constant null, else None; its type is that of another operand, or int64."""
     if not any(is_constant(operand) and constant(operand) is None for operand in operands):
         return None
     known = [type_ for operand in operands if (type_ := type_in(operand, scope.schema)) is not None]
@@ -347,11 +338,7 @@ def _remainder(node: Any, scope: Scope) -> Expr:
 
 
 def _is_large(*operands: Expr) -> bool:
-    """Return whether an operand is a large expression.
-
-    Written with `//` and `%` of streams, a truncated quotient repeats each operand five times; large operands need one
-    call.
-    """
+    """Return whether an operand is large, so that a quotient written with `//` and `%`, which repeats it five times, is too."""
     return any(isinstance(e := unwrap(operand), Call) and e.nodes > TEXT_NODES_MAX for operand in operands)
 
 

@@ -25,7 +25,7 @@ def table(
     """Declare a table that the pipeline's inputs change.
 
     **Shape** With a primary key, an insert replaces the row of that key and a delete needs only the key; key columns
-    are never null. Without one the table is a bag: a row may occur several times. A delete of an absent row counts -1
+    are never null. Without one the table is a Z-set: a row may occur several times. A delete of an absent row counts -1
     and cancels the next insert of that row.
 
     A watermark, `watermark={"at": lateness}`, bounds how late a row may be in its input partition, as `with_watermark`

@@ -1,8 +1,10 @@
-"""Tests of your own circuits: rows in, what a view then is; and the law that every way to the same rows gives the same answer.
+"""Tests of your own circuits: compare views with expected rows, and check that they do not depend on how the rows
+arrive.
 
-`given(…)` plays one story in steps. `check(…)` plays random ones: the rows arrive in any split and order, some are deleted and
-put back, the run restarts and changes its workers. After every step each view must be what an oracle (SQL for DuckDB, or a
-Python function) makes of the rows that are there. Both raise an `AssertionError` with the rows too many and those missing.
+The function `given(…)` plays one scripted story step by step. The function `check(…)` plays random stories. Their rows
+arrive in any split and order, some are deleted and inserted again, and the run restarts and changes its number of
+workers. After every step each view must equal the result of an oracle (SQL for DuckDB, or a Python function) on the
+current rows. Both raise an `AssertionError` with the rows that are missing and those that are too many.
 """
 
 from dbsp.testing.checking import Oracle, check

@@ -1,4 +1,4 @@
-"""Random stories of a circuit against an oracle: any split, order, deletion, restart and number of workers gives its answer."""
+"""Random stories of a circuit against an oracle: splits, order, deletions, restarts and workers must not change a view."""
 
 from __future__ import annotations
 
@@ -29,15 +29,18 @@ WORKERS_MAX = 3
 def check(
     circuit: Circuit, rows: Mapping[str, Any], views: Mapping[str, Oracle], *, seeds: Iterable[int] | None = None
 ) -> None:
-    """Play random stories of a circuit, and compare its views with what oracles say after every step.
+    """Play random stories of a circuit, and compare its views with the results of oracles after every step.
 
-    **Law** a view depends on the rows that are there, not on how they came: in which steps and order, what was deleted and put
-    back, how many workers there are, and whether the run went back to its checkpoint.
-    **Shape** `rows` by table, in every form that `Run.push` takes; `views` what each view should be. A seed is a story; 20 are
-    played unless `seeds` names others, or `pytest --dbsp-seeds=100` asks for more (`dbsp.testing.plugin`).
-    **Errors** `AssertionError` with the view, the rows that differ, the story so far, and the seed that plays it again.
-    `CircuitError` for a table or view that the circuit does not have. Not for circuits over `dbsp.now()` or watermarks: there it
-    matters when rows come.
+    **Law** A view depends on the current rows alone. It does not depend on steps and order, deletions and repeated
+    insertions, the number of workers, or a return to a checkpoint.
+
+    **Shape** `rows` by table, in every form that `Run.push` takes; `views` maps each view to its oracle. A seed is a
+    story; 20 are played unless `seeds` names others, or `pytest --dbsp-seeds=100` asks for more
+    (`dbsp.testing.plugin`).
+
+    **Errors** `AssertionError` with the view, the rows that differ, the story so far, and its seed. A `CircuitError`
+    names a table or view that the circuit lacks. Circuits over `dbsp.now()` or watermarks cannot be checked, because
+    their views depend on when rows arrive.
 
     **Example**
 
@@ -74,7 +77,7 @@ def _listed(circuit: Circuit, name: str, rows: Any) -> tuple[Table, list[Row]]:
 
 
 class _Play:
-    """One random story."""
+    """A random story under way: the rows to push, the current rows of each table, and the sums of the views' changes."""
 
     def __init__(
         self, circuit: Circuit, given: Mapping[str, tuple[Table, list[Row]]], views: Mapping[str, Oracle], seed: int
@@ -89,7 +92,7 @@ class _Play:
         self.sums: dict[str, Counter[Any]] = {name: Counter() for name in views}
 
     def play(self) -> None:
-        """Play it to its end, and compare after every step."""
+        """Play the story to its end, and compare the views after every step."""
         workers = self.random.randint(1, WORKERS_MAX)
         self.story.append(f"{workers} worker{'s' * (workers > 1)}")
         with open_run(self.circuit, workers) as run:
@@ -101,7 +104,7 @@ class _Play:
                 self._between(run)
 
     def _changed(self, run: Run, rows: list[tuple[str, Row]]) -> None:
-        """Push rows, and delete some that are there: a part of these comes again later."""
+        """Push rows, and delete a fifth of the current ones; half of the deleted rows are pushed again later."""
         for name, table in self.tables.items():
             if not table.append_only:
                 gone = [row for row in self.there[name] if self.random.random() < 0.2]  # noqa: PLR2004 - a fifth
@@ -154,7 +157,7 @@ class _Play:
             raise AssertionError("\n".join([head, *differing.lines(), again, *(f"  {each}" for each in self.story)]))
 
     def _between(self, run: Run) -> None:
-        """What may happen between two steps, and changes no answer."""
+        """Restart, rescale, checkpoint or do nothing between two steps; none of these may change a view."""
         match self.random.randrange(6):
             case 0:
                 run.restart()

@@ -1,4 +1,4 @@
-"""Two collections of rows, compared as bags: what one has too many, and what it lacks."""
+"""Comparison of two collections of rows as bags: the rows that one has too many, and those that it lacks."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ SHOWN = 10
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Rows that are there and should not be, and rows that should be there and are not, each with how often."""
+    """Rows that are present but not expected, and rows that are expected but absent, each with a count."""
 
     extra: tuple[tuple[str, int], ...]
     missing: tuple[tuple[str, int], ...]
 
     def __bool__(self) -> bool:
-        """Whether there is one."""
+        """Return whether the collections differ."""
         return bool(self.extra or self.missing)
 
     def lines(self) -> list[str]:
-        """Return what differs, a row a line: `+` is too many, `-` is missing."""
+        """Return the differing rows as text, a row a line, at most `SHOWN` of each kind: `+` is too many, `-` is missing."""
         shown = [
             f"{sign} {row}" + (f"  ({count} times)" if count > 1 else "")
             for sign, rows in (("-", self.missing), ("+", self.extra))
@@ -37,7 +37,8 @@ class Difference:
 def difference(found: Any, wanted: Any) -> Difference:
     """Compare rows as bags, whatever their order.
 
-    **Shape** each a `Rowset`, an Arrow table or data frame, or an iterable of dicts. Floats agree in 12 digits.
+    **Shape** Each argument is a `Rowset`, an Arrow table or data frame, or an iterable of dicts. Floats agree in 12
+    digits.
 
     **Example**
 

@@ -1,4 +1,4 @@
-"""One story of a circuit: given rows, when others come or go, then a view is this, or has changed so."""
+"""Scripted stories of a circuit: given rows, when others are pushed or deleted, then a view equals these rows."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Story:
         self._changes: dict[str, Rowset] = {}
 
     def __enter__(self) -> Self:
-        """The story itself."""
+        """Return the story itself."""
         return self
 
     def __exit__(
@@ -38,7 +38,7 @@ class Story:
         *,
         clock: datetime.datetime | None = None,
     ) -> Self:
-        """Push and delete rows, by table, and do one step; `clock` is what `dbsp.now()` shows in it."""
+        """Push and delete rows, by table, and run one step; `clock` is the value of `dbsp.now()` in this step."""
         for table, rows in (deleted or {}).items():
             self.run.delete(table, rows)
         for table, rows in (pushed or {}).items():
@@ -47,7 +47,7 @@ class Story:
         return self
 
     def then(self, view: str, rows: Any) -> Self:
-        """Compare a view with the rows that it should have now, in any order.
+        """Compare a view with its expected rows, in any order.
 
         **Errors** `AssertionError` with the rows that differ.
         """
@@ -55,7 +55,7 @@ class Story:
         return self
 
     def then_changed(self, view: str, *, added: Any = (), removed: Any = ()) -> Self:
-        """Compare what the last step changed in a view with the rows that should have come and gone.
+        """Compare the last step's changes of a view with the expected insertions and deletions.
 
         **Errors** `AssertionError` with the rows that differ.
         """
@@ -77,7 +77,7 @@ def _same(what: str, found: Any, wanted: Any) -> None:
 
 
 def given(circuit: Circuit, rows: Mapping[str, Any] | None = None, *, workers: int = 1) -> Story:
-    """Begin a story: a run of the circuit in memory, with these rows by table, which a first step has read.
+    """Begin a story: a run of the circuit in memory, whose first step reads these rows by table.
 
     **Example**
 

@@ -1,6 +1,6 @@
 """Arrow arrays as numpy sees them: views without copying, and columns built from numpy arrays.
 
-1. A view respects the array's offset and length, and never copies; under a null it may hold anything.
+1. A view respects the array's offset and length, and never copies. Its value at a null is undefined.
 2. Gathering and joining return contiguous arrays of the same values; coded texts (`dbsp.zset.coded`) may stay coded.
 """
 
@@ -75,81 +75,84 @@ _STRETCHED_ROWS_MIN = 256
 
 
 def is_bytes(array: pa.Array) -> bool:
-    """Whether the array holds strings, binary, or lists, which are hashed and stored as bytes (`dbsp.zset.nested`)."""
+    """Return whether the array holds strings, binary, or lists, which are hashed and stored as bytes (`dbsp.zset.nested`)."""
     return array.type.id in _BYTES or is_coded(array)
 
 
 def is_text(array: pa.Array) -> bool:
-    """Whether the array holds strings or binary, plain or coded."""
+    """Return whether the array holds strings or binary, plain or coded."""
     return array.type.id in _TEXTS or is_coded(array)
 
 
 def is_struct(array: pa.Array) -> bool:
-    """Whether the array holds structs, which are hashed, compared and stored field by field."""
+    """Return whether the array holds structs, which are hashed, compared and stored field by field."""
     return bool(array.type.id == _STRUCT)
 
 
 def fields_of(array: pa.Array) -> list[pa.Array]:
-    """The fields of a column of structs as columns, null where the struct is, without copying values."""
+    """Return the fields of a struct column as columns, null where the struct is null, without copying values."""
     fields: list[pa.Array] = array.flatten()
     return fields
 
 
 def is_bool(array: pa.Array) -> bool:
-    """Whether the array holds booleans, one bit each."""
+    """Return whether the array holds booleans, one bit each."""
     return bool(array.type.id == _BOOL)
 
 
 def is_decimal(array: pa.Array) -> bool:
-    """Whether the array holds decimals, two words each."""
+    """Return whether the array holds decimals, two 64-bit words each."""
     return bool(array.type.id == _DECIMAL)
 
 
 def is_float(array: pa.Array) -> bool:
-    """Whether the array holds floats."""
+    """Return whether the array holds floats."""
     return array.type.id in _FLOATS
 
 
 def storage_type(type_: pa.DataType) -> np.dtype[Any] | None:
-    """The numpy type of a value of this type; None for booleans, decimals, strings, binary, lists and structs."""
+    """Return the numpy type of a value of this type; None for booleans, decimals, strings, binary, lists and structs."""
     return _STORAGE.get(type_.id)
 
 
 def value_view(array: pa.Array) -> NDArray[Any]:
-    """The values of a column of at most 64 bits, without copying; not for booleans."""
+    """Return the values of a column of 8 to 64 bits a value as a view; booleans have no such view."""
     return buffer_view(array.buffers()[1], _STORAGE[array.type.id], array.offset, len(array))
 
 
 def pair_view(array: pa.Array) -> NDArray[np.uint64]:
-    """The values of a decimal column as (n, 2) words, low word first, without copying."""
+    """Return the values of a decimal column as a view of (n, 2) words, low word first."""
     words = buffer_view(array.buffers()[1], np.dtype(np.uint64), 2 * array.offset, 2 * len(array))
     return words.reshape(-1, 2)
 
 
 def bytes_view(array: pa.Array) -> tuple[NDArray[np.int32], NDArray[np.uint8]]:
-    """The n + 1 offsets and the bytes of a string or binary column, without copying; of lists and codes, made for the purpose."""
+    """Return the n + 1 offsets and the bytes of a string or binary column, without copying.
+
+    Lists and coded texts are converted to bytes first, which copies.
+    """
     return text_view(as_bytes(array))
 
 
 def as_bytes(array: pa.Array) -> pa.Array:
-    """The column as strings or binary: lists as their bytes, no codes."""
+    """Return the column as plain strings or binary: lists as their bytes, coded texts decoded."""
     return nested_bytes(array) if array.type.id == _LIST else plain(array)
 
 
 def bool_values(array: pa.Array, rows: Positions | None = None) -> NDArray[np.bool_]:
-    """The values of a boolean column, or of some of its rows; a copy."""
+    """Return a copy of the values of a boolean column, or of some of its rows."""
     return _bits(array.buffers()[1], array.offset, len(array), rows)
 
 
 def valid_rows(array: pa.Array, rows: Positions | None = None) -> NDArray[np.bool_] | None:
-    """Which rows are not null; None where no row of the column is."""
+    """Return which rows are not null, or None if the column has no nulls."""
     if array.null_count == 0:
         return None
     return _bits(array.buffers()[0], array.offset, len(array), rows)
 
 
 def _bits(buffer: pa.Buffer | None, offset: int, count: int, rows: Positions | None) -> NDArray[np.bool_]:
-    """Bits of a bitmap, all from `offset` on or those of some rows."""
+    """Return bits of a bitmap: all `count` from `offset` on, or those of the given rows."""
     if buffer is None or count == 0:
         return np.zeros(count if rows is None else len(rows), np.bool_)
     packed = np.frombuffer(buffer, np.uint8)
@@ -163,18 +166,18 @@ def _bits(buffer: pa.Buffer | None, offset: int, count: int, rows: Positions | N
 
 
 def from_values(values: NDArray[Any], type_: pa.DataType) -> pa.Array:
-    """A null-free column of at most 64 bits, or of decimals as (n, 2) words, that shares the memory of `values`."""
+    """Return a null-free column that shares the memory of `values`: at most 64 bits a value, or decimals as (n, 2) words."""
     return pa.Array.from_buffers(type_, len(values), [None, pa.py_buffer(np.ascontiguousarray(values))], 0)
 
 
 @lru_cache(maxsize=256)
 def no_rows(type_: pa.DataType) -> pa.Array:
-    """An empty column; arrays are never changed, so one of each type serves all batches."""
+    """Return an empty column; arrays are never changed, so one per type serves all batches."""
     return pa.array([], type_)
 
 
 def plain_bytes(array: pa.Array) -> int:
-    """How many bytes the rows in view take where they are plain: for texts the same number whether they are or not."""
+    """Return the size in bytes of the rows in view if they were plain; for texts, coding does not change the number."""
     if not is_text(array):
         return int(array.nbytes)
     bitmap = -(-len(array) // 8) if array.null_count else 0
@@ -182,18 +185,21 @@ def plain_bytes(array: pa.Array) -> int:
 
 
 def is_plain(array: pa.Array) -> bool:
-    """Whether the column is null-free and of fixed width in whole bytes, so that numpy can gather it."""
+    """Return whether the column is null-free and of fixed width in whole bytes, so that numpy can gather it."""
     return array.null_count == 0 and (array.type.id in _STORAGE or array.type.id == _DECIMAL)
 
 
 def is_word(array: pa.Array) -> bool:
-    """Whether the column is null-free and of 64 bits a value that are equal where values are: floats are canonical."""
+    """Return whether the column is null-free with 64 bits a value, so that comparing words compares values.
+
+    Floats qualify because they are canonical.
+    """
     dtype = _STORAGE.get(array.type.id)
     return dtype is not None and dtype.itemsize == _WORD_BYTES and array.null_count == 0
 
 
 def gather(array: pa.Array, rows: Positions) -> pa.Array:
-    """The rows at these positions, as a new column."""
+    """Return the rows at these positions, as a new column."""
     if is_coded(array):
         return gather_coded(array, rows)
     if not len(rows):
@@ -210,9 +216,10 @@ def gather(array: pa.Array, rows: Positions) -> pa.Array:
 
 
 def gather_all(arrays: Sequence[pa.Array], rows: Sequence[Positions]) -> pa.Array:
-    """The rows at these positions of each of the columns, all of one type, one below the other; at least one column.
+    """Return the rows at these positions of each column, concatenated; at least one column, all of one type.
 
-    **Cost** a few microseconds per column beside the rows: what numpy can gather is made a column once, not piece by piece.
+    **Cost** A few microseconds per column besides the rows: numpy concatenates the pieces before one column is made of
+    them.
     """
     type_ = arrays[0].type
     if len(arrays) > 1 and (type_.id in _STORAGE or type_.id == _DECIMAL) and not any(a.null_count for a in arrays):
@@ -226,13 +233,13 @@ def gather_all(arrays: Sequence[pa.Array], rows: Sequence[Positions]) -> pa.Arra
 
 
 def pick(arrays: Sequence[pa.Array], rows: Positions) -> pa.Array:
-    """Some rows of several columns of one type, at least one; no row comes twice.
+    """Return some rows of several columns of one type, at least one column; each row occurs at most once.
 
-    **Shape** a row is the number of its column, shifted by `kernels.RUN_SHIFT` bits, and its place there.
+    **Shape** A row is the number of its column, shifted by `kernels.RUN_SHIFT` bits, plus its place there.
 
-    **Law** the gathered rows of the columns joined.
+    **Law** The gathered rows of the columns joined.
 
-    **Cost** that of a gather at most, and nothing is joined first, for columns without nulls of 64 bits, strings and binary.
+    **Cost** At most that of a gather. Columns without nulls of 64 bits, strings and binary are not joined first.
     """
     if any(map(is_coded, arrays)):
         return _pick_texts(arrays, rows)
@@ -251,7 +258,7 @@ def pick(arrays: Sequence[pa.Array], rows: Positions) -> pa.Array:
 
 
 def _pick_texts(arrays: Sequence[pa.Array], rows: Positions) -> pa.Array:
-    """Some rows of several columns of texts, one of them coded at least."""
+    """Return some rows of several text columns, at least one of them coded."""
     one = to_one_dictionary(arrays) if all(map(is_coded, arrays)) else None
     if one is None:
         return pick([plain(array) for array in arrays], rows)
@@ -262,14 +269,14 @@ def _pick_texts(arrays: Sequence[pa.Array], rows: Positions) -> pa.Array:
 
 
 def _all_valid(arrays: Sequence[pa.Array]) -> list[NDArray[np.bool_]] | None:
-    """Which rows of each column are not null; None where none is."""
+    """Return which rows of each column are not null, or None if no column has nulls."""
     if not any(array.null_count for array in arrays):
         return None
     return [np.ones(len(a), np.bool_) if (valid := valid_rows(a)) is None else valid for a in arrays]
 
 
 def join(arrays: Sequence[pa.Array]) -> pa.Array:
-    """The columns one below the other; at least one."""
+    """Return the columns concatenated; at least one column. Raise `CapacityError` if the result is too large for one."""
     if len(arrays) == 1:
         return arrays[0]
     if any(map(is_coded, arrays)):
@@ -285,7 +292,7 @@ def join(arrays: Sequence[pa.Array]) -> pa.Array:
 
 
 def canonical_floats(array: pa.Array) -> pa.Array:
-    """The column with -0.0 as 0.0 and every NaN as one; other columns, and canonical ones, as they are."""
+    """Return the column with -0.0 replaced by 0.0 and every NaN by the same one; a canonical column is returned unchanged."""
     if array.type.id == _LIST:
         return _canonical_lists(array)
     if array.type.id == _STRUCT:
@@ -302,7 +309,7 @@ def canonical_floats(array: pa.Array) -> pa.Array:
 
 
 def _canonical_lists(array: pa.Array) -> pa.Array:
-    """Lists with canonical floats; as they are if they have them."""
+    """Return lists with canonical floats; the column itself if its floats are canonical."""
     if not _holds_floats(array.type):
         return array
     elements = array.flatten()
@@ -315,7 +322,7 @@ def _canonical_lists(array: pa.Array) -> pa.Array:
 
 
 def _canonical_structs(array: pa.Array) -> pa.Array:
-    """Structs with canonical floats; as they are if they have them."""
+    """Return structs with canonical floats; the column itself if its floats are canonical."""
     if not _holds_floats(array.type):
         return array
     fields = fields_of(array)
@@ -328,13 +335,13 @@ def _canonical_structs(array: pa.Array) -> pa.Array:
 
 @lru_cache(maxsize=256)
 def _holds_floats(type_: pa.DataType) -> bool:
-    """Whether there are floats anywhere inside."""
+    """Return whether the type contains floats at any depth."""
     if type_.id in {_LIST, _STRUCT}:
         return any(_holds_floats(type_.field(number).type) for number in range(type_.num_fields))
     return type_.id in _FLOATS
 
 
 def _shifted_bitmap(array: pa.Array) -> pa.Buffer | None:
-    """The validity of the column as a bitmap that starts at bit 0."""
+    """Return the validity of the column as a bitmap that starts at bit 0, or None without nulls."""
     valid = valid_rows(array)
     return None if valid is None else pa.py_buffer(np.packbits(valid, bitorder="little"))

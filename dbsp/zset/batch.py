@@ -1,13 +1,13 @@
 """Batches: Z-sets as columns, and the group they form.
 
-A batch is loose (any order, rows repeated, zero weights) or arranged. Invariants of an arranged batch:
+A batch is loose (any order, repeated rows, zero weights) or arranged. Invariants of an arranged batch:
 
-1. Rows are sorted by (key hash, order code, row hash), the words that are there; rows equal in all words are in the
+1. Rows are sorted by (key hash, order code, row hash), as far as these words exist. Rows equal in all words are in the
    canonical order of their columns (`order.sort_columns`).
-2. No row twice, no row whose weights are all zero. Equality is decided on the columns, never on hashes alone.
+2. No row occurs twice, and no row has only zero weights. Equality is decided on the columns, never on hashes alone.
 3. Columns are Arrow arrays of exactly the schema's types; floats are canonical (no -0.0, one NaN). Texts may be held as codes
-   (`dbsp.zset.coded`) and weights narrow (`dbsp.zset.narrow`): `columns` and `weights` are plain and wide whatever is held.
-4. A batch is never changed; its arrays may be shared, and may lie in a memory map.
+   (`dbsp.zset.coded`) and weights narrow (`dbsp.zset.narrow`), but `columns` and `weights` return plain and wide ones.
+4. A batch is never changed. Its arrays may be shared, and may be views of a memory map.
 
 The row hash covers the columns outside the key: (key hash, row hash) identifies the row up to collisions.
 
@@ -61,10 +61,11 @@ _WORD_COLUMNS = (1, 2)
 class Batch:
     """Rows as columns, with one or more int64 weights each.
 
-    **Shape** n rows; `weights` is (n, d), d = 1 for a Z-set; the three word columns are uint64 (n,) where present. `held` has the
-    columns as they are held, texts perhaps coded: for who hands them on, or asks what a few of the rows are.
+    **Shape** n rows; `weights` is (n, d), d = 1 for a Z-set; the three word columns are uint64 (n,) where present. The
+    attribute `held` has the columns in their present form, texts perhaps coded. Callers that pass columns on, or read
+    few rows, use `held`.
 
-    **Cost** a plain column is made when it is asked for first, and kept; wide weights each time they are.
+    **Cost** A plain column is made at its first use, and kept; wide weights are made at each use.
 
     **Example**
 
@@ -87,7 +88,7 @@ class Batch:
         row_hash: Words | None = None,
         arrangement: Arrangement | None = None,
     ) -> None:
-        """Refuse columns and weights of different lengths, and types other than the schema's."""
+        """Create a batch; refuse columns and weights of different lengths, and types other than the schema's."""
         _check_weights(weights)
         self.schema = schema
         self.held = columns
@@ -102,16 +103,16 @@ class Batch:
 
     @property
     def columns(self) -> tuple[pa.Array, ...]:
-        """The columns, plain."""
+        """Return the columns, plain."""
         return tuple(map(self._plain_column, range(len(self.held))))
 
     @property
     def weights(self) -> NDArray[np.int64]:
-        """The weights, (n, d)."""
+        """Return the weights, (n, d)."""
         return self.held_weights.wide() if isinstance(self.held_weights, NarrowWeights) else self.held_weights
 
     def but(self, **changes: Any) -> Batch:
-        """The same batch but for these parts, by their names."""
+        """Return a copy of the batch with some parts replaced, by their names."""
         held: dict[str, Any] = {
             "schema": self.schema, "columns": self.held, "weights": self.held_weights, "key_hash": self.key_hash,
             "order_code": self.order_code, "row_hash": self.row_hash, "arrangement": self.arrangement,
@@ -120,13 +121,13 @@ class Batch:
 
     @staticmethod
     def empty(schema: Schema, weights: int = 1) -> Batch:
-        """No rows, `weights` weights per row."""
+        """Return a batch of no rows with `weights` weights per row."""
         columns = tuple(no_rows(column.type) for column in schema)
         return Batch(schema=schema, columns=columns, weights=np.empty((0, weights), np.int64))
 
     @staticmethod
     def of(schema: Schema, columns: Iterable[Any], weights: NDArray[np.int64] | None = None) -> Batch:
-        """A loose batch of columns as they come: Arrow arrays, plain, chunked or dictionary-encoded, or numpy arrays.
+        """Return a loose batch of columns in any form: Arrow arrays, plain, chunked or dictionary-encoded, or numpy arrays.
 
         Floats become canonical. Without weights every row weighs 1; weights may be (n,) or (n, d).
 
@@ -142,7 +143,7 @@ class Batch:
     def from_arrow(
         data: pa.Table | pa.RecordBatch, schema: Schema | None = None, weights: NDArray[np.int64] | None = None
     ) -> Batch:
-        """A loose batch of a table; its columns are found by name, the schema is the table's own unless given."""
+        """Return a loose batch of a table; columns are found by name, and the schema is the table's own unless given."""
         schema = schema_of(data.schema) if schema is None else schema
         missing = [name for name in schema.names if name not in data.schema.names]
         if missing:
@@ -153,77 +154,80 @@ class Batch:
 
     @staticmethod
     def from_rows(schema: Schema, rows: Iterable[tuple[Any, ...]]) -> Batch:
-        """A loose batch of Python rows, `(value, ...)` or `((value, ...), weight)`; for tests and small inputs."""
+        """Return a loose batch of Python rows, `(value, ...)` or `((value, ...), weight)`; for tests and small inputs."""
         pairs = [row if row and isinstance(row[0], tuple) else (row, 1) for row in rows]
         values = list(zip(*(row for row, _ in pairs), strict=True)) if pairs else list(repeat((), len(schema)))
         columns = [pa.array(column, c.type) for column, c in zip(values, schema, strict=True)]
         return Batch.of(schema, columns, np.array([weight for _, weight in pairs], np.int64))
 
     def __repr__(self) -> str:
-        """What it is of, and how many."""
+        """Return the schema, the number of rows and the arrangement."""
         return f"Batch({self.schema}, rows={len(self)}, arrangement={self.arrangement})"
 
     def __len__(self) -> int:
-        """How many rows there are."""
+        """Return the number of rows."""
         return len(self.held_weights)
 
     @property
     def rows(self) -> int:
-        """How many rows there are."""
+        """Return the number of rows."""
         return len(self.held_weights)
 
     @property
     def width(self) -> int:
-        """How many weights a row has."""
+        """Return the number of weights per row."""
         return int(self.held_weights.shape[1])
 
     @property
     def weight(self) -> NDArray[np.int64]:
-        """The weights of a Z-set, (n,)."""
+        """Return the weights of a Z-set, (n,)."""
         if self.width != 1:
             raise InternalError(f"a batch with several weights per row has no single one: d={self.width}")
         return self.weights.reshape(-1)
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all arrays, of the rows in view only, plain and wide: equal rows have as many, however they are held."""
+        """Return the bytes of all arrays, of the rows in view only, as if plain and wide.
+
+        So equal rows have equal sizes, however they are held.
+        """
         words = sum(word.nbytes for word in (self.key_hash, self.order_code, self.row_hash) if word is not None)
         return words + 8 * len(self) * self.width + sum(map(plain_bytes, self.held))
 
     @property
     def words(self) -> WordColumns:
-        """Key hash, order code and row hash of an arranged batch."""
+        """Return the key hash, order code and row hash of an arranged batch."""
         if self.key_hash is None:
             raise InternalError("a loose batch has no key hash: arrange it first")
         return self.key_hash, self.order_code, self.row_hash
 
     def column(self, name: str) -> pa.Array:
-        """The column of this name, plain."""
+        """Return the column of this name, plain."""
         return self._plain_column(self.schema.index(name))
 
     def _plain_column(self, index: int) -> pa.Array:
-        """A column by its number, plain; made once."""
+        """Return a column by its number, plain; a coded one is decoded once."""
         found = self._plain[index]
         if found is None:
             found = self._plain[index] = plain(self.held[index])
         return found
 
     def held_column(self, name: str) -> pa.Array:
-        """The column of this name as it is held."""
+        """Return the column of this name in its present form, texts perhaps coded."""
         return self.held[self.schema.index(name)]
 
     def weights_at(self, rows: Positions) -> NDArray[np.int64]:
-        """The weights of the rows at these positions."""
+        """Return the weights of the rows at these positions."""
         return self.held_weights.take(rows, axis=0)
 
     def take(self, rows: Positions, *, words: bool = False) -> Batch:
-        """The rows at these positions, as a loose batch; `words` keeps the hashes and the order code beside them."""
+        """Return the rows at these positions, as a loose batch; `words` keeps the hashes and the order code."""
         columns = tuple(gather(column, rows) for column in self.held)
         there = self._words(lambda word: word.take(rows)) if words else {}
         return Batch(schema=self.schema, columns=columns, weights=self.weights_at(rows), **there)
 
     def slice(self, lo: int, hi: int) -> Batch:
-        """The rows from `lo` up to before `hi`, without copying; stays arranged."""
+        """Return the rows from `lo` up to before `hi`, without copying; the batch stays arranged."""
         if lo == 0 and hi == len(self):
             return self
         return Batch(
@@ -235,51 +239,51 @@ class Batch:
         )
 
     def filter(self, mask: NDArray[np.bool_]) -> Batch:
-        """The rows where the mask is set; stays arranged."""
+        """Return the rows where the mask is set; the batch stays arranged."""
         rows = np.flatnonzero(mask)
         if len(rows) == len(self):
             return self
         return self.take(rows, words=True).but(arrangement=self.arrangement)
 
     def _words(self, some: Callable[[Words], Words]) -> dict[str, Any]:
-        """Some rows of the words that are there, by field name."""
+        """Return some rows of the words that exist, by field name."""
         words = {"key_hash": self.key_hash, "order_code": self.order_code, "row_hash": self.row_hash}
         return {name: some(word) for name, word in words.items() if word is not None}
 
     def project(self, names: Iterable[str]) -> Batch:
-        """Only these columns, in this order; loose."""
+        """Return a loose batch of only these columns, in this order."""
         schema = self.schema.select(names)
         columns = tuple(self.held_column(name) for name in schema.names)
         return Batch(schema=schema, columns=columns, weights=self.held_weights)
 
     def with_columns(self, schema: Schema, columns: Iterable[pa.Array]) -> Batch:
-        """The same weights with other columns; loose, floats made canonical."""
+        """Return a loose batch with other columns and the same weights; floats are made canonical."""
         return Batch(schema=schema, columns=tuple(canonical_floats(c) for c in columns), weights=self.held_weights)
 
     def with_weights(self, weights: NDArray[np.int64]) -> Batch:
-        """The same columns with other weights, (n,) or (n, d); loose."""
+        """Return a loose batch with other weights, (n,) or (n, d), and the same columns."""
         shaped = np.ascontiguousarray(weights, np.int64).reshape(len(self), -1 if len(self) else _width(weights))
         return Batch(schema=self.schema, columns=self.held, weights=shaped)
 
     def loose(self) -> Batch:
-        """The same rows without arrangement and hashes."""
+        """Return the same rows without arrangement and hashes."""
         return Batch(schema=self.schema, columns=self.held, weights=self.held_weights)
 
     def negate(self) -> Batch:
-        """The inverse in the group: every weight negated; stays arranged."""
+        """Return the inverse in the group: every weight negated; the batch stays arranged."""
         if len(self) and self.weights.min() == np.iinfo(np.int64).min:
             raise CapacityError("weight overflow: bits=64", kernels.OVERFLOW_HINT)
         return self.but(weights=-self.weights)
 
     def to_arrow(self, weight_column: str | None = "weight") -> pa.Table:
-        """An Arrow table; with a weight column unless None is given."""
+        """Return an Arrow table, with a weight column unless `weight_column` is None."""
         table = pa.Table.from_arrays(list(self.columns), schema=self.schema.to_arrow())
         if weight_column is None:
             return table
         return table.append_column(pa.field(weight_column, pa.int64(), nullable=False), pa.array(self.weight))
 
     def to_rows(self) -> list[tuple[tuple[Any, ...], Any]]:
-        """Python rows with their weights (a tuple where there are several), in batch order; for tests."""
+        """Return Python rows with their weights (a tuple if there are several), in batch order; for tests."""
         values = [column.to_pylist() for column in self.columns]
         rows = list(zip(*values, strict=True)) if values else [()] * len(self)
         if self.width == 1:
@@ -288,7 +292,7 @@ class Batch:
 
 
 def _check_weights(weights: NDArray[np.int64] | NarrowWeights) -> None:
-    """Refuse weights that are not (n, d)."""
+    """Refuse weights that are not int64 (n, d) and contiguous."""
     if isinstance(weights, NarrowWeights):
         return
     if weights.ndim != 2 or not weights.flags.c_contiguous or weights.dtype != np.int64:  # noqa: PLR2004  rows and weights
@@ -296,7 +300,7 @@ def _check_weights(weights: NDArray[np.int64] | NarrowWeights) -> None:
 
 
 def _check_columns(schema: Schema, columns: tuple[pa.Array, ...], rows: int) -> list[int]:
-    """Refuse columns of other types or lengths; which of them are coded."""
+    """Refuse columns of other types or lengths than the schema's; return the numbers of the coded ones."""
     if len(columns) != len(schema.columns):
         raise InternalError(f"wrong number of columns: got={len(columns)} schema={schema}")
     coded = []
@@ -313,12 +317,12 @@ def _check_columns(schema: Schema, columns: tuple[pa.Array, ...], rows: int) -> 
 
 
 def _width(weights: NDArray[np.int64]) -> int:
-    """Weights per row where there are no rows to tell."""
+    """Return the number of weights per row of an array without rows."""
     return int(weights.shape[1]) if weights.ndim > 1 else 1
 
 
 def _column(column: Column, value: Any) -> pa.Array:
-    """One column as the schema wants it."""
+    """Return a column converted to the schema's type; raise `DataError` if it does not fit."""
     array = value if isinstance(value, pa.Array | pa.ChunkedArray) else pa.array(value, column.type)
     try:
         if isinstance(array, pa.ChunkedArray):
@@ -335,12 +339,12 @@ def _column(column: Column, value: Any) -> pa.Array:
 
 
 def keys_of(batch: Batch, names: Sequence[str]) -> Words:
-    """The key hash of each row over these columns."""
+    """Return the key hash of each row over these columns."""
     return hash_columns([batch.held_column(name) for name in names], len(batch))
 
 
 def concat(batches: Sequence[Batch], schema: Schema | None = None, *, words: bool = False) -> Batch:
-    """The sum of Z-sets as a loose batch: all rows of all batches; `words` keeps hashes and order codes beside them.
+    """Return the sum of Z-sets as a loose batch: all rows of all batches; `words` keeps hashes and order codes.
 
     **Errors** `CircuitError` for batches of different schemas, and for none at all without a schema.
     """
@@ -359,9 +363,10 @@ def concat(batches: Sequence[Batch], schema: Schema | None = None, *, words: boo
 
 
 def take_all(parts: Sequence[tuple[Batch, Positions]], *, words: bool = False) -> Batch:
-    """The rows at these positions of each batch, at least one, one below the other, as a loose batch.
+    """Return the rows at these positions of each batch, concatenated, as a loose batch; at least one batch.
 
-    **Law** `concat([batch.take(rows, words=words) for batch, rows in parts], words=words)`, without a batch for each part.
+    **Law** `concat([batch.take(rows, words=words) for batch, rows in parts], words=words)`, without a batch for each
+    part.
     """
     if len(parts) == 1:
         return parts[0][0].take(parts[0][1], words=words)
@@ -377,7 +382,7 @@ def take_all(parts: Sequence[tuple[Batch, Positions]], *, words: bool = False) -
 
 
 def _common_schema(batches: Sequence[Batch]) -> Schema | None:
-    """The first schema, with null allowed where any of the batches allows it."""
+    """Return the first schema, with null allowed where any of the batches allows null; None without batches."""
     schemas = [batch.schema for batch in batches]
     if not schemas or all(schema == schemas[0] for schema in schemas) or len({len(schema) for schema in schemas}) > 1:
         return schemas[0] if schemas else None
@@ -386,7 +391,7 @@ def _common_schema(batches: Sequence[Batch]) -> Schema | None:
 
 
 def _joined_words(batches: Sequence[Batch]) -> dict[str, Any]:
-    """The words that all batches have, one below the other, by field name."""
+    """Return the words that all batches have, concatenated, by field name."""
     joined = {}
     for name in ("key_hash", "order_code", "row_hash"):
         words = [getattr(batch, name) for batch in batches]
@@ -398,11 +403,11 @@ def _joined_words(batches: Sequence[Batch]) -> dict[str, Any]:
 def arrange(batch: Batch, arrangement: Arrangement) -> Batch:
     """Sort a batch, add up equal rows and drop zeros.
 
-    **Law** the Z-set stays the same; arranging twice is arranging once.
+    **Law** The Z-set stays the same; arranging is idempotent.
 
-    **Shape** the batch's schema must be the arrangement's, its weights per row too.
+    **Shape** The batch must have the arrangement's schema and number of weights per row.
 
-    **Cost** hashing, one bucket sort of the hashes, one gather of the columns.
+    **Cost** Hashing, one bucket sort of the hashes, one gather of the columns.
 
     **Errors** `CapacityError` where the weights of a row overflow.
 
@@ -434,9 +439,9 @@ def arrange(batch: Batch, arrangement: Arrangement) -> Batch:
 
 
 def _summed(batch: Batch, groups: Groups, arrangement: Arrangement) -> Batch | None:
-    """Rows of which few are different, arranged; None where a sum leaves 64 bits on the way.
+    """Return the arranged batch of rows with few distinct values, or None if an intermediate sum exceeds 64 bits.
 
-    **Cost** one pass over the weights, and a sort of the groups alone.
+    **Cost** One pass over the weights, and a sort of the groups alone.
     """
     weights = np.zeros((len(groups), arrangement.weights), np.int64)
     try:
@@ -449,14 +454,17 @@ def _summed(batch: Batch, groups: Groups, arrangement: Arrangement) -> Batch | N
 def of_groups(
     columns: Sequence[pa.Array], groups: Groups, weights: NDArray[np.int64], arrangement: Arrangement
 ) -> Batch:
-    """Each group once with these weights, (groups, weights per row), arranged; the rows of a group are all equal."""
+    """Return an arranged batch of each group's first row with the group's weights, (groups, weights per row).
+
+    All rows of a group are equal.
+    """
     firsts = tuple(gather(column, groups.firsts) for column in columns)
     key, code, row, order = kernels.sort_words(groups.key_hash, _codes(firsts, arrangement), groups.row_hash)
     return _finish(firsts, weights, order, (key, code, row), arrangement, decided=groups.row_hash is None)
 
 
 def _codes(columns: Sequence[pa.Array], arrangement: Arrangement) -> Words | None:
-    """The code of each row's place in the arrangement's first order, if it has one."""
+    """Return the order code of each row for the arrangement's first order column, or None without an order."""
     if not arrangement.order:
         return None
     by = arrangement.order[0]
@@ -464,7 +472,7 @@ def _codes(columns: Sequence[pa.Array], arrangement: Arrangement) -> Words | Non
 
 
 def no_rows_of(arrangement: Arrangement) -> Batch:
-    """No rows, arranged."""
+    """Return an arranged batch of no rows."""
     words = np.empty(0, np.uint64)
     return Batch(
         schema=arrangement.schema,
@@ -478,9 +486,9 @@ def no_rows_of(arrangement: Arrangement) -> Batch:
 
 
 def rearrange(batch: Batch, arrangement: Arrangement) -> Batch:
-    """`arrange` for a loose batch that carries its words for this arrangement: nothing is hashed again.
+    """Arrange a loose batch that carries its words for this arrangement, without hashing again.
 
-    **Cost** one bucket sort, one gather of the columns.
+    **Cost** One bucket sort, one gather of the columns.
     """
     if not len(batch):
         return arrange(batch, arrangement)
@@ -490,17 +498,17 @@ def rearrange(batch: Batch, arrangement: Arrangement) -> Batch:
 
 
 def consolidate(batch: Batch) -> Batch:
-    """The batch arranged with the whole row, in schema order, as its key."""
+    """Return the batch arranged with the whole row, in schema order, as its key."""
     width = batch.width
     return arrange(batch, Arrangement(schema=batch.schema, key=batch.schema.names, weights=width))
 
 
 def keys_once(batch: Batch) -> Batch:
-    """The different keys of the rows of an arranged batch, each once, with weights of their own, arranged.
+    """Return the distinct keys of an arranged batch, each once with weight 1, arranged.
 
-    **Law** as many rows as `arrange` makes of the key columns alone, where no weight is zero.
+    **Law** As many rows as `arrange` makes of the key columns alone, if no weight is zero.
 
-    **Cost** one pass over the hashes and one gather; the keys are sorted again only where two of them share a hash.
+    **Cost** One pass over the hashes and one gather; the keys are sorted again only if two of them share a hash.
     """
     arrangement = batch.arrangement
     if arrangement is None or batch.key_hash is None:
@@ -520,7 +528,7 @@ def keys_once(batch: Batch) -> Batch:
 
 
 def _one_key_a_hash(columns: Sequence[pa.Array], hashes: Words, fresh: NDArray[np.uint8]) -> bool:
-    """Whether neighbours with one hash have one key; `fresh` marks where another hash begins."""
+    """Return whether neighbours with equal hashes have equal keys; `fresh` marks the rows where another hash begins."""
     if len(columns) in _WORD_COLUMNS and all(map(is_word, columns)):
         second, *third = (value_view(column).view(np.uint64) for column in columns)
         return bool((kernels.run_flags(hashes, second, third[0] if third else None) == fresh).all())
@@ -537,14 +545,14 @@ def _check(batch: Batch, arrangement: Arrangement) -> None:
 
 
 def _split(columns: Sequence[pa.Array], arrangement: Arrangement) -> tuple[list[pa.Array], list[pa.Array]]:
-    """The key columns in key order, and the others in schema order."""
+    """Return the key columns in key order, and the others in schema order."""
     by_name = dict(zip(arrangement.schema.names, columns, strict=True))
     key = [by_name[name] for name in arrangement.key]
     return key, [array for name, array in by_name.items() if name not in arrangement.key]
 
 
 def words_decide(columns: Sequence[pa.Array], arrangement: Arrangement) -> bool:
-    """Whether rows with equal words are certainly the same."""
+    """Return whether equal words guarantee equal rows."""
     key, rest = _split(columns, arrangement)
     return hash_decides(key) and hash_decides(rest)
 
@@ -557,7 +565,7 @@ def _finish(
     arrangement: Arrangement,
     decided: bool = False,
 ) -> Batch:
-    """Consolidate sorted rows and gather what stays; `decided` where rows with equal words are known to be equal."""
+    """Consolidate sorted rows and gather those that stay; `decided` says that equal words guarantee equal rows here."""
     kept = consolidate_sorted(columns, order, words, weights, decided=decided or words_decide(columns, arrangement))
     all_kept = len(kept.positions) == len(order)
     at = words if all_kept else [None if word is None else word.take(kept.positions) for word in words]

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 
 def buffer_view(buffer: pa.Buffer | None, dtype: np.dtype[Any], offset: int, count: int) -> NDArray[Any]:
-    """`count` values of a buffer from the value at `offset` on."""
+    """Return `count` values of a buffer as a view, from the value at `offset` on."""
     if count == 0 or buffer is None:
         return np.empty(0, dtype)
     return np.frombuffer(buffer, dtype, count, offset * dtype.itemsize)
@@ -22,7 +22,10 @@ SHARED_MAX = 1 << 20
 
 
 def repeated(value: int, dtype: np.dtype[Any], count: int) -> NDArray[Any]:
-    """A number so many times, not to be written to; up to `SHARED_MAX` it is memory that all batches of a process share."""
+    """Return an array that repeats a number, not to be written to.
+
+    Up to `SHARED_MAX` elements, the memory is shared by all batches of a process.
+    """
     if count > SHARED_MAX:
         return np.full(count, value, dtype)
     return _shared(value, dtype, max(0, count - 1).bit_length())[:count]
@@ -30,19 +33,19 @@ def repeated(value: int, dtype: np.dtype[Any], count: int) -> NDArray[Any]:
 
 @cache
 def _shared(value: int, dtype: np.dtype[Any], bits: int) -> NDArray[Any]:
-    """By powers of two: a process that reads small chunks alone touches no memory for large ones."""
+    """Return a cached array of a power of two elements, so that a process with small chunks alone touches little memory."""
     found = np.full(1 << bits, value, dtype)
     found.flags.writeable = False
     return found
 
 
 def width_of(size: int, rows: int) -> int | None:
-    """How many bytes each of `rows` numbers has in a buffer of so many; 0 where it is empty, None where they do not fit."""
+    """Return the bytes per number in a buffer of `rows` numbers: 0 for an empty buffer, None if the size does not fit."""
     return next((width for width in (0, 1, 2, 4, 8) if size == width * rows), None)
 
 
 def text_view(array: pa.Array) -> tuple[NDArray[np.int32], NDArray[np.uint8]]:
-    """The n + 1 offsets and the bytes of a plain string or binary column."""
+    """Return the n + 1 offsets and the bytes of a plain string or binary column."""
     _, offsets, data = array.buffers()
     if offsets is None or offsets.size == 0:
         return np.zeros(1, np.int32), np.empty(0, np.uint8)
@@ -51,5 +54,5 @@ def text_view(array: pa.Array) -> tuple[NDArray[np.int32], NDArray[np.uint8]]:
 
 
 def text_array(offsets: NDArray[np.int32], data: NDArray[np.uint8], type_: pa.DataType) -> pa.Array:
-    """A null-free column of strings or binary that shares this memory."""
+    """Return a null-free column of strings or binary that shares this memory."""
     return pa.Array.from_buffers(type_, len(offsets) - 1, [None, pa.py_buffer(offsets), pa.py_buffer(data)], 0)

@@ -1,7 +1,7 @@
-"""The days that a column may hold: those of the years 1 to 9999, which Python's dates and the texts of JSON and SQL can say.
+"""The range of dates: the years 1 to 9999, which Python's dates and the texts of JSON and SQL can express.
 
-A date counts days and a timestamp microseconds in integers that reach much further. What lies outside is no value: it is
-refused where rows come in, and an expression that gives it fails its row, so that whatever is kept can be read.
+A date counts days and a timestamp microseconds in integers that reach much further. A value outside the range is
+refused at the inputs, and an expression that computes one fails its row. So every stored value can be read.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MICROS = tuple((moment - _EPOCH) // datetime.timedelta(microseconds=1) for momen
 
 
 def counts_days(type_: pa.DataType) -> bool:
-    """Whether values of the type are, or hold, dates or timestamps."""
+    """Return whether values of the type are, or contain, dates or timestamps."""
     if is_list(type_):
         return counts_days(type_.value_type)
     if is_struct(type_):
@@ -34,7 +34,7 @@ def counts_days(type_: pa.DataType) -> bool:
 
 
 def outside(values: pa.Array) -> npt.NDArray[np.bool_]:
-    """Which of these dates or timestamps no calendar has; of lists and structs, which hold one."""
+    """Return which of the dates or timestamps are out of range; lists and structs count if they contain one."""
     found = np.zeros(len(values), np.bool_)
     if _within(values):
         return found
@@ -49,7 +49,8 @@ def outside(values: pa.Array) -> npt.NDArray[np.bool_]:
 def check_days(values: pa.Array | pa.ChunkedArray) -> None:
     """Refuse a column with a day outside of the years 1 to 9999.
 
-    **Cost** one pass over the values.
+    **Cost** One pass over the values.
+
     **Errors** `ArrowInvalid`.
 
     >>> check_days(pa.array([datetime.date.max, None]))
@@ -63,7 +64,7 @@ def check_days(values: pa.Array | pa.ChunkedArray) -> None:
 
 
 def _within(values: pa.Array | pa.ChunkedArray) -> bool:
-    """Whether all days are of the calendar."""
+    """Return whether all days of the column are in range."""
     if not counts_days(values.type) or len(values) == values.null_count:
         return True
     if is_list(values.type):

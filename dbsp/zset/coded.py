@@ -1,15 +1,15 @@
-"""Texts held once: a column of strings or binary as codes into a dictionary of its values.
+"""Coded texts: a column of strings or binary as codes into a dictionary of its values.
 
-A coded column is an Arrow dictionary array. It stands for the plain column of its values and may stand wherever a batch holds
-that (`Batch.held`); whoever asks a batch for `columns` gets plain ones. Parquet files, exchanges and stored chunks have texts
-coded where that is shorter, so a text that is there a thousand times is hashed, sent and written once.
+A coded column is an Arrow dictionary array. It represents the plain column of its values and may replace that in
+`Batch.held`; `Batch.columns` decodes it. Parquet files, exchanges and stored chunks have coded texts
+where that is shorter. So a text that occurs a thousand times is hashed, sent and written once.
 
 1. A dictionary holds no null and no value twice; it may hold values that no row has.
-2. Codes are unsigned where they and the dictionary lie in encoded bytes (`is_lent`): such a chunk's dictionary is dead when the
-   transaction ends that it was read in. What is gathered or put together has a dictionary of its own, and codes of int32.
-3. How a column is coded when it is encoded follows from its values alone (`coding_of`): whether it is, and that values are
-   numbered by their first rows. (But for two values with one 64-bit hash: they leave a plain column plain, a coded one coded.)
-4. What is gathered or put together has no more values in its dictionary than rows, so values that are gone do not pile up.
+2. Codes are unsigned while they and the dictionary are views of encoded bytes (`is_lent`). Such a chunk's dictionary becomes
+   invalid when the transaction that read it ends. Gathered or newly built columns own their dictionary and have int32 codes.
+3. The encoded form of a column follows from its values alone (`coding_of`): whether it is coded, and the numbering of values by
+   their first rows. The exception are two values with one 64-bit hash: a plain column then stays plain, a coded one coded.
+4. Gathered or newly built columns have no more values in their dictionary than rows, so unused values do not accumulate.
 """
 
 from __future__ import annotations
@@ -40,17 +40,17 @@ _CODE_BYTES = (1, 2, 4)
 
 
 def is_coded(array: pa.Array) -> bool:
-    """Whether these are codes."""
+    """Return whether the array is a coded column."""
     return bool(array.type.id == _DICTIONARY)
 
 
 def is_lent(array: pa.Array) -> bool:
-    """Whether the dictionary may lie in bytes that do not outlive a transaction."""
+    """Return whether the dictionary may be a view of bytes that do not outlive a transaction."""
     return bool(pa.types.is_unsigned_integer(array.type.index_type))
 
 
 def dictionary_of(array: pa.Array) -> pa.Array:
-    """The values, for a column that outlives this one: copied where they are lent."""
+    """Return the values for a column that outlives this one: a copy if they are lent."""
     dictionary = array.dictionary
     if not is_lent(array):
         return dictionary
@@ -58,13 +58,13 @@ def dictionary_of(array: pa.Array) -> pa.Array:
 
 
 def codes_of(array: pa.Array) -> NDArray[Any]:
-    """The codes, without copying; under a null anything."""
+    """Return the codes as a view; a code at a null is undefined."""
     index = np.dtype(array.type.index_type.to_pandas_dtype())
     return buffer_view(array.buffers()[1], index, array.offset, len(array))
 
 
 def plain(array: pa.Array) -> pa.Array:
-    """The column of the values; one that is plain as it is.
+    """Return the column decoded; a plain column is returned unchanged.
 
     **Errors** `CapacityError` where the texts together have more than 2 GiB.
     """
@@ -77,7 +77,7 @@ def plain(array: pa.Array) -> pa.Array:
 
 
 def safe_codes(array: pa.Array) -> NDArray[np.int64]:
-    """The codes, 0 under a null."""
+    """Return the codes as int64, 0 at a null."""
     if len(array.dictionary) == 1:
         return np.zeros(len(array), np.int64)
     codes = codes_of(array).astype(np.int64, copy=False)
@@ -87,7 +87,7 @@ def safe_codes(array: pa.Array) -> NDArray[np.int64]:
 
 
 def without_nulls(array: pa.Array) -> pa.Array:
-    """The column of texts, plain or coded, with the empty text for each null."""
+    """Return the column of texts, plain or coded, with an empty text for each null."""
     values = array.dictionary if is_coded(array) else array
     blank = pa.scalar("" if values.type == pa.string() else b"", values.type)
     if not is_coded(array):
@@ -100,7 +100,7 @@ def without_nulls(array: pa.Array) -> pa.Array:
 
 
 def with_codes(codes: NDArray[Any], dictionary: pa.Array, validity: pa.Buffer | None = None) -> pa.Array:
-    """The column of these codes; it shares their memory."""
+    """Return the coded column of these codes; it shares their memory."""
     type_ = _coded_type(codes.dtype.name, dictionary.type)
     buffers = [validity, pa.py_buffer(np.ascontiguousarray(codes))]
     return pa.DictionaryArray.from_buffers(type_, len(codes), buffers, dictionary, 0 if validity is None else -1)
@@ -108,14 +108,14 @@ def with_codes(codes: NDArray[Any], dictionary: pa.Array, validity: pa.Buffer | 
 
 @lru_cache(maxsize=64)
 def _coded_type(index: str, value: pa.DataType) -> pa.DataType:
-    """Making a type each time costs more than the array."""
+    """Return a cached dictionary type, because making the type costs more than making the array."""
     return pa.dictionary(getattr(pa, index)(), value)
 
 
 def accepted(array: pa.Array, type_: pa.DataType) -> pa.Array:
-    """A dictionary array from outside: coded if it can be one of this type, else plain.
+    """Return a dictionary array from outside as a coded column if it meets the rules for this type, else plain.
 
-    **Errors** `pyarrow.ArrowException` for codes that no value has.
+    **Errors** `pyarrow.ArrowException` for codes without a value.
     """
     values = array.dictionary
     if is_alike(array, type_) and _within(array.indices, len(values)) and len(pc.unique(values)) == len(values):
@@ -124,19 +124,19 @@ def accepted(array: pa.Array, type_: pa.DataType) -> pa.Array:
 
 
 def is_alike(array: pa.Array, type_: pa.DataType) -> bool:
-    """Whether a dictionary array is of texts of this type, and null where its codes are alone; values are not looked at."""
+    """Return whether a dictionary array holds texts of this type and has nulls among its codes only; values are not compared."""
     values = array.dictionary
     return type_ in {pa.string(), pa.binary()} and values.type == type_ and not values.null_count
 
 
 def _within(codes: pa.Array, values: int) -> bool:
-    """Whether all codes but nulls are those of so many values."""
+    """Return whether all codes but nulls are between 0 and the number of values."""
     ends = pc.min_max(codes).as_py()
     return ends["min"] is None or (ends["min"] >= 0 and ends["max"] < values)
 
 
 def gather_coded(array: pa.Array, rows: NDArray[np.int64]) -> pa.Array:
-    """The rows at these positions: coded, but plain where the dictionary has more values than there are rows."""
+    """Return the rows at these positions: coded, or plain if the dictionary has more values than rows are wanted."""
     dictionary = array.dictionary if len(rows) < len(array.dictionary) else dictionary_of(array)
     valid = np.asarray(array.is_valid()).take(rows) if array.null_count else None
     codes = np.zeros(len(rows), np.int32) if len(dictionary) == 1 else codes_of(array).take(rows)
@@ -144,7 +144,7 @@ def gather_coded(array: pa.Array, rows: NDArray[np.int64]) -> pa.Array:
 
 
 def put_together(codes: NDArray[Any], dictionary: pa.Array, valid: NDArray[np.bool_] | None) -> pa.Array:
-    """The column of these codes, null where not valid: coded, but plain where there are more values than rows."""
+    """Return the column of these codes, null where not valid: coded, or plain if there are more values than rows."""
     if len(codes) < len(dictionary):
         return pc.take(dictionary, pa.array(codes, mask=None if valid is None else ~valid), boundscheck=False)
     bitmap = None if valid is None else pa.py_buffer(np.packbits(valid, bitorder="little"))
@@ -152,20 +152,25 @@ def put_together(codes: NDArray[Any], dictionary: pa.Array, valid: NDArray[np.bo
 
 
 def share_dictionary(left: pa.Array, right: pa.Array) -> bool:
-    """Whether two coded columns have one dictionary, or equal ones, so that equal codes are equal values."""
+    """Return whether two coded columns have the same or equal dictionaries, so that equal codes mean equal values."""
     ours, theirs = left.dictionary, right.dictionary
     return _place(ours) == _place(theirs) or (len(ours) == len(theirs) and ours.equals(theirs))
 
 
 def _place(array: pa.Array) -> tuple[int, ...]:
-    """Where a dictionary lies: Arrow lets texts share offsets whose bytes differ, so both count."""
+    """Return the address of a dictionary.
+
+    Arrow lets text arrays share offsets while their bytes differ, so both buffers count.
+    """
     return array.offset, len(array), *(getattr(buffer, "address", 0) for buffer in array.buffers()[1:])
 
 
 def to_one_dictionary(arrays: Sequence[pa.Array]) -> tuple[list[NDArray[np.int64]], pa.Array] | None:
-    """The codes of coded columns, at least one, in one dictionary for all, not lent; None where two values share a hash.
+    """Return the codes of coded columns in one common dictionary, which is not lent; at least one column.
 
-    **Cost** a hash of each value of each dictionary; none where they are one.
+    Return None if two values share a hash, or if the dictionaries together exceed 2 GiB.
+
+    **Cost** A hash of each value of each dictionary; none if the columns share one.
     """
     if all(share_dictionary(arrays[0], array) for array in arrays[1:]):
         return list(map(safe_codes, arrays)), dictionary_of(arrays[0])
@@ -185,7 +190,7 @@ def to_one_dictionary(arrays: Sequence[pa.Array]) -> tuple[list[NDArray[np.int64
 
 
 def text_bytes(array: pa.Array) -> int:
-    """How many bytes the values of a column of texts have, coded or not, each time they are there."""
+    """Return the total bytes of the texts of all rows, coded or not; a repeated text counts each time."""
     if not is_coded(array):
         bounds = text_view(array)[0]
         return int(bounds[-1] - bounds[0])
@@ -199,20 +204,20 @@ def text_bytes(array: pa.Array) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Coding:
-    """Codes as they are written, none where all rows have one value, and the values."""
+    """The codes of a column in their stored form, empty if all rows have the same value, and its dictionary values."""
 
     codes: Codes
     values: pa.Array
 
 
 def coding_of(array: pa.Array) -> Coding | None:
-    """How a column of texts without nulls, plain or coded, is written; None where it is plain.
+    """Return the codes with which a text column without nulls, plain or coded, is written; None to write the texts themselves.
 
-    It is plain with fewer than `ROWS_MIN` rows, where half of the first `PROBED_ROWS` or of all are different values, or where it
-    would be no shorter (`SHORTER`).
+    A column is written plain in three cases. It has fewer than `ROWS_MIN` rows. At least half of the first
+    `PROBED_ROWS` rows, or of all rows, are distinct. The coded form would not be shorter (`SHORTER`).
 
-    **Cost** of a plain column a hash and a look-up of each row, of the first alone where these are different; of a coded one a
-    look-up.
+    **Cost** A plain column takes a hash and a look-up of each row, or of the first rows alone if these are distinct. A
+    coded one takes a look-up of each row.
     """
     rows = len(array)
     if rows < ROWS_MIN:
@@ -232,7 +237,7 @@ def coding_of(array: pa.Array) -> Coding | None:
 
 
 def _numbered(array: pa.Array, most: int) -> tuple[NDArray[np.int64], pa.Array] | None:
-    """The values numbered by their first rows, at most so many."""
+    """Return the number of each row's value and the values in the order of their first rows; None beyond `most` values."""
     if is_coded(array):
         dictionary = array.dictionary
         if len(dictionary) == 1:
@@ -250,7 +255,7 @@ def _numbered(array: pa.Array, most: int) -> tuple[NDArray[np.int64], pa.Array] 
 
 
 def fits_codes(size: int, rows: int, values: int) -> bool:
-    """Whether so many bytes can be the codes of so many rows into a dictionary of so many values."""
+    """Return whether a buffer of `size` bytes can hold the codes of so many rows into a dictionary of so many values."""
     width = width_of(size, rows)
     return values == 1 if width == 0 else values > 0 and width in _CODE_BYTES
 
@@ -258,7 +263,7 @@ def fits_codes(size: int, rows: int, values: int) -> bool:
 def decoded(
     codes: pa.Buffer, values: tuple[pa.Buffer, pa.Buffer], rows: int, type_: pa.DataType, validity: pa.Buffer | None
 ) -> pa.Array:
-    """The column of what `Coding` wrote, without copying."""
+    """Return the column that `Coding` wrote, as a view of the buffers."""
     offsets, data = (np.frombuffer(part, dtype) for part, dtype in zip(values, (np.int32, np.uint8), strict=True))
     width = width_of(codes.size, rows)
     found = np.frombuffer(codes, f"<u{width}") if width else repeated(0, np.dtype(np.uint8), rows)

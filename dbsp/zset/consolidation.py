@@ -1,8 +1,8 @@
-"""Sorting and merging rows by their words: what `arrange` and `merge` share.
+"""Consolidation of rows sorted by their words, which `arrange` and `merge` share.
 
 1. Rows with equal words are candidates; only rows equal in all columns are added up.
-2. Where rows with equal words differ (a collision), that run is put into the canonical order of its columns first, so
-   that equal rows are neighbours: A, B, A with one hash consolidates, and every worker stores one order.
+2. If rows with equal words differ (a collision), their run is first sorted into the canonical order of its columns. So equal rows
+   become neighbours: A, B, A with one hash consolidates. Every worker also stores the same order.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from dbsp.zset.order import sort_columns
 
 @dataclass(frozen=True, slots=True)
 class Consolidated:
-    """Which rows stay: their numbers in the source, their positions in the sorted order, and their summed weights."""
+    """The rows that remain: their numbers in the source, their positions in the sorted order, and their summed weights."""
 
     rows: Positions
     positions: Positions
@@ -35,8 +35,8 @@ def consolidate_sorted(
 ) -> Consolidated:
     """Add up the weights of equal rows and drop the zeros.
 
-    `columns` and `weights` are the source rows, `order` sorts them, `words` are sorted by it. `decided` says that rows
-    with equal words are certainly equal.
+    `columns` and `weights` are the source rows, `order` sorts them, `words` are sorted by it. `decided` says that equal
+    words guarantee equal rows.
     """
     fresh = kernels.run_flags(*words)
     if not decided:
@@ -49,7 +49,7 @@ def consolidate_sorted(
 def _settle(
     columns: Sequence[pa.Array], order: Positions, fresh: NDArray[np.uint8]
 ) -> tuple[Positions, NDArray[np.uint8]]:
-    """Reorder runs of equal words that hold different rows, and start a run at each different row."""
+    """Sort runs of equal words that contain different rows, and mark the start of each different row."""
     repeats = kernels.set_positions(fresh == 0)
     if not len(repeats):
         return order, fresh

@@ -1,7 +1,8 @@
-"""Texts and Python's decimals on their way into Arrow, which reads beyond its table of powers for more than 76 places.
+"""Checks of texts and Python decimals before Arrow converts them, because Arrow fails for more than 76 decimal places.
 
-Arrow's conversion takes the power of ten at the number of places from a table without looking at its end: a text such as
-`1e-99999999` ends the process, and a shorter one may become another number. So nothing with more places reaches it.
+Arrow takes the power of ten for the number of places from a table without checking the table's end. A text such as
+`1e-99999999` ends the process, and a shorter one may become another number. So values with more places never reach
+Arrow.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ def decimals_of_texts(texts: Any, type_: pa.DataType) -> Any:
 
 
 def check_text(text: str) -> None:
-    """Refuse a text that is no number, or has more places than Arrow can count, with `ArrowInvalid`."""
+    """Refuse a text that is no number, or has more places than Arrow's table, with `ArrowInvalid`."""
     found = _NUMBER.fullmatch(text)
     if found is not None:
         places, sign, exponent = found.groups(default="")
@@ -55,7 +56,7 @@ def check_text(text: str) -> None:
 
 
 def check_decimals(values: Iterable[Any]) -> None:
-    """Refuse Python decimals with more places than Arrow can count, before Arrow sees them, also in lists and structs.
+    """Refuse Python decimals with more places than Arrow's table, also inside lists and structs.
 
     **Errors** `ArrowInvalid` shows a value.
     """

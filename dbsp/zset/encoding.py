@@ -1,23 +1,43 @@
-"""Batches as bytes: what is stored in a chunk and sent through an exchange.
+"""Batches as bytes: the format of stored chunks and of exchanges.
 
     header | buffer table | block checksums | header checksum | buffers, each 64-byte aligned
 
-1. Equal rows in equal order give equal bytes: slices are compacted, padding is zero, values under nulls are zero.
-2. Decoding copies nothing but lists: columns, weights and words are views of the bytes, as long-lived as these. Bytes that start
-   at an address that is not a multiple of 8 are copied once.
-3. Nothing is trusted: magic, format, schema id, header checksum and the sizes of all buffers are always checked, the
-   checksums of the 64 KiB blocks of the body unless `verify=False`.
-4. The format is little-endian and numbered; golden bytes in the tests.
+1. Equal rows in equal order give equal bytes: slices are compacted, padding is zero, values at nulls are zero.
+2. Decoding copies only lists. Columns, weights and words are views of the bytes, and live as long as these. Bytes whose
+   address is not a multiple of 8 are copied once.
+3. The input is not trusted. Magic, format, schema id, header checksum and the sizes of all buffers are always checked. The
+   checksums of the 64 KiB blocks of the body are checked unless `verify=False`.
+4. The format is little-endian and has a number; the tests have golden bytes.
 
-All numbers are little-endian. Header, 64 bytes: magic 8s, format u16, flags u16 (1 key hash, 2 order code, 4 row hash), weights
-per row u32, rows u64, schema id u64, first key hash u64, last key hash u64, body bytes u64, buffers u32, blocks u32. Buffer
-table: offset u64 and bytes u64 each, offsets counted from the first byte of the header. Then one crc32 u32 per block, then
-the crc32 u32 of everything before it. The body starts at the next multiple of 64. Buffers, in order: the words that are
-flagged; for each weight of a row the narrowest integers that hold it in all rows (empty: it is 1 in all); then per column
-validity (empty: no nulls) and values. Strings and binary: codes of 1, 2 or 4 bytes (empty: none), offsets, bytes, where
-offsets and bytes are those of the rows, or, where there are codes, of a dictionary; with one value in it and several rows there
-are none either (`dbsp.zset.coded` says when). Lists as `dbsp.zset.nested` writes them: offsets, bytes. Structs: the buffers of
-each field, null where the struct is, strings in them without codes.
+All numbers are little-endian. The header has 64 bytes:
+
+| field | type |
+| --- | --- |
+| magic | 8s |
+| format | u16 |
+| flags: 1 key hash, 2 order code, 4 row hash | u16 |
+| weights per row | u32 |
+| rows | u64 |
+| schema id | u64 |
+| first key hash | u64 |
+| last key hash | u64 |
+| body bytes | u64 |
+| buffers | u32 |
+| blocks | u32 |
+
+The buffer table has offset u64 and bytes u64 for each buffer, offsets counted from the first byte of the header. One
+crc32 u32 per block follows, then the crc32 u32 of everything before it. The body starts at the next multiple of 64.
+
+The buffers, in order:
+
+- The words that are flagged.
+- For each weight of a row, the narrowest integers that hold it in all rows (empty: it is 1 in all).
+- For each column, its validity (empty: no nulls) and values.
+
+Values of strings and binary are codes of 1, 2 or 4 bytes (empty: none), offsets, and bytes. Offsets and bytes are those
+of the rows, or with codes those of a dictionary. A dictionary of one value for several rows has no codes either
+(`dbsp.zset.coded` has the rules). Lists are written as `dbsp.zset.nested` makes them: offsets, bytes. Structs have the
+buffers of each field, null where the struct is null; strings in them have no codes.
 """
 
 from __future__ import annotations
@@ -79,7 +99,7 @@ Bytes = bytes | bytearray | memoryview
 
 @lru_cache(maxsize=1024)
 def schema_id(schema: Schema, arrangement: Arrangement | None = None) -> int:
-    """A 64-bit number of a schema and how its batches are arranged; the same on every machine and for ever."""
+    """Return a 64-bit number of a schema and an arrangement; it is the same on every machine and in every version."""
     lines = [f"{c.name!r} {_spelled(c.type)} {'null' if c.nullable else 'not null'}" for c in schema]
     if arrangement is not None:
         lines.append(f"key {list(arrangement.key)!r} weights {arrangement.weights}")
@@ -88,7 +108,7 @@ def schema_id(schema: Schema, arrangement: Arrangement | None = None) -> int:
 
 
 def _spelled(type_: pa.DataType) -> str:
-    """Arrow's name of a type, with the names of fields quoted: no two types have one."""
+    """Return Arrow's name of a type, with quoted field names, so that different types have different names."""
     if is_struct_type(type_):
         return f"struct<{', '.join(f'{field.name!r}: {_spelled(field.type)}' for field in type_)}>"
     if is_list(type_) and pa.types.is_nested(type_.value_type):
@@ -97,14 +117,14 @@ def _spelled(type_: pa.DataType) -> str:
 
 
 def encode(batch: Batch, room: int = 0, *, codes: bool = True) -> bytearray:
-    """The batch as bytes, behind `room` bytes that are the caller's to fill.
+    """Return the batch as bytes, after `room` bytes that the caller fills.
 
-    Texts that repeat are written as `codes`, or, where nobody keeps the bytes, not looked at for that.
+    Repeated texts are written as `codes`. For bytes that nobody stores, `codes=False` saves the search for repetitions.
 
     **Law** `decode(encode(b), b.schema, b.arrangement)` holds the rows of `b` in the same order; encoding those again
     gives the same bytes.
 
-    **Cost** one copy and one checksum of the data; of texts that come again, a look-up of each.
+    **Cost** One copy and one checksum of the data; for repeated texts a look-up of each.
 
     **Example**
 
@@ -128,7 +148,7 @@ def encode(batch: Batch, room: int = 0, *, codes: bool = True) -> bytearray:
 
 
 def _write_head(view: memoryview, batch: Batch, buffers: Sequence[NDArray[Any]], layout: _Layout) -> None:
-    """Fill in header, buffer table and checksums."""
+    """Write header, buffer table and checksums."""
     words = [getattr(batch, name) for name in _WORDS]
     flags = sum(1 << bit for bit, word in enumerate(words) if word is not None)
     ranged = words[0] is not None and len(batch)
@@ -149,7 +169,7 @@ def _write_head(view: memoryview, batch: Batch, buffers: Sequence[NDArray[Any]],
 
 @dataclass(frozen=True, slots=True)
 class _Layout:
-    """Where everything lies."""
+    """The offsets of all buffers, the start of the body, the total size, and the number of checksummed blocks."""
 
     offsets: tuple[int, ...]
     body: int
@@ -158,7 +178,7 @@ class _Layout:
 
 
 def _layout(sizes: Sequence[int]) -> _Layout:
-    """The places of buffers of these sizes."""
+    """Return the layout of buffers of these sizes."""
     padded = [_aligned(size) for size in sizes]
     blocks = -(-sum(padded) // BLOCK_BYTES)
     body = _body_start(len(sizes), blocks)
@@ -169,34 +189,34 @@ def _layout(sizes: Sequence[int]) -> _Layout:
 
 
 def _head_end(buffers: int, blocks: int) -> int:
-    """Where the head's own checksum stands, behind all that it is of."""
+    """Return the offset of the head's own checksum, which covers everything before it."""
     return _HEADER.size + buffers * _ENTRY.size + blocks * _U32.size
 
 
 def _body_start(buffers: int, blocks: int) -> int:
-    """Where the body starts."""
+    """Return the offset of the body."""
     return _aligned(_head_end(buffers, blocks) + _U32.size)
 
 
 def _aligned(size: int) -> int:
-    """The next multiple of the alignment."""
+    """Return the size rounded up to a multiple of the alignment."""
     return -(-size // ALIGNMENT) * ALIGNMENT
 
 
 def _blocks(start: int, end: int) -> Iterator[tuple[int, int]]:
-    """The bounds of the checksummed blocks of the body."""
+    """Return the bounds of the checksummed blocks of the body."""
     return pairwise([*range(start, end, BLOCK_BYTES), end])
 
 
 def _buffers(batch: Batch, codes: bool) -> list[NDArray[Any]]:
-    """All buffers in their order, compact and canonical."""
+    """Return all buffers in their order, compact and canonical."""
     words = [word for name in _WORDS if (word := getattr(batch, name)) is not None]
     columns = [buffer for column in batch.held for buffer in _outer_buffers(column, codes)]
     return [np.ascontiguousarray(buffer) for buffer in (*words, *narrowed(batch.weights), *columns)]
 
 
 def _outer_buffers(array: pa.Array, codes: bool) -> list[NDArray[Any]]:
-    """The buffers of a column of the batch; strings have one for codes."""
+    """Return the buffers of a column of the batch; texts have one more buffer, for codes."""
     if not is_text(array):
         return _column_buffers(array)
     valid = valid_rows(array)
@@ -209,12 +229,12 @@ def _outer_buffers(array: pa.Array, codes: bool) -> list[NDArray[Any]]:
 
 
 def _bitmap(valid: NDArray[np.bool_] | None) -> NDArray[np.uint8]:
-    """Which rows are not null, nothing where all are."""
+    """Return the bitmap of rows that are not null, empty if there are no nulls."""
     return np.empty(0, np.uint8) if valid is None else np.packbits(valid, bitorder="little")
 
 
 def _column_buffers(array: pa.Array) -> list[NDArray[Any]]:
-    """The buffers of a column, or of a field of a struct."""
+    """Return the buffers of a column, or of a field of a struct."""
     valid = valid_rows(array)
     bitmap = _bitmap(valid)
     if is_bytes(array):
@@ -232,7 +252,7 @@ def _column_buffers(array: pa.Array) -> list[NDArray[Any]]:
 
 
 def _byte_buffers(array: pa.Array, valid: NDArray[np.bool_] | None) -> list[NDArray[Any]]:
-    """The offsets, counted from 0, and the bytes of a string column; no bytes under a null."""
+    """Return the offsets, counted from 0, and the bytes of a string column; a null has no bytes."""
     offsets, data = bytes_view(array)
     if valid is not None and (np.diff(offsets)[~valid] != 0).any():
         offsets, data = bytes_view(without_nulls(as_bytes(array)))
@@ -240,9 +260,9 @@ def _byte_buffers(array: pa.Array, valid: NDArray[np.bool_] | None) -> list[NDAr
 
 
 def decode(buffer: Bytes, schema: Schema, arrangement: Arrangement | None = None, *, verify: bool = True) -> Batch:
-    """The batch in these bytes, without copying them.
+    """Return the batch in these bytes, without copying them.
 
-    **Limit** the batch reads from `buffer`: keep a memory map and its transaction open as long as the batch.
+    **Limit** The batch reads from `buffer`: keep a memory map and its transaction open as long as the batch.
 
     **Errors** `DataError` where the bytes are not such a batch, or are damaged; `verify=False` skips the checksums of
     the body.
@@ -276,7 +296,7 @@ def verify(buffer: Bytes) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outline:
-    """What an encoded batch says of its rows before they are read."""
+    """The number of rows of an encoded batch and the range of their key hashes, read from its header."""
 
     rows: int
     first: int
@@ -284,7 +304,7 @@ class Outline:
 
 
 def outline(buffer: Bytes) -> Outline:
-    """How many rows there are and the range of their key hashes, by the header; nothing is checked.
+    """Return the number of rows and the range of key hashes from the header; nothing is checked.
 
     **Errors** `DataError` where the bytes are too few for a header.
     """
@@ -294,16 +314,19 @@ def outline(buffer: Bytes) -> Outline:
 
 
 def check_encoding(buffer: Bytes, where: str) -> None:
-    """Refuse an encoded batch of another format; one that is none at all is found broken when it is decoded."""
+    """Refuse an encoded batch of another format version; `where` names its place in the error.
+
+    Bytes that are no batch at all pass, and fail when they are decoded.
+    """
     view = memoryview(buffer)
     if len(view) >= _HEADER.size and bytes(view[:8]) == MAGIC:
         check_format("a batch", where, _HEADER.unpack_from(view)[1], FORMAT)
 
 
 def buffer_table(buffer: Bytes) -> list[tuple[int, int]]:
-    """Where the buffers of an encoded batch lie: (offset, bytes) of each, by the header; nothing is checked.
+    """Return the (offset, bytes) of each buffer of an encoded batch, from the header; nothing is checked.
 
-    **Errors** `DataError` where the bytes are too few for it.
+    **Errors** `DataError` where the bytes are too few for the table.
     """
     view = _whole_header(buffer)
     *_, buffers, _blocks = _HEADER.unpack_from(view)
@@ -314,9 +337,10 @@ def buffer_table(buffer: Bytes) -> list[tuple[int, int]]:
 
 
 def head_checksum(buffer: Bytes) -> int:
-    """A checksum of an encoded batch, computed over header, buffer table and block checksums: other rows, another number.
+    """Return a checksum over header, buffer table and block checksums, which distinguishes batches by their content.
 
     The head's own checksum is left out: a crc32 over bytes that end with their crc32 is the same number for all bytes.
+
     **Errors** `DataError` where the bytes are too few for a header.
     """
     view = _whole_header(buffer)
@@ -333,7 +357,7 @@ def _whole_header(buffer: Bytes) -> memoryview:
 
 @dataclass(frozen=True, slots=True)
 class _Head:
-    """What the header says."""
+    """The fields of a checked header, the buffer table and the block checksums."""
 
     flags: int
     width: int
@@ -374,7 +398,7 @@ def _verify_blocks(view: memoryview, head: _Head) -> None:
 
 
 def _read_weights(buffers: Sequence[pa.Buffer], rows: int) -> Weights | NarrowWeights:
-    """The weights, as narrow as they are written."""
+    """Return the weights, in the width in which they are stored."""
     for buffer in buffers:
         if width_of(buffer.size, rows) is None:
             raise DataError(f"buffer of the wrong size: bytes={buffer.size} weights={rows}")
@@ -382,7 +406,7 @@ def _read_weights(buffers: Sequence[pa.Buffer], rows: int) -> Weights | NarrowWe
 
 
 def _numbers(buffer: pa.Buffer, dtype: Any, count: int) -> NDArray[Any]:
-    """A buffer of exactly `count` numbers."""
+    """Return a view of a buffer that holds exactly `count` numbers."""
     _expect(buffer, count * np.dtype(dtype).itemsize)
     return np.frombuffer(buffer, dtype, count)
 
@@ -394,7 +418,7 @@ def _expect(buffer: pa.Buffer, size: int) -> None:
 
 
 def _read_outer(name: str, type_: pa.DataType, rows: int, parts: Iterator[pa.Buffer]) -> pa.Array:
-    """A column of the batch from the next buffers; strings have one for codes."""
+    """Return a column of the batch from the next buffers; texts have one more buffer, for codes."""
     if type_ not in (pa.string(), pa.binary()):
         return _read_column(name, type_, rows, parts)
     bitmap = _read_bitmap(next(parts), rows)
@@ -410,7 +434,7 @@ def _read_outer(name: str, type_: pa.DataType, rows: int, parts: Iterator[pa.Buf
 
 
 def _read_bitmap(buffer: pa.Buffer, rows: int) -> pa.Buffer | None:
-    """Which rows are not null; None where all are."""
+    """Return the bitmap of rows that are not null, or None if there are no nulls."""
     if not buffer.size:
         return None
     _expect(buffer, -(-rows // 8))
@@ -418,14 +442,14 @@ def _read_bitmap(buffer: pa.Buffer, rows: int) -> pa.Buffer | None:
 
 
 def _check_offsets(name: str, offsets: pa.Buffer, data: pa.Buffer, count: int) -> None:
-    """Refuse offsets that are not those of so many strings in these bytes."""
+    """Refuse offsets that do not describe `count` strings in these bytes."""
     bounds = _numbers(offsets, np.int32, count + 1)
     if bounds[0] != 0 or bounds[-1] != data.size:
         raise DataError(f"string offsets do not fit: column={name} last={bounds[-1]} bytes={data.size}")
 
 
 def _read_column(name: str, type_: pa.DataType, rows: int, parts: Iterator[pa.Buffer]) -> pa.Array:
-    """A column, or a field of a struct, from the next buffers."""
+    """Return a column, or a field of a struct, from the next buffers."""
     bitmap = _read_bitmap(next(parts), rows)
     if is_struct_type(type_):
         fields = [_read_column(f"{name}.{field.name}", field.type, rows, parts) for field in type_]
@@ -442,7 +466,7 @@ def _read_column(name: str, type_: pa.DataType, rows: int, parts: Iterator[pa.Bu
 
 
 def _value_bytes(type_: pa.DataType, rows: int) -> int:
-    """Bytes of the values of a fixed-width column."""
+    """Return the bytes of the values of a fixed-width column."""
     if type_ == BOOL:
         return -(-rows // 8)
     storage = storage_type(type_)

@@ -1,7 +1,7 @@
-"""Whether rows are the same: SQL's `is not distinct from`, column by column, many pairs at once.
+"""Equality of rows: SQL's `is not distinct from`, column by column, for many pairs at once.
 
-Null equals null and nothing else; -0.0 equals 0.0; every NaN equals every NaN; decimals and times by value,
-lists by their elements, structs by their fields; a null struct is not one whose fields are all null.
+Null equals null and nothing else; -0.0 equals 0.0; every NaN equals every NaN. Decimals and times are compared by
+value, lists by their elements, structs by their fields. A null struct differs from a struct whose fields are all null.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ if TYPE_CHECKING:
 
 
 def equal_keys(left: pa.Array, left_rows: Positions, right: pa.Array, right_rows: Positions) -> NDArray[np.bool_]:
-    """Whether row `left_rows[i]` of the left column is the same value as row `right_rows[i]` of the right.
+    """Return whether row `left_rows[i]` of the left column equals row `right_rows[i]` of the right one.
 
-    **Shape** two columns of one type, two int64 arrays of m positions; m booleans out.
+    **Shape** Two columns of one type, two int64 arrays of m positions; m booleans out.
 
     **Example**
 
@@ -60,7 +60,7 @@ def equal_keys(left: pa.Array, left_rows: Positions, right: pa.Array, right_rows
 
 
 def _equal_values(left: pa.Array, left_rows: Positions, right: pa.Array, right_rows: Positions) -> NDArray[np.bool_]:
-    """The same without regard to nulls."""
+    """Return whether values are equal, without regard to nulls."""
     if is_list(left.type):
         return _equal_lists(left, left_rows, right, right_rows)
     if is_coded(left) or is_coded(right):
@@ -81,7 +81,7 @@ def _equal_values(left: pa.Array, left_rows: Positions, right: pa.Array, right_r
 
 
 def _equal_texts(left: pa.Array, left_rows: Positions, right: pa.Array, right_rows: Positions) -> NDArray[np.bool_]:
-    """Whether texts, one side of them coded at least, are equal: by their codes where both have one dictionary."""
+    """Return whether texts are equal, with at least one side coded; codes are compared if both share a dictionary."""
     if is_coded(left) and is_coded(right) and share_dictionary(left, right):
         if len(left.dictionary) == 1:
             return np.ones(len(left_rows), np.bool_)
@@ -92,7 +92,7 @@ def _equal_texts(left: pa.Array, left_rows: Positions, right: pa.Array, right_ro
 
 
 def _equal_lists(left: pa.Array, left_rows: Positions, right: pa.Array, right_rows: Positions) -> NDArray[np.bool_]:
-    """Whether lists have the same elements, without making their bytes: work for the pairs, not for the columns."""
+    """Return whether lists have equal elements; the work depends on the pairs, not on the size of the columns."""
     starts, others = (np.asarray(array.offsets).astype(np.int64) for array in (left, right))
     counts = np.diff(starts)[left_rows]
     same = np.asarray(counts == np.diff(others)[right_rows])
@@ -112,7 +112,7 @@ def _equal_lists(left: pa.Array, left_rows: Positions, right: pa.Array, right_ro
 def equal_columns(
     left: Sequence[pa.Array], left_rows: Positions, right: Sequence[pa.Array], right_rows: Positions
 ) -> NDArray[np.bool_]:
-    """Whether pairs of rows agree in all columns, the left ones against the right ones in order."""
+    """Return whether pairs of rows agree in all columns; left and right columns correspond by position."""
     same = np.ones(len(left_rows), np.bool_)
     for a, b in zip(left, right, strict=True):
         same &= equal_keys(a, left_rows, b, right_rows)
@@ -120,7 +120,7 @@ def equal_columns(
 
 
 def equal_by_group(array: pa.Array, group: Positions, firsts: Positions) -> bool:
-    """Whether every row of a column is the same value as the first row of its group, `firsts[group[i]]`."""
+    """Return whether every row of a column equals the first row of its group, `firsts[group[i]]`."""
     if is_word(array):
         return kernels.words_by_group(value_view(array).view(np.uint64), group, firsts)
     if is_coded(array) and not array.null_count:
@@ -134,9 +134,9 @@ def equal_by_group(array: pa.Array, group: Positions, firsts: Positions) -> bool
 def equal_rows(
     left: Batch, left_rows: Positions, right: Batch, right_rows: Positions, columns: Sequence[str] | None = None
 ) -> NDArray[np.bool_]:
-    """Whether pairs of rows of two batches agree in the named columns (None: in all).
+    """Return whether pairs of rows of two batches agree in the named columns (None: in all).
 
-    **Shape** two batches that both have these columns, with one type each; two int64 arrays of m positions; m booleans.
+    **Shape** Two batches with these columns, of the same types; two int64 arrays of m positions; m booleans out.
 
     **Example**
 
