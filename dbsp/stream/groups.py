@@ -44,6 +44,8 @@ class Groups(Handle):
         A key `name=expression` is computed. A struct field keeps its own name: `group_by("address.zip")` has a column
         `zip`.
 
+        **Example**
+
         >>> import dbsp
         >>> t = dbsp.table("t", {"shop": dbsp.STRING, "x": dbsp.INT64})
         >>> sizes = t.group_by("shop", large=dbsp.col("x") > 5).aggregate(n=dbsp.count())

@@ -426,6 +426,7 @@ def arrange(batch: Batch, arrangement: Arrangement) -> Batch:
     if not n:
         return no_rows_of(arrangement)
     key, rest = _split(batch.held, arrangement)
+    # If few rows are distinct, adding them up by group before the sort is cheaper than sorting all of them.
     if arrangement.hashes_rows or (arrangement.key_is_row and not arrangement.order):
         groups = few_rows(key, rest, n) if rest else few_groups(key, n)
         summed = None if groups is None else _summed(batch, groups, arrangement)

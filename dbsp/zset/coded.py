@@ -177,7 +177,7 @@ def to_one_dictionary(arrays: Sequence[pa.Array]) -> tuple[list[NDArray[np.int64
     dictionaries = [array.dictionary for array in arrays]
     try:
         values = pa.concat_arrays(dictionaries)
-    except pa.ArrowInvalid:  # more than 2 GiB: whoever makes them plain says so
+    except pa.ArrowInvalid:  # more than 2 GiB: decoding the columns raises the error
         return None
     found = kernels.number_values(text_view(values), len(values))
     if found is None:

@@ -41,7 +41,7 @@ def consolidate_sorted(
     fresh = kernels.run_flags(*words)
     if not decided:
         order, fresh = _settle(columns, order, fresh)
-    if fresh.all() and weights.all():  # nothing to add up, nothing to drop
+    if fresh.all() and weights.all():  # no row repeats and no weight is zero
         return Consolidated(order, np.arange(len(order)), weights.take(order, axis=0))
     return Consolidated(*kernels.reduce_runs(weights, order, fresh))
 

@@ -1,11 +1,11 @@
-"""Python values beside the column that Arrow made of them: whether each is what was given, and not a part of it or a guess.
+"""Checks that a column holds exactly the Python values that Arrow made it of, and not parts of them or guesses.
 
-Arrow's cast refuses what would change, its conversion of Python values does not: 2.9 becomes the integer 2, a datetime loses its
-time in a date, 1e300 is an infinite float of 32 bits, a text is a list of its letters, a number is a time in a unit that nobody
-named, and a decimal of more than 38 places may become any number.
+Arrow's cast refuses a lossy change, but its conversion of Python values does not. The number 2.9 becomes the integer 2,
+a datetime in a date loses its time, and 1e300 becomes an infinite float of 32 bits. A text becomes a list of its
+letters, and a number a time in an unnamed unit. A decimal of more than 38 places may become any number.
 
-1. A column is looked at whole: first for the Python types in it, and value by value only for those that could lose something.
-2. What is refused depends on the value alone, never on the others of its column.
+1. A column is checked as a whole: first for the Python types in it, and value by value only for types that could lose something.
+2. Whether a value is refused depends on the value alone, never on the others of its column.
 """
 
 from __future__ import annotations
@@ -35,11 +35,13 @@ _WIDE = decimal.Context(prec=76, traps=[])
 
 
 def check_exact(values: Values, made: pa.Array) -> None:
-    """Refuse a column that does not hold what these values say.
+    """Refuse a column that does not hold exactly these values.
 
-    **Shape** `made` is what Arrow made of the values, in order.
-    **Cost** one pass for the types of the values; more where some of them could lose something.
-    **Errors** `ArrowInvalid` shows a value; those of Python where a value cannot be compared.
+    **Shape** `made` is the column that Arrow made of the values, in order.
+
+    **Cost** One pass for the types of the values; more if some of them could lose something.
+
+    **Errors** `ArrowInvalid` shows a value; Python's own errors where a value cannot be compared.
 
     **Example**
 
@@ -61,14 +63,14 @@ def check_exact(values: Values, made: pa.Array) -> None:
 
 
 def refuse_others(names: Iterable[Any], known: Iterable[str]) -> None:
-    """Refuse a field that is not among those known."""
+    """Refuse a struct's field that is not among the known ones."""
     others = [name for name in names if name not in set(known)]
     if others:
         raise pa.ArrowInvalid(f"no such field: field={others[0]} fields={list(known)}")
 
 
 def _check_of(type_: pa.DataType) -> Callable[[Values, set[type], pa.Array], None] | None:
-    """What looks at values for a column of this type; nothing where Arrow takes no part of any."""
+    """Return the check for a column of this type, or None if Arrow's conversion to the type is never lossy."""
     if pa.types.is_integer(type_):
         return _integers
     if type_ in (DATE, TIME) or pa.types.is_timestamp(type_):
@@ -85,7 +87,7 @@ def _check_of(type_: pa.DataType) -> Callable[[Values, set[type], pa.Array], Non
 
 
 def _of_kinds(values: Values, kinds: set[type]) -> list[Any]:
-    """The values of these kinds."""
+    """Return the values of these Python types."""
     return list(compress(values, map(kinds.__contains__, map(type, values)))) if kinds else []
 
 
@@ -105,7 +107,7 @@ def _integers(values: Values, kinds: set[type], made: pa.Array) -> None:  # noqa
 
 
 def _floats(values: Values, kinds: set[type], made: pa.Array) -> None:  # noqa: ARG001 (of one shape)
-    """A number beyond 32 bits is infinite there; one between two floats is rounded, as ever."""
+    """Refuse a finite number that 32 bits turn into infinity; a number between two floats is rounded."""
     infinite = pc.indices_nonzero(pc.is_inf(made).fill_null(False)).to_pylist()
     for row in infinite:
         if not math.isinf(values[row]):
@@ -113,7 +115,7 @@ def _floats(values: Values, kinds: set[type], made: pa.Array) -> None:  # noqa: 
 
 
 def _decimals(values: Values, kinds: set[type], made: pa.Array) -> None:
-    """Of decimals with more places than 38 Arrow may make other numbers."""
+    """Refuse a decimal whose value changed: beyond 38 places Arrow may make another number."""
     if decimal.Decimal not in kinds:
         return
     given = _of_kinds(values, {decimal.Decimal})
@@ -128,7 +130,7 @@ _CLASSES = {DATE: datetime.date, TIME: datetime.time}
 
 
 def _moments(values: Values, kinds: set[type], made: pa.Array) -> None:
-    """Dates, times and timestamps: no numbers, whose unit would be a guess, and no more than the column holds."""
+    """Refuse numbers, whose unit would be a guess, and dates or times that are finer than the column."""
     wanted = _CLASSES.get(made.type, datetime.datetime)
     others = kinds - {wanted, _NOTHING}
     for kind in others:
@@ -143,7 +145,7 @@ def _moments(values: Values, kinds: set[type], made: pa.Array) -> None:
 
 
 def _durations(values: Values, kinds: set[type], made: pa.Array) -> None:  # noqa: ARG001 (of one shape)
-    """Spans, or whole numbers of microseconds."""
+    """Refuse anything but spans and whole numbers of microseconds."""
     others = {kind for kind in kinds - _WHOLE - {datetime.timedelta} if not issubclass(kind, int)}
     spans = {kind for kind in others if issubclass(kind, datetime.timedelta)}
     _refuse_finer(_of_kinds(values, spans))
@@ -151,27 +153,27 @@ def _durations(values: Values, kinds: set[type], made: pa.Array) -> None:  # noq
 
 
 def _refuse_finer(values: list[Any]) -> None:
-    """Refuse what is no moment at all (it is unlike itself), and nanoseconds, which other libraries' times have."""
+    """Refuse NaT, which differs from itself, and nanoseconds, which other libraries' times have."""
     for value in values:
         if value != value or getattr(value, "nanosecond", 0) or getattr(value, "nanoseconds", 0):  # noqa: PLR0124
             _refuse(value)
 
 
 def _lists(values: Values, kinds: set[type], made: pa.Array) -> None:
-    """A text is no list; elements are values of their own."""
+    """Refuse texts as lists, and check the elements as values of their own."""
     texts = {kind for kind in kinds if issubclass(kind, _TEXTS)}
     if texts:
         _refuse(_of_kinds(values, texts)[0])
     for array in _of_kinds(values, {kind for kind in kinds if issubclass(kind, np.ndarray)}):
         if array.dtype.kind in "mM" and array.dtype.name[-4:] != "[us]":
-            _refuse(array)  # Arrow takes its counts for microseconds, whatever they count
+            _refuse(array)  # Arrow reads the counts as microseconds, in any unit
     if _check_of(made.type.value_type) is not None:
         elements = list(chain.from_iterable(value for value in values if value is not None))
         check_exact(elements, pc.list_flatten(made))
 
 
 def _structs(values: Values, kinds: set[type], made: pa.Array) -> None:
-    """No field more than the type has; fields are values of their own."""
+    """Refuse fields that the type lacks, and check the fields as values of their own."""
     types = {field.name: field.type for field in made.type}
     if kinds - {dict, _NOTHING}:
         values = [None if value is None else _fields(value, tuple(types)) for value in values]
@@ -184,7 +186,7 @@ def _structs(values: Values, kinds: set[type], made: pa.Array) -> None:
 
 
 def _fields(value: Any, names: tuple[str, ...]) -> Mapping[Any, Any]:
-    """A struct as a dict, in whatever form Arrow takes one: by name, by place, or as pairs."""
+    """Return a struct as a dict, from each form that Arrow accepts: by name, by position, or as pairs."""
     if isinstance(value, Mapping):
         return value
     return dict(zip(names, value, strict=True)) if isinstance(value, tuple) else dict(value)

@@ -1,6 +1,6 @@
-"""Values from outside as a column: as Arrow converts them, where it keeps what they say.
+"""Conversion of outside values to columns by Arrow, with a refusal where Arrow would lose something.
 
-No field of a struct is dropped because nobody asked for it, and of no value is a part taken (`exact.py`).
+No field of a struct is dropped because the type lacks it, and no value is truncated (`exact.py`).
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ _DIGITS = 38
 
 
 def array_of(values: Iterable[Any], type_: pa.DataType) -> pa.Array:
-    """Python values as a column; a struct is a dict, and a field that it leaves out is null.
+    """Return Python values as a column; a struct is a dict, and a missing field is null.
 
-    **Errors** those of `pyarrow.array`; `ArrowInvalid` for a field that the type does not have, and for a value of which the
-    column would hold but a part.
+    **Errors** Those of `pyarrow.array`; `ArrowInvalid` for a field that the type lacks, and for a value that the column
+    would hold only in part.
 
     **Example**
 
@@ -42,10 +42,10 @@ def array_of(values: Iterable[Any], type_: pa.DataType) -> pa.Array:
 
 
 def cast_to(array: pa.Array | pa.ChunkedArray, type_: pa.DataType) -> pa.Array | pa.ChunkedArray:
-    """The column in another type; fields of structs are found by name, and those that are missing are null.
+    """Return the column in another type; fields of structs are found by name, and missing ones are null.
 
-    **Errors** those of Arrow's cast; `ArrowInvalid` for a field that the type does not have, for values of which it
-    would keep a part, and for days of no calendar.
+    **Errors** Those of Arrow's cast; `ArrowInvalid` for a field that the type lacks, for values that would be
+    truncated, and for days outside the calendar.
     """
     if array.type != type_:
         _check_type(array.type, type_)
@@ -56,9 +56,9 @@ def cast_to(array: pa.Array | pa.ChunkedArray, type_: pa.DataType) -> pa.Array |
 
 
 def to_decimal(array: Any, type_: pa.DataType) -> Any:
-    """A column, or a scalar, as decimals of at most 38 digits; `ArrowInvalid` where a value would change.
+    """Return a column, or a scalar, as decimals of at most 38 digits; raise `ArrowInvalid` where a value would change.
 
-    In 256 bits where 128 may be too few: there Arrow's cast makes another number of 7 with 38 places.
+    The cast takes 256 bits where 128 may be too few: in 128 bits Arrow turns 7 with 38 places into another number.
     """
     wide = pa.decimal256(76, type_.scale)
     if pa.types.is_string(array.type):
@@ -70,7 +70,10 @@ def to_decimal(array: Any, type_: pa.DataType) -> Any:
 
 
 def _decimal_of_text(texts: Any, type_: pa.DataType, wide: pa.DataType) -> Any:
-    """Texts as decimals; for the numbers of long ones, and of those with an exponent, even 256 bits may be too few."""
+    """Return texts as decimals.
+
+    Long texts and exponents may exceed even 256 bits, so their results are compared with Python's decimals.
+    """
     exponent = pc.or_(pc.match_substring(texts, "e"), pc.match_substring(texts, "E"))
     long = pc.or_(exponent, pc.greater(pc.binary_length(texts), _DIGITS - type_.scale))
     if not pc.any(long, min_count=0).as_py():
@@ -83,7 +86,7 @@ def _decimal_of_text(texts: Any, type_: pa.DataType, wide: pa.DataType) -> Any:
 
 
 def _check_kept(given: Any, made: Any) -> None:
-    """Refuse what Arrow's cast cuts: a moment in a column of days or of times of day, a number beyond 32-bit floats."""
+    """Refuse values that Arrow's cast truncated: timestamps in a column of dates or times, numbers beyond 32-bit floats."""
     if made.type == FLOAT32:
         _check_reach(given, made)
     elif pa.types.is_timestamp(given.type) and made.type in (DATE, TIME):
@@ -96,7 +99,7 @@ def _check_kept(given: Any, made: Any) -> None:
 
 
 def _check_reach(given: Any, made: Any) -> None:
-    """Refuse numbers that are infinite in 32 bits alone."""
+    """Refuse finite numbers that became infinite in 32 bits."""
     infinite = pc.is_inf(made)
     if pc.any(infinite).as_py():
         numbers = given if pa.types.is_floating(given.type) else given.cast(FLOAT64)
@@ -104,7 +107,7 @@ def _check_reach(given: Any, made: Any) -> None:
 
 
 def _check_moments(given: Any, made: Any) -> None:
-    """Refuse moments that are more than a day, or more than a time of one."""
+    """Refuse timestamps that hold more than the date, or more than the time of day."""
     local = given if given.type.tz is None else pc.local_timestamp(given)
     held = made.cast(TIMESTAMP) if made.type == DATE else made
     _refuse_any(given.filter(pc.not_equal(local.cast(TIMESTAMP).cast(INT64), held.cast(INT64))))
@@ -116,7 +119,7 @@ def _refuse_any(cut: Any) -> None:
 
 
 def _check_type(found: pa.DataType, wanted: pa.DataType) -> None:
-    """Refuse a field that the wanted type does not have."""
+    """Refuse a struct's field that the wanted type lacks."""
     if is_struct(found) and is_struct(wanted):
         types = {field.name: field.type for field in wanted}
         refuse_others([field.name for field in found], types)

@@ -1,4 +1,4 @@
-"""What a column takes from outside: the same value by the same rule, however it comes in.
+"""The values that a column accepts from outside: the same value by the same rule, whatever its source.
 
 | column | takes | refuses |
 | --- | --- | --- |
@@ -14,9 +14,9 @@
 | timestamp UTC | timestamps; those without a zone are UTC; dates (midnight), texts of these | numbers |
 | duration | spans, whole numbers of microseconds | texts, parts |
 
-The rules hold for columns and rows that Python programs push, for Arrow tables and streams, Parquet files, Avro and Debezium. Of
-JSON and CSV, where a value is a text, `dbsp.io.formats.wire` has the forms. Inside lists and structs Arrow's safe conversions
-hold, between the same families of types.
+The rules hold for columns and rows that Python programs push, for Arrow tables and streams, Parquet files, Avro and
+Debezium. In JSON and CSV a value is a text, whose forms are in `dbsp.io.formats.wire`. Inside lists and structs Arrow's
+safe conversions apply, between the same families of types.
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ _MIDNIGHT = datetime.time()
 
 
 def column_given(array: pa.Array | pa.ChunkedArray, type_: pa.DataType) -> pa.Array | pa.ChunkedArray:
-    """Return an Arrow column as one of this type, by the rules above.
+    """Return an Arrow column converted to this type, by the rules above.
 
-    **Errors** `pa.ArrowException` where a value, or the type of all of them, is none that the column takes.
+    **Errors** `pa.ArrowException` where the column does not take a value, or the type of all of them.
 
     >>> column_given(pa.array([1.5, 0.1]), pa.decimal128(5, 2)).to_pylist()
     [Decimal('1.50'), Decimal('0.10')]
@@ -82,7 +82,7 @@ def column_given(array: pa.Array | pa.ChunkedArray, type_: pa.DataType) -> pa.Ar
 
 
 def with_zone(texts: Any) -> Any:
-    """Return texts of timestamps with `Z` behind those that name no zone.
+    """Return texts of timestamps, with `Z` appended where they name no zone.
 
     >>> with_zone(pa.array(["2024-01-02 03:00", "2024-01-02T03:00:00+02:00", "2024-01-02"])).to_pylist()
     ['2024-01-02 03:00Z', '2024-01-02T03:00:00+02:00', '2024-01-02 00:00Z']
@@ -131,7 +131,7 @@ def takes(wanted: pa.DataType, found: pa.DataType) -> bool:
 
 
 def values_given(values: list[Any], type_: pa.DataType) -> list[Any]:
-    """Return Python values in the form in which Arrow takes them for this type; texts of times and decimals are read.
+    """Return Python values in the form in which Arrow takes them for this type; texts of times and decimals are parsed.
 
     **Errors** `pa.ArrowInvalid` shows a value that the column does not take.
 
@@ -174,7 +174,7 @@ def _refuse_zoned(values: list[Any]) -> None:
 
 
 def _read(values: list[Any], type_: pa.DataType) -> list[Any]:
-    """Return the values with texts of decimals, dates and times as what they say."""
+    """Return the values with texts of decimals, dates and times parsed."""
     if not (type_ in (DATE, TIME, TIMESTAMP, TIMESTAMP_UTC) or pa.types.is_decimal(type_)):
         return values
     at = [index for index, value in enumerate(values) if isinstance(value, str)]

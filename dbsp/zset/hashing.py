@@ -1,9 +1,9 @@
-"""The 64-bit hash of a key: stored on disk, and the shard of a row, so fixed for ever.
+"""The 64-bit hash of a key: it is stored on disk and decides the shard of a row, so it must never change.
 
-1. A column hashes by value: integers of any width, booleans, dates, times and durations by their 64-bit integer, floats
-   by the bits of the canonical float64 (one NaN, one zero), decimals by the two words of the unscaled value, strings and
-   binary by their bytes, lists by theirs (`dbsp.zset.nested`), structs like a constant and their fields as columns, null as
-   one constant.
+1. A column hashes by value. Integers of any width, booleans, dates, times and durations hash by their 64-bit integer. Floats
+   hash by the bits of the canonical float64 (one NaN, one zero), decimals by the two words of the unscaled value. Strings and
+   binary hash by their bytes, lists by theirs (`dbsp.zset.nested`). A struct hashes like a constant and its fields as columns. A
+   null hashes to one constant.
 2. One null-free column of at most 64 bits hashes without collision.
 3. Several columns are combined in order, so that (a, b) and (b, a) differ; no column at all hashes to 0.
 4. The result is the same on every machine, in every process and version: golden values in the tests.
@@ -51,7 +51,7 @@ _bits_kept: ContextVar[int | None] = ContextVar("hash bits kept", default=None)
 
 @contextmanager
 def narrow_hash(bits: int) -> Iterator[None]:
-    """Keep only the top `bits` of every hash, in this thread: a test's way to make collisions certain."""
+    """Keep only the top `bits` of every hash, in this thread, so that a test has collisions for certain."""
     token = _bits_kept.set(bits)
     try:
         yield
@@ -60,9 +60,9 @@ def narrow_hash(bits: int) -> Iterator[None]:
 
 
 def hash_columns(arrays: Sequence[pa.Array], n: int) -> NDArray[np.uint64]:
-    """The hash of each of n rows over these columns.
+    """Return the hash of each of n rows over these columns.
 
-    **Shape** columns of n rows each; n words.
+    **Shape** Columns of n rows each; n words.
 
     **Example**
 
@@ -78,14 +78,14 @@ def hash_columns(arrays: Sequence[pa.Array], n: int) -> NDArray[np.uint64]:
 
 
 def _combined(hashed: NDArray[np.uint64], arrays: Sequence[pa.Array]) -> NDArray[np.uint64]:
-    """Hashes with those of more columns combined into them, in order."""
+    """Return hashes with those of more columns combined into them, in order."""
     for array in arrays:
         hashed = kernels.combine_hashes(hashed, hash_column(array))
     return hashed
 
 
 def hash_column(array: pa.Array) -> NDArray[np.uint64]:
-    """The hash of each value of one column."""
+    """Return the hash of each value of a column."""
     if is_coded(array):
         hashed = _hash_coded(array)
     elif is_bytes(array):
@@ -103,7 +103,10 @@ def hash_column(array: pa.Array) -> NDArray[np.uint64]:
 
 
 def _hash_coded(array: pa.Array) -> NDArray[np.uint64]:
-    """The hash of each value of coded texts: of each value of the dictionary once, if it has no more than there are rows."""
+    """Return the hash of each value of coded texts.
+
+    Each dictionary value is hashed once, unless the dictionary has more values than rows or the column has nulls.
+    """
     dictionary = array.dictionary
     if len(dictionary) > len(array) or array.null_count:
         return kernels.hash_bytes(*bytes_view(array))
@@ -112,7 +115,7 @@ def _hash_coded(array: pa.Array) -> NDArray[np.uint64]:
 
 
 def _words(array: pa.Array) -> NDArray[np.uint64]:
-    """The 64-bit word that stands for each value of a column of at most 64 bits."""
+    """Return the 64-bit word that represents each value of a column of at most 64 bits."""
     if is_bool(array):
         return bool_values(array).astype(np.uint64)
     values: NDArray[Any] = value_view(array)
@@ -126,17 +129,17 @@ def _words(array: pa.Array) -> NDArray[np.uint64]:
 
 
 def hash_decides(arrays: Sequence[pa.Array]) -> bool:
-    """Whether rows of these columns with one hash are certainly the same: one null-free column of at most 64 bits."""
+    """Return whether equal hashes guarantee equal rows: true for no column, or one null-free column of at most 64 bits."""
     if _bits_kept.get() is not None:
         return False
     return len(arrays) == 0 or (len(arrays) == 1 and fits_a_word(arrays[0].type) and arrays[0].null_count == 0)
 
 
 def hash_is_injective(arrangement: Arrangement) -> bool:
-    """Whether the schema alone promises that keys with one hash are the same key.
+    """Return whether the schema alone guarantees that keys with one hash are the same key.
 
-    True for a key of one column of at most 64 bits that holds no null by its schema (and for the empty key). A batch
-    whose column merely happens to hold no null may ask `hash_decides` with its arrays.
+    True for a key of one column of at most 64 bits without nulls by its schema (and for the empty key). For a batch
+    whose column merely happens to hold no null, call `hash_decides` with its arrays.
     """
     if _bits_kept.get() is not None:
         return False

@@ -1,11 +1,11 @@
-"""Lists of scalars as bytes, and back: so that a list is hashed, compared and stored like a string.
+"""Lists of scalars as bytes, and back, so that a list is hashed, compared and stored like a string.
 
-1. Equal lists have equal bytes, and different ones different bytes: order counts, null elements count, an empty list is not
+1. Equal lists have equal bytes, and different ones different bytes. Order and null elements count, and an empty list differs from
    null; floats are canonical.
-2. The bytes are stored: fixed for ever, golden values in the tests. Their order means nothing: lists are ordered by their
-   elements (`dbsp.zset.order`).
-3. Elements of fixed width: one byte that says whether there is a value, then the value, little-endian, element after element.
-   Text and binary: the number of elements (u32), that byte per element, the lengths (u32 each), the bytes end to end.
+2. The bytes are stored, so they must never change: golden values in the tests. Their order means nothing: lists are ordered by
+   their elements (`dbsp.zset.order`).
+3. Elements of fixed width have one byte that says whether there is a value, then the value, little-endian, element after element.
+   Text and binary have the number of elements (u32), that byte per element, the lengths (u32 each), and the bytes end to end.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _U32 = 4
 
 
 def list_bytes(array: pa.Array) -> pa.Array:
-    """A column of lists as a binary column; null where the list is null.
+    """Return a column of lists as a binary column; null where the list is null.
 
     **Example**
 
@@ -49,7 +49,7 @@ def list_bytes(array: pa.Array) -> pa.Array:
 
 
 def lists_of(array: pa.Array, type_: pa.DataType) -> pa.Array:
-    """The lists that `list_bytes` made these bytes of."""
+    """Return the lists whose bytes `list_bytes` made; raise `DataError` if the bytes are damaged."""
     bounds = np.frombuffer(array.buffers()[1], np.int32, len(array) + 1, array.offset * _U32).astype(np.int64)
     data = np.frombuffer(array.buffers()[2] or b"", np.uint8)
     if is_text(type_.value_type):
@@ -65,7 +65,7 @@ def lists_of(array: pa.Array, type_: pa.DataType) -> pa.Array:
 
 
 def is_text(type_: pa.DataType) -> bool:
-    """Whether values are of any length: string or binary."""
+    """Return whether values have variable length: string or binary."""
     return bool(pa.types.is_string(type_) or pa.types.is_binary(type_))
 
 
@@ -74,12 +74,12 @@ def _width(type_: pa.DataType) -> int:
 
 
 def _ends(counts: Numbers) -> Numbers:
-    """0, then the running sum."""
+    """Return 0, followed by the running sum of the counts."""
     return np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
 
 
 def _records(elements: pa.Array) -> Octets:
-    """One record per element: whether there is a value, then its bytes."""
+    """Return one record per element: a byte that says whether there is a value, then the value's bytes."""
     valid = np.asarray(pc.is_valid(elements))
     records = np.zeros((len(elements), 1 + _width(elements.type)), np.uint8)
     records[:, 0] = valid
@@ -89,7 +89,7 @@ def _records(elements: pa.Array) -> Octets:
 
 
 def fixed_bytes(array: pa.Array) -> pa.Array:
-    """The canonical bytes of each value of fixed width, as a binary column; null where there is none."""
+    """Return the canonical bytes of each value of fixed width, as a binary column; null where the value is null."""
     octets = _octets(array)
     ends = np.arange(len(array) + 1, dtype=np.int32) * octets.shape[1]
     plain = pa.Array.from_buffers(pa.binary(), len(array), [None, pa.py_buffer(ends), pa.py_buffer(octets.tobytes())])
@@ -97,7 +97,7 @@ def fixed_bytes(array: pa.Array) -> pa.Array:
 
 
 def elements_of(array: pa.Array, type_: pa.DataType) -> pa.Array:
-    """The values of fixed width that `fixed_bytes` made these bytes of."""
+    """Return the values of fixed width whose bytes `fixed_bytes` made."""
     width = _width(type_)
     whole = pa.concat_arrays([array.fill_null(bytes(width))])
     bounds = np.frombuffer(whole.buffers()[1] or bytes(_U32), np.int32, len(whole) + 1)
@@ -109,7 +109,7 @@ def elements_of(array: pa.Array, type_: pa.DataType) -> pa.Array:
 
 
 def _octets(elements: pa.Array) -> Octets:
-    """The bytes of each value, one row each."""
+    """Return the bytes of each value, a row of bytes per value; floats are canonical."""
     width = _width(elements.type)
     if pa.types.is_boolean(elements.type):
         return np.asarray(pc.fill_null(elements, False)).astype(np.uint8).reshape(-1, 1)
@@ -125,7 +125,7 @@ def _octets(elements: pa.Array) -> Octets:
 
 
 def _values(records: Octets, type_: pa.DataType) -> pa.Array:
-    """The elements of these records."""
+    """Return the elements of these records."""
     valid = records[:, 0] != 0
     body = np.ascontiguousarray(records[:, 1:])
     bitmap = None if valid.all() else pa.py_buffer(np.packbits(valid, bitorder="little"))
@@ -135,7 +135,7 @@ def _values(records: Octets, type_: pa.DataType) -> pa.Array:
 
 
 def _text_bytes(elements: pa.Array, counts: Numbers) -> tuple[Octets, Numbers]:
-    """Lists of text: count, validity, lengths, bytes; and where each list ends."""
+    """Return lists of text as count, validity, lengths and bytes; and the offset of the end of each list."""
     valid = np.asarray(pc.is_valid(elements)).astype(np.uint8)
     blank = b"" if pa.types.is_binary(elements.type) else ""
     whole = pa.concat_arrays([pc.fill_null(elements, blank)]) if elements.null_count else elements
@@ -154,7 +154,7 @@ def _text_bytes(elements: pa.Array, counts: Numbers) -> tuple[Octets, Numbers]:
 
 
 def _texts(data: Octets, bounds: Numbers, type_: pa.DataType) -> tuple[pa.Array, Numbers]:
-    """The elements of lists of text, and how many each list has; an absent (null) list has no bytes at all."""
+    """Return the elements of lists of text, and each list's number of elements; a null list has no bytes at all."""
     there = bounds[1:] > bounds[:-1]
     at = bounds[:-1]
     counts = np.zeros(len(at), np.int64)
@@ -178,7 +178,7 @@ def _check(fits: NDArray[np.bool_], type_: pa.DataType) -> None:
 
 
 def _spread(starts: Numbers, counts: Numbers, step: int = 1) -> Numbers:
-    """`counts[i]` positions from `starts[i]` on, `step` apart, one list after the other."""
+    """Return `counts[i]` positions from `starts[i]` on, `step` apart, one list after the other."""
     before = np.repeat(_ends(counts)[:-1], counts)
     return np.repeat(starts, counts) + (np.arange(int(counts.sum())) - before) * step
 

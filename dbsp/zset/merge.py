@@ -1,7 +1,7 @@
-"""Sums of arranged batches that are arranged alike: two, or many at once.
+"""Sums of batches with the same arrangement: two, or many at once.
 
-Words are merged two runs at a time, the shortest first; columns are gathered once, when all words are merged, so a row of many
-columns costs no more for being merged with many runs than with one.
+Words are merged two runs at a time, the shortest first. Columns are gathered once, after all words are merged. So the
+cost of a row's columns does not depend on the number of runs.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from dbsp.zset.schema import Schema
 
 
 def merge(left: Batch, right: Batch) -> Batch:
-    """The sum of two batches that are arranged alike, arranged alike; see `merge_all`."""
+    """Return the sum of two batches with the same arrangement, arranged alike; see `merge_all`."""
     return merge_all((left, right))
 
 
 def merge_all(batches: Sequence[Batch]) -> Batch:
-    """The sum of batches that are arranged alike, at least one, arranged alike.
+    """Return the sum of batches with the same arrangement, arranged alike; at least one batch.
 
     **Law** `merge_all(batches)` is `arrange(concat(batches))`.
 
-    **Cost** a pass over the words of all for every doubling of their number, and one over their columns.
+    **Cost** A pass over all words for every doubling of the number of batches, and one pass over the columns.
 
     **Errors** `CapacityError` where the weights of a row overflow.
     """
@@ -47,9 +47,9 @@ def merge_all(batches: Sequence[Batch]) -> Batch:
 
 
 def sum_of(batches: Sequence[Batch], schema: Schema, weights: int = 1) -> Batch:
-    """The sum of batches: arranged where all are arranged alike, else loose.
+    """Return the sum of batches: arranged if all have the same arrangement, else loose.
 
-    **Cost** that of `merge_all`, nothing is sorted; where they are loose, one copy of the columns.
+    **Cost** That of `merge_all`, without a sort; for loose batches one copy of the columns.
     """
     if not batches:
         return Batch.empty(schema, weights)
@@ -61,7 +61,10 @@ def sum_of(batches: Sequence[Batch], schema: Schema, weights: int = 1) -> Batch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Run:
-    """The words and weights of merged rows, and which rows they are: those of one batch as they are, unless given."""
+    """The words and weights of merged rows, and the numbers of the rows.
+
+    A run of one whole batch has the batch's number instead of row numbers.
+    """
 
     words: WordColumns
     weights: NDArray[np.int64]
@@ -69,18 +72,19 @@ class _Run:
     rows: Positions = field(default_factory=lambda: np.empty(0, np.int64))
 
     def __len__(self) -> int:
-        """How many rows there are."""
+        """Return the number of rows."""
         return len(self.weights)
 
     def numbers(self) -> Positions:
-        """The rows, as `arrays.pick` takes them."""
+        """Return the row numbers in the form that `arrays.pick` takes."""
         return self.rows if self.batch < 0 else np.arange(len(self)) + (self.batch << RUN_SHIFT)
 
 
 def _added_up(batches: Sequence[Batch]) -> Batch | None:
-    """The sum, if rows with equal words are the same rows and no weight overflows."""
+    """Return the sum, or None if rows with equal words differ or a weight overflows."""
     runs = [_Run(words=batch.words, weights=batch.weights, batch=n) for n, batch in enumerate(batches)]
     while len(runs) > 1:
+        # The two shortest first: so the long runs are passed over as rarely as possible.
         runs.sort(key=len, reverse=True)
         merged = _two(batches, runs.pop(), runs.pop())
         if merged is None:
@@ -100,7 +104,7 @@ def _added_up(batches: Sequence[Batch]) -> Batch | None:
 
 
 def _two(batches: Sequence[Batch], left: _Run, right: _Run) -> _Run | None:
-    """Two runs as one, if it can be."""
+    """Return two runs merged into one, or None if rows with equal words differ or a weight overflows."""
     if right.batch >= 0 and (left.batch < 0 or right.batch < left.batch):
         left, right = right, left
     found = kernels.merge_sums(left.words, left.weights, right.words, right.weights)
@@ -118,7 +122,7 @@ def _two(batches: Sequence[Batch], left: _Run, right: _Run) -> _Run | None:
 def _same_rows(
     batches: Sequence[Batch], places: tuple[Positions, Positions], numbers: tuple[Positions, Positions] | None
 ) -> bool:
-    """Whether rows of both sides at these places, which agree in their words, are the same.
+    """Return whether the rows of both sides at these places, which agree in their words, are equal.
 
     Without `numbers` the sides are the first two batches.
     """
@@ -134,5 +138,5 @@ def _same_rows(
 
 
 def _columns_at(batches: Sequence[Batch], rows: NDArray[np.int64]) -> list[pa.Array]:
-    """The columns of these rows."""
+    """Return the columns of these rows."""
     return [pick(column, rows) for column in zip(*(batch.held for batch in batches), strict=True)]

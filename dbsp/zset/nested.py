@@ -1,11 +1,12 @@
-"""Lists and structs, one inside the other, as bytes and back: so that a list of anything is hashed and stored like a string.
+"""Lists and structs, nested in each other, as bytes and back, so that a list of anything is hashed and stored like a
+string.
 
-A list of scalars is written by `dbsp.zset.lists`. Elements that are lists or structs are written as bytes first, and the list
-as one of binary. A struct (inside a list; outside, structs are kept field by field) is the list of its fields: as many binary
-elements as it has fields, each null or the canonical bytes of the value.
+A list of scalars is written by `dbsp.zset.lists`. Elements that are lists or structs are written as bytes first, and
+the list as one of binary. A struct inside a list is written as the list of its fields. A field is one binary element,
+null or the canonical bytes of the value. Outside lists, structs are stored field by field.
 
 1. Equal values have equal bytes, and different ones different bytes; a null struct is not a struct of nulls.
-2. The bytes are stored: fixed for ever, golden values in the tests.
+2. The bytes are stored, so they must never change: golden values in the tests.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from dbsp.zset.schema import BINARY, is_struct, list_of
 
 
 def nested_bytes(array: pa.Array) -> pa.Array:
-    """A column of lists or structs as a binary column; null where the value is null.
+    """Return a column of lists or structs as a binary column; null where the value is null.
 
     **Example**
 
@@ -37,7 +38,7 @@ def nested_bytes(array: pa.Array) -> pa.Array:
 
 
 def nested_of(array: pa.Array, type_: pa.DataType) -> pa.Array:
-    """The lists or structs that `nested_bytes` made these bytes of.
+    """Return the lists or structs whose bytes `nested_bytes` made.
 
     **Errors** `DataError` where the bytes are not of this type.
     """
@@ -50,7 +51,7 @@ def nested_of(array: pa.Array, type_: pa.DataType) -> pa.Array:
 
 
 def _with_elements(lists: pa.Array, elements: pa.Array) -> pa.Array:
-    """Lists of the same lengths with these elements."""
+    """Return lists of the same lengths with these elements."""
     lengths = np.asarray(pc.fill_null(pc.list_value_length(lists), 0))
     offsets = pa.array(np.concatenate([np.zeros(1, np.int32), np.cumsum(lengths, dtype=np.int32)]))
     mask = lists.is_null() if lists.null_count else None
@@ -58,7 +59,7 @@ def _with_elements(lists: pa.Array, elements: pa.Array) -> pa.Array:
 
 
 def _struct_lists(array: pa.Array) -> pa.Array:
-    """Structs as lists of the bytes of their fields."""
+    """Return structs as lists of the bytes of their fields."""
     fields = [_field_bytes(field) for field in array.flatten()]
     rows, width = len(array), len(fields)
     beside = np.arange(rows)[:, None] + np.arange(width) * rows
@@ -68,7 +69,7 @@ def _struct_lists(array: pa.Array) -> pa.Array:
 
 
 def _structs_of(lists: pa.Array, type_: pa.DataType) -> pa.Array:
-    """The structs of lists of the bytes of their fields."""
+    """Return the structs whose fields' bytes these lists hold."""
     width, elements = type_.num_fields, lists.flatten()
     there = np.asarray(lists.is_valid())
     if not np.all(np.asarray(pc.list_value_length(lists).fill_null(width)) == width):
@@ -80,14 +81,14 @@ def _structs_of(lists: pa.Array, type_: pa.DataType) -> pa.Array:
 
 
 def _field_bytes(field: pa.Array) -> pa.Array:
-    """The canonical bytes of each value, null where it is null."""
+    """Return the canonical bytes of each value, null where the value is null."""
     if pa.types.is_nested(field.type):
         return nested_bytes(field)
     return field.cast(BINARY) if is_text(field.type) else fixed_bytes(field)
 
 
 def _field_of(stored: pa.Array, type_: pa.DataType) -> pa.Array:
-    """The values that `_field_bytes` made these bytes of."""
+    """Return the values whose bytes `_field_bytes` made."""
     if pa.types.is_nested(type_):
         return nested_of(stored, type_)
     return stored.cast(type_) if is_text(type_) else elements_of(stored, type_)

@@ -1,13 +1,13 @@
-"""Order on columns: codes that sort like values, and the exact order of rows.
+"""Order of columns: codes that sort like values, and the exact order of rows.
 
-1. The code of a column is weakly monotone: a < b implies code(a) <= code(b). It is exact for types of less than 64 bits
-   and floats, and for those of 64 bits except that their extremes share the codes of null; strings keep eight bytes,
-   decimals are clamped to 64 bits. Who needs the exact order settles ties on the columns.
-2. Values sort like numbers, strings like their bytes, false before true, NaN above every number. Descending turns that
-   around, so NaN comes first. Nulls come last unless `nulls_first`, whatever the direction. Structs sort by their fields in
+1. The code of a column is weakly monotone: a < b implies code(a) <= code(b). It is exact for types of less than 64 bits and for
+   floats. For 64-bit types it is exact except that their extremes share the codes of null. A string's code has its first eight
+   bytes; decimals are clamped to 64 bits. Callers that need the exact order settle ties on the columns.
+2. Values sort like numbers, strings like their bytes, false before true, NaN above every number. Descending reverses that,
+   so NaN is first. Nulls are last unless `nulls_first`, in either direction. Structs sort by their fields in
    order, a null field above every value; the code is that of the first field. Lists sort element by element, a null element
-   above every value, and a list that begins with another after it; the code is that of the first element, the least without one.
-3. The codes are stored: fixed for ever, golden values in the tests.
+   above every value, and a prefix before the longer list. A list's code is that of its first element, the least if empty.
+3. The codes are stored, so they must never change: golden values in the tests.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _LEAST, _MOST = np.uint64(0), np.uint64((1 << 64) - 1)
 
 
 def order_codes(array: pa.Array, order_by: OrderBy) -> NDArray[np.uint64]:
-    """The order code of each value: smaller codes come first in the order that is asked for.
+    """Return the order code of each value: smaller codes are first in the requested order.
 
     **Example**
 
@@ -69,7 +69,7 @@ def order_codes(array: pa.Array, order_by: OrderBy) -> NDArray[np.uint64]:
 
 
 def _ascending_codes(array: pa.Array) -> NDArray[np.uint64]:
-    """The codes in ascending order, without regard to nulls; a fresh array."""
+    """Return the codes in ascending order, without regard to nulls, as a new array."""
     if is_coded(array) and not array.null_count and len(array.dictionary) <= len(array):
         return _ascending_codes(array.dictionary).take(codes_of(array))
     if is_list(array.type):
@@ -86,7 +86,7 @@ def _ascending_codes(array: pa.Array) -> NDArray[np.uint64]:
 
 
 def _first_codes(lists: pa.Array) -> NDArray[np.uint64]:
-    """The code of the first element of each list; the least where there is none."""
+    """Return the code of each list's first element; the least code for an empty list."""
     counts, elements = _elements(lists)
     some = np.flatnonzero(counts)
     codes = np.full(len(lists), _LEAST)
@@ -95,12 +95,12 @@ def _first_codes(lists: pa.Array) -> NDArray[np.uint64]:
 
 
 def _elements(lists: pa.Array) -> tuple[Positions, pa.Array]:
-    """How many elements each list has, and all of them end to end; a null has none."""
+    """Return each list's number of elements, and all elements concatenated; a null list has none."""
     return np.asarray(pc.fill_null(pc.list_value_length(lists), 0)).astype(np.int64), lists.flatten()
 
 
 def not_above(left: pa.Array, right: pa.Array) -> NDArray[np.bool_]:
-    """Whether left <= right in ascending order, row by row; false where the right one is null.
+    """Return whether left <= right in ascending order, row by row; false where the right value is null.
 
     **Example**
 
@@ -117,7 +117,7 @@ def not_above(left: pa.Array, right: pa.Array) -> NDArray[np.bool_]:
 
 
 def _word_codes(values: NDArray[Any]) -> NDArray[np.uint64]:
-    """Exact codes of numbers of at most 64 bits."""
+    """Return exact codes of numbers of at most 64 bits."""
     if values.dtype == np.uint64:
         return values.copy()
     if values.dtype.kind in "iu":
@@ -129,9 +129,9 @@ def _word_codes(values: NDArray[Any]) -> NDArray[np.uint64]:
 
 
 def number_words(array: pa.Array) -> NDArray[np.uint64]:
-    """A word for each number, or time, of at most 64 bits that sorts as it does, exactly; that of a null says nothing.
+    """Return a word for each number, or time, of at most 64 bits, in exactly the numbers' order; a null's word is undefined.
 
-    **Law** `numbers_of(number_words(array), array.type)` are the values, floats as they are in batches.
+    **Law** `numbers_of(number_words(array), array.type)` are the values, with canonical floats.
 
     **Example**
 
@@ -146,7 +146,7 @@ def number_words(array: pa.Array) -> NDArray[np.uint64]:
 
 
 def numbers_of(words: NDArray[np.uint64], type_: pa.DataType) -> NDArray[Any]:
-    """The numbers of such words, as a type holds them."""
+    """Return the numbers of words from `number_words`, in the type's storage."""
     dtype = np.dtype(storage_type(type_))
     if dtype == np.uint64:
         return words
@@ -156,7 +156,7 @@ def numbers_of(words: NDArray[np.uint64], type_: pa.DataType) -> NDArray[Any]:
 
 
 def _clamped(pairs: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Codes of 128-bit integers: exact within 64 signed bits, the extremes beyond."""
+    """Return codes of 128-bit integers: exact within 64 signed bits, the extremes beyond."""
     low, high = pairs[:, 0], pairs[:, 1].astype(np.int64)
     codes = low ^ _SIGN
     codes[(high > 0) | ((high == 0) & (low >= _SIGN))] = _MOST
@@ -165,9 +165,9 @@ def _clamped(pairs: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 
 def sort_rows(batch: Batch, order: Sequence[OrderBy]) -> Positions:
-    """The positions of the rows in exact order; ties are broken by all other columns, ascending, nulls last.
+    """Return the positions of the rows in exact order; ties are broken by all other columns, ascending, nulls last.
 
-    **Cost** a comparison sort on the columns: for gathered groups, not for whole traces.
+    **Cost** A comparison sort on the columns: for gathered groups, not for whole traces.
 
     **Example**
 
@@ -189,13 +189,13 @@ def sort_rows(batch: Batch, order: Sequence[OrderBy]) -> Positions:
 
 
 def sort_columns(arrays: Sequence[pa.Array], first: NDArray[Any]) -> Positions:
-    """The order of rows by `first`, then by all columns ascending, nulls last: the canonical order of rows."""
+    """Return the order of rows by `first`, then by all columns ascending, nulls last: the canonical order of rows."""
     keys = [first] + [word for array in arrays for word in _exact_words(array, OrderBy(""))]
     return np.lexsort(keys[::-1])
 
 
 def _has_ties(keys: list[NDArray[Any]], positions: Positions) -> bool:
-    """Whether two neighbours in the sorted order agree in all keys."""
+    """Return whether two neighbours in the sorted order agree in all keys."""
     same = np.ones(max(len(positions) - 1, 0), np.bool_)
     for key in keys:
         ordered = key[positions]
@@ -204,7 +204,7 @@ def _has_ties(keys: list[NDArray[Any]], positions: Positions) -> bool:
 
 
 def _exact_words(array: pa.Array, order_by: OrderBy) -> list[NDArray[Any]]:
-    """Arrays that sort exactly like the column, most significant first."""
+    """Return arrays that together sort exactly like the column, the most significant first."""
     if is_bytes(array):
         ranks = pc.rank(_ranked(array), sort_keys="ascending", tiebreaker="dense")
         words: list[NDArray[Any]] = [np.asarray(ranks).astype(np.uint64)]
@@ -226,7 +226,7 @@ def _exact_words(array: pa.Array, order_by: OrderBy) -> list[NDArray[Any]]:
 
 
 def _ranked(array: pa.Array) -> pa.Array:
-    """Texts or lists in a form whose bytes sort as they do: a list is the ranks of its elements, most significant byte first."""
+    """Return texts or lists in a form whose bytes sort like the values: a list becomes the big-endian ranks of its elements."""
     if not is_list(array.type):
         return plain(array)
     counts, elements = _elements(array)
@@ -236,7 +236,7 @@ def _ranked(array: pa.Array) -> pa.Array:
 
 
 def _dense_ranks(keys: list[NDArray[Any]], rows: int) -> Positions:
-    """The number of each row's value among the different ones, in order."""
+    """Return the rank of each row's value among the distinct values, from 0."""
     order = np.lexsort(keys[::-1])
     ranks = np.empty(rows, np.int64)
     ranks[order] = np.cumsum(begins(*(key[order] for key in keys))) - 1

@@ -1,6 +1,7 @@
-"""Runs of equal values that are neighbours: where each begins, where it ends, how long it is.
+"""Runs of equal neighbours: where each begins, where it ends, and its length.
 
-As `dbsp.zset.kernels.run_starts`, which takes the three words of a sorted batch; here the keys are any arrays, as many as wanted.
+The functions resemble `dbsp.zset.kernels.run_starts`, which takes the three words of a sorted batch; here the keys are
+any number of arrays.
 
 >>> import numpy as np
 >>> keys, times = np.array([1, 1, 1, 2]), np.array([7, 7, 8, 8])
@@ -22,7 +23,7 @@ Positions = npt.NDArray[np.int64]
 
 
 def begins(*keys: npt.NDArray[Any]) -> Mask:
-    """Whether each row differs from the one before in one of the keys; the first does."""
+    """Return whether each row differs from the previous one in one of the keys; true for the first row."""
     fresh = np.zeros(len(keys[0]), np.bool_)
     fresh[:1] = True
     for key in keys:
@@ -31,7 +32,7 @@ def begins(*keys: npt.NDArray[Any]) -> Mask:
 
 
 def ends(*keys: npt.NDArray[Any]) -> Mask:
-    """Whether each row differs from the one behind it in one of the keys; the last does."""
+    """Return whether each row differs from the next one in one of the keys; true for the last row."""
     fresh = np.zeros(len(keys[0]), np.bool_)
     fresh[-1:] = True
     for key in keys:
@@ -40,5 +41,5 @@ def ends(*keys: npt.NDArray[Any]) -> Mask:
 
 
 def lengths(starts: Positions, rows: int) -> Positions:
-    """How many of the rows each run has, given where all of them begin."""
+    """Return the number of rows of each run, given the starts of all runs."""
     return np.diff(np.append(starts, rows))

@@ -1,7 +1,7 @@
-"""Types and schemas: what the columns of a Z-set are called and hold.
+"""Types and schemas: the names and types of a Z-set's columns.
 
-A type is an Arrow type out of a closed list (`SUPPORTED`); a schema is an ordered list of named, typed, perhaps nullable
-columns; an arrangement says how a stored batch is sorted. All are values: equal when their parts are equal.
+A type is an Arrow type that `is_supported` accepts. A schema is an ordered list of named, typed, perhaps nullable
+columns. An arrangement says how a stored batch is sorted. All are values: equal when their parts are equal.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ DURATION = pa.duration("us")
 
 
 def decimal(precision: int, scale: int) -> pa.DataType:
-    """A decimal of at most 38 digits, `scale` of them after the point."""
+    """Return the type of decimals of at most 38 digits, `scale` of them after the point."""
     whole = isinstance(precision, int) and isinstance(scale, int)
     if not whole or not 1 <= precision <= 38 or not 0 <= scale <= precision:  # noqa: PLR2004 (as the docstring says)
         hint = "dbsp.decimal(12, 2) has 12 digits, 2 of them after the point; 38 at most"
@@ -45,12 +45,14 @@ SCALARS = frozenset([BOOL, *INTEGERS, FLOAT32, FLOAT64, STRING, BINARY, *TIMES])
 
 
 def list_of(element: pa.DataType) -> pa.DataType:
-    """Lists of a type; lists and elements may be null."""
+    """Return the type of lists of an element type; lists and elements may be null."""
     return pa.list_(element)
 
 
 def struct_of(fields: Mapping[str, pa.DataType]) -> pa.DataType:
-    """Structs with these fields, `{name: type}`; structs and fields may be null, and a null struct is no struct of nulls.
+    """Return the type of structs with these fields, `{name: type}`.
+
+    Structs and fields may be null; a null struct differs from a struct of nulls.
 
     **Example**
 
@@ -64,17 +66,17 @@ def struct_of(fields: Mapping[str, pa.DataType]) -> pa.DataType:
 
 
 def is_scalar(type_: pa.DataType) -> bool:
-    """Whether it is one of the types that hold one value."""
+    """Return whether the type holds one value: no list and no struct."""
     return type_ in SCALARS or bool(pa.types.is_decimal128(type_))
 
 
 def fits_a_word(type_: pa.DataType) -> bool:
-    """Whether values of this type have at most 64 bits."""
+    """Return whether values of this type have at most 64 bits."""
     return type_ in SCALARS and type_ not in {STRING, BINARY}
 
 
 def is_supported(type_: pa.DataType) -> bool:
-    """Whether a column may have this type: a scalar, a list of such, a struct of such with distinct names."""
+    """Return whether a column may have this type: a scalar, a list of such, a struct of such with distinct names."""
     if is_struct(type_):
         names = {field.name for field in type_}
         return 0 < len(names) == type_.num_fields and all(is_supported(field.type) for field in type_)
@@ -82,17 +84,17 @@ def is_supported(type_: pa.DataType) -> bool:
 
 
 def is_list(type_: pa.DataType) -> bool:
-    """Whether it is a list of anything."""
+    """Return whether the type is a list."""
     return bool(pa.types.is_list(type_))
 
 
 def is_struct(type_: pa.DataType) -> bool:
-    """Whether it is a struct of anything."""
+    """Return whether the type is a struct."""
     return bool(pa.types.is_struct(type_))
 
 
 def unified(type_: pa.DataType) -> pa.DataType:
-    """A nested type in the one spelling that it has here: whatever is inside may be null, elements are called `item`."""
+    """Return a nested type in its only spelling here: everything inside may be null, and elements are called `item`."""
     if is_list(type_):
         return pa.list_(unified(type_.value_type))
     if is_struct(type_):
@@ -103,14 +105,14 @@ def unified(type_: pa.DataType) -> pa.DataType:
 @stored("Column", "name type nullable")
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One named column; `nullable=False` promises that no row holds a null there (inside lists and structs nulls may be)."""
+    """A named column; `nullable=False` promises that no row holds a null there (lists and structs may contain nulls)."""
 
     name: str
     type: pa.DataType
     nullable: bool = True
 
     def __post_init__(self) -> None:
-        """Refuse a type outside the list."""
+        """Refuse an unsupported type, and spell a nested type uniformly."""
         if not is_supported(self.type):
             hint = "use one of the types that dbsp exports, such as dbsp.INT64, dbsp.decimal(12, 2) or dbsp.list_of(dbsp.STRING)"
             if pa.types.is_map(self.type):
@@ -120,14 +122,14 @@ class Column:
             object.__setattr__(self, "type", unified(self.type))
 
     def __str__(self) -> str:
-        """`name: type`, and `not null` where that is promised."""
+        """Return `name: type`, followed by `not null` if that is promised."""
         return f"{self.name}: {self.type}" + ("" if self.nullable else " not null")
 
 
 @stored("Schema", "columns")
 @dataclass(frozen=True, slots=True)
 class Schema:
-    """An ordered list of columns with distinct names; `names` has these, in order."""
+    """An ordered list of columns with distinct names; `names` has the names in order."""
 
     columns: tuple[Column, ...]
     names: tuple[str, ...] = field(init=False, repr=False, compare=False)
@@ -141,44 +143,44 @@ class Schema:
 
     @staticmethod
     def of(columns: Mapping[str, pa.DataType] | Iterable[Column]) -> Schema:
-        """A schema from `{name: type}` (all nullable) or from columns."""
+        """Return a schema from `{name: type}` (all nullable) or from columns."""
         if isinstance(columns, Mapping):
             return Schema(tuple(Column(name, type_) for name, type_ in columns.items()))
         return Schema(tuple(columns))
 
     def __iter__(self) -> Iterator[Column]:
-        """The columns, in order."""
+        """Iterate over the columns, in order."""
         return iter(self.columns)
 
     def __len__(self) -> int:
-        """How many columns there are."""
+        """Return the number of columns."""
         return len(self.columns)
 
     def __contains__(self, name: object) -> bool:
-        """Whether a column has this name."""
+        """Return whether a column has this name."""
         return name in self.names
 
     def index(self, name: str) -> int:
-        """The position of a column; `CircuitError` lists the valid names."""
+        """Return the position of a column; raise `CircuitError` with the valid names for an unknown one."""
         try:
             return self.names.index(name)
         except ValueError:
             raise CircuitError(f"no such column: column={name} columns={list(self.names)}") from None
 
     def __getitem__(self, name: str) -> Column:
-        """The column of this name."""
+        """Return the column of this name."""
         return self.columns[self.index(name)]
 
     def select(self, names: Iterable[str]) -> Schema:
-        """The schema of these columns, in the order given."""
+        """Return the schema of these columns, in the given order."""
         return Schema(tuple(self[name] for name in names))
 
     def to_arrow(self) -> pa.Schema:
-        """The same as an Arrow schema."""
+        """Return the schema as an Arrow schema."""
         return pa.schema([pa.field(c.name, c.type, nullable=c.nullable) for c in self.columns])
 
     def __str__(self) -> str:
-        """`(a: int64, b: string not null)`."""
+        """Return the schema as text, such as `(a: int64, b: string not null)`."""
         return "(" + ", ".join(map(str, self.columns)) + ")"
 
 
@@ -186,15 +188,15 @@ NO_COLUMNS = Schema(())
 
 
 def schema_of(schema: pa.Schema) -> Schema:
-    """The schema that an Arrow schema stands for: wide strings narrow, dictionaries decode, times become microseconds.
+    """Return the schema nearest to an Arrow schema, also inside lists and structs.
 
-    So inside lists and structs, too.
+    Wide strings become narrow, dictionaries are decoded, and times become microseconds.
     """
     return Schema(tuple(Column(field.name, _plain_type(field.type), field.nullable) for field in schema))
 
 
 def _plain_type(type_: pa.DataType) -> pa.DataType:  # noqa: PLR0911 (one return per kind of type)
-    """The supported type nearest to an Arrow type; an unsupported one as it is, for `Column` to refuse."""
+    """Return the supported type nearest to an Arrow type; an unsupported type is unchanged, and `Column` refuses it."""
     match type_:
         case pa.DictionaryType():
             return _plain_type(type_.value_type)
@@ -218,18 +220,18 @@ def _plain_type(type_: pa.DataType) -> pa.DataType:  # noqa: PLR0911 (one return
 @stored("OrderBy", "column descending nulls_first")
 @dataclass(frozen=True, slots=True)
 class OrderBy:
-    """One ordering column of a trace or a top-k; nulls come last unless `nulls_first`, whatever the direction."""
+    """An ordering column of a trace or a top-k; nulls are last unless `nulls_first`, in either direction."""
 
     column: str
     descending: bool = False
     nulls_first: bool = False
 
     def __str__(self) -> str:
-        """As in SQL."""
+        """Return the ordering as SQL has it."""
         return self.column + (" desc" if self.descending else "") + (" nulls first" if self.nulls_first else "")
 
     def reverses(self, other: OrderBy, *, nulls: bool) -> bool:
-        """Whether what is first in one is last in the other, in a column that may have nulls or has none."""
+        """Return whether this order is the reverse of the other; `nulls` says whether the column may have nulls."""
         ends = self.nulls_first != other.nulls_first or not nulls
         return self.column == other.column and self.descending != other.descending and ends
 
@@ -237,13 +239,13 @@ class OrderBy:
 @stored("Arrangement", "schema key order weights")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arrangement:
-    """How a stored batch is sorted and weighed.
+    """The sort order and the weights of a stored batch.
 
-    Rows are sorted by (key hash, order code of `order[0]` if any, row hash). `key` names the columns the key hash covers; rows
-    have a hash of their own only where something is left that neither key hash nor code tells. `weights` is the number of
-    int64 weights per row: 1 for a plain Z-set, more where each row carries a vector of sums (linear aggregates): a row is
-    zero, and leaves, when all its weights are zero. With an `order` the first of several says whether a row is there: in a trace
-    the others sum to zero where it does.
+    Rows are sorted by (key hash, order code of `order[0]` if any, row hash). `key` names the columns that the key hash
+    covers. Rows have a row hash only if neither the key hash nor the order code covers all columns. `weights` is the
+    number of int64 weights per row: 1 for a plain Z-set, more if each row carries a vector of sums (linear aggregates).
+    A row whose weights are all zero is removed. With an `order`, the first of several weights says whether the row is
+    present. In a trace the other weights sum to zero where the first does.
     """
 
     schema: Schema
@@ -253,13 +255,16 @@ class Arrangement:
 
     @property
     def key_is_row(self) -> bool:
-        """Whether the key is the whole row."""
+        """Return whether the key is the whole row."""
         return set(self.key) == set(self.schema.names)
 
     @property
     def hashes_rows(self) -> bool:
-        """Whether rows have a row hash: not where the key is all there is of a row, or all but the column of the order, if its
-        values fit a word: then the code tells them apart, but for a null and an extreme of 64 bits, which columns do.
+        """Return whether rows have a row hash.
+
+        They have none if the key is the whole row, or all but the order's column, whose values fit a word. The order
+        code then distinguishes rows. Only a null and an extreme of 64 bits share a code, and are distinguished by the
+        columns.
         """
         rest = [column for column in self.schema if column.name not in self.key]
         if len(rest) == 1 and self.order and self.order[0].column == rest[0].name:

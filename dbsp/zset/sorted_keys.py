@@ -1,8 +1,8 @@
-"""Rows in order of their key's hash, or numbered by group; within one segment of a step several operators ask for the same keys.
+"""Rows in the order of their key's hash, or numbered by group; operators of a segment share the work for equal keys.
 
-A group-by brings the same rows into several forms, one after the other, and all have the group's key. So inside of
-`remembering` the last key's hashes, order and groups are kept, and whether two keys share a hash, found again by the identity of
-the columns, which are never changed.
+A group-by brings the same rows into several forms, one after the other, and all have the group's key. So inside
+`remembering` the results for the last key are kept: its hashes, their order, its groups, and whether two keys share a
+hash. They are found again by the identity of the columns, which are never changed.
 """
 
 from __future__ import annotations
@@ -27,9 +27,10 @@ Positions = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Groups:
-    """Rows of few keys: of each row its group, of each group its first row and its key's hash; numbered by first rows.
+    """Rows of few keys, numbered by group in the order of first rows.
 
-    `row_hash` is there where rows of one group are equal in more than the key: of each group the hash of what is not key.
+    Each row has its group; each group has its first row and its key's hash. Where all rows of a group are equal in
+    every column, `row_hash` has each group's hash of the columns outside the key.
     """
 
     of: Positions
@@ -38,15 +39,15 @@ class Groups:
     row_hash: Words | None = None
 
     def __len__(self) -> int:
-        """How many groups there are."""
+        """Return the number of groups."""
         return len(self.firsts)
 
 
 @dataclass(slots=True)
 class _Last:
-    """The key that was asked for last: its hashes, these sorted with the order that sorts them, its groups if they are few.
+    """Cached results for the last key: its hashes, the sorted hashes with their order, and its groups if they are few.
 
-    Rows of one hash are numbered as one group; whether they are of one key is looked at where it matters.
+    Rows of one hash are numbered as one group. Callers that need one key per group check that separately.
     """
 
     arrays: tuple[pa.Array, ...] = ()
@@ -60,7 +61,7 @@ class _Last:
     groups: Groups | None = None
 
     def is_of(self, arrays: Sequence[pa.Array]) -> bool:
-        """Whether these are the columns of that key."""
+        """Return whether the cached results are for these columns."""
         return bool(arrays) and list(map(id, arrays)) == list(map(id, self.arrays))
 
 
@@ -69,7 +70,7 @@ _last: ContextVar[_Last | None] = ContextVar("last sorted key", default=None)
 
 @contextmanager
 def remembering() -> Iterator[None]:
-    """Keep the last key in this thread: two hashes and two positions per row of it, until the end of the block."""
+    """Cache the last key's results in this thread until the end of the block: two hashes and two positions per row."""
     token = _last.set(_Last())
     try:
         yield
@@ -78,7 +79,7 @@ def remembering() -> Iterator[None]:
 
 
 def _known(arrays: Sequence[pa.Array], rows: int) -> tuple[_Last, Words]:
-    """What is known of these columns, kept as the last key's inside of `remembering`; their hashes for sure."""
+    """Return the cached results for these columns, and their hashes, which are computed if they are not cached."""
     last = _last.get()
     if last is None or not arrays:
         last = _Last()
@@ -90,7 +91,7 @@ def _known(arrays: Sequence[pa.Array], rows: int) -> tuple[_Last, Words]:
 
 
 def _numbered(known: _Last, words: Words) -> tuple[Positions, Positions] | None:
-    """The group of each row and the first row of each group, by hashes alone, if groups have several rows."""
+    """Return the group of each row and the first row of each group, by hashes alone; None if rows hardly share hashes."""
     if not known.probed:
         known.probed = True
         known.numbered = kernels.number_groups(words) if len(words) >= ROWS_MIN else None
@@ -98,7 +99,10 @@ def _numbered(known: _Last, words: Words) -> tuple[Positions, Positions] | None:
 
 
 def sorted_keys(arrays: Sequence[pa.Array], rows: int) -> tuple[Words, Positions]:
-    """The sorted hashes of the rows over these columns, and the stable order that sorts them; the order is the caller's own."""
+    """Return the sorted hashes of the rows over these columns, and the stable order that sorts them.
+
+    The order is a copy, which the caller may change.
+    """
     known, words = _known(arrays, rows)
     if known.hashes is None or known.order is None:
         numbered = _numbered(known, words)
@@ -108,10 +112,10 @@ def sorted_keys(arrays: Sequence[pa.Array], rows: int) -> tuple[Words, Positions
 
 
 def few_groups(arrays: Sequence[pa.Array], rows: int) -> Groups | None:
-    """The groups of the rows by these columns, where groups have several rows and no two keys share a hash; else None.
+    """Return the groups of the rows by these columns, or None if groups hardly have several rows or two keys share a hash.
 
-    **Cost** a hash and a look-up in a small table for each row, and a comparison with the first row of its group, once for the
-    last key; where the first few thousand rows hold many keys nothing but the hashes.
+    **Cost** A hash, a look-up in a small table, and a comparison with the group's first row, per row, once for the last
+    key. If the first few thousand rows hold many keys, only the hashes.
     """
     if rows < ROWS_MIN:
         return None
@@ -122,7 +126,7 @@ def few_groups(arrays: Sequence[pa.Array], rows: int) -> Groups | None:
 
 
 def _grouped(arrays: Sequence[pa.Array], words: Words, found: tuple[Positions, Positions] | None) -> Groups | None:
-    """The groups, if hashes tell them apart."""
+    """Return the groups, or None if two keys share a hash."""
     if found is None:
         return None
     group, firsts = found
@@ -131,10 +135,11 @@ def _grouped(arrays: Sequence[pa.Array], words: Words, found: tuple[Positions, P
 
 
 def few_rows(key: Sequence[pa.Array], rest: Sequence[pa.Array], rows: int) -> Groups | None:
-    """Rows of these columns numbered by what they are, where they come several times on the average; else None.
+    """Return rows numbered by their whole content, or None unless rows repeat several times on average.
 
-    **Cost** as `few_groups`, each time: two forms of the same rows have little but the key in common. Where the first few
-    thousand rows hardly repeat, their hashes and nothing else; fewer rows than that are sorted in no time.
+    **Cost** As `few_groups`, at each call: two forms of the same rows share little but the key. If the first few
+    thousand rows hardly repeat, only their hashes. Fewer rows than that are not examined, because sorting them takes
+    little time.
     """
     if rows <= PROBED_ROWS or not kernels.repeat_early(
         hash_columns([each.slice(0, PROBED_ROWS) for each in rest], PROBED_ROWS)
@@ -150,9 +155,11 @@ def few_rows(key: Sequence[pa.Array], rest: Sequence[pa.Array], rows: int) -> Gr
 
 
 def keys_agree(arrays: Sequence[pa.Array], hashes: Words, order: Positions) -> bool:
-    """Whether no two keys share a hash, so that rows with equal hashes have equal keys; `order` sorts the rows by them.
+    """Return whether no two keys share a hash, so that rows with equal hashes have equal keys.
 
-    **Cost** a comparison for each row that shares its hash, once for the last key; none where the hash decides.
+    The order `order` sorts the rows by their hashes, which are `hashes`.
+
+    **Cost** A comparison for each row that shares its hash, once for the last key; none where the hash decides.
     """
     if hash_decides(arrays):
         return True

@@ -1,4 +1,4 @@
-"""The inner loops of the engine, as functions on numpy arrays; `reference` holds the same in plain numpy.
+"""The inner loops of the engine, as functions on numpy arrays; `reference` has the same functions in plain numpy.
 
 Every function here allocates its result, calls one numba kernel of this package, and turns a reported overflow into an
 error. Hashes, order codes and row hashes are contiguous uint64 arrays of one dimension, weights int64 of two (rows,
@@ -44,7 +44,7 @@ share_with_arrow()
 
 
 def _exact(exact: bool) -> None:
-    """Raise where a kernel reported an overflow."""
+    """Raise `CapacityError` if a kernel reported an overflow."""
     if not exact:
         raise CapacityError("weight overflow: bits=64", OVERFLOW_HINT)
 
@@ -53,21 +53,21 @@ def _exact(exact: bool) -> None:
 
 
 def hash_words(values: Words) -> Words:
-    """The hash of each word, a bijection."""
+    """Return the hash of each word; the hash is a bijection."""
     out = np.empty(len(values), np.uint64)
     hashes.hash_words(values, out)
     return out
 
 
 def hash_word_pairs(values: NDArray[np.uint64]) -> Words:
-    """The hash of each pair of words; `values` is (n, 2), low word first."""
+    """Return the hash of each pair of words; `values` is (n, 2), low word first."""
     out = np.empty(len(values), np.uint64)
     hashes.hash_word_pairs(values, out)
     return out
 
 
 def hash_bytes(offsets: NDArray[np.int32], data: NDArray[np.uint8]) -> Words:
-    """The hash of each byte string `data[offsets[i]:offsets[i + 1]]`; hashed once where all are the same."""
+    """Return the hash of each byte string `data[offsets[i]:offsets[i + 1]]`; equal strings in all rows are hashed once."""
     out = np.empty(len(offsets) - 1, np.uint64)
     if len(out) and bytes_repeat((offsets, data)):
         hashes.hash_bytes(offsets[:2], data, out[:1])
@@ -78,7 +78,7 @@ def hash_bytes(offsets: NDArray[np.int32], data: NDArray[np.uint8]) -> Words:
 
 
 def combine_hashes(left: Words, right: Words) -> Words:
-    """One hash of two per row; the order of the two matters."""
+    """Return one hash per row of a left and a right hash; the order of the two matters."""
     out = np.empty_like(left)
     hashes.combine(left, right, out)
     return out
@@ -88,7 +88,7 @@ def combine_hashes(left: Words, right: Words) -> Words:
 
 
 def sort_hash(key_hash: Words) -> tuple[Words, Positions]:
-    """The sorted hashes and the stable order that sorts them."""
+    """Return the sorted hashes and the stable order that sorts them."""
     n = len(key_hash)
     if n >= ROWS_MAX:
         raise CapacityError(f"too many rows in one batch: rows={n} rows_max={ROWS_MAX}", "lower max_rows_per_step")
@@ -98,12 +98,12 @@ def sort_hash(key_hash: Words) -> tuple[Words, Positions]:
 
 
 def argsort_hash(key_hash: Words) -> Positions:
-    """The stable order that sorts the hashes."""
+    """Return the stable order that sorts the hashes."""
     return sort_hash(key_hash)[1]
 
 
 def sort_groups(key_hash: Words, group: Positions, firsts: Positions) -> tuple[Words, Positions]:
-    """`sort_hash` of rows whose groups are numbered: the groups alone are sorted, the rows dealt to them."""
+    """Return the result of `sort_hash` for rows with numbered groups: only the groups are sorted, and rows are dealt to them."""
     hashes, words, order = key_hash.take(firsts), np.empty(len(group), np.uint64), np.empty(len(group), np.int64)
     groups.deal_groups(group, sort_hash(hashes)[1], hashes, words, order)
     return words, order
@@ -112,7 +112,7 @@ def sort_groups(key_hash: Words, group: Positions, firsts: Positions) -> tuple[W
 def sort_words(
     key_hash: Words, order_code: Words | None, row_hash: Words | None
 ) -> tuple[Words, Words | None, Words | None, Positions]:
-    """The three words of each row, sorted by all that are there, and the stable order that sorts them."""
+    """Return the words of each row, sorted by all that exist, and the stable order that sorts them."""
     numbered = number_groups(key_hash) if len(key_hash) >= groups.ROWS_MIN else None
     by_hash = sort_hash(key_hash) if numbered is None else sort_groups(key_hash, *numbered)
     return sort_within(*by_hash, order_code, row_hash)
@@ -121,7 +121,10 @@ def sort_words(
 def sort_within(
     key_hash: Words, order: Positions, order_code: Words | None, row_hash: Words | None
 ) -> tuple[Words, Words | None, Words | None, Positions]:
-    """`sort_words` of rows whose sorted hashes are known, with the order that sorts them, which becomes the result's."""
+    """Return the result of `sort_words` for rows whose sorted hashes and their order are known.
+
+    The given `order` is changed and becomes the result's order.
+    """
     if order_code is None and row_hash is None:
         return key_hash, None, None, order
     fresh = np.zeros(len(order), np.uint8)
@@ -137,12 +140,12 @@ def sort_within(
 
 
 def argsort3(key_hash: Words, order_code: Words | None, row_hash: Words | None) -> Positions:
-    """The stable order that sorts rows by (key hash, order code, row hash), as far as these are there."""
+    """Return the stable order that sorts rows by (key hash, order code, row hash), as far as these exist."""
     return sort_words(key_hash, order_code, row_hash)[3]
 
 
 def run_flags(key_hash: Words, order_code: Words | None = None, row_hash: Words | None = None) -> NDArray[np.uint8]:
-    """1 for each row that differs from its predecessor in some word, and for the first."""
+    """Return 1 for each row that differs from its predecessor in some word, and for the first; 0 for the others."""
     fresh = np.zeros(len(key_hash), np.uint8)
     fresh[:1] = 1
     for words in (key_hash, order_code, row_hash):
@@ -152,19 +155,19 @@ def run_flags(key_hash: Words, order_code: Words | None = None, row_hash: Words 
 
 
 def run_starts(key_hash: Words, order_code: Words | None = None, row_hash: Words | None = None) -> Positions:
-    """Where rows that differ from their predecessor in some word start; 0 is one, if there are rows."""
+    """Return the positions of rows that differ from their predecessor in some word, and 0 if there are rows."""
     return set_positions(run_flags(key_hash, order_code, row_hash))
 
 
 def set_positions(flags: NDArray[np.uint8] | NDArray[np.bool_]) -> Positions:
-    """The positions of the flags that are 1."""
+    """Return the positions of the flags that are 1."""
     out = np.empty(len(flags) + 1, np.int64)
     count = sorts.positions_of(flags.view(np.uint8), out)
     return out[:count]
 
 
 def partition_by(dest: NDArray[np.integer], parts: int) -> tuple[Positions, Positions]:
-    """The stable order that sorts rows by destination in [0, parts), and the parts + 1 bounds of the destinations."""
+    """Return the stable order of rows by destination in [0, parts), and the parts + 1 bounds of the destinations."""
     order, offsets = np.empty(len(dest), np.int64), np.zeros(parts + 1, np.int64)
     sorts.deal_by(np.ascontiguousarray(dest, np.int64), offsets, order)
     return order, offsets
@@ -174,43 +177,44 @@ def partition_by(dest: NDArray[np.integer], parts: int) -> tuple[Positions, Posi
 
 
 def number_groups(words: Words) -> tuple[Positions, Positions] | None:
-    """Of each row the number of its group, rows with one word, and of each group its first row; numbered by first rows.
+    """Return each row's group, which are the rows of one word, and each group's first row; numbered by first rows.
 
-    None where groups have few rows: fewer than `groups.ROWS_PER_GROUP` on the average, or the first rows hold many.
+    Return None if groups have few rows: fewer than `groups.ROWS_PER_GROUP` on average, or many groups among the first
+    rows.
     """
     return _numbered(words, len(words) // groups.ROWS_PER_GROUP) if groups.repeat_early(words) else None
 
 
 def _numbered(words: Words, most: int) -> tuple[Positions, Positions] | None:
-    """The same however many rows groups have; None for more than `most` groups."""
+    """Return groups as `number_groups` does, however few rows they have, or None for more than `most` groups."""
     group, firsts = np.empty(len(words), np.int64), np.empty(min(most, len(words)), np.int64)
     count = groups.number_groups(words, group, firsts)
     return None if count < 0 else (group, firsts[:count].copy())
 
 
 def number_values(strings: ByteStrings, most: int) -> tuple[Positions, Positions] | None:
-    """Of each row the number of its byte string, and of each string its first row; numbered by first rows.
+    """Return the number of each row's byte string, and each string's first row; numbered by first rows.
 
-    None where there are more than `most` different ones, or two share a hash.
+    Return None for more than `most` distinct strings, or if two share a hash.
     """
     found = _numbered(hash_bytes(*strings), most)
     return found if found is not None and bytes_by_group(strings, *found) else None
 
 
 def repeat_early(words: Words) -> bool:
-    """Whether at least half of the first `groups.PROBED_ROWS` words, if there are more, were there before."""
+    """Return whether half of the first `groups.PROBED_ROWS` words or more repeat earlier ones; true for fewer words."""
     return bool(groups.repeat_early(words))
 
 
 def values_repeat_early(strings: ByteStrings) -> bool:
-    """The same of byte strings."""
+    """Return whether at least half of the first byte strings repeat earlier ones, as `repeat_early` does for words."""
     return repeat_early(hash_bytes(*strings))
 
 
 def number_codes(codes: Positions, size: int, most: int) -> tuple[Positions, Positions] | None:
-    """Codes below `size` numbered anew by their first rows, and the codes so numbered.
+    """Return codes below `size` renumbered by their first rows, and the old codes in the new order.
 
-    None where there are more than `most` different ones, or the first rows hold many, as in `values_repeat_early`.
+    Return None for more than `most` distinct codes, or if the first rows hold many, as in `values_repeat_early`.
     """
     number, renumbered = np.full(size, -1, np.int64), np.empty(len(codes), np.int64)
     firsts = np.empty(min(most, size), np.int64)
@@ -219,21 +223,21 @@ def number_codes(codes: Positions, size: int, most: int) -> tuple[Positions, Pos
 
 
 def least_of_groups(words: Words, group: Positions, count: int) -> Words:
-    """The least word of each of `count` groups; the greatest word there is for one without rows."""
+    """Return the least word of each of `count` groups; the greatest possible word for a group without rows."""
     out = np.full(count, (1 << 64) - 1, np.uint64)
     groups.least_of_groups(words, group, out)
     return out
 
 
 def most_of_groups(words: Words, group: Positions, count: int) -> Words:
-    """The greatest word of each of `count` groups; 0 for one without rows."""
+    """Return the greatest word of each of `count` groups; 0 for a group without rows."""
     out = np.zeros(count, np.uint64)
     groups.most_of_groups(words, group, out)
     return out
 
 
 def ends_of_groups(words: Words, group: Positions, count: int) -> NDArray[np.bool_]:
-    """Whether each row has the least word or the greatest of its group, one of `count`."""
+    """Return whether each row has the least or the greatest word of its group, one of `count` groups."""
     least, most, out = (
         np.full(count, (1 << 64) - 1, np.uint64),
         np.zeros(count, np.uint64),
@@ -244,17 +248,18 @@ def ends_of_groups(words: Words, group: Positions, count: int) -> NDArray[np.boo
 
 
 def words_by_group(words: Words, group: Positions, firsts: Positions) -> bool:
-    """Whether every row has the word of the first row of its group."""
+    """Return whether every row has the word of the first row of its group."""
     return bool(groups.words_by_group(words, words.take(firsts), group))
 
 
 def interleave(
     old: Words, new: Words, went: NDArray[np.bool_], came: NDArray[np.bool_]
 ) -> tuple[Positions, Positions, Positions, Words, bool]:
-    """The rows that went and came, with hashes `old` and `new` for each group, in order of (group, row hash).
+    """Return the removed and the added rows of groups in the order of (group, row hash).
 
-    Of each its number (those that came are numbered behind all that may have gone), its group, its weight and its hash. And
-    whether that settles the order: not if the two rows of a group share their hash.
+    A group has at most one removed row, with hash `old`, and one added row, with hash `new`. The result has each row's
+    number, group, weight and hash; numbers of added rows follow those of all groups' removed rows. The last element
+    says whether this order is final, which it is unless both rows of a group share their hash.
     """
     rows = 2 * len(went)
     order, group, weights, hashes = *(np.empty(rows, np.int64) for _ in range(3)), np.empty(rows, np.uint64)
@@ -268,17 +273,19 @@ def interleave(
 def merge_sums(
     left: WordColumns, left_weights: Weights, right: WordColumns, right_weights: Weights
 ) -> tuple[WordColumns, Positions, Weights, tuple[Positions, Positions]] | None:
-    """Two sorted runs of rows, none with all weights zero, merged and added up where all words are equal.
+    """Merge two sorted runs, and add up the weights of rows with equal words; no input row has only zero weights.
 
-    The words, which rows they are as `pick_words` takes them (of two that are added the left one), their weights, and the places
-    on both sides of rows that were taken for the same. None where a sum leaves 64 bits.
+    The result has the words, the rows in the form of `pick_words` (of two added rows the left one), and their weights.
+    It also has the places, on both sides, of the rows that were added, so that the caller can compare their columns.
+    Return None if a sum exceeds 64 bits.
     """
     n, m = len(left[0]), len(right[0])
     some = [at for at, word in enumerate(left) if word is not None]
     if some != [at for at, word in enumerate(right) if word is not None]:
         raise ValueError("both sides need the same words")
     out = {at: np.empty(n + m, np.uint64) for at in some}
-    at = (*some, *[some[-1]] * (3 - len(some)))  # the last word stands in for those that are not there
+    # The kernel compares three words: repeating the last one changes no order.
+    at = (*some, *[some[-1]] * (3 - len(some)))
     width, most = left_weights.shape[1], min(n, m) + 1
     rows, left_place, right_place, place = (np.empty(size, np.int64) for size in (n + m, most, most, most))
     sums = np.empty((most, width), np.int64)
@@ -297,26 +304,26 @@ def merge_sums(
 
 
 def _cut(array: NDArray[Any], count: int) -> NDArray[Any]:
-    """The beginning of an array; a copy where the rest of it would waste much memory."""
+    """Return the beginning of an array; a copy if a view would keep much unused memory alive."""
     return array[:count] if 4 * count > 3 * len(array) else array[:count].copy()
 
 
 def lower_bounds(queries: Words, hay: Words) -> Positions:
-    """For each query the first position in the sorted `hay` not below it; fastest when the queries are sorted."""
+    """Return for each query the first position in the sorted `hay` not below it; fastest for sorted queries."""
     out = np.empty(len(queries), np.int64)
     merges.find_lower(queries, hay, out)
     return out
 
 
 def equal_ranges(queries: Words, hay: Words) -> tuple[Positions, Positions]:
-    """For each query the range [low, high) of the sorted `hay` that holds it; fastest when the queries are sorted."""
+    """Return for each query the range [low, high) of the sorted `hay` that holds it; fastest for sorted queries."""
     lows, highs = np.empty(len(queries), np.int64), np.empty(len(queries), np.int64)
     merges.find_ranges(queries, hay, lows, highs)
     return lows, highs
 
 
 def expand_ranges(lows: Positions, highs: Positions) -> tuple[Positions, Positions]:
-    """Every position of every range, with the number of its range."""
+    """Return every position of every range, with the number of its range."""
     total = int((highs - lows).sum())
     query_index, position = np.empty(total, np.int64), np.empty(total, np.int64)
     merges.spread(lows, highs, query_index, position)
@@ -327,7 +334,7 @@ def expand_ranges(lows: Positions, highs: Positions) -> tuple[Positions, Positio
 
 
 def sum_runs(weights: Weights, starts: Positions, order: Positions | None = None) -> Weights:
-    """The summed weights of each run, of the rows as they are or as `order` gives them; `CapacityError` on overflow."""
+    """Return the summed weights of each run, of rows in the order of `order` if given; raise `CapacityError` on overflow."""
     out = np.empty((len(starts), weights.shape[1]), np.int64)
     if order is None:
         _exact(sums.sum_runs(weights, starts, out))
@@ -337,9 +344,10 @@ def sum_runs(weights: Weights, starts: Positions, order: Positions | None = None
 
 
 def reduce_runs(weights: Weights, order: Positions, fresh: NDArray[np.uint8]) -> tuple[Positions, Positions, Weights]:
-    """Of each run whose summed weights are not zero: its first row, its first position, its weights.
+    """Return each run with a non-zero sum of weights: its first row, its first position, its weights.
 
-    The runs are of the rows as `order` gives them, each starting where `fresh` is 1. `CapacityError` on overflow.
+    The runs consist of rows in the order of `order`, and each starts where `fresh` is 1. Raise `CapacityError` on
+    overflow.
     """
     n = len(order)
     positions, out = np.empty(n, np.int64), np.empty(weights.shape, np.int64)
@@ -351,23 +359,28 @@ def reduce_runs(weights: Weights, order: Positions, fresh: NDArray[np.uint8]) ->
 
 
 def scatter_add(out: Weights, rows: Positions, weights: Weights) -> None:
-    """Add `weights[i]` to `out[rows[i]]` in place; `CapacityError` on overflow."""
+    """Add `weights[i]` to `out[rows[i]]` in place; raise `CapacityError` on overflow."""
     _exact(sums.scatter_add(out, rows, weights))
 
 
 def add_by_group(values: Positions, group: Positions, count: int) -> Positions:
-    """The sum of `values[i]` for each of `count` groups, row i being of `group[i]`; `CapacityError` on overflow on the way."""
+    """Return the sum of `values[i]` for each of `count` groups, where row i belongs to `group[i]`.
+
+    Raise `CapacityError` if an intermediate sum overflows.
+    """
     out = np.zeros(count, np.int64)
     _exact(sums.add_by_group(values, group, out))
     return out
 
 
 def add_marked(marks: Sequence[Mask | None], weight: Positions, group: Positions, count: int) -> Weights:
-    """For each mark the weights of the rows that it marks, None all, added up by group: (count, marks), at least one mark.
+    """Return for each mask the weights of its rows, added up by group: (count, masks). None masks all rows; at least one mask.
 
-    Two sums to a word, eight in a pass, where none can leave 32 bits: what a row waits for is the word that the row before it, of
-    the same group, was added to. `CapacityError` on overflow on the way.
+    Raise `CapacityError` if an intermediate sum overflows. If no sum can exceed 32 bits, two sums share a word, and
+    eight masks are added in a pass. The loop is bound by latency: a row waits for the addition of the previous row of
+    its group, so wider words are free.
     """
+    # If some sum may exceed 32 bits, each mask is added separately, in 64 bits.
     if len(weight) * max(abs(int(weight.max(initial=0))), abs(int(weight.min(initial=0)))) > _HALF_MAX:
         return np.column_stack(
             [add_by_group(np.where(True if mark is None else mark, weight, 0), group, count) for mark in marks]
@@ -381,16 +394,16 @@ def add_marked(marks: Sequence[Mask | None], weight: Positions, group: Positions
                 bits |= mark.view(np.uint8) << np.uint8(bit)
         words = np.zeros((count, (len(some) + 1) // 2), np.int64)
         sums.add_pairs(bits, _PAIRS, weight, group, words)
-        low = words.astype(np.int32)  # with its sign; what is left of the word is the other's
+        low = words.astype(np.int32)  # the low sum with its sign; the high sum is what remains after subtracting it
         out[:, first : first + _MARKS : 2] = low
         out[:, first + 1 : first + _MARKS : 2] = ((words - low) >> 32)[:, : len(some) // 2]
     return out
 
 
 def add_halves(values: Positions, weight: Positions, group: Positions, count: int) -> Weights:
-    """The sums of the low 32 bits of the values times their weights, and of the others with the sign: two rows of them.
+    """Return the weighted sums of the values' low 32 bits, and of their high bits with the sign, as two rows.
 
-    `CapacityError` on overflow on the way, and where a weight leaves 31 bits.
+    Raise `CapacityError` if an intermediate sum overflows, or a weight exceeds 31 bits.
     """
     out = np.zeros((2, count), np.int64)
     _exact(sums.add_halves(values, weight, group, out))
@@ -398,7 +411,7 @@ def add_halves(values: Positions, weight: Positions, group: Positions, count: in
 
 
 def with_halves(weights: Weights, numbers: Sequence[Positions]) -> Weights:
-    """Rows of weights, and behind them the low 32 bits of each number and the others with the sign."""
+    """Return rows of weights, followed by the low 32 bits and the high bits, with the sign, of each number."""
     width = weights.shape[1]
     out = np.empty((len(weights), width + 2 * len(numbers)), np.int64)
     out[:, :width] = weights
@@ -408,9 +421,9 @@ def with_halves(weights: Weights, numbers: Sequence[Positions]) -> Weights:
 
 
 def moves_of_ends(old: Weights, change: Weights, first: Sequence[int], greatest: Sequence[bool]) -> Weights:
-    """What is to be added to old rows: the change, but where weights are halves of an end how far that end moves.
+    """Return the numbers to add to old rows: the change, or for the halves of an extreme the distance that the extreme moves.
 
-    **Shape** from `first[k]` on the halves of a number: of the least one so far in a row, or of the greatest, as `greatest[k]`
+    **Shape** From `first[k]` on are the halves of a number: a row's least one so far, or its greatest, as `greatest[k]`
     says. A row whose first weight is 0, on either side, has none.
     """
     moved = change.copy()
@@ -420,7 +433,7 @@ def moves_of_ends(old: Weights, change: Weights, first: Sequence[int], greatest:
 
 
 def nonzero_rows(weights: Weights) -> Positions:
-    """The rows with some weight that is not zero."""
+    """Return the rows with some weight that is not zero."""
     out = np.empty(len(weights) + 1, np.int64)
     count = sums.nonzero_rows(weights, out)
     return out[:count]
@@ -430,14 +443,14 @@ def nonzero_rows(weights: Weights) -> Positions:
 
 
 def pick_words(columns: Sequence[Words], rows: Positions) -> Words:
-    """The words at these rows of several columns, each given as the column's number (see `RUN_SHIFT`) and its place there."""
+    """Return the words at these rows of several columns; a row is the column's number (see `RUN_SHIFT`) and its place there."""
     out = np.empty(len(rows), np.uint64)
     picks.pick_words(_addresses(columns), rows, out)
     return out
 
 
 def pick_rows(columns: Sequence[Weights], rows: Positions) -> Weights:
-    """The same of columns of several words each."""
+    """Return the rows at these places of several columns of weights, as `pick_words` does for words."""
     width = columns[0].shape[1]
     out = np.empty((len(rows), width), np.int64)
     if width == 1:
@@ -448,9 +461,11 @@ def pick_rows(columns: Sequence[Weights], rows: Positions) -> Weights:
 
 
 def pick_bytes(columns: Sequence[ByteStrings], rows: Positions) -> ByteStrings | None:
-    """The same of byte strings (offsets, data), for rows of which none comes twice; None for over 2 GiB in all columns.
+    """Return the byte strings (offsets, data) at these rows of several columns; None for over 2 GiB in all columns.
 
-    **Cost** rows that follow each other are copied at once: for merged runs a fraction of a gather, at worst as much.
+    No row may occur twice, because the output is allocated in the columns' total size.
+
+    **Cost** Consecutive rows are copied at once: for merged runs a fraction of a gather, at worst as much.
     """
     size = sum(int(offsets[-1]) - int(offsets[0]) for offsets, _ in columns)
     if size >= ROWS_MAX:
@@ -462,7 +477,7 @@ def pick_bytes(columns: Sequence[ByteStrings], rows: Positions) -> ByteStrings |
 
 
 def take_stretches(strings: ByteStrings, rows: Positions) -> ByteStrings | None:
-    """The byte strings (offsets, data) at these rows; None where too few follow each other for copying them at once to pay."""
+    """Return the byte strings (offsets, data) at these rows, or None if too few rows are consecutive for block copies to pay."""
     rows = np.ascontiguousarray(rows, np.int64)
     size = picks.size_in_stretches(strings[0], rows)
     if not 0 <= size < ROWS_MAX:
@@ -473,7 +488,7 @@ def take_stretches(strings: ByteStrings, rows: Positions) -> ByteStrings | None:
 
 
 def _addresses(arrays: Sequence[NDArray[Any]]) -> Words:
-    """Where contiguous arrays begin; they must outlive what reads there."""
+    """Return the addresses of contiguous arrays, which must outlive the kernel that reads them."""
     return np.array([array.__array_interface__["data"][0] for array in arrays], np.uint64)
 
 
@@ -486,9 +501,9 @@ def equal_bytes(
     right: ByteStrings,
     right_rows: Positions,
 ) -> NDArray[np.bool_]:
-    """Whether the byte strings of two columns (offsets, data) are equal, pair by pair.
+    """Return whether the byte strings of two columns (offsets, data) are equal, pair by pair.
 
-    Compared once where each column has one, unless few of its rows are asked for.
+    If each column repeats one string, a single comparison decides; few pairs are compared one by one without that test.
     """
     pairs = len(left_rows)
     many = pairs > 0 and 2 * pairs >= max(len(left[0]), len(right[0]))
@@ -501,17 +516,17 @@ def equal_bytes(
 
 
 def bytes_repeat(strings: ByteStrings) -> bool:
-    """Whether all byte strings, at least one, are the same; next to nothing where the first two differ."""
+    """Return whether all byte strings, at least one, are equal; the cost is tiny if the first two differ."""
     return bool(bytestrings.bytes_repeat(*strings))
 
 
 def bytes_by_group(strings: ByteStrings, group: Positions, firsts: Positions) -> bool:
-    """Whether every row has the byte string of the first row of its group."""
+    """Return whether every row has the byte string of the first row of its group."""
     return (len(group) > 0 and bytes_repeat(strings)) or bool(bytestrings.bytes_by_group(*strings, group, firsts))
 
 
 def split_parts(strings: ByteStrings, separator: bytes, number: int) -> ByteStrings:
-    """The number-th part of each byte string, counted from 1, between separators; empty where there are fewer."""
+    """Return the number-th part of each byte string between separators, counted from 1; empty if there are fewer parts."""
     offsets, data = strings
     rows, between = len(offsets) - 1, np.frombuffer(separator, np.uint8)
     starts, ends = np.empty(rows, np.int32), np.empty(rows, np.int32)
@@ -522,7 +537,7 @@ def split_parts(strings: ByteStrings, separator: bytes, number: int) -> ByteStri
 
 
 def leading_words(offsets: NDArray[np.int32], data: NDArray[np.uint8]) -> Words:
-    """The first eight bytes of each byte string as one word that compares like them."""
+    """Return the first eight bytes of each byte string as a word; words sort like the strings' beginnings."""
     out = np.empty(len(offsets) - 1, np.uint64)
     bytestrings.leading_words(offsets, data, out)
     return out

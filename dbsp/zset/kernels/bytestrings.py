@@ -13,7 +13,7 @@ _I64, _OFFSETS, _BYTES = reads(types.int64), reads(types.int32), reads(types.uin
 
 @kernel(types.void(_OFFSETS, _BYTES, _I64, _OFFSETS, _BYTES, _I64, writes(types.boolean)))
 def equal_bytes(left_offsets, left, left_rows, right_offsets, right, right_rows, out):  # type: ignore[no-untyped-def]
-    """Whether row `left_rows[i]` of the left equals row `right_rows[i]` of the right."""
+    """Write whether row `left_rows[i]` of the left column equals row `right_rows[i]` of the right one."""
     for i in range(len(out)):
         p = np.int64(left_offsets[left_rows[i]])
         q = np.int64(right_offsets[right_rows[i]])
@@ -30,9 +30,10 @@ def equal_bytes(left_offsets, left, left_rows, right_offsets, right, right_rows,
 
 @kernel(types.boolean(_OFFSETS, _BYTES))
 def bytes_repeat(offsets, data):  # type: ignore[no-untyped-def]
-    """Whether all rows, at least one, are one byte string; rows that differ near the beginning cost nothing.
+    """Return whether all rows, at least one, are the same byte string; a difference near the beginning ends the search.
 
-    What lies one length ahead is the same everywhere: a comparison of the data with itself, eight bytes at a time.
+    Equal strings make the data periodic with the length of one, so the data is compared with itself, eight bytes at a
+    time.
     """
     rows, first, end = len(offsets) - 1, np.int64(offsets[0]), np.int64(offsets[-1])
     length = np.int64(offsets[1]) - first
@@ -53,10 +54,10 @@ def bytes_repeat(offsets, data):  # type: ignore[no-untyped-def]
 
 @kernel(types.boolean(_OFFSETS, _BYTES, _I64, _I64))
 def bytes_by_group(offsets, data, group, firsts):  # type: ignore[no-untyped-def]
-    """Whether every row equals the first one of its group; groups are numbered by their first rows.
+    """Return whether every row equals the first one of its group; groups are numbered by their first rows.
 
-    Rows that follow each other with one text are a stretch: where the first row of the group lies in the same stretch, or in
-    one that was compared with it last, nothing is compared.
+    Consecutive rows with one text form a stretch. No comparison is needed if the group's first row is in the same
+    stretch, or in the stretch that was last compared with it.
     """
     stretch = np.zeros(len(firsts), np.int64)
     at, seen, before, length_before = np.int64(0), np.int64(0), np.int64(0), np.int64(-1)
@@ -91,7 +92,7 @@ def bytes_by_group(offsets, data, group, firsts):  # type: ignore[no-untyped-def
 
 @kernel(types.void(_OFFSETS, _BYTES, writes(types.uint64)))
 def leading_words(offsets, data, out):  # type: ignore[no-untyped-def]
-    """The first eight bytes of each row, big-endian, zeros after a shorter one."""
+    """Write the first eight bytes of each row, big-endian, zero-padded."""
     for i in range(len(out)):
         start = np.int64(offsets[i])
         length = min(np.int64(8), np.int64(offsets[i + 1]) - start)

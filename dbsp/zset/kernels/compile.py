@@ -1,6 +1,6 @@
-"""Compiles every kernel ahead of its first use: `python -m dbsp.zset.kernels.compile`.
+"""Compile every kernel ahead of its first use: `python -m dbsp.zset.kernels.compile`.
 
-What is compiled already is loaded from the cache, so a second run takes well under a second.
+Kernels that are compiled already are loaded from the cache, so a second run takes well under a second.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dbsp.zset.kernels.kernel import Kernel, code_folder
 
 
 def kernels() -> list[Kernel]:
-    """All kernels of this package."""
+    """Return all kernels of this package."""
     names = sorted(info.name for info in pkgutil.iter_modules(package.__path__))
     modules = [importlib.import_module(f"{package.__name__}.{name}") for name in names]
     found = {id(value): value for module in modules for value in vars(module).values() if isinstance(value, Kernel)}
@@ -23,7 +23,7 @@ def kernels() -> list[Kernel]:
 
 
 def compile_all() -> int:
-    """Compile, or load from the cache, every kernel; how many there are."""
+    """Compile every kernel, or load it from the cache; return the number of kernels."""
     found = kernels()
     for each in found:
         each.compile()
@@ -31,12 +31,12 @@ def compile_all() -> int:
 
 
 def are_compiled() -> bool:
-    """Whether the cache holds every kernel, compiled from the source of today."""
+    """Return whether the cache holds every kernel, compiled from the current source."""
     return all(each.is_cached() for each in kernels())
 
 
 def main() -> None:
-    """Compile and say how long it took and where the code lies."""
+    """Compile all kernels, and print the time taken and the folder of the code."""
     started = time.perf_counter()
     count = compile_all()
     took = time.perf_counter() - started

@@ -1,9 +1,9 @@
-"""Kernels that add floats exactly: mantissas split over bins of fixed exponents, rounded once.
+"""Kernels that add floats exactly: mantissas are split over bins of fixed exponents, and the sum is rounded once.
 
-A finite float is m * 2**(k - 1074) with integers m < 2**53 and k in [0, 2046). Bin b stands for 2**(32 b - 1074); the bits of
-m << (k mod 32) go to bins k // 32 and the two above it, as whole numbers with the sign of the float, times the weight. Bins
-are summed as 64-bit integers, so a sum does not depend on the order of its terms, and a retraction leaves nothing behind. Four
-more bins count what is no finite number, and how many values there are.
+A finite float is m * 2**(k - 1074) with integers m < 2**53 and k in [0, 2046). Bin b holds multiples of 2**(32 b -
+1074). The bits of `m << (k mod 32)` are added to bins `k // 32` and the two above. They are added as whole numbers with
+the float's sign, times the weight. Bins are sums of 64-bit integers, so a sum does not depend on the order of its
+terms, and a retraction cancels exactly. Four more bins count NaNs, both infinities, and all values.
 
 Source: Neal, "Fast exact summation using small and large superaccumulators" (2015), for the idea of the bins.
 """
@@ -35,20 +35,21 @@ _F64_OUT = writes(types.float64)
 
 _LOW = 0xFFFFFFFF
 _FRACTION = (1 << 52) - 1
+# A row adds less than 2**33 times its weight to a bin, so with these bounds no bin of 64 bits can wrap.
 _WEIGHT_MAX = 1 << 29
 _SUM_MAX = 1 << 62
 
 
 @helper
 def _add(sums, slot, term):  # type: ignore[no-untyped-def]
-    """Add a term to a bin; False where the bin comes near the end of 64 bits."""
+    """Add a term to a bin; return False if the bin comes near the limit of 64 bits."""
     sums[slot] += term
     return -_SUM_MAX < sums[slot] < _SUM_MAX
 
 
 @helper
 def _add_value(sums, bits, weight):  # type: ignore[no-untyped-def]
-    """Add a float, given by its bits, `weight` times; the lowest finite bin it went to, or -1; -2 on overflow."""
+    """Add a float, given by its bits, `weight` times; return the lowest finite bin it touched, or -1, or -2 on overflow."""
     if not _add(sums, SPECIALS + COUNT, weight):
         return -2
     exponent = (bits >> 52) & 0x7FF
@@ -76,7 +77,7 @@ def _add_value(sums, bits, weight):  # type: ignore[no-untyped-def]
 
 @helper
 def _add_row(work, values, valid, weight, row):  # type: ignore[no-untyped-def]
-    """Add a row's values to the bins of its group; the range of finite bins it touched, (0, -3) on overflow."""
+    """Add a row's values to the bins of its group; return the range of finite bins touched, (0, -3) on overflow."""
     least, most = BINS, -1
     if not -_WEIGHT_MAX < weight[row] < _WEIGHT_MAX:
         return 0, -3
@@ -93,7 +94,7 @@ def _add_row(work, values, valid, weight, row):  # type: ignore[no-untyped-def]
 
 @helper
 def _write_bin(work, slot, sums, row):  # type: ignore[no-untyped-def]
-    """Move a bin of every column out of the work space; whether one is not zero."""
+    """Move a bin of every column out of the work space; return whether one of them is not zero."""
     some = False
     for c in range(len(work)):
         sums[row, c] = work[c, slot]
@@ -104,7 +105,10 @@ def _write_bin(work, slot, sums, row):  # type: ignore[no-untyped-def]
 
 @kernel(types.int64(_W, _FLAGS, _I64, _I64, _I64, _I64_OUT, _I16_OUT, _W_OUT))
 def sum_bins(values, valid, weight, order, starts, group, bin_, sums):  # type: ignore[no-untyped-def]  # noqa: PLR0917
-    """The bins of each run of rows: values (f, n) as the bits of floats; how many (group, bin) rows, -1 on overflow."""
+    """Write the bins of each run of rows, given values (f, n) as the bits of floats.
+
+    Return the number of (group, bin) rows, or -1 on overflow.
+    """
     work = np.zeros((len(values), SLOTS), np.int64)
     count = 0
     for g in range(len(starts)):
@@ -127,7 +131,7 @@ def sum_bins(values, valid, weight, order, starts, group, bin_, sums):  # type: 
 
 @helper
 def _length(word):  # type: ignore[no-untyped-def]
-    """How many bits a non-negative number has."""
+    """Return the number of bits of a non-negative number."""
     length = 0
     while word:
         word >>= 1
@@ -137,7 +141,7 @@ def _length(word):  # type: ignore[no-untyped-def]
 
 @helper
 def _carried(sums, limbs):  # type: ignore[no-untyped-def]
-    """Write the magnitude of the bins' total as limbs of 32 bits; True if the total is negative."""
+    """Write the magnitude of the bins' total as limbs of 32 bits; return True if the total is negative."""
     carry = np.int64(0)
     for b in range(_LIMBS):
         total = carry + (sums[SPECIALS + b] if b < BINS else 0)
@@ -155,7 +159,7 @@ def _carried(sums, limbs):  # type: ignore[no-untyped-def]
 
 @helper
 def _top(limbs):  # type: ignore[no-untyped-def]
-    """The highest limb that is not zero, or -1."""
+    """Return the highest limb that is not zero, or -1."""
     top = _LIMBS - 1
     while top >= 0 and limbs[top] == 0:
         top -= 1
@@ -164,12 +168,14 @@ def _top(limbs):  # type: ignore[no-untyped-def]
 
 @helper
 def _divided(limbs, divisor):  # type: ignore[no-untyped-def]
-    """Divide the magnitude in place, by less than `_DIVISOR_MAX`; the rest.
+    """Divide the magnitude in place by a number less than `_DIVISOR_MAX`; return the remainder.
 
-    After more limbs than a float needs the quotient is cut: its last bit then says whether there was more.
+    The quotient is cut after more limbs than a float needs. Its last bit then says whether the discarded part was not
+    zero, which is all that rounding needs.
     """
     at, made, rest = _top(limbs), 0, np.int64(0)
     while at >= 0 and made < _ENOUGH_LIMBS:
+        # Halves of 16 bits: the remainder, below _DIVISOR_MAX, leaves room for no more beside it.
         high = (rest << 16) | (limbs[at] >> 16)
         low = ((high % divisor) << 16) | (limbs[at] & 0xFFFF)
         limbs[at] = ((high // divisor) << 16) | (low // divisor)
@@ -190,7 +196,7 @@ def _divided(limbs, divisor):  # type: ignore[no-untyped-def]
 
 @helper
 def _rounded(limbs, rest, divisor):  # type: ignore[no-untyped-def]
-    """The magnitude and `rest / divisor` of its last unit as the nearest float, ties to even."""
+    """Return the magnitude plus `rest / divisor` of its last unit as the nearest float, ties to even."""
     top = _top(limbs)
     dropped = 32 * top + _length(limbs[top]) - 53 if top >= 0 else 0
     if dropped <= 0:
@@ -215,7 +221,7 @@ def _rounded(limbs, rest, divisor):  # type: ignore[no-untyped-def]
 
 @helper
 def _total(sums, limbs, mean):  # type: ignore[no-untyped-def]
-    """The float that the bins stand for, or the `mean` of what is in them; rounded once."""
+    """Return the sum of the values in the bins, or their `mean`, rounded once."""
     count = sums[SPECIALS + COUNT]
     divisor = np.int64(1)
     if mean and count != 0:
@@ -236,7 +242,10 @@ def _total(sums, limbs, mean):  # type: ignore[no-untyped-def]
 
 @kernel(types.boolean(_I64, _I64, _I16, _I64, types.boolean, _F64_OUT, _I64_OUT))
 def round_bins(order, offsets, bin_, sums, mean, total, count):  # type: ignore[no-untyped-def]
-    """Per group sum, or `mean`, and number of values out of its rows `order[offsets[g]:offsets[g + 1]]`; False on overflow."""
+    """Write each group's sum, or `mean`, and number of values, out of rows `order[offsets[g]:offsets[g + 1]]`.
+
+    Return False on overflow.
+    """
     work = np.zeros(SLOTS, np.int64)
     limbs = np.zeros(_LIMBS + 3, np.int64)
     for g in range(len(total)):
@@ -254,7 +263,7 @@ def round_bins(order, offsets, bin_, sums, mean, total, count):  # type: ignore[
 
 @helper
 def _exchange(work, beyond, which, i):  # type: ignore[no-untyped-def]
-    """At a place with another row of `beyond` than the one before it, put that row in the other's place."""
+    """Replace the previous frame's row of `beyond` in the bins by this frame's row, if they differ."""
     if i > 0 and which[i] == which[i - 1]:
         return
     for slot in range(SLOTS):
@@ -263,9 +272,9 @@ def _exchange(work, beyond, which, i):  # type: ignore[no-untyped-def]
 
 @kernel(types.boolean(_I64, _FLAG, _I64, _I64, _I64, _W, types.boolean, _F64_OUT, _I64_OUT))
 def slide_bins(values, valid, starts, ends, which, beyond, mean, total, count):  # type: ignore[no-untyped-def]  # noqa: PLR0913, PLR0917
-    """Sum, or `mean`, and number of values of each frame [start, end), neither of which ever goes back; False on overflow.
+    """Write the sum, or `mean`, and the number of values of each frame [start, end); return False on overflow.
 
-    Row `which[i]` of `beyond` holds the bins of more values that are in frame i.
+    Starts and ends never decrease. Row `which[i]` of `beyond` holds the bins of further values of frame i.
     """
     work = np.zeros(SLOTS, np.int64)
     limbs = np.zeros(_LIMBS + 3, np.int64)

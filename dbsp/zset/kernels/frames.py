@@ -1,6 +1,6 @@
 """Kernels that slide a frame over sorted rows.
 
-Neither the starts nor the ends of frames ever go back, so every row enters once and leaves once.
+Neither starts nor ends of frames ever decrease, so every row enters the frame once and leaves it once.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ _I64, _I64_OUT = reads(types.int64), writes(types.int64)
 
 @kernel(types.void(_I64, _I64, _I64, _I64_OUT))
 def slide_least(ranks, starts, ends, found):  # type: ignore[no-untyped-def]
-    """Where the least rank of each frame [start, end) is, -1 if it has none; a negative rank is no value.
+    """Write the position of the least rank in each frame [start, end), or -1 if there is none; negative ranks are no values.
 
-    The queue holds, in order of place and of rank, the rows that a later frame may still want.
+    The queue holds the rows that a later frame may still need, in ascending order of position and of rank.
     """
     queue = np.empty(len(ranks), np.int64)
     head, tail, high = np.int64(0), np.int64(0), np.int64(0)
@@ -25,6 +25,7 @@ def slide_least(ranks, starts, ends, found):  # type: ignore[no-untyped-def]
         high = max(high, starts[i])
         while high < ends[i]:
             if ranks[high] >= 0:
+                # Rows of a greater rank that leave before this row are the least of no later frame.
                 while tail > head and ranks[queue[tail - 1]] > ranks[high]:
                     tail -= 1
                 queue[tail] = high
@@ -37,12 +38,12 @@ def slide_least(ranks, starts, ends, found):  # type: ignore[no-untyped-def]
 
 @kernel(types.void(_I64, types.int64, _I64, _I64, _I64_OUT))
 def slide_distinct(codes, values, starts, ends, found):  # type: ignore[no-untyped-def]
-    """How many different codes each frame [start, end) holds, each below `values`; a negative code is no value."""
+    """Write the number of distinct codes, all below `values`, in each frame [start, end); negative codes are no values."""
     held = np.zeros(values, np.int64)
     low, high, distinct = np.int64(0), np.int64(0), np.int64(0)
     for i in range(len(starts)):
         while low < starts[i]:
-            if low < high and codes[low] >= 0:
+            if low < high and codes[low] >= 0:  # rows from `high` on have not entered
                 held[codes[low]] -= 1
                 distinct -= np.int64(held[codes[low]] == 0)
             low += 1
@@ -57,7 +58,7 @@ def slide_distinct(codes, values, starts, ends, found):  # type: ignore[no-untyp
 
 @helper
 def _recount(held, best, code, by):  # type: ignore[no-untyped-def]
-    """Count a code up or down, and see who wins on its way up the tree; the lesser one of two that tie."""
+    """Change the count of a code, and update the winners on the path to the tree's root; the lesser of two equal codes wins."""
     held[code] += by
     node = (len(held) + code) >> 1
     while node > 0:
@@ -68,9 +69,9 @@ def _recount(held, best, code, by):  # type: ignore[no-untyped-def]
 
 @kernel(types.void(_I64, types.int64, _I64, _I64, _I64_OUT))
 def slide_mode(codes, values, starts, ends, found):  # type: ignore[no-untyped-def]
-    """The code that each frame [start, end) holds most often, the least of those that do, -1 if it has none.
+    """Write the most frequent code of each frame [start, end), the least of several, or -1 if there is none.
 
-    `best` is a tournament: node i has the winner of nodes 2 i and 2 i + 1, and the leaves are the codes.
+    The array `best` is a tournament tree. The leaves are the codes, and node i has the winner of nodes 2 i and 2 i + 1.
     """
     leaves = np.int64(1)
     while leaves < values:
@@ -96,7 +97,10 @@ def slide_mode(codes, values, starts, ends, found):  # type: ignore[no-untyped-d
 
 @helper
 def _count_rank(tree, rank, by):  # type: ignore[no-untyped-def]
-    """Count a rank in a tree of partial sums: slot i has the sum of as many ranks up to i as its lowest set bit says."""
+    """Change the count of a rank in a Fenwick tree of partial sums.
+
+    Slot i holds the sum of the last ranks up to i, as many as the value of i's lowest set bit.
+    """
     at = rank + 1
     while at < len(tree):
         tree[at] += by
@@ -105,7 +109,7 @@ def _count_rank(tree, rank, by):  # type: ignore[no-untyped-def]
 
 @helper
 def _nth_rank(tree, wanted):  # type: ignore[no-untyped-def]
-    """The rank that has `wanted` counted ranks below it; there are more than that."""
+    """Return the rank that has `wanted` counted ranks below it; the tree must hold more ranks than that."""
     step = np.int64(1)
     while 2 * step < len(tree):
         step *= 2
@@ -120,9 +124,10 @@ def _nth_rank(tree, wanted):  # type: ignore[no-untyped-def]
 
 @kernel(types.void(_I64, types.int64, _I64, _I64, _I64, _I64_OUT, _I64_OUT))
 def slide_nth(ranks, values, starts, ends, wanted, lower, upper):  # type: ignore[no-untyped-def]
-    """The rank at the wanted place, from 0, of each frame [start, end), and the one behind it, or the same if it is the last.
+    """Write the rank at the wanted place, from 0, of each frame [start, end), and the next one, or the same at the end.
 
-    Ranks are different and below `values`; a negative one is no value. Both are -1 where the frame has too few.
+    Ranks are distinct and below `values`; negative ones are no values. Both results are -1 if the frame has too few
+    ranks.
     """
     tree = np.zeros(values + 1, np.int64)
     low, high, held = np.int64(0), np.int64(0), np.int64(0)

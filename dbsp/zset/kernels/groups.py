@@ -1,4 +1,4 @@
-"""Kernels for rows of few keys: groups are numbered by a hash table, which fits the cache where sorting the rows would not.
+"""Kernels for rows of few keys: a hash table numbers the groups, and fits the cache where a sort of all rows would not.
 
 Groups are numbered in the order of their first rows, so the result depends on the rows alone.
 """
@@ -26,9 +26,9 @@ _MASK = reads(types.boolean)
 
 @kernel(types.boolean(_U64))
 def repeat_early(words):  # type: ignore[no-untyped-def]
-    """Whether at least half of the first `PROBED_ROWS` rows, if there are so many, are of a group that was there.
+    """Return whether half of the first `PROBED_ROWS` rows or more belong to a group seen before; true for fewer rows.
 
-    A table that holds no more than these rows is a small part of the one that numbers all groups.
+    The table for these rows is a small part of the one that numbers all groups, so the test is cheap.
     """
     if len(words) <= PROBED_ROWS:
         return True
@@ -47,7 +47,7 @@ def repeat_early(words):  # type: ignore[no-untyped-def]
 
 @kernel(types.int64(_U64, _I64_OUT, _I64_OUT))
 def number_groups(words, group, firsts):  # type: ignore[no-untyped-def]
-    """Write each row's group and each group's first row; how many groups, -1 where there are more than `firsts` has room for."""
+    """Write each row's group and each group's first row; return the number of groups, or -1 for more than `firsts` can hold."""
     room = np.int64(len(firsts))
     bits = 4
     while (1 << bits) < 2 * room:
@@ -75,10 +75,10 @@ def number_groups(words, group, firsts):  # type: ignore[no-untyped-def]
 
 @kernel(types.int64(_I64, _I64_OUT, _I64_OUT, _I64_OUT))
 def number_codes(codes, number, renumbered, firsts):  # type: ignore[no-untyped-def]
-    """Number codes by their first rows and list them so; how many there are, -1 where there are more than `firsts` has room for.
+    """Number codes by their first rows and list them in that order; return their number, -1 if `firsts` is too short.
 
-    -1 as well where of the first `PROBED_ROWS` rows, if there are more, fewer than half have a code that was there, as in
-    `repeat_early`. `number` has a place for each code, below zero.
+    Return -1 as well if fewer than half of the first `PROBED_ROWS` rows repeat an earlier code, as in `repeat_early`.
+    On entry `number` has a negative entry for each code.
     """
     count, room = np.int64(0), np.int64(len(firsts))
     for i in range(len(codes)):
@@ -97,7 +97,7 @@ def number_codes(codes, number, renumbered, firsts):  # type: ignore[no-untyped-
 
 @kernel(types.void(_I64, _I64, _U64, _U64_OUT, _I64_OUT))
 def deal_groups(group, places, key_hash, words, order):  # type: ignore[no-untyped-def]
-    """List the rows of each group in their order, and its hash beside them; `places` are the groups in the order wanted."""
+    """List the rows of each group, with the group's hash; `places` are the groups in the requested order."""
     ends = np.zeros(len(places), np.int64)
     for i in range(len(group)):
         ends[group[i]] += 1
@@ -130,7 +130,7 @@ def most_of_groups(words, group, out):  # type: ignore[no-untyped-def]
 
 @kernel(types.void(_U64, _I64, _U64_OUT, _U64_OUT, writes(types.boolean)))
 def ends_of_groups(words, group, least, most, out):  # type: ignore[no-untyped-def]
-    """Whether each row has the least word of its group or the greatest; lower `least[g]` and raise `most[g]` to them."""
+    """Write whether each row has the least or greatest word of its group; lower `least[g]` and raise `most[g]` to them."""
     for i in range(len(words)):
         at = group[i]
         least[at], most[at] = min(least[at], words[i]), max(most[at], words[i])
@@ -141,7 +141,7 @@ def ends_of_groups(words, group, least, most, out):  # type: ignore[no-untyped-d
 
 @kernel(types.boolean(_U64, _U64, _I64))
 def words_by_group(words, held, group):  # type: ignore[no-untyped-def]
-    """Whether every row has the word that is held for its group."""
+    """Return whether every row has the word that is held for its group."""
     wrong = np.uint64(0)
     for i in range(len(group)):
         wrong |= words[i] ^ held[group[i]]
@@ -152,7 +152,7 @@ def words_by_group(words, held, group):  # type: ignore[no-untyped-def]
 def interleave(  # type: ignore[no-untyped-def]  # noqa: PLR0917  a kernel has no structs
     old, new, went, came, order, group, weights, hashes
 ):
-    """List the rows that went and came by group; how many there are, and whether the two of a group ever share their hash."""
+    """List the removed and added rows by group; return their number, and whether both rows of some group share their hash."""
     count, shared = np.int64(0), np.int64(0)
     for g in range(len(went)):
         both = went[g] and came[g]

@@ -1,7 +1,7 @@
-"""Kernels that hash: fixed for ever, because hashes are stored and decide where a row lives.
+"""Kernels that hash; they must never change, because hashes are stored and decide the shard of a row.
 
-1. A word is hashed by a bijection of 64 bits (`mix(word + GAMMA)`, the finaliser of splitmix64), so that two words with
-   one hash are one word.
+1. A word is hashed by a bijection of 64 bits (`mix(word + GAMMA)`, the finaliser of splitmix64), so that equal hashes mean equal
+   words.
 2. Bytes are hashed eight at a time, little-endian, the last word padded with zeros, the length mixed in last.
 3. Hashes of several columns are combined from left to right: multiply, rotate, add, mix; the order matters.
 
@@ -33,7 +33,7 @@ _U64, _U64_OUT = reads(types.uint64), writes(types.uint64)
 
 @helper
 def _mix(word):  # type: ignore[no-untyped-def]  # numba infers the types
-    """The finaliser of splitmix64."""
+    """Return the word mixed by the finaliser of splitmix64."""
     word = (word ^ (word >> _S30)) * MIX_1
     word = (word ^ (word >> _S27)) * MIX_2
     return word ^ (word >> _S31)
@@ -41,14 +41,14 @@ def _mix(word):  # type: ignore[no-untyped-def]  # numba infers the types
 
 @helper
 def _combine(left, right):  # type: ignore[no-untyped-def]
-    """One hash of two, dependent on their order; a bijection in `right` for each `left`."""
+    """Return one hash of a left and a right one, dependent on their order; a bijection in `right` for each `left`."""
     left = left * COMBINE
     return _mix(((left << _S23) | (left >> _S41)) + right)
 
 
 @intrinsic
 def load_word(typing: Any, data: Any, position: Any) -> Any:  # noqa: ARG001  numba's signature
-    """Eight bytes at any position as one word."""
+    """Return eight bytes at any position as one word."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         array = context.make_array(signature.args[0])(context, builder, arguments[0])
@@ -61,7 +61,7 @@ def load_word(typing: Any, data: Any, position: Any) -> Any:  # noqa: ARG001  nu
 
 @helper
 def tail_word(data, position, count):  # type: ignore[no-untyped-def]
-    """The last one to seven bytes as one word, zeros above."""
+    """Return the last one to seven bytes as one word, zero-extended."""
     if position + 8 <= len(data):
         return load_word(data, position) & (  # type: ignore[call-arg]  # numba passes the first
             (np.uint64(1) << np.uint64(8 * count)) - np.uint64(1)
@@ -74,7 +74,7 @@ def tail_word(data, position, count):  # type: ignore[no-untyped-def]
 
 @helper
 def _absorb(state, word):  # type: ignore[no-untyped-def]
-    """One more word of a byte string."""
+    """Return the state of a byte string's hash after one more word."""
     word = word * WORD
     state ^= (word << _S29) | (word >> _S35)
     return ((state << _S27) | (state >> np.uint64(37))) * MIX_1 + GAMMA
@@ -82,21 +82,21 @@ def _absorb(state, word):  # type: ignore[no-untyped-def]
 
 @kernel(types.void(_U64, _U64_OUT))
 def hash_words(values, out):  # type: ignore[no-untyped-def]
-    """Hash each word."""
+    """Write the hash of each word."""
     for i in range(len(values)):
         out[i] = _mix(values[i] + GAMMA)
 
 
 @kernel(types.void(reads(types.uint64, 2), _U64_OUT))
 def hash_word_pairs(values, out):  # type: ignore[no-untyped-def]
-    """Hash each pair of words, low and high."""
+    """Write the hash of each pair of words, low and high."""
     for i in range(len(values)):
         out[i] = _combine(_mix(values[i, 0] + GAMMA), _mix(values[i, 1] + GAMMA))
 
 
 @kernel(types.void(reads(types.int32), reads(types.uint8), _U64_OUT))
 def hash_bytes(offsets, data, out):  # type: ignore[no-untyped-def]
-    """Hash each byte string `data[offsets[i]:offsets[i + 1]]`."""
+    """Write the hash of each byte string `data[offsets[i]:offsets[i + 1]]`."""
     for i in range(len(out)):
         position = np.int64(offsets[i])
         length = np.int64(offsets[i + 1]) - position
@@ -111,6 +111,6 @@ def hash_bytes(offsets, data, out):  # type: ignore[no-untyped-def]
 
 @kernel(types.void(_U64, _U64, _U64_OUT))
 def combine(left, right, out):  # type: ignore[no-untyped-def]
-    """One hash of two per row."""
+    """Write one hash per row of a left and a right one."""
     for i in range(len(out)):
         out[i] = _combine(left[i], right[i])

@@ -1,9 +1,9 @@
-"""Kernels that find the first rows of many keys over several sorted runs, by words alone: nothing is gathered before it is known
-what is kept.
+"""Kernels that find the first rows of many keys over several sorted runs, by words alone.
 
-`collect_heads` notes of every run the first rows of each query, *candidates* of four integers (`QUERY` to `WEIGHT`) and two words
-(order code, row hash). `settle_heads` adds up candidates with equal words, and lists the first rows of each query: without the
-run that is the change, and with it. The last rows are found alike, as the first ones of runs that are read backwards.
+No column is gathered before the kept rows are known. The kernel `collect_heads` notes every run's first rows of each
+query: candidates of four integers (`QUERY` to `WEIGHT`) and two words (order code, row hash). The kernel `settle_heads`
+adds up candidates with equal words. It then lists the first rows of each query without the run that is the change, and
+with that run. The last rows are found in the same way, as the first ones of runs read backwards.
 """
 
 from __future__ import annotations
@@ -34,13 +34,14 @@ _MASK_OUT = writes(types.boolean)
 def collect_heads(  # type: ignore[no-untyped-def]  # noqa: PLR0913, PLR0917  a kernel has no structs
     queries, lows, highs, codes, rows, weights, chunk, rows_max, taken, last, cut, limit, found, words, count, backwards
 ):  # fmt: skip
-    """Note the first rows of each range of a chunk, so many of a run at most; how many are noted now.
+    """Note the first rows of each range of a chunk, up to a limit per run; return the number of rows noted so far.
 
-    `backwards` the last rows, from the end on, with all bits of their words turned over: then what comes first is less.
+    With `backwards` the last rows are noted, from the end on, with all bits of their words inverted, so that the sort
+    order holds.
 
-    Nothing is done, and the answer is how many rows are missing, as a negative number, where there is no room for them. `taken`
-    counts the rows of each query in this run, `last` has the code of the last one. A query that has more rows is `cut`, and its
-    `limit` is at most that code.
+    If there is no room for the rows, nothing is done, and the result is the number of missing places, negative. `taken`
+    counts the rows of each query in this run, `last` has the code of the last one. A query with more rows is marked
+    `cut`, and its `limit` becomes at most that code.
     """
     total, flip = np.int64(0), np.uint64(0) - np.uint64(backwards)
     for i in range(len(queries)):
@@ -68,14 +69,14 @@ def collect_heads(  # type: ignore[no-untyped-def]  # noqa: PLR0913, PLR0917  a 
 
 @helper
 def _below(words, left, right):  # type: ignore[no-untyped-def]
-    """Whether the words of one candidate are below those of another."""
+    """Return whether the words of one candidate are below those of another."""
     a, b = words[left, 0], words[right, 0]
     return a < b or (a == b and words[left, 1] < words[right, 1])
 
 
 @helper
 def _merged(words, order, scratch, begin, middle, end):  # type: ignore[no-untyped-def]
-    """Put two sorted stretches of candidates that lie one behind the other in order; equal ones stay as they are."""
+    """Merge two adjacent sorted stretches of candidates; equal candidates keep their order."""
     rest = end - middle
     for i in range(rest):
         scratch[i] = order[middle + i]
@@ -92,7 +93,7 @@ def _merged(words, order, scratch, begin, middle, end):  # type: ignore[no-untyp
 
 @helper
 def _dealt(found, words, order, scratch, ends):  # type: ignore[no-untyped-def]
-    """List the candidates of each query one behind the other, in order of their words; `ends` becomes where each query ends."""
+    """List the candidates of each query one after the other, in the order of their words; `ends` gets the end of each query."""
     for i in range(len(found)):
         ends[found[i, QUERY] + 1] += 1
     for q in range(len(ends) - 1):
@@ -104,7 +105,7 @@ def _dealt(found, words, order, scratch, ends):  # type: ignore[no-untyped-def]
     begin = np.int64(0)
     for q in range(len(ends) - 1):
         end, middle = ends[q], begin
-        while middle < end:  # what lies before it is in order
+        while middle < end:  # the stretch before it is sorted already
             past = middle + 1
             while past < end and not _below(words, order[past], order[past - 1]):
                 past += 1
@@ -123,12 +124,13 @@ def _dealt(found, words, order, scratch, ends):  # type: ignore[no-untyped-def]
 def settle_heads(  # type: ignore[no-untyped-def]  # noqa: PLR0913, PLR0917  a kernel has no structs
     found, words, delta, k, cut, limit, cut_after, limit_after, order, scratch, ends, ready, kept, kept_words, same
 ):  # fmt: skip
-    """List the first rows of each query; how many there are, and how many candidates were added to others.
+    """List the first rows of each query; return their number, and the number of candidates that were added to others.
 
-    `delta` is the chunk that is the change. A row counts on a side below that side's `limit`, if the query is `cut`, and up to
-    the k-th row of positive weight and those that tie with it in the order code. A query is `ready` if each side has k such rows,
-    or was not cut; of others nothing is listed. `kept` has a column for each integer, and one for each row; `same` has the two
-    candidates of each addition. -1 for an overflow: `wrong` becomes negative where a sum leaves 64 bits.
+    `delta` is the chunk that is the change. On each side (without and with the change) a row counts below that side's
+    `limit` if the query is `cut` there. It also counts only up to the k-th row of positive weight and its ties in the
+    order code. A query is `ready` if each side has k such rows, or was not cut; no rows are listed for other queries.
+    `kept` has a row of the array for each integer, and a column for each listed row; `same` has the two candidates of
+    each addition. The first result is -1 for an overflow: `wrong` becomes negative if a sum exceeds 64 bits.
     """
     _dealt(found, words, order, scratch, ends)
     count, pairs, begin, wrong = np.int64(0), np.int64(0), np.int64(0), np.int64(0)
@@ -169,6 +171,7 @@ def settle_heads(  # type: ignore[no-untyped-def]  # noqa: PLR0913, PLR0917  a k
                 kept_words[0, count], kept_words[1, count] = code, row
                 count += 1
             elif not shown and not shown_after:
+                # Candidates are sorted, so no later one of this query is listed either.
                 at, pairs = end, pairs_before
         ready[q] = (not cut[q] or positive >= k) and (not cut_after[q] or positive_after >= k)
         if not ready[q]:

@@ -1,11 +1,11 @@
-"""What a kernel is: one numba function with one fixed signature, compiled at its first call and cached on disk.
+"""Kernels: numba functions with one fixed signature each, compiled at their first call and cached on disk.
 
-Importing a module of kernels compiles nothing. Inputs are declared read-only, which accepts writable arrays too, so that
-a column read from a memory map and one just computed run the same machine code. Every kernel releases the GIL.
+Importing a module of kernels compiles nothing. Inputs are declared read-only, which accepts writable arrays too. So a
+column read from a memory map and a newly computed one run the same machine code. Every kernel releases the GIL.
 
-The cache lies in `NUMBA_CACHE_DIR`, or else in the user's cache folder, or else, where that cannot be written, in a
-folder of this user under the system's temporary one. numba notices a changed file, but not a changed helper in another
-file: a helper lives in the module that uses it.
+The cache is in `NUMBA_CACHE_DIR`, or else in the user's cache folder. If that is not writable, it is in a folder of
+this user under the system's temporary one. The cache is renewed for a changed file, but not for a changed helper in
+another file. So a helper is defined in the module that uses it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any
 
 
 def cache_folder() -> Path:
-    """The folder for compiled kernels that this user can write to."""
+    """Return a folder for compiled kernels that this user can write to."""
     base = Path(os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser())
     folder = base / "dbsp" / "numba"
     try:
@@ -31,7 +31,7 @@ def cache_folder() -> Path:
 
 
 def _temporary_folder() -> Path:
-    """A private folder under the temporary one: compiled code that others could write must not be loaded."""
+    """Return a private folder under the temporary one, because compiled code that others could write must not be loaded."""
     folder = Path(tempfile.gettempdir()) / f"dbsp-numba-{_user()}"
     try:
         folder.mkdir(mode=0o700, exist_ok=True)
@@ -43,7 +43,7 @@ def _temporary_folder() -> Path:
 
 
 def _user() -> str:
-    """A name for this user, even where the user has none."""
+    """Return a name for this user, or the user's number if there is no name."""
     try:
         return getpass.getuser()
     except (KeyError, OSError, ImportError):
@@ -56,23 +56,23 @@ if "NUMBA_CACHE_DIR" not in os.environ:
 import numba  # noqa: E402  the cache folder must be set before numba reads its settings
 from numba import types  # noqa: E402
 
-_settings: Any = numba.config  # its names are made at run time
+_settings: Any = numba.config  # numba defines the names of its settings at run time
 if not _settings.CACHE_DIR:
     _settings.CACHE_DIR = os.environ["NUMBA_CACHE_DIR"]
 
 
 def code_folder() -> str:
-    """Where compiled kernels are kept."""
+    """Return the folder of compiled kernels."""
     return str(_settings.CACHE_DIR)
 
 
 def reads(dtype: Any, dimensions: int = 1) -> Any:
-    """The type of a contiguous array that a kernel only reads."""
+    """Return the type of a contiguous array that a kernel only reads."""
     return types.Array(dtype, dimensions, "C", readonly=True)
 
 
 def writes(dtype: Any, dimensions: int = 1) -> Any:
-    """The type of a contiguous array that a kernel writes."""
+    """Return the type of a contiguous array that a kernel writes."""
     return types.Array(dtype, dimensions, "C")
 
 
@@ -83,29 +83,32 @@ helper = numba.njit(**OPTIONS)
 
 
 class Kernel:
-    """A function that is compiled for one signature when first called."""
+    """A function that is compiled for one signature at its first call."""
 
     __slots__ = ("_compiled", "function", "signature")
 
     def __init__(self, function: Callable[..., Any], signature: Any) -> None:
-        """Remember what to compile."""
+        """Store the function and the signature to compile."""
         self.function = function
         self.signature = signature
         self._compiled: Callable[..., Any] | None = None
 
     def compile(self) -> Callable[..., Any]:
-        """Compile, or load from the cache; a second call returns the same."""
+        """Return the compiled function, compiled now or loaded from the cache; later calls return the same one."""
         if self._compiled is None:
             self._compiled = numba.njit(self.signature, **OPTIONS)(self.function)
         return self._compiled
 
     def is_cached(self) -> bool:
-        """Whether the cache holds code of this source: asked of numba's own index, whose rule for a changed file is numba's."""
+        """Return whether the cache holds code of the current source.
+
+        The answer is taken from numba's own index, because numba decides when a file counts as changed.
+        """
         cache: Any = numba.njit(**OPTIONS)(self.function)
         return bool(cache._cache._cache_file._load_index())
 
     def __call__(self, *arguments: Any) -> Any:
-        """Run it."""
+        """Run the kernel; compile it at the first call."""
         return (self._compiled or self.compile())(*arguments)
 
 

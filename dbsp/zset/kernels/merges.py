@@ -1,9 +1,9 @@
-"""Kernels over sorted runs: merging two, finding keys in one, spreading ranges.
+"""Kernels over sorted runs: merge two runs, find keys in a run, and expand ranges.
 
-Where queries lie close to each other (`WALK_ROWS` rows of the run for each), both are walked side by side. Else finding uses
-that hashes are spread evenly: from the last hit the next position is guessed by the gap between the two
-keys; where the guess is off, it is bracketed by doubling steps and settled by bisection. Order and evenness only save time:
-unsorted queries and uneven runs are found too.
+If queries are dense (`WALK_ROWS` rows of the run for each, or fewer), both are walked side by side. Otherwise the
+search relies on evenly spread hashes: the next position is guessed from the last hit and the gap between the two keys.
+A wrong guess is bracketed by doubling steps and settled by bisection. Sorted queries and even runs only save time; the
+result is correct without them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _I64, _I64_OUT = reads(types.int64), writes(types.int64)
 def _copy_below(  # type: ignore[no-untyped-def]  # noqa: PLR0913, PLR0917  a kernel has no structs
     bound, bounded, source, source_2, source_3, first, shift, rows, words, words_2, words_3, count
 ):
-    """Append the rows from `first` on, up to one that is not below the bound if there is one; which row comes then."""
+    """Append the rows from `first` on that are below the bound, or all without a bound; return the next row's position."""
     i = first
     while i < len(source) and not (bounded and source[i] >= bound):
         rows[count] = shift + i
@@ -48,13 +48,16 @@ def merge_sums(  # type: ignore[no-untyped-def]  # noqa: PLR0913, PLR0917  a ker
     left, left_2, left_3, left_weights, right, right_2, right_3, right_weights, width,
     rows, words, words_2, words_3, same_left, same_right, places, sums,
 ):  # fmt: skip
-    """Merge two sorted runs of three words, add up rows of equal words, one of each side, and drop those that come to zero.
+    """Merge two sorted runs of three words, add up rows with equal words, and drop those whose weights sum to zero.
 
-    Rows are numbered as those of two columns (see `picks`), of two that are added it is the left one; each has `width` weights.
-    How many rows stay, and how many pairs were of equal words, with their places on both sides and in the result (-1 if gone) and
-    their sums; -1 for an overflow: `wrong` becomes negative where a sum leaves 64 bits. The rows of one side below the other
-    side's next first word are copied in a loop of their own, which is foretold better, and waits less, than a choice for
-    each row; only within a first word of both sides rows are compared one by one.
+    Rows are numbered as those of two columns (see `picks`); of two added rows the number is the left one's. Each row
+    has `width` weights. Return how many rows remain, and how many pairs had equal words. Their places on both sides and
+    in the result (-1 if dropped) and their sums are written. The first result is -1 for an overflow: `wrong` becomes
+    negative if a sum exceeds 64 bits.
+
+    The rows of one side below the other side's next first word are copied in a loop of their own. The processor
+    predicts its branches better, and waits less, than with a choice for each row. Only rows with equal first words are
+    compared one by one.
     """
     n, m = len(left), len(right)
     i, j, count, pairs, wrong = np.int64(0), np.int64(0), np.int64(0), np.int64(0), np.int64(0)
@@ -73,10 +76,12 @@ def merge_sums(  # type: ignore[no-untyped-def]  # noqa: PLR0913, PLR0917  a ker
                 some = np.int64(0)
                 for c in range(width):
                     a, b = left_weights[i * width + c], right_weights[j * width + c]
+                    # The sign bit is set if both terms differ in sign from their sum, which then has wrapped.
                     wrong |= (a ^ (a + b)) & (b ^ (a + b))
                     some |= a + b
                     sums[pairs * width + c] = a + b
                 same_left[pairs], same_right[pairs], places[pairs] = i, j, count if some != 0 else -1
+                # Always written, but kept only if a sum is not zero: that saves a branch.
                 rows[count], words[count], words_2[count], words_3[count] = i, key, a_2, a_3
                 pairs += 1
                 count += np.int64(some != 0)
@@ -99,7 +104,7 @@ def merge_sums(  # type: ignore[no-untyped-def]  # noqa: PLR0913, PLR0917  a ker
 
 @helper
 def _bisect(hay, query, lo, hi):  # type: ignore[no-untyped-def]
-    """The first position in [lo, hi] whose word is not below the query."""
+    """Return the first position in [lo, hi] whose word is not below the query."""
     while lo < hi:
         middle = (lo + hi) >> 1
         if hay[middle] < query:
@@ -111,7 +116,7 @@ def _bisect(hay, query, lo, hi):  # type: ignore[no-untyped-def]
 
 @helper
 def _seek(hay, query, guess):  # type: ignore[no-untyped-def]
-    """The first position whose word is not below the query, looked for near `guess`."""
+    """Return the first position whose word is not below the query, searched from `guess` outward."""
     n = len(hay)
     step = 1
     if guess < n and hay[guess] < query:
@@ -134,7 +139,7 @@ def _seek(hay, query, guess):  # type: ignore[no-untyped-def]
 
 @helper
 def _toward(hay, query, position, rows_per_unit):  # type: ignore[no-untyped-def]
-    """Where `query` should lie, judged from the word at `position`; a jump over half the range may go astray."""
+    """Return the estimated position of `query`, extrapolated from the word at `position`; far jumps may be inaccurate."""
     last = len(hay) - 1
     jump = np.float64(np.int64(query - hay[position])) * rows_per_unit
     return min(max(position + np.int64(min(max(jump, -1e15), 1e15)), 0), last)
@@ -142,10 +147,10 @@ def _toward(hay, query, position, rows_per_unit):  # type: ignore[no-untyped-def
 
 @helper
 def _locate(hay, query, position, rows_per_unit):  # type: ignore[no-untyped-def]
-    """The first position whose word is not below the query; `position` is the last hit.
+    """Return the first position whose word is not below the query; `position` is the last hit.
 
-    Two jumps by interpolation come within some rows of it; a window there is bisected without branches. Whether the window
-    holds it is checked, and foretold by the processor, as it nearly always does.
+    Two jumps by interpolation end within some rows of the result; a window there is bisected without branches. The
+    window nearly always holds the result, so the check for that is a well predicted branch.
     """
     n = len(hay)
     if n < WINDOW_ROWS:
@@ -165,7 +170,7 @@ def _locate(hay, query, position, rows_per_unit):  # type: ignore[no-untyped-def
 
 @helper
 def _past(hay, query, lo):  # type: ignore[no-untyped-def]
-    """The first position after a run of the query that begins before `lo` and holds `lo`."""
+    """Return the first position after a run of the query that begins before `lo` and includes `lo`."""
     n = len(hay)
     hi, step = lo, 1
     while hi + step < n and hay[hi + step] == query:
@@ -184,12 +189,13 @@ def _past(hay, query, lo):  # type: ignore[no-untyped-def]
 
 @helper
 def _locate_all(queries, hay, out):  # type: ignore[no-untyped-def]
-    """Locate every query, several stretches of them side by side: one waits for memory while the others go on."""
+    """Locate every query, several stretches side by side, so that one stretch's memory latency is hidden by the others."""
     n, m = len(hay), len(queries)
     if n == 0:
         for q in range(m):
             out[q] = 0
         return
+    # Evenly spread hashes have about this many rows per unit of the hash: the slope for interpolation.
     rows_per_unit = np.float64(n - 1) / max(1.0, np.float64(hay[n - 1] - hay[0]))
     stretch = m // STRETCHES
     last = np.zeros(STRETCHES, np.int64)
@@ -206,7 +212,10 @@ def _locate_all(queries, hay, out):  # type: ignore[no-untyped-def]
 
 @helper
 def _walk(hay, query, before, position):  # type: ignore[no-untyped-def]
-    """The first position from `position` on whose word is not below the query; found anew if the one before is above it."""
+    """Return the first position from `position` on whose word is not below the query.
+
+    A query below the previous one is found by bisection instead.
+    """
     n = len(hay)
     if query < before:
         return _bisect(hay, query, np.int64(0), n)
@@ -217,7 +226,7 @@ def _walk(hay, query, before, position):  # type: ignore[no-untyped-def]
 
 @kernel(types.void(_U64, _U64, _I64_OUT))
 def find_lower(queries, hay, out):  # type: ignore[no-untyped-def]
-    """For each query the first position in the sorted `hay` whose word is not below it."""
+    """Write for each query the first position in the sorted `hay` whose word is not below the query."""
     if len(hay) > WALK_ROWS * len(queries):
         _locate_all(queries, hay, out)
         return
@@ -230,7 +239,7 @@ def find_lower(queries, hay, out):  # type: ignore[no-untyped-def]
 
 @kernel(types.void(_U64, _U64, _I64_OUT, _I64_OUT))
 def find_ranges(queries, hay, lows, highs):  # type: ignore[no-untyped-def]
-    """For each query the range of positions in the sorted `hay` that hold it."""
+    """Write for each query the range of positions in the sorted `hay` that hold the query."""
     n = len(hay)
     if n <= WALK_ROWS * len(queries):
         lo, hi, before = np.int64(0), np.int64(0), np.uint64(0)

@@ -1,8 +1,8 @@
-"""Kernels that take rows out of several columns without joining them first.
+"""Kernels that take rows out of several columns without joining the columns first.
 
-A row is given as the number of its column, shifted by `RUN_SHIFT` bits, and its place there; a column as the address of its first
-value, as there may be any number of them. Who calls keeps the columns alive. Rows of one column that follow each other, as many
-rows of merged runs do, are copied at once where they are byte strings.
+A row is the number of its column, shifted by `RUN_SHIFT` bits, plus its place there. A column is the address of its
+first value, because a signature cannot hold any number of arrays; the caller keeps the columns alive. Consecutive rows
+of a column, as merged runs have many, are copied at once if they are byte strings.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _OFFSETS, _OFFSETS_OUT, _BYTES_OUT = reads(types.int32), writes(types.int32), wr
 
 @intrinsic
 def _word_at(typing: Any, address: Any, index: Any) -> Any:  # noqa: ARG001
-    """The word so many words behind an address."""
+    """Return the word at an index after an address."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:  # noqa: ARG001
         words = builder.inttoptr(arguments[0], ir.IntType(64).as_pointer())
@@ -42,7 +42,7 @@ def _word_at(typing: Any, address: Any, index: Any) -> Any:  # noqa: ARG001
 
 @intrinsic
 def _offset_at(typing: Any, address: Any, index: Any) -> Any:  # noqa: ARG001
-    """The offset so many offsets behind an address."""
+    """Return the int32 offset at an index after an address, as int64."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:  # noqa: ARG001
         offsets = builder.inttoptr(arguments[0], ir.IntType(32).as_pointer())
@@ -53,7 +53,10 @@ def _offset_at(typing: Any, address: Any, index: Any) -> Any:  # noqa: ARG001
 
 @intrinsic
 def _copy_bytes(typing: Any, out: Any, at: Any, address: Any, first: Any, size: Any) -> Any:  # noqa: ARG001
-    """Copy `size` bytes from `first` bytes behind an address to `out` from `at` on; a loop would take one at a time."""
+    """Copy `size` bytes, from `first` bytes after an address, to `out` from `at` on.
+
+    A loop in numba would copy one byte at a time.
+    """
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         to = context.make_array(signature.args[0])(context, builder, arguments[0])
@@ -67,7 +70,7 @@ def _copy_bytes(typing: Any, out: Any, at: Any, address: Any, first: Any, size: 
 
 @kernel(types.int64(_OFFSETS, _I64))
 def size_in_stretches(offsets, rows):  # type: ignore[no-untyped-def]
-    """How many bytes the byte strings at these rows have; -1 where of the first rows too few follow the one before them."""
+    """Return the total bytes of the byte strings at these rows, or -1 if too few of the first rows are consecutive."""
     breaks, seen = np.int64(1), min(len(rows), PROBED_ROWS)
     for k in range(1, seen):
         breaks += np.int64(rows[k] != rows[k - 1] + 1)
@@ -89,7 +92,7 @@ def pick_words(columns, rows, out):  # type: ignore[no-untyped-def]
 
 @kernel(types.void(_U64, _I64, writes(types.uint64, 2)))
 def pick_rows(columns, rows, out):  # type: ignore[no-untyped-def]
-    """Write the rows of several words at these rows."""
+    """Write the rows of several words each at these rows."""
     width = out.shape[1]
     for k in range(len(rows)):
         row = rows[k]
@@ -99,7 +102,10 @@ def pick_rows(columns, rows, out):  # type: ignore[no-untyped-def]
 
 @kernel(types.void(_U64, _U64, _I64, _OFFSETS_OUT, _BYTES_OUT))
 def pick_bytes(bounds, columns, rows, offsets, out):  # type: ignore[no-untyped-def]
-    """Write the byte strings at these rows, of columns whose offsets lie at `bounds`; `out` has room for all of them."""
+    """Write the byte strings at these rows; `bounds` are the addresses of the columns' offsets.
+
+    The array `out` has room for all strings.
+    """
     begin = 0
     offsets[0] = 0
     while begin < len(rows):

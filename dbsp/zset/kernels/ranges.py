@@ -1,5 +1,6 @@
-"""Kernels on ranges of a sorted run: which chunks they lie in, narrowing them by its second word, adding them up, joining those
-that overlap."""
+"""Kernels on ranges of a sorted run: find their chunks, narrow them by the second word, add them up, join overlapping
+ones.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ _I64, _I64_OUT = reads(types.int64), writes(types.int64)
 
 @helper
 def _first(hay, low, high, query, above):  # type: ignore[no-untyped-def]
-    """The first position in [low, high] not below the query; with `above`, the first one above it."""
+    """Return the first position in [low, high) not below the query; with `above`, the first one above the query."""
     while low < high:
         middle = (low + high) >> 1
         if hay[middle] < query or (above and hay[middle] == query):
@@ -46,7 +47,10 @@ def cut_ranges(lows, highs, firsts, lasts, hay):  # type: ignore[no-untyped-def]
 
 @helper
 def _fence(fences, at, low, key, code, above):  # type: ignore[no-untyped-def]
-    """The first chunk from `low` on whose fence, the words `at` and behind it, is not below (key, code); or is above it."""
+    """Return the first chunk from `low` on whose fence is not below (key, code), or with `above` is above (key, code).
+
+    The fence is the pair of words at column `at` and the next one.
+    """
     high = len(fences)
     while low < high:
         middle = (low + high) >> 1
@@ -60,8 +64,10 @@ def _fence(fences, at, low, key, code, above):  # type: ignore[no-untyped-def]
 
 @kernel(types.void(_I64_OUT, _I64_OUT, _U64, _U64, _U64, reads(types.uint64, 2), types.int64))
 def overlap_fences(lows, highs, queries, firsts, lasts, fences, start):  # type: ignore[no-untyped-def]
-    """From which chunk to below which one, from `start` on, rows of each query with codes from `firsts` to `lasts` may lie;
-    `fences` holds query and code of each chunk's first row and of its last."""
+    """Write the range of chunks, from `start` on, that may hold rows of each query with codes from `firsts` to `lasts`.
+
+    The array `fences` holds query and code of each chunk's first row and of its last row.
+    """
     for q in range(len(queries)):
         lows[q] = highs[q] = start
         if firsts[q] <= lasts[q]:
@@ -71,7 +77,7 @@ def overlap_fences(lows, highs, queries, firsts, lasts, fences, start):  # type:
 
 @kernel(types.void(_I64_OUT, _I64, _I64, _I64))
 def add_ranges(totals, lows, highs, weights):  # type: ignore[no-untyped-def]
-    """Add the weights of each range [low, high) to its total; single rows weigh little, so no sum leaves 64 bits."""
+    """Add the weights of each range [low, high) to its total; single weights are small, so no sum exceeds 64 bits."""
     for q in range(len(lows)):
         total = totals[q]
         for i in range(lows[q], highs[q]):
@@ -81,9 +87,9 @@ def add_ranges(totals, lows, highs, weights):  # type: ignore[no-untyped-def]
 
 @kernel(types.int64(_I64, _U64, _U64, _I64_OUT))
 def join_ranges(groups, lows, highs, joined):  # type: ignore[no-untyped-def]
-    """Number the unions of ranges [low, high] that overlap within a group, sorted by (group, low); how many there are."""
+    """Number the unions of ranges [low, high] that overlap within a group, sorted by (group, low); return their number."""
     count = 0
-    most = np.uint64(0)  # of this type: with a plain 0 it would be a float, and near ranges would be one
+    most = np.uint64(0)  # with a plain 0 numba infers a float, whose rounding would unite near ranges
     for q in range(len(groups)):
         if q == 0 or groups[q] != groups[q - 1] or lows[q] > most:
             count += 1

@@ -1,6 +1,7 @@
-"""The kernels once more in plain numpy (and, where numpy has no word for it, plain Python): the specification.
+"""The kernels in plain numpy (or plain Python, where numpy lacks an operation): their specification.
 
-Same names, arguments and results as in `dbsp.zset.kernels`; the tests compare the two, the benchmarks measure the ratio.
+Names, arguments and results are those of `dbsp.zset.kernels`; the tests compare the two, the benchmarks measure the
+ratio.
 """
 
 from __future__ import annotations
@@ -25,41 +26,41 @@ Mask = NDArray[np.bool_]
 
 
 def _shift(bits: int) -> np.uint64:
-    """A shift by a number of bits."""
+    """Return a number of bits as the right operand of a shift."""
     return np.uint64(bits)
 
 
 def _mix(words: Words) -> Words:
-    """The finaliser of splitmix64."""
+    """Return the words mixed by the finaliser of splitmix64."""
     words = (words ^ (words >> _shift(30))) * MIX_1
     words = (words ^ (words >> _shift(27))) * MIX_2
     return words ^ (words >> _shift(31))
 
 
 def hash_words(values: Words) -> Words:
-    """The hash of each word, a bijection."""
+    """Return the hash of each word; the hash is a bijection."""
     return _mix(values + GAMMA)
 
 
 def hash_word_pairs(values: NDArray[np.uint64]) -> Words:
-    """The hash of each pair of words."""
+    """Return the hash of each pair of words."""
     return combine_hashes(hash_words(values[:, 0]), hash_words(values[:, 1]))
 
 
 def combine_hashes(left: Words, right: Words) -> Words:
-    """One hash of two per row."""
+    """Return one hash per row of a left and a right one."""
     left = left * COMBINE
     return _mix(((left << _shift(23)) | (left >> _shift(41))) + right)
 
 
 def hash_bytes(offsets: NDArray[np.int32], data: NDArray[np.uint8]) -> Words:
-    """The hash of each byte string, in integers without bound."""
+    """Return the hash of each byte string, computed with Python's integers."""
     strings = [data[lo:hi].tobytes() for lo, hi in pairwise(offsets)]
     return np.array([_hash_one(each) for each in strings], np.uint64)
 
 
 def _hash_one(string: bytes) -> int:
-    """The hash of one byte string."""
+    """Return the hash of one byte string."""
     state = int(BYTES_SEED)
     for start in range(0, len(string), 8):
         word = int.from_bytes(string[start : start + 8], "little") * int(WORD) & _MASK
@@ -77,24 +78,24 @@ def _rotate(word: int, bits: int) -> int:
 
 
 def sort_hash(key_hash: Words) -> tuple[Words, Positions]:
-    """The sorted hashes and the stable order that sorts them."""
+    """Return the sorted hashes and the stable order that sorts them."""
     order = argsort_hash(key_hash)
     return key_hash[order], order
 
 
 def sort_groups(key_hash: Words, group: Positions, firsts: Positions) -> tuple[Words, Positions]:
-    """The same where the groups are known."""
+    """Return the sorted hashes and their order for rows with numbered groups."""
     order = np.argsort(key_hash[firsts][group], kind="stable")
     return key_hash[firsts][group][order], order
 
 
 def argsort_hash(key_hash: Words) -> Positions:
-    """The stable order that sorts the hashes."""
+    """Return the stable order that sorts the hashes."""
     return np.argsort(key_hash, kind="stable")
 
 
 def argsort3(key_hash: Words, order_code: Words | None, row_hash: Words | None) -> Positions:
-    """The stable order that sorts rows by the words that are there."""
+    """Return the stable order that sorts rows by the words that exist."""
     if order_code is None and row_hash is None:
         return argsort_hash(key_hash)
     return np.lexsort([word for word in (row_hash, order_code, key_hash) if word is not None])
@@ -103,7 +104,7 @@ def argsort3(key_hash: Words, order_code: Words | None, row_hash: Words | None) 
 def sort_words(
     key_hash: Words, order_code: Words | None, row_hash: Words | None
 ) -> tuple[Words, Words | None, Words | None, Positions]:
-    """The words, sorted, and the stable order that sorts them."""
+    """Return the words, sorted, and the stable order that sorts them."""
     order = argsort3(key_hash, order_code, row_hash)
     rest = [None if word is None else word[order] for word in (order_code, row_hash)]
     return key_hash[order], rest[0], rest[1], order
@@ -112,14 +113,14 @@ def sort_words(
 def sort_within(
     key_hash: Words, order: Positions, order_code: Words | None, row_hash: Words | None
 ) -> tuple[Words, Words | None, Words | None, Positions]:
-    """The same of rows whose sorted hashes and their order are known."""
+    """Return the result of `sort_words` for rows whose sorted hashes and their order are known."""
     unsorted = np.empty_like(key_hash)
     unsorted[order] = key_hash
     return sort_words(unsorted, order_code, row_hash)
 
 
 def run_flags(key_hash: Words, order_code: Words | None = None, row_hash: Words | None = None) -> NDArray[np.uint8]:
-    """1 for each row that differs from its predecessor in some word, and for the first."""
+    """Return 1 for each row that differs from its predecessor in some word, and for the first."""
     fresh = np.zeros(len(key_hash), np.bool_)
     fresh[:1] = True
     for word in (key_hash, order_code, row_hash):
@@ -129,39 +130,39 @@ def run_flags(key_hash: Words, order_code: Words | None = None, row_hash: Words 
 
 
 def run_starts(key_hash: Words, order_code: Words | None = None, row_hash: Words | None = None) -> Positions:
-    """Where rows that differ from their predecessor in some word start."""
+    """Return the positions of rows that differ from their predecessor in some word."""
     return np.flatnonzero(run_flags(key_hash, order_code, row_hash))
 
 
 def set_positions(flags: NDArray[np.uint8] | NDArray[np.bool_]) -> Positions:
-    """The positions of the flags that are 1."""
+    """Return the positions of the flags that are 1."""
     return np.flatnonzero(flags)
 
 
 def partition_by(dest: NDArray[np.integer], parts: int) -> tuple[Positions, Positions]:
-    """The stable order by destination, and the bounds of the destinations."""
+    """Return the stable order by destination, and the bounds of the destinations."""
     order = np.argsort(dest, kind="stable")
     return order, np.concatenate([[0], np.cumsum(np.bincount(dest, minlength=parts))]).astype(np.int64)
 
 
 def number_groups(words: Words) -> tuple[Positions, Positions] | None:
-    """Of each row the number of its group, of each group its first row; None where groups have few rows."""
+    """Return each row's group and each group's first row, or None if groups have few rows."""
     return _numbered(words, len(words) // ROWS_PER_GROUP) if _repeat_early(words) else None
 
 
 def _numbered(words: Words, most: int) -> tuple[Positions, Positions] | None:
-    """The same however many rows groups have; None for more than `most` groups."""
+    """Return groups as `number_groups` does, however few rows they have, or None for more than `most` groups."""
     found = _by_first_rows(words)
     return None if len(found[1]) > most else found
 
 
 def _repeat_early(values: NDArray[Any]) -> bool:
-    """Whether at least half of the first rows, if there are more, were there before."""
+    """Return whether at least half of the first values repeat earlier ones; true for no more values than these."""
     return len(values) <= PROBED_ROWS or 2 * len(np.unique(values[:PROBED_ROWS])) <= PROBED_ROWS
 
 
 def _by_first_rows(values: NDArray[Any]) -> tuple[Positions, Positions]:
-    """Of each row the number of its value, and of each value its first row."""
+    """Return the number of each row's value, and each value's first row, numbered by first rows."""
     _, firsts, group = np.unique(values, return_index=True, return_inverse=True)
     order = np.argsort(firsts)
     numbers = np.empty(len(order), np.int64)
@@ -170,56 +171,56 @@ def _by_first_rows(values: NDArray[Any]) -> tuple[Positions, Positions]:
 
 
 def _objects(strings: ByteStrings) -> NDArray[Any]:
-    """The byte strings as an array."""
+    """Return the byte strings as an array of objects."""
     return np.array(_strings(*strings, np.arange(len(strings[0]) - 1)), object)
 
 
 def number_values(strings: ByteStrings, most: int) -> tuple[Positions, Positions] | None:
-    """Of each row the number of its byte string, of each string its first row; None where there are too many."""
+    """Return the number of each row's byte string, and each string's first row; None for too many strings."""
     return _numbered(_objects(strings), most)
 
 
 def repeat_early(words: Words) -> bool:
-    """Whether at least half of the first words, if there are more, were there before."""
+    """Return whether at least half of the first words repeat earlier ones; true for no more words than these."""
     return _repeat_early(words)
 
 
 def values_repeat_early(strings: ByteStrings) -> bool:
-    """The same of byte strings."""
+    """Return whether at least half of the first byte strings repeat earlier ones."""
     return _repeat_early(_objects(strings))
 
 
 def number_codes(codes: Positions, size: int, most: int) -> tuple[Positions, Positions] | None:  # noqa: ARG001 (the kernel's)
-    """Codes numbered anew by their first rows, and the codes so numbered; None where there are too many."""
+    """Return codes renumbered by their first rows, and the old codes in the new order; None for too many codes."""
     found = _numbered(codes.view(np.uint64), most) if _repeat_early(codes) else None
     return None if found is None else (found[0], codes[found[1]])
 
 
 def least_of_groups(words: Words, group: Positions, count: int) -> Words:
-    """The least word of each group."""
+    """Return the least word of each group."""
     least = np.full(count, (1 << 64) - 1, np.uint64)
     np.minimum.at(least, group, words)
     return least
 
 
 def most_of_groups(words: Words, group: Positions, count: int) -> Words:
-    """The greatest word of each group."""
+    """Return the greatest word of each group."""
     return ~least_of_groups(~words, group, count)
 
 
 def ends_of_groups(words: Words, group: Positions, count: int) -> Mask:
-    """Whether each row has the least word or the greatest of its group."""
+    """Return whether each row has the least or the greatest word of its group."""
     least, most = least_of_groups(words, group, count), most_of_groups(words, group, count)
     return np.asarray((words == least[group]) | (words == most[group]))
 
 
 def words_by_group(words: Words, group: Positions, firsts: Positions) -> bool:
-    """Whether every row has the word of the first row of its group."""
+    """Return whether every row has the word of the first row of its group."""
     return bool((words == words[firsts[group]]).all())
 
 
 def interleave(old: Words, new: Words, went: Mask, came: Mask) -> tuple[Positions, Positions, Positions, Words, bool]:
-    """The rows that went and came in order of (group, row hash): number, group, weight, hash; and whether that settles it."""
+    """Return the removed and added rows in the order of (group, row hash), and whether that order is final."""
     number = np.concatenate([np.flatnonzero(went), np.flatnonzero(came) + len(went)])
     group, hashes = number % max(len(went), 1), np.concatenate([old, new])[number]
     by = np.lexsort((number, hashes, group))
@@ -230,7 +231,7 @@ def interleave(old: Words, new: Words, went: Mask, came: Mask) -> tuple[Position
 def merge_sums(
     left: WordColumns, left_weights: Weights, right: WordColumns, right_weights: Weights
 ) -> tuple[WordColumns, Positions, Weights, tuple[Positions, Positions]] | None:
-    """Two sorted runs merged and added up where all words are equal, row by row."""
+    """Merge two sorted runs row by row, and add up the weights of rows with equal words."""
     sides = [list(zip(*(w.tolist() for w in words if w is not None), strict=True)) for words in (left, right)]
     kept: list[tuple[tuple[int, ...], int, list[int]]] = []
     same: list[tuple[int, int]] = []
@@ -258,17 +259,17 @@ def merge_sums(
 
 
 def lower_bounds(queries: Words, hay: Words) -> Positions:
-    """For each query the first position in the sorted `hay` not below it."""
+    """Return for each query the first position in the sorted `hay` not below it."""
     return np.searchsorted(hay, queries, "left").astype(np.int64)
 
 
 def equal_ranges(queries: Words, hay: Words) -> tuple[Positions, Positions]:
-    """For each query the range of the sorted `hay` that holds it."""
+    """Return for each query the range of the sorted `hay` that holds it."""
     return lower_bounds(queries, hay), np.searchsorted(hay, queries, "right").astype(np.int64)
 
 
 def expand_ranges(lows: Positions, highs: Positions) -> tuple[Positions, Positions]:
-    """Every position of every range, with the number of its range."""
+    """Return every position of every range, with the number of its range."""
     counts = highs - lows
     query_index = np.repeat(np.arange(len(lows)), counts)
     first = np.cumsum(counts) - counts
@@ -276,7 +277,7 @@ def expand_ranges(lows: Positions, highs: Positions) -> tuple[Positions, Positio
 
 
 def sum_runs(weights: Weights, starts: Positions, order: Positions | None = None) -> Weights:
-    """The summed weights of each run; the high and the low halves are added apart, to see an overflow."""
+    """Return the summed weights of each run; high and low halves are added separately, to detect an overflow."""
     if not len(starts):
         return np.empty((0, weights.shape[1]), np.int64)
     ordered = weights if order is None else weights[order]
@@ -284,7 +285,7 @@ def sum_runs(weights: Weights, starts: Positions, order: Positions | None = None
 
 
 def _whole(high: Weights, low: Weights) -> Weights:
-    """The sums from those of the halves."""
+    """Return the sums of 64-bit numbers from the sums of their halves; raise `CapacityError` on overflow."""
     high = high + (low >> 32)
     if ((high < -(1 << 31)) | (high >= 1 << 31)).any():
         raise CapacityError("weight overflow: bits=64", OVERFLOW_HINT)
@@ -292,7 +293,7 @@ def _whole(high: Weights, low: Weights) -> Weights:
 
 
 def reduce_runs(weights: Weights, order: Positions, fresh: NDArray[np.uint8]) -> tuple[Positions, Positions, Weights]:
-    """Of each run whose summed weights are not zero: its first row, its first position, its weights."""
+    """Return each run with a non-zero sum of weights: its first row, its first position, its weights."""
     starts = np.flatnonzero(fresh)
     summed = sum_runs(weights, starts, order)
     kept = nonzero_rows(summed)
@@ -308,42 +309,42 @@ def scatter_add(out: Weights, rows: Positions, weights: Weights) -> None:
 
 
 def add_by_group(values: Positions, group: Positions, count: int) -> Positions:
-    """The sum of `values[i]` for each of `count` groups, row i being of `group[i]`."""
+    """Return the sum of `values[i]` for each of `count` groups, where row i belongs to `group[i]`."""
     out = np.zeros((count, 1), np.int64)
     scatter_add(out, group, values.reshape(-1, 1))
     return out.reshape(-1)
 
 
 def add_marked(marks: Sequence[Mask | None], weight: Positions, group: Positions, count: int) -> Weights:
-    """For each mark the weights of the rows that it marks, None all, added up by group: (count, marks)."""
+    """Return for each mask the weights of its rows, added up by group: (count, masks). None masks all rows."""
     every = np.ones(len(group), np.bool_)
     marked = [every if mark is None else mark for mark in marks]
     return np.column_stack([add_by_group(weight[mark], group[mark], count) for mark in marked])
 
 
 def add_halves(values: Positions, weight: Positions, group: Positions, count: int) -> Weights:
-    """The sums of the low 32 bits of the values times their weights, and of the others with the sign: two rows of them."""
+    """Return the weighted sums of the values' low 32 bits, and of their high bits with the sign, as two rows."""
     halves = values & 0xFFFFFFFF, values >> 32
     return np.stack([add_by_group(half * weight, group, count) for half in halves])
 
 
 def nonzero_rows(weights: Weights) -> Positions:
-    """The rows with some weight that is not zero."""
+    """Return the rows with some weight that is not zero."""
     return np.flatnonzero(weights.any(axis=1))
 
 
 def pick_words(columns: Sequence[Words], rows: Positions) -> Words:
-    """The words at these rows of several columns."""
+    """Return the words at these rows of several columns."""
     return np.array([columns[column][at] for column, at in _places(rows)], np.uint64)
 
 
 def pick_rows(columns: Sequence[Weights], rows: Positions) -> Weights:
-    """The same of columns of several words each."""
+    """Return the rows at these places of several columns of weights."""
     return np.array([columns[column][at] for column, at in _places(rows)], np.int64).reshape(-1, columns[0].shape[1])
 
 
 def pick_bytes(columns: Sequence[ByteStrings], rows: Positions) -> ByteStrings | None:
-    """The same of byte strings."""
+    """Return the byte strings at these rows of several columns."""
     held = [_strings(offsets, data, np.arange(len(offsets) - 1)) for offsets, data in columns]
     picked = [held[column][at] for column, at in _places(rows)]
     offsets = np.cumsum([0, *map(len, picked)], dtype=np.int32)
@@ -351,12 +352,12 @@ def pick_bytes(columns: Sequence[ByteStrings], rows: Positions) -> ByteStrings |
 
 
 def _places(rows: Positions) -> list[tuple[int, int]]:
-    """The number of the column and the place there of each row."""
+    """Return the number of the column and the place there for each row."""
     return [divmod(row, 1 << RUN_SHIFT) for row in rows.tolist()]
 
 
 def take_stretches(strings: ByteStrings, rows: Positions) -> ByteStrings | None:
-    """The byte strings at these rows; None where too few of them follow each other."""
+    """Return the byte strings at these rows, or None if too few rows are consecutive."""
     first = rows[:STRETCHES_PROBED]
     breaks = 1 + np.count_nonzero(np.diff(first) != 1)
     return None if STRETCH_ROWS * breaks > len(first) else pick_bytes([strings], rows)
@@ -368,35 +369,35 @@ def equal_bytes(
     right: ByteStrings,
     right_rows: Positions,
 ) -> NDArray[np.bool_]:
-    """Whether the byte strings are equal, pair by pair."""
+    """Return whether the byte strings are equal, pair by pair."""
     pairs = zip(_strings(*left, left_rows), _strings(*right, right_rows), strict=True)
     return np.array([a == b for a, b in pairs], np.bool_)
 
 
 def bytes_repeat(strings: ByteStrings) -> bool:
-    """Whether all byte strings, at least one, are the same."""
+    """Return whether all byte strings, at least one, are equal."""
     return len(set(_strings(*strings, np.arange(len(strings[0]) - 1)))) == 1
 
 
 def bytes_by_group(strings: ByteStrings, group: Positions, firsts: Positions) -> bool:
-    """Whether every row has the byte string of the first row of its group."""
+    """Return whether every row has the byte string of the first row of its group."""
     return bool(equal_bytes(strings, np.arange(len(group)), strings, firsts[group]).all())
 
 
 def _strings(offsets: NDArray[np.int32], data: NDArray[np.uint8], rows: Positions) -> list[bytes]:
-    """The byte strings of some rows."""
+    """Return the byte strings of some rows."""
     return [data[offsets[row] : offsets[row + 1]].tobytes() for row in rows]
 
 
 def split_parts(strings: ByteStrings, separator: bytes, number: int) -> ByteStrings:
-    """The number-th part of each byte string, counted from 1; empty where there are fewer."""
+    """Return the number-th part of each byte string, counted from 1; empty if there are fewer parts."""
     split = [string.split(separator) for string in _strings(*strings, np.arange(len(strings[0]) - 1))]
     parts = [each[number - 1] if number <= len(each) else b"" for each in split]
     return np.cumsum([0, *map(len, parts)], dtype=np.int32), np.frombuffer(b"".join(parts), np.uint8)
 
 
 def leading_words(offsets: NDArray[np.int32], data: NDArray[np.uint8]) -> Words:
-    """The first eight bytes of each byte string as one word that compares like them."""
+    """Return the first eight bytes of each byte string as a word; words sort like the strings' beginnings."""
     strings = _strings(offsets, data, np.arange(len(offsets) - 1))
     return np.array([int.from_bytes(string[:8].ljust(8, b"\0"), "big") for string in strings], np.uint64)
 
@@ -409,7 +410,7 @@ def collect_heads(  # noqa: PLR0913, PLR0917  as the kernel
     rows_max: int, taken: Positions, last: Words, cut: Mask, limit: Words, found: Positions, words: Words, count: int,
     backwards: bool,
 ) -> int:  # fmt: skip
-    """Note the first rows of each range of a chunk, or the last; how many are noted now, or how many lack room, negative."""
+    """Note the first rows of each range of a chunk, or the last; return their number so far, or the missing room, negative."""
     use, turned = np.minimum(highs - lows, rows_max - taken[queries]), np.uint64(_MASK if backwards else 0)
     ranges = [np.arange(high - n, high)[::-1] for high, n in zip(highs, use, strict=True)]
     ranges = ranges if backwards else list(map(np.arange, lows, lows + use))
@@ -432,7 +433,7 @@ def settle_heads(  # noqa: PLR0913, PLR0917  as the kernel
     order: Positions, scratch: Positions, ends: Positions,  # noqa: ARG001  what the kernel writes for itself
     ready: Mask, kept: Positions, kept_words: Words, same: Positions,
 ) -> tuple[int, int]:  # fmt: skip
-    """List the first rows of each query; how many, and how many candidates were added to others. No overflow is seen."""
+    """List the first rows of each query; return their number, and that of added candidates. Overflow is not detected."""
     listed: list[tuple[int, ...]] = []
     pairs: list[tuple[int, int]] = []
     for query in range(len(ready)):
@@ -464,12 +465,12 @@ def settle_heads(  # noqa: PLR0913, PLR0917  as the kernel
 
 
 def with_halves(weights: Weights, numbers: Sequence[Positions]) -> Weights:
-    """Weights and halves side by side."""
+    """Return weights and the halves of numbers side by side."""
     return np.column_stack([weights, *(half for each in numbers for half in (each & 0xFFFFFFFF, each >> 32))])
 
 
 def moves_of_ends(old: Weights, change: Weights, first: Sequence[int], greatest: Sequence[bool]) -> Weights:
-    """The new ends less the old ones."""
+    """Return the change, with the halves of an extreme replaced by the new extreme minus the old one."""
     moved = change.copy()
     for at, most in zip(first, greatest, strict=True):
         before, came = ((rows[:, at + 1] << 32) | rows[:, at] for rows in (old, change))

@@ -1,8 +1,9 @@
-"""Kernels that sort hashes: stable, by buckets, because hashes are spread evenly.
+"""Kernels that sort hashes: stable bucket sorts, which rely on evenly spread hashes.
 
-A large input is first dealt into blocks that fit the cache, each block into about as many buckets as it has rows, each
-bucket sorted by insertion. A crowded bucket (a key with many rows, an uneven range such as that of prices) is dealt once more
-by its own range, and what is crowded still is sorted by merging: the cost never exceeds n log n.
+A large input is first dealt into blocks that fit the cache, and each block into about as many buckets as it has rows.
+Each bucket is then sorted by insertion. A crowded bucket (a key with many rows, or an uneven range such as that of
+prices) is dealt once more by its own range. A bucket that is still crowded is sorted by merging, so the cost never
+exceeds n log n.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _FLAGS, _FLAGS_OUT = reads(types.uint8), writes(types.uint8)
 
 @helper
 def _bit_length(value):  # type: ignore[no-untyped-def]
-    """How many bits `value` needs."""
+    """Return the number of bits of `value`."""
     bits = 0
     while value:
         value >>= np.uint64(1)
@@ -37,7 +38,7 @@ def _bit_length(value):  # type: ignore[no-untyped-def]
 
 @helper
 def _insertion_sort(keys, rows, lo, hi):  # type: ignore[no-untyped-def]
-    """Sort a few rows."""
+    """Sort a few rows by insertion."""
     for i in range(lo + 1, hi):
         key = keys[i]
         if keys[i - 1] <= key:
@@ -54,7 +55,7 @@ def _insertion_sort(keys, rows, lo, hi):  # type: ignore[no-untyped-def]
 
 @helper
 def _merge_runs(keys, rows, out_keys, out_rows, lo, middle, hi):  # type: ignore[no-untyped-def]
-    """Merge two neighbouring sorted runs into the other array."""
+    """Merge two adjacent sorted runs into the output arrays."""
     i, j = lo, middle
     for k in range(lo, hi):
         if i < middle and (j >= hi or keys[i] <= keys[j]):
@@ -69,7 +70,7 @@ def _merge_runs(keys, rows, out_keys, out_rows, lo, middle, hi):  # type: ignore
 
 @helper
 def _merge_sort(keys, rows, spare_keys, spare_rows, lo, hi):  # type: ignore[no-untyped-def]
-    """Sort a crowded bucket in place; often it is one key many times."""
+    """Sort a crowded bucket in place; a bucket that is sorted already, such as one key many times, only takes a check."""
     i = lo + 1
     while i < hi and keys[i - 1] <= keys[i]:
         i += 1
@@ -90,7 +91,7 @@ def _merge_sort(keys, rows, spare_keys, spare_rows, lo, hi):  # type: ignore[no-
 
 @helper
 def _deal(keys, rows, out_keys, out_rows, lo, hi, least, shift, ends):  # type: ignore[no-untyped-def]  # noqa: PLR0913, PLR0917  a kernel has no structs
-    """Deal rows into buckets by `(key - least) >> shift`; `ends[b]` becomes where bucket b ends."""
+    """Deal rows into buckets by `(key - least) >> shift`; `ends[b]` becomes the end of bucket b."""
     buckets = len(ends) - 1
     for b in range(buckets + 1):
         ends[b] = 0
@@ -110,7 +111,7 @@ def _deal(keys, rows, out_keys, out_rows, lo, hi, least, shift, ends):  # type: 
 
 @helper
 def _sort_crowded(keys, rows, spare_keys, spare_rows, lo, hi):  # type: ignore[no-untyped-def]
-    """Sort a crowded bucket in place: dealt once more by its own range, and what is crowded then by merging."""
+    """Sort a crowded bucket in place: deal it by its own range, and sort buckets that are still crowded by merging."""
     least, most = keys[lo], keys[lo]
     for i in range(lo, hi):
         least = min(least, keys[i])
@@ -139,7 +140,11 @@ def _sort_crowded(keys, rows, spare_keys, spare_rows, lo, hi):  # type: ignore[n
 
 @helper
 def _sort_buckets(spare_keys, spare_rows, keys, rows, lo, ends):  # type: ignore[no-untyped-def]
-    """Sort within each bucket; one pass over all of them where none is crowded, because branches cost more than steps."""
+    """Sort within each bucket.
+
+    If no bucket is crowded, one insertion sort passes over all of them, because branches per bucket cost more than its
+    steps.
+    """
     buckets = len(ends) - 1
     largest = ends[0] - lo
     for b in range(1, buckets):
@@ -159,7 +164,10 @@ def _sort_buckets(spare_keys, spare_rows, keys, rows, lo, ends):  # type: ignore
 
 @helper
 def _sort_all(keys, rows, out_keys, out_rows):  # type: ignore[no-untyped-def]
-    """Sort (key, row) pairs; True: the result lies where the input lay, False: in the outputs; the others are scratch."""
+    """Sort (key, row) pairs; return True if the result is in the input arrays, False if it is in the output arrays.
+
+    The other pair of arrays is scratch space.
+    """
     n = len(keys)
     least, most = keys[0], keys[0]
     for i in range(n):
@@ -171,14 +179,16 @@ def _sort_all(keys, rows, out_keys, out_rows):  # type: ignore[no-untyped-def]
     block_ends[0] = n
     shift = np.uint64(span_bits)
     if n > 2 * BLOCK_ROWS:
+        # Blocks of about BLOCK_ROWS rows, so that the scattered writes of the inner deal stay in the cache.
         shift = np.uint64(max(0, span_bits - min(BLOCKS_BITS, bits - BLOCK_BITS - SPARE_BITS)))
         block_ends = np.empty(np.int64((most - least) >> shift) + 2, np.int64)
         _deal(keys, rows, out_keys, out_rows, np.int64(0), n, least, shift, block_ends)
         keys, rows, out_keys, out_rows = out_keys, out_rows, keys, rows
-    start = np.int64(0)  # a plain 0 would be another type, and compile every helper twice
+    start = np.int64(0)  # a plain 0 has another type, so that numba would compile every helper twice
     ends = np.empty(1, np.int64)
     for b in range(max(1, len(block_ends) - 1)):
         end = block_ends[b]
+        # Two to four buckets per row, so that few buckets hold several rows.
         inner_bits = min(np.int64(shift), _bit_length(np.uint64(end - start)) + SPARE_BITS)
         first = least + (np.uint64(b) << shift)
         if len(ends) != (1 << inner_bits) + 1:
@@ -191,7 +201,7 @@ def _sort_all(keys, rows, out_keys, out_rows):  # type: ignore[no-untyped-def]
 
 @kernel(types.void(_FLAGS, _U64_OUT, _I64_OUT))
 def sort_runs(fresh, words, rows):  # type: ignore[no-untyped-def]
-    """Sort (word, row) pairs stably by word, in place and within each run; `fresh[i]` says that a run starts at i."""
+    """Sort (word, row) pairs stably by word, in place and within each run; `fresh[i]` marks that a run starts at i."""
     n = len(words)
     start = np.int64(0)
     while start < n:
@@ -219,7 +229,7 @@ def mark_changes(words, fresh):  # type: ignore[no-untyped-def]
 
 @kernel(types.int64(_FLAGS, _I64_OUT))
 def positions_of(fresh, out):  # type: ignore[no-untyped-def]
-    """Write the positions of the set flags; how many."""
+    """Write the positions of the set flags; return their number."""
     count = 0
     for i in range(len(fresh)):
         out[count] = i

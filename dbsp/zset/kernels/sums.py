@@ -1,6 +1,6 @@
-"""Kernels that add weights, exactly: a sum that leaves 64 bits is reported, never wrapped.
+"""Kernels that add weights exactly: a sum that exceeds 64 bits is reported, never wrapped.
 
-Carries are counted, so that whether a sum overflows does not depend on the order of its terms.
+Carries are counted, so that overflow does not depend on the order of the terms.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _LOW = np.int64((1 << 32) - 1)
 
 @helper
 def _carry(left, right, total):  # type: ignore[no-untyped-def]
-    """The multiple of 2**64 that `total`, the wrapped sum of two, lacks."""
+    """Return the multiple of 2**64 that `total`, the wrapped sum of two numbers, lacks: -1, 0 or 1."""
     if ((left ^ total) & (right ^ total)) >= 0:
         return 0
     return 1 if right > 0 else -1
@@ -27,7 +27,7 @@ def _carry(left, right, total):  # type: ignore[no-untyped-def]
 
 @kernel(types.boolean(_W, _I64, _I64, _W_OUT))
 def sum_runs_at(weights, order, starts, out):  # type: ignore[no-untyped-def]
-    """Add the weights `weights[order[i]]` of each run; False where a sum overflows."""
+    """Write the sums of the weights `weights[order[i]]` of each run; return False if a sum overflows."""
     runs = len(starts)
     exact = True
     for r in range(runs):
@@ -47,7 +47,7 @@ def sum_runs_at(weights, order, starts, out):  # type: ignore[no-untyped-def]
 
 @kernel(types.boolean(_W, _I64, _W_OUT))
 def sum_runs(weights, starts, out):  # type: ignore[no-untyped-def]
-    """Add the weights of each run of neighbours; False where a sum overflows."""
+    """Write the sums of the weights of each run of neighbours; return False if a sum overflows."""
     runs = len(starts)
     exact = True
     for r in range(runs):
@@ -67,9 +67,9 @@ def sum_runs(weights, starts, out):  # type: ignore[no-untyped-def]
 
 @kernel(types.int64(_W, _I64, _FLAGS, _I64_OUT, _W_OUT))
 def reduce_runs(weights, order, fresh, positions, out):  # type: ignore[no-untyped-def]
-    """Add the weights `weights[order[i]]` of each run, and list where the runs start that are not zero.
+    """Add the weights `weights[order[i]]` of each run, and list the starts of runs whose sums are not all zero.
 
-    `fresh[i]` says that a run starts at i. How many; -1 for an overflow.
+    `fresh[i]` marks that a run starts at i. Return the number of listed runs, or -1 for an overflow.
     """
     n, width = weights.shape
     carries = np.zeros(width, np.int64)
@@ -98,18 +98,20 @@ def reduce_runs(weights, order, fresh, positions, out):  # type: ignore[no-untyp
 
 @kernel(types.int64(_W, _I64, _FLAGS, _I64_OUT, _W_OUT))
 def reduce_runs_of_one(weights, order, fresh, positions, out):  # type: ignore[no-untyped-def]
-    """The same for one weight per row, without branches: where runs end cannot be foretold."""
+    """Do the work of `reduce_runs` for one weight per row, without branches, because run ends cannot be predicted."""
     count, start = np.int64(0), np.int64(0)
     total, carry, wrong = np.int64(0), np.int64(0), np.int64(0)
     for i in range(len(order)):
         term = weights[order[i], 0]
         begins = np.int64(fresh[i])
+        # A new run closes the previous one: its slot is kept if its total is not zero, and overwritten otherwise.
         count += begins & np.int64(total != 0)
         wrong |= begins * carry
-        kept = begins - 1  # all bits where the run goes on
+        kept = begins - 1  # all bits set while the run continues, none at its start
         start += (i - start) * begins
         total &= kept
         after = total + term
+        # The shift gives -1 if the sum wrapped, else 0; the carry then changes by the sign of the term.
         overflow = ((total ^ after) & (term ^ after)) >> 63
         carry = (carry & kept) - overflow * ((term >> 63) | 1)
         total = after
@@ -120,7 +122,7 @@ def reduce_runs_of_one(weights, order, fresh, positions, out):  # type: ignore[n
 
 @kernel(types.boolean(_W_OUT, _I64, _W))
 def scatter_add(out, rows, weights):  # type: ignore[no-untyped-def]
-    """Add `weights[i]` to `out[rows[i]]`; False where a sum overflows on the way."""
+    """Add `weights[i]` to `out[rows[i]]`; return False if an intermediate sum overflows."""
     exact = True
     for i in range(len(rows)):
         row = rows[i]
@@ -134,8 +136,8 @@ def scatter_add(out, rows, weights):  # type: ignore[no-untyped-def]
 
 @kernel(types.boolean(_I64, _I64, _I64_OUT))
 def add_by_group(values, group, out):  # type: ignore[no-untyped-def]
-    """Add `values[i]` to `out[group[i]]`; False where a sum overflows on the way."""
-    wrong = np.int64(0)
+    """Add `values[i]` to `out[group[i]]`; return False if an intermediate sum overflows."""
+    wrong = np.int64(0)  # its sign bit collects overflows: one test at the end instead of a branch per row
     for i in range(len(group)):
         before, term = out[group[i]], values[i]
         after = before + term
@@ -146,7 +148,7 @@ def add_by_group(values, group, out):  # type: ignore[no-untyped-def]
 
 @kernel(types.void(_FLAGS, _W, _I64, _I64, _W_OUT))
 def add_pairs(marks, pairs, weight, group, out):  # type: ignore[no-untyped-def]
-    """Add `weight[i]` times the words `pairs[marks[i]]` to `out[group[i]]`, unchecked."""
+    """Add `weight[i]` times the words `pairs[marks[i]]` to `out[group[i]]`, without a check for overflow."""
     for i in range(len(group)):
         at, mark, term = group[i], marks[i], weight[i]
         for word in range(out.shape[1]):
@@ -155,9 +157,9 @@ def add_pairs(marks, pairs, weight, group, out):  # type: ignore[no-untyped-def]
 
 @kernel(types.boolean(_I64, _I64, _I64, _W_OUT))
 def add_halves(values, weight, group, out):  # type: ignore[no-untyped-def]
-    """Add the low 32 bits of `values[i]` times its weight to `out[0, group[i]]`, the high ones, with the sign, to `out[1]`.
+    """Add the weighted low 32 bits of each value to `out[0, group[i]]`, and the high bits, with the sign, to `out[1]`.
 
-    False where a sum overflows on the way, or a weight leaves 31 bits.
+    Return False if an intermediate sum overflows, or a weight exceeds 31 bits.
     """
     wrong = np.int64(0)
     for i in range(len(group)):
@@ -173,7 +175,7 @@ def add_halves(values, weight, group, out):  # type: ignore[no-untyped-def]
 
 @kernel(types.int64(_W, _I64_OUT))
 def nonzero_rows(weights, out):  # type: ignore[no-untyped-def]
-    """Write the numbers of the rows with a weight that is not zero; how many."""
+    """Write the numbers of the rows with a weight that is not zero; return their count."""
     count = 0
     for i in range(len(weights)):
         any_set = np.int64(0)
@@ -186,7 +188,7 @@ def nonzero_rows(weights, out):  # type: ignore[no-untyped-def]
 
 @kernel(types.void(_I64, types.int64, _W_OUT))
 def lay_halves(numbers, at, out):  # type: ignore[no-untyped-def]
-    """The low halves as weight `at`, the others behind."""
+    """Write the low halves as weight `at`, and the high halves as the next weight."""
     for i in range(len(numbers)):
         out[i, at] = numbers[i] & _LOW
         out[i, at + 1] = numbers[i] >> 32
@@ -194,7 +196,7 @@ def lay_halves(numbers, at, out):  # type: ignore[no-untyped-def]
 
 @kernel(types.void(_W, _W, types.int64, types.boolean, _W_OUT))
 def move_end(old, change, at, most, out):  # type: ignore[no-untyped-def]
-    """How far the end moves whose halves begin at weight `at`."""
+    """Write the distance that the extreme moves whose halves begin at weight `at`."""
     for i in range(len(out)):
         before = (old[i, at + 1] << 32) | old[i, at]
         came = (change[i, at + 1] << 32) | change[i, at]

@@ -1,4 +1,4 @@
-"""Kernels of expressions over texts: offsets into one array of bytes, as Arrow has them."""
+"""Kernels of expressions over texts: offsets into one array of bytes, as in Arrow."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _OFFSETS, _BYTES = reads(types.int32), reads(types.uint8)
 
 @kernel(types.int64(_OFFSETS, _BYTES, _BYTES, types.int64, writes(types.int32), writes(types.int32)))
 def part_bounds(offsets, data, separator, number, starts, ends):  # type: ignore[no-untyped-def]
-    """Where the number-th part of each row begins and ends, nowhere if there are fewer; returns the bytes of all of them.
+    """Write the bounds of the number-th part of each row, empty if there are fewer parts; return the total bytes of the parts.
 
     A row is read up to the end of that part.
     """
@@ -42,7 +42,7 @@ def part_bounds(offsets, data, separator, number, starts, ends):  # type: ignore
 
 @kernel(types.void(_BYTES, _OFFSETS, _OFFSETS, writes(types.int32), writes(types.uint8)))
 def copy_parts(data, starts, ends, offsets, out):  # type: ignore[no-untyped-def]
-    """The bytes between these bounds, one row behind the other."""
+    """Copy the bytes between these bounds, one row after the other."""
     at = np.int64(0)
     offsets[0] = 0
     for i in range(len(starts)):

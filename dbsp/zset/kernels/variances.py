@@ -1,9 +1,10 @@
-"""Kernels for variances and covariances that are exact until they are rounded: sums of products in bins, and long numbers.
+"""Kernels for variances and covariances that are exact until rounded: sums of products in bins, and long integers.
 
-The square of a float m * 2**(k - 1074) is m**2 * 2**(2 k - 2148): its 106 bits go to bins of 32 bits, as those of a sum do
-(`floats`), with the weight. From the number of values n, their sum S and the sum of their squares Q, all exact, the variance
-is (n Q - S**2) / (n (n - d)); its numerator is computed as a long number, divided limb by limb and rounded to the nearest.
-Of two columns the products of pairs are kept too, and what regression needs are differences of two products of such sums.
+The square of a float m * 2**(k - 1074) is m**2 * 2**(2 k - 2148). Its 106 bits are added to bins of 32 bits, times the
+weight, as in `floats`. The number of values n, their sum S and the sum of their squares Q are exact. The variance is
+`(n Q - S**2) / (n (n - d))`. Its numerator is computed as a long integer, divided limb by limb and rounded to the
+nearest float. For two columns the products of pairs are summed too, and regression needs differences of two products of
+such sums.
 
 Source: the identity; Knuth, The Art of Computer Programming, 4.3.1, for division by a short number.
 """
@@ -43,7 +44,7 @@ _SUM_MAX = 1 << 62
 
 @helper
 def _add(sums, slot, term):  # type: ignore[no-untyped-def]
-    """Add a term to a bin; False where the bin comes near the end of 64 bits."""
+    """Add a term to a bin; return False if the bin comes near the limit of 64 bits."""
     sums[slot] += term
     return -_SUM_MAX < sums[slot] < _SUM_MAX
 
@@ -73,7 +74,7 @@ def _add_square(sums, mantissa, place, weight):  # type: ignore[no-untyped-def]
 
 @helper
 def _parts(bits):  # type: ignore[no-untyped-def]
-    """Which special value a float is (0: none), its mantissa and the place of its lowest bit."""
+    """Return a float's kind of special value (0: none), its mantissa, and the place of its lowest bit."""
     exponent = (bits >> 52) & 0x7FF
     fraction = bits & _FRACTION
     if exponent == 0x7FF:  # noqa: PLR2004 (the exponent of what is no finite number)
@@ -83,7 +84,7 @@ def _parts(bits):  # type: ignore[no-untyped-def]
 
 @helper
 def _add_one(values, squares, bits, weight):  # type: ignore[no-untyped-def]
-    """Add a float, given by its bits, and its square, `weight` times; the last bin touched, -2 on overflow."""
+    """Add a float, given by its bits, and its square, `weight` times; return the last bin touched, -2 on overflow."""
     special, mantissa, place = _parts(bits)
     if special != 0:
         return -1 if _add(values, SPECIALS + special, weight) else -2
@@ -96,13 +97,13 @@ def _add_one(values, squares, bits, weight):  # type: ignore[no-untyped-def]
 
 @helper
 def _add_value(sums, squares, bits, weight):  # type: ignore[no-untyped-def]
-    """As `_add_one`, and counted."""
+    """Add a float and its square as `_add_one` does, and count the value."""
     return _add_one(sums, squares, bits, weight) if _add(sums, SPECIALS + COUNT, weight) else -2
 
 
 @kernel(types.int64(_I64, _FLAGS, _I64, _I64, _I64, _I64_OUT, _I16_OUT, _W_OUT))
 def square_bins(values, valid, weight, order, starts, group, bin_, sums):  # type: ignore[no-untyped-def]  # noqa: PLR0917
-    """The bins of values and squares of each run of rows; how many (group, bin) rows, -1 on overflow."""
+    """Write the bins of values and squares of each run of rows; return the number of (group, bin) rows, -1 on overflow."""
     ones, squares = np.zeros(SLOTS, np.int64), np.zeros(SLOTS, np.int64)
     count = 0
     for g in range(len(starts)):
@@ -128,7 +129,7 @@ def square_bins(values, valid, weight, order, starts, group, bin_, sums):  # typ
 
 @helper
 def _carry(sums, first, count, limbs):  # type: ignore[no-untyped-def]
-    """Write the magnitude of sums of limbs as limbs of 32 bits; how many are used, and whether the sum is negative."""
+    """Write the magnitude of sums of limbs as limbs of 32 bits; return how many are used, and whether the sum is negative."""
     negative = False
     for turn in range(2):
         carry = np.int64(0)
@@ -148,7 +149,7 @@ def _carry(sums, first, count, limbs):  # type: ignore[no-untyped-def]
 
 @helper
 def _numerator(total, total_used, squares, squares_used, n, result):  # type: ignore[no-untyped-def]
-    """n * squares - total**2 as limbs; how many are used, 0 where it is not positive."""
+    """Write n * squares - total**2 as limbs; return how many are used, 0 if the result is not positive."""
     low = np.uint64(_LOW)
     carry = np.uint64(0)
     for b in range(len(result)):
@@ -181,7 +182,7 @@ def _numerator(total, total_used, squares, squares_used, n, result):  # type: ig
 
 @helper
 def _divide(limbs, used, divisor):  # type: ignore[no-untyped-def]
-    """Divide in place by a number below 2**31; whether something was left over."""
+    """Divide in place by a number below 2**31; return whether there is a remainder."""
     rest = np.uint64(0)
     for step in range(used):
         b = used - 1 - step
@@ -193,13 +194,13 @@ def _divide(limbs, used, divisor):  # type: ignore[no-untyped-def]
 
 @helper
 def _bit(limbs, at):  # type: ignore[no-untyped-def]
-    """One bit of a long number."""
+    """Return one bit of a long integer."""
     return (limbs[at >> 5] >> np.uint64(at & 31)) & np.uint64(1)
 
 
 @helper
 def _nearest(limbs, used, sticky, exponent):  # type: ignore[no-untyped-def]
-    """limbs * 2**exponent as the nearest float, ties to even; `sticky` if a little more than that."""
+    """Return limbs * 2**exponent as the nearest float, ties to even; `sticky` says that the exact value is slightly larger."""
     while used > 0 and limbs[used - 1] == 0:
         used -= 1
     if used == 0:
@@ -224,7 +225,7 @@ def _nearest(limbs, used, sticky, exponent):  # type: ignore[no-untyped-def]
 
 @helper
 def _variance(total, total_used, squares, squares_used, n, less, work, shift, digits, exponent):  # type: ignore[no-untyped-def]  # noqa: PLR0913, PLR0917
-    """(n squares - total**2) / (n (n - less) 10**digits), times 2**exponent; `shift` limbs of fraction are kept."""
+    """Return (n squares - total**2) / (n (n - less) 10**digits), times 2**exponent; `shift` limbs of fraction are kept."""
     used = _numerator(total, total_used, squares, squares_used, n, work)
     if used == 0:
         return 0.0
@@ -246,7 +247,7 @@ def _variance(total, total_used, squares, squares_used, n, less, work, shift, di
 
 @helper
 def _shown(ones, squares, less, total, square, work):  # type: ignore[no-untyped-def]
-    """The variance that bins hold, 0 with too few values; those many are fewer than ROWS_MAX."""
+    """Return the variance of the values in the bins, 0 for too few values; there are fewer than ROWS_MAX values."""
     n = ones[SPECIALS + COUNT]
     special = ones[SPECIALS + NANS] != 0 or ones[SPECIALS + PLUS_INFINITIES] != 0
     if special or ones[SPECIALS + MINUS_INFINITIES] != 0:
@@ -260,7 +261,7 @@ def _shown(ones, squares, less, total, square, work):  # type: ignore[no-untyped
 
 @helper
 def _exchange(sums, beyond, first, which, i):  # type: ignore[no-untyped-def]
-    """At a place with another row of `beyond` than the one before it, put its slots from `first` on in place of that one's."""
+    """Replace the previous frame's row of `beyond` in the bins by this frame's row, with slots from `first` on."""
     if i > 0 and which[i] == which[i - 1]:
         return
     for slot in range(SLOTS):
@@ -269,9 +270,10 @@ def _exchange(sums, beyond, first, which, i):  # type: ignore[no-untyped-def]
 
 @kernel(types.boolean(_I64, _FLAGS, _I64, _I64, _I64, _W, types.int64, _F64_OUT, _I64_OUT))
 def slide_variances(values, valid, starts, ends, which, beyond, less, result, count):  # type: ignore[no-untyped-def]  # noqa: PLR0913, PLR0917
-    """Variance and number of values of each frame [start, end), neither of which ever goes back; False on overflow.
+    """Write the variance and the number of values of each frame [start, end); return False on overflow.
 
-    Row `which[i]` of `beyond` holds the bins of more values, then those of their squares, that are in frame i.
+    Starts and ends never decrease. Row `which[i]` of `beyond` holds the bins of further values of frame i, then those
+    of their squares.
     """
     ones, squares = np.zeros(SLOTS, np.int64), np.zeros(SLOTS, np.int64)
     total, square = np.zeros(LIMBS, np.uint64), np.zeros(LIMBS, np.uint64)
@@ -298,7 +300,7 @@ def slide_variances(values, valid, starts, ends, which, beyond, less, result, co
 
 @kernel(types.boolean(_I64, _I64, _I16, _W, types.int64, _F64_OUT, _I64_OUT))
 def bin_variances(order, offsets, bin_, sums, less, result, count):  # type: ignore[no-untyped-def]
-    """Per group the variance and the number of values out of its (bin, sums) rows; False on overflow."""
+    """Write each group's variance and number of values out of its (bin, sums) rows; return False on overflow."""
     ones, squares = np.zeros(SLOTS, np.int64), np.zeros(SLOTS, np.int64)
     total, square = np.zeros(LIMBS, np.uint64), np.zeros(LIMBS, np.uint64)
     work = np.zeros(LIMBS + 4, np.uint64)
@@ -319,7 +321,7 @@ def bin_variances(order, offsets, bin_, sums, less, result, count):  # type: ign
 
 @kernel(types.boolean(_I64, _W, _W, types.int64, types.int64, _F64_OUT))
 def limb_variances(count, sums, squares, less, scale, result):  # type: ignore[no-untyped-def]
-    """Per row the variance of whole numbers with `scale` decimal places, out of limbs of sums; False with too many values."""
+    """Write each row's variance of numbers with `scale` decimal places, from sums as limbs; return False for too many values."""
     total, square = np.zeros(LIMBS, np.uint64), np.zeros(LIMBS, np.uint64)
     work = np.zeros(LIMBS + 4, np.uint64)
     one, two = np.zeros(sums.shape[1], np.int64), np.zeros(squares.shape[1], np.int64)
@@ -356,7 +358,7 @@ def _add_product(sums, left, right, place, weight):  # type: ignore[no-untyped-d
 
 @helper
 def _add_pair(sums, x, y, weight):  # type: ignore[no-untyped-def]
-    """Add a pair of floats, given by their bits, to the five sums; the last bin touched, -2 on overflow."""
+    """Add a pair of floats, given by their bits, to the five sums; return the last bin touched, -2 on overflow."""
     if not _add(sums[X], SPECIALS + COUNT, weight):
         return -2
     last, other = _add_one(sums[X], sums[XX], x, weight), _add_one(sums[Y], sums[YY], y, weight)
@@ -373,7 +375,10 @@ def _add_pair(sums, x, y, weight):  # type: ignore[no-untyped-def]
 
 @kernel(types.int64(_I64, _I64, _FLAGS, _I64, _I64, _I64, _I64_OUT, _I16_OUT, _W_OUT))
 def pair_bins(x, y, valid, weight, order, starts, group, bin_, sums):  # type: ignore[no-untyped-def]  # noqa: PLR0913, PLR0917
-    """The bins of the values, squares and products of each run of pairs; how many (group, bin) rows, -1 on overflow."""
+    """Write the bins of the values, squares and products of each run of pairs.
+
+    Return the number of (group, bin) rows, or -1 on overflow.
+    """
     held = np.zeros((5, SLOTS), np.int64)
     count = 0
     for g in range(len(starts)):
@@ -403,7 +408,7 @@ def pair_bins(x, y, valid, weight, order, starts, group, bin_, sums):  # type: i
 
 @helper
 def _times(a, a_used, b, b_used, out):  # type: ignore[no-untyped-def]
-    """a * b as limbs; how many are used."""
+    """Write a * b as limbs; return how many are used."""
     used = min(a_used + b_used + 1, len(out))
     out[:used] = 0
     for i in range(a_used):
@@ -422,7 +427,7 @@ def _times(a, a_used, b, b_used, out):  # type: ignore[no-untyped-def]
 
 @helper
 def _difference(a, a_used, b, b_used, add, out):  # type: ignore[no-untyped-def]
-    """a - b, or with `add` a + b, as limbs; how many are used, and whether it is negative."""
+    """Write a - b, or with `add` a + b, as limbs; return how many are used, and whether the result is negative."""
     longest = max(a_used, b_used)
     less = False
     if not add:
@@ -450,7 +455,7 @@ def _difference(a, a_used, b, b_used, add, out):  # type: ignore[no-untyped-def]
 
 @helper
 def _minor(a, b, c, d, first, second, out):  # type: ignore[no-untyped-def]
-    """a * b - c * d of four long numbers, each (limbs, used, negative); how many limbs are used, and its sign."""
+    """Write a * b - c * d of four long integers, each (limbs, used, negative); return the limbs used, and the sign."""
     used, other = _times(a[0], a[1], b[0], b[1], first), _times(c[0], c[1], d[0], d[1], second)
     negative, opposite = a[2] != b[2], c[2] != d[2]
     length, less = _difference(first, used, second, other, negative != opposite, out)
@@ -459,7 +464,7 @@ def _minor(a, b, c, d, first, second, out):  # type: ignore[no-untyped-def]
 
 @helper
 def _covariance(limbs, used, n, less, work):  # type: ignore[no-untyped-def]
-    """limbs / (n (n - less)) in units of 2**-2148, rounded once."""
+    """Return limbs / (n (n - less)) in units of 2**-2148, rounded once."""
     for at in range(used):
         work[at] = limbs[at]
     sticky = _divide(work, used, n)
@@ -469,7 +474,7 @@ def _covariance(limbs, used, n, less, work):  # type: ignore[no-untyped-def]
 
 @helper
 def _held(rows, bin_, sums, held):  # type: ignore[no-untyped-def]
-    """The sums of some rows by bin; False on overflow."""
+    """Add up the sums of some rows by bin; return False on overflow."""
     held[:, :] = 0
     for row in rows:
         for which in range(5):
@@ -480,7 +485,10 @@ def _held(rows, bin_, sums, held):  # type: ignore[no-untyped-def]
 
 @helper
 def _moments(held, g, count, special, moments, exponents, covariances, limbs, long):  # type: ignore[no-untyped-def]  # noqa: PLR0913, PLR0917
-    """Write what `bin_moments` gives of one group's sums; False with too many pairs. `limbs` and `long` are room to work in."""
+    """Write the results of `bin_moments` for one group's sums; return False for too many pairs.
+
+    The arrays `limbs` and `long` are scratch space.
+    """
     n = held[X, SPECIALS + COUNT]
     count[g] = n
     for which in range(2):
@@ -527,10 +535,11 @@ def _moments(held, g, count, special, moments, exponents, covariances, limbs, lo
 
 @kernel(types.boolean(_I64, _I64, _I16, _W, _I64_OUT, _W_OUT, _WF_OUT, _W_OUT, _WF_OUT))
 def bin_moments(order, offsets, bin_, sums, count, special, moments, exponents, covariances):  # type: ignore[no-untyped-def]  # noqa: PLR0913, PLR0917
-    """Per group, out of its (bin, sums) rows, what regression needs; False on overflow.
+    """Write each group's terms of a regression out of its (bin, sums) rows; return False on overflow.
 
-    With n pairs: n, how many of x and of y are no number, then n XY - X Y, n XX - X X, n YY - Y Y and Y XX - X XY, each
-    rounded to a float in (-1, 1) times 2**exponent, and the two covariances, of the population and of the sample.
+    The first terms are the number of pairs n, and whether x and whether y has values that are not finite. The next are
+    `n XY - X Y`, `n XX - X X`, `n YY - Y Y` and `Y XX - X XY`, each as a float in (-1, 1) times 2**exponent. The last
+    are the covariances of the population and of the sample.
     """
     held = np.zeros((5, SLOTS), np.int64)
     limbs, long = np.zeros((5, LIMBS), np.uint64), np.zeros((5, LONG), np.uint64)
@@ -544,9 +553,10 @@ def bin_moments(order, offsets, bin_, sums, count, special, moments, exponents, 
 
 @kernel(types.boolean(_I64, _I64, _FLAGS, _I64, _I64, _I64, _W, _I64_OUT, _W_OUT, _WF_OUT, _W_OUT, _WF_OUT))
 def slide_moments(x, y, valid, starts, ends, which, beyond, count, special, moments, exponents, covariances):  # type: ignore[no-untyped-def]  # noqa: PLR0913, PLR0917
-    """What `bin_moments` gives, of each frame [start, end) of pairs; neither ever goes back. False on overflow.
+    """Write the results of `bin_moments` for each frame [start, end) of pairs; return False on overflow.
 
-    Row `which[i]` of `beyond` holds the bins of the five sums, one after the other, of more pairs that are in frame i.
+    Starts and ends never decrease. Row `which[i]` of `beyond` holds the bins of the five sums, one after the other, of
+    further pairs of frame i.
     """
     held = np.zeros((5, SLOTS), np.int64)
     limbs, long = np.zeros((5, LIMBS), np.uint64), np.zeros((5, LONG), np.uint64)
