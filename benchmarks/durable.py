@@ -11,9 +11,10 @@ import numpy as np
 import pyarrow as pa
 
 import dbsp
-from dbsp.coordinator.config import InputSection, OutputSection
 from dbsp.coordinator.site import ConfiguredSite, close_site
 from dbsp.io import EmbeddedInputLog, Push
+from dbsp.io.connectors import InputKind, OutputKind
+from dbsp.io.connectors.embedded import EmbeddedInput, EmbeddedOutput
 from dbsp.layout import initial
 from dbsp.logs import INSERT, Range, StepRecord
 from dbsp.plan.planner import plan as make_plan
@@ -32,8 +33,8 @@ class DurablePipeline:
         circuit: dbsp.Circuit,
         workers: int,
         make_runtime: Callable[[Work], Runtime],
-        source: InputSection | None = None,
-        target: OutputSection | None = None,
+        source: InputKind | None = None,
+        target: OutputKind | None = None,
         name: str = "benchmark",
         *,
         resumed: Mapping[str, Any] | None = None,
@@ -47,7 +48,7 @@ class DurablePipeline:
         self.layout = initial(workers)
         self.site = ConfiguredSite(
             data_dir=folder, pipeline=name, tables=self.plan.tables,
-            input=source or InputSection(partitions=workers), output=target or OutputSection(),
+            input=source or EmbeddedInput(partitions=workers), output=target or EmbeddedOutput(),
         )  # fmt: skip
         if self.site.input.kind == "embedded":
             new = resumed is None

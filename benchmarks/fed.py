@@ -12,13 +12,12 @@ from dbsp.coordinator.build import build
 from dbsp.coordinator.config import (
     CheckpointSection,
     Config,
-    InputSection,
-    OutputSection,
     PipelineSection,
     SparkSection,
     StepSection,
 )
 from dbsp.coordinator.service import Service
+from dbsp.io.connectors.files import FilesInput, FilesOutput
 from dbsp.logs import StepRecord
 from dbsp.plan.planner import plan as make_plan
 
@@ -48,8 +47,8 @@ class FedPipeline:
         config = Config(
             pipeline=PipelineSection(circuit="the one that is given", workers=workers), folder=box,
             spark=SparkSection(master=f"local[{workers}]"),
-            input=InputSection(kind="files", directory="in", partitions=workers, look_every_s=0),
-            output=OutputSection(kind="files", format="parquet", directory="out"),
+            input=FilesInput(directory="in", partitions=workers, look_every_s=0),
+            output=FilesOutput(format="parquet", directory="out"),
             checkpoint=CheckpointSection(interval_s=checkpoint_s),
             step=StepSection(max_rows_per_step=self._rows(0), max_step_bytes=1 << 40),
         )  # fmt: skip

@@ -30,7 +30,7 @@ from benchmarks import report
 from benchmarks.durable import DurablePipeline
 from benchmarks.nexmark.generator import Generator
 from benchmarks.nexmark.queries import QUERIES
-from dbsp.coordinator.config import InputSection, OutputSection
+from dbsp.io.connectors.kafka import KafkaInput, KafkaOutput
 from dbsp.io.formats import json_lines
 from dbsp.io.formats.json_rows import decode_json_lines
 from dbsp.runtime.inprocess import InProcessRuntime
@@ -91,8 +91,8 @@ def create(brokers: str, topic: str) -> None:
 def ours(brokers: str, name: str, rows: int, step: int) -> Speed:
     """The pipeline."""
     circuit = dbsp.circuit(name, {"v": QUERIES[name].build()}, materialize=False)
-    source = InputSection(kind="kafka", bootstrap=brokers, topics={"bid": "bids"})
-    target = OutputSection(kind="kafka", bootstrap=brokers, topics={"v": f"{name}-{rows}-ours"})
+    source = KafkaInput(bootstrap=brokers, topics={"bid": "bids"})
+    target = KafkaOutput(bootstrap=brokers, topics={"v": f"{name}-{rows}-ours"})
     with tempfile.TemporaryDirectory(prefix="kafka-") as folder:
         pipeline = DurablePipeline(Path(folder) / "state", circuit, 1, InProcessRuntime, source, target, name)
         try:

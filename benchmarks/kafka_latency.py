@@ -30,8 +30,9 @@ from benchmarks.count_per_key import circuit
 from benchmarks.kafka import create, fill
 from benchmarks.latency import milliseconds
 from dbsp.coordinator.build import build
-from dbsp.coordinator.config import Config, InputSection, OutputSection, PipelineSection, SparkSection, StepSection
+from dbsp.coordinator.config import Config, PipelineSection, SparkSection, StepSection
 from dbsp.coordinator.service import Service
+from dbsp.io.connectors.kafka import KafkaInput, KafkaOutput
 from dbsp.plan.planner import plan as make_plan
 
 WARM_UP = 30
@@ -53,8 +54,8 @@ def ours(brokers: str, folder: Path, runtime: str, delay_ms: int, source: str, t
         ),
         folder=folder, step=StepSection(max_step_delay_ms=delay_ms),
         spark=SparkSection(master=f"local[{WORKERS['spark']}]"),
-        input=InputSection(kind="kafka", bootstrap=brokers, topics={"t": source}),
-        output=OutputSection(kind="kafka", bootstrap=brokers, topics={"counts": target}),
+        input=KafkaInput(bootstrap=brokers, topics={"t": source}),
+        output=KafkaOutput(bootstrap=brokers, topics={"counts": target}),
     )  # fmt: skip
     with Service(config, build(config, plan=make_plan(circuit()))) as service:
         if not service.live_status.wait_for(lambda now: now.step > 0 and not now.lag_rows, None):

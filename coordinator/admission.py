@@ -12,9 +12,9 @@ import resource
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from dbsp.coordinator.config import InputSection
 from dbsp.coordinator.decisions.cutting import Place
 from dbsp.errors import OverloadedError
+from dbsp.io.connectors import InputKind
 from dbsp.logs import Range
 from dbsp.sizes import Sizes
 
@@ -77,7 +77,7 @@ def descriptors_left() -> int | None:
 def refuse_overload(
     waiting: Sequence[Range],
     sizes: Callable[[Sequence[Range]], Mapping[Place, Sizes]],
-    limits: InputSection,
+    limits: InputKind,
 ) -> None:
     """Refuse a push while more waits than the settings allow; `sizes` is the log's.
 

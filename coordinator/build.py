@@ -11,14 +11,13 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
-from dbsp.algebra.key_by import keyed_views
 from dbsp.circuit.fingerprint import NodeToken, explain_difference, node_tokens
 from dbsp.circuit.load import load_circuit
 from dbsp.circuit.names import DEAD_LETTERS
 from dbsp.circuit.nodes import Circuit
-from dbsp.coordinator.config import Config, InputSection, OutputSection
+from dbsp.coordinator.config import Config
 from dbsp.coordinator.decisions import states
 from dbsp.coordinator.decisions.recovery import learned
 from dbsp.coordinator.delta_views import delta_views
@@ -34,10 +33,11 @@ from dbsp.coordinator.running.clock import Clock, SystemClock
 from dbsp.coordinator.running.command_runner import LoopSettings, Parts
 from dbsp.coordinator.running.control import Control, Ledger, LmdbControl, new_ledger, standing
 from dbsp.coordinator.running.waterlines import Waterlines, watched
-from dbsp.coordinator.site import ConfiguredSite, close_site, files_folder
+from dbsp.coordinator.site import ConfiguredSite, close_site
 from dbsp.coordinator.trials import ProcessTrials
 from dbsp.disk import PRIVATE_FOLDER, PUBLIC_FOLDER, make_folder
 from dbsp.errors import CircuitError, ConfigError, DbspError
+from dbsp.io.connectors import INPUT_KINDS, OUTPUT_KINDS, options
 from dbsp.io.output_part import refuse_taken
 from dbsp.layout import initial
 from dbsp.logs import InputLog, StepLog
@@ -50,7 +50,6 @@ from dbsp.runtime.runtime import Runtime
 from dbsp.runtime.tasks import Work
 from dbsp.version import VERSION
 
-Section = TypeVar("Section", InputSection, OutputSection)
 OPENS_AT_ONCE = 8
 """Workers of the local runtime that are fenced, sliced or opened at a time: each mostly waits for the disk."""
 
@@ -73,60 +72,34 @@ def shows_clock(plan: Plan) -> bool:
 
 
 def load_plan(config: Config) -> Plan:
-    """The plan of the circuit that the settings name; what they say of tables and views must be there."""
+    """Return the plan of the circuit that the settings name; refuse names of tables and views that the circuit does not have."""
     circuit = load_circuit(config.pipeline.circuit, config.folder)
     check_names(config, circuit)
     delta_views(config, circuit)
-    if config.input.copies_topics:
-        from dbsp.coordinator.topics import copied_sources  # noqa: PLC0415 - only Kafka needs its client
-
-        copied_sources(config, circuit.tables)
-    return make_plan(_keyed(config, circuit))
-
-
-def _keyed(config: Config, circuit: Circuit) -> Circuit:
-    """Where outputs say what each key's row is now: every view with all of a key at one worker."""
-    if config.output.kind != "kafka" or config.output.format != "upsert":
-        return circuit
-    keys = config.output.key_columns()
-    for view, _ in circuit.views:
-        if view not in keys:
-            raise ConfigError(
-                f"a view without a key: output.format=upsert view={view}",
-                f'set `keys = {{ {view} = "…" }}` in [output]',
-            )
-    return keyed_views(circuit, keys)
+    return make_plan(config.output.check_circuit(config.input.check_circuit(circuit)))
 
 
 def check_names(config: Config, circuit: Circuit) -> None:
     """Topics and keys are of tables and views that the circuit has, and no view has the name of the dead letters."""
-    tables = [table.name for table in circuit.tables]
-    views = {name: node.schema.names for name, node in circuit.views}
+    views = [name for name, _ in circuit.views]
     refuse_taken(views)
-    outputs = [*views, DEAD_LETTERS]
-    for section, kind, known, named in (
-        ("input.topics", "table", tables, config.input.topics),
-        ("input.formats", "table", tables, config.input.formats),
-        ("input.idle_tables_s", "table", tables, config.input.idle_tables_s),
-        ("output.topics", "view", outputs, config.output.topics),
-        ("output.keys", "view", outputs, config.output.keys),
-    ):
-        for name in named:
-            if name not in known:
-                raise ConfigError(f"no such {kind}: {section} names {name}", f"there is {', '.join(sorted(known))}")
-    for view, columns in config.output.key_columns().items():
-        for column in columns:
-            if view in views and column not in views[view]:
-                raise ConfigError(
-                    f"no such column: output.keys names {view}.{column}", f"there is {', '.join(views[view])}"
-                )
+    there = {"table": [table.name for table in circuit.tables], "view": [*views, DEAD_LETTERS]}
+    for connector in (config.input, config.output):
+        for key, each in options(type(connector)).items():
+            what = each.metadata["names"]
+            for name in getattr(connector, key) if what else ():
+                if name not in there[what]:
+                    raise ConfigError(
+                        f"no such {what}: {connector.section}.{key} names {name}",
+                        f"there is {', '.join(sorted(there[what]))}",
+                    )
 
 
 def _folders(config: Config) -> Iterator[tuple[str, Path, str]]:
     """The folders that a start makes: what each is, and where another one is named."""
     yield "data_dir", config.data_dir, "`data_dir` in [pipeline]"
-    if config.output.kind == "files":
-        yield "output.directory", files_folder(config), "`directory` in [output]"
+    for setting, folder in config.output.folders(config.residence):
+        yield f"output.{setting}", folder, f"`{setting}` in [output]"
 
 
 def _make_folder(what: str, folder: Path, where: str) -> None:
@@ -193,7 +166,7 @@ def build(
         waterlines=Waterlines(watched(plan), config.input.idle_s_of),
     )  # fmt: skip
     facts = replace(facts_of(ledger, config), accepting=frozenset(accepting))
-    own_input = site.open_input if config.input.kind == "kafka" else None
+    own_input = site.open_input if config.input.asks_others else None
     return Built(
         config=config, plan=plan, parts=parts, facts=facts, settings=loop_settings(config), own_input=own_input
     )
@@ -259,15 +232,17 @@ def check_start(config: Config, plan: Plan, *, evolve: bool = False) -> Evolutio
 
 
 def check_places(config: Config) -> None:
-    """Embedded logs and files need all workers on one host."""
+    """Refuse a cluster where input or output need all workers on one host."""
     if config.pipeline.runtime == "local" or config.spark.master.startswith("local"):
         return
-    for section, kind in (("input", config.input.kind), ("output", config.output.kind)):
-        if kind != "kafka":
+    for connector, kinds in ((config.input, INPUT_KINDS), (config.output, OUTPUT_KINDS)):
+        if connector.needs_one_host:
+            section = connector.section
+            others = " or ".join(f'kind = "{each.kind}"' for each in kinds.values() if not each.needs_one_host)
             raise ConfigError(
-                f"the {section} needs all workers on one host: {section}.kind={kind}"
+                f"the {section} needs all workers on one host: {section}.kind={connector.kind}"
                 f" spark.master={config.spark.master}",
-                f'use kind = "kafka" in [{section}], or a local master',
+                f"use {others} in [{section}], or a local master",
             )
 
 
@@ -289,7 +264,7 @@ def make_runtime(config: Config, work: Work) -> Runtime:
         worker_silence_s=config.spark.worker_silence_s, work_dir=config.data_dir / "spark",
         preloads=(ConfiguredSite.__module__,),
     )  # fmt: skip
-    kept = "kafka" in (config.input.kind, config.output.kind)
+    kept = config.input.is_expensive_to_read or config.output.is_expensive_to_open
     return SparkRuntime(replace(work, keepers=ProcessKeepers(work.run) if kept else None), settings)
 
 
@@ -397,10 +372,5 @@ def site_of(config: Config, plan: Plan) -> ConfiguredSite:
     """Return where the workers of a configured pipeline live."""
     return ConfiguredSite(
         data_dir=config.data_dir, pipeline=config.pipeline.name, tables=plan.tables,
-        input=_placed(config.input, config.folder), output=_placed(config.output, config.folder), standbys=config.standbys,
+        input=config.input, output=config.output, standbys=config.standbys, folder=config.folder,
     )  # fmt: skip
-
-
-def _placed(section: Section, folder: Path) -> Section:
-    """The section with the folder of its files as seen from anywhere."""
-    return replace(section, directory=str((folder / section.directory).absolute())) if section.directory else section

@@ -5,12 +5,8 @@ default. Units stand in the names. An unknown section or key is refused, with th
 
     [pipeline]    name, circuit = "circuit.py:flights" or "shop.sql", data_dir, workers, runtime = "spark" | "local"
     [spark]       master = "local[2]", conf = { "spark.executor.memory" = "2g" }, worker_silence_s
-    [input]       kind = "embedded" | "files" | "kafka", partitions, directory, look_every_s, bootstrap,
-                  topics, format, formats = { orders = "debezium" }, unknown_columns = "refuse" | "ignore",
-                  decimals, timestamps, registry, registry_login, properties,
-                  max_backlog_rows, max_backlog_bytes, idle_s, idle_tables_s = { orders = 300 }
-    [output]      kind = "embedded" | "files" | "kafka", directory, format, bootstrap, topics, keys, properties,
-                  retention_steps
+    [input]       kind, and the settings of that kind: see `dbsp.io.connectors`
+    [output]      the same
     [delta]       directory, interval_s, views = ["sales"], keys = { sales = "shop, day" }, options, keep_hours
     [checkpoint]  interval_s, retention_s
     [step]        max_rows_per_step, max_step_bytes, max_step_delay_ms, failures_max
@@ -27,44 +23,37 @@ default. Units stand in the names. An unknown section or key is refused, with th
 
 from __future__ import annotations
 
-import difflib
 import os
 import re
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from functools import cache
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
-from dbsp.coordinator.bounds import at_least as _at_least
-from dbsp.coordinator.bounds import at_most as _at_most
 from dbsp.coordinator.decisions.autoscale import AutoscaleSection
 from dbsp.coordinator.http.section import HttpSection
-from dbsp.coordinator.limits import StepLimits, seconds_of
+from dbsp.coordinator.limits import StepLimits
 from dbsp.coordinator.strategies import STRATEGIES
 from dbsp.errors import ConfigError
 from dbsp.hosts import check_hosts
+from dbsp.io.connectors import KINDS, InputKind, OutputKind, configured, types_of
+from dbsp.io.connectors.embedded import EmbeddedInput, EmbeddedOutput
+from dbsp.io.connectors.kind import Residence, columns_of
 from dbsp.runtime.spark.timeouts import check_timeouts
 from dbsp.secrets import HIDDEN
-from dbsp.timing import IDLE_S
+from dbsp.settings import at_least, at_most, near, one_of
 
 ENVIRONMENT_PREFIX = "DBSP_"
 RUNTIMES = ("spark", "local")
-INPUT_KINDS = ("embedded", "files", "kafka")
-OUTPUT_KINDS = ("embedded", "files", "kafka")
 PIPELINE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}")
-FORMATS = ("json", "arrow")
-MESSAGE_FORMATS = ("json", "upsert", "arrow", "debezium", "debezium-flat", "avro", "debezium-avro")
-TIME_UNITS = ("ms", "us", "ns")
 SHOWN_CHARS = 20
 SECRET_KEY = re.compile("token|login|registry|properties|options|password|secret")
 """Settings whose values are not shown: secrets, addresses that may hold one, and what is passed on to others as it is."""
-DECIMALS = ("text", "bytes")
 MEBIBYTE = 1 << 20
 A_DAY_S = 86_400.0
-PARTITIONS_MAX = (1 << 16) - 1
-"""The input log keeps the number of a partition in two bytes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,8 +73,8 @@ class PipelineSection:
                 f"not a name of a pipeline: pipeline.name={self.name!r}",
                 "use letters, digits, `.`, `_` and `-`, neither `.` nor `-` first, 100 at most: topics and folders are called so",
             )
-        _one_of("pipeline.runtime", self.runtime, RUNTIMES)
-        _at_least("pipeline.workers", self.workers, 1)
+        one_of("pipeline.runtime", self.runtime, RUNTIMES)
+        at_least("pipeline.workers", self.workers, 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,129 +91,8 @@ class SparkSection:
 
     def __post_init__(self) -> None:
         """Refuse a silence that every task would break, and one that Spark would act on first."""
-        _at_least("spark.worker_silence_s", self.worker_silence_s, 1)
+        at_least("spark.worker_silence_s", self.worker_silence_s, 1)
         check_timeouts(self.worker_silence_s, self.conf)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InputSection:
-    """Where rows come from. `topics` maps tables to Kafka topics (default: the table's name); `directory` has a folder of files
-    per table, looked into every `look_every_s`, whose endings say what they are.
-
-    With an embedded input the tables in `topics` are copied from there as messages come; rows can be pushed to any table.
-
-    Messages of Kafka are read as `format` says, those of the tables in `formats` as that says. In JSON rows, names that a table
-    does not have make a row bad, or are passed over. `decimals` and `timestamps` say how Debezium's messages without a schema
-    write these; Avro's schemas come from the `registry`, whose `registry_login` is "name:password".
-
-    While more rows or bytes wait unprocessed than `max_backlog_rows` or `max_backlog_bytes`, pushes to an embedded input are
-    refused (over HTTP: 429 with Retry-After) and to be sent again. Kafka keeps its own backlog.
-
-    A partition read to its end for `idle_s` holds back no waterline until rows come; `idle_tables_s` says it for single tables.
-    """
-
-    kind: str = "embedded"
-    partitions: int = 1
-    directory: str = ""
-    look_every_s: float = 0.5
-    bootstrap: str = ""
-    topics: Mapping[str, str] = field(default_factory=dict)
-    format: str = "json"
-    formats: Mapping[str, str] = field(default_factory=dict)
-    unknown_columns: str = "refuse"
-    decimals: str | None = None
-    timestamps: str | None = None
-    registry: str | None = None
-    registry_login: str | None = field(default=None, repr=False)
-    properties: Mapping[str, str] = field(default_factory=dict)
-    max_backlog_rows: int = 100_000_000
-    max_backlog_bytes: int = 16 * 1024 * MEBIBYTE
-    idle_s: float = IDLE_S
-    idle_tables_s: Mapping[str, str] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        """Refuse what no input can do."""
-        for name, each in (("idle_s", ""), *((f"idle_tables_s.{table}", table) for table in self.idle_tables_s)):
-            _at_least(f"input.{name}", self.idle_s_of(each), 0)
-        _at_least("input.max_backlog_rows", self.max_backlog_rows, 1)
-        _at_least("input.max_backlog_bytes", self.max_backlog_bytes, 1)
-        _one_of("input.kind", self.kind, INPUT_KINDS)
-        for setting, value in (
-            ("input.format", self.format),
-            *((f"input.formats.{t}", f) for t, f in self.formats.items()),
-        ):
-            _one_of(setting, value, MESSAGE_FORMATS)
-            if value.endswith("avro") and not self.registry:
-                raise ConfigError(
-                    f"Avro needs its schemas: {setting}={value}", 'set `registry = "http://host:8081"` in [input]'
-                )
-        _one_of("input.unknown_columns", self.unknown_columns, ("refuse", "ignore"))
-        if self.decimals is not None:
-            _one_of("input.decimals", self.decimals, DECIMALS)
-        if self.timestamps is not None:
-            _one_of("input.timestamps", self.timestamps, TIME_UNITS)
-        _at_least("input.partitions", self.partitions, 1)
-        _at_most("input.partitions", self.partitions, PARTITIONS_MAX)
-        _at_least("input.look_every_s", self.look_every_s, 0)
-        if (self.kind == "kafka" or self.topics) and not self.bootstrap:
-            raise ConfigError("topics need their brokers", 'set `bootstrap = "host:9092"` in [input]')
-        if self.kind == "files" and self.topics:
-            raise ConfigError("an input of files has no topics", 'leave `topics` out, or set kind = "embedded"')
-        if self.kind == "embedded":
-            for table in self.formats:
-                if table not in self.topics:
-                    raise ConfigError(
-                        f"a format of a table without a topic: input.formats names {table}", "name it in `topics`, too"
-                    )
-        if self.kind == "files" and not self.directory:
-            raise ConfigError("an input of files needs their folder", 'set `directory = "landing"` in [input]')
-
-    def idle_s_of(self, table: str) -> float:
-        """How long a partition of a table rests before it is idle."""
-        return seconds_of("input.idle_tables_s", self.idle_tables_s, table, self.idle_s)
-
-    @property
-    def copies_topics(self) -> bool:
-        """Whether topics are copied into the embedded input."""
-        return self.kind == "embedded" and bool(self.topics)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OutputSection:
-    """Where results go. `directory` is for files; `topics` maps views to Kafka topics, `keys` to the columns of their keys
-    ("shop, item"). In the Kafka format "upsert" every view has keys, and a message says what the row of a key is now.
-
-    An embedded output keeps all rows, or, with `retention_steps`, those of so many steps below the oldest openable
-    checkpoint and all above it; consumers that are further behind miss rows.
-    """
-
-    kind: str = "embedded"
-    directory: str = ""
-    format: str = "json"
-    bootstrap: str = ""
-    topics: Mapping[str, str] = field(default_factory=dict)
-    keys: Mapping[str, str] = field(default_factory=dict)
-    properties: Mapping[str, str] = field(default_factory=dict)
-    retention_steps: int | None = None
-
-    def __post_init__(self) -> None:
-        """Refuse what no output can do."""
-        _one_of("output.kind", self.kind, OUTPUT_KINDS)
-        also = {"files": ("parquet",), "kafka": ("upsert",)}.get(self.kind, ())
-        _one_of("output.format", self.format, (*FORMATS, *also))
-        if self.kind == "kafka" and not self.bootstrap:
-            raise ConfigError("a kafka output needs its brokers", 'set `bootstrap = "host:9092"` in [output]')
-        if self.retention_steps is not None:
-            _at_least("output.retention_steps", self.retention_steps, 0)
-            if self.kind != "embedded":
-                raise ConfigError(
-                    f"only an embedded output drops old rows itself: output.kind={self.kind}",
-                    "leave `retention_steps` out; delete old files, or set the retention of the Kafka topics",
-                )
-
-    def key_columns(self) -> dict[str, tuple[str, ...]]:
-        """The columns of each view's key."""
-        return _columns(self.keys)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -245,8 +113,8 @@ class DeltaSection:
 
     def __post_init__(self) -> None:
         """Refuse what cannot be."""
-        _at_least("delta.interval_s", self.interval_s, 0.001)
-        _at_least("delta.keep_hours", self.keep_hours, 1)
+        at_least("delta.interval_s", self.interval_s, 0.001)
+        at_least("delta.keep_hours", self.keep_hours, 1)
         for name in self.keys:
             if self.views and name not in self.views:
                 raise ConfigError(
@@ -255,11 +123,7 @@ class DeltaSection:
 
     def key_columns(self) -> dict[str, tuple[str, ...]]:
         """The columns of each view's key."""
-        return _columns(self.keys)
-
-
-def _columns(keys: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
-    return {view: tuple(name.strip() for name in names.split(",")) for view, names in keys.items()}
+        return columns_of(self.keys)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -271,8 +135,8 @@ class CheckpointSection:
 
     def __post_init__(self) -> None:
         """Refuse negative times."""
-        _at_least("checkpoint.interval_s", self.interval_s, 0.001)
-        _at_least("checkpoint.retention_s", self.retention_s, 0)
+        at_least("checkpoint.interval_s", self.interval_s, 0.001)
+        at_least("checkpoint.retention_s", self.retention_s, 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -287,7 +151,7 @@ class StepSection:
     def __post_init__(self) -> None:
         """Refuse limits that would stop the pipeline."""
         self.limits()
-        _at_least("step.failures_max", self.failures_max, 0)
+        at_least("step.failures_max", self.failures_max, 0)
 
     def limits(self) -> StepLimits:
         """The limits as the cutter wants them."""
@@ -324,17 +188,17 @@ class LayoutSection:
 
     def __post_init__(self) -> None:
         """Refuse a strategy that does not exist, and limits with which nothing would ever move."""
-        _one_of("layout.strategy", self.strategy, STRATEGIES)
+        one_of("layout.strategy", self.strategy, STRATEGIES)
         if self.shards is not None and (self.shards < 1 or self.shards.bit_count() != 1):
             raise ConfigError(f"not a power of two: layout.shards={self.shards}")
         for host in self.weights:
             if host not in self.hosts:
-                story, hint = f"layout.weights={host}", f"name it in `hosts`, too; {_near(host, self.hosts)}"
+                story, hint = f"layout.weights={host}", f"name it in `hosts`, too; {near(host, self.hosts)}"
                 raise ConfigError(f"a weight of a host that is not named: {story}", hint)
         check_hosts(self.offered())
-        _at_least("layout.acceptable_recovery_lag", self.acceptable_recovery_lag, 0)
-        _at_least("layout.max_warmup_replicas", self.max_warmup_replicas, 1)
-        _at_least("layout.keys_per_step", self.keys_per_step, 1)
+        at_least("layout.acceptable_recovery_lag", self.acceptable_recovery_lag, 0)
+        at_least("layout.max_warmup_replicas", self.max_warmup_replicas, 1)
+        at_least("layout.keys_per_step", self.keys_per_step, 1)
         if len(set(self.standbys)) < len(self.standbys) or not all(self.standbys):
             raise ConfigError(f"standbys are different folders: layout.standbys={self.standbys}")
 
@@ -359,11 +223,11 @@ class QuerySection:
 
     def __post_init__(self) -> None:
         """Refuse bounds under which no query can run."""
-        _at_least("query.memory_mb_max", self.memory_mb_max, 16)
-        _at_least("query.timeout_s", self.timeout_s, 0.1)
-        _at_most("query.timeout_s", self.timeout_s, A_DAY_S)
+        at_least("query.memory_mb_max", self.memory_mb_max, 16)
+        at_least("query.timeout_s", self.timeout_s, 0.1)
+        at_most("query.timeout_s", self.timeout_s, A_DAY_S)
         for name in ("threads", "rows_max", "result_mb_max", "at_once_max"):
-            _at_least(f"query.{name}", getattr(self, name), 1)
+            at_least(f"query.{name}", getattr(self, name), 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -381,8 +245,8 @@ class LogSection:
 
     def __post_init__(self) -> None:
         """Refuse sizes and counts that are none."""
-        _at_least("log.file_bytes_max", self.file_bytes_max, 0)
-        _at_least("log.files_kept", self.files_kept, 1)
+        at_least("log.file_bytes_max", self.file_bytes_max, 0)
+        at_least("log.files_kept", self.files_kept, 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -391,8 +255,8 @@ class Config:
 
     pipeline: PipelineSection
     spark: SparkSection = field(default_factory=SparkSection)
-    input: InputSection = field(default_factory=InputSection)
-    output: OutputSection = field(default_factory=OutputSection)
+    input: InputKind = field(default_factory=EmbeddedInput)
+    output: OutputKind = field(default_factory=EmbeddedOutput)
     delta: DeltaSection = field(default_factory=DeltaSection)
     checkpoint: CheckpointSection = field(default_factory=CheckpointSection)
     step: StepSection = field(default_factory=StepSection)
@@ -407,6 +271,11 @@ class Config:
     def data_dir(self) -> Path:
         """The folder of everything durable, absolute."""
         return (self.folder / self.pipeline.data_dir).absolute()
+
+    @property
+    def residence(self) -> Residence:
+        """Return what inputs and outputs know of the pipeline."""
+        return Residence(data_dir=self.data_dir, pipeline=self.pipeline.name, folder=self.folder)
 
     def delta_uri(self, view: str) -> str:
         """Where a view's Delta table is."""
@@ -424,6 +293,15 @@ class Config:
 SECTIONS: Mapping[str, type[Any]] = {
     name: hint for name, hint in get_type_hints(Config).items() if name != "folder"
 }  # fmt: skip
+
+
+@cache
+def _types(section: str) -> Mapping[str, Any]:
+    """Return the types of a section's settings: of inputs and outputs those of every kind."""
+    if section in KINDS:
+        return {"kind": str, **types_of(KINDS[section])}
+    hints = get_type_hints(SECTIONS[section])
+    return {each.name: hints[each.name] for each in fields(SECTIONS[section])}
 
 
 def load_config(path: Path, *, overrides: Sequence[str] = (), environment: Mapping[str, str] | None = None) -> Config:
@@ -453,7 +331,7 @@ def make_config(
     sections: dict[str, dict[str, Any]] = {name: {} for name in SECTIONS}
     for name, content in found.items():
         if not isinstance(content, Mapping):
-            hint = f"write its keys below [{name}]" if name in SECTIONS else _home(name) or _near(name, SECTIONS)
+            hint = f"write its keys below [{name}]" if name in SECTIONS else _home(name) or near(name, SECTIONS)
             raise ConfigError(f"not a section: name={name} file={source}", hint)
         _known("section", name, SECTIONS, source)
         for key, value in content.items():
@@ -464,18 +342,16 @@ def make_config(
         *map(_from_override, overrides),
     ):
         section, key = place
-        sections[section][key], origins[place] = _parse(SECTIONS[section], key, text, origin), origin
+        sections[section][key], origins[place] = _parse(section, key, text, origin), origin
     if "circuit" not in sections["pipeline"]:
         raise ConfigError(
             f"no circuit is named: file={source}",
             'write `circuit = "file.py:attribute"` or `circuit = "file.sql"` below [pipeline]',
         )
-    made = {
-        name: SECTIONS[name](
-            **{key: _checked(name, key, value, origins.get((name, key), source)) for key, value in values.items()}
-        )
-        for name, values in sections.items()
-    }
+    made: dict[str, Any] = {}
+    for name, values in sections.items():
+        checked = {key: _checked(name, key, value, origins.get((name, key), source)) for key, value in values.items()}
+        made[name] = configured(name, checked) if name in KINDS else SECTIONS[name](**checked)
     return Config(folder=folder.absolute(), **made)
 
 
@@ -502,30 +378,24 @@ def _from_override(text: str) -> tuple[tuple[str, str], str, str]:
 
 
 def _key(section: str, key: str, source: str) -> str:
-    _known("key", key, {field_.name for field_ in fields(SECTIONS[section])}, f"[{section}] of {source}")
+    _known("key", key, _types(section), f"[{section}] of {source}")
     return key
 
 
-def _known(kind: str, name: str, known: Mapping[str, Any] | set[str], source: str) -> None:
+def _known(kind: str, name: str, known: Mapping[str, Any], source: str) -> None:
     if name not in known:
-        raise ConfigError(f"unknown {kind}: {kind}={name} in={source}", _home(name) or _near(name, known))
+        raise ConfigError(f"unknown {kind}: {kind}={name} in={source}", _home(name) or near(name, known))
 
 
 def _home(key: str) -> str:
     """Where a key belongs that stands elsewhere; empty if nowhere."""
-    homes = [f"[{name}]" for name, section in SECTIONS.items() if key in {field_.name for field_ in fields(section)}]
+    homes = [f"[{name}]" for name in SECTIONS if key in _types(name)]
     return f"`{key}` belongs below {' or '.join(homes)}" if homes else ""
-
-
-def _near(name: str, known: Iterable[str]) -> str:
-    """What may have been meant."""
-    near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
-    return f"did you mean `{near[0]}`?" if near else f"known: {', '.join(sorted(known))}"
 
 
 def _checked(section: str, key: str, value: Any, source: str) -> Any:
     """The value as the setting's type; booleans are not numbers."""
-    kind = _kind(SECTIONS[section], key)
+    kind = _kind(section, key)
     origin = get_origin(kind) or kind
     if kind is Path and isinstance(value, str):
         return Path(value)
@@ -547,9 +417,9 @@ def _is_secret(section: str, key: str) -> bool:
     return bool(SECRET_KEY.search(key)) or (section, key) == ("spark", "conf")
 
 
-def _parse(section: type[Any], key: str, text: str, origin: str) -> Any:
+def _parse(section: str, key: str, text: str, origin: str) -> Any:
     """Text from the environment or the command line: a TOML value if it reads as one, else a string."""
-    hint = get_type_hints(section)[key]
+    hint = _types(section)[key]
     if hint in (str, Path, str | None):
         return text
     try:
@@ -561,9 +431,9 @@ def _parse(section: type[Any], key: str, text: str, origin: str) -> Any:
         ) from None
 
 
-def _kind(section: type[Any], key: str) -> Any:
+def _kind(section: str, key: str) -> Any:
     """The type of a setting, which may be absent."""
-    hint = get_type_hints(section)[key]
+    hint = _types(section)[key]
     (kind,) = (each for each in (get_args(hint) if isinstance(hint, UnionType) else (hint,)) if each is not NoneType)
     return kind
 
@@ -577,8 +447,3 @@ _IN_WORDS: Mapping[Any, str] = {
 def _in_words(kind: Any) -> str:
     """What a type of settings is called."""
     return _IN_WORDS[get_origin(kind) or kind]
-
-
-def _one_of(name: str, value: str, known: Sequence[str]) -> None:
-    if value not in known:
-        raise ConfigError(f"unknown value: {name}={value}", _near(value, known))

@@ -42,7 +42,7 @@ def delta_views(config: Config, circuit: Circuit) -> tuple[DeltaView, ...]:
     section = config.delta
     if not section.directory:
         return ()
-    if config.output.kind != "embedded":
+    if config.output.changes_elsewhere is not None:
         raise ConfigError(
             f"Delta tables are written from embedded outputs: output.kind={config.output.kind}",
             'leave `kind` in [output] at "embedded", or [delta] out',

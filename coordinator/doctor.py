@@ -26,7 +26,7 @@ from dbsp.coordinator.decisions.cutting import Positions
 from dbsp.coordinator.decisions.recovery import Choice, choose, story
 from dbsp.coordinator.layouts import shares_disk
 from dbsp.coordinator.running.control import FORM, Ledger, decode_ledger
-from dbsp.coordinator.site import database_home, files_folder, home_in, progress_folder, writers
+from dbsp.coordinator.site import database_home, home_in, writers
 from dbsp.errors import DataError, DbspError, UnavailableError
 from dbsp.findings import Examined, Finding
 from dbsp.hosts import is_here
@@ -255,27 +255,36 @@ def _examine(home: Path, worker: int, remedy: str, found: _Found) -> bool:
 
 
 def _output(config: Config, ledger: Ledger, worker: int, found: _Found) -> bool:
-    if config.output.kind == "kafka":
+    folder = _output_folder(config, worker)
+    if folder is None or (worker in ledger.forming and not folder.exists()):
         return True
-    folder, read = _output_place(config, worker)
-    if worker in ledger.forming and not folder.exists():
-        return True
-    return found.take(_whole(folder / "data.mdb", logs.PROGRESS_REMEDY, worker, lambda: read()[0]))
+
+    def read() -> Examined:
+        examined = config.output.examine(config.residence, worker)
+        return Examined(file=folder, remedy=logs.PROGRESS_REMEDY, worker=worker) if examined is None else examined[0]
+
+    return found.take(_whole(folder / "data.mdb", logs.PROGRESS_REMEDY, worker, read))
 
 
-def _output_place(config: Config, worker: int) -> tuple[Path, Callable[[], tuple[Examined, Progress | None]]]:
-    if config.output.kind == "embedded":
-        return config.data_dir / "outputs" / str(worker), lambda: logs.examine_output(config.data_dir, worker)
-    files = files_folder(config)
-    return progress_folder(config) / str(worker), lambda: logs.examine_file_progress(files, worker)
+def _output_folder(config: Config, worker: int) -> Path | None:
+    """Return the folder of a worker's progress; None if outputs note it elsewhere."""
+    progress = config.output.progress(config.residence)
+    return None if progress is None else progress / str(worker)
+
+
+def _progress(config: Config, worker: int) -> Progress | None:
+    """Return what a worker has written; None if that is unknown on this host."""
+    examined = config.output.examine(config.residence, worker)
+    return None if examined is None else examined[1]
 
 
 def _logs(config: Config, ledger: Ledger | None, found: _Found) -> bool:
-    if config.input.kind == "kafka":
-        found.left_out.append("input and step log are on Kafka")
-    if config.output.kind != "embedded":
+    elsewhere = config.input.logs_elsewhere
+    if elsewhere is not None:
+        found.left_out.append(elsewhere)
+    if config.output.changes_elsewhere is not None:
         found.left_out.append(f"rows of outputs are elsewhere: output.kind={config.output.kind}")
-    if config.input.kind == "kafka":
+    if elsewhere is not None:
         return True
     if ledger is not None and not ledger.epoch and not (config.data_dir / "steps").exists():
         found.left_out.append("the logs: the pipeline was never started")
@@ -289,9 +298,10 @@ def _logs(config: Config, ledger: Ledger | None, found: _Found) -> bool:
 
 
 def _input(config: Config) -> tuple[Examined, logs.Spans]:
-    if config.input.kind == "files":
-        return logs.examine_files(config.data_dir, config.folder / config.input.directory)
-    return logs.examine_input(config.data_dir)
+    examined = config.input.examine(config.residence)
+    if examined is None:
+        raise DataError(f"nothing of the input is on this host: input.kind={config.input.kind}")
+    return examined
 
 
 # --- between the files ----------------------------------------------------------------------------------------------
@@ -330,9 +340,9 @@ def _disagreements(config: Config, ledger: Ledger) -> Iterator[Finding]:
         return
     yield from _unknown_epochs(config, ledger, held)
     positions = dict(ledger.positions(choice.checkpoint)[0])
-    if config.input.kind != "kafka":
+    if config.input.logs_elsewhere is None:
         yield from _log_gaps(config, choice, positions)
-    if config.output.kind != "kafka":
+    if config.output.progress(config.residence) is not None:
         yield from _output_gaps(config, choice)
 
 
@@ -340,8 +350,9 @@ def _unknown_epochs(config: Config, ledger: Ledger, workers: Iterable[int]) -> I
     """An epoch is in the ledger before any worker meets it; one that is not would refuse every owner to come."""
     for worker in workers:
         met = [storage.epoch_in(database_home(config.data_dir, worker))]
-        if config.output.kind != "kafka" and _output_place(config, worker)[0].exists():
-            progress = _output_place(config, worker)[1]()[1]
+        folder = _output_folder(config, worker)
+        if folder is not None and folder.exists():
+            progress = _progress(config, worker)
             met += [] if progress is None else [progress.epoch]
         if max(met) > ledger.epoch:
             what = f"a worker has met an epoch that the ledger does not know: worker={worker} epoch={max(met)}"
@@ -369,7 +380,7 @@ def _log_gaps(config: Config, choice: Choice, positions: Positions) -> Iterator[
 def _output_gaps(config: Config, choice: Choice) -> Iterator[Finding]:
     """Outputs reach at least as far as the checkpoint (11); a worker that joined at it has at most those of an earlier life."""
     for worker, first in zip(choice.layout.workers, choice.layout.first_steps, strict=True):
-        _, progress = _output_place(config, worker)[1]()
+        progress = _progress(config, worker)
         last = None if progress is None else progress.last
         if max(first, last or 0) < choice.checkpoint.step:
             what = f"a worker's outputs end below the checkpoint: worker={worker} last={last} step={choice.checkpoint.step}"

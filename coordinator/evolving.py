@@ -157,7 +157,7 @@ def _refuse_unsettled(config: Config, ledger: Ledger, saved: Saved, site: Config
 
 def _next_step(config: Config, site: ConfiguredSite) -> int:
     """Where the step log ends, looked up without owning it."""
-    if config.input.kind == "kafka":
+    if config.input.logs_elsewhere is not None:
         with closing(site.open_steps()) as steps:
             newest = steps.last()
             return newest.step + 1 if newest else 0

@@ -1,8 +1,7 @@
-"""How much one step may take, and seconds that settings give to names."""
+"""How much one step may take: rows, bytes, and the time that the first row waits."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from dbsp.errors import ConfigError
@@ -23,11 +22,3 @@ class StepLimits:
                 raise ConfigError(f"must be at least 1: {name}={getattr(self, name)}", f"raise `{name}` in [step]")
         if self.max_step_delay_ms < 0:
             raise ConfigError(f"must not be negative: max_step_delay_ms={self.max_step_delay_ms}")
-
-
-def seconds_of(setting: str, given: Mapping[str, str], name: str, default: float) -> float:
-    """Return the seconds that a setting gives one name, else the default; `ConfigError` if they are no number."""
-    try:
-        return float(given.get(name, default))
-    except ValueError:
-        raise ConfigError(f"not a number of seconds: {setting}.{name}={given[name]}") from None

@@ -17,7 +17,7 @@ from dbsp.coordinator.config import Config
 from dbsp.coordinator.decisions.engines import accepted_anew
 from dbsp.coordinator.decisions.recovery import choose
 from dbsp.coordinator.running.control import FORM, Control, Ledger
-from dbsp.coordinator.site import database_home, files_folder
+from dbsp.coordinator.site import database_home
 from dbsp.errors import DataError, EngineError
 from dbsp.io import peek as logs
 from dbsp.logs import StepLog, StepRecord
@@ -45,7 +45,7 @@ def check_stored(config: Config) -> None:
         return
     logs.check_ledger(data_dir / "control", FORM)
     logs.check_logs(data_dir)
-    logs.check_outputs(data_dir, files_folder(config))
+    logs.check_outputs(config.output, config.residence)
     for parent in (data_dir / "workers", *config.standbys):
         for home in sorted(parent.glob("*")) if parent.is_dir() else ():
             if not home.name.startswith("."):

@@ -14,7 +14,6 @@ from pathlib import Path
 
 from dbsp.coordinator.config import Config
 from dbsp.coordinator.doctor import read_ledger
-from dbsp.coordinator.site import progress_folder
 from dbsp.disk import numbered
 from dbsp.errors import DataError
 from dbsp.logs import StepLog
@@ -65,7 +64,8 @@ def _gone(config: Config, found: list[str]) -> DataError:
 def _found(config: Config) -> Iterator[str]:
     """What is on this host's disks."""
     data_dir = config.data_dir
-    places = [("databases", data_dir / "workers"), ("outputs", progress_folder(config))]
+    progress = config.output.progress(config.residence)
+    places = [("databases", data_dir / "workers"), *([] if progress is None else [("outputs", progress)])]
     places += [("standbys", folder) for folder in config.standbys]
     for what, folder in places:
         workers = numbered(folder)

@@ -8,9 +8,9 @@ import numpy as np
 import pyarrow as pa
 
 from dbsp.algebra.table import NO_DELETE, Table
-from dbsp.coordinator.config import InputSection
 from dbsp.errors import ConfigError, DataError
 from dbsp.io import InputWriter, Push
+from dbsp.io.connectors import InputKind
 from dbsp.logs import DELETE, INSERT
 from dbsp.zset.batch import Batch
 
@@ -38,10 +38,8 @@ def refuse_bad(table: Table, push: Push) -> None:
         )
 
 
-def writer_of(inputs: Any, section: InputSection) -> InputWriter:
-    """The input as one that takes pushes; `ConfigError` says where else rows go."""
-    if not hasattr(inputs, "append_many"):
-        files = section.kind == "files"
-        hint = "put a file into the table's folder" if files else "send the rows to the table's Kafka topic"
-        raise ConfigError(f"rows cannot be pushed to this input: input.kind={section.kind}", hint)
+def writer_of(inputs: Any, source: InputKind) -> InputWriter:
+    """Return the input as a log that takes pushes; `ConfigError` says where else rows can be sent."""
+    if source.push_elsewhere is not None:
+        raise ConfigError(f"rows cannot be pushed to this input: input.kind={source.kind}", source.push_elsewhere)
     return cast(InputWriter, inputs)

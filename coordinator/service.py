@@ -282,9 +282,9 @@ class Service:
     def lag_rows(self) -> int:
         """How many rows wait in the input, as the input tells: other inputs than the embedded one are asked once a second."""
         now = self.snapshot
-        if now.ended or (self.config.input.kind != "embedded" and not self.watch.health.ends):
+        if now.ended or (not self.config.input.knows_ends and not self.watch.health.ends):
             return now.lag_rows
-        if self.config.input.kind != "embedded":
+        if not self.config.input.knows_ends:
             return sum(unread_rows(self.watch.health, now.processed).values())
         ends = self.built.parts.inputs.ends()
         return sum(max(0, end - now.processed.get(place, 0)) for place, end in ends.items())

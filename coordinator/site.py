@@ -21,10 +21,11 @@ from pathlib import Path
 from typing import Any, cast
 
 from dbsp.algebra.table import Table
-from dbsp.coordinator.config import Config, InputSection, OutputSection
+from dbsp.coordinator.config import Config
 from dbsp.disk import numbered
 from dbsp.errors import ConfigError, DataError
-from dbsp.io import EmbeddedInputLog, EmbeddedOutputLog, EmbeddedStepLog
+from dbsp.io.connectors import InputKind, OutputKind, Residence
+from dbsp.io.connectors.embedded import EmbeddedInput, EmbeddedOutput
 from dbsp.logs import InputLog, OutputLog, StepLog
 from dbsp.storage import WorkerDatabase
 from dbsp.storage.discarding import Condemned, condemn, discard_folder, discard_leftovers
@@ -48,9 +49,10 @@ class ConfiguredSite:
     data_dir: Path
     pipeline: str
     tables: tuple[Table, ...]
-    input: InputSection = field(default_factory=InputSection)
-    output: OutputSection = field(default_factory=OutputSection)
+    input: InputKind = field(default_factory=EmbeddedInput)
+    output: OutputKind = field(default_factory=EmbeddedOutput)
     standbys: tuple[Path, ...] = ()
+    folder: Path = Path()
 
     def database(self, worker: int, create: CheckpointId | None = None) -> WorkerDatabase:
         """The worker's database; `create` makes an absent one at version 0."""
@@ -130,42 +132,22 @@ class ConfiguredSite:
         """The input log, for reading."""
         return cast(InputLog, _kept(("input", str(self.data_dir), self.pipeline), self.open_input))
 
+    @property
+    def residence(self) -> Residence:
+        """Return what inputs and outputs know of the pipeline."""
+        return Residence(data_dir=self.data_dir, pipeline=self.pipeline, folder=self.folder)
+
     def open_input(self, *, create: bool = False, check: bool = False) -> InputLog:
-        """A fresh handle on the input log; `create` makes an absent one, with `check` Kafka's topics are looked at first."""
-        section = self.input
-        match section.kind:
-            case "embedded":
-                return EmbeddedInputLog(self.data_dir, self.tables, partitions=section.partitions, create=create)
-            case "files":
-                from dbsp.io.file_input import FileInputLog  # noqa: PLC0415 - one kind of several
-
-                return FileInputLog(
-                    self.data_dir, self.tables, folder=section.directory, partitions=section.partitions, create=create,
-                    look_every_s=section.look_every_s,
-                )  # fmt: skip
-            case "kafka":
-                from dbsp.coordinator.topics import kafka_settings, kafka_sources  # noqa: PLC0415 - only Kafka needs its client
-                from dbsp.io.kafka.input import KafkaInputLog  # noqa: PLC0415 - the same
-
-                sources = kafka_sources(section, self.tables)
-                return KafkaInputLog(kafka_settings(section, self.pipeline), sources, check_topics=check)
-        raise ConfigError(f"no such input: input.kind={section.kind}")
+        """Open a new handle on the input log; `create` makes an absent one, `check` looks first at the sources."""
+        return self.input.open(self.residence, self.tables, create=create, check=check)
 
     def make_folders(self, names: Collection[str]) -> None:
-        """Make the folders of new tables, where rows come out of files."""
-        if self.input.kind == "files":
-            from dbsp.io.file_input import make_folders  # noqa: PLC0415 - one kind of several
-
-            make_folders(Path(self.input.directory), [table for table in self.tables if table.name in names])
+        """Make what the sources of new tables need on this host."""
+        self.input.make_folders(self.residence, [table for table in self.tables if table.name in names])
 
     def open_steps(self, *, create: bool = False) -> StepLog:
-        """A fresh handle on the step log, which is on Kafka where the input is; `create` makes an absent one."""
-        if self.input.kind != "kafka":
-            return EmbeddedStepLog(self.data_dir, create=create)
-        from dbsp.coordinator.topics import kafka_settings  # noqa: PLC0415 - only Kafka needs its client
-        from dbsp.io.kafka.steps import KafkaStepLog  # noqa: PLC0415 - the same
-
-        return KafkaStepLog(kafka_settings(self.input, self.pipeline), create=create)
+        """Open a new handle on the step log; `create` makes an absent one."""
+        return self.input.open_steps(self.residence, create=create)
 
     def output_log(self, worker: int, first_step: int = 0, *, create: bool = False) -> OutputLog:
         """The worker's part of the outputs; `create` lets it begin at `first_step`, else absent is a `DataError`."""
@@ -179,61 +161,26 @@ class ConfiguredSite:
 
     @property
     def input_is_dear(self) -> bool:
-        """Whether input takes longer to read than to pass on between processes: that of Kafka must be fetched and decoded."""
-        return self.input.kind == "kafka"
+        """Whether input takes longer to read than to pass on between processes."""
+        return self.input.is_expensive_to_read
 
     @property
     def output_is_dear(self) -> bool:
-        """Whether a writer takes long to start: a producer of Kafka does."""
-        return self.output.kind == "kafka"
+        """Whether a writer takes long to start."""
+        return self.output.is_expensive_to_open
 
     def open_output(self, worker: int, first_step: int, create: bool = False) -> OutputLog:
-        """A fresh handle on the worker's outputs."""
-        match self.output.kind:
-            case "embedded":
-                keep = self.output.retention_steps
-                return EmbeddedOutputLog(
-                    self.data_dir, worker, first_step=first_step, create=create, retention_steps=keep
-                )
-            case "files":
-                from dbsp.io.file_output import FileOutputLog  # noqa: PLC0415 - one kind of several
-
-                folder = Path(self.output.directory) if self.output.directory else self.data_dir / "files"
-                return FileOutputLog(folder, worker, format=self.output.format, first_step=first_step, create=create)
-            case "kafka":
-                from dbsp.coordinator.topics import kafka_settings  # noqa: PLC0415 - only a pipeline on Kafka needs it
-                from dbsp.io.kafka.output import KafkaOutputLog  # noqa: PLC0415 - only a pipeline on Kafka needs it
-
-                settings = kafka_settings(self.output, self.pipeline)
-                return KafkaOutputLog(
-                    settings,
-                    worker,
-                    topics=self.output.topics,
-                    keys=self.output.key_columns(),
-                    format=self.output.format,
-                    first_step=first_step,
-                    create=create,
-                    create_views=True,
-                )
-        raise ConfigError(f"no such output: output.kind={self.output.kind}")
+        """Open a new handle on the worker's outputs."""
+        return self.output.open(self.residence, worker, first_step, create=create)
 
     def _home(self, worker: int) -> Path:
         return database_home(self.data_dir, worker)
 
 
-def files_folder(config: Config) -> Path:
-    """The folder of an output of files."""
-    return config.folder / config.output.directory if config.output.directory else config.data_dir / "files"
-
-
-def progress_folder(config: Config) -> Path:
-    """Where workers keep their outputs, or what they have written to files."""
-    return config.data_dir / "outputs" if config.output.kind == "embedded" else files_folder(config) / ".progress"
-
-
 def writers(config: Config) -> tuple[int, ...]:
-    """The workers that have put out anything here: also those that have left, whose rows are still part of all changes."""
-    return numbered(progress_folder(config))
+    """Return the workers that wrote outputs on this host, also those that have left: their rows are part of all changes."""
+    folder = config.output.progress(config.residence)
+    return () if folder is None else numbered(folder)
 
 
 def database_home(data_dir: Path, worker: int) -> Path:

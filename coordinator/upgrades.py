@@ -29,6 +29,7 @@ from dbsp.coordinator.running.clock import Clock
 from dbsp.coordinator.running.notices import Notice, Notify, StateChanged, Upgraded
 from dbsp.coordinator.running.status import Snapshot
 from dbsp.errors import ConfigError, EngineError, UnavailableError
+from dbsp.io.connectors import KINDS
 from dbsp.logs import StepRecord
 from dbsp.runtime.runtime import StepReport
 from dbsp.version import VERSION
@@ -232,12 +233,9 @@ def examine(restart: Restart, config: Config) -> str:
 
 def used(config: Config) -> dict[str, int]:
     """The formats that this version writes with these settings."""
-    pushed, files = config.input.kind == "embedded", config.input.kind == "files"
-    needed = {
-        "step log": pushed or files, "input log": pushed, "input record": pushed, "input of files": files,
-        "output log": config.output.kind == "embedded", "progress of file outputs": config.output.kind == "files",
-    }  # fmt: skip
-    return {kind: number for kind, number in formats().items() if needed.get(kind, True)}
+    of_kinds = {name for kinds in KINDS.values() for kind in kinds.values() for name in kind.stored_formats}
+    unused = of_kinds - config.input.stored_formats.keys() - config.output.stored_formats.keys()
+    return {name: number for name, number in formats().items() if name not in unused}
 
 
 def unread(written: dict[str, int], read: dict[str, list[int]]) -> str:

@@ -20,7 +20,7 @@ from dbsp.disk import shown
 from dbsp.errors import DataError
 from dbsp.findings import Examined
 from dbsp.formats import check_name
-from dbsp.io import embedded_input, embedded_output, embedded_steps, file_input, file_output, landed
+from dbsp.io import embedded_input, embedded_output, embedded_steps, file_input, landed
 from dbsp.io.accepted import OWED
 from dbsp.io.chunk import check_chunk
 from dbsp.io.environment import LMDB_ENGINE, borrowed, check_data_file
@@ -308,15 +308,11 @@ def _without_rows(seen: Examined, log: Opened, folder: Path) -> None:
 
 def examine_output(directory: Path, worker: int) -> tuple[Examined, Progress | None]:
     """Every record of a worker's embedded outputs, and its progress."""
-    return _output(directory / "outputs" / str(worker), embedded_output.FORM, worker)
+    return examine_output_log(directory / "outputs" / str(worker), embedded_output.FORM, worker)
 
 
-def examine_file_progress(directory: Path, worker: int) -> tuple[Examined, Progress | None]:
-    """What a worker that writes files says it has written; the files themselves are the consumers'."""
-    return _output(directory / ".progress" / str(worker), file_output.FORM, worker)
-
-
-def _output(folder: Path, form: str, worker: int) -> tuple[Examined, Progress | None]:
+def examine_output_log(folder: Path, form: str | None, worker: int) -> tuple[Examined, Progress | None]:
+    """Read every record in the file of a worker's progress, and the progress itself, None if it is unreadable."""
     seen = Examined(file=folder / "data.mdb", remedy=PROGRESS_REMEDY, worker=worker)
     progress: Progress | None = None
     with seen.guarded(also=ENGINE), reading(folder, form, ("data", "checksums")) as log:

@@ -7,24 +7,22 @@ cost of a few pages. Whether the records are whole is another question (`dbsp.io
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
-from dbsp.io import embedded_input, embedded_output, embedded_steps, file_input, file_output, step_codec
-from dbsp.io.chunk import MAGIC, check_magic
+from dbsp.io import embedded_input, embedded_steps, step_codec
+from dbsp.io.chunk import check_magic
+from dbsp.io.connectors import INPUT_KINDS, OUTPUT_KINDS, OutputKind, Residence
 from dbsp.io.environment import is_open
 from dbsp.io.examine import reading
 
-FORMS = {
-    "step log": embedded_steps.FORM, "input log": embedded_input.FORM, "input of files": file_input.FORM,
-    "output log": embedded_output.FORM, "progress of file outputs": file_output.FORM,
-}  # fmt: skip
-
 
 def formats() -> dict[str, int]:
-    """Every kind of bytes that the embedded logs keep, and the number of its format."""
-    named = {kind: int(form.rpartition(" ")[2]) for kind, form in FORMS.items()}
-    return {**named, "log record": step_codec.FORMAT, "input record": int(MAGIC[6:])}
+    """Return every kind of bytes that the logs on this host contain, and the number of its format."""
+    kinds = (*INPUT_KINDS.values(), *OUTPUT_KINDS.values())
+    return {
+        **{name: number for kind in kinds for name, number in kind.stored_formats.items()},
+        "log record": step_codec.FORMAT,
+    }
 
 
 def check_logs(data_dir: Path) -> None:
@@ -44,11 +42,12 @@ def check_logs(data_dir: Path) -> None:
             check_magic(value, f"file={inputs / 'data.mdb'}")
 
 
-def check_outputs(data_dir: Path, files: Path) -> None:
-    """The outputs of every worker, embedded ones and the progress of those that write files."""
-    for folder, form in _outputs(data_dir, files):
-        if _there(folder):
-            with reading(folder, form, ("data", "checksums")):
+def check_outputs(output: OutputKind, residence: Residence) -> None:
+    """Refuse a file of a worker's progress that has another format."""
+    folder, form = output.progress(residence), output.form
+    for each in sorted(folder.iterdir()) if folder is not None and folder.is_dir() else ():
+        if not each.name.startswith(".") and _there(each):
+            with reading(each, form, ("data", "checksums")):
                 pass
 
 
@@ -59,19 +58,13 @@ def check_ledger(folder: Path, form: str) -> None:
             pass
 
 
-def _outputs(data_dir: Path, files: Path) -> Iterator[tuple[Path, str]]:
-    for parent, form in ((data_dir / "outputs", embedded_output.FORM), (files / ".progress", file_output.FORM)):
-        if parent.is_dir():
-            yield from ((folder, form) for folder in sorted(parent.iterdir()) if not folder.name.startswith("."))
-
-
 def _input_kind(folder: Path) -> tuple[str, tuple[str, ...]]:
-    """Pushed rows, or files: the file says which."""
+    """Return the form that the file says, and its parts; those of the default kind if no kind has this form."""
     with reading(folder, None, ()) as log:
         found = log.get("meta", b"format") or b""
-    if found.startswith(file_input.FORM.rpartition(" ")[0].encode()):
-        return file_input.FORM, file_input.PARTS
-    return embedded_input.FORM, ("rows", "spans", "producers")
+    forms = [kind.log_form for kind in INPUT_KINDS.values() if kind.log_form is not None]
+    named = [each for each in forms if found.startswith(each[0].rpartition(" ")[0].encode())]
+    return named[0] if named else (embedded_input.FORM, ("rows", "spans", "producers"))
 
 
 def _there(folder: Path) -> bool:

@@ -9,7 +9,7 @@ log, so that whatever a file names is in those pinned after it (invariants 4, 7,
 A pin is a read transaction of LMDB: what it sees stays on disk until it ends, whatever is trimmed, dropped or deleted meanwhile
 (12); it ends with the process that holds it. The files of the pipeline grow by what is written while it lasts.
 
-Before a backup counts, the doctor reads all of the copy, and every file's checksum is noted. Source: docs/design/0021-backups.md.
+Before a backup counts, the doctor reads all of the copy, and every file's checksum is noted. BackupSource: docs/design/0021-backups.md.
 """
 
 from __future__ import annotations
@@ -27,12 +27,19 @@ from typing import Any
 import lmdb
 
 from dbsp.coordinator.backup import manifests
-from dbsp.coordinator.backup.manifests import UNFINISHED, BackupFile, Manifest, refuse_kafka, refuse_place
+from dbsp.coordinator.backup.manifests import (
+    UNFINISHED,
+    BackupFile,
+    Manifest,
+    progress_place,
+    refuse_kinds,
+    refuse_place,
+)
 from dbsp.coordinator.config import Config
 from dbsp.coordinator.decisions.recovery import choose
 from dbsp.coordinator.doctor import diagnose, ledger_of
 from dbsp.coordinator.running.control import Ledger
-from dbsp.coordinator.site import database_home, files_folder, progress_folder, writers
+from dbsp.coordinator.site import database_home, writers
 from dbsp.disk import PRIVATE_FILE, PRIVATE_FOLDER, make_folder, sync_path
 from dbsp.errors import DataError, DbspError, UnavailableError
 from dbsp.io.environment import LMDB_ENGINE, check_data_file
@@ -79,7 +86,7 @@ def pinning(config: Config) -> Iterator[PinnedFiles]:
 
     **Errors** `UnavailableError` if there is nothing to back up; `DataError` names a broken file; `ConfigError` with Kafka.
     """
-    refuse_kafka(config)
+    refuse_kinds(config)
     if not (config.data_dir / "steps").is_dir():
         raise _nothing(config)
     for _ in range(TRIES):
@@ -148,17 +155,20 @@ def _sources(config: Config, ledger: Ledger) -> Iterator[BackupSource]:
     there = [worker for worker in members if worker not in joining]
     for worker in there:
         yield BackupSource(folder=database_home(data_dir, worker) / "durable", place=f"workers/{worker:04d}/durable")
-    for worker in sorted({*members, *writers(config)}):  # who has left has put out rows, too
-        folder = progress_folder(config) / str(worker)
-        if folder.exists() or worker not in ledger.forming:
-            yield BackupSource(folder=folder, place=f"{_outputs_place(config)}/{worker}")
+    yield from _progress_sources(config, ledger)
     yield BackupSource(folder=data_dir / "steps", place="steps")
     yield BackupSource(folder=data_dir / "input", place="input")
 
 
-def _outputs_place(config: Config) -> str:
-    """The same in a backup: as in a data folder whose settings name no other."""
-    return "outputs" if config.output.kind == "embedded" else "files/.progress"
+def _progress_sources(config: Config, ledger: Ledger) -> Iterator[BackupSource]:
+    """Yield the progress of outputs, and rows that are in the same file; those that have left have put out rows, too."""
+    progress, place = config.output.progress(config.residence), progress_place(config)
+    if progress is None:
+        return
+    for worker in sorted({*ledger.members, *writers(config)}):
+        folder = progress / str(worker)
+        if folder.exists() or worker not in ledger.forming:
+            yield BackupSource(folder=folder, place=f"{place}/{worker}")
 
 
 # --- copying --------------------------------------------------------------------------------------------------------
@@ -262,9 +272,7 @@ def _manifest(config: Config, pinned: PinnedFiles, made: Path, files: tuple[Back
     choice = choose(held, ledger.layouts, run=ledger.run, fingerprint=ledger.fingerprint)
     if choice is None:  # the doctor has found one
         raise DataError(f"the copy holds no version: folder={made}")
-    left_out = (f"files that outputs wrote: folder={files_folder(config)}",) if config.output.kind == "files" else ()
-    if config.input.kind == "files":
-        left_out = (*left_out, f"files of the input: folder={config.folder / config.input.directory}")
+    left_out = (*config.output.left_out(config.residence), *config.input.left_out(config.residence))
     return Manifest(
         pipeline=config.pipeline.name, run=ledger.run, at=datetime.now(UTC).isoformat(timespec="seconds"), engine=VERSION,
         step=pinned.step, version=choice.version, checkpoint_step=choice.checkpoint.step,
@@ -288,7 +296,7 @@ def _look(config: Config, made: Path) -> None:
 def as_copied(config: Config, made: Path) -> Config:
     """The settings of a pipeline whose data folder is a backup."""
     return replace(
-        config, pipeline=replace(config.pipeline, data_dir=made), output=replace(config.output, directory=""),
+        config, pipeline=replace(config.pipeline, data_dir=made), output=config.output.in_backup(),
         layout=replace(config.layout, standbys=[]),
     )  # fmt: skip
 

@@ -102,15 +102,18 @@ class ListedBackup:
         return "damaged" if self.damage else "whole"
 
 
-def refuse_kafka(config: Config) -> None:
-    """`ConfigError` where logs are on Kafka: they go on without the backup, and are trimmed without asking it."""
-    kinds = {"input": config.input.kind, "output": config.output.kind}
-    if "kafka" in kinds.values():
-        raise ConfigError(
-            "a pipeline with Kafka cannot be backed up: "
-            + " ".join(f"{name}.kind={kind}" for name, kind in kinds.items()),
-            "what its topics hold is not part of the data folder; name `standbys` in [layout] against the loss of a disk",
-        )
+def refuse_kinds(config: Config) -> None:
+    """Refuse inputs and outputs that go on without the backup; `ConfigError` says what to do instead."""
+    connectors = (config.input, config.output)
+    for refusal in (each.no_backup for each in connectors if each.no_backup is not None):
+        kinds = " ".join(f"{each.section}.kind={each.kind}" for each in connectors)
+        raise ConfigError(f"{refusal[0]}: {kinds}", refusal[1])
+
+
+def progress_place(config: Config) -> str | None:
+    """Return where a backup has the progress of outputs, as a path inside it; None if outputs note their progress elsewhere."""
+    found = config.output.in_backup().progress(config.residence)
+    return None if found is None else found.relative_to(config.data_dir).as_posix()
 
 
 def refuse_place(config: Config, folder: Path) -> None:

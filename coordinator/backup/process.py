@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
-from dbsp.coordinator.backup.manifests import bytes_in, refuse_kafka, refuse_place
+from dbsp.coordinator.backup.manifests import bytes_in, refuse_kinds, refuse_place
 from dbsp.coordinator.children import ChildProcess, put
 from dbsp.coordinator.config import Config
 from dbsp.coordinator.exits import error_of
@@ -74,7 +74,7 @@ class Backups:
         **Errors** `UnavailableError` while another is made, or if it cannot be written; `ConfigError` with Kafka, or for a folder
         that cannot be used; `DataError` if the pipeline's files are broken.
         """
-        refuse_kafka(self._config)
+        refuse_kinds(self._config)
         refuse_place(self._config, folder)
         if not self._turn.acquire(blocking=False):
             raise UnavailableError("a backup is under way", "`coordinator status` says how far it is; ask again later")

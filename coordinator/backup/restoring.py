@@ -14,19 +14,24 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from dbsp.coordinator.backup.manifests import READ_BYTES, REMEDY, BackupFile, Manifest, damage, read_manifest
+from dbsp.coordinator.backup.manifests import (
+    READ_BYTES,
+    REMEDY,
+    BackupFile,
+    Manifest,
+    damage,
+    progress_place,
+    read_manifest,
+)
 from dbsp.coordinator.build import difference, load_plan
 from dbsp.coordinator.config import Config
-from dbsp.coordinator.site import files_folder, progress_folder
 from dbsp.disk import PRIVATE_FOLDER, make_folder, open_plain, private, sync_path
 from dbsp.errors import CircuitError, ConfigError, DataError, UnavailableError
 from dbsp.plan.plan import Plan
 
 Report = Callable[[str, int], None]
-PROGRESS = "files/.progress"
-"""Where a backup has what outputs of files have written."""
 MARK = ".restored-from"
-"""In that folder, which is moved first: of which backup it is, until the data folder is in place too."""
+"""In the folder of the outputs' progress, which is moved first: of which backup it is, until the data folder is in place too."""
 
 
 def restore(
@@ -88,26 +93,31 @@ def _refuse_taken(manifest: Manifest, config: Config) -> None:
                 f"there are standbys of another past: folder={folder}",
                 "move the folder away; the standbys are made anew at the start",
             )
-    if manifest.output == "files":
-        for found in _written_later(manifest, config):
-            raise ConfigError(
-                f"the folder of outputs is of another past: found={found}",
-                f"move {files_folder(config)} away: steps from {manifest.step} on are numbered anew",
-            )
+    for found in _written_later(manifest, config):
+        folders = " and ".join(str(folder) for _, folder in config.output.folders(config.residence))
+        raise ConfigError(
+            f"the folder of outputs is of another past: found={found}",
+            f"move {folders or found} away: steps from {manifest.step} on are numbered anew",
+        )
 
 
-def _written_later(manifest: Manifest, config: Config) -> Iterator[Path]:
-    if progress_folder(config).exists() and not _is_left(manifest, config):
-        yield progress_folder(config)
-    for path in sorted(files_folder(config).glob("*/step-*-worker-*.*")):
-        if int(path.name.split("-")[1]) >= manifest.step:
-            yield path
+def _written_later(manifest: Manifest, config: Config) -> Iterator[str]:
+    """Yield the progress of outputs that is no part of the backup, and what consumers can see of later steps."""
+    progress = _progress(config)
+    if progress is not None and progress.exists() and not _is_left(manifest, progress):
+        yield str(progress)
+    yield from config.output.written_later(config.residence, manifest.step)
 
 
-def _is_left(manifest: Manifest, config: Config) -> bool:
-    """Whether a restore of this very backup has put there what outputs have written, and was broken off."""
+def _progress(config: Config) -> Path | None:
+    """Return the folder of the outputs' progress; None if outputs note it elsewhere."""
+    return config.output.progress(config.residence)
+
+
+def _is_left(manifest: Manifest, progress: Path) -> bool:
+    """Return whether an unfinished restore of this very backup has put the progress there."""
     try:
-        return (progress_folder(config) / MARK).read_text() == _mark(manifest)
+        return (progress / MARK).read_text() == _mark(manifest)
     except OSError:
         return False
 
@@ -130,8 +140,7 @@ def _put_in_place(backup: Path, manifest: Manifest, config: Config, report: Repo
         for file in manifest.files:
             _copy(backup / file.path, aside / file.path, file, report)
         _sync(aside)
-        if manifest.output == "files" and config.output.directory:
-            _move_progress(aside / PROGRESS, config, _mark(manifest))
+        _move_progress(aside, config, _mark(manifest))
         aside.rename(data_dir)
         placed = True
         sync_path(data_dir.parent)
@@ -144,23 +153,26 @@ def _put_in_place(backup: Path, manifest: Manifest, config: Config, report: Repo
     except BaseException:
         _take_back(manifest, config, aside, placed)
         raise
-    with suppress(OSError):  # whoever finds it later finds the data folder, too
-        (progress_folder(config) / MARK).unlink(missing_ok=True)
+    progress = _progress(config)
+    if progress is not None:
+        with suppress(OSError):  # whoever finds it later finds the data folder, too
+            (progress / MARK).unlink(missing_ok=True)
 
 
 def _take_back(manifest: Manifest, config: Config, aside: Path, placed: bool) -> None:
     """Leave nothing in place; each folder is renamed before it is deleted, so that it is there whole or not at all."""
+    progress = _progress(config)
     with suppress(OSError):
         if placed:
             config.data_dir.rename(aside)
-        if _is_left(manifest, config):
-            progress_folder(config).rename(_beside(config, "replaced"))
-    for left in (aside, _beside(config, "replaced"), _beside(config, "restoring")):
+        if progress is not None and _is_left(manifest, progress):
+            progress.rename(_beside(progress, "replaced"))
+    beside = () if progress is None else (_beside(progress, "replaced"), _beside(progress, "restoring"))
+    for left in (aside, *beside):
         shutil.rmtree(left, ignore_errors=True)
 
 
-def _beside(config: Config, what: str) -> Path:
-    folder = progress_folder(config)
+def _beside(folder: Path, what: str) -> Path:
     return folder.with_name(f"{folder.name}.{what}")
 
 
@@ -178,12 +190,18 @@ def _copy(source: Path, target: Path, file: BackupFile, report: Report) -> None:
 
 
 def _move_progress(made: Path, config: Config, mark: str) -> None:
-    """Into the folder of the outputs, which may be on another disk; what a restore that was broken off has left there goes."""
-    folder, aside, replaced = progress_folder(config), _beside(config, "restoring"), _beside(config, "replaced")
+    """Move the progress from the copied backup into the folder of the outputs, if that is outside the data folder.
+
+    The folder may be on another disk. What an unfinished restore has left there is replaced.
+    """
+    folder, place = _progress(config), progress_place(config)
+    if folder is None or place is None or folder == config.data_dir / place:
+        return
+    aside, replaced = _beside(folder, "restoring"), _beside(folder, "replaced")
     make_folder(folder.parent)
     for left in (aside, replaced):
         shutil.rmtree(left, ignore_errors=True)
-    shutil.copytree(made, aside)
+    shutil.copytree(made / place, aside)
     (aside / MARK).write_text(mark)
     _sync(aside)
     if folder.exists():
@@ -191,7 +209,7 @@ def _move_progress(made: Path, config: Config, mark: str) -> None:
     aside.rename(folder)
     sync_path(folder.parent)
     shutil.rmtree(replaced, ignore_errors=True)
-    shutil.rmtree(made.parent)
+    shutil.rmtree(made / Path(place).parts[0])
 
 
 def _sync(folder: Path) -> None:

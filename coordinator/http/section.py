@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from dbsp.coordinator.bounds import at_least, at_most
 from dbsp.errors import ConfigError
+from dbsp.settings import at_least, at_most
 
 LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
 SCOPES = ("read", "ingest", "admin")

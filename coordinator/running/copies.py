@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 from dbsp.coordinator.config import Config
 from dbsp.coordinator.running.notices import CopyFailed, CopyWorks, Notify
 from dbsp.errors import UnavailableError
+from dbsp.io.connectors.messages import ReadsTopics, kafka_settings
 from dbsp.logs import Waiting
 from dbsp.plan.plan import Plan
 from dbsp.skips import DroppedRow
@@ -36,17 +37,17 @@ class TopicCopies:
         self._ending = threading.Event()
         self._copies: list[TopicCopy] = []
         self._threads: list[threading.Thread] = []
-        if not config.input.copies_topics:
+        reads = config.input
+        if not isinstance(reads, ReadsTopics) or not (sources := reads.copied_sources(plan.tables)):
             return
-        from dbsp.coordinator.topics import copied_sources, kafka_settings  # noqa: PLC0415 - Kafka alone needs them
-        from dbsp.io.kafka.copying import TopicCopy  # noqa: PLC0415 - as above
+        from dbsp.io.kafka.copying import TopicCopy  # noqa: PLC0415 - only copies need it
         from dbsp.io.kafka.follow import TopicFollower  # noqa: PLC0415 - as above
 
         def heard(event: str, fields: dict[str, Any]) -> None:
             note(next(notice(**fields) for notice in (CopyWorks, CopyFailed) if event == notice.EVENT))
 
-        brokers = replace(kafka_settings(config.input, config.pipeline.name), timeout_s=TIMEOUT_S)
-        for source in copied_sources(config, plan.tables):
+        brokers = replace(kafka_settings(reads, config.residence), timeout_s=TIMEOUT_S)
+        for source in sources:
             follower = TopicFollower(brokers, source.topic)
             inputs = cast("Partitioned", parts.inputs)
             self._copies.append(TopicCopy(source, follower, inputs, pushing, heard, self._ending))

@@ -307,5 +307,5 @@ class _Writer:
 
 def _quiet(config: Config) -> int:
     """After how many steps a table that nothing changes says how far it is: before they are dropped."""
-    kept = config.output.retention_steps
+    kept = config.output.retention
     return QUIET_STEPS_MAX if kept is None else max(1, min(QUIET_STEPS_MAX, kept // 2))

@@ -35,7 +35,7 @@ class Feed:
 
     def __init__(self, config: Config, plan: Plan) -> None:
         """Nothing is opened before something is asked."""
-        self._data_dir, self._kind = config.data_dir, config.output.kind
+        self._data_dir, self._output = config.data_dir, config.output
         self._schemas = {**{view.name: view.schema for view in plan.views}, DEAD_LETTERS: DEAD_LETTER_SCHEMA}
         self._logs: dict[int, EmbeddedOutputLog] = {}
         self._lock = threading.Lock()
@@ -85,9 +85,10 @@ class Feed:
     def _refuse_unknown(self, view: str) -> None:
         if view not in self._schemas:
             raise ConfigError(f"no such view: view={view} views={sorted(self._schemas)}")
-        if self._kind != "embedded":
-            hint = "look into its folder" if self._kind == "files" else "consume the view's Kafka topic"
-            raise ConfigError(f"changes are not kept in this output: output.kind={self._kind}", hint)
+        if self._output.changes_elsewhere is not None:
+            raise ConfigError(
+                f"changes are not kept in this output: output.kind={self._output.kind}", self._output.changes_elsewhere
+            )
 
     def _open(self) -> dict[int, EmbeddedOutputLog]:
         """The logs of all workers that there ever were; those that joined since the last look are opened."""

@@ -36,6 +36,7 @@ from dbsp.coordinator.strategies import STRATEGIES
 from dbsp.distribute.names import STRATEGIES as BY_KEY
 from dbsp.errors import CircuitError, ConfigError, DataError, UnavailableError
 from dbsp.io import Producer, read_outputs
+from dbsp.io.connectors.kafka import KafkaInput
 from dbsp.plan.plan import Plan
 from dbsp.plan.planner import plan as make_plan
 from dbsp.zset.batch import Batch
@@ -458,7 +459,7 @@ def test_where_no_backup_can_be_made(folder: Path) -> None:
     config = settings(folder)
     with pytest.raises(UnavailableError, match="nothing to back up"):
         making.make(config, folder / "backups", lambda *_: None)
-    on_kafka = replace(config, input=replace(config.input, kind="kafka", bootstrap="nowhere:1"))
+    on_kafka = replace(config, input=KafkaInput(bootstrap="nowhere:1"))
     with pytest.raises(ConfigError, match="Kafka cannot be backed up"):
         making.make(on_kafka, folder / "backups", lambda *_: None)
     with Service(config) as service:

@@ -12,6 +12,7 @@ from dbsp.coordinator.config import Config, load_config
 from dbsp.coordinator.exits import exit_code
 from dbsp.coordinator.outside import look_outside
 from dbsp.errors import AwayError
+from dbsp.io.connectors.kafka import KafkaInput
 from dbsp.io.formats.avro.registry import Registry, SchemasAtHand
 from dbsp.io.kafka import KafkaInputLog, KafkaSettings
 from tests.io import registry as registries
@@ -53,10 +54,9 @@ def test_a_pipeline_that_needs_nobody_asks_nobody(tmp_path: Path) -> None:
 
 
 def test_a_start_names_the_address(tmp_path: Path) -> None:
-    from dbsp.coordinator.topics import kafka_sources  # noqa: PLC0415 - Kafka's client is imported with it
-
     found = config(tmp_path, input=KAFKA)
-    sources = kafka_sources(found.input, load_plan(found).tables)
+    assert isinstance(found.input, KafkaInput)
+    sources = found.input.sources(load_plan(found).tables)
     with pytest.raises(AwayError, match=f"brokers={NOWHERE}"):
         KafkaInputLog(KafkaSettings(brokers=NOWHERE, pipeline="p", timeout_s=0.5), sources)
 

@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 import dbsp
 from dbsp.algebra.table import Table
 from dbsp.circuit.names import DEAD_LETTERS
-from dbsp.coordinator.config import InputSection, OutputSection
 from dbsp.coordinator.site import ConfiguredSite, close_site
 from dbsp.errors import DbspError
 from dbsp.io import FileInputLog
+from dbsp.io.connectors.files import FilesInput, FilesOutput
 from dbsp.io.parquet import few_texts
 from dbsp.layout import initial
 from dbsp.logs import Range, StepRecord
@@ -108,8 +108,8 @@ class FromFiles:
         self.home, self.plan, self.layout = home, plan(circuit), initial(2)
         self.site = ConfiguredSite(
             data_dir=home / "data", pipeline="p", tables=self.plan.tables,
-            input=InputSection(kind="files", directory=str(home / "in"), partitions=2, look_every_s=0),
-            output=OutputSection(kind="files", format="parquet", directory=str(home / "out")),
+            input=FilesInput(directory=str(home / "in"), partitions=2, look_every_s=0),
+            output=FilesOutput(format="parquet", directory=str(home / "out")),
         )  # fmt: skip
         (home / "data").mkdir(parents=True)
         self.inputs = self.site.open_input(create=True)

@@ -13,9 +13,9 @@ import pyarrow as pa
 
 import dbsp
 from dbsp.circuit.nodes import Circuit
-from dbsp.coordinator.config import InputSection
 from dbsp.coordinator.site import ConfiguredSite, close_site
 from dbsp.io import EmbeddedInputLog, EmbeddedStepLog, Push, read_outputs
+from dbsp.io.connectors.embedded import EmbeddedInput
 from dbsp.layout import Layout, initial, rescaled
 from dbsp.logs import INSERT, Range, StepRecord
 from dbsp.plan.plan import Plan
@@ -66,7 +66,7 @@ class Pipeline:
         self.plan = make_plan(self.circuit)
         self.inputs = EmbeddedInputLog(self.folder, self.plan.tables, partitions=PARTITIONS, create=True)
         site = ConfiguredSite(
-            data_dir=self.folder, pipeline="p", tables=self.plan.tables, input=InputSection(partitions=PARTITIONS)
+            data_dir=self.folder, pipeline="p", tables=self.plan.tables, input=EmbeddedInput(partitions=PARTITIONS)
         )
         self.runtime = self.make_runtime(Work(site=self.wrap_site(site), plan=self.plan, run=RUN))
         self.layout: Layout = initial(self.workers)

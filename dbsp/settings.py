@@ -1,0 +1,43 @@
+"""Checks of the values of settings: each raises `ConfigError` with the setting's name, its value and what it may be."""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Iterable, Mapping, Sequence
+
+from dbsp.errors import ConfigError
+
+
+def at_least(name: str, value: float, least: float) -> None:
+    """Refuse a number that is below a bound, or not finite."""
+    if not math.isfinite(value):
+        raise ConfigError(f"not a finite number: {name}={value}")
+    if value < least:
+        raise ConfigError(f"too small: {name}={value} least={least}")
+
+
+def at_most(name: str, value: float, most: float) -> None:
+    """Refuse a number that is above a bound."""
+    if value > most:
+        raise ConfigError(f"too large: {name}={value} most={most}")
+
+
+def one_of(name: str, value: str, known: Sequence[str]) -> None:
+    """Refuse a word that is not known; the hint names the most similar known word."""
+    if value not in known:
+        raise ConfigError(f"unknown value: {name}={value}", near(value, known))
+
+
+def near(name: str, known: Iterable[str]) -> str:
+    """Return a hint: the most similar known name, or all known names if none is similar."""
+    similar = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
+    return f"did you mean `{similar[0]}`?" if similar else f"known: {', '.join(sorted(known))}"
+
+
+def seconds_of(setting: str, given: Mapping[str, str], name: str, default: float) -> float:
+    """Return the seconds that a setting gives one name, else the default; `ConfigError` if they are no number."""
+    try:
+        return float(given.get(name, default))
+    except ValueError:
+        raise ConfigError(f"not a number of seconds: {setting}.{name}={given[name]}") from None

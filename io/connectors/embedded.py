@@ -1,0 +1,139 @@
+"""The kind "embedded": rows are pushed to logs in the data folder, and the changes of views are read there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+from dbsp.algebra.table import Table
+from dbsp.circuit.nodes import Circuit
+from dbsp.errors import ConfigError
+from dbsp.findings import Examined
+from dbsp.io.chunk import MAGIC
+from dbsp.io.connectors.kind import Residence, bounds, option, words
+from dbsp.io.connectors.local import LocalInput, LocalOutput, number_of
+from dbsp.io.connectors.messages import ReadsTopics
+from dbsp.io.connectors.registry import input_kind, output_kind
+from dbsp.io.embedded_input import FORM as INPUT_FORM
+from dbsp.io.embedded_input import EmbeddedInputLog
+from dbsp.io.embedded_output import FORM as OUTPUT_FORM
+from dbsp.io.embedded_output import EmbeddedOutputLog
+from dbsp.io.examine import Spans, examine_input
+from dbsp.io.kafka.input import KafkaSource
+
+
+@input_kind
+@dataclass(frozen=True, kw_only=True)
+class EmbeddedInput(LocalInput, ReadsTopics):
+    """Rows are pushed to any table; those of the tables in `topics` are also copied from there as messages come."""
+
+    kind: ClassVar[str] = "embedded"
+    stored_formats: ClassVar[Mapping[str, int]] = {
+        "step log": LocalInput.steps_format, "input log": number_of(INPUT_FORM), "input record": int(MAGIC[6:]),
+    }  # fmt: skip
+    log_form: ClassVar[tuple[str, tuple[str, ...]] | None] = (INPUT_FORM, ("rows", "spans", "producers"))
+    push_elsewhere: ClassVar[str | None] = None
+    knows_ends: ClassVar[bool] = True
+
+    def check(self) -> None:
+        """Refuse what `ReadsTopics` refuses, and a format of a table that is not copied."""
+        ReadsTopics.check(self)
+        for table in self.formats:
+            if table not in self.topics:
+                raise ConfigError(
+                    f"a format of a table without a topic: input.formats names {table}", "name it in `topics`, too"
+                )
+
+    def copied_sources(self, tables: Sequence[Table]) -> list[KafkaSource]:
+        """Return the topics that are copied; `ConfigError` for a format that a table cannot have."""
+        found = self.sources([table for table in tables if table.name in self.topics])
+        for source in found:
+            source.reader()
+        return found
+
+    def check_circuit(self, circuit: Circuit) -> Circuit:
+        """Refuse a format that a table of the circuit cannot have."""
+        self.copied_sources(circuit.tables)
+        return circuit
+
+    def open(
+        self,
+        residence: Residence,
+        tables: Sequence[Table],
+        *,
+        create: bool = False,
+        check: bool = False,  # noqa: ARG002 - there is no source to look at
+    ) -> EmbeddedInputLog:
+        """Open the input log in the data folder."""
+        return EmbeddedInputLog(residence.data_dir, tables, partitions=self.partitions, create=create)
+
+    def examine(self, residence: Residence) -> tuple[Examined, Spans]:
+        """Read every record of the input log."""
+        return examine_input(residence.data_dir)
+
+    def left_out(self, residence: Residence) -> tuple[str, ...]:  # noqa: ARG002 - the log has all rows
+        """Return nothing: a backup contains all rows."""
+        return ()
+
+    def refuse_away(self, residence: Residence, tables: Sequence[Table], patience_s: float) -> None:
+        """Ask the brokers of copied topics whether they answer."""
+        if self.has_topics:
+            copied = [table for table in tables if table.name in self.topics]
+            self.refuse_away_topics(residence, copied, patience_s)
+
+
+@output_kind
+@dataclass(frozen=True, kw_only=True)
+class EmbeddedOutput(LocalOutput):
+    """The changes of all views, of all steps; with `retention_steps` of so many steps below the oldest openable checkpoint.
+
+    A consumer that is further behind misses rows. `format` is checked, and has no effect.
+    """
+
+    kind: ClassVar[str] = "embedded"
+    form: ClassVar[str | None] = OUTPUT_FORM
+    stored_formats: ClassVar[Mapping[str, int]] = {"output log": number_of(OUTPUT_FORM)}
+    changes_elsewhere: ClassVar[str | None] = None
+
+    format: str = option("json", check=words("json", "arrow"))
+    retention_steps: int | None = option(
+        None,
+        check=bounds(0),
+        elsewhere=(
+            "only an embedded output drops old rows itself: output.kind={kind}",
+            "leave `retention_steps` out; delete old files, or set the retention of the Kafka topics",
+        ),
+    )
+
+    @property
+    def retention(self) -> int | None:
+        """Return `retention_steps`."""
+        return self.retention_steps
+
+    def open(self, residence: Residence, worker: int, first_step: int, *, create: bool = False) -> EmbeddedOutputLog:
+        """Open the worker's log in the data folder."""
+        return EmbeddedOutputLog(
+            residence.data_dir, worker, first_step=first_step, create=create, retention_steps=self.retention_steps
+        )
+
+    def folders(self, residence: Residence) -> tuple[tuple[str, Path], ...]:  # noqa: ARG002 - as it says
+        """Return nothing: the data folder is there."""
+        return ()
+
+    def progress(self, residence: Residence) -> Path:
+        """Return the folder of the outputs, whose files contain rows and progress."""
+        return residence.data_dir / "outputs"
+
+    def in_backup(self) -> EmbeddedOutput:
+        """Return this output: its files are in the data folder."""
+        return self
+
+    def written_later(self, residence: Residence, step: int) -> Sequence[str]:  # noqa: ARG002 - as it says
+        """Return nothing: all rows are in the data folder."""
+        return ()
+
+    def left_out(self, residence: Residence) -> tuple[str, ...]:  # noqa: ARG002 - the log has all rows
+        """Return nothing: a backup contains all rows."""
+        return ()

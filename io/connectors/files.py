@@ -1,0 +1,113 @@
+"""The kind "files": files that others put into a folder per table, and files of changes per view, step and worker."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import ClassVar
+
+from dbsp.algebra.table import Table
+from dbsp.errors import ConfigError
+from dbsp.findings import Examined
+from dbsp.io.connectors.kind import Residence, bounds, option, words
+from dbsp.io.connectors.local import PROGRESS, LocalInput, LocalOutput, number_of
+from dbsp.io.connectors.registry import input_kind, output_kind
+from dbsp.io.examine import Spans, examine_files
+from dbsp.io.file_input import FORM as INPUT_FORM
+from dbsp.io.file_input import PARTS, FileInputLog, make_folders
+from dbsp.io.file_output import FORM as OUTPUT_FORM
+from dbsp.io.file_output import FileOutputLog
+
+
+@input_kind
+@dataclass(frozen=True, kw_only=True)
+class FilesInput(LocalInput):
+    """Files in a folder per table in `directory`, which is read every `look_every_s`. Endings say what files contain."""
+
+    kind: ClassVar[str] = "files"
+    stored_formats: ClassVar[Mapping[str, int]] = {
+        "step log": LocalInput.steps_format, "input of files": number_of(INPUT_FORM),
+    }  # fmt: skip
+    log_form: ClassVar[tuple[str, tuple[str, ...]] | None] = (INPUT_FORM, PARTS)
+    push_elsewhere: ClassVar[str | None] = "put a file into the table's folder"
+    knows_ends: ClassVar[bool] = False
+
+    directory: str = option("")
+    look_every_s: float = option(0.5, check=bounds(0))
+
+    def check(self) -> None:
+        """Refuse a missing folder."""
+        if not self.directory:
+            raise ConfigError("an input of files needs their folder", 'set `directory = "landing"` in [input]')
+
+    def open(
+        self,
+        residence: Residence,
+        tables: Sequence[Table],
+        *,
+        create: bool = False,
+        check: bool = False,  # noqa: ARG002 - folders are made
+    ) -> FileInputLog:
+        """Open the log of what was read from files."""
+        return FileInputLog(
+            residence.data_dir, tables, folder=str(residence.path(self.directory)), partitions=self.partitions,
+            create=create, look_every_s=self.look_every_s,
+        )  # fmt: skip
+
+    def make_folders(self, residence: Residence, tables: Collection[Table]) -> None:
+        """Make the folders of new tables."""
+        make_folders(residence.path(self.directory), list(tables))
+
+    def examine(self, residence: Residence) -> tuple[Examined, Spans]:
+        """Read what is noted of files, and look whether they are unchanged."""
+        return examine_files(residence.data_dir, residence.path(self.directory))
+
+    def left_out(self, residence: Residence) -> tuple[str, ...]:
+        """Return the folder of the files."""
+        return (f"files of the input: folder={residence.path(self.directory)}",)
+
+
+@output_kind
+@dataclass(frozen=True, kw_only=True)
+class FilesOutput(LocalOutput):
+    """A file per view, step and worker in `directory`; the folder `files` in the data folder if that is empty."""
+
+    kind: ClassVar[str] = "files"
+    form: ClassVar[str | None] = OUTPUT_FORM
+    stored_formats: ClassVar[Mapping[str, int]] = {"progress of file outputs": number_of(OUTPUT_FORM)}
+    changes_elsewhere: ClassVar[str | None] = "look into its folder"
+
+    directory: str = option("")
+    format: str = option("json", check=words("json", "arrow", "parquet"))
+
+    def open(self, residence: Residence, worker: int, first_step: int, *, create: bool = False) -> FileOutputLog:
+        """Open the worker's progress; its files are written beside it."""
+        return FileOutputLog(
+            self.folder(residence), worker, format=self.format, first_step=first_step, create=create
+        )  # fmt: skip
+
+    def folder(self, residence: Residence) -> Path:
+        """Return the folder of the views."""
+        return residence.path(self.directory) if self.directory else residence.data_dir / "files"
+
+    def folders(self, residence: Residence) -> tuple[tuple[str, Path], ...]:
+        """Return the folder of the views."""
+        return (("directory", self.folder(residence)),)
+
+    def progress(self, residence: Residence) -> Path:
+        """Return the folder of the progress, beside those of the views."""
+        return self.folder(residence) / PROGRESS
+
+    def in_backup(self) -> FilesOutput:
+        """Return this output with its progress in the data folder."""
+        return replace(self, directory="")
+
+    def written_later(self, residence: Residence, step: int) -> Sequence[str]:
+        """Return the files of later steps."""
+        found = sorted(self.folder(residence).glob("*/step-*-worker-*.*"))
+        return [str(path) for path in found if int(path.name.split("-")[1]) >= step]
+
+    def left_out(self, residence: Residence) -> tuple[str, ...]:
+        """Return the folder of the views."""
+        return (f"files that outputs wrote: folder={self.folder(residence)}",)

@@ -1,0 +1,156 @@
+"""The kind "kafka": rows are read from topics, changes are written to topics, and the step log is a topic, too."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+from dbsp.algebra.key_by import keyed_views
+from dbsp.algebra.table import Table
+from dbsp.circuit.nodes import Circuit
+from dbsp.errors import ConfigError
+from dbsp.io.connectors.kind import OutputKind, Residence, columns_of, option, words
+from dbsp.io.connectors.messages import NO_BROKERS, ReadsTopics, kafka_settings, refuse_away_brokers
+from dbsp.io.connectors.registry import input_kind, output_kind
+from dbsp.io.kafka.input import KafkaInputLog
+from dbsp.io.kafka.output import KafkaOutputLog
+from dbsp.io.kafka.steps import KafkaStepLog
+
+NO_BACKUP = (
+    "a pipeline with Kafka cannot be backed up",
+    "what its topics hold is not part of the data folder; name `standbys` in [layout] against the loss of a disk",
+)
+
+
+@input_kind
+@dataclass(frozen=True, kw_only=True)
+class KafkaInput(ReadsTopics):
+    """A topic per table. Kafka keeps the backlog; the step log is a topic of the pipeline."""
+
+    kind: ClassVar[str] = "kafka"
+    stored_formats: ClassVar[Mapping[str, int]] = {}
+    log_form: ClassVar[tuple[str, tuple[str, ...]] | None] = None
+    needs_one_host: ClassVar[bool] = False
+    no_backup: ClassVar[tuple[str, str] | None] = NO_BACKUP
+    logs_elsewhere: ClassVar[str | None] = "input and step log are on Kafka"
+    push_elsewhere: ClassVar[str | None] = "send the rows to the table's Kafka topic"
+    is_expensive_to_read: ClassVar[bool] = True
+    asks_others: ClassVar[bool] = True
+    knows_ends: ClassVar[bool] = False
+
+    @property
+    def has_topics(self) -> bool:
+        """Return True: a table that is not in `topics` reads the topic of its own name."""
+        return True
+
+    def open(
+        self,
+        residence: Residence,
+        tables: Sequence[Table],
+        *,
+        create: bool = False,  # noqa: ARG002 - others make the topics
+        check: bool = False,
+    ) -> KafkaInputLog:
+        """Open a reader of the tables' topics."""
+        return KafkaInputLog(kafka_settings(self, residence), self.sources(tables), check_topics=check)
+
+    def open_steps(self, residence: Residence, *, create: bool = False) -> KafkaStepLog:
+        """Open the step log in its topic."""
+        return KafkaStepLog(kafka_settings(self, residence), create=create)
+
+    def make_folders(self, residence: Residence, tables: Collection[Table]) -> None:
+        """Do nothing: others make the topics."""
+
+    def examine(self, residence: Residence) -> None:
+        """Return None: nothing of the input is on this host."""
+
+    def left_out(self, residence: Residence) -> tuple[str, ...]:  # noqa: ARG002 - there is no backup
+        """Return nothing: there is no backup."""
+        return ()
+
+    def refuse_away(self, residence: Residence, tables: Sequence[Table], patience_s: float) -> None:
+        """Ask the brokers, the tables' topics and the registry whether they answer."""
+        self.refuse_away_topics(residence, tables, patience_s)
+
+
+@output_kind
+@dataclass(frozen=True, kw_only=True)
+class KafkaOutput(OutputKind):
+    """A topic per view; `topics` names others than the views' own, and `keys` the columns of their keys ("shop, item").
+
+    With the format "upsert" every view has keys, and a message says what the row of a key is now.
+    """
+
+    kind: ClassVar[str] = "kafka"
+    stored_formats: ClassVar[Mapping[str, int]] = {}
+    needs_one_host: ClassVar[bool] = False
+    no_backup: ClassVar[tuple[str, str] | None] = NO_BACKUP
+    changes_elsewhere: ClassVar[str | None] = "consume the view's Kafka topic"
+    form: ClassVar[str | None] = None
+    is_expensive_to_open: ClassVar[bool] = True
+
+    format: str = option("json", check=words("json", "arrow", "upsert"))
+    bootstrap: str = option("")
+    topics: Mapping[str, str] = option(factory=dict, names="view")
+    keys: Mapping[str, str] = option(factory=dict, names="view")
+    properties: Mapping[str, str] = option(factory=dict)
+
+    def check(self) -> None:
+        """Refuse missing brokers."""
+        if not self.bootstrap:
+            raise ConfigError("a kafka output needs its brokers", NO_BROKERS.format(section="output"))
+
+    def check_circuit(self, circuit: Circuit) -> Circuit:
+        """Return the circuit with all of a key at one worker, if messages say what the row of a key is now."""
+        keys = columns_of(self.keys)
+        views = {name: node.schema.names for name, node in circuit.views}
+        for view, columns in keys.items():
+            for column in columns:
+                if view in views and column not in views[view]:
+                    raise ConfigError(
+                        f"no such column: output.keys names {view}.{column}", f"there is {', '.join(views[view])}"
+                    )
+        if self.format != "upsert":
+            return circuit
+        for view in views:
+            if view not in keys:
+                raise ConfigError(
+                    f"a view without a key: output.format=upsert view={view}",
+                    f'set `keys = {{ {view} = "…" }}` in [output]',
+                )
+        return keyed_views(circuit, keys)
+
+    def open(self, residence: Residence, worker: int, first_step: int, *, create: bool = False) -> KafkaOutputLog:
+        """Open a producer for the worker."""
+        return KafkaOutputLog(
+            kafka_settings(self, residence), worker, topics=self.topics, keys=columns_of(self.keys),
+            format=self.format, first_step=first_step, create=create, create_views=True,
+        )  # fmt: skip
+
+    def folders(self, residence: Residence) -> tuple[tuple[str, Path], ...]:  # noqa: ARG002 - none are needed
+        """Return nothing: rows are in topics."""
+        return ()
+
+    def progress(self, residence: Residence) -> None:
+        """Return None: the progress is in a topic."""
+
+    def examine(self, residence: Residence, worker: int) -> None:
+        """Return None: nothing of the output is on this host."""
+
+    def in_backup(self) -> KafkaOutput:
+        """Return this output: there is no backup."""
+        return self
+
+    def written_later(self, residence: Residence, step: int) -> Sequence[str]:  # noqa: ARG002 - there is no backup
+        """Return nothing: there is no backup to restore."""
+        return ()
+
+    def left_out(self, residence: Residence) -> tuple[str, ...]:  # noqa: ARG002 - there is no backup
+        """Return nothing: there is no backup."""
+        return ()
+
+    def refuse_away(self, residence: Residence, tables: Sequence[Table], patience_s: float) -> None:  # noqa: ARG002
+        """Ask the brokers whether they answer."""
+        refuse_away_brokers(kafka_settings(self, residence), (), patience_s)

@@ -1,0 +1,71 @@
+"""What kinds on the disks of this host have in common: most kinds of outputs derive from `LocalOutput`.
+
+The progress of a local output is an LMDB file per worker, which `dbsp.io.progress.LocalOutputLog` keeps. `LocalOutput` therefore
+answers for it: the doctor reads it, backups copy it, restoring puts it back, starts find it.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+from dbsp.algebra.table import Table
+from dbsp.findings import Examined
+from dbsp.io.connectors.kind import InputKind, OutputKind, Residence
+from dbsp.io.embedded_steps import FORM as STEPS_FORM
+from dbsp.io.embedded_steps import EmbeddedStepLog
+from dbsp.io.examine import examine_output_log
+from dbsp.io.output_part import Progress
+
+PROGRESS = ".progress"
+"""The folder of the progress, beside the rows that others read."""
+
+
+def number_of(form: str) -> int:
+    """Return the number of a stored format, which is the last word of its form."""
+    return int(form.rpartition(" ")[2])
+
+
+@dataclass(frozen=True, kw_only=True)
+class LocalInput(InputKind):
+    """An input whose log is the file `input` in the data folder; the step log is beside it."""
+
+    logs_elsewhere: ClassVar[str | None] = None
+    needs_one_host: ClassVar[bool] = True
+    no_backup: ClassVar[tuple[str, str] | None] = None
+    is_expensive_to_read: ClassVar[bool] = False
+    asks_others: ClassVar[bool] = False
+    steps_format: ClassVar[int] = number_of(STEPS_FORM)
+
+    def open_steps(self, residence: Residence, *, create: bool = False) -> EmbeddedStepLog:
+        """Open the step log in the data folder."""
+        return EmbeddedStepLog(residence.data_dir, create=create)
+
+    def make_folders(self, residence: Residence, tables: Collection[Table]) -> None:
+        """Do nothing: tables need no folders."""
+
+    def refuse_away(self, residence: Residence, tables: Sequence[Table], patience_s: float) -> None:
+        """Do nothing: no other system is needed."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LocalOutput(OutputKind):
+    """An output whose progress is on this host. A subclass says where its rows are, and its `form` of the progress files."""
+
+    needs_one_host: ClassVar[bool] = True
+    no_backup: ClassVar[tuple[str, str] | None] = None
+    is_expensive_to_open: ClassVar[bool] = False
+
+    @abstractmethod
+    def progress(self, residence: Residence) -> Path:
+        """Return the folder with a file per worker that says what is written."""
+
+    def examine(self, residence: Residence, worker: int) -> tuple[Examined, Progress | None]:
+        """Read one worker's progress, and what else is in its file."""
+        return examine_output_log(self.progress(residence) / str(worker), self.form, worker)
+
+    def refuse_away(self, residence: Residence, tables: Sequence[Table], patience_s: float) -> None:
+        """Do nothing: no other system is needed."""

@@ -1,0 +1,124 @@
+"""Settings of kinds that read Kafka's topics: brokers, topics of tables, and how messages are read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from dbsp.algebra.table import Table
+from dbsp.errors import ConfigError
+from dbsp.io.connectors.kind import InputKind, Residence, option, words
+from dbsp.io.formats.avro.registry import Registry, SchemasAtHand
+from dbsp.io.formats.debezium import Encodings
+from dbsp.io.kafka.client import KafkaSettings, Reader
+from dbsp.io.kafka.input import KafkaSource
+from dbsp.io.kafka.messages import Reading
+
+MESSAGE_FORMATS = ("json", "upsert", "arrow", "debezium", "debezium-flat", "avro", "debezium-avro")
+NO_BROKERS = 'set `bootstrap = "host:9092"` in [{section}]'
+
+
+def _formats(name: str, value: Mapping[str, str]) -> None:
+    for table, each in value.items():
+        words(*MESSAGE_FORMATS)(f"{name}.{table}", each)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReadsTopics(InputKind):
+    """An input that reads topics: all its tables, or those in `topics`.
+
+    `topics` maps tables to topics; a table that is not in it reads the topic of its own name. Messages are read as `format` says,
+    and those of the tables in `formats` as that says. `unknown_columns` decides about names that a table does not have: such a
+    row is bad, or the names are ignored. `decimals` and `timestamps` say how Debezium writes these in messages without a schema.
+    Avro's schemas are in the `registry`, whose `registry_login` is "name:password".
+    """
+
+    bootstrap: str = option("")
+    topics: Mapping[str, str] = option(
+        factory=dict,
+        names="table",
+        elsewhere=("an input of {kind} has no topics", 'leave `topics` out, or set kind = "embedded"'),
+    )
+    format: str = option("json", check=words(*MESSAGE_FORMATS))
+    formats: Mapping[str, str] = option(factory=dict, names="table", check=_formats)
+    unknown_columns: str = option("refuse", check=words("refuse", "ignore"))
+    decimals: str | None = option(None, check=words("text", "bytes"))
+    timestamps: str | None = option(None, check=words("ms", "us", "ns"))
+    registry: str | None = option(None)
+    registry_login: str | None = option(None, is_shown=False)
+    properties: Mapping[str, str] = option(factory=dict)
+
+    def check(self) -> None:
+        """Refuse Avro without its schemas, and topics without brokers."""
+        named = {
+            "input.format": self.format,
+            **{f"input.formats.{table}": each for table, each in self.formats.items()},
+        }
+        for setting, value in named.items():
+            if value.endswith("avro") and not self.registry:
+                raise ConfigError(
+                    f"Avro needs its schemas: {setting}={value}", 'set `registry = "http://host:8081"` in [input]'
+                )
+        if self.has_topics and not self.bootstrap:
+            raise ConfigError("topics need their brokers", NO_BROKERS.format(section="input"))
+
+    @property
+    def has_topics(self) -> bool:
+        """Return whether any topic is read."""
+        return bool(self.topics)
+
+    def copied_sources(self, tables: Sequence[Table]) -> list[KafkaSource]:  # noqa: ARG002 - the tables of a subclass
+        """Return the topics that are copied into this input, instead of being read again by every step that needs them."""
+        return []
+
+    def sources(self, tables: Sequence[Table]) -> list[KafkaSource]:
+        """Return the topic of each of the tables, and how its messages are read."""
+        encodings = Encodings(decimals=self.decimals, timestamps=self.timestamps)
+        registry = Registry(self.registry, self.registry_login) if self.registry else None
+        reading = Reading(extras=self.unknown_columns == "ignore", encodings=encodings, registry=registry)
+        return [
+            KafkaSource(
+                table=table,
+                topic=self.topics.get(table.name, table.name),
+                format=self.formats.get(table.name, self.format),
+                reading=reading,
+            )
+            for table in tables
+        ]
+
+    def refuse_away_topics(self, residence: Residence, tables: Sequence[Table], patience_s: float) -> None:
+        """Return if the brokers, the topics of these tables, and the registries of their formats answer."""
+        refuse_away_brokers(kafka_settings(self, residence), self.sources(tables), patience_s)
+
+
+class HasBrokers(Protocol):
+    """A connector whose settings say how to reach brokers."""
+
+    @property
+    def bootstrap(self) -> str:
+        """Return the addresses to begin with."""
+        ...
+
+    @property
+    def properties(self) -> Mapping[str, str]:
+        """Return the properties of Kafka's client."""
+        ...
+
+
+def kafka_settings(connector: HasBrokers, residence: Residence) -> KafkaSettings:
+    """Return how a connector reaches its brokers."""
+    return KafkaSettings(brokers=connector.bootstrap, pipeline=residence.pipeline, properties=connector.properties)
+
+
+def refuse_away_brokers(settings: KafkaSettings, sources: Sequence[KafkaSource], patience_s: float) -> None:
+    """Ask brokers, topics and registries whether they answer; see `Connector.refuse_away`."""
+    reader = Reader(replace(settings, timeout_s=patience_s))
+    try:
+        reader.look(patience_s)
+        for source in sources:
+            reader.partitions(source.topic)
+            if source.reading.registry is not None and source.format.endswith("avro"):
+                SchemasAtHand(source.reading.registry).refuse_away()
+    finally:
+        reader.close()
