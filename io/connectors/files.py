@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import dataclass
 from typing import ClassVar
 
 from dbsp.algebra.table import Table
 from dbsp.errors import ConfigError
 from dbsp.findings import Examined
 from dbsp.io.connectors.kind import Residence, bounds, option, words
-from dbsp.io.connectors.local import PROGRESS, LocalInput, LocalOutput, number_of
+from dbsp.io.connectors.local import FolderOutput, LocalInput, number_of
 from dbsp.io.connectors.registry import input_kind, output_kind
 from dbsp.io.examine import Spans, examine_files
 from dbsp.io.file_input import FORM as INPUT_FORM
@@ -70,7 +69,7 @@ class FilesInput(LocalInput):
 
 @output_kind
 @dataclass(frozen=True, kw_only=True)
-class FilesOutput(LocalOutput):
+class FilesOutput(FolderOutput):
     """A file per view, step and worker in `directory`; the folder `files` in the data folder if that is empty."""
 
     kind: ClassVar[str] = "files"
@@ -78,7 +77,6 @@ class FilesOutput(LocalOutput):
     stored_formats: ClassVar[Mapping[str, int]] = {"progress of file outputs": number_of(OUTPUT_FORM)}
     changes_elsewhere: ClassVar[str | None] = "look into its folder"
 
-    directory: str = option("")
     format: str = option("json", check=words("json", "arrow", "parquet"))
 
     def open(self, residence: Residence, worker: int, first_step: int, *, create: bool = False) -> FileOutputLog:
@@ -87,27 +85,7 @@ class FilesOutput(LocalOutput):
             self.folder(residence), worker, format=self.format, first_step=first_step, create=create
         )  # fmt: skip
 
-    def folder(self, residence: Residence) -> Path:
-        """Return the folder of the views."""
-        return residence.path(self.directory) if self.directory else residence.data_dir / "files"
-
-    def folders(self, residence: Residence) -> tuple[tuple[str, Path], ...]:
-        """Return the folder of the views."""
-        return (("directory", self.folder(residence)),)
-
-    def progress(self, residence: Residence) -> Path:
-        """Return the folder of the progress, beside those of the views."""
-        return self.folder(residence) / PROGRESS
-
-    def in_backup(self) -> FilesOutput:
-        """Return this output with its progress in the data folder."""
-        return replace(self, directory="")
-
     def written_later(self, residence: Residence, step: int) -> Sequence[str]:
         """Return the files of later steps."""
         found = sorted(self.folder(residence).glob("*/step-*-worker-*.*"))
         return [str(path) for path in found if int(path.name.split("-")[1]) >= step]
-
-    def left_out(self, residence: Residence) -> tuple[str, ...]:
-        """Return the folder of the views."""
-        return (f"files that outputs wrote: folder={self.folder(residence)}",)

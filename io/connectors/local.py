@@ -1,4 +1,4 @@
-"""What kinds on the disks of this host have in common: most kinds of outputs derive from `LocalOutput`.
+"""What kinds on the disks of this host have in common: most kinds of outputs derive from `FolderOutput`.
 
 The progress of a local output is an LMDB file per worker, which `dbsp.io.progress.LocalOutputLog` keeps. `LocalOutput` therefore
 answers for it: the doctor reads it, backups copy it, restoring puts it back, starts find it.
@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, Self
 
 from dbsp.algebra.table import Table
 from dbsp.findings import Examined
-from dbsp.io.connectors.kind import InputKind, OutputKind, Residence
+from dbsp.io.connectors.kind import InputKind, OutputKind, Residence, option
 from dbsp.io.embedded_steps import FORM as STEPS_FORM
 from dbsp.io.embedded_steps import EmbeddedStepLog
 from dbsp.io.examine import examine_output_log
@@ -61,7 +61,7 @@ class LocalOutput(OutputKind):
 
     @abstractmethod
     def progress(self, residence: Residence) -> Path:
-        """Return the folder with a file per worker that says what is written."""
+        """Return the folder with a log file per worker that says what is written."""
 
     def examine(self, residence: Residence, worker: int) -> tuple[Examined, Progress | None]:
         """Read one worker's progress, and what else is in its file."""
@@ -69,3 +69,30 @@ class LocalOutput(OutputKind):
 
     def refuse_away(self, residence: Residence, tables: Sequence[Table], patience_s: float) -> None:
         """Do nothing: no other system is needed."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FolderOutput(LocalOutput):
+    """A local output whose rows others read in `directory`; if that is empty, in a folder of the data folder."""
+
+    directory: str = option("")
+
+    def folder(self, residence: Residence) -> Path:
+        """Return the folder of the rows; without the setting it has the kind's name."""
+        return residence.path(self.directory) if self.directory else residence.data_dir / self.kind
+
+    def folders(self, residence: Residence) -> tuple[tuple[str, Path], ...]:
+        """Return the folder of the rows."""
+        return (("directory", self.folder(residence)),)
+
+    def progress(self, residence: Residence) -> Path:
+        """Return the folder of the progress, inside that of the rows."""
+        return self.folder(residence) / PROGRESS
+
+    def in_backup(self) -> Self:
+        """Return this output with its progress in the data folder."""
+        return replace(self, directory="")
+
+    def left_out(self, residence: Residence) -> tuple[str, ...]:
+        """Return the folder of the rows."""
+        return (f"files that outputs wrote: folder={self.folder(residence)}",)

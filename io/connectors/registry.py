@@ -25,6 +25,7 @@ OUTPUT_KINDS: Mapping[str, type[OutputKind]] = MappingProxyType(_OUTPUTS)
 KINDS: Mapping[str, Mapping[str, type[Connector]]] = MappingProxyType({"input": INPUT_KINDS, "output": OUTPUT_KINDS})
 """All kinds, by section and name."""
 DEFAULT_KIND = "embedded"
+_CONTRACTS: Mapping[str, Any] = {"input": InputKind, "output": OutputKind}
 
 
 def input_kind(made: Input) -> Input:
@@ -46,11 +47,15 @@ def check_kind(made: type[Connector], known: Mapping[str, type[Connector]]) -> N
     missing = open_questions(made)
     if missing:
         raise TypeError(f"a connector kind leaves questions open: class={made.__name__} missing={', '.join(missing)}")
+    if made.section not in _CONTRACTS or not issubclass(made, _CONTRACTS[made.section]):
+        raise TypeError(f"a connector kind of no section: class={made.__name__} section={made.section}")
     if made.kind in known:
         raise TypeError(f"two connector kinds of one name: section={made.section} kind={made.kind}")
-    types = types_of(known)
+    contract, types = _CONTRACTS[made.section], types_of(known)
     for name, hint in _types(made).items():
-        if name == "kind" or types.get(name, hint) != hint:
+        if hasattr(contract, name) and name not in options(contract):
+            raise TypeError(f"a setting with the name of a question: {made.section}.{name} kind={made.kind}")
+        if types.get(name, hint) != hint:
             raise TypeError(f"a setting of another type in another kind: {made.section}.{name} kind={made.kind}")
 
 
