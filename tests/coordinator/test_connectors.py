@@ -25,6 +25,7 @@ from dbsp.coordinator.upgrades import used
 from dbsp.errors import ConfigError, DataError
 from dbsp.io.connectors import INPUT_KINDS, KINDS, OUTPUT_KINDS, Connector, InputKind, OutputKind, Residence, options
 from dbsp.io.connectors.embedded import EmbeddedOutput
+from dbsp.io.connectors.files import FilesOutput
 from dbsp.io.connectors.kind import option
 from dbsp.io.connectors.local import FolderOutput, LocalOutput
 from dbsp.io.connectors.registry import check_kind, open_questions
@@ -129,6 +130,26 @@ def test_an_input_takes_pushes_or_says_where_rows_go(name: str, tmp_path: Path) 
 
 @pytest.mark.parametrize("name", OUTPUT_KINDS)
 def test_an_output_says_what_is_written_or_where(name: str, tmp_path: Path) -> None:
+    look_at_output(name, tmp_path)
+
+
+PLANTS: dict[str, tuple[str, Any]] = {
+    "later rows are passed over": ("written_later", lambda *_: ()),
+    "all rows are later": ("written_later", lambda *_: ("a file",)),
+    "the progress is elsewhere": ("progress", lambda _, residence: residence.data_dir / "nowhere"),
+    "a backup has the progress outside": ("in_backup", lambda self: self),
+}
+
+
+@pytest.mark.parametrize("plant", PLANTS)
+def test_a_wrong_answer_is_noticed(plant: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(FilesOutput, *PLANTS[plant])
+    with pytest.raises((AssertionError, DataError)):
+        look_at_output("files", tmp_path)
+
+
+def look_at_output(name: str, tmp_path: Path) -> None:
+    """Write steps of two workers, and look at all that the kind says about them."""
     made = configured("output", name)
     assert isinstance(made, OutputKind)
     residence = Residence(data_dir=tmp_path / "data", pipeline="p", folder=tmp_path)

@@ -15,7 +15,7 @@ PAGES = ["CONTRIBUTING.md", "SECURITY.md", "docs/contributing/recipes.md", "docs
 EXAMPLES = {
     "dbsp/operators/first_seen.py",
     "dbsp/algebra/first_seen.py",
-    "io/sqlite_output.py",
+    "io/connectors/sqlite.py",
     "tests/io/test_sqlite_output.py",
 }
 """Files that a recipe makes."""
