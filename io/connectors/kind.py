@@ -1,6 +1,6 @@
 """The contract of a connector kind: everything that the service needs to know about an input or an output, in one class.
 
-A kind is a frozen dataclass: its fields are the kind's settings in `pipeline.toml`, with types, defaults and checks, and an
+A kind is a frozen dataclass. Its fields are the kind's settings in `pipeline.toml`, with types, defaults and checks. An
 instance is a configured input or output. Nothing outside a kind compares kinds by name. `registry` registers a
 class, and refuses one that leaves a question open, so that a gap shows when the class is defined.
 
@@ -93,7 +93,7 @@ def check_option(section: str, each: Field[Any], value: Any) -> None:
 
 
 class Connector(ABC):
-    """What inputs and outputs have in common. A class variable without a value here is a question that each kind answers."""
+    """The questions that inputs and outputs have in common. A class variable without a value here is a question that each kind answers."""
 
     section: ClassVar[str]
     kind: ClassVar[str]
@@ -132,7 +132,7 @@ class Connector(ABC):
 
 @dataclass(frozen=True, kw_only=True)
 class InputKind(Connector):
-    """Where rows come from, and where the division into steps is kept.
+    """A source of rows, and the place of the step log.
 
     While more than `max_backlog_rows` or `max_backlog_bytes` wait unprocessed, pushes are refused (over HTTP: 429 with
     Retry-After). A partition that was read to its end for `idle_s` holds back no waterline until rows come; `idle_tables_s`
@@ -190,7 +190,7 @@ class InputKind(Connector):
 
 @dataclass(frozen=True, kw_only=True)
 class OutputKind(Connector):
-    """Where results go."""
+    """A place for results."""
 
     section: ClassVar[str] = "output"
     changes_elsewhere: ClassVar[str | None]

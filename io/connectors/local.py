@@ -1,4 +1,4 @@
-"""What kinds on the disks of this host have in common: most kinds of outputs derive from `FolderOutput`.
+"""Answers that kinds on the disks of this host have in common: most kinds of outputs derive from `FolderOutput`.
 
 The progress of a local output is an LMDB file per worker, which `dbsp.io.progress.LocalOutputLog` keeps. `LocalOutput` therefore
 answers for it: the doctor reads it, backups copy it, restoring puts it back, starts find it.

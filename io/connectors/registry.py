@@ -1,7 +1,7 @@
 """The registry of connector kinds: which there are, which settings they have, a configured one out of settings.
 
 A module in this folder registers its kinds by the decorators below. A class that leaves a question of the contract open is
-refused when it is defined, and so is a setting that another kind of the same section has with another type.
+refused when it is defined. A setting that two kinds of a section have must have one type.
 """
 
 from __future__ import annotations
