@@ -9,7 +9,7 @@ log, so that whatever a file names is in those pinned after it (invariants 4, 7,
 A pin is a read transaction of LMDB: what it sees stays on disk until it ends, whatever is trimmed, dropped or deleted meanwhile
 (12); it ends with the process that holds it. The files of the pipeline grow by what is written while it lasts.
 
-Before a backup counts, the doctor reads all of the copy, and every file's checksum is noted. BackupSource: docs/design/0021-backups.md.
+Before a backup counts, the doctor reads all of the copy, and every file's checksum is noted. Source: docs/design/0021-backups.md.
 """
 
 from __future__ import annotations

@@ -93,7 +93,7 @@ def check_option(section: str, each: Field[Any], value: Any) -> None:
 
 
 class Connector(ABC):
-    """The questions that inputs and outputs have in common. A class variable without a value here is a question that each kind answers."""
+    """The questions that inputs and outputs have in common; a class variable without a value is such a question, too."""
 
     section: ClassVar[str]
     kind: ClassVar[str]
