@@ -19,7 +19,9 @@ from dbsp.coordinator.doctor import diagnose
 from dbsp.coordinator.service import Service
 from dbsp.errors import DataError, EngineError
 from dbsp.formats import NEWER, OLDER
-from dbsp.io import chunk, embedded_input, embedded_output, embedded_steps, file_output, step_codec
+from dbsp.io import chunk, embedded_input, embedded_steps, step_codec
+from dbsp.io.connectors.embedded import EmbeddedOutput
+from dbsp.io.connectors.files import FilesOutput
 from dbsp.storage import chunkfile, records
 from dbsp.trace import manifest
 from dbsp.version import VERSION
@@ -33,14 +35,14 @@ FORMATS = {
     "log record": (step_codec, "FORMAT", "steps/data.mdb"),
     "input log": (embedded_input, "FORM", "input/data.mdb"),
     "input record": (chunk, "MAGIC", "input/data.mdb"),
-    "output log": (embedded_output, "FORM", "outputs/0/data.mdb"),
+    "output log": (EmbeddedOutput, "form", "outputs/0/data.mdb"),
     "ledger": (preflight, "FORM", "control/data.mdb"),
     "database file (LMDB)": (lmdb_files, "FORMAT", "data.mdb"),
     "version record": (records, "FORMAT", "durable/data.mdb"),
     "trace manifest": (manifest, "FORMAT", "durable/data.mdb"),
     "chunk": (chunkfile, "FORMAT", "durable/data.mdb"),
     "batch": (encoding, "FORMAT", "durable/data.mdb"),
-    "progress of file outputs": (file_output, "FORM", "files/.progress/0/data.mdb"),
+    "progress of file outputs": (FilesOutput, "form", "files/.progress/0/data.mdb"),
 }
 ELSEWHERE = {"input of files"}
 """Kinds that the data kept here do not have: `tests/storage/test_other_formats.py` has all."""
