@@ -135,7 +135,7 @@ def _moment(value: Expr, target: pa.DataType, strict: bool) -> Expr:
 
 
 def _written_out(value: Expr) -> Expr:
-    """Return the text of a date with its month and day padded to two digits, as Arrow's parser wants them."""
+    """Return the text of a date without leading spaces, with month and day padded to two digits, as Arrow parses dates."""
     for pattern, padded in _SHORT:
         value = value.regexp_replace(pattern, padded)
     return value

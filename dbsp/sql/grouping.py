@@ -365,7 +365,7 @@ def _flat(node: Any) -> list[Any]:
 
 
 def _key(node: Any, items: Sequence[Any]) -> Any:
-    """Return a key of GROUP BY; a whole number stands for an item of SELECT, counted from 1."""
+    """Return a key of GROUP BY; a whole number denotes an item of SELECT, counted from 1."""
     if not isinstance(node, exp.Literal) or node.is_string:
         return node
     at = int(node.this)

@@ -317,7 +317,7 @@ def _name_of(node: Any) -> str:
 
 
 def _star(node: Any, of: str | None, scope: Scope) -> list[Item]:
-    """Return the columns that a star stands for, after EXCLUDE, REPLACE, RENAME and ILIKE."""
+    """Return the columns that a star denotes, after EXCLUDE, REPLACE, RENAME and ILIKE."""
     left_out = {column.name.casefold() for column in node.args.get("except_") or []}
     replaced = {alias.alias.casefold(): alias.this for alias in node.args.get("replace") or []}
     renamed = {alias.this.name.casefold(): alias.alias for alias in node.args.get("rename") or []}
@@ -395,7 +395,7 @@ def _shown(select: Any, scope: Scope, items: Sequence[Item], *, one: bool) -> Ro
 
 
 def _distinct_key(node: Any, scope: Scope, outputs: Mapping[str, Expr]) -> Expr:
-    """Return a key of DISTINCT ON; a whole number stands for a column of SELECT, counted from 1."""
+    """Return a key of DISTINCT ON; a whole number denotes a column of SELECT, counted from 1."""
     is_place = isinstance(node, exp.Literal) and not node.is_string
     return outputs[_place(node, outputs, "DISTINCT ON")] if is_place else lowered(node, scope)
 
@@ -459,7 +459,7 @@ def _order_name(
 
 
 def _place(node: Any, outputs: Mapping[str, Expr], clause: str) -> str:
-    """Return the name of the output column that a whole number stands for, counted from 1."""
+    """Return the name of the output column that a whole number denotes, counted from 1."""
     at = int(node.this)
     if not 1 <= at <= len(outputs):
         refuse(node, f"{clause} has no such place: place={at} columns={len(outputs)}", "name the column")

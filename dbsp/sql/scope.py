@@ -52,7 +52,7 @@ class Field:
 class Fact:
     """Facts about a node: whether it contains columns, contains calls, and uses columns of its scope alone; and its size.
 
-    A call is an aggregate, a window or a query; the size counts nodes. The facts tell which values GROUP BY has
+    A call is an aggregate, a window or a query; the size counts nodes. The facts show which values GROUP BY has
     computed already.
     """
 

@@ -168,7 +168,7 @@ def _alike(one: Expr, other: Expr, left: Scope, right: Scope, node: Any) -> Pair
 
 
 def _typed(value: Expr, beside: Any) -> Expr:
-    """Return a constant in the type of the value beside it, or else in its natural type; return other values unchanged."""
+    """Return a constant in the type of the value it is compared with, or in its natural type; other values stay unchanged."""
     if not is_constant(value) or beside is None or type_in(value, NO_COLUMNS) is not None:
         return value
     return Expr(adopt(constant(value), beside) or Literal(constant(value), natural_type(constant(value))))

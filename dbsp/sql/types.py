@@ -134,7 +134,7 @@ def is_real(type_: pa.DataType | None) -> bool:
 def floats_of(values: list[Expr], schema: Schema) -> list[Expr]:
     """Return the numbers as floats: as reals if one of them is a real and none is a double, else as doubles.
 
-    A constant with a decimal point counts as a decimal beside a real.
+    A constant with a decimal point counts as a decimal.
     """
     natural = [_natural(value, schema) for value in values]
     target = types.FLOAT32 if any(map(is_real, natural)) and types.FLOAT64 not in natural else types.FLOAT64
@@ -150,7 +150,7 @@ def with_room(value: Expr, type_: pa.Decimal128Type) -> Expr:
 def met(values: list[Expr], schema: Schema) -> list[Expr]:
     """Return the values in the types that DuckDB compares and computes in.
 
-    A decimal beside a float becomes a float, and a real beside a double becomes a double. All other values stay
+    A decimal next to a float becomes a float, and a real next to a double becomes a double. All other values stay
     unchanged.
     """
     natural = [type_ for value in values if (type_ := _natural(value, schema)) is not None]

@@ -25,7 +25,7 @@ ONE = (str, OrderBy, ComputedOrder, Expr)
 
 
 class Ordered(Handle):
-    """The first rows of partitions, and rows beside their neighbours."""
+    """The first rows of partitions, and functions of neighbouring rows."""
 
     __slots__ = ()
 
@@ -110,7 +110,7 @@ class Ordered(Handle):
         partition_by: str | Expr | Sequence[str | Expr] = (),
         order_by: By = (),
     ) -> Window:
-        """Read each row beside the others of its partition, in order: `.with_columns(n=dbsp.row_number(), ...)` follows.
+        """Compute functions of each row and its neighbours in a partition: `.with_columns(n=dbsp.row_number(), ...)` follows.
 
         Partition and order are columns, struct fields (`"address.zip"`) or expressions
         (`partition_by=dbsp.col("at").truncate("day")`), whose values are stored with the rows.

@@ -119,7 +119,7 @@ def _spelled(type_: pa.DataType) -> str:
 def encode(batch: Batch, room: int = 0, *, codes: bool = True) -> bytearray:
     """Return the batch as bytes, after `room` bytes that the caller fills.
 
-    Repeated texts are written as `codes`. For bytes that nobody stores, `codes=False` saves the search for repetitions.
+    Repeated texts are written as `codes`. For bytes that are not stored, `codes=False` saves the search for repetitions.
 
     **Law** `decode(encode(b), b.schema, b.arrangement)` holds the rows of `b` in the same order; encoding those again
     gives the same bytes.

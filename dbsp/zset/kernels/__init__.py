@@ -378,7 +378,7 @@ def add_marked(marks: Sequence[Mask | None], weight: Positions, group: Positions
 
     Raise `CapacityError` if an intermediate sum overflows. If no sum can exceed 32 bits, two sums share a word, and
     eight masks are added in a pass. The loop is bound by latency: a row waits for the addition of the previous row of
-    its group, so wider words are free.
+    its group.
     """
     # If some sum may exceed 32 bits, each mask is added separately, in 64 bits.
     if len(weight) * max(abs(int(weight.max(initial=0))), abs(int(weight.min(initial=0)))) > _HALF_MAX:

@@ -42,7 +42,7 @@ _SUM_MAX = 1 << 62
 
 @helper
 def _add(sums, slot, term):  # type: ignore[no-untyped-def]
-    """Add a term to a bin; return False if the bin comes near the limit of 64 bits."""
+    """Add a term to a bin; return False if the bin nears the limit of 64 bits."""
     sums[slot] += term
     return -_SUM_MAX < sums[slot] < _SUM_MAX
 

@@ -44,7 +44,7 @@ _SUM_MAX = 1 << 62
 
 @helper
 def _add(sums, slot, term):  # type: ignore[no-untyped-def]
-    """Add a term to a bin; return False if the bin comes near the limit of 64 bits."""
+    """Add a term to a bin; return False if the bin nears the limit of 64 bits."""
     sums[slot] += term
     return -_SUM_MAX < sums[slot] < _SUM_MAX
 
@@ -225,7 +225,7 @@ def _nearest(limbs, used, sticky, exponent):  # type: ignore[no-untyped-def]
 
 @helper
 def _variance(total, total_used, squares, squares_used, n, less, work, shift, digits, exponent):  # type: ignore[no-untyped-def]  # noqa: PLR0913, PLR0917
-    """Return (n squares - total**2) / (n (n - less) 10**digits), times 2**exponent; `shift` limbs of fraction are kept."""
+    """Return (n squares - total**2) / (n (n - less) 10**digits), times 2**exponent, with `shift` limbs of fraction."""
     used = _numerator(total, total_used, squares, squares_used, n, work)
     if used == 0:
         return 0.0
