@@ -2,7 +2,7 @@
 
 decisions       what is decided, apart from what is done: events in, commands out; no clock, no I/O
 running         the loop that carries the commands out, one at a time, on one thread; the ledger; what is told of it all
-service, serve  the loop with its circuit, logs and runtime: the Python interface, and `dbsp-coordinator`
+service, serving, serve  the loop with its circuit, logs and runtime: the Python interface, and `dbsp-coordinator`
 rows_in         what is pushed to it; admission: how much may wait; answers: what it returns
 address         where it listens, written for commands to find
 http, query     how others look in

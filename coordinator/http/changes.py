@@ -22,7 +22,7 @@ from dbsp.coordinator.http.lanes import Lane, Lanes
 from dbsp.coordinator.http.notifier import Notifier
 from dbsp.coordinator.http.rendering import ARROW, ipc, weighted
 from dbsp.coordinator.http.waiting import Waiters
-from dbsp.coordinator.service import Service
+from dbsp.coordinator.serving.reads import Reads
 from dbsp.errors import ConfigError, DbspError
 
 EVENTS = "text/event-stream"
@@ -33,7 +33,7 @@ WAIT_S_MAX = 600.0
 BEAT_S = 15.0
 
 
-def add_changes(app: FastAPI, service: Service, lanes: Lanes, waiters: Waiters) -> None:
+def add_changes(app: FastAPI, service: Reads, lanes: Lanes, waiters: Waiters) -> None:
     """Answer at this address."""
 
     @app.get(
@@ -72,7 +72,7 @@ def add_changes(app: FastAPI, service: Service, lanes: Lanes, waiters: Waiters) 
 class _Reader:
     """Reads pages of one view, on the threads of readers."""
 
-    service: Service
+    service: Reads
     lane: Lane
     view: str
     rows_max: int

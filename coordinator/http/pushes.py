@@ -14,7 +14,7 @@ from dbsp.coordinator.http.lanes import Lanes
 from dbsp.coordinator.http.rendering import ARROW
 from dbsp.coordinator.http.waiting import Waiters
 from dbsp.coordinator.running.status import Snapshot
-from dbsp.coordinator.service import Service
+from dbsp.coordinator.serving.ingest import Ingest
 from dbsp.errors import ConfigError, DataError, UnavailableError
 from dbsp.io import Position, Producer
 from dbsp.io.formats import decode_arrow, decode_json, tables_in
@@ -59,7 +59,7 @@ PUSHED: dict[int | str, dict[str, Any]] = {
 }
 
 
-def add_pushes(app: FastAPI, service: Service, lanes: Lanes, waiters: Waiters) -> None:
+def add_pushes(app: FastAPI, service: Ingest, lanes: Lanes, waiters: Waiters) -> None:
     """Answer at these addresses."""
 
     @app.post(
@@ -140,7 +140,7 @@ def _producer(request: Request) -> Producer | None:
 
 
 def _push(
-    service: Service,
+    service: Ingest,
     table: str,
     body: bytes,
     kind: str,
@@ -156,7 +156,7 @@ def _push(
     return position, {**_position(position), "bad_rows": len(push.bad), "bad": bad}
 
 
-def _bounds(service: Service) -> PushBounds:
+def _bounds(service: Ingest) -> PushBounds:
     section = service.config.http
     return PushBounds(
         max_push_rows=section.max_push_rows, max_decoded_bytes=section.max_decoded_bytes,
@@ -164,7 +164,7 @@ def _bounds(service: Service) -> PushBounds:
     )  # fmt: skip
 
 
-def _push_together(service: Service, body: bytes, producer: Producer | None, partition: int) -> list[Position]:
+def _push_together(service: Ingest, body: bytes, producer: Producer | None, partition: int) -> list[Position]:
     bounds = _bounds(service)
     pushes = {name: decode_json(rows, service.table(name), bounds=bounds) for name, rows in tables_in(body).items()}
     bounds.refuse_size(sum(push.rows for push in pushes.values()), sum(push.batch.nbytes for push in pushes.values()))
@@ -172,7 +172,7 @@ def _push_together(service: Service, body: bytes, producer: Producer | None, par
 
 
 async def _answer(
-    service: Service, waiters: Waiters, request: Request, answer: dict[str, Any], positions: Sequence[Position],
+    service: Ingest, waiters: Waiters, request: Request, answer: dict[str, Any], positions: Sequence[Position],
     timeout_s: float | None,
 ) -> JSONResponse:  # fmt: skip
     """Answer a push that is durable; with a time, wait until the rows are processed, and say whether they are."""

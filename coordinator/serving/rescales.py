@@ -1,0 +1,121 @@
+"""The layout: which worker owns what, what a rescale would move, and the rescale."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dbsp.coordinator.decisions import events, states
+from dbsp.coordinator.decisions.rescaling import is_moving
+from dbsp.coordinator.layouts import RescalePlan, layout_as_json, plan_rescale
+from dbsp.coordinator.running import control as ledgers
+from dbsp.coordinator.running.event_loop import SETTLED
+from dbsp.coordinator.serving.core import ServiceCore, refuse_halted, refuse_in
+from dbsp.coordinator.strategies import COLD, STRATEGIES
+from dbsp.errors import ConfigError, UnavailableError
+from dbsp.layout import Layout
+from dbsp.runtime.runtime import MoveReport
+
+
+class Rescales(ServiceCore):
+    """The interface of operators for the number of workers."""
+
+    def plan_rescale(self, workers: int) -> RescalePlan:
+        """What a rescale to `workers` would move, once nothing moves any more; `ConfigError` if there cannot be so many."""
+        layout, step = self._layout_to_be(), self.snapshot.step
+        return plan_rescale(layout, workers, step=step, state_bytes=self._state_bytes(), rates=self._rates)
+
+    def _state_bytes(self) -> dict[int, int]:
+        """What every worker's state takes, as of the last step; empty before the first one."""
+        report = self.snapshot.last_report
+        return {worker.worker: worker.state_bytes for worker in report.workers} if report is not None else {}
+
+    def rescale(
+        self, workers: int, timeout_s: float | None = None, *, strategy: str | None = None
+    ) -> MoveReport | None:
+        """Go on with `workers` workers; returns when a checkpoint in the new layout is published.
+
+        `strategy`: "cold" stops the steps until all state is moved; "warmup" moves most of it beside them; "icadd" and
+        "redistribute" move it key by key in the steps (None: as the settings say). The request is durable before anything moves,
+        so
+        a crash resumes it. While keys move another rescale waits. What has moved since it was asked for; None if nothing has.
+
+        **Errors** `UnavailableError` if it was given up: an error, `cancel_rescale`, or another count that was asked for since.
+        """
+        strategy = strategy or self.config.layout.strategy
+        if strategy not in STRATEGIES:
+            raise ConfigError(f"no such strategy: strategy={strategy}", f"known: {', '.join(STRATEGIES)}")
+        now = self.snapshot
+        if self.plan_rescale(workers).workers_before == workers and now.rescale is None and now.waiting is None:
+            return None
+        refuse_halted(self.snapshot.halt)
+        before = self._loop.runner.moved
+        self.request_rescale(workers, strategy)
+
+        def met(state: states.State) -> bool | None:
+            refuse_in(state)
+            facts = state.facts
+            if not isinstance(state, SETTLED) or facts.requested.rescale is not None or is_moving(facts):
+                return None
+            if facts.rescale_error is not None:
+                raise UnavailableError(f"the rescale was given up: {facts.rescale_error}", "the old layout goes on")
+            if len(facts.layout.workers) != workers:
+                raise UnavailableError(f"another rescale took its place: workers={len(facts.layout.workers)}")
+            return True
+
+        asked = events.RescaleAsked(workers=workers, strategy=strategy)
+        self._result(lambda: self._loop.submit(asked, met), timeout_s)
+        moved = self._loop.runner.moved
+        return None if moved is before else moved
+
+    def cancel_rescale(self, timeout_s: float | None = None) -> None:
+        """Take back a rescale that has not come to its switch; returns when nothing of it is left.
+
+        Keys that have moved already move back. Of one that waits behind another, the one that waits is taken back.
+        **Errors** `ConfigError` if none is under way; `UnavailableError` if it is too late.
+        """
+        begun: list[bool] = []
+
+        def met(state: states.State) -> bool | None:
+            refuse_in(state)
+            facts = state.facts
+            if isinstance(state, states.Rescaling):
+                raise UnavailableError("the rescale cannot be taken back any more", "wait for it, then rescale back")
+            turned = facts.course is not None and facts.course.turned
+            if facts.requested.cancel or isinstance(state, states.Cancelling) or turned:
+                begun.append(True)
+                return None
+            if not begun:
+                raise ConfigError(f"no rescale is under way: workers={len(facts.layout.workers)}")
+            forgotten = (
+                isinstance(state, states.Recovering) and state.awaits == "backoff" and facts.requested.rescale is None
+            )
+            return True if forgotten or isinstance(state, SETTLED) else None
+
+        self._result(lambda: self._loop.submit(events.CancelAsked(), met), timeout_s)
+
+    def request_rescale(self, workers: int, strategy: str = COLD) -> None:
+        """Note the request durably; before `start`, the service begins with it."""
+        epoch = self.snapshot.epoch if self._thread is not None else None
+        self.built.parts.control.change(epoch, lambda ledger: ledgers.request_rescale(ledger, workers, strategy))
+        if self._thread is None:
+            self._loop.begin_with_rescale(workers, strategy)
+
+    def layout(self) -> Layout:
+        """The layout in use; while keys move, the workers of both."""
+        return self.snapshot.layout or self.built.facts.layout
+
+    @property
+    def workers_to_be(self) -> int:
+        """How many workers there are once nothing moves any more."""
+        return len(self._layout_to_be().workers)
+
+    def _layout_to_be(self) -> Layout:
+        """The layout in use once nothing moves any more."""
+        course = self.snapshot.course if self.snapshot.layout is not None else self.built.facts.course
+        return self.layout() if course is None else course.new
+
+    def layout_status(self) -> dict[str, Any]:
+        """The layout as JSON values."""
+        inputs = self.built.parts.inputs
+        partitions = {name: inputs.partitions(name) for name in sorted(self._tables)}
+        return layout_as_json(self.layout(), partitions, self._state_bytes(), self.snapshot.course)
