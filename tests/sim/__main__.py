@@ -8,6 +8,7 @@ python -m tests.sim --covering 700         some of so many seeds that meet what 
 python -m tests.sim --firsts               note which seed finds each planted bug soonest (tests/sim/firsts.json)
 python -m tests.sim --circuits --seconds 600   workers that run a circuit, not sets of rows: slower, and sees what steps compute
 python -m tests.sim --disks --seconds 600   the same on the real files, which processes and hosts lose in the midst of writing
+python -m tests.sim --apart --seconds 600   the same, where hosts have disks of their own and workers have standbys
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from pathlib import Path
 import pytest
 
 from tests.coordinator import fakes
+from tests.sim.apart import ApartSimulation
 from tests.sim.circuits import CircuitSimulation
 from tests.sim.coverage import Coverage, Pair, reachable
 from tests.sim.disks import DiskSimulation
@@ -51,6 +53,11 @@ def with_circuit(seed: int) -> Simulation:
 def with_disks(seed: int) -> Simulation:
     """Workers that run a circuit, on files."""
     return DiskSimulation(seed=seed)
+
+
+def with_hosts_apart(seed: int) -> Simulation:
+    """Make workers that run a circuit, on files of several hosts, with standbys."""
+    return ApartSimulation(seed=seed)
 
 
 def command_for(seed: int, turns: int, options: str = "") -> str:
@@ -82,6 +89,7 @@ def main() -> int:
     parser.add_argument("--turns", type=int, default=300)
     parser.add_argument("--circuits", action="store_true")
     parser.add_argument("--disks", action="store_true")
+    parser.add_argument("--apart", action="store_true")
     parser.add_argument("--plant", choices=[plant.name for plant in PLANTS])
     given = parser.parse_args()
     if given.firsts:
@@ -95,6 +103,8 @@ def main() -> int:
         make, options = (with_circuit, " --circuits") if given.circuits else (rows_only, "")
         if given.disks:
             make, options = with_disks, " --disks"
+        if given.apart:
+            make, options = with_hosts_apart, " --apart"
         for plant in PLANTS:
             if plant.name == given.plant:
                 plant.breaks(patch)

@@ -15,7 +15,7 @@ from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cache
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import numpy as np
 
@@ -273,6 +273,8 @@ class CircuitSimulation(Simulation):
 
     faults: Faults | None = FAULTS
     world: CircuitWorld = field(default_factory=CircuitWorld)
+    runtime_class: ClassVar[type[SimulatedRuntime]] = SimulatedRuntime
+    common_disk: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         """The random seed decides the rows, and what happens to rows that fail."""
@@ -336,9 +338,9 @@ class CircuitSimulation(Simulation):
     def _runtime(self) -> SimulatedRuntime:
         strikes = self.strikes_in
         site = self.make_site(self._point, lambda: strikes.strikes(strikes.rates.power, "power"))
-        work = Work(site=site, plan=self.plan, run=RUN)
+        work = Work(site=site, plan=self.plan, run=RUN, common_disk=self.common_disk)
         copier, warmer = (SimulatedCopier(self.world, strikes.shuffled) for _ in range(2))
-        made = SimulatedRuntime(work, self.encodes, _copier=copier, _warmer=warmer)  # type: ignore[arg-type]
+        made = self.runtime_class(work, self.encodes, _copier=copier, _warmer=warmer)  # type: ignore[arg-type]
         made.strikes, made.late, made.tasks = strikes, self._goes_on, self.late
         return made
 
@@ -354,7 +356,8 @@ class CircuitSimulation(Simulation):
 
     def _work_of_its_own(self, looks: int) -> Work:
         """What a process of its own has."""
-        return Work(site=self.make_site(Patience(looks).look, lambda: False), plan=self.plan, run=RUN)
+        site = self.make_site(Patience(looks).look, lambda: False)
+        return Work(site=site, plan=self.plan, run=RUN, common_disk=self.common_disk)
 
     def _goes_on(self, record: StepRecord, layout: Layout, coming: Layout | None, epoch: int) -> None:
         """The tasks of a step that was given up may go on later, as far as they get."""
@@ -365,7 +368,7 @@ class CircuitSimulation(Simulation):
         def goes_on() -> None:
             site = self.make_site(Patience(looks).look, lambda: False)
             runtime = InProcessRuntime(
-                Work(site=site, plan=self.plan, run=RUN), encode_parcels=self.encodes, epoch=epoch,
+                Work(site=site, plan=self.plan, run=RUN, common_disk=self.common_disk), encode_parcels=self.encodes, epoch=epoch,
                 _copier=SimulatedCopier(self.world), _warmer=SimulatedCopier(self.world),  # type: ignore[arg-type]
             )  # fmt: skip
             runtime.run_step(record, layout, coming)

@@ -14,6 +14,7 @@ from random import Random
 from typing import Any
 
 from dbsp.errors import DbspError
+from dbsp.runtime import visiting
 from dbsp.runtime.tasks import Work
 from dbsp.store import CheckpointId
 
@@ -21,6 +22,8 @@ KINDS = (
     "create", "fence", "fence_other", "open_version", "pin", "copy", "commit", "take_over", "hold_merges", "warm", "cool",
     "condemn", "discard", "view_part",
 )  # fmt: skip
+APART_KINDS = (*KINDS, "ship", "take")
+"""Where hosts have disks of their own, state is sent to other hosts too, and taken in there."""
 KEPT_MAX = 64
 
 
@@ -37,6 +40,8 @@ class LateTasks:
     """The tasks that may run again, and what became of those that did."""
 
     random: Random
+    preferred: tuple[str, ...] = ()
+    """Kinds of which one runs in every second case where one was noted: tasks that are rare else."""
     noted: list[Noted] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
     refused: Counter[str] = field(default_factory=Counter)
@@ -58,7 +63,10 @@ class LateTasks:
         """Run one of them again; `make_work(looks)` gives it that many looks at databases and logs."""
         if not self.noted:
             return
-        task = self.noted.pop(self.random.randrange(len(self.noted)))
+        rare = [at for at, task in enumerate(self.noted) if task.kind in self.preferred]
+        choose_rare = rare and self.random.random() < 0.5
+        at = self.random.choice(rare) if choose_rare else self.random.randrange(len(self.noted))
+        task = self.noted.pop(at)
         work = make_work(self.random.choice((1, 2, 3, 1000)))
         self.counts[task.kind] += 1
         try:
@@ -74,3 +82,15 @@ def _bound(function: Callable[..., object], worker: int, arguments: tuple[Any, .
 def create(work: Work, worker: int, checkpoint: CheckpointId) -> None:
     """As the runtimes do it."""
     work.site.database(worker, checkpoint)
+
+
+def ship(work: Work, worker: int, route: visiting.Route, *piece: Any) -> None:
+    """Read once more what the worker sends to another host."""
+    assert worker == route.giver
+    visiting.ship(work, route, *piece)
+
+
+def take(work: Work, worker: int, route: visiting.Route, *piece: Any) -> None:
+    """Take in once more what has come for the worker."""
+    assert worker == route.taker
+    visiting.take(work, route, *piece)
