@@ -282,7 +282,10 @@ class Simulation:
             strategy = self.random.choice(STRATEGIES)
             try:
                 self.world.control.change(epoch, lambda ledger: request_rescale(ledger, workers, strategy))
-            except (FencedError, UnavailableError):  # the user hears an error; the request may be in the ledger all the same
+            except (
+                FencedError,
+                UnavailableError,
+            ):  # the user hears an error; the request may be in the ledger all the same
                 return None
             return events.RescaleAsked(workers=workers, strategy=strategy)
         draw = (draw - self.rates.rescale) / max(self._asks(), 1e-9)

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.timeout(900)
 TURNS = 80
 
 
-@pytest.mark.parametrize("seed", rotating(range(300, 312), 2))
+@pytest.mark.parametrize("seed", rotating(range(300, 312), 6))
 def test_late_tasks_of_hosts_apart_change_nothing(seed: int) -> None:
     run_seed(seed, TURNS, with_hosts_apart, " --apart")
 
