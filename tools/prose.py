@@ -24,7 +24,6 @@ VERBS = frozenset((ROOT / "tools" / "verbs.txt").read_text().split())
 
 NOT_YET: tuple[str, ...] = (
     "coordinator",
-    "dbsp/aggregates",
     "dbsp/algebra",
     "dbsp/circuit",
     "dbsp/distribute",

@@ -1,7 +1,8 @@
-"""Aggregates: what `group_by(...).aggregate(...)` computes per group. Each kind is one module: its type, how it is kept, its SQL.
+"""Aggregates: the functions of `group_by(...).aggregate(...)`. Each kind has its type rule, its state and its SQL in
+one module.
 
-Nulls are left out, as in SQL; an aggregate of a group without any value is null, a count is 0. All are exact: what rows came
-and went before leaves no trace in a result.
+Nulls are left out, as in SQL. An aggregate of a group without any value is null, a count is 0. All are exact: inserted
+and deleted rows leave no trace in a result.
 """
 
 from dbsp.aggregates.aggregate import Aggregate

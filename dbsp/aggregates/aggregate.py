@@ -1,4 +1,4 @@
-"""What a user writes for an aggregate: a kind, its arguments, the order and the filter it reads rows in."""
+"""Aggregates as users write them: a kind, its arguments, and the order and filter of the rows."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from dbsp.zset.schema import BOOL, OrderBy, Schema
 
 @dataclass(frozen=True, slots=True)
 class Aggregate(NotAValue):
-    """A function over the rows of a group. Made by `dbsp.sum` and its like; `where` narrows it."""
+    """A function over the rows of a group, made by `dbsp.sum` and similar functions; `where` narrows it."""
 
     kind: Kind
     arguments: tuple[Expression, ...] = ()
@@ -34,9 +34,9 @@ class Aggregate(NotAValue):
     )
 
     def where(self, condition: Expr) -> Aggregate:
-        """Over the rows for which the condition is true alone: SQL's `filter (where …)`.
+        """Aggregate only the rows for which the condition is true: SQL's `filter (where …)`.
 
-        **Law** the same aggregate over the filtered rows; a group without such rows has the aggregate of no rows.
+        **Law** The same aggregate over the filtered rows; a group without such rows has the aggregate of no rows.
 
         **Example**
 
@@ -59,7 +59,10 @@ class Aggregate(NotAValue):
         return replace(self, condition=whole)
 
     def resolved(self, schema: Schema) -> Aggregate:
-        """With names and types checked; a filter is part of the arguments where nulls are left out anyway."""
+        """Return the aggregate with names and types checked.
+
+        A filter becomes part of the arguments, as a null elsewhere, if the kind leaves nulls out anyway.
+        """
         order = tuple(replace(by, expression=resolve(by.expression, schema)) for by in self.order)
         arguments = tuple(resolve(argument, schema) for argument in self.arguments)
         if self.condition is None:
@@ -77,17 +80,17 @@ class Aggregate(NotAValue):
         return replace(self, arguments=arguments, condition=None, order=order)
 
     def described(self, schema: Schema) -> tuple[Argument, ...]:
-        """The resolved arguments for the type rule."""
+        """Return the resolved arguments for the type rule."""
         return tuple(Argument(str(a), shown(a), a.type(schema), a.nullable(schema)) for a in self.arguments)
 
 
 def shown(argument: Expression) -> str:
-    """An argument as a user may write it."""
+    """Return an argument as a user may write it."""
     return f'dbsp.col("{argument.name}")' if isinstance(argument, ColumnRef) else f"({argument})"
 
 
 def argument_of(value: Any) -> Expression:
-    """A column name or an expression."""
+    """Return the expression of a column name or an expression; raise `CircuitError` for any other value."""
     if isinstance(value, str):
         return ColumnRef(value)
     if isinstance(value, Expr):
@@ -97,7 +100,7 @@ def argument_of(value: Any) -> Expression:
 
 
 def order_of(what: str, order_by: Any, needed: bool) -> tuple[ComputedOrder, ...]:
-    """What an aggregate is ordered by, as a user may write it."""
+    """Return the order of an aggregate from any form that users may write; `what` names the aggregate in errors."""
     with located(user_line()):
         one = isinstance(order_by, str | OrderBy | ComputedOrder | Expr)
         order = tuple(map(_ordered_by, [order_by] if one else list(order_by or ())))
@@ -109,7 +112,7 @@ def order_of(what: str, order_by: Any, needed: bool) -> tuple[ComputedOrder, ...
 
 
 def _ordered_by(item: Any) -> ComputedOrder:
-    """A column name, an expression, or either with a direction."""
+    """Return the order by a column name, an expression, or either with a direction."""
     match item:
         case ComputedOrder():
             return item

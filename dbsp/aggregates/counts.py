@@ -22,72 +22,72 @@ from dbsp.zset.schema import INT64, Column, is_list
 @stored("Count")
 @dataclass(frozen=True, slots=True)
 class Count:
-    """How many rows, or values that are not null."""
+    """The number of rows, or of values that are not null."""
 
     keeps_nulls = False
 
     def result(self, name: str, arguments: tuple[Argument, ...]) -> Column:  # noqa: ARG002 (of any type)
-        """An int64, never null."""
+        """Return an int64 column, never null."""
         return Column(name, INT64, nullable=False)
 
     def add(self, call: AggregateCall, asked: Asked) -> None:
-        """One sum; none of its own where no value is null."""
+        """Request one sum, or only the number of rows if no value can be null."""
         asked.linear(call.name, [values_of(asked, call.columns[0]) if call.columns else None], Counted())
 
     def sql(self, arguments: Sequence[str]) -> str:
-        """As SQL writes it."""
+        """Return the call in SQL."""
         return f"count({', '.join(arguments) or '*'})"
 
 
 @stored("CountTrue")
 @dataclass(frozen=True, slots=True)
 class CountTrue:
-    """How many rows for which a condition is true."""
+    """The number of rows for which a condition is true."""
 
     keeps_nulls = False
 
     def result(self, name: str, arguments: tuple[Argument, ...]) -> Column:  # noqa: ARG002 (of a condition)
-        """An int64, never null."""
+        """Return an int64 column, never null."""
         return Column(name, INT64, nullable=False)
 
     def add(self, call: AggregateCall, asked: Asked) -> None:
-        """One sum."""
+        """Request one sum."""
         asked.linear(call.name, [Trues(call.columns[0])], Counted())
 
     def sql(self, arguments: Sequence[str]) -> str:
-        """As SQL writes it."""
+        """Return the call in SQL."""
         return f"count_if({arguments[0]})"
 
 
 @stored("CountDistinct")
 @dataclass(frozen=True, slots=True)
 class CountDistinct:
-    """How many different values that are not null."""
+    """The number of distinct values that are not null."""
 
     keeps_nulls = False
 
     def result(self, name: str, arguments: tuple[Argument, ...]) -> Column:  # noqa: ARG002 (of any type)
-        """An int64, never null."""
+        """Return an int64 column, never null."""
         return Column(name, INT64, nullable=False)
 
     def add(self, call: AggregateCall, asked: Asked) -> None:
-        """A part that knows the values, shared with all distinct counts of the column."""
+        """Request a part that stores the values, shared by all distinct counts of the column."""
         asked.distinct(call)
 
     def sql(self, arguments: Sequence[str]) -> str:
-        """As SQL writes it."""
+        """Return the call in SQL."""
         return f"count(distinct {arguments[0]})"
 
 
 @stored("Mode")
 @dataclass(frozen=True, slots=True)
 class Mode:
-    """The value that occurs most often; the least of those that do."""
+    """The most frequent value; the least of several."""
 
     keeps_nulls = False
 
     def result(self, name: str, arguments: tuple[Argument, ...]) -> Column:
-        """The argument's type."""
+        """Return a column of the argument's type; raise `CircuitError` for lists."""
         (argument,) = arguments
         if is_list(argument.type):
             hint = 'explode the list first, .explode(…), or join its elements: .list_join(",")'
@@ -95,24 +95,25 @@ class Mode:
         return Column(name, argument.type)
 
     def add(self, call: AggregateCall, asked: Asked) -> None:
-        """A part that counts the values."""
+        """Request a part that counts the values."""
         asked.part(ModePart(name=call.name, text=self.sql(call.columns), values=asked.row_form(call, present=True)))
 
     def sql(self, arguments: Sequence[str]) -> str:
-        """As SQL writes it."""
+        """Return the call in SQL."""
         return f"mode({arguments[0]})"
 
 
 def values_of(asked: Asked, column: str) -> Valid | None:
-    """The measure that counts a column's values: the rows, if none is null."""
+    """Return the measure that counts a column's values, or None, which counts the rows, if no value can be null."""
     return Valid(column) if asked.rows[column].nullable else None
 
 
 def apart(aggregate: Aggregate) -> Aggregate:
-    """A resolved count where a condition holds, by the condition alone; a distinct count as one of the column with that filter.
+    """Return a resolved count with a filter in a cheaper form: its condition is counted directly.
 
-    So that no column of values and nulls is made to be counted, and all distinct counts of one column are kept together. Only of
-    a constant and of a plain column, which cannot fail where the condition does not hold.
+    A distinct count with a filter becomes one of the column itself, with the filter apart. So no column of values and
+    nulls is made for counting, and all distinct counts of one column share their state. Only constants and plain
+    columns qualify, because they cannot fail where the condition is false.
     """
     match aggregate:
         case Aggregate(
@@ -131,7 +132,7 @@ def apart(aggregate: Aggregate) -> Aggregate:
 
 
 def count(argument: str | Expr | None = None) -> Aggregate:
-    """Number of rows, or of values that are not null; int64, never null. `count("*")` is `count()`, as in SQL.
+    """Count the rows, or the values that are not null; int64, never null. `count("*")` is `count()`, as in SQL.
 
     **Example**
 
@@ -151,10 +152,11 @@ def count(argument: str | Expr | None = None) -> Aggregate:
 
 
 def count_distinct(argument: str | Expr, *more: Any) -> Aggregate:
-    """Number of different values that are not null; int64, never null.
+    """Count the distinct values that are not null; int64, never null.
 
-    **State** the different values of each group, once for all distinct counts of a column under different filters. **Cost**
-    one look-up per changed value.
+    **State** The distinct values of each group, once for all distinct counts of a column under different filters.
+
+    **Cost** One look-up per changed value.
 
     **Example**
 
@@ -177,12 +179,14 @@ def count_distinct(argument: str | Expr, *more: Any) -> Aggregate:
 
 
 def mode(argument: str | Expr) -> Aggregate:
-    """The value that occurs most often, in its own type; where several do, the least of them; null if there is none.
+    """Return the most frequent value, in its own type; of several the least; null if there is none.
 
-    **Law** nulls are left out; NaN is one value, above every number. Of any type that has an order.
+    **Law** Nulls are left out; NaN is one value, above every number. Any type with an order is possible.
 
-    **State** the different values of each group, twice. **Cost** one look-up per changed value; where the mode loses and no
-    value that changed with it takes its place, the values that are the most frequent then are read, all that tie.
+    **State** The distinct values of each group, twice.
+
+    **Cost** One look-up per changed value. If the mode becomes rarer and no other changed value takes its place, all
+    values that are then the most frequent are read.
 
     **Example**
 

@@ -1,4 +1,4 @@
-"""Covariance, correlation and linear regression of pairs of columns, as SQL names them."""
+"""Covariance, correlation and linear regression of pairs of columns, under SQL's names."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from dbsp.zset.schema import FLOAT64, Column
 @stored("Paired", "function")
 @dataclass(frozen=True, slots=True)
 class Paired:
-    """A function of pairs (y, x), those with a null left out; SQL calls it `function`."""
+    """A function of pairs (y, x) without nulls; `function` is its name in SQL."""
 
     function: str
     keeps_nulls = False
 
     def result(self, name: str, arguments: tuple[Argument, ...]) -> Column:
-        """A float64."""
+        """Return a float64 column; raise `CircuitError` for arguments that are no numbers."""
         for argument in arguments:
             if not is_number(argument.type):
                 hint = f"write {as_number(argument)} for it"
@@ -36,12 +36,12 @@ class Paired:
         return Column(name, FLOAT64)
 
     def add(self, call: AggregateCall, asked: Asked) -> None:
-        """Bins of both columns and their products, shared by all functions of the pair."""
+        """Request the bins of both columns and their products, shared by all functions of the pair."""
         y, x = call.columns
         asked.pairs(PairCall(name=call.name, text=self.sql(call.columns), function=self.function), x, y)
 
     def sql(self, arguments: Sequence[str]) -> str:
-        """As SQL writes it."""
+        """Return the call in SQL."""
         return f"{self.function}({', '.join(arguments)})"
 
 
@@ -50,13 +50,15 @@ def _paired(function: str, y: str | Expr, x: str | Expr) -> Aggregate:
 
 
 def covar_pop(y: str | Expr, x: str | Expr) -> Aggregate:
-    """Covariance of the pairs as a whole population; float64, null if there is no pair.
+    """Return the covariance of the pairs as a whole population; float64, null if there is no pair.
 
-    **Law** the nearest float64 to the true covariance of the pairs that are there, whatever came and went before; numbers of
-    other types count as the nearest float64. A row with a null in either column is left out.
+    **Law** The nearest float64 to the true covariance of the current pairs, whatever was inserted and deleted before.
+    Numbers of other types count as the nearest float64. A row with a null in either column is left out.
 
-    **State** per group sums of the values, of their squares and of their products, once for all functions of a pair of
-    columns, so **Cost** is constant per changed row.
+    **State** Per group the sums of the values, of their squares and of their products, once for all functions of a pair
+    of columns.
+
+    **Cost** Constant per changed row.
 
     **Example**
 
@@ -75,7 +77,9 @@ def covar_pop(y: str | Expr, x: str | Expr) -> Aggregate:
 
 
 def covar_samp(y: str | Expr, x: str | Expr) -> Aggregate:
-    """Covariance of the pairs as a sample (divided by n - 1); null of fewer than two pairs. Otherwise as `covar_pop`.
+    """Return the covariance of the pairs as a sample (divided by n - 1); null for fewer than two pairs.
+
+    All else is as in `covar_pop`.
 
     **Example**
 
@@ -94,10 +98,12 @@ def covar_samp(y: str | Expr, x: str | Expr) -> Aggregate:
 
 
 def corr(y: str | Expr, x: str | Expr) -> Aggregate:
-    """Pearson's correlation of the pairs, from -1 to 1; null if there is no pair, or where one side is constant.
+    """Return Pearson's correlation of the pairs, from -1 to 1; null if there is no pair, or if one side is constant.
 
-    **Law** of the exact sums, within a few units in the last place. As in PostgreSQL a constant side gives null (DuckDB gives
-    NaN). **State** and **Cost** as `covar_pop`.
+    **Law** Computed from the exact sums, within a few units in the last place. As in PostgreSQL a constant side gives
+    null (DuckDB gives NaN).
+
+    **State**, **Cost** As `covar_pop`.
 
     **Example**
 
@@ -116,9 +122,11 @@ def corr(y: str | Expr, x: str | Expr) -> Aggregate:
 
 
 def regr_slope(y: str | Expr, x: str | Expr) -> Aggregate:
-    """Slope of the line of least squares that gives y for x; null if there is no pair, or where x is constant.
+    """Return the slope of the least-squares line that gives y for x; null if there is no pair, or if x is constant.
 
-    The dependent column comes first, as in SQL; where x is constant DuckDB gives NaN. **Law**, **State** and **Cost** as `corr`.
+    The dependent column is first, as in SQL. For a constant x DuckDB gives NaN.
+
+    **Law**, **State**, **Cost** As `corr`.
 
     **Example**
 
@@ -137,7 +145,7 @@ def regr_slope(y: str | Expr, x: str | Expr) -> Aggregate:
 
 
 def regr_intercept(y: str | Expr, x: str | Expr) -> Aggregate:
-    """Where the line of `regr_slope` meets x = 0; null where the slope is.
+    """Return the value of the line of `regr_slope` at x = 0; null where the slope is null.
 
     **Example**
 
@@ -156,7 +164,9 @@ def regr_intercept(y: str | Expr, x: str | Expr) -> Aggregate:
 
 
 def regr_r2(y: str | Expr, x: str | Expr) -> Aggregate:
-    """How much of y's variance that line explains, from 0 to 1; null where x is constant, 1 where only y is.
+    """Return the share of y's variance that the line of `regr_slope` explains, from 0 to 1; null if x is constant.
+
+    If only y is constant, the share is 1.
 
     **Example**
 
@@ -175,7 +185,7 @@ def regr_r2(y: str | Expr, x: str | Expr) -> Aggregate:
 
 
 def regr_count(y: str | Expr, x: str | Expr) -> Aggregate:
-    """Number of pairs without a null; int64, never null.
+    """Count the pairs without a null; int64, never null.
 
     **Example**
 
@@ -194,7 +204,7 @@ def regr_count(y: str | Expr, x: str | Expr) -> Aggregate:
 
 
 def regr_avgx(y: str | Expr, x: str | Expr) -> Aggregate:
-    """Mean of x over the pairs without a null; float64, null if there is none.
+    """Return the mean of x over the pairs without a null; float64, null if there is none.
 
     **Example**
 
@@ -213,7 +223,7 @@ def regr_avgx(y: str | Expr, x: str | Expr) -> Aggregate:
 
 
 def regr_avgy(y: str | Expr, x: str | Expr) -> Aggregate:
-    """Mean of y over the pairs without a null; float64, null if there is none.
+    """Return the mean of y over the pairs without a null; float64, null if there is none.
 
     **Example**
 

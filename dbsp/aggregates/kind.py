@@ -1,8 +1,9 @@
-"""What a kind of aggregate says of itself, and what a group-by collects of its aggregates.
+"""The protocol of kinds of aggregates, and the collection of their requests in a group-by.
 
-A kind is a frozen value. It says which type its result has for which arguments (`result`), how it is kept (`add`: measures
-that are summed, or a part of its own), and what it is called in SQL (`sql`), which is what plans show and, in the tests, what
-DuckDB is asked. A kind is one module of `dbsp.aggregates` with all of this and the functions that users call.
+A kind is a frozen value with three methods. Method `result` gives the type of the result for the arguments. Method
+`add` requests the state: measures that are summed, or a part of its own. Method `sql` gives the call in SQL, which
+plans show, and which the tests run on DuckDB. A kind is defined in one module of `dbsp.aggregates`, with the functions
+that users call.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from dbsp.zset.schema import Column, OrderBy, Schema
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """An argument as a type rule sees it: its text, how a user would write it, its type and whether it may be null."""
+    """An argument as a type rule sees it: its text, its form in a user's code, its type and nullability."""
 
     text: str
     written: str
@@ -40,30 +41,30 @@ class Argument:
 
 
 class Kind(Protocol):
-    """One kind of aggregate; `keeps_nulls` if a null argument is a value to it, so that a filter must say which rows count."""
+    """A kind of aggregate; `keeps_nulls` says that a null argument is a value, so that a filter must be passed separately."""
 
     @property
     def keeps_nulls(self) -> bool:
-        """Whether rows with a null argument take part."""
+        """Return whether rows with a null argument take part."""
         ...
 
     def result(self, name: str, arguments: tuple[Argument, ...]) -> Column:
-        """The result column; `CircuitError` if it does not work on these arguments."""
+        """Return the result column; raise `CircuitError` for arguments that the kind does not accept."""
         ...
 
     def add(self, call: AggregateCall, asked: Asked) -> None:
-        """Ask for what it is kept by."""
+        """Request the measures or the part that the aggregate is computed from."""
         ...
 
     def sql(self, arguments: Sequence[str]) -> str:
-        """The call in SQL."""
+        """Return the call in SQL."""
         ...
 
 
 @stored("AggregateCall", "name kind columns order where")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AggregateCall:
-    """One aggregate of a group-by: its name, its kind, the input columns it reads, the order and filter it reads them in."""
+    """An aggregate of a group-by: its name, its kind, the input columns it reads, and the order and filter of the rows."""
 
     name: str
     kind: Kind
@@ -72,7 +73,7 @@ class AggregateCall:
     where: str | None = None
 
     def __str__(self) -> str:
-        """As a reader would write it."""
+        """Return the call as a reader would write it."""
         text = self.kind.sql(self.columns)
         if self.order:
             text = f"{text[:-1]} order by {', '.join(map(str, self.order))})"
@@ -80,24 +81,24 @@ class AggregateCall:
 
     @property
     def function(self) -> str:
-        """What SQL calls it."""
+        """Return the function's name in SQL."""
         return self.kind.sql(("",) * len(self.columns)).partition("(")[0]
 
     @property
     def column(self) -> str | None:
-        """Its first argument."""
+        """Return the first argument, or None."""
         return self.columns[0] if self.columns else None
 
     @property
     def reads(self) -> frozenset[str]:
-        """All input columns it needs."""
+        """Return all input columns that the aggregate reads."""
         where = [] if self.where is None else [self.where]
         return frozenset([*self.columns, *(by.column for by in self.order), *where])
 
 
 @dataclass(frozen=True, slots=True)
 class VectorCall:
-    """Columns of vectors that a user's function makes of the columns `reads`, which it sees as `shown`."""
+    """Columns of vectors that a user's function computes from the columns `reads`, which it gets under the names `shown`."""
 
     function: UserFunction
     reads: tuple[str, ...]
@@ -108,7 +109,10 @@ class VectorCall:
 
 @dataclass(slots=True, kw_only=True)
 class Asked:
-    """What the aggregates of one group-by ask for; equal measures and floats are kept once. With `appends` no row ever goes."""
+    """The requests of the aggregates of one group-by; equal measures and float columns are computed once.
+
+    With `appends` no row is ever deleted.
+    """
 
     keys: Schema
     rows: Schema
@@ -125,38 +129,38 @@ class Asked:
     _others: list[Part] = field(default_factory=list)
 
     def linear(self, name: str, measures: Sequence[Added | Extreme | None], finish: Finish) -> None:
-        """A result made of sums, or of an extreme where no row ever goes; the measure None is the number of rows."""
+        """Request a result made of sums, or of an extreme if no row is ever deleted; the measure None is the number of rows."""
         self._measures.update(dict.fromkeys(measure for measure in measures if measure is not None))
         self._linear.append((name, tuple(measures), finish))
 
     def float_sum(self, name: str, function: str, column: str) -> None:
-        """The exact sum or mean of floats."""
+        """Request the exact sum or mean of floats."""
         self._float_calls.append(FloatCall(name, function, self._floats.setdefault(column, len(self._floats))))
 
     def float_variance(self, call: VarianceCall, column: str) -> None:
-        """An exact variance of floats."""
+        """Request an exact variance of floats."""
         self._variances.setdefault(column, []).append(call)
 
     def pairs(self, call: PairCall, x: str, y: str) -> None:
-        """An exact function of pairs of numbers."""
+        """Request an exact function of pairs of numbers."""
         self._pairs.setdefault((x, y), []).append(call)
 
     def distinct(self, call: AggregateCall) -> None:
-        """A distinct count of a column, perhaps under a filter."""
+        """Request a distinct count of a column, perhaps with a filter."""
         self._distinct.setdefault(replace(self.row_form(call, present=True), where=None), []).append(call)
 
     def part(self, part: Part) -> None:
-        """A part of its own."""
+        """Request a part that no other aggregate shares."""
         self._others.append(part)
 
     def row_form(self, call: AggregateCall, present: bool) -> RowForm:
-        """Rows with the call's arguments and its order; with `present` those alone whose arguments are not null."""
+        """Return the form of rows with the call's arguments and order columns; `present` selects rows with non-null arguments."""
         names = dict.fromkeys([*call.columns, *(by.column for by in call.order)])
         columns = tuple(self.rows[name] for name in names)
         return RowForm(keys=self.keys, columns=columns, present=call.columns if present else (), where=call.where)
 
     def parts(self) -> tuple[LinearPart, tuple[Part, ...]]:
-        """The linear part, and the others."""
+        """Return the linear part, and the others."""
         form = self._sums()
         calls = tuple(
             LinearCall(name=name, type=self.result[name].type, slots=tuple(map(form.slots, measures)), finish=finish)
@@ -177,13 +181,13 @@ class Asked:
         )
 
     def _sums(self) -> ExtremesForm:
-        """The sums of all measures, and the extremes."""
+        """Return the form of the sums of all measures, and of the extremes."""
         extremes = tuple(each for each in self._measures if isinstance(each, Extreme))
         sums = tuple(each for each in self._measures if not isinstance(each, Extreme))
         return ExtremesForm(linear=LinearForm(keys=self.keys, measures=sums), extremes=extremes)
 
 
 def _distinct(values: RowForm, calls: Sequence[AggregateCall]) -> DistinctPart:
-    """The distinct counts of one column."""
+    """Return the part with the distinct counts of one column."""
     names, filters = tuple(call.name for call in calls), tuple(call.where for call in calls)
     return DistinctPart(counts=names, values=values, filters=filters)

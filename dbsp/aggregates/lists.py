@@ -1,4 +1,4 @@
-"""All values of a group in order, as one text or one list."""
+"""Aggregates of all values of a group in order, as one text or one list."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from dbsp.zset.schema import STRING, Column, OrderBy, list_of
 
 
 def value_order(call: AggregateCall) -> tuple[OrderBy, ...]:
-    """The call's order among the values; where rows tie, and without one, that of its arguments."""
+    """Return the call's order by the columns of its row form; ties, and calls without an order, are sorted by the arguments."""
     named = {by.column for by in call.order}
     order = (*call.order, *(OrderBy(name) for name in dict.fromkeys(call.columns) if name not in named))
     return tuple(OrderBy(value_name(by.column), by.descending, by.nulls_first) for by in order)
 
 
 def _once(values: pa.Array, bounds: Positions) -> tuple[pa.Array, Positions]:
-    """The values of each group, which are in order, without those that equal the one before."""
+    """Return the sorted values of each group without those equal to the one before, and the new bounds of the groups."""
     rows = np.arange(1, max(len(values), 1))
     first = np.ones(len(values), np.bool_)
     first[1:] = ~equal_keys(values, rows, values, rows - 1)
@@ -41,7 +41,7 @@ def _once(values: pa.Array, bounds: Positions) -> tuple[pa.Array, Positions]:
 
 
 def _lists(values: pa.Array, bounds: Positions, type_: pa.DataType) -> pa.Array:
-    """The values of each group; null where there is none."""
+    """Return the values of each group as a list; null for an empty group."""
     lists = pa.ListArray.from_arrays(pa.array(bounds.astype(np.int32)), values, type=type_)
     return pc.if_else(pa.array(bounds[1:] > bounds[:-1]), lists, pa.scalar(None, type_))
 
@@ -49,14 +49,14 @@ def _lists(values: pa.Array, bounds: Positions, type_: pa.DataType) -> pa.Array:
 @stored("Joined", "column separator distinct")
 @dataclass(frozen=True, slots=True)
 class Joined:
-    """Texts end to end."""
+    """A fold that concatenates texts."""
 
     column: str
     separator: str
     distinct: bool
 
     def of(self, rows: Batch, bounds: Positions) -> tuple[pa.Array, Mapping[int, str]]:
-        """One text per group."""
+        """Return one text per group."""
         values = rows.column(self.column)
         values, bounds = _once(values, bounds) if self.distinct else (values, bounds)
         lists = _lists(values, bounds, list_of(STRING))
@@ -66,13 +66,13 @@ class Joined:
 @stored("Listed", "column distinct")
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """Values as a list."""
+    """A fold that lists values."""
 
     column: str
     distinct: bool
 
     def of(self, rows: Batch, bounds: Positions) -> tuple[pa.Array, Mapping[int, str]]:
-        """One list per group."""
+        """Return one list per group."""
         values = rows.column(self.column)
         values, bounds = _once(values, bounds) if self.distinct else (values, bounds)
         return _lists(values, bounds, list_of(values.type)), {}
@@ -81,14 +81,14 @@ class Listed:
 @stored("StringAgg", "separator distinct")
 @dataclass(frozen=True, slots=True)
 class StringAgg:
-    """The texts that are not null, in order, with a separator between."""
+    """The texts that are not null, in order, joined by a separator."""
 
     separator: str
     distinct: bool = False
     keeps_nulls = False
 
     def result(self, name: str, arguments: tuple[Argument, ...]) -> Column:
-        """A text."""
+        """Return a text column; raise `CircuitError` for an argument that is no text."""
         (argument,) = arguments
         if argument.type != STRING:
             hint = f"write dbsp.string_agg({argument.written}.cast(dbsp.STRING))"
@@ -96,14 +96,14 @@ class StringAgg:
         return Column(name, STRING)
 
     def add(self, call: AggregateCall, asked: Asked) -> None:
-        """A fold."""
+        """Request a fold."""
         fold = Joined(value_name(call.columns[0]), self.separator, self.distinct)
         text = str(call).split(" = ", 1)[1]
         values = asked.row_form(call, present=True)
         asked.part(FoldPart(name=call.name, text=text, values=values, order=value_order(call), fold=fold))
 
     def sql(self, arguments: Sequence[str]) -> str:
-        """As SQL writes it."""
+        """Return the call in SQL."""
         return (
             f"string_agg({'distinct ' * self.distinct}{arguments[0]}, '{self.separator.replace(chr(39), 2 * chr(39))}')"
         )
@@ -112,37 +112,40 @@ class StringAgg:
 @stored("ArrayAgg", "distinct")
 @dataclass(frozen=True, slots=True)
 class ArrayAgg:
-    """The values in order, nulls too."""
+    """The values in order, nulls included."""
 
     distinct: bool = False
     keeps_nulls = True
 
     def result(self, name: str, arguments: tuple[Argument, ...]) -> Column:
-        """A list of the argument's type."""
+        """Return a column of lists of the argument's type."""
         (argument,) = arguments
         return Column(name, list_of(argument.type))
 
     def add(self, call: AggregateCall, asked: Asked) -> None:
-        """A fold."""
+        """Request a fold."""
         fold = Listed(value_name(call.columns[0]), self.distinct)
         text = str(call).split(" = ", 1)[1]
         values = asked.row_form(call, present=False)
         asked.part(FoldPart(name=call.name, text=text, values=values, order=value_order(call), fold=fold))
 
     def sql(self, arguments: Sequence[str]) -> str:
-        """As SQL writes it."""
+        """Return the call in SQL."""
         return f"array_agg({'distinct ' * self.distinct}{arguments[0]})"
 
 
 def string_agg(
     argument: str | Expr, separator: str = ",", order_by: Order = None, *, distinct: bool = False
 ) -> Aggregate:
-    """The texts that are not null, joined in order, `separator` between them; null if there is none.
+    """Join the texts that are not null, in order, with `separator` between them; null if there is none.
 
-    **Shape** in the order of `order_by`, where rows tie and without it in that of the texts; a text is there as often as rows
-    have it, with `distinct` once. Different texts have no order but their own: `order_by` is the argument then, or nothing.
+    **Shape** The texts are in the order of `order_by`; ties, and all texts without it, are in their own order. A text
+    occurs once per row, with `distinct` once. With `distinct`, `order_by` must be the argument or absent, because a
+    text of several rows has no place in another order.
 
-    **State** the rows of each group. **Cost** a changed group is read and joined anew.
+    **State** The rows of each group.
+
+    **Cost** A changed group is read and joined anew.
 
     **Example**
 
@@ -176,8 +179,9 @@ def string_agg(
 
 
 def array_agg(argument: str | Expr, order_by: Order = None, *, distinct: bool = False) -> Aggregate:
-    """The values as a list in order, nulls among them; null if there is no row. Order, `distinct`, **State** and **Cost** as
-    `string_agg`.
+    """Return the values as a list in order, nulls included; null if there is no row.
+
+    Order, `distinct`, **State** and **Cost** as in `string_agg`.
 
     **Example**
 
@@ -196,7 +200,7 @@ def array_agg(argument: str | Expr, order_by: Order = None, *, distinct: bool = 
 
 
 def _ordered(name: str, kind: StringAgg | ArrayAgg, argument: str | Expr, order_by: Order, distinct: bool) -> Aggregate:
-    """The aggregate; different values are in their own order, up or down."""
+    """Return the aggregate; refuse an order of distinct values other than their own, ascending or descending."""
     order, value = order_of(f"dbsp.{name}", order_by, needed=False), argument_of(argument)
     if distinct and [by.expression for by in order] not in ([], [value]):
         with located(user_line()):

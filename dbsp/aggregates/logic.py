@@ -1,4 +1,4 @@
-"""Whether all or any of the values are true; and, or and xor over the bits of integers: all by counting."""
+"""Aggregates that are computed by counting: all or any true values; and, or and xor over the bits of integers."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ from dbsp.zset.schema import BOOL, Column
 @stored("CountedTrue", "function")
 @dataclass(frozen=True, slots=True)
 class CountedTrue:
-    """True where all, or any, of the counted values are."""
+    """A result that is true if all, or any, of the counted values are."""
 
     function: str
 
     def __str__(self) -> str:
-        """Its name."""
+        """Return the function's name."""
         return f"bool_{self.function}"
 
     def column(self, sums: Sequence[Sums], type_: pa.DataType) -> tuple[pa.Array, None]:
-        """Null where there is no value."""
+        """Return each group's result, null where there is no value."""
         count = sums[0][:, 0]
         return pa.array(held_by(self.function, sums[1][:, 0], count), type_, mask=count == 0), None
 
@@ -47,11 +47,11 @@ class CountedBits:
     function: str
 
     def __str__(self) -> str:
-        """Its name."""
+        """Return the function's name."""
         return f"bit_{self.function}"
 
     def column(self, sums: Sequence[Sums], type_: pa.DataType) -> tuple[pa.Array, None]:
-        """Null where there is no value."""
+        """Return each group's result, null where there is no value."""
         count = sums[0]
         held = held_by(self.function, sums[1], count)
         packed = np.packbits(held, axis=1, bitorder="little")
@@ -62,13 +62,13 @@ class CountedBits:
 @stored("Bool", "function")
 @dataclass(frozen=True, slots=True)
 class Bool:
-    """All (`and`) or any (`or`) of the values."""
+    """The kind of `bool_and` and `bool_or`: true if all values are, or if any is."""
 
     function: str
     keeps_nulls = False
 
     def result(self, name: str, arguments: tuple[Argument, ...]) -> Column:
-        """A boolean."""
+        """Return a boolean column; raise `CircuitError` for an argument that is no condition."""
         (argument,) = arguments
         if argument.type != BOOL:
             hint = f"write a comparison, such as {argument.written} != 0"
@@ -78,25 +78,25 @@ class Bool:
         return Column(name, BOOL)
 
     def add(self, call: AggregateCall, asked: Asked) -> None:
-        """Counts of values and of true ones."""
+        """Request the counts of values and of true ones."""
         (column,) = call.columns
         asked.linear(call.name, [values_of(asked, column), Trues(column)], CountedTrue(self.function))
 
     def sql(self, arguments: Sequence[str]) -> str:
-        """As SQL writes it."""
+        """Return the call in SQL."""
         return f"bool_{self.function}({arguments[0]})"
 
 
 @stored("Bit", "function")
 @dataclass(frozen=True, slots=True)
 class Bit:
-    """And, or, xor over integers, bit by bit."""
+    """And, or, or xor over integers, bit by bit."""
 
     function: str
     keeps_nulls = False
 
     def result(self, name: str, arguments: tuple[Argument, ...]) -> Column:
-        """The argument's type."""
+        """Return a column of the argument's type; raise `CircuitError` for an argument that is no integer."""
         (argument,) = arguments
         if not is_integer(argument.type):
             hint = f"write dbsp.bit_{self.function}({argument.written}.cast(dbsp.INT64))"
@@ -106,18 +106,20 @@ class Bit:
         return Column(name, argument.type)
 
     def add(self, call: AggregateCall, asked: Asked) -> None:
-        """A count per bit."""
+        """Request a count per bit."""
         (column,) = call.columns
         bits = Bits(column, bits_of(asked.rows[column].type))
         asked.linear(call.name, [values_of(asked, column), bits], CountedBits(self.function))
 
     def sql(self, arguments: Sequence[str]) -> str:
-        """As SQL writes it."""
+        """Return the call in SQL."""
         return f"bit_{self.function}({arguments[0]})"
 
 
 def bool_and(argument: str | Expr) -> Aggregate:
-    """Whether all values are true; null if there is none. **State** two counts per group.
+    """Return whether all values are true; null if there is none.
+
+    **State** Two counts per group.
 
     **Example**
 
@@ -136,7 +138,9 @@ def bool_and(argument: str | Expr) -> Aggregate:
 
 
 def bool_or(argument: str | Expr) -> Aggregate:
-    """Whether any value is true; null if there is none. **State** two counts per group.
+    """Return whether any value is true; null if there is none.
+
+    **State** Two counts per group.
 
     **Example**
 
@@ -155,7 +159,9 @@ def bool_or(argument: str | Expr) -> Aggregate:
 
 
 def bit_and(argument: str | Expr) -> Aggregate:
-    """The bits that all values have, in their type; null if there is none. **State** a count per bit and group.
+    """Return the bits that all values have, in their type; null if there is none.
+
+    **State** A count per bit and group.
 
     **Example**
 
@@ -174,7 +180,9 @@ def bit_and(argument: str | Expr) -> Aggregate:
 
 
 def bit_or(argument: str | Expr) -> Aggregate:
-    """The bits that any value has, in their type; null if there is none. **State** a count per bit and group.
+    """Return the bits that any value has, in their type; null if there is none.
+
+    **State** A count per bit and group.
 
     **Example**
 
@@ -193,7 +201,9 @@ def bit_or(argument: str | Expr) -> Aggregate:
 
 
 def bit_xor(argument: str | Expr) -> Aggregate:
-    """The bits that an odd number of values have, in their type; null if there is none. **State** as `bit_or`.
+    """Return the bits that an odd number of values have, in their type; null if there is none.
+
+    **State** As `bit_or`.
 
     **Example**
 

@@ -13,7 +13,10 @@ from dbsp.zset.schema import OrderBy
 
 @dataclass(frozen=True, slots=True)
 class ComputedOrder:
-    """An order by an expression: by what it is where it is a column, else by a column of it below what sorts by it."""
+    """An order by an expression.
+
+    If the expression is no column, it becomes a column below the operator that sorts.
+    """
 
     expression: Expression
     descending: bool = False
@@ -34,10 +37,10 @@ def _by(column: str | Expr, descending: bool, nulls_first: bool) -> OrderBy | Co
 
 
 def asc(column: str | Expr, nulls_first: bool = False) -> OrderBy | ComputedOrder:
-    """Ascending order, nulls last unless asked otherwise."""
+    """Return ascending order, with nulls last unless `nulls_first`."""
     return _by(column, False, nulls_first)
 
 
 def desc(column: str | Expr, nulls_first: bool = False) -> OrderBy | ComputedOrder:
-    """Descending order, nulls last unless asked otherwise."""
+    """Return descending order, with nulls last unless `nulls_first`."""
     return _by(column, True, nulls_first)

@@ -19,7 +19,7 @@ from dbsp.zset.schema import Column, OrderBy
 
 
 def first_part(call: AggregateCall, values: RowForm, order: Sequence[OrderBy], appends: bool) -> FirstPart:
-    """The part that gives the first argument of the first row."""
+    """Return the part that gives the first argument in the group's first row by this order."""
     in_values = tuple(OrderBy(value_name(by.column), by.descending, by.nulls_first) for by in order)
     text = str(call).split(" = ", 1)[1]
     gives = value_name(call.columns[0])
@@ -35,11 +35,14 @@ class Extreme:
     keeps_nulls = False
 
     def result(self, name: str, arguments: tuple[Argument, ...]) -> Column:
-        """The argument's type."""
+        """Return a column of the argument's type."""
         return Column(name, arguments[0].type)
 
     def add(self, call: AggregateCall, asked: Asked) -> None:
-        """The first value in order; one that is kept with the sums where no row ever goes, if it is a number or a time."""
+        """Request the first value in order.
+
+        If no row is ever deleted and the value is a number or a time, it is stored with the group's sums instead.
+        """
         column = asked.rows[call.columns[0]]
         if asked.appends and keeps_extremes(column.type):
             kept = Kept(column.name, self.greatest)
@@ -49,30 +52,30 @@ class Extreme:
         asked.part(first_part(call, values, [OrderBy(call.columns[0], self.greatest)], asked.appends))
 
     def sql(self, arguments: Sequence[str]) -> str:
-        """As SQL writes it."""
+        """Return the call in SQL."""
         return f"{'max' if self.greatest else 'min'}({arguments[0]})"
 
 
 @stored("ArgExtreme", "greatest")
 @dataclass(frozen=True, slots=True)
 class ArgExtreme:
-    """The first argument where the second is least, or greatest."""
+    """The first argument in the row where the second is least, or greatest."""
 
     greatest: bool
     keeps_nulls = False
 
     def result(self, name: str, arguments: tuple[Argument, ...]) -> Column:
-        """The type of what is given."""
+        """Return a column of the first argument's type."""
         return Column(name, arguments[0].type)
 
     def add(self, call: AggregateCall, asked: Asked) -> None:
-        """The first row by the second argument; the least first argument among those that tie."""
+        """Request the first row by the second argument; ties are broken by the least first argument."""
         value, by = call.columns
         order = [OrderBy(by, self.greatest), *([OrderBy(value)] if value != by else [])]
         asked.part(first_part(call, asked.row_form(call, present=True), order, asked.appends))
 
     def sql(self, arguments: Sequence[str]) -> str:
-        """As SQL writes it."""
+        """Return the call in SQL."""
         return f"arg_{'max' if self.greatest else 'min'}({', '.join(arguments)})"
 
 
@@ -85,11 +88,11 @@ class FirstInOrder:
     keeps_nulls = True
 
     def result(self, name: str, arguments: tuple[Argument, ...]) -> Column:
-        """The argument's type."""
+        """Return a column of the argument's type."""
         return Column(name, arguments[0].type)
 
     def add(self, call: AggregateCall, asked: Asked) -> None:
-        """The first row, or the first in the reverse of the order, ties and all."""
+        """Request the first row of the order; for the last row the order is reversed, that of ties included."""
         order = list(call.order)
         if call.columns[0] not in {by.column for by in order}:
             order.append(OrderBy(call.columns[0]))
@@ -98,16 +101,19 @@ class FirstInOrder:
         asked.part(first_part(call, asked.row_form(call, present=False), order, asked.appends))
 
     def sql(self, arguments: Sequence[str]) -> str:
-        """As SQL writes it."""
+        """Return the call in SQL."""
         return f"{'last' if self.last else 'first'}({arguments[0]})"
 
 
 def min(argument: str | Expr) -> Aggregate:  # noqa: A001 (SQL's name; used as dbsp.min)
-    """Least value, in its own type; null if there is none. NaN is above every number.
+    """Return the least value, in its own type; null if there is none. NaN is above every number.
 
-    **State** the values of each group, sorted; over append-only tables one value of each group, numbers and times with its sums.
-    **Cost** the front of the changed groups. In a queue, where the least value of a group leaves all the time, those that are
-    gone are passed once; where they leave very many short groups in a step they are read until a merge removes them.
+    **State** The values of each group, sorted. Over append-only tables one value of each group; numbers and times are
+    stored with the group's sums.
+
+    **Cost** The first values of the changed groups. In a queue, where the least value of a group is deleted all the
+    time, deleted values are skipped once. If very many short groups lose values in a step, deleted ones are read until
+    a merge removes them.
 
     **Example**
 
@@ -126,7 +132,9 @@ def min(argument: str | Expr) -> Aggregate:  # noqa: A001 (SQL's name; used as d
 
 
 def max(argument: str | Expr) -> Aggregate:  # noqa: A001 (SQL's name; used as dbsp.max)
-    """Greatest value, in its own type; null if there is none. NaN is above every number. Kept as `min` is.
+    """Return the greatest value, in its own type; null if there is none. NaN is above every number.
+
+    **State**, **Cost** As `min`.
 
     **Example**
 
@@ -145,11 +153,13 @@ def max(argument: str | Expr) -> Aggregate:  # noqa: A001 (SQL's name; used as d
 
 
 def arg_min(argument: str | Expr, by: str | Expr) -> Aggregate:
-    """The argument in the row where `by` is least; where several tie, the least argument.
+    """Return the argument in the row where `by` is least; of several such rows the least argument.
 
-    **Shape** the argument's type; rows where either is null take no part; null if none is left.
+    **Shape** The argument's type. Rows where either is null take no part; the result is null if no row is left.
 
-    **State** argument and `by` of each row, sorted by `by`. **Cost** the front of the changed groups, with all that ties there.
+    **State** The argument and `by` of each row, sorted by `by`.
+
+    **Cost** The first rows of the changed groups, with all that tie there.
 
     **Example**
 
@@ -168,7 +178,7 @@ def arg_min(argument: str | Expr, by: str | Expr) -> Aggregate:
 
 
 def arg_max(argument: str | Expr, by: str | Expr) -> Aggregate:
-    """The argument in the row where `by` is greatest; where several tie, the least argument. Otherwise as `arg_min`.
+    """Return the argument in the row where `by` is greatest; of several such rows the least argument. Otherwise as `arg_min`.
 
     **Example**
 
@@ -192,15 +202,17 @@ def first(
     *,
     ignore_nulls: bool = False,
 ) -> Aggregate:
-    """The argument in the group's first row by `order_by`; where several tie, the least argument, nulls after all.
+    """Return the argument in the group's first row by `order_by`; of rows that tie the least argument, nulls last.
 
-    **Shape** the argument's type. A null is a value here, unless `ignore_nulls`: then it is the first that is none. `order_by`
-    may name fields of structs (`"address.zip"`) and hold expressions, as it may in `string_agg` and `array_agg`.
+    **Shape** The argument's type. A null is a value here; with `ignore_nulls` the result is the first value that is not
+    null. The order may name fields of structs (`"address.zip"`) and hold expressions, as in `string_agg` and
+    `array_agg`.
 
-    **State** the argument and the ordering columns of each row, sorted. **Cost** the front of the changed groups, with all
-    that ties in the first ordering column.
+    **State** The argument and the ordering columns of each row, sorted.
 
-    **Errors** refused without `order_by`: rows have no order of their own.
+    **Cost** The first rows of the changed groups, with all that tie in the first ordering column.
+
+    **Errors** `CircuitError` without `order_by`: rows have no order of their own.
 
     **Example**
 
@@ -224,7 +236,7 @@ def last(
     *,
     ignore_nulls: bool = False,
 ) -> Aggregate:
-    """The argument in the group's last row by `order_by`; ties are settled in reverse too. Otherwise as `first`.
+    """Return the argument in the group's last row by `order_by`; ties are broken in reverse too. Otherwise as `first`.
 
     **Example**
 
@@ -243,7 +255,7 @@ def last(
 
 
 def _placed(last: bool, argument: str | Expr, order: tuple[ComputedOrder, ...], ignore_nulls: bool) -> Aggregate:
-    """The first or last value, of all rows or of those that have one."""
+    """Return the first or last value of all rows, or with `ignore_nulls` of those with a value."""
     value = argument_of(argument)
     aggregate = Aggregate(FirstInOrder(last), (value,), order)
     return aggregate.where(Expr(value).is_not_null()) if ignore_nulls else aggregate

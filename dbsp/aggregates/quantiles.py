@@ -25,7 +25,7 @@ DIGITS_MAX = 9
 @stored("Quantile", "part whole between")
 @dataclass(frozen=True, slots=True)
 class Quantile:
-    """The value at `part / whole` of the sorted values; `between` two of them where the place lies there."""
+    """The value at `part / whole` of the sorted values; with `between` interpolated between two neighbours."""
 
     part: int
     whole: int
@@ -34,11 +34,11 @@ class Quantile:
 
     @property
     def name(self) -> str:
-        """What SQL calls it."""
+        """Return the function's name in SQL."""
         return f"quantile_{'cont' if self.between else 'disc'}"
 
     def result(self, name: str, arguments: tuple[Argument, ...]) -> Column:
-        """Return the result's column: the argument's type, but float64 between two numbers that are no decimals."""
+        """Return the result's column: the argument's type, but float64 for interpolation between numbers that are no decimals."""
         (argument,) = arguments
         if self.between:
             type_ = number(self.name, argument, f", {float(Fraction(self.part, self.whole))}")
@@ -48,7 +48,7 @@ class Quantile:
         return Column(name, argument.type)
 
     def add(self, call: AggregateCall, asked: Asked) -> None:
-        """Two heaps of the values."""
+        """Request two heaps of the values."""
         values, place = (
             asked.row_form(call, present=True),
             Place(part=self.part, whole=self.whole, between=self.between),
@@ -56,12 +56,12 @@ class Quantile:
         asked.part(QuantilePart(name=call.name, text=self.sql(call.columns), values=values, place=place))
 
     def sql(self, arguments: Sequence[str]) -> str:
-        """As SQL writes it."""
+        """Return the call in SQL."""
         return f"{self.name}({arguments[0]}, {float(Fraction(self.part, self.whole))})"
 
 
 def _quantile(fraction: Any, between: bool) -> Quantile:
-    """The kind, from a fraction as a user writes it: the decimal number it shows is meant exactly."""
+    """Return the kind for a fraction that a user writes; the decimal number shown is taken exactly."""
     with located(user_line()):
         if isinstance(fraction, bool) or not isinstance(fraction, int | float | Fraction):
             raise CircuitError(f"a quantile is a number: got={fraction!r}", "such as 0.95")
@@ -74,15 +74,17 @@ def _quantile(fraction: Any, between: bool) -> Quantile:
 
 
 def quantile_cont(argument: str | Expr, fraction: float) -> Aggregate:
-    """Return the value at this fraction of the sorted values, or the value between two of them; null if there is none.
+    """Return the value at this fraction of the sorted values, interpolated between neighbours; null if there is none.
 
-    **Law** with n values the place is fraction * (n - 1), counted from 0; between the values a and b of its neighbours the
-    result is a (1 - d) + b d, where d is how far it lies from a. NaN is above every number. Of decimals the result is a
-    decimal of the same type: exact, then cut to its decimal places towards zero (down above 18 digits), as in DuckDB. Of
-    other numbers it is a float64.
+    **Law** With n values the place is fraction * (n - 1), counted from 0. Between the neighbours a and b the result is
+    a (1 - d) + b d, where d is the distance from a. NaN is above every number. For decimals the result is an exact
+    decimal of the same type, truncated to its decimal places as in DuckDB (above 18 digits rounded down). For other
+    numbers it is a float64.
 
-    **State** the values of each group, sorted, in two halves. **Cost** in proportion to the change: a changed row moves at most
-    one row from half to half. The first rows of a group cost as much as its rows.
+    **State** The values of each group, sorted, in two halves.
+
+    **Cost** In proportion to the change: a changed row moves at most one row from half to half. The first rows of a
+    group cost as much as its rows.
 
     **Limit** 2**32 values in a group; a fraction of at most nine decimal places.
 
@@ -104,9 +106,11 @@ def quantile_cont(argument: str | Expr, fraction: float) -> Aggregate:
 
 
 def quantile_disc(argument: str | Expr, fraction: float) -> Aggregate:
-    """The least value that at least this fraction of the values does not exceed, in its own type; null if there is none.
+    """Return the least value that at least this fraction of the values does not exceed; null if there is none.
 
-    Of any type that has an order. **State**, **Cost** and **Limit** as `quantile_cont`.
+    The result has the argument's type, which may be any type with an order.
+
+    **State**, **Cost**, **Limit** As `quantile_cont`.
 
     **Example**
 
@@ -125,7 +129,7 @@ def quantile_disc(argument: str | Expr, fraction: float) -> Aggregate:
 
 
 def median(argument: str | Expr) -> Aggregate:
-    """The value in the middle, or between the two there: `quantile_cont(x, 0.5)`.
+    """Return the middle value, or the mean of the two middle values: `quantile_cont(x, 0.5)`.
 
     **Example**
 

@@ -1,4 +1,4 @@
-"""Sums and means, exact: of integers and decimals in limbs, of floats in bins."""
+"""Exact sums and means: of integers and decimals in limbs, of floats in bins."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Sum:
     keeps_nulls = False
 
     def result(self, name: str, arguments: tuple[Argument, ...]) -> Column:
-        """Of integers an int64, of floats a float64, of decimals one of 38 digits, of durations a duration."""
+        """Return the result's column: int64 for integers, float64 for floats, a decimal of 38 digits, or a duration."""
         if arguments[0].type == DURATION:
             return Column(name, DURATION)
         type_ = number("sum", arguments[0])
@@ -38,7 +38,7 @@ class Sum:
         return Column(name, FLOAT64 if is_float(type_) else INT64)
 
     def add(self, call: AggregateCall, asked: Asked) -> None:
-        """Limbs, or bins of floats."""
+        """Request limbs, or bins for floats."""
         (column,) = call.columns
         type_ = asked.rows[column].type
         if is_float(type_):
@@ -47,7 +47,7 @@ class Sum:
             asked.linear(call.name, [values_of(asked, column), Limbs(column, limbs_of(type_))], Summed())
 
     def sql(self, arguments: Sequence[str]) -> str:
-        """As SQL writes it."""
+        """Return the call in SQL."""
         return f"sum({arguments[0]})"
 
 
@@ -59,14 +59,14 @@ class Avg:
     keeps_nulls = False
 
     def result(self, name: str, arguments: tuple[Argument, ...]) -> Column:
-        """A float64; of durations a duration."""
+        """Return a float64 column; for durations a duration."""
         if arguments[0].type == DURATION:
             return Column(name, DURATION)
         number("avg", arguments[0])
         return Column(name, FLOAT64)
 
     def add(self, call: AggregateCall, asked: Asked) -> None:
-        """Limbs, or bins of floats; and a count."""
+        """Request limbs and a count, or bins for floats."""
         (column,) = call.columns
         type_ = asked.rows[column].type
         if is_float(type_):
@@ -76,12 +76,15 @@ class Avg:
         asked.linear(call.name, measures, Averaged(scale_of(type_)))
 
     def sql(self, arguments: Sequence[str]) -> str:
-        """As SQL writes it."""
+        """Return the call in SQL."""
         return f"avg({arguments[0]})"
 
 
 def number(function: str, argument: Argument, more: str = "") -> pa.DataType:
-    """The argument's type, if it is that of a number; `more` is what stands behind the argument in a call."""
+    """Return the argument's type; raise `CircuitError` unless it is a number.
+
+    The hint of the error shows the call, with the text `more` after the argument.
+    """
     if not is_number(argument.type):
         hint = f"write dbsp.{function}({as_number(argument)}{more})"
         hint += " for so many seconds" if argument.type == DURATION else ""
@@ -90,7 +93,7 @@ def number(function: str, argument: Argument, more: str = "") -> pa.DataType:
 
 
 def as_number(argument: Argument) -> str:
-    """How a user makes a number of it."""
+    """Return the code with which a user turns the argument into a number."""
     if argument.type == DURATION:
         return f"{argument.written} / dbsp.seconds(1)"
     if argument.type == DATE or pa.types.is_timestamp(argument.type):
@@ -99,18 +102,20 @@ def as_number(argument: Argument) -> str:
 
 
 def scale_of(type_: pa.DataType) -> int:
-    """How many decimal places whole numbers of this type stand for."""
+    """Return the number of decimal places of the type's whole numbers."""
     return type_.scale if is_decimal(type_) else 0
 
 
 def sum(argument: str | Expr, *, distinct: bool = False) -> Aggregate:  # noqa: A001 (SQL's name; used as dbsp.sum)
-    """Sum of the values: int64 of integers, float64 of floats, decimal(38, s) of decimals, a duration of durations;
-    null if there is none. With `distinct` equal values count once.
+    """Sum the values; null if there is none. With `distinct` equal values count once.
 
-    **State** a few numbers per group; with `distinct` also its different values. **Cost** constant per row, with `distinct` a
-    look-up per changed value.
+    **Shape** An int64 for integers, float64 for floats, decimal(38, s) for decimals, a duration for durations.
 
-    **Errors** a sum that does not fit its type fails the group's row by the error policy.
+    **State** A few numbers per group; with `distinct` also its distinct values.
+
+    **Cost** Constant per row, with `distinct` a look-up per changed value.
+
+    **Errors** A sum that does not fit its type fails the group's row: the error policy applies.
 
     **Example**
 
@@ -138,9 +143,11 @@ def sum(argument: str | Expr, *, distinct: bool = False) -> Aggregate:  # noqa: 
 
 
 def avg(argument: str | Expr, *, distinct: bool = False) -> Aggregate:
-    """Mean of the values as float64, of durations the nearest duration, halves away from zero; null if there is none.
+    """Return the mean of the values; null if there is none. With `distinct` equal values count once.
 
-    With `distinct` equal values count once; **State** and **Cost** are those of `sum`.
+    **Shape** A float64; for durations the nearest duration, halves away from zero.
+
+    **State**, **Cost** As `sum`.
 
     **Example**
 

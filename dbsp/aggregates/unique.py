@@ -1,4 +1,4 @@
-"""Aggregates over different values: SQL's `sum(distinct x)`."""
+"""Aggregates over distinct values: SQL's `sum(distinct x)`."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from dbsp.zset.schema import Column
 @stored("Unique", "of")
 @dataclass(frozen=True, slots=True)
 class Unique:
-    """A kind that leaves nulls out, over the different values of its argument."""
+    """A kind that leaves nulls out, applied to the distinct values of its argument."""
 
     of: Kind
     keeps_nulls = False
 
     def result(self, name: str, arguments: tuple[Argument, ...]) -> Column:
-        """As that of the kind."""
+        """Return the inner kind's result."""
         return self.of.result(name, arguments)
 
     def add(self, call: AggregateCall, asked: Asked) -> None:
-        """A part that knows the different values, around the one that the kind asks for."""
+        """Request a part that stores the distinct values, around the part that the inner kind requests."""
         values = asked.row_form(call, present=True)
         inner = Asked(keys=asked.keys, rows=values.schema, result=asked.result)
         columns = tuple(map(value_name, call.columns))
@@ -34,6 +34,6 @@ class Unique:
         asked.part(UniquePart(values=values, of=others[0] if others else linear))
 
     def sql(self, arguments: Sequence[str]) -> str:
-        """As SQL writes it."""
+        """Return the call in SQL."""
         function, bracket, rest = self.of.sql(arguments).partition("(")
         return f"{function}{bracket}distinct {rest}"

@@ -1,4 +1,4 @@
-"""Aggregates of the user's own: linear ones, which are sums of vectors, and folds over the rows of a group."""
+"""Aggregates that users define: linear ones, which are sums of vectors, and folds over the rows of a group."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ WIDTH_MAX = 64
 
 
 def _function(what: str, function: Any, type_: Any, depends_on: Iterable[Any]) -> UserFunction:
-    """A user's function with the type of its result."""
+    """Return a user's function with the type of its result."""
     if not isinstance(type_, pa.DataType):
         raise CircuitError(f"{what} needs the type of its result: type={type_!r}", "write one such as dbsp.INT64")
     return UserFunction.of(function, Schema((Column("result", type_),)), "aggregate", depends_on)
@@ -50,11 +50,11 @@ class Finished:
     function: UserFunction
 
     def __str__(self) -> str:
-        """Its name."""
+        """Return the function's name."""
         return self.function.name
 
     def column(self, sums: Sequence[Sums], type_: pa.DataType) -> tuple[pa.Array, Mapping[int, str] | None]:
-        """Its answer for all groups at once; group by group only where that fails."""
+        """Return the function's result for all groups in one call, or group by group if that call fails."""
         whole = np.zeros((len(sums[0]), len(sums)), np.int64)
         reasons: dict[int, str] = {}
         for at, limbs in enumerate(sums):
@@ -69,7 +69,7 @@ class Finished:
         return column, reasons or None
 
     def _called(self, sums: Sums, type_: pa.DataType) -> pa.Array:
-        """One call, its answer checked."""
+        """Call the function once, and return its checked result."""
         made = self.function.callable(sums)
         array = made if isinstance(made, pa.Array) else pa.array(made)
         array = cast_to(array, type_)
@@ -78,7 +78,7 @@ class Finished:
         return array
 
     def _one_by_one(self, sums: Sums, type_: pa.DataType, reasons: dict[int, str]) -> pa.Array:
-        """Each group alone; null where it fails."""
+        """Call the function for each group alone; a failing group is null, with its reason."""
         pieces = []
         for group in range(len(sums)):
             try:
@@ -92,7 +92,7 @@ class Finished:
 @stored("Linear", "map finish names width")
 @dataclass(frozen=True, slots=True)
 class Linear:
-    """Sums of the vectors that `map` makes of rows, and what `finish` makes of the sums."""
+    """Sums of the vectors that `map` makes of rows, and the function `finish` of the sums."""
 
     map: UserFunction
     finish: UserFunction
@@ -101,17 +101,17 @@ class Linear:
     keeps_nulls = True
 
     def result(self, name: str, arguments: tuple[Argument, ...]) -> Column:  # noqa: ARG002 (of any type)
-        """What the user says."""
+        """Return a column of the type that the user states."""
         return Column(name, self.finish.schema.columns[0].type)
 
     def add(self, call: AggregateCall, asked: Asked) -> None:
-        """Columns of vectors, summed."""
+        """Request columns of vectors, and their sums."""
         names = tuple(f"__vector__{call.name}_{i}" for i in range(self.width))
         asked.vectors.append(VectorCall(self.map, call.columns, self.names, call.where, names))
         asked.linear(call.name, [Limbs(name, 2) for name in names], Finished(self.finish))
 
     def sql(self, arguments: Sequence[str]) -> str:
-        """As a call of the function."""
+        """Return the call of the user's function."""
         return f"{self.map.name}({', '.join(arguments)})"
 
 
@@ -124,7 +124,7 @@ class Called:
     columns: tuple[tuple[str, str], ...]
 
     def of(self, rows: Batch, bounds: Positions) -> tuple[pa.Array, Mapping[int, str]]:
-        """One value per group, null where there are no rows."""
+        """Return one value per group, null for a group without rows or with a failure, and the reasons of failures."""
         names = [name for name, _ in self.columns]
         lists = [rows.column(column).to_pylist() for _, column in self.columns]
         dicts = [dict(zip(names, values, strict=True)) for values in zip(*lists, strict=True)]
@@ -153,11 +153,11 @@ class FoldRows:
     keeps_nulls = True
 
     def result(self, name: str, arguments: tuple[Argument, ...]) -> Column:  # noqa: ARG002 (of any type)
-        """What the user says."""
+        """Return a column of the type that the user states."""
         return Column(name, self.function.schema.columns[0].type)
 
     def add(self, call: AggregateCall, asked: Asked) -> None:
-        """The rows of each group."""
+        """Request the rows of each group."""
         values = asked.row_form(call, present=False)
         shown = dict(zip(self.names, call.columns, strict=True))
         columns = tuple((name, f"__value__{column}") for name, column in shown.items())
@@ -166,7 +166,7 @@ class FoldRows:
         asked.part(FoldPart(name=call.name, text=text, values=values, order=value_order(call), fold=fold))
 
     def sql(self, arguments: Sequence[str]) -> str:
-        """As a call of the function."""
+        """Return the call of the user's function."""
         return f"{self.function.name}({', '.join(arguments)})"
 
 
@@ -178,19 +178,21 @@ def linear_aggregate(
     width: int = 1,
     depends_on: Iterable[Any] = (),
 ) -> Aggregate:
-    """An aggregate of your own that is a sum: rows become vectors of whole numbers, the group's result is made of their sum.
+    """Define an aggregate that is a sum: rows become vectors of whole numbers, and the result is computed from their sum.
 
-    **Shape** `map` gets an Arrow table of the columns, in order, named as they are (an expression: `arg0`, `arg1`, by its
-    place), and gives int64 vectors: an array (rows, width) or a list of `width` arrays. `finish` gets the sums, an int64 array
-    (groups, width), and gives one value per group of the given type; of a group without rows the sums are 0.
+    **Shape** The function `map` gets an Arrow table of the columns, in order, under their names (an expression: `arg0`,
+    `arg1`, by its position). It returns int64 vectors: an array (rows, width) or a list of `width` arrays. The function
+    `finish` gets the sums, an int64 array (groups, width), and returns one value per group of the given type. The sums
+    of a group without rows are 0.
 
-    **Law** the result of a + b is `finish` of the sum of their vectors: nothing but addition may be needed.
+    **Law** The result of a + b is `finish` of the sum of their vectors: addition must suffice to combine rows.
 
-    **State** per group `width` sums. **Cost** constant per changed row, summed before rows are exchanged; both functions are
-    called with whole batches.
+    **State** Per group `width` sums.
 
-    **Errors** a row on which `map` raises, and a group on which `finish` does or whose sums leave 64 bits, go by the error
-    policy. Both functions must be pure.
+    **Cost** Constant per changed row, summed before rows are exchanged; both functions are called with whole batches.
+
+    **Errors** A row on which `map` raises goes to the error policy. So does a group on which `finish` raises, or whose
+    sums exceed 64 bits. Both functions must be pure.
 
     **Example**
 
@@ -229,16 +231,19 @@ def fold_aggregate(
     order_by: Order = None,
     depends_on: Iterable[Any] = (),
 ) -> Aggregate:
-    """An aggregate of your own over the rows of a group: any function of the list of them.
+    """Define an aggregate over the rows of a group: any function of the list of rows.
 
-    **Shape** the function gets the group's rows as dicts of the columns (an expression is called `arg0`, `arg1`, by its place),
-    in the order of `order_by`, then of the columns; a row as often as it is there. It gives one value of the given type. Without
-    rows it is not called, and the result is null.
+    **Shape** The function gets the group's rows as dicts of the columns (an expression is called `arg0`, `arg1`, by its
+    position). Rows are in the order of `order_by`, then of the columns, each as often as it occurs. The function
+    returns one value of the given type. It is not called without rows, and the result is then null.
 
-    **State** the rows of each group. **Cost** a changed group is read and folded anew, in Python: where the result is a sum of
-    what single rows give, `linear_aggregate` costs nothing per group.
+    **State** The rows of each group.
 
-    **Errors** a group on which it raises, or returns what does not fit, goes by the error policy. It must be pure.
+    **Cost** A changed group is read and folded anew, in Python. If the result is a sum of values of single rows,
+    `linear_aggregate` costs nothing per group.
+
+    **Errors** A group on which the function raises, or returns a value that does not fit, goes to the error policy. The
+    function must be pure.
 
     **Example**
 
@@ -265,7 +270,7 @@ def fold_aggregate(
 
 
 def _names(columns: Sequence[str | Expr]) -> tuple[str, ...]:
-    """The names under which a user's function sees its columns."""
+    """Return the names under which a user's function gets its columns; refuse a name that occurs twice."""
     names = tuple(column if isinstance(column, str) else f"arg{at}" for at, column in enumerate(columns))
     with located(user_line()):
         if len(set(names)) != len(names):

@@ -31,18 +31,18 @@ _LIMB_MAX = 1 << 62
 @stored("Varied", "less root scale")
 @dataclass(frozen=True, slots=True)
 class Varied:
-    """The variance of whole numbers with so many decimal places, out of limbs; with `root` its square root."""
+    """The variance of numbers with `scale` decimal places, from sums as limbs; with `root` its square root."""
 
     less: int
     root: bool
     scale: int
 
     def __str__(self) -> str:
-        """Its name."""
+        """Return the function's name."""
         return Variance(self.less, self.root).name
 
     def column(self, sums: Sequence[Sums], type_: pa.DataType) -> tuple[pa.Array, None]:
-        """Null where there are too few values."""
+        """Return each group's result, null where there are too few values."""
         count, ones, squares = (np.ascontiguousarray(part) for part in sums)
         result = np.empty(len(count), np.float64)
         peak = max((int(np.abs(part).max(initial=0)) for part in (ones, squares)), default=0)
@@ -57,7 +57,7 @@ class Varied:
 @stored("Variance", "less root")
 @dataclass(frozen=True, slots=True)
 class Variance:
-    """Of the population, or of a sample (`less` = 1); with `root` the standard deviation."""
+    """The variance of the population, or of a sample (`less` = 1); with `root` the standard deviation."""
 
     less: int
     root: bool
@@ -65,16 +65,16 @@ class Variance:
 
     @property
     def name(self) -> str:
-        """What SQL calls it."""
+        """Return the function's name in SQL."""
         return f"{'stddev' if self.root else 'var'}_{'samp' if self.less else 'pop'}"
 
     def result(self, name: str, arguments: tuple[Argument, ...]) -> Column:
-        """A float64."""
+        """Return a float64 column."""
         number(self.name, arguments[0])
         return Column(name, FLOAT64)
 
     def add(self, call: AggregateCall, asked: Asked) -> None:
-        """Limbs of values and squares, or bins of floats."""
+        """Request limbs of values and squares, or bins for floats."""
         (column,) = call.columns
         type_ = asked.rows[column].type
         if is_float(type_):
@@ -89,16 +89,18 @@ class Variance:
         asked.linear(call.name, measures, Varied(self.less, self.root, scale_of(type_)))
 
     def sql(self, arguments: Sequence[str]) -> str:
-        """As SQL writes it."""
+        """Return the call in SQL."""
         return f"{self.name}({arguments[0]})"
 
 
 def var_pop(argument: str | Expr) -> Aggregate:
-    """Variance of the values as a whole population; float64, null if there is none.
+    """Return the variance of the values as a whole population; float64, null if there is none.
 
-    **Law** the nearest float64 to the true variance of the rows that are there, whatever came and went before.
+    **Law** The nearest float64 to the true variance of the current rows, whatever was inserted and deleted before.
 
-    **State** per group sums of the values and of their squares, so **Cost** is constant per changed row.
+    **State** Per group the sums of the values and of their squares.
+
+    **Cost** Constant per changed row.
 
     **Example**
 
@@ -117,7 +119,7 @@ def var_pop(argument: str | Expr) -> Aggregate:
 
 
 def var_samp(argument: str | Expr) -> Aggregate:
-    """Variance of the values as a sample (divided by n - 1); float64, null of fewer than two. Otherwise as `var_pop`.
+    """Return the variance of the values as a sample (divided by n - 1); null for fewer than two. Otherwise as `var_pop`.
 
     **Example**
 
@@ -136,7 +138,7 @@ def var_samp(argument: str | Expr) -> Aggregate:
 
 
 def stddev_pop(argument: str | Expr) -> Aggregate:
-    """Standard deviation of a whole population: the square root of `var_pop`.
+    """Return the standard deviation of a whole population: the square root of `var_pop`.
 
     **Example**
 
@@ -155,7 +157,7 @@ def stddev_pop(argument: str | Expr) -> Aggregate:
 
 
 def stddev_samp(argument: str | Expr) -> Aggregate:
-    """Standard deviation of a sample: the square root of `var_samp`.
+    """Return the standard deviation of a sample: the square root of `var_samp`.
 
     **Example**
 
@@ -174,7 +176,7 @@ def stddev_samp(argument: str | Expr) -> Aggregate:
 
 
 def variance(argument: str | Expr) -> Aggregate:
-    """As `var_samp`, SQL's other name for it.
+    """Return `var_samp`; this is SQL's other name for it.
 
     **Example**
 
@@ -193,7 +195,7 @@ def variance(argument: str | Expr) -> Aggregate:
 
 
 def stddev(argument: str | Expr) -> Aggregate:
-    """As `stddev_samp`, SQL's other name for it.
+    """Return `stddev_samp`; this is SQL's other name for it.
 
     **Example**
 
