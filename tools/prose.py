@@ -26,7 +26,6 @@ NOT_YET: tuple[str, ...] = (
     "coordinator",
     "dbsp/algebra",
     "dbsp/circuit",
-    "dbsp/distribute",
     "dbsp/expr",
     "dbsp/operators",
     "dbsp/plan",

@@ -1,6 +1,7 @@
-"""Distributors: rows find their state while state moves, key by key, during many steps.
+"""Distributors: they route rows to their state while state moves between workers, key by key, over many steps.
 
-`messages` is what they say, `icadd` and `redistribute` are the two strategies behind one interface, `lockstep` runs the
-distributors of all workers as one step does, `places` says at once where a step's rows pass, `commands` is what a step
-record says of them, `encoding` their bytes.
+Module `messages` has their messages; `icadd` and `redistribute` are the two strategies behind one interface. Module
+`lockstep` runs the distributors of all workers in rounds, as a step does. Module `places` computes directly where a
+step's rows pass. Module `commands` has the migration commands of a step record, `encoding` the stored form of
+distributors.
 """

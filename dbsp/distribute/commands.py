@@ -1,12 +1,13 @@
-"""What a step record says of a migration: commands, never what somebody saw.
+"""The migration commands of a step record: they are commands, and never observations.
 
     migrate strategy=icadd phase=begin from=3 to=4
     migrate strategy=icadd phase=enter
     migrate strategy=icadd phase=move budget=1000
     migrate strategy=icadd phase=cancel version=5
 
-`from` and `to` are the versions of logged layouts (F and F'). A step record has at most one such command; all workers get it
-at the start of the step. Which keys move follows from the state, in hash order, so a replay moves the same ones.
+`from` and `to` are the versions of logged layouts (F and F'). A step record has at most one such command; all workers
+get it at the start of the step. The keys that move follow from the state, in hash order, so a replay moves the same
+ones.
 
 Source: docs/concepts/rescale.md.
 """
@@ -29,7 +30,7 @@ _HINT = "run the version that wrote it"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BeginCommand:
-    """Begin to migrate from layout version `old` to `new`: keys are found out."""
+    """Begin to migrate from layout version `old` to `new`: workers determine the keys that move."""
 
     strategy: str
     old: int
@@ -38,14 +39,14 @@ class BeginCommand:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EnterCommand:
-    """All keys are known: keys may move."""
+    """Start the phase in which keys move; all of them are known."""
 
     strategy: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MoveCommand:
-    """Every owner gives away its next keys, at most `budget`."""
+    """Move the next keys of every owner, at most `budget` keys each."""
 
     strategy: str
     budget: int
@@ -53,7 +54,7 @@ class MoveCommand:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CancelCommand:
-    """Migrate back; the way back is layout version `version`."""
+    """Migrate back, to the layout of version `version`."""
 
     strategy: str
     version: int
@@ -70,7 +71,7 @@ _FORMS: tuple[tuple[str, Callable[[str, tuple[int, ...]], MigrateCommand]], ...]
 
 
 def to_text(command: MigrateCommand) -> str:
-    """The command as it stands in a step record.
+    """Return the command in the form of a step record.
 
     >>> to_text(MoveCommand(strategy="icadd", budget=1000))
     'migrate strategy=icadd phase=move budget=1000'
@@ -88,9 +89,9 @@ def to_text(command: MigrateCommand) -> str:
 
 
 def from_text(text: str) -> MigrateCommand:
-    """The command again.
+    """Return the command that a step record's text denotes.
 
-    **Errors** `DataError` for one that this version does not know: it must not be run as if it were not there.
+    **Errors** `DataError` for an unknown command, because a step must not run as if the command were absent.
 
     >>> from_text("migrate strategy=redistribute phase=begin from=3 to=4")
     BeginCommand(strategy='redistribute', old=3, new=4)
@@ -104,7 +105,7 @@ def from_text(text: str) -> MigrateCommand:
 
 
 def migration_of(commands: Iterable[str]) -> MigrateCommand | None:
-    """The migration's command among those of a step record.
+    """Return the migration command among those of a step record, or None.
 
     **Errors** `DataError` if there are two, or one that this version does not know.
 
@@ -118,7 +119,7 @@ def migration_of(commands: Iterable[str]) -> MigrateCommand | None:
 
 
 def event_of(command: MigrateCommand, new: Layout) -> messages.Event:
-    """What every worker's distributor is told; `new` is the layout that a migration to begin leads to."""
+    """Return the event that every worker's distributor gets; `new` is the target layout of a migration that begins."""
     match command:
         case BeginCommand(new=version):
             if new.version != version:

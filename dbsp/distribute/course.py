@@ -1,8 +1,8 @@
-"""The course of one migration: which command each of its steps gets, until it is over or turned round.
+"""The migration plan: the command of each step of a migration, until it ends or turns back.
 
-A value, for whoever writes step records: a coordinator's machine, a run in one process. A step's command follows from its number
-alone, so whoever goes on after a crash needs nothing but the course; that it is over is said by a step's report, which a
-replay says again at the same step.
+A plan is a value, for the writers of step records: a coordinator's state machine, or a run in one process. A step's
+command follows from its number alone, so recovery after a crash needs only the plan. A step's report says that the
+migration is over, and a replay reports the same at the same step.
 
 Source: docs/concepts/rescale.md; design record 0015.
 """
@@ -20,9 +20,10 @@ from dbsp.layout import Layout
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Course:
-    """A migration from layout `old` to `new` from step `first` on, at most `budget` keys of every owner per step.
+    """The plan of a migration from layout `old` to `new` from step `first` on, at most `budget` keys of every owner per step.
 
-    `version` is that of the layout its steps run in. `turned`: it takes back another one, whose new layout is `old` here.
+    `version` is that of the layout in which its steps run. A plan with `turned` takes back another one, whose new
+    layout is `old` here.
 
     **Example**
 
@@ -43,7 +44,7 @@ class Course:
     turned: bool = False
 
     def __post_init__(self) -> None:
-        """Refuse what would never end."""
+        """Refuse a plan that would never end."""
         if self.strategy not in STRATEGIES:
             raise ConfigError(f"no such strategy: strategy={self.strategy}", f"choose one of {', '.join(STRATEGIES)}")
         if self.budget < 1:
@@ -51,17 +52,23 @@ class Course:
 
     @classmethod
     def towards(cls, new: Layout, old: Layout, *, strategy: str, first: int, budget: int) -> Course:
-        """The course to `new`, which gets the version after the one it has: its own is that of the steps between."""
+        """Return the plan of a migration to `new`, whose version is increased by one.
+
+        The version that `new` has becomes that of the layout in which the steps run.
+        """
         ahead = replace(new, version=new.version + 1)
         return cls(strategy=strategy, version=new.version, old=old, new=ahead, first=first, budget=budget)
 
     @property
     def layout(self) -> Layout:
-        """What steps run in: the workers of both; shards are still their old owners', but for the keys that have moved."""
+        """Return the layout in which steps run: the workers of both layouts, and the old owners of shards.
+
+        Keys that have moved are exceptions to the owners, which the distributors know.
+        """
         return replace(joint(self.old, self.new), version=self.version, owners=self.old.owners)
 
     def command(self, step: int) -> MigrateCommand:
-        """That of a step from `first` on."""
+        """Return the command of a step from `first` on."""
         if step == self.first and self.turned:
             return CancelCommand(strategy=self.strategy, version=self.new.version)
         if step == self.first:
@@ -71,9 +78,9 @@ class Course:
         return MoveCommand(strategy=self.strategy, budget=self.budget)
 
     def turned_round(self, step: int) -> Course:
-        """The way back from `step` on: to the old layout under a new version.
+        """Return the plan of the way back from `step` on: to the old layout under a new version.
 
-        **Errors** `ConfigError` before its first step, and before the step that turns it round.
+        **Errors** `ConfigError` before the plan's first step has run, and for a plan that turns back already.
         """
         if step <= self.first:
             state = "turns round already" if self.turned else "has not begun"

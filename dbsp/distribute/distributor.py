@@ -1,11 +1,12 @@
-"""The interface of a distributor, and what both strategies are made of: marks of taken state, stored rows, dealt rows.
+"""The interface of a distributor, and the common parts of both strategies: marks of taken state, stored rows, dealt
+rows.
 
-A distributor stands between upstream and the stateful operators of one region on one worker. It decides where each row goes
-while the layout changes from F to F', and when which state moves. It is a value: `handle` gives the next one and what is to
-be done. It has no clock, does no I/O and knows no other worker but by messages.
+A distributor is placed between upstream and the stateful operators of one region on one worker. While the layout
+changes from F to F', it decides where each row is sent, and when which state moves. It is a value: `handle` returns the
+next distributor and a list of actions. It has no clock, does no I/O and knows other workers only by messages.
 
-Invariant 2: a row passes downstream only where the state of its key is. A row that cannot be there yet is stored, a row that
-is elsewhere is sent on.
+Invariant 2: a row passes downstream only on the worker that has the state of its key. A row whose state is not there
+yet is stored. A row whose state is on another worker is sent on.
 """
 
 from __future__ import annotations
@@ -25,51 +26,53 @@ HERE, STORE = -1, -2
 
 
 class Distributor(Protocol):
-    """One worker's part of a migration, in one region."""
+    """A worker's part of a migration, in one region."""
 
     @property
     def worker(self) -> int:
-        """Whose part it is."""
+        """Return the number of the worker."""
         ...
 
     @property
     def migrating(self) -> bool:
-        """Whether a migration has begun here and not ended."""
+        """Return whether a migration has begun here and not ended."""
         ...
 
     @property
     def layout(self) -> Layout:
-        """The layout that holds once nothing moves any more."""
+        """Return the layout that applies once no key moves any more."""
         ...
 
     @property
     def at_rest(self) -> bool:
-        """Whether no row is stored and no key on hold, as at the end of every step."""
+        """Return whether no row is stored and no key on hold, as at the end of every step."""
         ...
 
     @property
     def left(self) -> int:
-        """How many keys this worker has yet to give away, as far as it knows them."""
+        """Return how many keys this worker has yet to give away, as far as it knows them."""
         ...
 
     def handle(self, event: Event) -> tuple[Self, list[Out]]:
-        """The distributor after the event, and what is to be done, in order."""
+        """Return the distributor after the event, and the resulting actions in order."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Marks:
-    """Which states were taken in the migration to `version`: per giver, the highest key hash.
+    """The states taken in the migration to `version`: per source worker, the highest key hash.
 
-    Givers give their keys away in hash order and the first copy of each comes in that order, so one number per giver says
-    which copies are repeats. **State** one number per worker, however many keys move.
+    Sources give their keys away in hash order, and the first copy of each state arrives in that order. So one number
+    per source tells which copies are repeats.
+
+    **State** One number per worker, however many keys move.
     """
 
     version: int = -1
     highest: Mapping[int, int] = field(default_factory=dict)
 
     def new(self, version: int, owner: int, keys: Keys) -> tuple[Marks, Mask]:
-        """Which of these keys come for the first time, and the marks with them."""
+        """Return the marks with these keys, and which of the keys arrive for the first time."""
         if version < self.version or not len(keys):
             return self, np.zeros(len(keys), np.bool_)
         marks = self if version == self.version else Marks(version=version)
@@ -82,26 +85,26 @@ class Marks:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Stored:
-    """Rows that wait, in the order in which they came."""
+    """Rows that wait, in the order of their arrival."""
 
     keys: Keys = field(default_factory=lambda: NO_KEYS)
     rows: Numbers = field(default_factory=lambda: NO_ROWS)
 
     def __len__(self) -> int:
-        """How many rows."""
+        """Return the number of rows."""
         return len(self.keys)
 
     def plus(self, keys: Keys, rows: Numbers) -> Stored:
-        """With more rows behind."""
+        """Return these rows followed by more rows."""
         return Stored(np.concatenate([self.keys, keys]), np.concatenate([self.rows, rows])) if len(keys) else self
 
     def parted(self, chosen: Mask) -> tuple[Stored, Stored]:
-        """The chosen rows, and the others."""
+        """Return the chosen rows, and the others."""
         return Stored(self.keys[chosen], self.rows[chosen]), Stored(self.keys[~chosen], self.rows[~chosen])
 
 
 def dealt(keys: Keys, rows: Numbers, places: Numbers) -> Iterator[tuple[int, Keys, Numbers]]:
-    """The rows of each place; rows of one place keep their order."""
+    """Yield the rows of each place; rows of one place keep their order."""
     if not len(places):
         return
     if (places == places[0]).all():
@@ -114,7 +117,7 @@ def dealt(keys: Keys, rows: Numbers, places: Numbers) -> Iterator[tuple[int, Key
 
 
 def routed(keys: Keys, rows: Numbers, places: Numbers, version: int, region: int) -> tuple[list[Out], Stored]:
-    """Rows on their way: downstream here, or to workers; and those to be stored."""
+    """Return the actions that pass rows downstream or send them to workers, and the rows to be stored."""
     out: list[Out] = []
     stored = Stored()
     for place, its_keys, its_rows in dealt(keys, rows, places):

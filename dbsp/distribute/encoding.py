@@ -1,12 +1,23 @@
-"""A distributor at rest as bytes: what a manifest during a migration stores beside a worker's traces.
+"""A distributor at rest as bytes: a manifest during a migration stores them together with a worker's traces.
 
     header | layouts and small fields (JSON) | sets of keys
 
-Header, 32 bytes, little-endian: magic 8s, format u16, strategy u16 (1 icadd, 2 redistribute), head bytes u32, keys u64, crc32
-of all that follows u32, zero u32. The head is compact JSON with sorted names; the keys follow as u64, all sets end to end, in
-the order in which the head gives their lengths. Equal states give equal bytes; golden bytes in the tests.
+The header has 32 bytes, little-endian:
 
-Only a distributor at rest has bytes (no row stored, no key on hold): versions are cut between two steps.
+| field | type |
+| --- | --- |
+| magic | 8s |
+| format | u16 |
+| strategy: 1 icadd, 2 redistribute | u16 |
+| head bytes | u32 |
+| keys | u64 |
+| crc32 of all that follows | u32 |
+| zero | u32 |
+
+The head is compact JSON with sorted names. The keys follow as u64, all sets end to end, in the order in which the head
+has their lengths. Equal states give equal bytes; the tests have golden bytes.
+
+Only a distributor at rest has bytes (no row stored, no key on hold), because versions are cut between two steps.
 """
 
 from __future__ import annotations
@@ -38,9 +49,10 @@ _LEFT_OUT = {"dynamic_k": None, "offered": ()}
 
 
 def encode(distributor: AnyDistributor) -> bytes:
-    """The distributor as bytes.
+    """Return the distributor as bytes.
 
-    **Law** `decode(encode(d))` is a distributor that says what `d` says; encoding it gives the same bytes.
+    **Law** `decode(encode(d))` is a distributor that acts as `d` does; encoding it gives the same bytes.
+
     **Errors** `InternalError` if a row is stored or a key on hold.
     """
     if not distributor.at_rest:
@@ -89,9 +101,9 @@ def _layout(layout: Layout) -> dict[str, Any]:
 
 
 def decode(data: bytes) -> AnyDistributor:
-    """The distributor again.
+    """Return the distributor that the bytes hold.
 
-    **Errors** `DataError` for bytes that are not what `encode` wrote.
+    **Errors** `DataError` for bytes that `encode` did not write.
     """
     if len(data) < _HEADER.size:
         raise DataError(f"the state of a distributor is cut short: bytes={len(data)}")

@@ -1,24 +1,24 @@
-"""ICADD: owners find out which keys they hold, then give them away while rows find their way by asking the old owner.
+"""ICADD: owners determine which keys they hold, then give them away, while rows are routed by way of the old owner.
 
-Nobody needs a map of all keys. A worker in the second phase that gets a row of a key it will own, but has no state for, sends
-it to the key's old owner; that one passes it downstream if it still has the state, and else gives it back, and then the row
-is where its state is, or has none anywhere.
+No worker needs a map of all keys. In the second phase, a worker may get a row of a key that it will own but has no
+state for. It sends the row to the key's old owner. The old owner passes the row downstream if it still has the state,
+and otherwise gives it back. Then the row is where its state is, or the key has no state anywhere.
 
-Phases: STEADY (layout F) → INTERROGATE (keys are found out; F still) → COLLECT (F', keys move) → STEADY (layout F'). The
-version goes up with COLLECT. `Done` of every worker of F ends the migration.
+Phases: STEADY (layout F) → INTERROGATE (keys are determined; F still applies) → COLLECT (F', keys move) → STEADY
+(layout F'). The version increases with COLLECT. The message `Done` of every worker of F ends the migration.
 
 Deviations from the seed, each with a test that fails without it (tests/distribute/test_deviations.py):
 
-- a row of a higher version passes only where its sender is the key's old owner; else this worker's own rules apply. As the
-  protocol was written, a worker that is late passes a row that the old owner, which has the state, never saw;
-- a key that belongs to this worker before and after always passes; the written rule 3 sends a row of it from
-  another worker on to this worker itself;
-- a row that its key's old owner sent is one that it gave back only if it is of this migration's version; one that was under
-  way since the migration before says nothing about where the state is (found by the simulator);
-- a state that comes again is not taken again.
+- A row of a higher version passes only if its sender is the key's old owner; otherwise this worker's own rules apply. In the
+  protocol as written, a late worker passes a row that the old owner, which has the state, never saw.
+- A key that belongs to this worker before and after always passes. The written rule 3 sends a row of such a key from
+  another worker on to this worker itself.
+- A row from its key's old owner counts as given back only if it has this migration's version. A row still on its way from the
+  migration before says nothing about the place of the state (found by the simulator).
+- A state that arrives again is not taken again.
 
-The order of a key's rows is kept per route, not across routes: a row that goes through the old owner may be overtaken by one
-that need not. Within a step of the engine the rows of a change have no order, and all are processed before it ends.
+The order of a key's rows is kept per route, not across routes. A direct row may overtake one by way of the old owner.
+Within a step of the engine the rows of a change have no order, and all are processed before the step ends.
 
 Source: docs/concepts/rescale.md; design record 0015. Invariant 2.
 """
@@ -60,7 +60,7 @@ from dbsp.layout import Layout
 
 
 class Phase(IntEnum):
-    """Where a worker is in its migration."""
+    """A worker's phase in its migration."""
 
     STEADY = 0
     INTERROGATE = 1
@@ -69,10 +69,11 @@ class Phase(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class IcaddDistributor:
-    """One worker's distributor; `old` is F, `new` is F' while a migration is under way.
+    """A worker's distributor; `old` is F, `new` is F' while a migration is under way.
 
-    **State** the keys yet to give away, and one mark per worker.
-    **Cost** of a row: one look-up in `whitelist` and `hold` in COLLECT; at most two further hops.
+    **State** The keys yet to give away, and one mark per worker.
+
+    **Cost** Per row one look-up in `whitelist` and `hold` in COLLECT; at most two further hops.
     """
 
     worker: int
@@ -93,31 +94,31 @@ class IcaddDistributor:
 
     @property
     def migrating(self) -> bool:
-        """Whether a migration has begun here and not ended."""
+        """Return whether a migration has begun here and not ended."""
         return self.new is not None
 
     @property
     def layout(self) -> Layout:
-        """The layout that holds once nothing moves any more."""
+        """Return the layout that applies once no key moves any more."""
         return self.old if self.new is None else self.new
 
     @property
     def at_rest(self) -> bool:
-        """Whether no row is stored and no key on hold."""
+        """Return whether no row is stored and no key on hold."""
         return not len(self.hold) and not len(self.stored)
 
     @property
     def left(self) -> int:
-        """How many keys this worker has yet to give away, as far as it knows them."""
+        """Return how many keys this worker has yet to give away, as far as it knows them."""
         return len(self.whitelist) + len(self.hold)
 
     @property
     def version(self) -> int:
-        """What goes with every message: that of F' from COLLECT on."""
+        """Return the version that every message carries: that of F' from COLLECT on."""
         return self.new.version if self.new is not None and self.phase is Phase.COLLECT else self.old.version
 
     def handle(self, event: Event) -> tuple[IcaddDistributor, list[Out]]:
-        """The distributor after the event, and what is to be done, in order."""
+        """Return the distributor after the event, and the resulting actions in order."""
         match event:
             case Local(keys=keys, rows=rows):
                 return self._rows(keys, rows, self.worker, self.version)
@@ -135,7 +136,7 @@ class IcaddDistributor:
                 return self._answered(event)
 
     def _answered(self, event: Event) -> tuple[IcaddDistributor, list[Out]]:
-        """What the operators answer; what is of another region, or late, changes nothing."""
+        """Handle a reply of the operators; a late one, or one of another region, changes nothing."""
         match event:
             case AddKeys(keys=keys, region=self.region) if self.phase is Phase.INTERROGATE:
                 return replace(self, whitelist=union(self.whitelist, keys)), []
@@ -160,7 +161,7 @@ class IcaddDistributor:
             case _:
                 raise InternalError(f"not a message of icadd: message={type(message).__name__} worker={self.worker}")
 
-    # Rows.
+    # Routing of rows.
 
     def _rows(self, keys: Keys, rows: Numbers, sender: int, version: int) -> tuple[IcaddDistributor, list[Out]]:
         here = self
@@ -175,7 +176,7 @@ class IcaddDistributor:
         return (replace(here, stored=here.stored.plus(stored.keys, stored.rows)) if len(stored) else here), out
 
     def _places(self, keys: Keys, sender: int, version: int) -> Numbers:
-        """Where rows go: HERE, STORE or a worker."""
+        """Return the place of each row: HERE, STORE or a worker."""
         before = owner_of(self.old, keys)
         if self.new is not None and self.phase is Phase.COLLECT:
             places = collect_places(
@@ -197,25 +198,25 @@ class IcaddDistributor:
         return here, [Interrogate(region=self.region)]
 
     def _enter(self) -> tuple[IcaddDistributor, list[Out]]:
-        """To COLLECT: of the keys that were found out, those stay that are not for this worker any more."""
+        """Enter COLLECT: of the determined keys, keep those that this worker owns under F and not under F'."""
         if self.new is None or self.phase is not Phase.INTERROGATE or not self.known:
             raise InternalError(f"keys move before all are known: worker={self.worker} phase={self.phase.name}")
         mine = (
             owner_of(self.old, self.whitelist) == self.worker
-        )  # of keys long gone there may be rows that add up to nothing
+        )  # operators may still report keys that moved away earlier, for stored rows that cancel out
         leaving = self.whitelist[mine & (owner_of(self.new, self.whitelist) != self.worker)]
         here = replace(self, phase=Phase.COLLECT, whitelist=leaving, back=False)
         return here._go_on()
 
     def _move(self, budget: int) -> tuple[IcaddDistributor, list[Out]]:
-        """The next keys in hash order are put on hold, and their state is collected."""
+        """Put the next keys in hash order on hold, and collect their state."""
         if self.phase is not Phase.COLLECT or len(self.hold) or not len(self.whitelist):
             return self, []
         chosen, rest = self.whitelist[:budget], self.whitelist[budget:]
         return replace(self, hold=chosen, whitelist=rest), [Collect(keys=chosen, region=self.region)]
 
     def _collected(self, keys: Keys, state: object) -> tuple[IcaddDistributor, list[Out]]:
-        """The state leaves, then the rows that waited for it, and nothing of these keys stays here."""
+        """Send the state, then the rows that waited for it, and drop these keys here."""
         if self.new is None or not len(keys) or not contains(self.hold, keys).all():
             raise InternalError(f"a state was collected that is not on hold: worker={self.worker} keys={len(keys)}")
         out: list[Out] = []
@@ -229,7 +230,7 @@ class IcaddDistributor:
         return here, out + more
 
     def _go_on(self) -> tuple[IcaddDistributor, list[Out]]:
-        """When nothing is left to give, say so once; else, at a pace of one's own, give more."""
+        """Send `Done` once, when no key is left to give; otherwise give the next keys, if the migration has a pace of its own."""
         if self.left:
             return self._move(self.pace) if self.pace else (self, [])
         if self.new is None or self.given:
@@ -241,7 +242,10 @@ class IcaddDistributor:
         return here, out + more
 
     def _done(self, version: int, worker: int) -> tuple[IcaddDistributor, list[Out]]:
-        """A worker that is late remembers who was done before it began."""
+        """Note that a worker has no more keys to give, and end the migration if all workers of F have none.
+
+        A late worker notes workers that were done before it began.
+        """
         if version < self.finished_version or version <= self.old.version:
             return self, []
         before = self.finished if version == self.finished_version else frozenset()
@@ -257,11 +261,11 @@ class IcaddDistributor:
         return over, [Finished(version=version)]
 
     def _cancel(self, version: int) -> tuple[IcaddDistributor, list[Out]]:
-        """Back from F' to F, which is now the layout to come, between two steps.
+        """Turn back from F' to F, which is now the layout to come, between two steps.
 
-        All that this worker holds is asked for again, because it has taken states and seen new keys. No row moves before
-        the answer, so COLLECT follows at once: a row whose key never moved goes to the owner under F', which has no state
-        and gives it back.
+        The operators report all their keys again, because this worker has taken states and seen new keys. No row moves
+        before the report, so COLLECT follows at once. A row whose key never moved is sent to the owner under F', which
+        has no state and gives it back.
         """
         if self.new is None or not self.at_rest:
             raise InternalError(f"nothing to cancel, or not between two steps: worker={self.worker}")
@@ -282,7 +286,7 @@ class IcaddDistributor:
 def collect_places(
     worker: int, before: Numbers, after: Numbers, whitelisted: Mask, on_hold: Mask, returned: Mask
 ) -> Numbers:
-    """Where rows go in COLLECT, by the owners of their keys before and after.
+    """Return the places of rows in COLLECT, by the owners of their keys before and after.
 
     >>> before, after = np.array([0, 0, 0, 1, 1]), np.array([1, 1, 1, 0, 0])
     >>> whitelisted, on_hold = np.array([1, 0, 0, 0, 0], bool), np.array([0, 1, 0, 0, 0], bool)
@@ -298,21 +302,22 @@ def collect_places(
 
 
 def given_back(before: Numbers, sender: int, version: int, own: int) -> Mask:
-    """Which rows their key's old owner has sent here because it has no state for them.
+    """Return which rows were sent by their key's old owner because it has no state for them.
 
-    A row of an older version is none of them: it was sent by other functions, in the migration before, and was late.
+    A row of an older version is none of them: the migration before sent it, by other distribution functions, and it is
+    late.
     """
     found: Mask = (before == sender) & (version >= own)
     return found
 
 
 def stays_here(worker: int, before: Numbers, after: Numbers) -> Mask:
-    """Keys that belong to this worker before and after."""
+    """Return which keys belong to this worker before and after."""
     found: Mask = (before == worker) & (after == worker)
     return found
 
 
 def from_newer_passes(before: Numbers, sender: int) -> Mask:
-    """Which rows of a sender of a higher version pass here: those whose old owner is the sender, which has no state."""
+    """Return which rows of a sender with a higher version pass here: those whose old owner is the sender, which has no state."""
     found: Mask = before == sender
     return found

@@ -1,7 +1,7 @@
-"""Sets of key hashes as sorted arrays without repeats: what whitelists and hold sets are.
+"""Sets of key hashes as sorted arrays without repeats, for whitelists and hold sets.
 
-A key is known by its 64-bit hash alone, so keys that share a hash are owned, held and moved together. Everything works on
-whole arrays.
+A key is known by its 64-bit hash alone, so keys that share a hash are owned, held and moved together. All functions
+work on whole arrays.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ for _empty in (NO_KEYS, NO_ROWS):
 
 
 def keys_of(hashes: npt.ArrayLike) -> Keys:
-    """The set of these hashes.
+    """Return the set of these hashes.
 
-    **Cost** one sort; sorted runs end to end are merged. `np.unique` builds a hash table instead, on key hashes fifty times
-    slower (numpy 2.4).
+    **Cost** One sort; sorted runs end to end are merged. `np.unique` builds a hash table instead, which takes fifty
+    times longer on key hashes (numpy 2.4).
 
     >>> keys_of([3, 1, 3]).tolist()
     [1, 3]
@@ -34,14 +34,14 @@ def keys_of(hashes: npt.ArrayLike) -> Keys:
 
 
 def distinct(hashes: Keys) -> Keys:
-    """Sorted hashes, each once."""
+    """Return sorted hashes, each once."""
     return hashes[np.concatenate([[True], hashes[1:] != hashes[:-1]])] if len(hashes) else hashes
 
 
 def contains(keys: Keys, hashes: Keys) -> Mask:
-    """Which of the hashes are in the set.
+    """Return which of the hashes are in the set.
 
-    **Cost** one binary search per hash.
+    **Cost** One binary search per hash.
 
     >>> contains(keys_of([1, 3]), np.array([3, 2, 9], np.uint64)).tolist()
     [True, False, False]
@@ -54,25 +54,25 @@ def contains(keys: Keys, hashes: Keys) -> Mask:
 
 
 def union(left: Keys, right: Keys) -> Keys:
-    """What is in either set."""
+    """Return the union of two sets."""
     if not len(right):
         return left
     return keys_of(np.concatenate([left, right])) if len(left) else right
 
 
 def without(keys: Keys, other: Keys) -> Keys:
-    """What is in the first set and not in the second."""
+    """Return the first set without the members of the second."""
     return keys[~contains(other, keys)] if len(other) else keys
 
 
 def owner_of(layout: Layout, hashes: Keys) -> Numbers:
-    """The number of the worker that owns each hash in a layout: the distribution function F."""
+    """Return the number of the worker that owns each hash in a layout: the distribution function F."""
     found: Numbers = np.asarray(layout.owners, np.int64)[layout.shard_of(hashes)]
     return found
 
 
 def losing(old: Layout, new: Layout) -> frozenset[int]:
-    """The workers that own some shard in `old` and do not keep all of it in `new`."""
+    """Return the workers that own some shard in `old` and do not keep all of it in `new`."""
     count = max(old.shards, new.shards)
     before = np.repeat(np.asarray(old.owners), count // old.shards)
     after = np.repeat(np.asarray(new.owners), count // new.shards)

@@ -1,11 +1,11 @@
-"""One step of all workers' distributors: rounds of messages until nobody has anything left to say.
+"""A step of all workers' distributors: rounds of messages, until no distributor has anything left to send.
 
-In the engine all workers enter a phase in the same step, and what one round sends arrives in the next one: first the states,
-then the rows, then all else, each in the order of the senders. So a step has an end: no row is under way, none is stored, no
-key is on hold; a manifest between two steps holds distributors at rest.
+In the engine all workers enter a phase in the same step, and messages sent in one round arrive in the next one. States
+are handled first, then rows, then all else, each in the order of the senders. So a step has an end: no row is on its
+way, none is stored, no key is on hold. A manifest between two steps holds distributors at rest.
 
-What a round decides follows from the state before the step, the step's commands and its rows: a replay does the same
-(invariant 3). Left out: where states and rows are; a `Host` per worker answers for its operators.
+The outcome of a round follows from the state before the step, the step's commands and its rows: a replay gives the same
+(invariant 3). States and rows are outside this module; each worker's `Host` acts for its operators.
 
 Source: docs/concepts/rescale.md; design record 0015.
 """
@@ -43,7 +43,7 @@ class Host(Protocol):
     """A worker's operators downstream of its distributor."""
 
     def ordered(self, order: Downstream) -> Sequence[Event]:
-        """Do what is ordered; the answers, if it asks for any."""
+        """Carry out an order to the operators, and return their replies, if there are any."""
         ...
 
     def passed(self, keys: Keys, rows: Numbers) -> None:
@@ -52,9 +52,9 @@ class Host(Protocol):
 
 
 def work_off(distributor: D, host: Host, events: Iterable[Event]) -> tuple[D, list[Send], list[Finished]]:
-    """Handle events in order, each with all the answers of the operators; what is to be sent, and whether it is over.
+    """Handle events in order, each with all replies of the operators; return the messages to send, and whether it is over.
 
-    **Errors** `InternalError` for a message to oneself: there is no link for it.
+    **Errors** `InternalError` for a message to the worker itself: there is no link for it.
     """
     sends: list[Send] = []
     over: list[Finished] = []
@@ -78,10 +78,11 @@ def work_off(distributor: D, host: Host, events: Iterable[Event]) -> tuple[D, li
 
 
 def in_order(received: Iterable[Received]) -> list[Received]:
-    """What arrived in one round, in the order in which it is handled: states, rows, all else; by sender; as sent.
+    """Return the arrivals of one round in the order of handling: states, rows, all else; by sender; as sent.
 
-    A parcel holds its rows as one batch, apart from its messages, so this order is all there is. States go first, or a row
-    would be processed without its state; words come after the rows that were sent before them (FINAL says: no more rows).
+    A parcel holds its rows as one batch, apart from its messages, so no other order is known. States are first, because
+    no row may be processed without its state. Other messages follow the rows that were sent before them (FINAL says: no
+    more rows).
     """
     return sorted(received, key=lambda arrived: (_rank(arrived), arrived.sender))
 
@@ -99,9 +100,9 @@ def _rank(arrived: Received) -> int:
 def run_rounds(
     distributors: Mapping[int, D], hosts: Mapping[int, Host], events: Mapping[int, Sequence[Event]]
 ) -> tuple[dict[int, D], int]:
-    """All rounds of one step, from what every worker is told at its start; the distributors at rest, and how many rounds.
+    """Run all rounds of one step, from the events at its start; return the distributors at rest, and the number of rounds.
 
-    **Errors** `InternalError` if a row goes round for ever, or something waits at the end of the step.
+    **Errors** `InternalError` if a row circulates for ever, or anything waits at the end of the step.
     """
     now = dict(distributors)
     waiting: Mapping[int, Sequence[Event]] = events

@@ -1,9 +1,10 @@
-"""What distributors say: to each other, to the operators downstream, and what they are told.
+"""The messages of distributors: between workers, to the operators downstream, and the events that distributors get.
 
-A row is known by its key hash and a number under which the host finds it; a state is a value that no distributor looks into.
-In every message with keys and a state, the state counts for these keys alone, whatever else it holds: one collection can be
-sent to several workers. Messages between two workers arrive in the order in which they were sent; between different pairs
-any order may be. Every message between workers carries the version of its sender's layout.
+A row is known by its key hash, and by a number under which the host finds the row. A state is a value that no
+distributor looks into. In every message with keys and a state, the state counts for these keys alone, whatever else it
+holds. So one collection can be sent to several workers. Messages between two workers arrive in the order in which they
+were sent; between different pairs any order is possible. Every message between workers carries the version of its
+sender's layout.
 
 The arrays of a message are never written to again. Messages hold arrays, so they are compared by `shown`, not by `==`.
 
@@ -29,7 +30,7 @@ State: TypeAlias = Any
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Rows:
-    """Rows on their way to whoever has, or will have, their state."""
+    """Rows on their way to the worker that has, or will have, their state."""
 
     version: int
     keys: Keys
@@ -38,7 +39,7 @@ class Rows:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Acquire:
-    """The state of these keys, given away by `owner`; its keys lie above those of `owner`'s earlier ones."""
+    """The state of these keys, given away by `owner`; its keys are above those of `owner`'s earlier messages."""
 
     version: int
     owner: int
@@ -48,7 +49,7 @@ class Acquire:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Done:
-    """The worker has no more state to give."""
+    """Notice that the worker has no more state to give."""
 
     version: int
     worker: int
@@ -56,7 +57,7 @@ class Done:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Shutdown:
-    """To an owner that leaves: from now on the sender stores what it has for you, until it knows your sets."""
+    """Notice to an owner that leaves: the sender stores rows for the owner from now on, until it knows the owner's sets."""
 
     version: int
     layout: Layout
@@ -64,7 +65,7 @@ class Shutdown:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ScaleUp:
-    """To an owner that stays and loses a part of its keys to `layout`: as `Shutdown`."""
+    """Notice to an owner that stays and loses a part of its keys to `layout`; the sender acts as for `Shutdown`."""
 
     version: int
     layout: Layout
@@ -72,7 +73,7 @@ class ScaleUp:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Sets:
-    """An owner's answer: keys that it still serves, keys that are on hold."""
+    """An owner's reply: the keys that it still serves, and the keys that are on hold."""
 
     version: int
     whitelist: Keys
@@ -81,7 +82,7 @@ class Sets:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Final:
-    """The sender has sent its last row of these keys to the old owner."""
+    """Notice that the sender has sent its last row of these keys to the old owner."""
 
     version: int
     keys: Keys
@@ -99,7 +100,7 @@ class Redistribute:
 
 Message: TypeAlias = Rows | Acquire | Done | Shutdown | ScaleUp | Sets | Final | Redistribute
 
-# What a distributor is told.
+# Events that a distributor gets.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -129,7 +130,7 @@ class Begin:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Enter:
-    """Leave the first phase, in which keys are found out, for the one in which they move (only for pace 0)."""
+    """Enter the phase in which keys move, once all keys are known (only for pace 0)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -141,14 +142,14 @@ class Move:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Cancel:
-    """Migrate back, as a new version; told to all workers between two steps."""
+    """Migrate back, as a new version; all workers get this event between two steps."""
 
     version: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class AddKeys:
-    """An operator's answer to `Interrogate`: keys it holds state for; operators reached twice may answer twice."""
+    """An operator's reply to `Interrogate`: keys with state; operators reached twice may reply twice."""
 
     keys: Keys
     region: int = 0
@@ -156,26 +157,26 @@ class AddKeys:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Interrogated:
-    """All operators have answered `Interrogate`."""
+    """Notice that all operators have replied to `Interrogate`."""
 
     region: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Collected:
-    """All operators have answered `Collect`: their state of these keys."""
+    """Notice that all operators have replied to `Collect`, with their state of these keys."""
 
     keys: Keys
     state: State
     region: int = 0
 
 
-# What a distributor wants done: rows and messages on their way, and orders to the operators downstream.
+# Actions of a distributor: rows passed on, messages to workers, and orders to the operators downstream.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Pass:
-    """These rows go downstream here."""
+    """Pass these rows downstream here."""
 
     keys: Keys
     rows: Numbers
@@ -183,7 +184,7 @@ class Pass:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Send:
-    """A message to another worker's distributor of the same region."""
+    """Send a message to another worker's distributor of the same region."""
 
     to: int
     message: Message
@@ -192,14 +193,14 @@ class Send:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Interrogate:
-    """Let every operator of the region say which keys it holds state for."""
+    """Let every operator of the region report its keys with state."""
 
     region: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Collect:
-    """Let every operator of the region hand out its state of these keys; they see no more rows of them."""
+    """Let every operator of the region hand out its state of these keys; no more rows of them arrive there."""
 
     keys: Keys
     region: int = 0
@@ -224,7 +225,7 @@ class Drop:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Finished:
-    """Here the migration is over: the layout of this version holds."""
+    """Notice that the migration is over here: the layout of this version applies."""
 
     version: int
 
@@ -236,7 +237,7 @@ Out: TypeAlias = Pass | Send | Finished | Downstream
 
 
 def shown(message: object) -> Any:
-    """A message as plain values, for tests and people.
+    """Return a message as plain values, for tests and people.
 
     >>> shown(Final(version=2, keys=np.array([4], np.uint64)))
     ('Final', {'version': 2, 'keys': [4]})

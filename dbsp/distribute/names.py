@@ -1,4 +1,4 @@
-"""What the hot strategies are called."""
+"""The names of the hot strategies."""
 
 ICADD, REDISTRIBUTE = "icadd", "redistribute"
 STRATEGIES = (ICADD, REDISTRIBUTE)

@@ -1,10 +1,11 @@
-"""Where the rows of one step of a migration pass: a function of their keys alone.
+"""The places where the rows of one migration step pass: a function of their keys alone.
 
-In a step of the engine all state that moves has moved before the first row, and every distributor is at rest. So nobody need
-ask an old owner, and no row waits: the rounds of `lockstep` would bring a row of key K to F(K) if K's state has not moved yet,
-else to F'(K); while icadd only finds out keys, to F(K). An exchange of such a step splits by this instead of by a layout.
+In a step of the engine all state that moves has moved before the first row, and every distributor is at rest. So no
+worker has to ask an old owner, and no row waits. The rounds of `lockstep` would bring a row of key K to F(K) if K's
+state has not moved yet, and otherwise to F'(K). While icadd only determines keys, they would bring it to F(K). An
+exchange of such a step splits by these places instead of by a layout.
 
-**Law** every row passes where the distributors' rounds would bring it (`tests/distribute/test_places.py`); invariant 2.
+**Law** Every row passes where the distributors' rounds would bring it (`tests/distribute/test_places.py`); invariant 2.
 
 Source: docs/concepts/rescale.md; design record 0015.
 """
@@ -29,11 +30,13 @@ KEY_END = (1 << 64) - 1
 class Places:
     """The owners of all keys in one step of a migration from `old` to `new`.
 
-    **Shape** `keys` are those that have to move, of all givers, as they were found out; a giver gives its own away in hash order,
-    so `first`, its lowest key that has not moved, says which have: those below. A giver with none left is not in
-    `first`. `by_old`: keys are only found out, and all rows go by F.
-    **State** eight bytes a key, the same ones in every step; only `first` changes.
-    **Cost** of a row: a binary search in `keys`.
+    **Shape** `keys` are the keys that have to move, of all source workers, as they were determined. A source gives its
+    keys away in hash order. So its lowest key that has not moved, in `first`, tells which have moved: those below. A
+    source with none left is not in `first`. With `by_old` keys are only being determined, and all rows are routed by F.
+
+    **State** Eight bytes a key, the same ones in every step; only `first` changes.
+
+    **Cost** Per row a binary search in `keys`.
 
     **Example**
 
@@ -53,11 +56,11 @@ class Places:
 
     @property
     def workers(self) -> tuple[int, ...]:
-        """Those of both layouts, in the order of the slots."""
+        """Return the workers of both layouts, in the order of the slots."""
         return joint(self.old, self.new).workers
 
     def owner_of(self, hashes: Keys) -> Numbers:
-        """The worker where a row of each key passes."""
+        """Return the worker where a row of each key passes."""
         before = owner_of(self.old, hashes)
         if self.by_old:
             return before
@@ -65,12 +68,12 @@ class Places:
         return places
 
     def slot_of(self, key_hash: Keys) -> Numbers:
-        """The position in `workers` of each key's owner, as `Layout.slot_of`."""
+        """Return the position in `workers` of each key's owner, as `Layout.slot_of`."""
         slots: Numbers = np.searchsorted(np.asarray(self.workers), self.owner_of(key_hash)).astype(np.uint32)
         return slots
 
     def _stays(self, hashes: Keys, before: Numbers) -> Mask:
-        """Which keys have state that has not moved yet."""
+        """Return which keys have state that has not moved yet."""
         if not self.first or not len(self.keys):
             return np.zeros(len(hashes), np.bool_)
         lowest = np.full(max(self.old.workers) + 1, KEY_END, np.uint64)
@@ -83,15 +86,15 @@ class Places:
         return found
 
     def given_by(self, worker: int) -> Keys:
-        """The keys that a worker has to give away, as they were found out."""
+        """Return the keys that a worker has to give away, as they were determined."""
         given: Keys = self.keys[owner_of(self.old, self.keys) == worker]
         return given
 
 
 def places_of(parts: Mapping[int, AnyDistributor], old: Layout, new: Layout, keys: Keys) -> Places:
-    """The places of a step from `old` to `new`, of the distributors after its start.
+    """Return the places of a step from `old` to `new`, given the distributors after the step's start.
 
-    `keys` are all that have to move, those that moved already among them or not.
+    `keys` are all that have to move, whether they have moved already or not.
     """
     if any(finds_out(part) for part in parts.values()):
         return Places(old=old, new=new, by_old=True)
@@ -100,12 +103,12 @@ def places_of(parts: Mapping[int, AnyDistributor], old: Layout, new: Layout, key
 
 
 def finds_out(part: AnyDistributor) -> bool:
-    """Whether keys are found out, and rows go by F alone."""
+    """Return whether keys are being determined, so that rows are routed by F alone."""
     return isinstance(part, IcaddDistributor) and part.phase is Phase.INTERROGATE
 
 
 def yet_to_give(part: AnyDistributor) -> Keys:
-    """The keys that this worker has yet to give away, in hash order."""
+    """Return the keys that this worker has yet to give away, in hash order."""
     match part:
         case IcaddDistributor(whitelist=keys):
             return keys
@@ -114,10 +117,10 @@ def yet_to_give(part: AnyDistributor) -> Keys:
 
 
 def with_keys(part: AnyDistributor, left: Mapping[int, Keys]) -> AnyDistributor:
-    """The distributor, where these are the keys that every giver has yet to give.
+    """Return the distributor with these keys as those that each source has yet to give.
 
-    **Law** of `left` only the next keys matter to a step, and whether more are behind them: a step that moves N keys says the
-    same with the next N + 1 keys of every giver as with all.
+    **Law** Of `left` only the next keys matter to a step, and whether more follow. A step that moves N keys acts the
+    same with the next N + 1 keys of every source as with all.
     """
     own = left.get(part.worker, NO_KEYS)
     match part:
@@ -129,5 +132,5 @@ def with_keys(part: AnyDistributor, left: Mapping[int, Keys]) -> AnyDistributor:
 
 
 def all_keys(sets: Iterable[Keys]) -> Keys:
-    """What is in some of these sets."""
+    """Return the union of these sets."""
     return keys_of(np.concatenate([NO_KEYS, *sets]))

@@ -1,23 +1,24 @@
-"""Redistribute: owners tell all senders which keys they still serve and which are on hold, and move state through them.
+"""Redistribute: owners report to all senders which keys they still serve and which are on hold, and move state through
+them.
 
-Every worker is a sender (it routes rows) and an owner (it holds state). Rows take one hop, always: only the sender decides.
-An owner that loses keys waits for word of all senders before it answers, and again before it hands out a state, so no row of
-such a key is under way to it. It hands the state to every sender; each passes it to the new owner before the first row
-that it routes there itself, and the new owner takes the first copy.
+Every worker is a sender (it routes rows) and an owner (it holds state). Rows always take one hop, because only the
+sender decides. An owner that loses keys waits for a notice of all senders before it reports its sets, and again before
+it hands out a state. So no row of such a key is on its way to it. It hands the state to every sender. Each sender
+passes the state to the new owner before the first row that it routes there itself. The new owner takes the first copy.
 
-Sequence, per owner that loses keys: SHUTDOWN or SCALEUP from all senders → its sets (whitelist, hold) to all → FINAL(hold)
-from all → REDISTRIBUTE(hold, state, next hold) to all → FINAL … until nothing is left.
+The sequence, per owner that loses keys: `SHUTDOWN or SCALEUP from all senders → its sets (whitelist, hold) to all →
+FINAL(hold) from all → REDISTRIBUTE(hold, state, next hold) to all → FINAL …` until nothing is left.
 
 Deviations from the seed, each with a test that fails without it (tests/distribute/test_deviations.py):
 
-- from SHUTDOWN or SCALEUP until the sets arrive a sender stores rows for that owner: as first written, a key that comes in
-  between is in neither set, and its state at the old owner is forgotten;
-- a key that belongs to the same worker before and after goes there always, and never waits;
-- a new owner takes the first state of a key and ignores the copies of the other senders, or they would undo later rows;
+- From SHUTDOWN or SCALEUP until the sets arrive, a sender stores rows for that owner. As first written, a key that arrives in
+  between is in neither set, and its state at the old owner is forgotten.
+- A key that belongs to the same worker before and after is always routed there, and never waits.
+- A new owner takes the first state of a key and ignores the copies of the other senders, which would undo later rows.
 - SHUTDOWN names the new layout too, so that an owner knows of all senders, also of those that just joined.
 
-Left out: operators in a chain that pass FINAL and REDISTRIBUTE on; the host asks all operators of the region at once, which
-gives the same messages between workers.
+Left out: operators in a chain that pass FINAL and REDISTRIBUTE on. The host asks all operators of the region at once,
+which gives the same messages between workers.
 
 Source: docs/concepts/rescale.md; design record 0015. Invariant 2.
 """
@@ -63,9 +64,9 @@ from dbsp.layout import Layout
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Giving:
-    """An owner's side: what it has yet to give away in the migration to `layout`.
+    """An owner's side: the keys that it has yet to give away in the migration to `layout`.
 
-    `heard` are the senders of SHUTDOWN or SCALEUP, `final` those whose FINAL for `hold` is here.
+    `heard` are the senders of SHUTDOWN or SCALEUP, `final` the senders whose FINAL for `hold` has arrived.
     """
 
     layout: Layout
@@ -78,13 +79,15 @@ class Giving:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class RedistributeDistributor:
-    """One worker's distributor, sender and owner; `old` is F, `new` is F' while this worker's rows may still go by F.
+    """A worker's distributor, sender and owner; `old` is F, `new` is F' while this worker's rows may still be routed by F.
 
-    `whitelist` and `hold` are those of all owners together: a key's owner follows from F. `waiting` are owners that have not
-    told their sets, `draining` those whose sets are not empty.
+    `whitelist` and `hold` are those of all owners together: a key's owner follows from F. `waiting` are owners that
+    have not reported their sets, `draining` those whose sets are not empty.
 
-    **State** the sets of all owners on every sender: that is what the strategy costs, and why rows need but one hop.
-    **Cost** of a row: one look-up in each set.
+    **State** The sets of all owners on every sender. They are the price of the strategy, and the reason that rows need
+    one hop only.
+
+    **Cost** Per row one look-up in each set.
     """
 
     worker: int
@@ -103,26 +106,26 @@ class RedistributeDistributor:
 
     @property
     def migrating(self) -> bool:
-        """Whether a migration has begun here and not ended."""
+        """Return whether a migration has begun here and not ended."""
         return self.new is not None or self.giving is not None
 
     @property
     def layout(self) -> Layout:
-        """The layout that holds once nothing moves any more."""
+        """Return the layout that applies once no key moves any more."""
         return self.old if self.new is None else self.new
 
     @property
     def at_rest(self) -> bool:
-        """Whether no row is stored and no key on hold, here or as an owner."""
+        """Return whether no row is stored and no key on hold, here or as an owner."""
         return not (len(self.hold) or len(self.stored) or self.waiting or (self.giving and len(self.giving.hold)))
 
     @property
     def left(self) -> int:
-        """How many keys this worker has yet to give away."""
+        """Return how many keys this worker has yet to give away."""
         return len(self.giving.whitelist) + len(self.giving.hold) if self.giving else 0
 
     def handle(self, event: Event) -> tuple[RedistributeDistributor, list[Out]]:
-        """The distributor after the event, and what is to be done, in order; messages to itself are handled at once."""
+        """Return the distributor after the event, and the resulting actions in order; messages to itself are handled at once."""
         here, wanted = self._handle(event)
         out: list[Out] = []
         for item in wanted:
@@ -149,13 +152,16 @@ class RedistributeDistributor:
                 return self._answered(event)
 
     def _answered(self, event: Event) -> tuple[RedistributeDistributor, list[Out]]:
-        """What the operators answer; what is of another region, or late, changes nothing; `Enter` neither: keys are known."""
+        """Handle a reply of the operators; a late one, or one of another region, changes nothing.
+
+        `Enter` changes nothing either, because the keys are known.
+        """
         giving = self.giving
         match event:
             case AddKeys(keys=keys, region=self.region) if giving is not None and not giving.told:
                 mine = (
                     owner_of(self.old, keys) == self.worker
-                )  # rows that add up to nothing may be left of keys long gone
+                )  # operators may still report keys that moved away earlier, for stored rows that cancel out
                 leaving = keys[mine & (owner_of(giving.layout, keys) != self.worker)]
                 return replace(self, giving=replace(giving, whitelist=union(giving.whitelist, leaving))), []
             case Interrogated(region=self.region) if giving is not None and not giving.told:
@@ -167,7 +173,7 @@ class RedistributeDistributor:
 
     def _received(self, sender: int, message: Message) -> tuple[RedistributeDistributor, list[Out]]:
         match message:
-            case Rows(keys=keys, rows=rows):  # the sender decided
+            case Rows(keys=keys, rows=rows):  # the sender has decided that the state is here
                 return self, [Pass(keys=keys, rows=rows)]
             case Acquire(version=version, owner=owner, keys=keys, state=state):
                 marks, fresh = self.taken.new(version, owner, keys)
@@ -190,7 +196,7 @@ class RedistributeDistributor:
         return [Send(to=sender, message=message, region=self.region) for sender in senders]
 
     def _senders(self, layout: Layout) -> frozenset[int]:
-        """All that route rows in the migration to a layout: the workers before, and those after."""
+        """Return all workers that route rows in the migration to a layout: those before, and those after."""
         return frozenset({*self.old.workers, *layout.workers})
 
     # As a sender.
@@ -201,7 +207,7 @@ class RedistributeDistributor:
         return (replace(self, stored=self.stored.plus(stored.keys, stored.rows)) if len(stored) else self), out
 
     def _places(self, keys: Keys) -> Numbers:
-        """Where rows go: HERE, STORE or a worker."""
+        """Return the place of each row: HERE, STORE or a worker."""
         places = before = owner_of(self.old, keys)
         if self.new is not None:
             after = owner_of(self.new, keys)
@@ -224,7 +230,7 @@ class RedistributeDistributor:
         return here, out + more
 
     def _sets(self, owner: int, version: int, whitelist: Keys, hold: Keys) -> tuple[RedistributeDistributor, list[Out]]:
-        """An owner's sets are known: rows stored for it go where they say."""
+        """Note an owner's sets, and route the rows stored for the owner."""
         if self.new is None or version != self.new.version or owner not in self.waiting:
             return self, []
         here = replace(
@@ -242,12 +248,12 @@ class RedistributeDistributor:
         return Send(to=owner, message=Final(version=self.layout.version, keys=keys), region=self.region)
 
     def _release(self, chosen: Mask) -> tuple[RedistributeDistributor, list[Out]]:
-        """Stored rows go on their way by the rules as they are now; some may be stored again."""
+        """Route stored rows by the present rules; some may be stored again."""
         free, waiting = self.stored.parted(chosen)
         return replace(self, stored=waiting)._rows(free.keys, free.rows)
 
     def _redistributed(self, owner: int, message: Redistribute) -> tuple[RedistributeDistributor, list[Out]]:
-        """A state to pass on, rows that waited for it, and the next keys on hold."""
+        """Pass on a state and the rows that waited for it, and note the next keys on hold."""
         keys, following = message.keys, message.following
         repeated = not contains(self.hold, keys).all() or not contains(self.whitelist, following).all()
         if self.new is None or message.version != self.new.version or owner not in self.draining or repeated:
@@ -267,7 +273,7 @@ class RedistributeDistributor:
         return here, out + more
 
     def _drained(self, owner: int) -> tuple[RedistributeDistributor, list[Out]]:
-        """An owner whose sets are empty is done with; when all are, F' holds."""
+        """Remove an owner whose sets are empty from `draining`; without any owner there, F' applies."""
         kept = (owner_of(self.old, keys) == owner for keys in (self.whitelist, self.hold))
         if any(found.any() for found in kept):
             return self, []
@@ -282,7 +288,7 @@ class RedistributeDistributor:
     # As an owner.
 
     def _heard(self, sender: int, layout: Layout) -> tuple[RedistributeDistributor, list[Out]]:
-        """SHUTDOWN or SCALEUP; when all senders have said so, no row of a key that leaves is under way to this worker."""
+        """Handle SHUTDOWN or SCALEUP; after those of all senders, no row of a leaving key is on its way to this worker."""
         giving = self.giving or Giving(layout=layout)
         repeated = layout.version <= self.given_version or giving.told or sender in giving.heard
         if repeated or giving.layout.version != layout.version:
@@ -292,20 +298,20 @@ class RedistributeDistributor:
         return replace(self, giving=replace(giving, heard=heard)), asked
 
     def _tell(self, giving: Giving) -> tuple[RedistributeDistributor, list[Out]]:
-        """All senders are told the sets; at a pace of one's own, the first keys are on hold at once."""
+        """Report the sets to all senders; with a pace of its own, the first keys are on hold at once."""
         chosen, rest = giving.whitelist[: self.pace], giving.whitelist[self.pace :]
         sets = Sets(version=giving.layout.version, whitelist=rest, hold=chosen)
         here = self._gives(replace(giving, told=True, whitelist=rest, hold=chosen))
         return here, self._to_all(giving.layout, sets)
 
     def _gives(self, giving: Giving) -> RedistributeDistributor:
-        """With what is left to give; nothing left is the end of it."""
+        """Return the distributor with the keys that are left to give, or at the end of giving without any."""
         if len(giving.whitelist) or len(giving.hold):
             return replace(self, giving=giving)
         return replace(self, giving=None, given_version=giving.layout.version)
 
     def _move(self, budget: int) -> tuple[RedistributeDistributor, list[Out]]:
-        """The next keys in hash order are put on hold, as commanded."""
+        """Put the next keys in hash order on hold, as commanded."""
         giving = self.giving
         if giving is None or not giving.told or len(giving.hold) or not len(giving.whitelist):
             return self, []
@@ -314,7 +320,7 @@ class RedistributeDistributor:
     def _next(
         self, giving: Giving, keys: Keys, state: object, budget: int
     ) -> tuple[RedistributeDistributor, list[Out]]:
-        """REDISTRIBUTE: these keys' state, and the next keys on hold."""
+        """Send REDISTRIBUTE: the state of these keys, and the next keys on hold."""
         chosen, rest = giving.whitelist[:budget], giving.whitelist[budget:]
         message = Redistribute(version=giving.layout.version, keys=keys, state=state, following=chosen)
         here = self._gives(replace(giving, whitelist=rest, hold=chosen, final=frozenset()))
@@ -340,10 +346,10 @@ class RedistributeDistributor:
         return here, [Drop(keys=keys, region=self.region), *out]
 
     def _cancel(self, version: int) -> tuple[RedistributeDistributor, list[Out]]:
-        """Back from F' to F, which is now the layout to come, between two steps.
+        """Turn back from F' to F, which is now the layout to come, between two steps.
 
-        It is a migration like any other: the new owners of the first one tell what they hold of the old one's keys, and all
-        else goes to the old owners, where it is.
+        The way back is a migration like any other. The new owners of the first one report their keys that belonged to
+        the old ones. All other rows are routed to the old owners, which have the state.
         """
         if self.new is None or not self.at_rest:
             raise InternalError(f"nothing to cancel, or not between two steps: worker={self.worker}")
@@ -355,7 +361,7 @@ class RedistributeDistributor:
 
 
 def unknown(before: Numbers, waiting: frozenset[int]) -> Mask:
-    """Rows whose old owner has not told its sets yet.
+    """Return which rows have an old owner that has not reported its sets yet.
 
     >>> unknown(np.array([0, 1, 2]), frozenset({1})).tolist()
     [False, True, False]

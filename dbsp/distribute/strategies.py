@@ -1,6 +1,6 @@
-"""The hot strategies by name, and the layouts that a migration runs under.
+"""The hot strategies by name, and the layouts under which a migration runs.
 
-Left out: `warmup`, which copies shards, not keys, and needs no distributor.
+Strategy `warmup` is not among them: it copies shards, not keys, and needs no distributor.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ AnyDistributor = IcaddDistributor | RedistributeDistributor
 
 
 def distributor(strategy: str, worker: int, layout: Layout, region: int = 0) -> AnyDistributor:
-    """A worker's distributor while nothing moves."""
+    """Return a worker's distributor while no key moves."""
     match strategy:
         case "icadd":
             return IcaddDistributor(worker=worker, old=layout, region=region)
@@ -28,9 +28,9 @@ def distributor(strategy: str, worker: int, layout: Layout, region: int = 0) -> 
 
 
 def joint(old: Layout, new: Layout) -> Layout:
-    """The layout of a manifest during a migration: all workers of both, shards as they are to be.
+    """Return the layout of a manifest during a migration: all workers of both layouts, and the owners of the new one.
 
-    Where a single key is, only the distributors' states say; `owners` says who will own it.
+    Only the distributors' states say where a single key is; `owners` says who will own it.
 
     >>> from dbsp.layout import initial, rescaled
     >>> two = initial(2, shards=4)
