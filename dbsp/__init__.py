@@ -39,8 +39,8 @@ else:
         _surface()
         if name in globals():
             return globals()[name]
-        answering, others = map(importlib.import_module, ("dbsp.expr.answering", "dbsp.expr.other_names"))
-        raise answering.no_attribute("dbsp", sys.modules[__name__], name, others.FUNCTION)
+        answering = importlib.import_module("dbsp.expr.answering")
+        raise answering.no_attribute("dbsp", sys.modules[__name__], name, ("value", "function"))
 
     def __dir__():
         """All names, for those who look."""

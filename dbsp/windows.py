@@ -7,7 +7,6 @@ determined. Rows that are equal in all columns take one place each.
 from __future__ import annotations
 
 import datetime
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -27,7 +26,6 @@ from dbsp.errors import CircuitError
 from dbsp.expr.answering import NotAValue
 from dbsp.expr.build import Expr, unwrap
 from dbsp.expr.expression import ColumnRef, Expression
-from dbsp.expr.other_names import WINDOW
 from dbsp.operators.order.window_calls import AGGREGATES
 from dbsp.operators.order.window_places import Frame
 from dbsp.source_lines import located, user_line
@@ -49,7 +47,7 @@ class WindowFunction(NotAValue):
     """A function over a window, not yet bound to a stream; made by `dbsp.lag` and its like."""
 
     _CALLED: ClassVar[str] = "a window function"
-    _OTHERS: ClassVar[Mapping[str, str]] = WINDOW
+    _OTHERS: ClassVar[tuple[str, ...]] = ("window function",)
     PLACE: ClassVar[str] = (
         'name it, .window(partition_by="k", order_by="at").with_columns(n=dbsp.row_number()), and compute with its column'
         " after that"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -12,7 +11,6 @@ from dbsp.errors import CircuitError
 from dbsp.expr.answering import NotAValue
 from dbsp.expr.build import Expr, column_name, lit, unwrap, when
 from dbsp.expr.expression import ColumnRef, Expression, resolve
-from dbsp.expr.other_names import AGGREGATE
 from dbsp.source_lines import located, user_line
 from dbsp.zset.schema import BOOL, OrderBy, Schema
 
@@ -27,7 +25,7 @@ class Aggregate(NotAValue):
     condition: Expression | None = None
 
     _CALLED: ClassVar[str] = "an aggregate"
-    _OTHERS: ClassVar[Mapping[str, str]] = AGGREGATE
+    _OTHERS: ClassVar[tuple[str, ...]] = ("aggregate",)
     PLACE: ClassVar[str] = (
         'name it, .group_by("k").aggregate(n=dbsp.count()), and compute with its column after that: dbsp.col("n") > 1;'
         " beside each row it is .window(…).with_columns(n=dbsp.rolling(dbsp.count(), rows=(None, None)))"

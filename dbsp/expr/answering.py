@@ -1,7 +1,7 @@
 """The answer to a method, a function or an argument that is not there, and to an aggregate used as a value.
 
 Python's own errors name what is wrong and leave the user there. `Answering` classes and `answered` functions say at the user's
-line what to write instead; what others call things is in `other_names` and `other_arguments`. Signatures are not touched: type
+line what to write instead; what others call things is in `suggestions.ini`. Signatures are not touched: type
 checkers and editors see them as they are written.
 """
 
@@ -15,19 +15,19 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, ParamSpec, TypeVar
 
 from dbsp.errors import CircuitError
 from dbsp.expr.names import nearest
-from dbsp.expr.other_arguments import INSTEAD, SAME
+from dbsp.expr.suggestions import hints, same_words
 from dbsp.source_lines import located, user_line
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
-def no_attribute(what: str, owner: object, name: str, others: Mapping[str, str]) -> AttributeError:
+def no_attribute(what: str, owner: object, name: str, others: tuple[str, ...]) -> AttributeError:
     """The error for a method that is not there: what to write instead, or the methods nearest to it."""
     if name.startswith("_"):
         return lacking(f"{what} has no attribute {name!r}")
     near = nearest(name, [other for other in dir(owner) if not other.startswith("_")])
-    hint = others.get(name, near if near.startswith("did you mean") else "")
+    hint = hints(*others).get(name, near if near.startswith("did you mean") else "")
     return lacking(f"{what} has no attribute {name!r}" + (f"; {hint}" if hint else ""))
 
 
@@ -58,7 +58,7 @@ class Answering:
     __slots__ = ()
 
     _CALLED: ClassVar[str]
-    _OTHERS: ClassVar[Mapping[str, str]] = {}
+    _OTHERS: ClassVar[tuple[str, ...]] = ()
 
     def __init_subclass__(cls) -> None:
         """Every public method answers."""
@@ -102,7 +102,8 @@ def _misfit(name: str, function: Callable[..., Any], args: tuple[Any, ...], kwar
         word = unknown[0]
         instead = _instead(name, word, [key for key in shown if key not in given])
         return CircuitError(f'{name} has no such argument: argument="{word}"', f"{instead}it is {form}")
-    hint = f"{INSTEAD[name]}; it is {form}" if name in INSTEAD else f"it is {form}"
+    known = hints("argument")
+    hint = f"{known[name]}; it is {form}" if name in known else f"it is {form}"
     missing = [p.name for p in shown.values() if p.default is p.empty and p.kind not in _MANY and p.name not in given]
     if missing:
         return CircuitError(f"{name} needs more arguments: missing={', '.join(missing)}", hint)
@@ -114,13 +115,14 @@ _MANY = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 def _instead(name: str, word: str, free: list[str]) -> str:
     """What to write for a keyword that is not there; empty if nobody knows."""
-    if f"{name}.{word}" in INSTEAD:
-        return INSTEAD[f"{name}.{word}"] + "; "
-    same = [own for group in SAME if word in group for own in group if own in free and own != word]
+    hint = hints("argument")
+    if f"{name}.{word}" in hint:
+        return hint[f"{name}.{word}"] + "; "
+    same = [own for group in same_words() if word in group for own in group if own in free and own != word]
     if same:
         return f"write {same[0]}=…; "
     near = nearest(word, free)
-    known = INSTEAD.get(f"*.{word}") or (near if near.startswith("did you mean") else INSTEAD.get(name))
+    known = hint.get(f"*.{word}") or (near if near.startswith("did you mean") else hint.get(name))
     return f"{known}; " if known else ""
 
 

@@ -24,7 +24,6 @@ from dbsp.expr.methods.numbers import Numbers
 from dbsp.expr.methods.structs import Structs
 from dbsp.expr.methods.texts import Texts
 from dbsp.expr.now import NOW
-from dbsp.expr.other_names import EXPRESSION, WHEN
 from dbsp.expr.sequences import SEQUENCE
 from dbsp.expr.type_names import spelled
 from dbsp.expr.types import adopt
@@ -50,7 +49,7 @@ class Expr(Numbers, Texts, Moments, Lists, Structs):
     __slots__ = ()
 
     _CALLED: ClassVar[str] = "an expression"
-    _OTHERS: ClassVar[Mapping[str, str]] = EXPRESSION
+    _OTHERS: ClassVar[tuple[str, ...]] = ("value", "expression")
 
     def __repr__(self) -> str:
         """The expression as text."""
@@ -266,7 +265,7 @@ class When(Answering):
     __slots__ = ("_cases",)
 
     _CALLED: ClassVar[str] = "a when"
-    _OTHERS: ClassVar[Mapping[str, str]] = WHEN
+    _OTHERS: ClassVar[tuple[str, ...]] = ("when",)
 
     def __init__(self, cases: tuple[Expression, ...]) -> None:
         """Made by `dbsp.when`."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 import importlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -12,7 +12,6 @@ import numpy as np
 import pyarrow as pa
 
 from dbsp.errors import CircuitError, ConfigError
-from dbsp.expr import other_names
 from dbsp.expr.answering import Answering
 from dbsp.runtime.bags import bag
 from dbsp.source_lines import located, user_line
@@ -45,7 +44,7 @@ class Rowset(Answering):
     """
 
     _CALLED: ClassVar[str] = "a Rowset"
-    _OTHERS: ClassVar[Mapping[str, str]] = other_names.ROWSET
+    _OTHERS: ClassVar[tuple[str, ...]] = ("rows",)
 
     batch: Batch
 

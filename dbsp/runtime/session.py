@@ -10,7 +10,6 @@ import datetime
 import itertools
 import time
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Any, ClassVar, Self
@@ -23,7 +22,6 @@ from dbsp.distribute.commands import to_text
 from dbsp.distribute.course import Course
 from dbsp.durations import MICROSECOND
 from dbsp.errors import CircuitError, DataError
-from dbsp.expr import other_names
 from dbsp.expr.answering import Answering
 from dbsp.layout import Layout, initial, rescaled
 from dbsp.logs import DELETE, INSERT, DeadLetter, Range, StepRecord, read_so_far
@@ -102,7 +100,7 @@ class Run(Answering):
     """A circuit running in this process. Made by `dbsp.open`; use it as a context manager, or `close` it."""
 
     _CALLED: ClassVar[str] = "a Run"
-    _OTHERS: ClassVar[Mapping[str, str]] = other_names.RUN
+    _OTHERS: ClassVar[tuple[str, ...]] = ("run",)
 
     def __init__(self, plan: Plan, workers: int, partitions: int, idle_s: float = IDLE_S) -> None:
         """Open an empty state with `workers` workers."""

@@ -17,7 +17,6 @@ from dbsp.expr.answering import Answering
 from dbsp.expr.build import BEFORE, Expr, col, lit, unwrap
 from dbsp.expr.expression import ColumnRef, Expression
 from dbsp.expr.names import missing_column, nearest
-from dbsp.expr.other_names import GROUP, PIVOT
 from dbsp.expr.struct_functions import path_of
 from dbsp.source_lines import SourceLine, located, user_line
 from dbsp.stream.computed_keys import with_fields
@@ -204,7 +203,7 @@ class Group(Answering):
     """A stream and the columns that it is grouped by; `aggregate` turns it into a stream."""
 
     _CALLED: ClassVar[str] = "a Group"
-    _OTHERS: ClassVar[Mapping[str, str]] = GROUP
+    _OTHERS: ClassVar[tuple[str, ...]] = ("group",)
 
     stream: Stream
     keys: tuple[str, ...]
@@ -324,7 +323,7 @@ class GroupSets(Answering):
     """A stream and several sets of columns that it is grouped by; `aggregate` turns them into one stream."""
 
     _CALLED: ClassVar[str] = "a group of several sets"
-    _OTHERS: ClassVar[Mapping[str, str]] = {**GROUP, "pivot": PIVOT}
+    _OTHERS: ClassVar[tuple[str, ...]] = ("group", "grouping sets")
 
     stream: Stream
     keys: tuple[str, ...]

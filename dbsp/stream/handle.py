@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
@@ -14,7 +14,6 @@ from dbsp.expr.answering import Answering, lacking, no_attribute
 from dbsp.expr.build import Expr, column_name, unwrap
 from dbsp.expr.expression import ColumnRef, Expression, resolve
 from dbsp.expr.names import missing_column, nearest
-from dbsp.expr.other_names import STREAM
 from dbsp.expr.struct_functions import path_of
 from dbsp.source_lines import SourceLine, located, user_line
 from dbsp.stream.owners import owned, placed
@@ -29,7 +28,7 @@ class Handle(Answering):
     """A logical node, as users hold it."""
 
     _CALLED: ClassVar[str] = "a Stream"
-    _OTHERS: ClassVar[Mapping[str, str]] = STREAM
+    _OTHERS: ClassVar[tuple[str, ...]] = ("stream",)
 
     node: Node
 

@@ -17,7 +17,6 @@ from dbsp.errors import CircuitError
 from dbsp.expr.answering import Answering
 from dbsp.expr.build import Expr
 from dbsp.expr.expression import ColumnRef, Expression, Literal, resolve
-from dbsp.expr.other_names import WINDOWED
 from dbsp.expr.types import adopt, is_integer
 from dbsp.operators.groups.fold_part import FoldPart
 from dbsp.operators.groups.quantile_part import Place
@@ -41,7 +40,7 @@ class Window(Answering):
     """A stream with its partition columns and order; `with_columns` turns it into a stream."""
 
     _CALLED: ClassVar[str] = "a Window"
-    _OTHERS: ClassVar[Mapping[str, str]] = WINDOWED
+    _OTHERS: ClassVar[tuple[str, ...]] = ("window",)
 
     stream: Handle
     partition: tuple[str, ...]

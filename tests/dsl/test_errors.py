@@ -10,11 +10,14 @@ from pathlib import Path
 import pytest
 
 import dbsp
+from dbsp.aggregates.aggregate import Aggregate
 from dbsp.circuit.load import load_circuit
 from dbsp.errors import CircuitError
+from dbsp.expr import suggestions
 from dbsp.expr.build import When
-from dbsp.expr.other_names import EXPRESSION, FUNCTION, GROUP, STREAM, WHEN, WINDOWED
+from dbsp.stream.groups import GroupSets
 from dbsp.stream.window import Window
+from dbsp.windows import WindowFunction
 
 HEAD = """\
 import dbsp
@@ -384,14 +387,24 @@ def test_what_others_call_it_is_answered_with_what_it_is_here(what: object, name
 
 def test_no_hint_stands_for_a_name_that_is_there() -> None:
     owners = [
-        (dbsp.Stream, STREAM),
-        (dbsp.Group, GROUP),
-        (dbsp.Expr, EXPRESSION),
-        (dbsp, FUNCTION),
-        (Window, WINDOWED),
-        (When, WHEN),
+        (dbsp.Stream, "stream"),
+        (dbsp.Group, "group"),
+        (dbsp.Expr, "value"),
+        (dbsp.Expr, "expression"),
+        (dbsp, "value"),
+        (dbsp, "function"),
+        (Window, "window"),
+        (When, "when"),
     ]
-    assert [(owner, name) for owner, hints in owners for name in hints if name in dir(owner)] == []
+    found = [(owner, name) for owner, section in owners for name in suggestions.hints(section) if name in dir(owner)]
+    assert found == []
+
+
+def test_every_section_of_the_suggestions_is_used_and_no_other() -> None:
+    streams = [dbsp.Stream, dbsp.Group, GroupSets, Window]
+    classes = [*streams, dbsp.Expr, Aggregate, When, WindowFunction, dbsp.Run, dbsp.Rowset]
+    used = {section for owner in classes for section in owner._OTHERS}
+    assert used | {"function", "argument", "same"} == set(suggestions._tables().sections())
 
 
 u = dbsp.table("u", {"x": dbsp.INT64, "at": dbsp.TIMESTAMP})

@@ -58,7 +58,7 @@ def test_every_module_is_in_the_wheel(wheel: Path) -> None:
     tracked = run("git", "ls-files", "--", *FOLDERS, cwd=ROOT).split()
     for name in tracked:
         folder, _, rest = name.partition("/")
-        if (ROOT / name).is_file() and name.endswith((".py", "py.typed")):
+        if (ROOT / name).is_file() and name.endswith((".py", ".html", ".ini", "py.typed")):
             assert f"{FOLDERS[folder]}/{rest}" in names
     assert not {name.split("/")[0] for name in names} & {"io", "storage", "coordinator", "examples", "tests"}
     assert "dbsp/py.typed" in names

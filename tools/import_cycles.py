@@ -1,0 +1,93 @@
+"""Import cycles of the product: modules that cannot be read, tested or loaded without one another.
+
+Every import of one of our own modules counts, wherever it stands: at the head, in a function, below `TYPE_CHECKING`. Packages
+count as the module `__init__`; importing a package's submodule by its full name does not count as using the package, unless
+the name is taken from it. `python tools/import_cycles.py [ROOT]` prints the cycles.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+ROOTS = {"dbsp": "dbsp", "dbsp.storage": "storage", "dbsp.io": "io", "dbsp.coordinator": "coordinator"}
+"""The folder of each top package, as `pyproject.toml` maps them."""
+
+
+def sources(root: Path) -> dict[str, ast.Module]:
+    """Return the parsed source of every module of the product, by its import name."""
+    found = {}
+    for package, folder in ROOTS.items():
+        for path in sorted((root / folder).rglob("*.py")):
+            parts = [package, *path.relative_to(root / folder).with_suffix("").parts]
+            name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+            found[name] = ast.parse(path.read_text(encoding="utf-8"))
+    return found
+
+
+def imported(tree: ast.Module, ours: Mapping[str, object]) -> Iterator[str]:
+    """Yield our own modules that a module imports anywhere in its text."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names if alias.name in ours)
+        elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module in ours:
+            for alias in node.names:
+                submodule = f"{node.module}.{alias.name}"
+                yield submodule if submodule in ours else node.module
+
+
+def graph(modules: Mapping[str, ast.Module]) -> dict[str, set[str]]:
+    """Return the modules that each module imports."""
+    return {name: set(imported(tree, modules)) - {name} for name, tree in modules.items()}
+
+
+def cycles(edges: Mapping[str, set[str]]) -> list[list[str]]:
+    """Return the sets of modules that reach one another (strongly connected components), the largest first.
+
+    Source: Tarjan, Depth-first search and linear graph algorithms, 1972; the recursion is a list, since paths are long.
+    """
+    order: dict[str, int] = {}
+    lowest: dict[str, int] = {}
+    waiting: list[str] = []
+    found: list[list[str]] = []
+    for start in edges:
+        if start in order:
+            continue
+        path = [(start, iter(sorted(edges[start])))]
+        order[start] = lowest[start] = len(order)
+        waiting.append(start)
+        while path:
+            name, rest = path[-1]
+            for following in rest:
+                if following not in order:
+                    order[following] = lowest[following] = len(order)
+                    waiting.append(following)
+                    path.append((following, iter(sorted(edges[following]))))
+                    break
+                if following in waiting:
+                    lowest[name] = min(lowest[name], order[following])
+            else:
+                path.pop()
+                if path:
+                    lowest[path[-1][0]] = min(lowest[path[-1][0]], lowest[name])
+                if lowest[name] == order[name]:
+                    at = waiting.index(name)
+                    found.append(sorted(waiting[at:]))
+                    del waiting[at:]
+    return sorted((group for group in found if len(group) > 1), key=lambda group: (-len(group), group))
+
+
+def main() -> None:
+    """Print the cycles of the tree, and how many modules they hold."""
+    root = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parents[1]
+    edges = graph(sources(root))
+    for group in cycles(edges):
+        print(f"{len(group)} modules in one cycle:")
+        for name in group:
+            print(f"  {name} -> {', '.join(sorted(edges[name] & set(group)))}")
+
+
+if __name__ == "__main__":
+    main()
