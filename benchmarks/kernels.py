@@ -17,9 +17,9 @@ from dbsp.zset.batch import Batch, arrange, concat
 from dbsp.zset.encoding import decode, encode
 from dbsp.zset.hashing import hash_columns
 from dbsp.zset.kernels import compile as compile_module
-from dbsp.zset.kernels import reference
 from dbsp.zset.merge import merge
 from dbsp.zset.schema import INT64, STRING, Arrangement, Schema
+from tests.zset import numpy_twins
 
 
 def best_ms(run: Callable[[], Any], repeats: int = 7) -> float:
@@ -51,7 +51,7 @@ def cases(rng: np.random.Generator) -> Iterator[tuple[str, str, tuple[Any, ...]]
         yield f"find {n:,} in 20 M", "equal_ranges", (np.sort(million[:n]), hay)
     yield "find 100,000 in 1 M", "equal_ranges", (np.sort(million[:100_000]), np.sort(million))
     repeats = np.sort(million[rng.integers(0, 300_000, 1_000_000)])
-    starts = reference.run_starts(repeats)
+    starts = numpy_twins.run_starts(repeats)
     yield "starts of runs, 1 M", "run_starts", (repeats,)
     yield "sum runs, 1 M", "sum_runs", (np.ones((1_000_000, 1), np.int64), starts)
     yield "expand 300 k ranges", "expand_ranges", (starts[:-1], starts[1:])
@@ -104,7 +104,7 @@ def main() -> None:
     print(f"{'kernel':<44}{'ms':>10}{'numpy ms':>10}{'ratio':>8}")
     for name, kernel, arguments in cases(rng):
         ours = best_ms(partial(getattr(kernels, kernel), *arguments))
-        theirs = best_ms(partial(getattr(reference, kernel), *arguments), 3)
+        theirs = best_ms(partial(getattr(numpy_twins, kernel), *arguments), 3)
         print(f"{name:<44}{ours:>10.3f}{theirs:>10.3f}{theirs / ours:>8.1f}")
         figures[f"{name}: ratio to numpy"] = round(theirs / ours, 1)
     print(f"\n{'batch':<44}{'ms':>10}")

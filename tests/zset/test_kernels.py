@@ -18,10 +18,10 @@ from hypothesis.extra import numpy as hnp
 from dbsp.errors import CapacityError
 from dbsp.zset import kernels
 from dbsp.zset.arrays import bytes_view
-from dbsp.zset.kernels import reference
 from dbsp.zset.kernels.compile import kernels as all_kernels
 from dbsp.zset.kernels.groups import PROBED_ROWS
 from tests.pace import examples, some
+from tests.zset import numpy_twins
 
 QUICK = settings(max_examples=examples(80), deadline=None)
 words = st.integers(0, 2**64 - 1) | st.integers(0, 3) | st.integers(2**64 - 4, 2**64 - 1)
@@ -39,7 +39,7 @@ def flat(result: Any) -> list[Any]:
 
 def agree(name: str, *arguments: Any) -> None:
     """Kernel and twin return the same."""
-    ours, theirs = getattr(kernels, name)(*arguments), getattr(reference, name)(*arguments)
+    ours, theirs = getattr(kernels, name)(*arguments), getattr(numpy_twins, name)(*arguments)
     for a, b in zip(flat(ours), flat(theirs), strict=True):
         assert (a is None) == (b is None)
         if a is not None:
@@ -52,7 +52,7 @@ def test_every_kernel_has_a_twin() -> None:
     public = {n for n, f in vars(kernels).items() if inspect.isfunction(f) and f.__module__ == kernels.__name__}
     public -= {"_exact", "_cut", "_addresses"}
     for name in public:
-        ours, theirs = inspect.signature(getattr(kernels, name)), inspect.signature(getattr(reference, name))
+        ours, theirs = inspect.signature(getattr(kernels, name)), inspect.signature(getattr(numpy_twins, name))
         assert list(ours.parameters) == list(theirs.parameters), name
 
 
@@ -73,7 +73,7 @@ def test_what_went_and_came_lies_by_group(data: st.DataObject, groups: int) -> N
     old, new = (data.draw(hnp.arrays(np.uint64, groups, elements=st.integers(0, 3))) for _ in range(2))
     went, came = (data.draw(hnp.arrays(np.bool_, groups)) for _ in range(2))
     *ours, clear = kernels.interleave(old, new, went, came)
-    *theirs, settled = reference.interleave(old, new, went, came)
+    *theirs, settled = numpy_twins.interleave(old, new, went, came)
     assert clear == settled
     for a, b in zip(ours, theirs, strict=True):
         assert a.dtype == b.dtype
@@ -117,7 +117,7 @@ def test_one_byte_string_again_and_again(data: st.DataObject, text: bytes, rows:
         agree("hash_bytes", *view)
         agree("equal_bytes", view, np.arange(rows), view, np.arange(rows)[::-1].copy())
         agree("equal_bytes", view, np.arange(rows), bytes_view(pa.array(alike[skip:], pa.binary())), np.arange(rows))
-        assert kernels.bytes_repeat(view) == reference.bytes_repeat(view)
+        assert kernels.bytes_repeat(view) == numpy_twins.bytes_repeat(view)
 
 
 def spread_keys(rng: np.random.Generator, n: int) -> dict[str, Any]:
@@ -144,7 +144,7 @@ def test_ends_as_halves(words: Any, most: bool) -> None:
     rows = np.arange(20, dtype=np.int64) % 3
     agree("with_halves", rows.reshape(-1, 1), [numbers, numbers[::-1].copy()])
     old, change = (
-        reference.with_halves(there.reshape(-1, 1), [each, each[::-1].copy()])
+        numpy_twins.with_halves(there.reshape(-1, 1), [each, each[::-1].copy()])
         for there, each in ((rows, numbers), (rows[::-1].copy(), np.roll(numbers, 1)))
     )
     agree("moves_of_ends", old, change, [1, 3], [most, not most])
@@ -174,8 +174,8 @@ def test_rows_of_a_group_are_compared_with_its_first(data: st.DataObject, string
     if odd:
         rows[data.draw(st.integers(0, len(rows) - 1))] += b"x"
     texts, words = bytes_view(pa.array(rows, pa.binary())), np.array([len(row) for row in rows], np.uint64)
-    assert kernels.bytes_by_group(texts, group, firsts) == reference.bytes_by_group(texts, group, firsts)
-    assert kernels.words_by_group(words, group, firsts) == reference.words_by_group(words, group, firsts)
+    assert kernels.bytes_by_group(texts, group, firsts) == numpy_twins.bytes_by_group(texts, group, firsts)
+    assert kernels.words_by_group(words, group, firsts) == numpy_twins.words_by_group(words, group, firsts)
 
 
 @QUICK
@@ -195,7 +195,7 @@ def test_what_rows_add_to_their_groups(data: st.DataObject, groups: int) -> None
 def test_sums_of_groups_are_never_wrapped() -> None:
     """Nor are halves of values, whose weights have 31 bits."""
     rows, twice, most = np.zeros(2, np.int64), np.ones(2, np.int64), np.array([2**63 - 1, 1])
-    for module in (kernels, reference):
+    for module in (kernels, numpy_twins):
         with pytest.raises(CapacityError, match="weight overflow"):
             module.add_by_group(most, rows, 1)
         with pytest.raises(CapacityError, match="weight overflow"):
@@ -213,7 +213,7 @@ def test_many_groups(keys: int, shape: str) -> None:
     for rows in (np.tile(words, 5), np.concatenate([np.repeat(words[:500], 20), words])):
         agree("number_groups", rows)
         agree("sort_words", rows, None, rows[::-1].copy())
-        found = reference.number_groups(rows)
+        found = numpy_twins.number_groups(rows)
         if found is not None:
             agree("sort_groups", rows, *found)
 
@@ -229,9 +229,9 @@ def test_sorting(data: st.DataObject, kinds: str) -> None:
     agree("sort_hash", key)
     agree("argsort3", key, code, row)
     agree("sort_words", key, code, row)
-    agree("sort_within", *reference.sort_hash(key), code, row)
-    agree("run_flags", *reference.sort_words(key, code, row)[:3])
-    agree("run_starts", *reference.sort_words(key, code, row)[:3])
+    agree("sort_within", *numpy_twins.sort_hash(key), code, row)
+    agree("run_flags", *numpy_twins.sort_words(key, code, row)[:3])
+    agree("run_starts", *numpy_twins.sort_words(key, code, row)[:3])
 
 
 @pytest.mark.parametrize("n", [25, 1000, 20_000, 200_000])
@@ -261,7 +261,7 @@ def test_merging_and_adding_up(data: st.DataObject, kinds: str, width: int) -> N
     for _ in range(2):
         n = data.draw(st.integers(0, 40))
         key, code, row = (data.draw(hnp.arrays(np.uint64, n, elements=few)) for _ in range(3))
-        words = reference.sort_words(key, code if "o" in kinds else None, row if "r" in kinds else None)[:3]
+        words = numpy_twins.sort_words(key, code if "o" in kinds else None, row if "r" in kinds else None)[:3]
         sides += [words, data.draw(hnp.arrays(np.int64, (n, width), elements=weight))]
     agree("merge_sums", *sides)
 
@@ -293,7 +293,7 @@ def test_finding(hay: Any, queries: Any) -> None:
     for asked in (queries, np.sort(queries), hay):
         agree("lower_bounds", asked, hay)
         agree("equal_ranges", asked, hay)
-        agree("expand_ranges", *reference.equal_ranges(asked, hay))
+        agree("expand_ranges", *numpy_twins.equal_ranges(asked, hay))
 
 
 @QUICK
@@ -327,7 +327,7 @@ def test_sums(data: st.DataObject, width: int) -> None:
         agree("reduce_runs", w[np.argsort(order)], order, flags)
         assert kernels.sum_runs(w[np.argsort(order)], starts, order).tolist() == exact
     else:
-        for module in (kernels, reference):
+        for module in (kernels, numpy_twins):
             with pytest.raises(CapacityError, match="weight overflow"):
                 module.sum_runs(w, starts)
             with pytest.raises(CapacityError, match="weight overflow"):
@@ -342,14 +342,14 @@ def test_scatter_add(data: st.DataObject) -> None:
     w = data.draw(hnp.arrays(np.int64, (len(rows), 2), elements=st.integers(-5, 5)))
     ours, theirs = np.zeros((4, 2), np.int64), np.zeros((4, 2), np.int64)
     kernels.scatter_add(ours, rows, w)
-    reference.scatter_add(theirs, rows, w)
+    numpy_twins.scatter_add(theirs, rows, w)
     np.testing.assert_array_equal(ours, theirs)
 
 
 def test_scatter_add_reports_overflow() -> None:
     """The sum is never wrapped."""
     out = np.array([[2**63 - 1]])
-    for module in (kernels, reference):
+    for module in (kernels, numpy_twins):
         with pytest.raises(CapacityError, match="weight overflow"):
             module.scatter_add(out.copy(), np.array([0]), np.array([[1]]))
 

@@ -1,4 +1,4 @@
-"""The inner loops of the engine, as functions on numpy arrays; `reference` has the same functions in plain numpy.
+"""The inner loops of the engine, as functions on numpy arrays; `tests/zset/numpy_twins.py` specifies them in plain numpy.
 
 Every function here allocates its result, calls one numba kernel of this package, and turns a reported overflow into an
 error. Hashes, order codes and row hashes are contiguous uint64 arrays of one dimension, weights int64 of two (rows,

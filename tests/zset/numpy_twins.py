@@ -190,7 +190,7 @@ def values_repeat_early(strings: ByteStrings) -> bool:
     return _repeat_early(_objects(strings))
 
 
-def number_codes(codes: Positions, size: int, most: int) -> tuple[Positions, Positions] | None:  # noqa: ARG001 (the kernel's)
+def number_codes(codes: Positions, size: int, most: int) -> tuple[Positions, Positions] | None:
     """Return codes renumbered by their first rows, and the old codes in the new order; None for too many codes."""
     found = _numbered(codes.view(np.uint64), most) if _repeat_early(codes) else None
     return None if found is None else (found[0], codes[found[1]])
@@ -405,7 +405,7 @@ def leading_words(offsets: NDArray[np.int32], data: NDArray[np.uint8]) -> Words:
 # Heads
 
 
-def collect_heads(  # noqa: PLR0913, PLR0917  as the kernel
+def collect_heads(  # noqa: PLR0917  as the kernel
     queries: Positions, lows: Positions, highs: Positions, codes: Words, rows: Words, weights: Positions, chunk: int,
     rows_max: int, taken: Positions, last: Words, cut: Mask, limit: Words, found: Positions, words: Words, count: int,
     backwards: bool,
@@ -428,9 +428,9 @@ def collect_heads(  # noqa: PLR0913, PLR0917  as the kernel
     return end
 
 
-def settle_heads(  # noqa: PLR0913, PLR0917  as the kernel
+def settle_heads(  # noqa: PLR0917  as the kernel
     found: Positions, words: Words, delta: int, k: int, cut: Mask, limit: Words, cut_after: Mask, limit_after: Words,
-    order: Positions, scratch: Positions, ends: Positions,  # noqa: ARG001  what the kernel writes for itself
+    order: Positions, scratch: Positions, ends: Positions,
     ready: Mask, kept: Positions, kept_words: Words, same: Positions,
 ) -> tuple[int, int]:  # fmt: skip
     """List the first rows of each query; return their number, and that of added candidates. Overflow is not detected."""
