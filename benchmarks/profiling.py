@@ -49,7 +49,7 @@ PLACES = {
     ),
     "expressions": ("dbsp.operators.apply:_Flow.value",),
     "hash": ("dbsp.zset.hashing:hash_columns",),
-    "sort": ("dbsp.zset.batch:arrange", "dbsp.zset.batch:consolidate", "dbsp.zset.order:sort_rows"),
+    "sort": ("dbsp.zset.batch:arrange", "dbsp.zset.batch:consolidate", "dbsp.zset.batch_rows:sort_rows"),
     "exchange": (
         "dbsp.exchange:split",
         "dbsp.exchange:gather",

@@ -13,10 +13,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
+from dbsp.circuit.circuit import Circuit
 from dbsp.circuit.fingerprint import NodeToken, explain_difference, node_tokens
 from dbsp.circuit.load import load_circuit
 from dbsp.circuit.names import DEAD_LETTERS
-from dbsp.circuit.nodes import Circuit
 from dbsp.coordinator.config import Config
 from dbsp.coordinator.decisions import states
 from dbsp.coordinator.decisions.recovery import learned

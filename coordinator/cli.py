@@ -14,26 +14,20 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
-import httpx
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from dbsp.coordinator import push_commands
 from dbsp.coordinator.backup import commands as backup_commands
+from dbsp.coordinator.client import Client
 from dbsp.coordinator.config import load_config
 from dbsp.coordinator.exits import exit_code, guarded
-from dbsp.coordinator.http.identity import Expected
-from dbsp.coordinator.http.section import HttpSection
-from dbsp.coordinator.http.tokens import load_tokens
-from dbsp.coordinator.http.trust import NOT_TRUSTED, connecting, untrusted_reason
-from dbsp.coordinator.meeting import ANSWER_S_MAX, error_in, found_service, not_running, silent, while_it_answers
 from dbsp.coordinator.running.progress import (
     error_lines,
     ranges_as_text,
@@ -68,97 +62,11 @@ Examples:
 Exit codes: 0 done, 2 wrong arguments or statement, 3 data, 4 the service is not running or
 gave up, 5 a limit, 6 fenced, 7 another version of dbsp, 70 a bug.
 """
-CONNECT_TIMEOUT_S = 5.0
 BAR_INTERVAL_S = 0.5
 FOLLOW_WAIT_S = 60
 AGAIN_S = 0.5
 """How often one that follows asks for a service that is away."""
 PIPE_WIDTH = 10_000
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Client:
-    """Where to ask, and how to show the answer."""
-
-    pipeline: Path
-    url: str | None
-    token: str | None
-    as_json: bool
-    ca: str | None = None
-    met: list[Expected] = field(default_factory=list)
-    """The service, once it was met."""
-
-    def ask(self, method: str, path: str, *, at_rest: str | None = None, **options: Any) -> Any:
-        """Send a request to the pipeline's own service; its error becomes ours. `at_rest` says what to do if none runs."""
-        self.meet(at_rest)
-        look = partial(self._request, "GET", "/v1/status", at_rest)
-        try:
-            return while_it_answers(lambda: self._request(method, path, at_rest, None, **options), look)
-        except UnavailableError:
-            self.met.clear()  # it may answer elsewhere the next time, as after an upgrade
-            raise
-
-    def meet(self, at_rest: str | None = None) -> None:
-        """Find the service and compare who it is, once; one that is named by its address is taken as it is."""
-        if self.url is not None or self.met:
-            return
-        config = load_config(self.pipeline)
-        expected = found_service(config)
-        if expected is None:
-            raise not_running(f"{config.data_dir}", at_rest or self._start_hint())
-        self.met.append(expected)
-        try:
-            expected.refuse_other(self._request("GET", "/v1/status", at_rest, ANSWER_S_MAX))
-        except BaseException:
-            self.met.clear()
-            raise
-
-    def _request(self, method: str, path: str, at_rest: str | None, timeout_s: float | None, **options: Any) -> Any:
-        """Send one request; without `timeout_s` the answer may take any time."""
-        url, token, section, folder = self._address(method, path)
-        headers = {**options.pop("headers", {}), **({"Authorization": f"Bearer {token}"} if token else {})}
-        timeout = httpx.Timeout(timeout_s, connect=CONNECT_TIMEOUT_S)
-        try:
-            with connecting(url, section, folder, self.ca) as session:
-                answer = session.request(method, url + path, headers=headers, timeout=timeout, **options)
-        except (httpx.ConnectError, httpx.ConnectTimeout) as error:
-            if (reason := untrusted_reason(error)) is not None:
-                raise ConfigError(
-                    f"the service's certificate is not trusted: url={url} reason={reason}", NOT_TRUSTED
-                ) from None
-            raise not_running(url, at_rest or self._start_hint()) from None
-        except httpx.ReadTimeout:
-            raise silent(url, timeout_s or 0.0) from None
-        except (httpx.UnsupportedProtocol, httpx.InvalidURL) as error:
-            raise ConfigError(f"not an address: url={url} error={error}", "write --url http://host:port") from None
-        except httpx.HTTPError as error:
-            raise UnavailableError(f"the service stopped answering: url={url} error={error}") from None
-        if answer.is_error:
-            raise error_in(answer)
-        return answer.json()
-
-    def _address(self, method: str, path: str) -> tuple[str, str | None, HttpSection, Path]:
-        """Return where to ask, with which token, and the settings [http] with the folder of their files."""
-        if self.url is not None:
-            return self.url.rstrip("/"), self.token, HttpSection(), Path()
-        config = load_config(self.pipeline)
-        token = self.token or load_tokens(config.http, config.folder).best(method, path)
-        return self.met[0].url, token, config.http, config.folder
-
-    def usual_strategy(self) -> str | None:
-        """The strategy of the settings; None where they are not at hand."""
-        return None if self.url is not None else load_config(self.pipeline).layout.strategy
-
-    def home(self) -> Path | None:
-        """The data folder of the service, unless all that is known of it is where it answers."""
-        return None if self.url is not None else load_config(self.pipeline).data_dir
-
-    def _start_hint(self) -> str:
-        return f"start it with `dbsp-coordinator {self.pipeline}`; one that was just started answers within a minute"
-
-    def show(self, answer: Any, text: str) -> None:
-        """The answer itself, or its text."""
-        click.echo(json.dumps(answer) if self.as_json else text)
 
 
 class _Commands(click.Group):

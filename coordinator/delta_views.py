@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from dbsp.algebra.key_by import refuse_shared
+from dbsp.circuit.circuit import Circuit
 from dbsp.circuit.names import DEAD_LETTERS
-from dbsp.circuit.nodes import Circuit
 from dbsp.coordinator.answers import step_schema
 from dbsp.coordinator.config import Config
 from dbsp.errors import ConfigError

@@ -23,8 +23,8 @@ import pyarrow as pa
 
 import dbsp
 from dbsp.algebra.table import Table
+from dbsp.circuit.circuit import Circuit
 from dbsp.circuit.load import load_circuit
-from dbsp.circuit.nodes import Circuit
 from dbsp.coordinator.build import load_plan, site_of
 from dbsp.coordinator.config import Config
 from dbsp.errors import DbspError

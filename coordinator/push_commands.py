@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+from dbsp.coordinator.client import Client
 from dbsp.coordinator.exits import exit_code
 from dbsp.coordinator.http.kinds import kind_of
 from dbsp.errors import ConfigError
-
-if TYPE_CHECKING:
-    from dbsp.coordinator.cli import Client
 
 SHOWN_BAD = 10
 """How many bad rows are shown; the others are among the dead letters."""

@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 import dbsp
-from dbsp.circuit.nodes import Circuit
+from dbsp.circuit.circuit import Circuit
 from dbsp.errors import CircuitError, DbspError
 
 _MOMENT = datetime.datetime(2024, 2, 29, 12, 30)

@@ -23,7 +23,8 @@ import numpy as np
 from dbsp.errors import DataError
 from dbsp.layout import Layout
 from dbsp.logs import DeadLetter
-from dbsp.plan.plan import ExchangeSpec, Plan
+from dbsp.plan.nodes import ExchangeSpec
+from dbsp.plan.plan import Plan
 from dbsp.runtime.profile import NodeProfile
 from dbsp.timing import Signal
 from dbsp.verdict import FailedRow

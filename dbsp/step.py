@@ -22,7 +22,8 @@ from dbsp.operators.integrate import integrate
 from dbsp.operators.operator import StepContext
 from dbsp.operators.receive import Receive
 from dbsp.operators.source import Source
-from dbsp.plan.plan import Plan, PlanNode
+from dbsp.plan.nodes import PlanNode
+from dbsp.plan.plan import Plan
 from dbsp.runtime.profile import NodeProfile
 from dbsp.store import StepTransaction
 from dbsp.timing import Moment, Signal

@@ -49,10 +49,10 @@ from dbsp.aggregates import (
     var_samp,
     variance,
 )
-from dbsp.circuit.circuit import circuit
+from dbsp.circuit.build import circuit
+from dbsp.circuit.circuit import Circuit
 from dbsp.circuit.drawing import drawing
 from dbsp.circuit.load import load_circuit
-from dbsp.circuit.nodes import Circuit
 from dbsp.durations import days, hours, milliseconds, minutes, seconds
 from dbsp.errors import (
     CapacityError,

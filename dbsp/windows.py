@@ -24,8 +24,9 @@ from dbsp.aggregates.variances import Variance
 from dbsp.durations import micros
 from dbsp.errors import CircuitError
 from dbsp.expr.answering import NotAValue
-from dbsp.expr.build import Expr, unwrap
+from dbsp.expr.build import Expr
 from dbsp.expr.expression import ColumnRef, Expression
+from dbsp.expr.methods.applied import unwrap
 from dbsp.operators.order.window_calls import AGGREGATES
 from dbsp.operators.order.window_places import Frame
 from dbsp.source_lines import located, user_line

@@ -28,7 +28,7 @@ import numpy.typing as npt
 
 from dbsp.errors import DataError, FencedError, UnavailableError
 from dbsp.processes import end_older, noted
-from dbsp.storage import records, registry, warm
+from dbsp.storage import records, registry, warm_chunks
 from dbsp.storage.chunkfile import ReadChunks, Shelf
 from dbsp.storage.environment import Environment, check_file, create_environment, data_file
 from dbsp.storage.records import Record, number_key, number_of
@@ -290,8 +290,8 @@ class Durable:
                 self.forget_before(txn, number)
         referred = ids_of([root.record, *([kept] if kept else [])])
         if root.ends_warm:
-            warm.clear(txn)
-        self._settle_loose(txn, referred, np.union1d(root.keep, warm.numbers(txn)), ids_of(gone))
+            warm_chunks.clear(txn)
+        self._settle_loose(txn, referred, np.union1d(root.keep, warm_chunks.numbers(txn)), ids_of(gone))
         txn.put("meta", _NEXT_CHUNK, number_key(self._next_number(txn, referred)))
         return root.record
 
@@ -391,7 +391,7 @@ class Durable:
         self.forget_before(txn, version)
         after = self.next_chunk(txn)
         self.sweep(txn, set(ids_of([record]).tolist()))
-        warm.open_anew(txn)
+        warm_chunks.open_anew(txn)
         txn.put("meta", _NEXT_CHUNK, number_key(after))
         return record
 

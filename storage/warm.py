@@ -16,55 +16,20 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import count
-from typing import TYPE_CHECKING
-
-import numpy as np
-import numpy.typing as npt
 
 from dbsp.errors import InternalError, UnavailableError
 from dbsp.storage.chunkfile import ReadChunks, WriteChunks
+from dbsp.storage.durable import Durable
 from dbsp.storage.readahead import PAGE, will_need
 from dbsp.storage.records import number_key, number_of
 from dbsp.storage.tables import Txn
-from dbsp.trace.chunks import ChunkRef
-from dbsp.trace.manifest import ID, REF_WORDS, Refs, StoredBatch, refs_of
+from dbsp.storage.warm_chunks import KEYS, NEXT, TRY, clear, numbers
+from dbsp.trace.manifest import Refs, refs_of
 from dbsp.trace.merging import store
 from dbsp.zset.batch import Batch
 
-if TYPE_CHECKING:
-    from dbsp.storage.durable import Durable
-
-_NEXT, _TRY = b"next warm", b"warm try"
-"""The next number of the try under way (absent: it is over), and the newest try there was in this epoch."""
-
-_KEYS = "warm"
-
 TOUCHED_BYTES_MAX = 256 << 20
 """No more than this is read in again: a state that is larger than memory is not dragged through it."""
-
-
-def numbers(txn: Txn) -> npt.NDArray[np.uint64]:
-    """The numbers of all warm chunks."""
-    parts = [_refs(value)[:, ID] for _, value in txn.items(_KEYS)]
-    return np.concatenate(parts) if parts else np.empty(0, np.uint64)
-
-
-def chunks(txn: Txn) -> dict[bytes, tuple[ChunkRef, ...]]:
-    """The chunks of every part, by its key."""
-    return {key: tuple(StoredBatch(_refs(value))) for key, value in txn.items(_KEYS)}
-
-
-def clear(txn: Txn) -> None:
-    """The try is over: forget what is warm; the chunks are loose from now on, unless a version refers to them."""
-    for key in txn.keys(_KEYS):
-        txn.delete(_KEYS, key)
-    txn.delete("meta", _NEXT)
-
-
-def open_anew(txn: Txn) -> None:
-    """The same in a new epoch, which refuses the pieces of older ones."""
-    clear(txn)
-    txn.delete("meta", _TRY)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,12 +73,12 @@ def _written(txn: Txn, layout_version: int, made: Sequence[_Made]) -> dict[int, 
     _check(txn, layout_version)
     written = dict[int, bytearray]()
     for part in made:
-        if txn.get(_KEYS, part.key) is not None:
+        if txn.get(KEYS, part.key) is not None:
             continue
         for number, value in part.values.items():
             txn.put("chunks", number_key(number), value)
             txn.put("loose", number_key(number), b"")
-        txn.put(_KEYS, part.key, part.refs.tobytes())
+        txn.put(KEYS, part.key, part.refs.tobytes())
         written |= part.values
     return written
 
@@ -141,7 +106,7 @@ def forget(durable: Durable, epoch: int, layout_version: int) -> None:
     def ended(txn: Txn) -> None:
         if _newest(txn) <= layout_version:
             _sweep(txn)
-            txn.put("meta", _TRY, number_key(layout_version))
+            txn.put("meta", TRY, number_key(layout_version))
 
     durable.write(epoch, ended)
 
@@ -156,7 +121,7 @@ def _sweep(txn: Txn) -> None:
 
 def _newest(txn: Txn) -> int:
     """The newest try there was in this epoch; -1 where there was none."""
-    value = txn.get("meta", _TRY)
+    value = txn.get("meta", TRY)
     return number_of(value) if value is not None else -1
 
 
@@ -165,7 +130,7 @@ def _has_begun(txn: Txn, layout_version: int) -> bool:
     newest = _newest(txn)
     if newest < layout_version:
         return False
-    if newest > layout_version or txn.get("meta", _NEXT) is None:
+    if newest > layout_version or txn.get("meta", NEXT) is None:
         story = f"layout_version={layout_version} newest={newest}"
         raise UnavailableError(f"this warm-up is over: {story}", "ask for the rescale again")
     return True
@@ -186,8 +151,8 @@ def _begin(durable: Durable, epoch: int, layout_version: int, least: int) -> Non
         if _has_begun(txn, layout_version):
             return
         _sweep(txn)
-        txn.put("meta", _TRY, number_key(layout_version))
-        txn.put("meta", _NEXT, number_key(durable.reserve(txn, least)))
+        txn.put("meta", TRY, number_key(layout_version))
+        txn.put("meta", NEXT, number_key(durable.reserve(txn, least)))
 
     durable.write(epoch, begun)
 
@@ -195,14 +160,9 @@ def _begin(durable: Durable, epoch: int, layout_version: int, least: int) -> Non
 def _reserve(txn: Txn, layout_version: int, count: int) -> int:
     """The first of `count` numbers that nobody else gets."""
     _check(txn, layout_version)
-    value = txn.get("meta", _NEXT)
+    value = txn.get("meta", NEXT)
     if value is None:
         raise InternalError(f"a warm-up under way has no numbers: layout_version={layout_version}")
     first = number_of(value)
-    txn.put("meta", _NEXT, number_key(first + count))
+    txn.put("meta", NEXT, number_key(first + count))
     return first
-
-
-def _refs(value: memoryview) -> npt.NDArray[np.uint64]:
-    """References as they are stored."""
-    return np.frombuffer(bytes(value), "<u8").reshape(-1, REF_WORDS)

@@ -43,7 +43,7 @@ from pathlib import Path
 from dbsp.disk import PRIVATE_FOLDER, make_folder, sync_path
 from dbsp.errors import ConfigError, DataError, InternalError, UnavailableError
 from dbsp.processes import noted
-from dbsp.storage import registry, warm
+from dbsp.storage import registry, warm, warm_chunks
 from dbsp.storage.adopting import adopt_version
 from dbsp.storage.chunkfile import CHUNK_BYTES_MAX
 from dbsp.storage.committing import copy_version, pin_cut, pinned_cut
@@ -392,7 +392,7 @@ class WorkerDatabase:
     def warm_chunks(self) -> Warm:
         """The parts of slices that were taken in ahead of a version, by their keys."""
         with self._disk().environment.reading() as txn:
-            return warm.chunks(txn)
+            return warm_chunks.chunks(txn)
 
     def take_warm(self, epoch: int, layout_version: int, opened: bool, parts: Sequence[tuple[bytes, Batch]]) -> int:
         """Keep the rows of these parts as chunks that no version refers to yet; the bytes written."""

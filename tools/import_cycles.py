@@ -1,8 +1,9 @@
-"""Import cycles of the product: modules that cannot be read, tested or loaded without one another.
+"""Find import cycles of the product: modules that nobody can read, test or load without one another.
 
-Every import of one of our own modules counts, wherever it stands: at the head, in a function, below `TYPE_CHECKING`. Packages
-count as the module `__init__`; importing a package's submodule by its full name does not count as using the package, unless
-the name is taken from it. `python tools/import_cycles.py [ROOT]` prints the cycles.
+Every import of one of our own modules counts, at the head, in a function or below `TYPE_CHECKING`. So does a text that names a
+module: `importlib.import_module("dbsp.expr.catalog")`, also where its end is computed. A package counts as its
+`__init__`; an import from `dbsp.io.chunk` counts for that module, not for the package `dbsp.io` around it.
+`python tools/import_cycles.py [ROOT]` prints the cycles.
 """
 
 from __future__ import annotations
@@ -27,6 +28,10 @@ def sources(root: Path) -> dict[str, ast.Module]:
     return found
 
 
+# What only starts another module: console scripts, child processes, the first use of a public name.
+STARTS = frozenset({"dbsp", "dbsp.coordinator.commands"})
+
+
 def imported(tree: ast.Module, ours: Mapping[str, object]) -> Iterator[str]:
     """Yield our own modules that a module imports anywhere in its text."""
     for node in ast.walk(tree):
@@ -38,9 +43,24 @@ def imported(tree: ast.Module, ours: Mapping[str, object]) -> Iterator[str]:
                 yield submodule if submodule in ours else node.module
 
 
+def named(tree: ast.Module, ours: Mapping[str, object]) -> Iterator[str]:
+    """Yield our own modules that a call of `import_module` names in a text, whole or up to a part that is computed."""
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Call) or not ast.unparse(node.func).endswith("import_module"):
+            continue
+        match node.args:
+            case [ast.Constant(value=str(name)), *_] if name in ours:
+                yield name
+            case [ast.JoinedStr(values=[ast.Constant(value=str(begin)), *_]), *_]:
+                yield from (name for name in ours if name.startswith(begin) and begin.startswith("dbsp."))
+
+
 def graph(modules: Mapping[str, ast.Module]) -> dict[str, set[str]]:
     """Return the modules that each module imports."""
-    return {name: set(imported(tree, modules)) - {name} for name, tree in modules.items()}
+    return {
+        name: ({*imported(tree, modules), *named(tree, modules)} if name not in STARTS else set()) - {name}
+        for name, tree in modules.items()
+    }
 
 
 def cycles(edges: Mapping[str, set[str]]) -> list[list[str]]:

@@ -27,7 +27,7 @@ def link_tree(root: Path) -> Path:
             (package / entry.name).symlink_to(entry)
     for name in MAPPED:
         (package / name).symlink_to(root / name)
-    for name in BESIDE:
+    for name in (*BESIDE, "tests"):  # benchmarks use a module of the tests
         if (root / name).is_dir():
             (tree / name).symlink_to(root / name)
     return tree

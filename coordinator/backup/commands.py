@@ -7,20 +7,18 @@ import threading
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import click
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeElapsedColumn, TransferSpeedColumn
 
+from dbsp.coordinator.backup.manifests import ListedBackup
+from dbsp.coordinator.client import Client
 from dbsp.coordinator.config import load_config
 from dbsp.coordinator.exits import exit_code
 from dbsp.coordinator.http.identity import OTHER
 from dbsp.errors import ConfigError, DbspError, UnavailableError
-
-if TYPE_CHECKING:
-    from dbsp.coordinator.backup.manifests import ListedBackup
-    from dbsp.coordinator.cli import Client
 
 LOOK_INTERVAL_S = 0.2
 NOT_RUNNING = "the service is not running"

@@ -20,7 +20,8 @@ from dbsp.operators.failures import payload_of
 from dbsp.operators.receive import Receive
 from dbsp.operators.source import Source
 from dbsp.operators.upsert import Upsert
-from dbsp.plan.plan import Plan, PlanNode
+from dbsp.plan.nodes import PlanNode
+from dbsp.plan.plan import Plan
 
 Locate = Callable[[StepRecord, RowsError], tuple[LocatedRow, ...]]
 

@@ -9,8 +9,10 @@ from dbsp.aggregates.kind import Argument, Kind
 from dbsp.aggregates.ordering import ComputedOrder
 from dbsp.errors import CircuitError
 from dbsp.expr.answering import NotAValue
-from dbsp.expr.build import Expr, column_name, lit, unwrap, when
-from dbsp.expr.expression import ColumnRef, Expression, resolve
+from dbsp.expr.build import Expr, column_name, lit, when
+from dbsp.expr.expression import ColumnRef, Expression
+from dbsp.expr.methods.applied import unwrap
+from dbsp.expr.resolving import resolve
 from dbsp.source_lines import located, user_line
 from dbsp.zset.schema import BOOL, OrderBy, Schema
 

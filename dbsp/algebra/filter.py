@@ -7,20 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from dbsp.algebra.window import Window
-from dbsp.circuit.nodes import Need, Node
+from dbsp.circuit.nodes import Need, Node, Planning
 from dbsp.expr.expression import Expression, conjuncts
 from dbsp.operators.apply import Keep
 from dbsp.plan.builder import Flow
 from dbsp.source_lines import SourceLine
 from dbsp.stored import stored
 from dbsp.zset.schema import Schema
-
-if TYPE_CHECKING:
-    from dbsp.algebra.table import Table
-    from dbsp.plan.planning import Planning
 
 
 @stored("Filter", "predicate")
@@ -49,7 +44,7 @@ class Filter(Node):
         """It looks at one row alone."""
         return all(inputs)
 
-    def keyed(self, names: tuple[str, ...]) -> Table | None:
+    def keyed(self, names: tuple[str, ...]) -> Node | None:
         """It leaves rows out."""
         return self.input.keyed(names)
 

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
-from dbsp.circuit.nodes import Node
+from dbsp.circuit.nodes import Node, Planning
 from dbsp.errors import CircuitError
 from dbsp.operators.slots import SLOT, Slots
 from dbsp.operators.time import final as physical
@@ -17,9 +16,6 @@ from dbsp.plan.builder import Flow
 from dbsp.source_lines import SourceLine, located
 from dbsp.stored import stored
 from dbsp.zset.schema import Schema
-
-if TYPE_CHECKING:
-    from dbsp.plan.planning import Planning
 
 HINT = (
     'give the table watermark={"at": dbsp.minutes(5)} and group by the window of that column:'

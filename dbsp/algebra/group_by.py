@@ -7,19 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
 from dbsp.aggregates.kind import AggregateCall
-from dbsp.circuit.nodes import Need, Node
+from dbsp.circuit.nodes import Need, Node, Planning
 from dbsp.expr.expression import Expression
 from dbsp.plan.builder import Flow
-from dbsp.plan.grouping import group_flow
+from dbsp.plan.grouping import Grouping, group_flow
 from dbsp.source_lines import SourceLine
 from dbsp.stored import stored
 from dbsp.zset.schema import Schema
-
-if TYPE_CHECKING:
-    from dbsp.plan.planning import Planning
 
 
 @stored("GroupBy", "keys aggregates")
@@ -59,4 +55,5 @@ class GroupBy(Node):
     def plan(self, planning: Planning) -> Flow:
         """Rows summed where they are, then at the owners of the groups."""
         appends = planning.appends(self.input)
-        return group_flow(planning.builder, planning.input(self.input), self, planning.needed(self), appends)
+        asked = Grouping(keys=self.keys, aggregates=self.aggregates, schema=self.schema, source=self.source)
+        return group_flow(planning.builder, planning.input(self.input), asked, planning.needed(self), appends)

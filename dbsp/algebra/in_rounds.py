@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from dbsp.algebra.difference import Difference
 from dbsp.algebra.distinct import Distinct
@@ -21,10 +21,12 @@ from dbsp.algebra.select import Select
 from dbsp.algebra.side_join import SEMI, SideJoin
 from dbsp.algebra.union import Union
 from dbsp.circuit.graph import in_order
-from dbsp.circuit.nodes import Need, Node
+from dbsp.circuit.nodes import Need, Node, Planning
 from dbsp.errors import CircuitError
-from dbsp.expr.build import Expr, col, greatest, lit, unwrap
-from dbsp.expr.expression import ColumnRef, Expression, resolve
+from dbsp.expr.build import Expr, col, greatest, lit
+from dbsp.expr.expression import ColumnRef, Expression
+from dbsp.expr.methods.applied import unwrap
+from dbsp.expr.resolving import resolve
 from dbsp.operators.rounds.round_extremes import Extreme, RoundExtremes
 from dbsp.operators.rounds.round_set import RoundSet
 from dbsp.operators.rounds.rounds import ROUND, ROUND_COLUMN, ROUND_RIGHT, in_rounds
@@ -32,9 +34,6 @@ from dbsp.plan.builder import Flow
 from dbsp.source_lines import SourceLine
 from dbsp.stored import stored
 from dbsp.zset.schema import INT64, Column, Schema
-
-if TYPE_CHECKING:
-    from dbsp.plan.planning import Planning
 
 CAN = (
     "a recursion can hold select, with_columns, filter, explode, inner joins (not null-safe), union, distinct, min and max,"

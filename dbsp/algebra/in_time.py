@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
-from dbsp.circuit.nodes import Need, Node
+from dbsp.circuit.nodes import Need, Node, Planning
 from dbsp.errors import CircuitError
 from dbsp.expr.expression import Expression
 from dbsp.operators.slots import SLOT, Slots
@@ -18,9 +17,6 @@ from dbsp.plan.builder import Flow
 from dbsp.source_lines import SourceLine, located
 from dbsp.stored import stored
 from dbsp.zset.schema import Schema
-
-if TYPE_CHECKING:
-    from dbsp.plan.planning import Planning
 
 
 @stored("InTime", "enters leaves")

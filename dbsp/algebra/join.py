@@ -8,21 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
-from dbsp.circuit.nodes import Need, Node
+from dbsp.algebra.table import Table
+from dbsp.circuit.nodes import Need, Node, Planning
 from dbsp.expr.expression import ColumnRef, Expression
 from dbsp.operators.joins import join as physical
 from dbsp.operators.joins.unique_join import UniqueJoin
+from dbsp.operators.operator import Operator
 from dbsp.plan.builder import Flow
 from dbsp.source_lines import SourceLine
 from dbsp.stored import stored
 from dbsp.zset.schema import Schema
-
-if TYPE_CHECKING:
-    from dbsp.algebra.table import Table
-    from dbsp.operators.operator import Operator
-    from dbsp.plan.planning import Planning
 
 
 @stored("Join", "left_on right_on columns")
@@ -114,7 +111,7 @@ class Join(Node):
         """A side (0 left, 1 right) whose key is the primary key of an append-only table, and that table (record 0023)."""
         for side, (child, on) in enumerate(((self.left, self.left_on), (self.right, self.right_on))):
             table = child.keyed(on)
-            if table is not None:
+            if isinstance(table, Table):
                 return side, table
         return None
 

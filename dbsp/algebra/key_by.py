@@ -8,19 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
-from dbsp.circuit.nodes import Circuit, Need, Node
+from dbsp.circuit.circuit import Circuit
+from dbsp.circuit.nodes import Need, Node, Planning
 from dbsp.errors import CircuitError
 from dbsp.expr.expression import Expression
 from dbsp.plan.builder import Flow
 from dbsp.source_lines import SourceLine
 from dbsp.stored import stored
 from dbsp.zset.schema import Schema
-
-if TYPE_CHECKING:
-    from dbsp.algebra.table import Table
-    from dbsp.plan.planning import Planning
 
 
 @stored("KeyBy", "keys")
@@ -53,7 +49,7 @@ class KeyBy(Node):
         """It changes no row."""
         return all(inputs)
 
-    def keyed(self, names: tuple[str, ...]) -> Table | None:
+    def keyed(self, names: tuple[str, ...]) -> Node | None:
         """It changes no row."""
         return self.input.keyed(names)
 

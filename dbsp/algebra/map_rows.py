@@ -7,18 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
-from dbsp.circuit.nodes import Node
+from dbsp.circuit.nodes import Node, Planning
 from dbsp.expr.functions import CALLED, UserFunction
 from dbsp.operators import map_rows as physical
 from dbsp.plan.builder import Flow
 from dbsp.source_lines import SourceLine
 from dbsp.stored import stored
 from dbsp.zset.schema import Schema
-
-if TYPE_CHECKING:
-    from dbsp.plan.planning import Planning
 
 
 @stored("MapRows", "function")

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dbsp.algebra.group_by import GroupBy
-from dbsp.algebra.recursive import LoopId, Recursion, RecursiveView, Variable, inside
+from dbsp.algebra.recursive import Recursion, RecursiveView, inside
+from dbsp.algebra.variable import LoopId, Variable
 from dbsp.circuit.graph import in_order
 from dbsp.circuit.nodes import Node
 from dbsp.errors import CircuitError

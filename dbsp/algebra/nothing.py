@@ -9,17 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
-from dbsp.circuit.nodes import Need, Node
+from dbsp.circuit.nodes import Need, Node, Planning
 from dbsp.operators.nothing import Nothing as Operator
 from dbsp.plan.builder import Flow
 from dbsp.source_lines import SourceLine
 from dbsp.stored import stored
 from dbsp.zset.schema import NO_COLUMNS, Schema
-
-if TYPE_CHECKING:
-    from dbsp.plan.planning import Planning
 
 
 @stored("Nothing")

@@ -11,48 +11,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import ClassVar, Self
 
+from dbsp.algebra.variable import LoopId, Variable
 from dbsp.circuit.graph import in_order
-from dbsp.circuit.nodes import Node
+from dbsp.circuit.nodes import Node, Planning
 from dbsp.plan.builder import Flow
-from dbsp.plan.looping import loop_flows
+from dbsp.plan.looping import Loop, loop_flows
 from dbsp.source_lines import SourceLine
 from dbsp.stored import stored
 from dbsp.zset.schema import Schema
-
-if TYPE_CHECKING:
-    from dbsp.plan.planning import Planning
-
-
-class LoopId:
-    """Tells the loops of a circuit apart while it is built; says nothing about what they compute."""
-
-    __slots__ = ()
-
-    def token(self) -> str:
-        """The same for all."""
-        return "loop"
-
-
-@stored("Variable", "name loop")
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Variable(Node):
-    """A view inside its own definition: its rows as of the round before."""
-
-    INPUTS: ClassVar[tuple[str, ...]] = ()
-    name: str
-    loop: LoopId
-    schema: Schema
-    source: SourceLine | None = field(default=None, compare=False)
-
-    def __str__(self) -> str:
-        """The view's name."""
-        return f"{self.name} of the round before"
-
-    def plan(self, planning: Planning) -> Flow:
-        """The loop makes it."""
-        return planning.input(self)
 
 
 @stored("Recursion", "names loop max_rounds")
@@ -82,7 +50,8 @@ class Recursion(Node):
 
     def plan(self, planning: Planning) -> Flow:
         """A plan of its own, run between two segments."""
-        flows = loop_flows(planning, self, inside(self.bodies, self.loop))
+        loop = Loop(bodies=self.bodies, names=self.names, max_rounds=self.max_rounds, source=self.source)
+        flows = loop_flows(planning, loop, inside(self.bodies, self.loop))
         planning.loops[id(self)] = flows
         return flows[0]
 

@@ -7,19 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
-from dbsp.circuit.nodes import Need, Node
+from dbsp.circuit.nodes import Need, Node, Planning
 from dbsp.expr.expression import ColumnRef, Expression
 from dbsp.operators.apply import Project
 from dbsp.plan.builder import Flow, Key
 from dbsp.source_lines import SourceLine
 from dbsp.stored import stored
 from dbsp.zset.schema import Schema
-
-if TYPE_CHECKING:
-    from dbsp.algebra.table import Table
-    from dbsp.plan.planning import Planning
 
 
 @stored("Select", "columns")
@@ -55,7 +50,7 @@ class Select(Node):
         """It looks at one row alone."""
         return all(inputs)
 
-    def keyed(self, names: tuple[str, ...]) -> Table | None:
+    def keyed(self, names: tuple[str, ...]) -> Node | None:
         """If the key is carried on, perhaps under other names."""
         plain = {name: value.name for name, value in self.columns if isinstance(value, ColumnRef)}
         return self.input.keyed(tuple(plain[name] for name in names)) if plain.keys() >= set(names) else None

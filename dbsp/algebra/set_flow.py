@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from dbsp.circuit.nodes import Node
+from dbsp.circuit.nodes import Node, Planning
 from dbsp.operators.set_operation import SetOperation
 from dbsp.plan.builder import Flow
-
-if TYPE_CHECKING:
-    from dbsp.plan.planning import Planning
 
 
 def set_flow(planning: Planning, kind: str, node: Node) -> Flow:

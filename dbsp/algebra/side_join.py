@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from dbsp.algebra.join import named_sides
-from dbsp.circuit.nodes import Need, Node
+from dbsp.circuit.nodes import Need, Node, Planning
 from dbsp.expr.expression import ColumnRef, Expression
 from dbsp.operators.joins.asof_join import AsofJoin as PhysicalAsof
 from dbsp.operators.joins.conditional_join import PRESERVED, ConditionalJoin, Interval
@@ -25,9 +25,6 @@ from dbsp.plan.builder import Flow
 from dbsp.source_lines import SourceLine
 from dbsp.stored import stored
 from dbsp.zset.schema import Schema
-
-if TYPE_CHECKING:
-    from dbsp.plan.planning import Planning
 
 Columns = tuple[tuple[int, str, str], ...]
 SEMI = ("semi", "anti")

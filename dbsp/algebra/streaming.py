@@ -7,20 +7,16 @@ differentiate(a)[s] = a[s] - a[s - 1]; a lifted operator is applied to each a[s]
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from dbsp.algebra.join import Join
-from dbsp.circuit.nodes import Node
+from dbsp.circuit.nodes import Node, Planning
 from dbsp.operators import streaming as physical
 from dbsp.operators.joins.join import Join as PhysicalJoin
+from dbsp.operators.operator import Operator
 from dbsp.plan.builder import Flow
 from dbsp.source_lines import SourceLine
 from dbsp.stored import stored
 from dbsp.zset.schema import Schema
-
-if TYPE_CHECKING:
-    from dbsp.operators.operator import Operator
-    from dbsp.plan.planning import Planning
 
 
 @stored("Streaming", "kind")

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
-from dbsp.circuit.nodes import Need, Node
+from dbsp.circuit.nodes import Need, Node, Planning
 from dbsp.operators.keep_first import KeepFirst
 from dbsp.operators.source import OPERATION, POSITION, Source, operations_schema
 from dbsp.operators.upsert import Upsert
@@ -18,9 +18,6 @@ from dbsp.plan.builder import Flow
 from dbsp.source_lines import SourceLine
 from dbsp.stored import stored
 from dbsp.zset.schema import Schema
-
-if TYPE_CHECKING:
-    from dbsp.plan.planning import Planning
 
 NO_DELETE = "a delete in an append-only table"
 

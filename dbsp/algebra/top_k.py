@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
-from dbsp.circuit.nodes import Need, Node
+from dbsp.circuit.nodes import Need, Node, Planning
 from dbsp.expr.expression import Expression
 from dbsp.operators.order import scatter
 from dbsp.operators.order import top_k as physical
@@ -14,9 +13,6 @@ from dbsp.plan.builder import Flow
 from dbsp.source_lines import SourceLine
 from dbsp.stored import stored
 from dbsp.zset.schema import OrderBy, Schema
-
-if TYPE_CHECKING:
-    from dbsp.plan.planning import Planning
 
 
 @stored("TopK", "partition order k rank offset")

@@ -10,12 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from dbsp.algebra.filter import Filter
 from dbsp.algebra.select import Select
 from dbsp.algebra.table import Table
-from dbsp.circuit.nodes import Need, Node
+from dbsp.circuit.nodes import Need, Node, Planning
 from dbsp.errors import CircuitError
 from dbsp.expr.expression import ColumnRef
 from dbsp.operators.apply import Apply, Keep, Project, Stage
@@ -25,9 +24,6 @@ from dbsp.plan.builder import Flow, fused
 from dbsp.source_lines import SourceLine, located
 from dbsp.stored import stored
 from dbsp.zset.schema import Schema
-
-if TYPE_CHECKING:
-    from dbsp.plan.planning import Planning
 
 
 @stored("Watermark", "column lateness_us")

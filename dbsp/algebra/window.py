@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
 from dbsp.algebra.top_k import TopK
-from dbsp.circuit.nodes import Need, Node
+from dbsp.circuit.nodes import Need, Node, Planning
 from dbsp.expr.expression import Call, ColumnRef, Expression, Function, Literal
 from dbsp.operators.order import window as physical
 from dbsp.operators.order.window_calls import WindowCall
@@ -15,10 +14,6 @@ from dbsp.plan.builder import Flow
 from dbsp.source_lines import SourceLine
 from dbsp.stored import stored
 from dbsp.zset.schema import OrderBy, Schema
-
-if TYPE_CHECKING:
-    from dbsp.plan.planning import Planning
-
 
 PLACES_MAX = 1 << 10
 """Of a top-k all these rows are read in each partition that changes."""

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
-from dbsp.circuit.nodes import Node
+from dbsp.circuit.nodes import Node, Planning
 from dbsp.expr.expression import Expression
 from dbsp.operators import with_weight as physical
 from dbsp.plan.builder import Flow
 from dbsp.source_lines import SourceLine
 from dbsp.stored import stored
 from dbsp.zset.schema import Schema
-
-if TYPE_CHECKING:
-    from dbsp.plan.planning import Planning
 
 
 @stored("WithWeight", "name")

@@ -1,116 +1,37 @@
-"""Building a frozen circuit from named views."""
+"""A frozen circuit as the user holds it: the views, and what can be asked of them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
 
-from dbsp.algebra.recursive import inside
-from dbsp.algebra.table import Table
-from dbsp.circuit.graph import in_order, shared
-from dbsp.circuit.names import check_name
-from dbsp.circuit.nodes import Circuit, Node
-from dbsp.errors import CircuitError
-from dbsp.expr.names import nearest
-from dbsp.source_lines import located, user_line
-
-if TYPE_CHECKING:
-    from dbsp.stream import Stream
-
-ERROR_POLICIES = ("dead-letter", "null", "stop")
+from dbsp.circuit import fingerprint as _fingerprint
+from dbsp.circuit.drawing import drawing
+from dbsp.circuit.explain import explain_circuit
+from dbsp.circuit.graph import CircuitGraph
 
 
-def circuit(
-    name: str,
-    views: Mapping[str, Stream],
-    materialize: bool | Iterable[str] = True,
-    error_policy: str = "dead-letter",
-) -> Circuit:
-    """A circuit that keeps these views up to date.
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Circuit(CircuitGraph):
+    """A frozen circuit: named views, and the tables reachable from them; `materialized` views can be read as tables."""
 
-    **Shape** `materialize` names the views whose whole content can be read (all, none, or some); the others only emit
-    changes.
-    `error_policy` says what happens to a row on which an expression fails: it leaves to the dead-letter log, its
-    failing value becomes null, or the pipeline stops (each worker judges the rows that it sees: one that comes on one worker and
-    goes on another in the same step stops it, too).
+    def explain(self) -> str:
+        """The logical circuit as text: every view with the nodes below it."""
+        return explain_circuit(self)
 
-    **Example**
+    def drawing(self) -> str:
+        """The logical circuit as a Mermaid flow chart."""
+        return drawing(self)
 
-    >>> import dbsp
-    >>> t = dbsp.table("t", {"k": dbsp.STRING})
-    >>> counts = dbsp.circuit("demo", {"counts": t.group_by("k").aggregate(n=dbsp.count())})
-    >>> print(counts.explain())
-    circuit demo
-    view counts (materialized) (k: string, n: int64 not null)
-      aggregate by (k) n = count(*)
-        table t (k: string)
-    """
-    with located(user_line()):
-        check_name("circuit", name)
-        roots = _roots(views)
-        if error_policy not in ERROR_POLICIES:
-            raise CircuitError(
-                f"no such error policy: error_policy={error_policy!r}", nearest(str(error_policy), ERROR_POLICIES)
-            )
-        nodes = shared(roots.values())
-        _refuse_half_loops(roots, nodes)
-        tables = _tables(nodes)
-        if not tables:
-            raise CircuitError("a circuit that reads no table takes no steps", "let one of its views read a table")
-        return Circuit(
-            name=name,
-            views=tuple(zip(roots, nodes, strict=True)),
-            tables=tables,
-            materialized=_materialized(materialize, roots),
-            error_policy=error_policy,
-        )
+    @property
+    def fingerprint(self) -> str:
+        """What the circuit computes, as 64 hexadecimal digits."""
+        return _fingerprint.fingerprint(self)
 
+    def __repr__(self) -> str:
+        """Its name and what goes in and comes out; `explain()` has the whole."""
+        tables, views = ", ".join(table.name for table in self.tables), ", ".join(name for name, _ in self.views)
+        return f"<dbsp.Circuit {self.name!r}: tables {tables}; views {views}>"
 
-def _roots(views: Mapping[str, Stream]) -> dict[str, Node]:
-    if not isinstance(views, Mapping) or not views:
-        raise CircuitError("a circuit needs at least one view", 'give a dict, such as {"late": stream}')
-    roots = {}
-    for name, stream in views.items():
-        check_name("view", name)
-        node = getattr(stream, "node", None)
-        if not isinstance(node, Node):
-            hint = (
-                "finish it with .aggregate(…)"
-                if type(stream).__name__ == "Group"
-                else "give what dbsp.table or a method of it returned"
-            )
-            raise CircuitError(f"a view is a stream: view={name} got={type(stream).__name__}", hint)
-        roots[name] = node
-    return roots
-
-
-def _refuse_half_loops(names: Iterable[str], roots: tuple[Node, ...]) -> None:
-    """Refuse what a recursion's body was given and kept for later."""
-    within = inside(roots)
-    for name, root in zip(names, roots, strict=True):
-        if id(root) in within:
-            raise CircuitError(
-                f"a view of a recursion is read outside its definition: view={name}",
-                "use what dbsp.recursive returns; the streams that its body is given mean nothing elsewhere",
-            )
-
-
-def _tables(roots: tuple[Node, ...]) -> tuple[Table, ...]:
-    """The tables in the order they are reached; one name is one table."""
-    tables: dict[str, Table] = {}
-    for node in in_order(roots):
-        if isinstance(node, Table):
-            known = tables.setdefault(node.name, node)
-            if known != node:
-                hint = f"use one dbsp.table value everywhere; the other is at {known.source}"
-                raise CircuitError(f"two tables have one name: table={node.name} second={node.source}", hint)
-    return tuple(tables.values())
-
-
-def _materialized(wanted: bool | Iterable[str], roots: Mapping[str, Node]) -> frozenset[str]:
-    if isinstance(wanted, bool):
-        return frozenset(roots) if wanted else frozenset()
-    names = frozenset([wanted] if isinstance(wanted, str) else wanted)
-    for name in sorted(names - roots.keys()):
-        raise CircuitError(f"no such view to materialize: view={name}", nearest(name, roots))
-    return names
+    def _repr_markdown_(self) -> str:
+        """Drawn by a notebook."""
+        return f"```mermaid\n{self.drawing()}\n```"

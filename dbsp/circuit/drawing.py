@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from dbsp.algebra.table import Table
-from dbsp.circuit.graph import nodes_of
-from dbsp.circuit.nodes import Circuit
+from dbsp.circuit.graph import CircuitGraph, nodes_of
 
 LABEL_LENGTH_MAX = 60
 
 
-def drawing(circuit: Circuit) -> str:
+def drawing(circuit: CircuitGraph) -> str:
     """Mermaid text: a box per node, a cylinder per table, a stadium per view.
 
     **Example**

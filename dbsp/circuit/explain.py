@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dbsp.algebra.table import Table
-from dbsp.circuit.nodes import Circuit, Node
+from dbsp.circuit.graph import CircuitGraph
+from dbsp.circuit.nodes import Node
 
 
 def explain_node(node: Node) -> str:
@@ -11,7 +12,7 @@ def explain_node(node: Node) -> str:
     return "\n".join(_Writer([node]).lines(node, 0))
 
 
-def explain_circuit(circuit: Circuit) -> str:
+def explain_circuit(circuit: CircuitGraph) -> str:
     """All views of a circuit with what they are made of."""
     writer = _Writer([node for _, node in circuit.views])
     lines = [f"circuit {circuit.name}"]

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from dataclasses import is_dataclass
 from typing import Any
 
-from dbsp.circuit.graph import nodes_of
-from dbsp.circuit.nodes import Circuit, Node
+from dbsp.circuit.graph import CircuitGraph, nodes_of
+from dbsp.circuit.nodes import Node
 from dbsp.expr.constants import canonical
 from dbsp.expr.type_names import schema_name
 from dbsp.stored import stored_fields, stored_name
@@ -45,7 +45,7 @@ def token_of(value: Any) -> str:
     return canonical(value)
 
 
-def node_tokens(circuit: Circuit) -> list[NodeToken]:
+def node_tokens(circuit: CircuitGraph) -> list[NodeToken]:
     """A (label, token) per node in order, then per view, then the error policy; labels are for people only."""
     nodes = nodes_of(circuit)
     numbers = {id(node): index for index, node in enumerate(nodes)}
@@ -67,7 +67,7 @@ def _short(text: str) -> str:
     return text if len(text) <= LABEL_LENGTH_MAX else text[: LABEL_LENGTH_MAX - 1] + "…"
 
 
-def fingerprint(circuit: Circuit) -> str:
+def fingerprint(circuit: CircuitGraph) -> str:
     """64 hexadecimal digits: SHA-256 of the tokens."""
     text = "\n".join([FORMAT, *(token for _, token in node_tokens(circuit))])
     return hashlib.sha256(text.encode()).hexdigest()

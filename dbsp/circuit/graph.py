@@ -7,10 +7,22 @@ bottom up and compares a node only by its own parameters and the identity of its
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from typing import Any
 
-from dbsp.circuit.nodes import Circuit, Node
+from dbsp.algebra.table import Table
+from dbsp.circuit.nodes import Node
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CircuitGraph:
+    """The data of a circuit: named views, the tables reachable from them, which views are kept, what becomes of failing rows."""
+
+    name: str
+    views: tuple[tuple[str, Node], ...]
+    tables: tuple[Table, ...]
+    materialized: frozenset[str]
+    error_policy: str = "dead-letter"
 
 
 def parameters_of(node: Node) -> tuple[tuple[str, Any], ...]:
@@ -34,7 +46,7 @@ def in_order(roots: Iterable[Node]) -> tuple[Node, ...]:
     return tuple(done.values())
 
 
-def nodes_of(circuit: Circuit) -> tuple[Node, ...]:
+def nodes_of(circuit: CircuitGraph) -> tuple[Node, ...]:
     """The nodes of a circuit, inputs first; equal nodes are one object."""
     return in_order(node for _, node in circuit.views)
 

@@ -1,26 +1,24 @@
-"""What a logical node of a circuit is: what the user asked for, before any plan; and the circuit they make up.
+"""What a logical node of a circuit is: what the user asked for, before any plan; and the state of planning, which nodes fill.
 
 Nodes are frozen values that refer to their inputs directly, so a circuit is the set of nodes reachable from its views; two
 nodes built alike from the same inputs are equal. Every node knows its output schema. Types were checked when the node was
 made; `source` remembers the user's line and takes no part in equality. Each kind of node is one module of `dbsp.algebra`,
 which says all that the rest must know of it: what it reads, which columns it needs, where a filter may go, how it is planned.
+A node plans itself with `Planning`, and `Planning` holds nodes, so both are here.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Self
 
+from dbsp.expr.expression import Expression
+from dbsp.plan.builder import Builder, Flow, Key
 from dbsp.source_lines import SourceLine
 from dbsp.zset.schema import Schema
-
-if TYPE_CHECKING:
-    from dbsp.algebra.table import Table
-    from dbsp.expr.expression import Expression
-    from dbsp.plan.builder import Flow
-    from dbsp.plan.planning import Planning
 
 Need = frozenset[str]
 
@@ -69,7 +67,7 @@ class Node(ABC):
         """Whether no step ever takes a row away from it, where `inputs` says this of each of its inputs."""
         return False
 
-    def keyed(self, names: tuple[str, ...]) -> Table | None:  # noqa: ARG002 (for others to use)
+    def keyed(self, names: tuple[str, ...]) -> Node | None:  # noqa: ARG002 (for others to use)
         """The append-only table of which it has some rows, each at most once, with these columns as its primary key."""
         return None
 
@@ -82,40 +80,54 @@ class Node(ABC):
         """The physical nodes that compute it; its inputs are planned."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Circuit:
-    """A frozen circuit: named views, and the tables reachable from them; `materialized` views can be read as tables."""
+@dataclass(slots=True)
+class Planning:
+    """The flows of the logical nodes done so far, by identity; `readers` counts who reads a node.
 
-    name: str
-    views: tuple[tuple[str, Node], ...]
-    tables: tuple[Table, ...]
-    materialized: frozenset[str]
-    error_policy: str = "dead-letter"
+    No step takes a row away from the nodes `appending`.
 
-    def explain(self) -> str:
-        """The logical circuit as text: every view with the nodes below it."""
-        from dbsp.circuit.explain import explain_circuit  # noqa: PLC0415 (it imports the nodes)
+    Nodes `inside` a recursion are planned by it; `loops` are the flows of its views. `wider` has, by node and input, the columns
+    that are read so that a trace can be shared (`dbsp.plan.widening`).
+    """
 
-        return explain_circuit(self)
+    builder: Builder
+    need: dict[int, Need]
+    readers: Counter[int]
+    inside: frozenset[int] = frozenset()
+    appending: frozenset[int] = frozenset()
+    flows: dict[int, Flow] = field(default_factory=dict)
+    loops: dict[int, tuple[Flow, ...]] = field(default_factory=dict)
+    wider: Mapping[tuple[int, int], Need] = field(default_factory=dict)
 
-    def drawing(self) -> str:
-        """The logical circuit as a Mermaid flow chart."""
-        from dbsp.circuit.drawing import drawing  # noqa: PLC0415 (it imports the nodes)
+    def plan(self, node: Node) -> None:
+        """Make the flow of a node whose inputs are done; one that is read twice is settled, so that it runs once."""
+        if id(node) in self.inside:
+            return
+        flow = node.plan(self)
+        if self.readers[id(node)] > 1:
+            flow = self.builder.settle(flow, node.source)
+        self.flows[id(node)] = flow
+        if self.appends(node):
+            self.builder.appending.add(flow.node)
 
-        return drawing(self)
+    def appends(self, node: Node) -> bool:
+        """Whether no step ever takes a row away from a node."""
+        return id(node) in self.appending
 
-    @property
-    def fingerprint(self) -> str:
-        """What the circuit computes, as 64 hexadecimal digits."""
-        from dbsp.circuit.fingerprint import fingerprint  # noqa: PLC0415 (it imports the nodes)
+    def input(self, node: Node) -> Flow:
+        """The flow of a node that is done."""
+        return self.flows[id(node)]
 
-        return fingerprint(self)
+    def sides(self, node: Node) -> list[Flow]:
+        """The flows of a node's inputs, with the columns that it reads."""
+        picked = []
+        for number, (child, wanted) in enumerate(
+            zip(node.children(), node.wanted(frozenset(self.needed(node))), strict=True)
+        ):
+            names = self.wider.get((id(node), number), wanted)
+            picked.append(self.input(child).pick(tuple(name for name in child.schema.names if name in names)))
+        return picked
 
-    def __repr__(self) -> str:
-        """Its name and what goes in and comes out; `explain()` has the whole."""
-        tables, views = ", ".join(table.name for table in self.tables), ", ".join(name for name, _ in self.views)
-        return f"<dbsp.Circuit {self.name!r}: tables {tables}; views {views}>"
-
-    def _repr_markdown_(self) -> str:
-        """Drawn by a notebook."""
-        return f"```mermaid\n{self.drawing()}\n```"
+    def needed(self, node: Node) -> Key:
+        """The columns that are needed of a node, in its order."""
+        return tuple(name for name in node.schema.names if name in self.need[id(node)])

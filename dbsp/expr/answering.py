@@ -66,6 +66,11 @@ class Answering:
             if isinstance(method, FunctionType) and not name.startswith("_") and not hasattr(method, "__wrapped__"):
                 setattr(cls, name, answered(method))
 
+    def _no_value(self) -> CircuitError:
+        """Return the error for this object where a value of a row belongs."""
+        hint = 'join its rows: .cross_join(stream.aggregate(m=dbsp.avg("x"))), or .join on a key; then its columns are values'
+        return CircuitError(f"{self._CALLED} is not a value of a row", hint)
+
     if not TYPE_CHECKING:  # for the type checker an unknown method is an error
 
         def __getattr__(self, name: str) -> NoReturn:
@@ -79,6 +84,10 @@ class NotAValue(Answering):
     __slots__ = ()
 
     PLACE: ClassVar[str]
+
+    def _no_value(self) -> CircuitError:
+        """Return the error that says where it belongs."""
+        return CircuitError(f"{self._CALLED} is not a value of a row", self.PLACE)
 
     def _refuse(self, *_: Any) -> NoReturn:
         with located(user_line()):

@@ -15,9 +15,11 @@ import pyarrow as pa
 
 from dbsp.errors import CircuitError
 from dbsp.expr import arithmetic, conditional, dates, logic, mathematics, strings, struct_functions
-from dbsp.expr.answering import Answering, NotAValue
+from dbsp.expr import catalog as _catalog  # noqa: F401 - functions are pickled by it
+from dbsp.expr.answering import Answering
 from dbsp.expr.cast import CAST
-from dbsp.expr.expression import Call, ColumnRef, Expression, Function, Literal, check_constant
+from dbsp.expr.expression import Call, ColumnRef, Expression, Function, Literal
+from dbsp.expr.methods.applied import unwrap
 from dbsp.expr.methods.lists import Lists
 from dbsp.expr.methods.moments import Moments
 from dbsp.expr.methods.numbers import Numbers
@@ -271,6 +273,12 @@ class When(Answering):
         """Made by `dbsp.when`."""
         self._cases = cases
 
+    def _no_value(self) -> CircuitError:
+        """Return the error for a `when` without its end."""
+        return CircuitError(
+            "a when() without otherwise()", "end it with .otherwise(value), or .otherwise(None) for null"
+        )
+
     def when(self, condition: Any, value: Any) -> When:
         """Another case, for rows that no case before has taken."""
         return When((*self._cases, unwrap(condition), unwrap(value)))
@@ -295,34 +303,6 @@ def column_name(column: Any, hint: str | None = None) -> str:
             return expression.name
         raise CircuitError(f"an expression needs a name: expression={expression}", hint or f"write name={expression}")
     raise CircuitError(f"not a column: got={column!r}", "give column names, or name=expression")
-
-
-def unwrap(value: Any) -> Expression:
-    """The expression that an `Expr` carries, or a literal of any other value."""
-    if isinstance(value, Expr):
-        return value._expression
-    if isinstance(value, ColumnRef | Literal | Call):
-        return value
-    if type(value) not in _PLAIN:
-        _check_value(value)
-    return Literal(value)
-
-
-_PLAIN = frozenset([bool, int, float, str])
-
-
-def _check_value(value: Any) -> None:
-    """Refuse what is neither an expression nor a constant."""
-    with located(user_line()):
-        if isinstance(value, When):
-            hint = "end it with .otherwise(value), or .otherwise(None) for null"
-            raise CircuitError("a when() without otherwise()", hint)
-        if isinstance(value, NotAValue):
-            raise CircuitError(f"{value._CALLED} is not a value of a row", value.PLACE)
-        if isinstance(value, Answering):
-            hint = 'join its rows: .cross_join(stream.aggregate(m=dbsp.avg("x"))), or .join on a key; then its columns are values'
-            raise CircuitError(f"{value._CALLED} is not a value of a row", hint)
-        check_constant(value)
 
 
 def col(name: str) -> Expr:

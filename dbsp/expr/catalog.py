@@ -1,6 +1,12 @@
-"""Every function that expressions can apply, by name. A new one is an entry in its module's `FUNCTIONS`."""
+"""Every function that expressions can apply, by name. A new one is an entry in its module's `FUNCTIONS`.
+
+A function is pickled as its name. The catalog registers that, because functions cannot know the catalog that lists them; whoever
+pickles a function has made it with `dbsp.expr.build`, which loads the catalog.
+"""
 
 from __future__ import annotations
+
+import copyreg
 
 from dbsp.expr import (
     arithmetic,
@@ -49,3 +55,11 @@ FUNCTIONS: dict[str, Function] = {
         *now.FUNCTIONS,
     )
 }
+
+
+def function_of(name: str) -> Function:
+    """Return the function of this name."""
+    return FUNCTIONS[name]
+
+
+copyreg.pickle(Function, lambda function: (function_of, (function.name,)))

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from dbsp.trace.heads import Heads
 from dbsp.zset.arrays import from_values
 from dbsp.zset.batch import Batch
-from dbsp.zset.order import sort_rows
+from dbsp.zset.batch_rows import sort_rows
 from dbsp.zset.schema import INT64, Column, OrderBy, Schema
 
 Positions = npt.NDArray[np.int64]

@@ -16,7 +16,7 @@ from dbsp.operators.apply import Apply, Project, Stage
 from dbsp.operators.operator import Operator
 from dbsp.operators.receive import Receive
 from dbsp.plan.lending import Lending
-from dbsp.plan.plan import ExchangeSpec, LoopSpec, PlanNode
+from dbsp.plan.nodes import BuiltLoop, ExchangeSpec, PlanNode
 from dbsp.source_lines import SourceLine
 from dbsp.store import TraceSpec
 from dbsp.zset.schema import Arrangement, Schema
@@ -68,7 +68,7 @@ class Builder:
 
     nodes: list[PlanNode] = field(default_factory=list)
     exchanges: list[ExchangeSpec] = field(default_factory=list)
-    loops: list[LoopSpec] = field(default_factory=list)
+    loops: list[BuiltLoop] = field(default_factory=list)
     numbers: Numbers = field(default_factory=Numbers)
     prefix: str = ""
     horizons: dict[int, Horizon] = field(default_factory=dict)

@@ -17,7 +17,8 @@ from typing import TypeVar
 from dbsp.errors import CircuitError
 from dbsp.logs import Range
 from dbsp.plan.filling import TIMED, Filling, Missing, Modes, modes
-from dbsp.plan.plan import Plan, PlanNode
+from dbsp.plan.nodes import PlanNode
+from dbsp.plan.plan import Plan
 from dbsp.plan.signatures import Signatures, meanings, rows_of_tables, signatures
 from dbsp.store import TraceSpec
 from dbsp.timing import Timing

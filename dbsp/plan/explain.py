@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import PurePath
 from types import MappingProxyType
 
-from dbsp.plan.plan import LoopSpec, Plan, PlanNode, ViewSpec
+from dbsp.plan.nodes import PlanNode
+from dbsp.plan.plan import LoopSpec, Plan, ViewSpec
 from dbsp.store import TraceSpec
 from dbsp.zset.schema import Schema
 

@@ -38,7 +38,8 @@ from dbsp.operators.streaming import StepJoin, Streaming
 from dbsp.operators.time.final import Final
 from dbsp.operators.time.in_time import InTime
 from dbsp.operators.time.watermark import Watermark
-from dbsp.plan.plan import Plan, PlanNode
+from dbsp.plan.nodes import PlanNode
+from dbsp.plan.plan import Plan
 from dbsp.plan.signatures import roots
 from dbsp.skips import FILL
 from dbsp.store import TraceSpec

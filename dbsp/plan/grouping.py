@@ -8,7 +8,7 @@ keys a row for the one group travels with them in the first step (`Once`).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
 
 from dbsp.aggregates.kind import AggregateCall, Asked, VectorCall
 from dbsp.operators.groups import group_by as physical
@@ -19,13 +19,21 @@ from dbsp.operators.groups.once import Once
 from dbsp.operators.groups.part import Part
 from dbsp.operators.groups.vectors import Vectors
 from dbsp.plan.builder import Builder, Flow, Key
+from dbsp.source_lines import SourceLine
 from dbsp.zset.schema import NO_COLUMNS, OrderBy, Schema
 
-if TYPE_CHECKING:
-    from dbsp.algebra.group_by import GroupBy
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grouping:
+    """A group-by as it is planned."""
+
+    keys: Key
+    aggregates: tuple[AggregateCall, ...]
+    schema: Schema
+    source: SourceLine | None
 
 
-def group_flow(builder: Builder, flow: Flow, node: GroupBy, needed: Key, appends: bool = False) -> Flow:
+def group_flow(builder: Builder, flow: Flow, node: Grouping, needed: Key, appends: bool = False) -> Flow:
     """The flow of the groups, distributed by their keys; with `appends` no row of the input ever goes."""
     calls = [call for call in node.aggregates if call.name in needed]
     used = frozenset(node.keys).union(*(call.reads for call in calls))
@@ -64,7 +72,7 @@ def asked_by(
     return asked
 
 
-def _with_vectors(builder: Builder, flow: Flow, call: VectorCall, node: GroupBy) -> Flow:
+def _with_vectors(builder: Builder, flow: Flow, call: VectorCall, node: Grouping) -> Flow:
     """The rows with the vectors of a user's aggregate."""
     operator = Vectors(function=call.function, reads=call.reads, shown=call.shown, where=call.where,
                        names=call.names, rows=flow.schema)  # fmt: skip
@@ -72,7 +80,7 @@ def _with_vectors(builder: Builder, flow: Flow, call: VectorCall, node: GroupBy)
     return Flow(node=made, schema=operator.schema, distribution=flow.distribution)
 
 
-def _once(builder: Builder, flow: Flow, node: GroupBy) -> Flow:
+def _once(builder: Builder, flow: Flow, node: Grouping) -> Flow:
     """A row for the one group, from every worker, brought to the segment of the rows."""
     made = builder.add("once", Once(), (), NO_COLUMNS, node.source)
     once = Flow(node=made, schema=NO_COLUMNS, distribution=None)
@@ -90,7 +98,7 @@ def _firsts(parts: Sequence[Part]) -> tuple[OrderBy, ...]:
     return tuple(found)
 
 
-def _combined(builder: Builder, flow: Flow, operator: Combine, node: GroupBy) -> Flow:
+def _combined(builder: Builder, flow: Flow, operator: Combine, node: Grouping) -> Flow:
     """The rows in one form, summed where they are."""
     arrangement = operator.form.arrangement()
     made = builder.add("combine", operator, (flow.node,), arrangement.schema, node.source)

@@ -10,30 +10,35 @@ Source: design record 0010.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
 
+from dbsp.algebra.in_rounds import Given, lifted
+from dbsp.algebra.variable import Variable
 from dbsp.circuit.graph import in_order, shared
+from dbsp.circuit.nodes import Node, Planning
 from dbsp.operators.rounds.round_set import RoundSet
 from dbsp.operators.rounds.rounds import in_rounds
 from dbsp.plan.builder import Builder, Flow, Key
-from dbsp.plan.plan import ExchangeSpec, LoopSpec, Plan
+from dbsp.plan.nodes import BuiltLoop, ExchangeSpec
 from dbsp.plan.pruning import needed_columns
-
-if TYPE_CHECKING:
-    from dbsp.algebra.in_rounds import Given
-    from dbsp.algebra.recursive import Recursion, Variable
-    from dbsp.circuit.nodes import Node
-    from dbsp.plan.planning import Planning
+from dbsp.source_lines import SourceLine
 
 OUTSIDE = -1
 """The number of a node, a depth, a segment of the other graph."""
 
 
-def loop_flows(planning: Planning, node: Recursion, inside: frozenset[int]) -> tuple[Flow, ...]:
-    """The flow of each view of a recursion."""
-    from dbsp.algebra.in_rounds import Given, lifted  # noqa: PLC0415 (the nodes import the planner)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loop:
+    """A recursion as it is planned: the definitions of the views `names`."""
 
+    bodies: tuple[Node, ...]
+    names: tuple[str, ...]
+    max_rounds: int
+    source: SourceLine | None
+
+
+def loop_flows(planning: Planning, node: Loop, inside: frozenset[int]) -> tuple[Flow, ...]:
+    """The flow of each view of a recursion."""
     outer = planning.builder
     views, outside = _leaves(node, inside)
     names = {id(leaf): number for number, leaf in enumerate((*views, *outside))}
@@ -48,10 +53,8 @@ def loop_flows(planning: Planning, node: Recursion, inside: frozenset[int]) -> t
     return body.close(depth, entered, returns, roots)
 
 
-def _leaves(node: Recursion, inside: frozenset[int]) -> tuple[list[Variable], list[Node]]:
+def _leaves(node: Loop, inside: frozenset[int]) -> tuple[list[Variable], list[Node]]:
     """The variables of a loop, and the nodes of outside that its body reads."""
-    from dbsp.algebra.recursive import Variable  # noqa: PLC0415 (it imports the planner)
-
     views: dict[int, Variable] = {}
     outside: dict[int, Node] = {}
     for each in in_order(node.bodies):
@@ -66,7 +69,7 @@ def _leaves(node: Recursion, inside: frozenset[int]) -> tuple[list[Variable], li
 class _Body:
     """The body of one loop while it is planned."""
 
-    def __init__(self, outer: Builder, node: Recursion, roots: tuple[Node, ...], planning: Planning) -> None:
+    def __init__(self, outer: Builder, node: Loop, roots: tuple[Node, ...], planning: Planning) -> None:
         """Nothing yet; `roots` are on rows with a round."""
         readers = Counter(id(child) for each in in_order(roots) for child in each.children())
         readers.update(id(root) for root in roots)
@@ -152,13 +155,10 @@ class _Body:
             result = Flow(node=left, schema=root.schema, distribution=row)
             leaves.append((out, self._exchange(outer, depth, OUTSIDE, left, result, row)))
             flows.append(result)
-        body = Plan(
-            circuit=self.outside.circuit, nodes=tuple(builder.nodes), exchanges=tuple(builder.exchanges), views=(), tables=(),
-            segments=last + 1, fingerprint="",
-        )  # fmt: skip
         outer.loops.append(
-            LoopSpec(id=len(outer.loops), depth=depth, views=node.names, place=flows[0].node, max_rounds=node.max_rounds,
-                     enters=tuple(entered), leaves=tuple(leaves), returns=tuple(returns), body=body)
+            BuiltLoop(depth=depth, views=node.names, place=flows[0].node, max_rounds=node.max_rounds, enters=tuple(entered),
+                      leaves=tuple(leaves), returns=tuple(returns), nodes=tuple(builder.nodes),
+                      exchanges=tuple(builder.exchanges), segments=last + 1)
         )  # fmt: skip
         return tuple(flows)
 

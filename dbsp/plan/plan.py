@@ -10,71 +10,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from dbsp.horizon import Bound
+from dbsp.algebra.table import Table
+from dbsp.circuit.circuit import Circuit
+from dbsp.operators.operator import Shows
 from dbsp.operators.time.event_time import EventTime
 from dbsp.operators.time.watermark import Watermark
+from dbsp.plan.nodes import ExchangeSpec, PlanNode
 from dbsp.store import TraceSpec
 from dbsp.zset.schema import Schema
-
-if TYPE_CHECKING:
-    from dbsp.algebra.table import Table
-    from dbsp.circuit.nodes import Circuit
-    from dbsp.operators.operator import Operator, Shows
-    from dbsp.source_lines import SourceLine
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlanNode:
-    """One physical node: an operator, the nodes it reads, its segment and the traces it keeps.
-
-    `closing` names, for each trace, a column and the bound below which its rows are needed no more.
-    No step takes a row away from a node that `appends`; a node changes no more below a bound of its columns `bounded`.
-    `lenders` names, for each trace, the node it belongs to if that is another one, or another place of this one.
-    """
-
-    id: int
-    name: str
-    operator: Operator
-    inputs: tuple[int, ...]
-    segment: int
-    traces: tuple[TraceSpec, ...]
-    schema: Schema
-    source: SourceLine | None
-    closing: tuple[tuple[str, Bound] | None, ...] = ()
-    appends: bool = False
-    bounded: tuple[str, ...] = ()
-    lenders: tuple[int | None, ...] = ()
-
-    @property
-    def own(self) -> tuple[TraceSpec, ...]:
-        """The traces that it adds to."""
-        return tuple(trace for index, trace in enumerate(self.traces) if self.lender(index) is None)
-
-    def lender(self, index: int) -> int | None:
-        """The node whose trace the index-th one is; None for its own."""
-        return self.lenders[index] if self.lenders else None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExchangeSpec:
-    """Rows of node `sender` (segment depth) go to the owner of their key; node `receiver` (segment depth + 1) is a `Receive`.
-
-    Rows of a `local` one stay on their worker: they go into a loop, or come out of it. The end that lies in the other graph
-    is -1. Those of a `lifted` one are where they belong already, and only go on to the next segment.
-    """
-
-    id: int
-    depth: int
-    sender: int
-    receiver: int
-    key: tuple[str, ...]
-    schema: Schema
-    weights: int
-    local: bool = False
-    lifted: bool = False
-
 
 LOOP_NODES_MAX = 1 << 20
 

@@ -16,16 +16,17 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from dbsp.algebra.recursive import inside
+from dbsp.circuit.circuit import Circuit
 from dbsp.circuit.fingerprint import fingerprint
 from dbsp.circuit.graph import in_order, shared
-from dbsp.circuit.nodes import Circuit, Node
+from dbsp.circuit.nodes import Node, Planning
 from dbsp.operators.operator import AsKept
 from dbsp.operators.receive import Receive
 from dbsp.operators.source import Source
 from dbsp.plan.appending import appending
 from dbsp.plan.builder import Builder
-from dbsp.plan.plan import Plan, ViewSpec
-from dbsp.plan.planning import Planning
+from dbsp.plan.nodes import BuiltLoop
+from dbsp.plan.plan import LoopSpec, Plan, ViewSpec
 from dbsp.plan.pruning import needed_columns
 from dbsp.plan.pushdown import pushed_down
 from dbsp.plan.widening import widened
@@ -50,7 +51,7 @@ def plan(circuit: Circuit) -> Plan:
     roots = shared(pushed_down(shared(node for _, node in circuit.views)))
     readers = Counter(id(child) for node in in_order(roots) for child in node.children())
     readers.update(id(node) for node in roots)
-    planning = Planning(circuit, Builder(), needed_columns(roots), readers, inside(roots), appending(roots))
+    planning = Planning(Builder(), needed_columns(roots), readers, inside(roots), appending(roots))
     planning = _planned(roots, planning)
     flows = {number: flow.node for number, flow in planning.flows.items()}
     wider = widened(in_order(roots), flows, planning.builder.nodes)
@@ -69,8 +70,19 @@ def plan(circuit: Circuit) -> Plan:
         tables=circuit.tables,
         segments=_segments(builder, circuit.error_policy),
         fingerprint=fingerprint(circuit),
-        loops=tuple(builder.loops),
+        loops=tuple(_loop(circuit, number, loop) for number, loop in enumerate(builder.loops)),
     )
+
+
+def _loop(circuit: Circuit, number: int, loop: BuiltLoop) -> LoopSpec:
+    """Return a loop with its body as a plan."""
+    body = Plan(
+        circuit=circuit, nodes=loop.nodes, exchanges=loop.exchanges, views=(), tables=(), segments=loop.segments, fingerprint=""
+    )  # fmt: skip
+    return LoopSpec(
+        id=number, depth=loop.depth, views=loop.views, place=loop.place, max_rounds=loop.max_rounds, enters=loop.enters,
+        leaves=loop.leaves, returns=loop.returns, body=body,
+    )  # fmt: skip
 
 
 def _segments(builder: Builder, error_policy: str) -> int:

@@ -6,7 +6,8 @@ from collections.abc import Collection, Iterable
 
 from dbsp.operators.apply import Apply, Keep, Stage
 from dbsp.operators.source import Source
-from dbsp.plan.plan import Plan, PlanNode
+from dbsp.plan.nodes import PlanNode
+from dbsp.plan.plan import Plan
 
 
 def columns_read(plan: Plan, table: str) -> frozenset[str] | None:

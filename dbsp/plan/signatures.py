@@ -23,8 +23,8 @@ from dataclasses import dataclass, field, is_dataclass, replace
 from typing import Any
 
 from dbsp.algebra.table import Table
+from dbsp.circuit.circuit import Circuit
 from dbsp.circuit.fingerprint import node_tokens, token_of
-from dbsp.circuit.nodes import Circuit
 from dbsp.expr.expression import ColumnRef
 from dbsp.expr.type_names import schema_name
 from dbsp.horizon import Edge
@@ -36,7 +36,8 @@ from dbsp.operators.source import Source
 from dbsp.operators.time.watermark import Watermark
 from dbsp.operators.upsert import Upsert
 from dbsp.plan.lending import Closing
-from dbsp.plan.plan import ExchangeSpec, LoopSpec, Plan, PlanNode
+from dbsp.plan.nodes import ExchangeSpec, PlanNode
+from dbsp.plan.plan import LoopSpec, Plan
 from dbsp.store import TraceSpec
 from dbsp.stored import stored_fields, stored_name
 from dbsp.zset.schema import Arrangement

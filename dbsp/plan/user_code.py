@@ -6,7 +6,8 @@ import dataclasses
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from dbsp.circuit.nodes import Circuit, Node
+from dbsp.circuit.circuit import Circuit
+from dbsp.circuit.nodes import Node
 from dbsp.expr.functions import UserFunction
 from dbsp.plan.plan import Plan
 

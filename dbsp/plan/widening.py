@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from dbsp.circuit.nodes import Need, Node
 from dbsp.operators.operator import OUTPUT
 from dbsp.plan.lending import Closing
-from dbsp.plan.plan import PlanNode
+from dbsp.plan.nodes import PlanNode
 from dbsp.zset.schema import OrderBy
 
 Place = tuple[int, int]

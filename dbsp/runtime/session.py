@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from dbsp.algebra.table import NO_DELETE, Table
-from dbsp.circuit.nodes import Circuit
+from dbsp.circuit.circuit import Circuit
 from dbsp.distribute.commands import to_text
 from dbsp.distribute.course import Course
 from dbsp.durations import MICROSECOND

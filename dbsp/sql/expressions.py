@@ -13,10 +13,12 @@ from sqlglot import exp
 
 from dbsp.errors import CircuitError
 from dbsp.expr.arithmetic import CUT_DIVIDE, CUT_MODULO
-from dbsp.expr.build import Expr, coalesce, date_diff, lit, now, struct, unwrap, when
+from dbsp.expr.build import Expr, coalesce, date_diff, lit, now, struct, when
 from dbsp.expr.conditional import CASE
-from dbsp.expr.expression import TEXT_NODES_MAX, Call, ColumnRef, Literal, resolve
+from dbsp.expr.expression import TEXT_NODES_MAX, Call, ColumnRef, Literal
 from dbsp.expr.mathematics import POWER
+from dbsp.expr.methods.applied import unwrap
+from dbsp.expr.resolving import resolve
 from dbsp.expr.types import adopt, is_integer, is_number
 from dbsp.sql.casts import cast, cast_constant
 from dbsp.sql.chains import spine

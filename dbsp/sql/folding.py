@@ -8,10 +8,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from dbsp.expr.build import Expr, unwrap
-from dbsp.expr.expression import Literal, resolve
+from dbsp.expr.build import Expr
+from dbsp.expr.expression import Literal
+from dbsp.expr.methods.applied import unwrap
 from dbsp.expr.now import has_now
 from dbsp.expr.outcomes import outcomes
+from dbsp.expr.resolving import resolve
 from dbsp.sql.errors import refuse
 from dbsp.sql.types import common
 from dbsp.zset.batch import Batch

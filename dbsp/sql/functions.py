@@ -22,12 +22,12 @@ from dbsp.expr.build import (
     lit,
     now,
     sequence,
-    unwrap,
     when,
 )
 from dbsp.expr.conditional import CASE
 from dbsp.expr.expression import Call, Literal
 from dbsp.expr.mathematics import NULLIF
+from dbsp.expr.methods.applied import unwrap
 from dbsp.expr.names import nearest
 from dbsp.expr.sequences import ELEMENTS_MAX
 from dbsp.expr.types import DECIMAL_DIGITS, is_decimal, is_float, is_integer, is_number

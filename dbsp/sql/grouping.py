@@ -12,8 +12,10 @@ from sqlglot import exp
 import dbsp.aggregates as agg
 from dbsp.aggregates import Aggregate
 from dbsp.aggregates.ordering import asc, desc
-from dbsp.expr.build import Expr, col, lit, struct, unwrap
-from dbsp.expr.expression import ColumnRef, Expression, resolve
+from dbsp.expr.build import Expr, col, lit, struct
+from dbsp.expr.expression import ColumnRef, Expression
+from dbsp.expr.methods.applied import unwrap
+from dbsp.expr.resolving import resolve
 from dbsp.sql.errors import about, name_of, refuse
 from dbsp.sql.expressions import condition, lowered
 from dbsp.sql.scope import Scope

@@ -13,8 +13,9 @@ from typing import Any
 
 from sqlglot import exp
 
-from dbsp.expr.build import Expr, lit, unwrap
+from dbsp.expr.build import Expr, lit
 from dbsp.expr.expression import ColumnRef
+from dbsp.expr.methods.applied import unwrap
 from dbsp.sql.errors import about, refuse
 from dbsp.sql.expressions import condition, lowered
 from dbsp.sql.scope import Scope

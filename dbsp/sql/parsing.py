@@ -4,7 +4,6 @@ used.
 
 from __future__ import annotations
 
-import importlib
 import logging
 import re
 from typing import Any
@@ -20,20 +19,24 @@ NESTING_MAX = 250
 def statements_of(script: Script, source: SourceLine | None) -> list[Any]:
     """Return the trees of a script's statements, without empty ones, after `check_arguments` has passed each."""
     found = [statement for statement in _parsed(script, script.text, source) if statement is not None]
+    from dbsp.sql.arguments import check_arguments  # noqa: PLC0415 (it needs sqlglot, an extra, which is there by now)
+
     for statement in found:
         if type(statement).__name__ == "Command":
             _refuse_command(script, statement, source)
     kept = [_in_one_form(statement) for statement in found if type(statement).__name__ != "Semicolon"]
     with reported(script, source):
         for statement in kept:
-            _sql("arguments").check_arguments(statement)
+            check_arguments(statement)
     return kept
 
 
 def _in_one_form(statement: Any) -> Any:
     """Return the statement with `x in (values …)` rewritten as IN over a query."""
     exp = parser().exp
-    for node in [part for part in _sql("walks").parts(statement) if isinstance(part, exp.In)]:
+    from dbsp.sql.walks import parts  # noqa: PLC0415
+
+    for node in [part for part in parts(statement) if isinstance(part, exp.In)]:
         found = node.expressions
         if len(found) == 1 and isinstance(found[0], exp.Values):
             node.set("expressions", None)
@@ -97,11 +100,13 @@ def _parsed(script: Script, text: str, source: SourceLine | None) -> list[Any]:
     The parser's own log is off meanwhile, because the error contains what it would log.
     """
     sqlglot, logger = parser(), logging.getLogger("sqlglot")
+    from dbsp.sql.parser import parsed  # noqa: PLC0415
+
     before, logger.disabled = logger.disabled, True
     try:
         dialect = sqlglot.Dialect.get_or_raise("duckdb")
         dialect.to_json_path = lambda path: path  # unchanged, because 'a.b' is one key and '$.a.b' a path
-        found: list[Any] = _sql("parser").parsed(_tokens(text), text, dialect)
+        found: list[Any] = parsed(_tokens(text), text, dialect)
     except MisplacedError as error:
         raise script.said(error, error.token.text, script.place(error.token.start), source) from None
     except (sqlglot.errors.ParseError, sqlglot.errors.TokenError) as error:
@@ -136,11 +141,6 @@ def parser() -> Any:
             "circuits in SQL need sqlglot, which is not installed", "pip install 'dbsp-engine[sql]'"
         ) from None
     return sqlglot
-
-
-def _sql(name: str) -> Any:
-    """Return a module of this package that imports sqlglot; the caller has made sure that sqlglot is installed."""
-    return importlib.import_module(f"dbsp.sql.{name}")
 
 
 def _syntax(script: Script, error: Any, source: SourceLine | None) -> CircuitError:

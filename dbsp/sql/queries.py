@@ -12,9 +12,11 @@ from typing import Any
 from sqlglot import exp
 
 from dbsp.aggregates.ordering import asc, desc
-from dbsp.expr.build import Expr, col, lit, unwrap
-from dbsp.expr.expression import ColumnRef, Literal, resolve
+from dbsp.expr.build import Expr, col, lit
+from dbsp.expr.expression import ColumnRef, Literal
+from dbsp.expr.methods.applied import unwrap
 from dbsp.expr.names import nearest
+from dbsp.expr.resolving import resolve
 from dbsp.sql.constant_rows import rows_of_values
 from dbsp.sql.errors import about, refuse, understood
 from dbsp.sql.expressions import lowered

@@ -8,7 +8,8 @@ from typing import Any
 
 from sqlglot import exp
 
-from dbsp.expr.build import Expr, coalesce, col, unwrap
+from dbsp.expr.build import Expr, coalesce, col
+from dbsp.expr.methods.applied import unwrap
 from dbsp.expr.names import nearest
 from dbsp.sql.constant_rows import one_row, rows_of_values
 from dbsp.sql.errors import about, refuse, understood

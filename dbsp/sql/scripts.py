@@ -9,8 +9,8 @@ from typing import Any
 
 from sqlglot import exp
 
-from dbsp.circuit.circuit import ERROR_POLICIES, circuit
-from dbsp.circuit.nodes import Circuit
+from dbsp.circuit.build import ERROR_POLICIES, circuit
+from dbsp.circuit.circuit import Circuit
 from dbsp.errors import CircuitError
 from dbsp.expr.build import lit
 from dbsp.expr.names import nearest

@@ -15,8 +15,9 @@ from typing import Any
 import pyarrow as pa
 from sqlglot import exp
 
-from dbsp.expr.build import Expr, lit, unwrap
+from dbsp.expr.build import Expr, lit
 from dbsp.expr.expression import Literal, natural_type
+from dbsp.expr.methods.applied import unwrap
 from dbsp.expr.types import is_float, is_integer, is_number, is_timestamp
 from dbsp.sql.errors import refuse
 from dbsp.sql.types import constant, is_constant, type_in

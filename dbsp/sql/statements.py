@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from dbsp.circuit.nodes import Circuit
+from dbsp.circuit.circuit import Circuit
 from dbsp.errors import CircuitError, ConfigError
 from dbsp.expr.walking import deep
 from dbsp.source_lines import located, user_line

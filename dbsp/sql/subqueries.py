@@ -17,8 +17,10 @@ from sqlglot import exp
 from dbsp.aggregates import count
 from dbsp.algebra.filter import Filter
 from dbsp.algebra.table import Table
-from dbsp.expr.build import Expr, coalesce, col, lit, unwrap, when
-from dbsp.expr.expression import ColumnRef, Literal, natural_type, resolve
+from dbsp.expr.build import Expr, coalesce, col, lit, when
+from dbsp.expr.expression import ColumnRef, Literal, natural_type
+from dbsp.expr.methods.applied import unwrap
+from dbsp.expr.resolving import resolve
 from dbsp.expr.types import adopt
 from dbsp.sql.errors import about, refuse, understood
 from dbsp.sql.expressions import is_subquery, lowered

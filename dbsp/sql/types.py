@@ -9,9 +9,11 @@ from typing import Any
 import pyarrow as pa
 
 from dbsp.errors import CircuitError
-from dbsp.expr.build import Expr, unwrap
-from dbsp.expr.expression import Call, ColumnRef, Expression, Literal, resolve
+from dbsp.expr.build import Expr
+from dbsp.expr.expression import Call, ColumnRef, Expression, Literal
+from dbsp.expr.methods.applied import unwrap
 from dbsp.expr.now import NOW
+from dbsp.expr.resolving import resolve
 from dbsp.expr.types import DECIMAL_DIGITS, common_type, is_decimal, is_float, is_integer, is_number
 from dbsp.expr.walking import fold
 from dbsp.sql.errors import refuse

@@ -4,26 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import reduce
-from typing import TYPE_CHECKING
+from typing import TypeVar
 
 import pyarrow as pa
 
 from dbsp.algebra.in_time import InTime
 from dbsp.errors import CircuitError
-from dbsp.expr.build import Expr, greatest, least, unwrap
-from dbsp.expr.expression import Call, Expression, conjuncts, resolve
+from dbsp.expr.build import Expr, greatest, least
+from dbsp.expr.expression import Call, Expression, conjuncts
 from dbsp.expr.logic import AND
+from dbsp.expr.methods.applied import unwrap
 from dbsp.expr.now import HINT, Span, has_now, span_of
+from dbsp.expr.resolving import resolve
 from dbsp.source_lines import SourceLine
 from dbsp.stream.handle import Handle
 
-if TYPE_CHECKING:
-    from dbsp.stream.stream import Stream
-
+S = TypeVar("S", bound=Handle)
 ENTERS, LEAVES = "__enters", "__leaves"
 
 
-def clocked(stream: Handle, predicate: Expression, source: SourceLine | None) -> Stream:
+def clocked(stream: S, predicate: Expression, source: SourceLine | None) -> S:
     """Return the rows for which a condition with comparisons to `now()` is true; they enter and leave as the clock advances."""
     parts = list(conjuncts(predicate))
     spans = [span_of(part) for part in parts if has_now(part)]
@@ -32,13 +32,13 @@ def clocked(stream: Handle, predicate: Expression, source: SourceLine | None) ->
     moments = list({span.at.token(): span.at for span in spans}.values())
     present = [Expr(at).is_not_null() for at in moments if resolve(at, stream.schema).nullable(stream.schema)]
     plain = [part for part in parts if not has_now(part)] + [unwrap(each) for each in present]
-    below = stream._made(stream.node)
+    below = stream
     if plain:
-        below = below.filter(Expr(reduce(lambda a, b: Call(AND, (a, b)), plain)))
+        below = below._filtered(reduce(lambda a, b: Call(AND, (a, b)), plain), source)
     enters = _moment([span for span in spans if span.enters], latest=True)
     leaves = _moment([span for span in spans if not span.enters], latest=False)
     named = {name: moment for name, moment in ((ENTERS, enters), (LEAVES, leaves)) if moment is not None}
-    timed = below.with_columns(**named)
+    timed = below._selected([*((name, name) for name in below.columns), *named.items()], source)
     node = InTime(
         input=timed.node, enters=ENTERS if enters is not None else None, leaves=LEAVES if leaves is not None else None,
         schema=below.schema, source=source,

@@ -5,20 +5,20 @@ needs them.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeVar
 
 from dbsp.errors import CircuitError
-from dbsp.expr.build import Expr, unwrap
+from dbsp.expr.build import Expr
 from dbsp.expr.expression import Call, ColumnRef, Expression
+from dbsp.expr.methods.applied import unwrap
 from dbsp.expr.names import missing_column
 from dbsp.expr.struct_functions import FIELD, path_of
 from dbsp.source_lines import SourceLine
+from dbsp.stream.handle import Handle
 from dbsp.stream.owners import placed
 from dbsp.zset.schema import Schema
 
-if TYPE_CHECKING:
-    from dbsp.stream.handle import Handle
-    from dbsp.stream.stream import Stream
+S = TypeVar("S", bound=Handle)
 
 
 def key_of(value: str | Expr, stream: Handle) -> str | Expression:
@@ -48,8 +48,8 @@ def field_of(value: str | Expr, stream: Handle) -> tuple[str, Expression] | None
 
 
 def with_fields(
-    stream: Handle, keys: Sequence[Any], source: SourceLine | None, taken: Sequence[str] = ()
-) -> tuple[Stream, tuple[Any, ...]]:
+    stream: S, keys: Sequence[Any], source: SourceLine | None, taken: Sequence[str] = ()
+) -> tuple[S, tuple[Any, ...]]:
     """Return the stream with every struct field among the keys added as a column of the field's name, and the keys' names.
 
     **Errors** `CircuitError` where a column, or another key, already has that name.
@@ -71,7 +71,7 @@ def with_fields(
     return _and(stream, added, source), tuple(named)
 
 
-def with_keys(stream: Handle, keys: Sequence[Any], source: SourceLine | None) -> tuple[Stream, tuple[str, ...]]:
+def with_keys(stream: S, keys: Sequence[Any], source: SourceLine | None) -> tuple[S, tuple[str, ...]]:
     """Return the stream with every computed key added as a column of a new name, and the names of all keys."""
     added: dict[str, Expression] = {}
     names: list[str] = []
@@ -86,9 +86,7 @@ def with_keys(stream: Handle, keys: Sequence[Any], source: SourceLine | None) ->
     return _and(stream, added, source), tuple(names)
 
 
-def with_hidden_fields(
-    stream: Handle, keys: Sequence[str], source: SourceLine | None
-) -> tuple[Stream, tuple[str, ...]]:
+def with_hidden_fields(stream: S, keys: Sequence[str], source: SourceLine | None) -> tuple[S, tuple[str, ...]]:
     """Return the stream with struct fields among the keys added under new names, and the names of all keys.
 
     It serves the side of a join whose keys are not part of the result.
@@ -99,11 +97,11 @@ def with_hidden_fields(
     return made, tuple(called.get(key, key) for key in keys)
 
 
-def with_hidden(stream: Handle, key: str, taken: Sequence[str], source: SourceLine | None) -> tuple[Stream, str]:
+def with_hidden(stream: S, key: str, taken: Sequence[str], source: SourceLine | None) -> tuple[S, str]:
     """Return the stream and the column of a key; a struct field becomes a new column, whose name is in neither stream."""
     path = path_of(key, stream.schema)
     if path is None:
-        return stream._made(stream.node), key
+        return stream, key
     name = f"__{key}"
     while name in stream.schema or name in taken:
         name = f"_{name}"
@@ -118,15 +116,14 @@ def _free(schema: Schema, added: Mapping[str, Expression]) -> str:
     return name
 
 
-def _and(stream: Handle, added: Mapping[str, Expression], source: SourceLine | None) -> Stream:
+def _and(stream: S, added: Mapping[str, Expression], source: SourceLine | None) -> S:
     """Return the stream with these columns added, or unchanged if there are none."""
-    made = stream._made(stream.node)
     if not added:
-        return made
+        return stream
     kept = [(name, name) for name in stream.columns]
-    return made._selected([*kept, *((name, Expr(value)) for name, value in added.items())], source)
+    return stream._selected([*kept, *((name, Expr(value)) for name, value in added.items())], source)
 
 
-def only(stream: Stream, names: Sequence[str], source: SourceLine | None) -> Stream:
+def only(stream: S, names: Sequence[str], source: SourceLine | None) -> S:
     """Return the stream without any columns but the named ones."""
     return stream if stream.columns == tuple(names) else stream._selected([(name, name) for name in names], source)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import TypeVar
 
 from dbsp.algebra.window import Window
 from dbsp.expr.build import Expr, when
@@ -20,11 +21,13 @@ from dbsp.source_lines import SourceLine
 from dbsp.stream.handle import Handle
 from dbsp.zset.schema import Column, OrderBy, Schema, is_list, is_struct
 
+S = TypeVar("S", bound=Handle)
+
 
 def first_of_values(
-    stream: Handle, partition: tuple[str, ...], order: tuple[OrderBy, ...], calls: Sequence[WindowCall],
+    stream: S, partition: tuple[str, ...], order: tuple[OrderBy, ...], calls: Sequence[WindowCall],
     source: SourceLine | None,
-) -> tuple[Handle, tuple[WindowCall, ...]]:  # fmt: skip
+) -> tuple[S, tuple[WindowCall, ...]]:  # fmt: skip
     """Return the stream with a flag column for each column counted this way, and the calls with their counts of flags.
 
     Other calls are returned unchanged.
@@ -51,9 +54,9 @@ def _counts_firsts(call: WindowCall, schema: Schema) -> bool:
 
 
 def _flagged(
-    stream: Handle, partition: tuple[str, ...], order: tuple[OrderBy, ...], column: str, from_start: bool,
+    stream: S, partition: tuple[str, ...], order: tuple[OrderBy, ...], column: str, from_start: bool,
     source: SourceLine | None,
-) -> tuple[Handle, str]:  # fmt: skip
+) -> tuple[S, str]:  # fmt: skip
     """Return the stream with a column that is true in the first row (or the last one) of each value, and null elsewhere.
 
     The window operator orders equal rows by all columns, the new ones included. The flagged row has to stay the first

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar, Generic, Self, TypeVar
 
 from dbsp.aggregates.aggregate import Aggregate
 from dbsp.aggregates.counts import apart
@@ -14,30 +14,29 @@ from dbsp.algebra.final import Final
 from dbsp.algebra.group_by import GroupBy
 from dbsp.errors import CircuitError
 from dbsp.expr.answering import Answering
-from dbsp.expr.build import BEFORE, Expr, col, lit, unwrap
+from dbsp.expr.build import BEFORE, Expr, col, lit
 from dbsp.expr.expression import ColumnRef, Expression
+from dbsp.expr.methods.applied import unwrap
 from dbsp.expr.names import missing_column, nearest
 from dbsp.expr.struct_functions import path_of
 from dbsp.source_lines import SourceLine, located, user_line
 from dbsp.stream.computed_keys import with_fields
-from dbsp.stream.handle import Handle
 from dbsp.stream.owners import placed_in_aggregate
+from dbsp.stream.rows import Rows
 from dbsp.windows import WindowFunction
 from dbsp.zset.schema import INT64, OrderBy, Schema
 
-if TYPE_CHECKING:
-    from dbsp.stream.stream import Stream
-
+S = TypeVar("S", bound=Rows)
 CUBE_KEYS_MAX = 8
 EMITS = ("update", "final")
 
 
-class Groups(Handle):
+class Groups(Rows):
     """Grouping and aggregation."""
 
     __slots__ = ()
 
-    def group_by(self, *keys: str | Expr, **named: Expr) -> Group:
+    def group_by(self, *keys: str | Expr, **named: Expr) -> Group[Self]:
         """Group rows by equal values of these columns; nulls are equal to each other.
 
         A key `name=expression` is computed. A struct field keeps its own name: `group_by("address.zip")` has a column
@@ -62,7 +61,7 @@ class Groups(Handle):
 
     def _keyed(
         self, keys: Sequence[str | Expr], named: Mapping[str, Expr], source: SourceLine | None
-    ) -> tuple[Stream, tuple[str, ...]]:
+    ) -> tuple[Self, tuple[str, ...]]:
         """Return the stream with computed keys added, and the names of all keys."""
         stream, keys = with_fields(self, keys, source, tuple(named))
         names = (*(stream._name(key) for key in keys), *named)
@@ -72,7 +71,7 @@ class Groups(Handle):
                 raise missing_column(name, stream.schema)
         return stream, names
 
-    def aggregate(self, *unnamed: Any, **aggregates: Aggregate) -> Stream:
+    def aggregate(self, *unnamed: Any, **aggregates: Aggregate) -> Self:
         """Aggregate all rows: the result has exactly one row, even without input rows (counts are 0, all others null).
 
         **Law** As SQL's aggregate without `group by`. The row exists from the first step on.
@@ -93,9 +92,9 @@ class Groups(Handle):
         [((0, None), -1), ((1, 7), 1)]
         [((0, None), 1)]
         """
-        return Group(self._made(self.node), ()).aggregate(*unnamed, emit="update", **aggregates)
+        return Group(self, ()).aggregate(*unnamed, emit="update", **aggregates)
 
-    def rollup(self, *keys: str | Expr, grouping: str | None = None, **named: Expr) -> GroupSets:
+    def rollup(self, *keys: str | Expr, grouping: str | None = None, **named: Expr) -> GroupSets[Self]:
         """Group by all keys, by all but the last, and so on down to one group of all rows, as SQL's `rollup` does.
 
         A key `name=expression` is computed; such keys follow the columns.
@@ -133,7 +132,7 @@ class Groups(Handle):
             sets = tuple(names[:count] for count in range(len(names), -1, -1))
             return GroupSets(stream, names, sets, grouping)
 
-    def cube(self, *keys: str | Expr, grouping: str | None = None, **named: Expr) -> GroupSets:
+    def cube(self, *keys: str | Expr, grouping: str | None = None, **named: Expr) -> GroupSets[Self]:
         """Group by every subset of the keys, as SQL's `cube` does; all else is as in `rollup`.
 
         **Limit** Eight keys, which make 256 group-bys.
@@ -165,7 +164,7 @@ class Groups(Handle):
             sets = tuple(chosen for count in range(len(names), -1, -1) for chosen in combinations(names, count))
             return GroupSets(stream, names, sets, grouping)
 
-    def grouping_sets(self, sets: Sequence[Sequence[str | Expr]], grouping: str | None = None) -> GroupSets:
+    def grouping_sets(self, sets: Sequence[Sequence[str | Expr]], grouping: str | None = None) -> GroupSets[Self]:
         """Group by each of these sets of keys, as SQL's `grouping sets` do; all else is as in `rollup`.
 
         **Shape** The keys are the columns of all sets, in the order of their first occurrence.
@@ -199,16 +198,16 @@ class Groups(Handle):
 
 
 @dataclass(frozen=True, slots=True)
-class Group(Answering):
+class Group(Generic[S], Answering):
     """A stream and the columns that it is grouped by; `aggregate` turns it into a stream."""
 
     _CALLED: ClassVar[str] = "a Group"
     _OTHERS: ClassVar[tuple[str, ...]] = ("group",)
 
-    stream: Stream
+    stream: S
     keys: tuple[str, ...]
 
-    def aggregate(self, *unnamed: Any, emit: str = "update", **aggregates: Aggregate) -> Stream:
+    def aggregate(self, *unnamed: Any, emit: str = "update", **aggregates: Aggregate) -> S:
         """Compute one row per group: the keys, then the aggregates under their names, all in one pass over the rows.
 
         **Law** Counts, sums, means, variances and other sums are linear in the group's rows: constant work per row. The
@@ -247,7 +246,7 @@ class Group(Answering):
             final = Final(input=node, column=None, schema=node.schema, source=source)
             return self.stream._made(final if emit == "final" else node)
 
-    def pivot(self, column: str | Expr, values: Sequence[Any] | Mapping[str, Any], **aggregates: Aggregate) -> Stream:
+    def pivot(self, column: str | Expr, values: Sequence[Any] | Mapping[str, Any], **aggregates: Aggregate) -> S:
         """Make a column for each value of `column`: the aggregates over the group's rows that have this value.
 
         `column` may be an expression.
@@ -319,18 +318,18 @@ class Group(Answering):
 
 
 @dataclass(frozen=True, slots=True)
-class GroupSets(Answering):
+class GroupSets(Generic[S], Answering):
     """A stream and several sets of columns that it is grouped by; `aggregate` turns them into one stream."""
 
     _CALLED: ClassVar[str] = "a group of several sets"
     _OTHERS: ClassVar[tuple[str, ...]] = ("group", "grouping sets")
 
-    stream: Stream
+    stream: S
     keys: tuple[str, ...]
     sets: tuple[tuple[str, ...], ...]
     grouping: str | None
 
-    def aggregate(self, **aggregates: Aggregate) -> Stream:
+    def aggregate(self, **aggregates: Aggregate) -> S:
         """Compute one row per group of each set: all keys, the grouping id if it has a name, and the aggregates.
 
         **Law** The union of one group-by per set.
@@ -344,7 +343,7 @@ class GroupSets(Answering):
             parts = [self._part(keys, aggregates, source) for keys in self.sets]
             return parts[0].union(*parts[1:]) if len(parts) > 1 else parts[0]
 
-    def _part(self, keys: tuple[str, ...], aggregates: Mapping[str, Aggregate], source: SourceLine | None) -> Stream:
+    def _part(self, keys: tuple[str, ...], aggregates: Mapping[str, Aggregate], source: SourceLine | None) -> S:
         """Return the rows of one set."""
         schema = self.stream.schema
         if not keys and not aggregates:

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
+from typing import Any, ClassVar, NoReturn, Self
 
+from dbsp.algebra.filter import Filter
 from dbsp.algebra.select import Select
 from dbsp.circuit.explain import explain_node
 from dbsp.circuit.nodes import Node
 from dbsp.errors import CircuitError
 from dbsp.expr.answering import Answering, lacking, no_attribute
-from dbsp.expr.build import Expr, column_name, unwrap
-from dbsp.expr.expression import ColumnRef, Expression, resolve
+from dbsp.expr.build import Expr, column_name
+from dbsp.expr.expression import ColumnRef, Expression
+from dbsp.expr.methods.applied import unwrap
 from dbsp.expr.names import missing_column, nearest
+from dbsp.expr.resolving import resolve
 from dbsp.expr.struct_functions import path_of
 from dbsp.source_lines import SourceLine, located, user_line
 from dbsp.stream.owners import owned, placed
-from dbsp.zset.schema import Column, Schema
-
-if TYPE_CHECKING:
-    from dbsp.stream.stream import Stream
+from dbsp.zset.schema import BOOL, Column, Schema
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,17 +89,15 @@ class Handle(Answering):
         """
         return explain_node(self.node)
 
-    def _made(self, node: Node) -> Stream:
-        """Return a stream of the node."""
-        from dbsp.stream.stream import Stream  # noqa: PLC0415 (Stream derives from the families, which import this module)
-
-        return Stream(node)
+    def _made(self, node: Node) -> Self:
+        """Return a stream of this node; the families of methods return whatever class they are part of."""
+        return type(self)(node)
 
     def _name(self, column: Any, hint: str | None = None) -> str:
         """Return the name of a column given as text or as a bare column expression."""
         return column_name(Expr(placed(unwrap(column), self.node)) if isinstance(column, Expr) else column, hint)
 
-    def _selected(self, pairs: Sequence[tuple[str, Any]], source: SourceLine | None) -> Stream:
+    def _selected(self, pairs: Sequence[tuple[str, Any]], source: SourceLine | None) -> Self:
         """Return a selection of (name, column or value) pairs."""
         if not pairs:
             raise CircuitError("a selection needs at least one column", "name one")
@@ -109,6 +107,14 @@ class Handle(Answering):
         )
         columns = tuple(Column(name, value.type(self.schema), value.nullable(self.schema)) for name, value in resolved)
         return self._made(Select(input=self.node, columns=resolved, schema=Schema(columns), source=source))
+
+    def _filtered(self, predicate: Expression, source: SourceLine | None) -> Self:
+        """Return the rows for which a condition over the node's own names is true."""
+        condition = resolve(predicate, self.schema)
+        if condition.type(self.schema) != BOOL:
+            hint = f"write a comparison, such as ({condition}) != 0"
+            raise CircuitError(f"filter takes a condition: got={condition} type={condition.type(self.schema)}", hint)
+        return self._made(Filter(input=self.node, predicate=condition, schema=self.schema, source=source))
 
 
 def _column_or_value(value: Any, schema: Schema) -> Expression:

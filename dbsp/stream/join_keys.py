@@ -15,11 +15,13 @@ from dbsp.algebra.select import Select
 from dbsp.algebra.side_join import SEMI, SideJoin
 from dbsp.circuit.nodes import Node
 from dbsp.errors import CircuitError
-from dbsp.expr.build import Expr, column_name, unwrap
+from dbsp.expr.build import Expr, column_name
 from dbsp.expr.cast import castable, to_type
-from dbsp.expr.expression import Call, ColumnRef, Expression, conjuncts, resolve
+from dbsp.expr.expression import Call, ColumnRef, Expression, conjuncts
 from dbsp.expr.logic import AND
+from dbsp.expr.methods.applied import unwrap
 from dbsp.expr.names import missing_column
+from dbsp.expr.resolving import resolve
 from dbsp.expr.type_names import spelled
 from dbsp.expr.types import common_integer, is_integer
 from dbsp.plan.pushdown import is_total

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import Self, TypeVar
 
 from dbsp.algebra.side_join import SEMI
 from dbsp.errors import CircuitError
@@ -14,9 +14,6 @@ from dbsp.stream.handle import check_streams
 from dbsp.stream.join_keys import joined, keys_of, sides_of
 from dbsp.stream.time_joins import TimeJoins
 
-if TYPE_CHECKING:
-    from dbsp.stream.stream import Stream
-
 
 class Joins(TimeJoins):
     """Joins on equal keys, and cross joins."""
@@ -25,7 +22,7 @@ class Joins(TimeJoins):
 
     def join(
         self,
-        other: Stream,
+        other: Self,
         on: str | Sequence[str] | Mapping[str, str] | None = None,
         *,
         left_on: str | Sequence[str] | None = None,
@@ -34,7 +31,7 @@ class Joins(TimeJoins):
         where: Expr | None = None,
         null_safe: bool = False,
         suffix: str | None = "_right",
-    ) -> Stream:
+    ) -> Self:
         """Join rows whose keys are equal; a null key matches nothing, unless the join is `null_safe`.
 
         **Law** An inner join is bilinear: D(a ⋈ b) = Da ⋈ b + a ⋈ Db + Da ⋈ Db, with a and b as of the step before.
@@ -96,7 +93,7 @@ class Joins(TimeJoins):
             made = self._made(joined(sides, how, suffix, where, null_safe, source))
             return only(made, self.columns, source) if how in SEMI else made
 
-    def cross_join(self, other: Stream, *, where: Expr | None = None, suffix: str | None = "_right") -> Stream:
+    def cross_join(self, other: Self, *, where: Expr | None = None, suffix: str | None = "_right") -> Self:
         """Pair every row with every row of the other stream; with `where`, keep the pairs that satisfy the condition.
 
         **Law** Bilinear, as a join whose keys are always equal.
@@ -127,13 +124,16 @@ class Joins(TimeJoins):
             return self._made(joined(sides, "inner", suffix, where, False, source))
 
 
+J = TypeVar("J", bound=Joins)
+
+
 def join_all(
-    streams: Sequence[Stream],
+    streams: Sequence[J],
     on: str | Sequence[str],
     *,
     how: str = "inner",
     null_safe: bool = False,
-) -> Stream:
+) -> J:
     """Join all streams on columns that all of them have, one after the other in the given order.
 
     **Shape** The first stream's columns, then those of the others without the keys. A name that is taken gets the

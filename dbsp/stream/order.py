@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, Self
 
 from dbsp.aggregates.ordering import ComputedOrder
 from dbsp.algebra.top_k import TopK
@@ -11,20 +11,17 @@ from dbsp.errors import CircuitError
 from dbsp.expr.build import Expr
 from dbsp.source_lines import SourceLine, located, user_line
 from dbsp.stream.computed_keys import only, with_keys
-from dbsp.stream.handle import Handle
+from dbsp.stream.rows import Rows
 from dbsp.stream.window import Window
 from dbsp.windows import row_number
 from dbsp.zset.schema import INT64, Column, OrderBy, Schema
-
-if TYPE_CHECKING:
-    from dbsp.stream.stream import Stream
 
 One = str | OrderBy | ComputedOrder | Expr
 By = One | Sequence[One]
 ONE = (str, OrderBy, ComputedOrder, Expr)
 
 
-class Ordered(Handle):
+class Ordered(Rows):
     """The first rows of partitions, and functions of neighbouring rows."""
 
     __slots__ = ()
@@ -36,7 +33,7 @@ class Ordered(Handle):
         partition_by: str | Expr | Sequence[str | Expr] = (),
         rank: str | None = None,
         offset: int = 0,
-    ) -> Stream:
+    ) -> Self:
         """Keep the first `k` rows of each partition in this order, after skipping `offset` rows.
 
         Ties are broken by all columns, so the result is unique. Order and partition may be struct fields
@@ -88,7 +85,7 @@ class Ordered(Handle):
         by: By = (),
         partition_by: str | Expr | Sequence[str | Expr] = (),
         offset: int = 0,
-    ) -> Stream:
+    ) -> Self:
         """Keep the rows of SQL's `order by ... limit k offset ...`, per partition if one is named: `top_k` without a rank.
 
         **Example**
@@ -103,13 +100,13 @@ class Ordered(Handle):
         [((5,), 1)]
         [((5,), -1), ((9,), 1)]
         """
-        return self._made(self.node).top_k(k, by, partition_by, offset=offset)
+        return self.top_k(k, by, partition_by, offset=offset)
 
     def window(
         self,
         partition_by: str | Expr | Sequence[str | Expr] = (),
         order_by: By = (),
-    ) -> Window:
+    ) -> Window[Self]:
         """Compute functions of each row and its neighbours in a partition: `.with_columns(n=dbsp.row_number(), ...)` follows.
 
         Partition and order are columns, struct fields (`"address.zip"`) or expressions
@@ -151,7 +148,7 @@ class Ordered(Handle):
         name: str,
         order_by: By,
         partition_by: str | Expr | Sequence[str | Expr] = (),
-    ) -> Stream:
+    ) -> Self:
         """Add each row's place in its partition, from 1: `window(...).with_columns(name=dbsp.row_number())`.
 
         **Cost** An inserted or deleted row changes all rows after it.
@@ -175,7 +172,7 @@ class Ordered(Handle):
 
     def _placed_by(
         self, what: str, by: Any, partition_by: Any, source: SourceLine | None
-    ) -> tuple[Stream, tuple[OrderBy, ...], tuple[str, ...]]:
+    ) -> tuple[Self, tuple[OrderBy, ...], tuple[str, ...]]:
         """Return the stream with a column for each computed key, the order, and the partition's columns.
 
         `what` names the method in the error for an empty order; an empty `what` allows it.

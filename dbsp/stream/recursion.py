@@ -8,7 +8,8 @@ from typing import Any, overload
 from dbsp.algebra.distinct import Distinct
 from dbsp.algebra.in_rounds import check
 from dbsp.algebra.nested import flattened
-from dbsp.algebra.recursive import LoopId, Recursion, RecursiveView, Variable, inside
+from dbsp.algebra.recursive import Recursion, RecursiveView, inside
+from dbsp.algebra.variable import LoopId, Variable
 from dbsp.circuit.graph import in_order
 from dbsp.circuit.names import check_name
 from dbsp.circuit.nodes import Node

@@ -3,31 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, Self
 
 import pyarrow as pa
 
 from dbsp.algebra.explode import Explode
-from dbsp.algebra.filter import Filter
 from dbsp.algebra.map_rows import MapRows
 from dbsp.errors import CircuitError
-from dbsp.expr.build import Expr, col, column_name, lit, unwrap
-from dbsp.expr.expression import Call, ColumnRef, resolve
+from dbsp.expr.build import Expr, col, column_name, lit
+from dbsp.expr.expression import Call, ColumnRef
 from dbsp.expr.functions import UserFunction
+from dbsp.expr.methods.applied import unwrap
 from dbsp.expr.names import missing_column
 from dbsp.expr.now import has_now
+from dbsp.expr.resolving import resolve
 from dbsp.expr.struct_functions import FIELD, path_of
 from dbsp.expr.type_names import spelled
 from dbsp.source_lines import located, user_line
 from dbsp.stream.clocked import clocked
-from dbsp.stream.handle import Handle
 from dbsp.stream.owners import placed
 from dbsp.stream.schemas import Columns, as_schema
-from dbsp.zset.schema import BOOL, INT64, Column, Schema, is_list, is_struct
-
-if TYPE_CHECKING:
-    from dbsp.stream.stream import Stream
-
+from dbsp.stream.sets import Sets
+from dbsp.zset.schema import INT64, Column, Schema, is_list, is_struct
 
 _CONDITION = 'such as dbsp.col("x") > 0'
 _COMPARED = (
@@ -36,12 +33,12 @@ _COMPARED = (
 )
 
 
-class Rows(Handle):
+class Rows(Sets):
     """Selections, filters and user functions."""
 
     __slots__ = ()
 
-    def select(self, *columns: str | Expr, **named: str | Expr | Any) -> Stream:
+    def select(self, *columns: str | Expr, **named: str | Expr | Any) -> Self:
         """Keep only these columns: names unchanged, and expressions under new names.
 
         **Law** Linear: select(a + b) = select(a) + select(b).
@@ -66,7 +63,7 @@ class Rows(Handle):
             pairs = [(self._name_of(column), column) for column in columns]
             return self._selected([*pairs, *named.items()], source)
 
-    def with_columns(self, **named: str | Expr | Any) -> Stream:
+    def with_columns(self, **named: str | Expr | Any) -> Self:
         """Keep all columns, and add these: a known name is replaced in its place, a new one is added at the end.
 
         **Example**
@@ -88,7 +85,7 @@ class Rows(Handle):
             added = [(name, value) for name, value in named.items() if name not in self.schema]
             return self._selected([*kept, *added], source)
 
-    def rename(self, names: Mapping[str, str]) -> Stream:
+    def rename(self, names: Mapping[str, str]) -> Self:
         """Rename some of the columns: `{"old": "new"}`.
 
         **Example**
@@ -116,7 +113,7 @@ class Rows(Handle):
                     raise missing_column(old, self.schema)
             return self._selected([(names.get(name, name), name) for name in self.columns], source)
 
-    def drop(self, *names: str) -> Stream:
+    def drop(self, *names: str) -> Self:
         """Drop these columns.
 
         **Example**
@@ -144,7 +141,7 @@ class Rows(Handle):
                     raise missing_column(name, self.schema)
             return self._selected([(name, name) for name in self.columns if name not in names], source)
 
-    def filter(self, predicate: Expr, *more: Expr) -> Stream:
+    def filter(self, predicate: Expr, *more: Expr) -> Self:
         """Keep the rows for which all conditions are true; a row for which one is null is dropped, as in SQL.
 
         **Law** Linear: filter(a + b) = filter(a) + filter(b).
@@ -173,13 +170,7 @@ class Rows(Handle):
             own = placed(unwrap(predicate), self.node)
             if has_now(own):
                 return clocked(self, own, source)
-            condition = resolve(own, self.schema)
-            if condition.type(self.schema) != BOOL:
-                hint = f"write a comparison, such as ({condition}) != 0"
-                raise CircuitError(
-                    f"filter takes a condition: got={condition} type={condition.type(self.schema)}", hint
-                )
-            return self._made(Filter(input=self.node, predicate=condition, schema=self.schema, source=source))
+            return self._filtered(own, source)
 
     def map(
         self,
@@ -187,7 +178,7 @@ class Rows(Handle):
         schema: Columns,
         depends_on: Iterable[Any] = (),
         check: bool = False,
-    ) -> Stream:
+    ) -> Self:
         """Apply a Python function that takes a row (a dict) and returns a row (a dict with exactly the columns of `schema`).
 
         **Law** Linear. The function must be deterministic: it may run more than once for a row, and runs again for a
@@ -219,7 +210,7 @@ class Rows(Handle):
         schema: Columns,
         depends_on: Iterable[Any] = (),
         check: bool = False,
-    ) -> Stream:
+    ) -> Self:
         """Apply a Python function (also a generator) from a row to any number of rows (None: no row); all else is as in `map`.
 
         **Example**
@@ -243,7 +234,7 @@ class Rows(Handle):
         schema: Columns,
         depends_on: Iterable[Any] = (),
         check: bool = False,
-    ) -> Stream:
+    ) -> Self:
         """Apply a function from a `pyarrow.RecordBatch` to a batch of as many rows, with the columns of `schema`.
 
         **Law** Linear, provided that row i of the result depends on row i alone: batches are cut anywhere, and equal
@@ -273,7 +264,7 @@ class Rows(Handle):
 
     def explode(
         self, column: str | Expr, name: str | None = None, position: str | None = None, outer: bool = False
-    ) -> Stream:
+    ) -> Self:
         """Make one row per element of a list: SQL's UNNEST.
 
         **Law** Linear.
@@ -316,13 +307,13 @@ class Rows(Handle):
                 Explode(input=self.node, column=column, position=position, outer=outer, schema=schema, source=source)
             )
 
-    def _exploded(self, list_: Expr, name: str | None, position: str | None, outer: bool) -> Stream:
+    def _exploded(self, list_: Expr, name: str | None, position: str | None, outer: bool) -> Self:
         """Make one row per element of a list that an expression computes."""
         if name is None:
             raise CircuitError(f"the elements need a name: list={list_}", f'write .explode({list_}, "element")')
         return self.with_columns(**{name: list_}).explode(name, None, position, outer)
 
-    def unpivot(self, columns: Sequence[str], name: str = "name", value: str = "value") -> Stream:
+    def unpivot(self, columns: Sequence[str], name: str = "name", value: str = "value") -> Self:
         """Make a row for each row and each column of `columns`: SQL's UNPIVOT, also called melt.
 
         **Law** Linear: the union of one selection per column.
@@ -374,7 +365,7 @@ class Rows(Handle):
             parts = [self._selected([*kept, (name, lit(shown[column])), (value, column)], source) for column in types]
             return parts[0].union(*parts[1:])
 
-    def unnest(self, *columns: str | Expr, prefix: str = "") -> Stream:
+    def unnest(self, *columns: str | Expr, prefix: str = "") -> Self:
         """Turn the fields of structs into columns.
 
         **Law** Linear.
@@ -433,7 +424,7 @@ class Rows(Handle):
 
     def _map(
         self, function: Callable[..., Any], schema: Columns, kind: str, depends_on: Iterable[Any], check: bool
-    ) -> Stream:
+    ) -> Self:
         source = user_line()
         with located(source):
             made = UserFunction.of(function, as_schema(schema), kind, depends_on, check)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import TYPE_CHECKING
+from typing import Self
 
 from dbsp.algebra.difference import Difference
 from dbsp.algebra.distinct import Distinct
@@ -16,16 +16,13 @@ from dbsp.stream.alignment import aligned
 from dbsp.stream.handle import Handle, check_streams
 from dbsp.zset.schema import INT64, Column, Schema
 
-if TYPE_CHECKING:
-    from dbsp.stream.stream import Stream
-
 
 class Sets(Handle):
     """Union, difference, intersection, distinct, and weights."""
 
     __slots__ = ()
 
-    def distinct(self) -> Stream:
+    def distinct(self) -> Self:
         """Keep every row once, whatever its weight.
 
         **Law** distinct(distinct(a)) = distinct(a); not linear.
@@ -49,7 +46,7 @@ class Sets(Handle):
         """
         return self._made(Distinct(input=self.node, schema=self.schema, source=user_line()))
 
-    def with_weight(self, name: str = "weight") -> Stream:
+    def with_weight(self, name: str = "weight") -> Self:
         """Keep every distinct row once, and add its weight as the column `name`.
 
         **Law** A row of weight w becomes (row, w), once; a row of weight 0 is absent.
@@ -80,7 +77,7 @@ class Sets(Handle):
             schema = Schema((*self.schema.columns, Column(name, INT64, nullable=False)))
             return self._made(WithWeight(input=self.node, name=name, schema=schema, source=source))
 
-    def union(self, *others: Stream, distinct: bool = False) -> Stream:
+    def union(self, *others: Self, distinct: bool = False) -> Self:
         """Return all rows of all streams: the sum of Z-sets, SQL's UNION ALL; with `distinct` every row once, SQL's UNION.
 
         **Shape** Columns are matched by name; names and types must agree; the order is the first stream's.
@@ -106,7 +103,7 @@ class Sets(Handle):
             node = inputs[0] if len(inputs) == 1 else Union(inputs=inputs, schema=schema, source=source)
             return self._made(Distinct(input=node, schema=schema, source=source) if distinct else node)
 
-    def difference(self, other: Stream, *, all: bool = False) -> Stream:  # noqa: A002 (SQL's word)
+    def difference(self, other: Self, *, all: bool = False) -> Self:  # noqa: A002 (SQL's word)
         """Return the distinct rows of this stream that the other lacks: SQL's EXCEPT.
 
         **Law** With `all` (EXCEPT ALL) a row that occurs a times here and b times there stays max(a - b, 0) times.
@@ -134,7 +131,7 @@ class Sets(Handle):
             check_streams("difference", [other])
             return self._pair("difference", other, source, all=all)
 
-    def except_(self, other: Stream, *, all: bool = False) -> Stream:  # noqa: A002 (SQL's word)
+    def except_(self, other: Self, *, all: bool = False) -> Self:  # noqa: A002 (SQL's word)
         """Return SQL's EXCEPT, with `all` EXCEPT ALL: another name of `difference`.
 
         **Example**
@@ -155,7 +152,7 @@ class Sets(Handle):
             check_streams("except_", [other])
             return self._pair("difference", other, source, all=all)
 
-    def intersect(self, *others: Stream, all: bool = False) -> Stream:  # noqa: A002 (SQL's word)
+    def intersect(self, *others: Self, all: bool = False) -> Self:  # noqa: A002 (SQL's word)
         """Return the distinct rows that all streams have: SQL's INTERSECT.
 
         **Law** With `all` (INTERSECT ALL) a row that occurs a times here and b times there is in the result min(a, b)
@@ -190,7 +187,7 @@ class Sets(Handle):
                 made = made._pair("intersect", other, source, all=all)
             return made
 
-    def _pair(self, kind: str, other: Stream, source: SourceLine | None, *, all: bool) -> Stream:  # noqa: A002
+    def _pair(self, kind: str, other: Self, source: SourceLine | None, *, all: bool) -> Self:  # noqa: A002
         """Return an operation on two sets, or with `all` on two bags."""
         left, right = aligned([self.node, other.node], source)
         if kind == "difference" and not all:

@@ -10,12 +10,10 @@ from __future__ import annotations
 from dbsp.stream.groups import Groups
 from dbsp.stream.joins import Joins
 from dbsp.stream.order import Ordered
-from dbsp.stream.rows import Rows
-from dbsp.stream.sets import Sets
 from dbsp.stream.time import Timed
 
 
-class Stream(Rows, Joins, Sets, Groups, Ordered, Timed):
+class Stream(Joins, Groups, Ordered, Timed):
     """A table, or a query over tables, that changes over time.
 
     **Example**

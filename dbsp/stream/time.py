@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import Self
 
 import pyarrow as pa
 
@@ -21,9 +21,6 @@ from dbsp.stream.computed_keys import only, with_keys
 from dbsp.stream.handle import Handle
 from dbsp.zset.schema import Column, Schema
 
-if TYPE_CHECKING:
-    from dbsp.stream.stream import Stream
-
 START, END = "window_start", "window_end"
 NONE = datetime.timedelta(0)
 
@@ -33,7 +30,7 @@ class Timed(Handle):
 
     __slots__ = ()
 
-    def tumble(self, time: str | Expr, size: datetime.timedelta, offset: datetime.timedelta = NONE) -> Stream:
+    def tumble(self, time: str | Expr, size: datetime.timedelta, offset: datetime.timedelta = NONE) -> Self:
         """Add the columns `window_start` and `window_end` of a row's window; windows have one size and follow each other.
 
         **Law** Linear. window_start <= time < window_end = window_start + size, and window_start - offset is a whole
@@ -65,7 +62,7 @@ class Timed(Handle):
 
     def hop(
         self, time: str | Expr, size: datetime.timedelta, slide: datetime.timedelta, offset: datetime.timedelta = NONE
-    ) -> Stream:
+    ) -> Self:
         """Emit a row once per window that contains its time; windows have one size, and one begins every `slide`.
 
         **Law** Linear. A row is emitted for every window_start <= time < window_end = window_start + size with window_start
@@ -107,7 +104,7 @@ class Timed(Handle):
 
     def session(
         self, time: str | Expr, gap: datetime.timedelta, partition_by: str | Expr | Sequence[str | Expr] = ()
-    ) -> Stream:
+    ) -> Self:
         """Add session windows: consecutive rows of a partition at most `gap` apart share `window_start` and `window_end`.
 
         **Law** A session begins where the time since the row before is more than `gap`. Its first time is window_start,
@@ -150,7 +147,7 @@ class Timed(Handle):
             )  # fmt: skip
             return only(self._made(node), [*self.columns, START, END], source)
 
-    def with_watermark(self, time: str | Expr, lateness: datetime.timedelta) -> Stream:
+    def with_watermark(self, time: str | Expr, lateness: datetime.timedelta) -> Self:
         """Bound the lateness of rows: the waterline is `lateness` below the latest time seen, and rows below it are dropped.
 
         **Law** On a table, or filters and selects of one, each input partition has the latest time of its rows in the
@@ -191,7 +188,7 @@ class Timed(Handle):
             )
             return self._made(node)
 
-    def final(self, column: str | Expr | None = None) -> Stream:
+    def final(self, column: str | Expr | None = None) -> Self:
         """Emit rows only once nothing can change them: when the waterline has passed the end of their window.
 
         **Law** A row is emitted in the first step whose waterline has passed it, and is never retracted.

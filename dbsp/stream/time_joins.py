@@ -5,25 +5,24 @@ from __future__ import annotations
 import datetime
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, Generic, Self, TypeVar
 
 import pyarrow as pa
 
 from dbsp.algebra.side_join import SEMI, AsofJoin, LookupJoin, SideJoin
 from dbsp.durations import MICROSECOND
 from dbsp.errors import CircuitError
-from dbsp.expr.build import Expr, col, unwrap, when
-from dbsp.expr.expression import resolve
+from dbsp.expr.build import Expr, col, when
+from dbsp.expr.methods.applied import unwrap
+from dbsp.expr.resolving import resolve
 from dbsp.expr.types import is_integer
 from dbsp.operators.joins.conditional_join import Interval
 from dbsp.source_lines import SourceLine, located, user_line
 from dbsp.stream.computed_keys import only, with_fields, with_hidden, with_hidden_fields
-from dbsp.stream.handle import Handle, check_streams
+from dbsp.stream.handle import check_streams
 from dbsp.stream.join_keys import HOWS, Pairs, Sides, condition_of, keys_of, output, reads_of, sides_of
+from dbsp.stream.rows import Rows
 from dbsp.zset.schema import DATE, INT64, TIMES, WHOLE, Schema
-
-if TYPE_CHECKING:
-    from dbsp.stream.stream import Stream
 
 Distance = int | datetime.timedelta
 By = str | Sequence[str] | Mapping[str, str] | None
@@ -31,14 +30,14 @@ DAY = datetime.timedelta(days=1)
 BEFORE, BEHIND = "__before_", "__behind_"
 
 
-class TimeJoins(Handle):
+class TimeJoins(Rows):
     """As-of, interval and lookup joins."""
 
     __slots__ = ()
 
     def asof_join(  # noqa: PLR0913 (all by keyword)
         self,
-        other: Stream,
+        other: Self,
         on: str | Mapping[str, str],
         *,
         by: By = None,
@@ -48,7 +47,7 @@ class TimeJoins(Handle):
         how: str = "left",
         null_safe: bool = False,
         suffix: str | None = "_right",
-    ) -> Stream:
+    ) -> Self:
         """Join each row with the latest row of the other stream that is not later, by the time columns `on`.
 
         **Law** Candidates are the other's rows with equal `by` and time <= the row's time (`allow_exact_matches=False`:
@@ -113,15 +112,15 @@ class TimeJoins(Handle):
 
     def _both_ways(
         self,
-        other: Stream,
+        other: Self,
         sides: Sides,
         times: tuple[str, str],
         tolerance: Distance | None,
         exact: bool,
         null_safe: bool,
-    ) -> Stream:
+    ) -> Self:
         """Return each row with the other's last row before it, and with the other's first row after it."""
-        joined = self._made(self.node)
+        joined = self
         for direction, prefix in (("backward", BEFORE), ("forward", BEHIND)):
             renamed = other.rename({name: prefix + name for name in other.columns})
             keys = {left: prefix + right for left, right in zip(sides.left_on, sides.right_on, strict=True)}
@@ -133,7 +132,7 @@ class TimeJoins(Handle):
 
     def interval_join(  # noqa: PLR0913 (all by keyword)
         self,
-        other: Stream,
+        other: Self,
         on: str | Mapping[str, str],
         *,
         by: By = None,
@@ -144,7 +143,7 @@ class TimeJoins(Handle):
         where: Expr | None = None,
         null_safe: bool = False,
         suffix: str | None = "_right",
-    ) -> Stream:
+    ) -> Self:
         """Join rows with equal `by` whose times `on` are near each other: lower <= other's time - this time <= upper.
 
         **Law** Bilinear if inner; `how` and `where` as in `join`. `within=d` means lower = -d and upper = d; an absent
@@ -201,13 +200,13 @@ class TimeJoins(Handle):
 
     def lookup_join(
         self,
-        other: Stream,
+        other: Self,
         on: str | Sequence[str] | Mapping[str, str],
         *,
         how: str = "inner",
         null_safe: bool = False,
         suffix: str | None = "_right",
-    ) -> Stream:
+    ) -> Self:
         """Join each new row with the other's rows of its key as of the row's step; later changes there have no effect.
 
         An ordinary `join` retracts earlier results when the other side changes.
@@ -259,21 +258,24 @@ class TimeJoins(Handle):
             return self._made(node)
 
 
+J = TypeVar("J", bound=TimeJoins)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Fields:
+class _Fields(Generic[J]):
     """Two sides of a time join with struct fields among their keys added as columns.
 
     The time columns added this way, `hidden`, are not part of the result.
     """
 
-    left: Stream
-    right: Stream
+    left: J
+    right: J
     on: Any
     by: By
     hidden: tuple[str, ...]
 
     @staticmethod
-    def of(left: Handle, right: Stream, on: Any, by: By, source: SourceLine | None) -> _Fields | None:
+    def of(left: J, right: J, on: Any, by: By, source: SourceLine | None) -> _Fields[J] | None:
         """Return the sides with their struct fields as columns, or None if no key and no time is a field."""
         left_side, right_side, keys = _by_fields(left, right, by, source)
         times, hidden = keys_of(on), []
@@ -288,16 +290,14 @@ class _Fields:
             hidden=tuple(hidden),
         )  # fmt: skip
 
-    def shown(self, made: Stream, source: SourceLine | None) -> Stream:
+    def shown(self, made: J, source: SourceLine | None) -> J:
         """Return the result without the time columns that were added."""
         return only(made, [name for name in made.columns if name not in self.hidden], source)
 
 
-def _by_fields(
-    left: Handle, right: Stream, by: By, source: SourceLine | None
-) -> tuple[Stream, Stream, dict[str, str] | None]:
+def _by_fields(left: J, right: J, by: By, source: SourceLine | None) -> tuple[J, J, dict[str, str] | None]:
     """Return both sides with struct fields among their keys as columns, and the new keys, or None if no key is a field."""
-    same = left._made(left.node), right, None
+    same = left, right, None
     if by is None or (not isinstance(by, str) and not len(by)):
         return same
     left_keys, right_keys = keys_of(by)
@@ -308,7 +308,7 @@ def _by_fields(
     return made, other, dict(zip(left_names, right_names, strict=True))
 
 
-def _nearer(ways: Stream, columns: Pairs, times: tuple[str, str], how: str) -> Stream:
+def _nearer(ways: J, columns: Pairs, times: tuple[str, str], how: str) -> J:
     """Return each row with the columns of the nearer of its two matches, before and after."""
     before, behind = col(BEFORE + times[1]), col(BEHIND + times[1])
     at, one, other = _with_room([col(times[0]), before, behind], ways.schema)
@@ -335,9 +335,7 @@ def _one_of(what: str, value: Any, known: Sequence[str]) -> None:
         raise CircuitError(f"no such {what}: {what}={value!r}", f"one of {', '.join(known)}")
 
 
-def _timed(
-    what: str, left: Handle, right: Handle, on: Any, by: By, source: SourceLine | None
-) -> tuple[Sides, str, str]:
+def _timed(what: str, left: Rows, right: Rows, on: Any, by: By, source: SourceLine | None) -> tuple[Sides, str, str]:
     """Return the sides, keyed by `by`, and the names of their time columns, which have one type."""
     keys = ((), ()) if by is None or (not isinstance(by, str) and not len(by)) else keys_of(by)
     sides = sides_of(left.node, right.node, keys, source)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 import pyarrow as pa
 
@@ -16,7 +16,8 @@ from dbsp.circuit.nodes import Node
 from dbsp.errors import CircuitError
 from dbsp.expr.answering import Answering
 from dbsp.expr.build import Expr
-from dbsp.expr.expression import ColumnRef, Expression, Literal, resolve
+from dbsp.expr.expression import ColumnRef, Expression, Literal
+from dbsp.expr.resolving import resolve
 from dbsp.expr.types import adopt, is_integer
 from dbsp.operators.groups.fold_part import FoldPart
 from dbsp.operators.groups.quantile_part import Place
@@ -24,30 +25,28 @@ from dbsp.operators.order.window_calls import FOLD, NEIGHBOURS, WindowCall
 from dbsp.source_lines import SourceLine, located, user_line
 from dbsp.stream.computed_keys import only
 from dbsp.stream.distinct_counts import first_of_values
-from dbsp.stream.handle import Handle
 from dbsp.stream.owners import placed, placed_in_aggregate
+from dbsp.stream.rows import Rows
 from dbsp.windows import FOLDED, WindowFunction, aggregate_name, frame_of, rolls
 from dbsp.zset.schema import DATE, DURATION, FLOAT64, INT64, NO_COLUMNS, Column, OrderBy, Schema
 
-if TYPE_CHECKING:
-    from dbsp.stream.stream import Stream
-
+S = TypeVar("S", bound=Rows)
 _FRACTIONS = ("percent_rank", "cume_dist")
 
 
 @dataclass(frozen=True, slots=True)
-class Window(Answering):
+class Window(Generic[S], Answering):
     """A stream with its partition columns and order; `with_columns` turns it into a stream."""
 
     _CALLED: ClassVar[str] = "a Window"
     _OTHERS: ClassVar[tuple[str, ...]] = ("window",)
 
-    stream: Handle
+    stream: S
     partition: tuple[str, ...]
     order: tuple[OrderBy, ...]
     shows: tuple[str, ...]
 
-    def with_columns(self, **functions: WindowFunction) -> Stream:
+    def with_columns(self, **functions: WindowFunction) -> S:
         """Return all columns, and the window functions under their names, all computed in one pass.
 
         **State** All rows, once for all functions.
@@ -75,7 +74,7 @@ class Window(Answering):
         with located(source):
             return self._made(functions, source)
 
-    def select(self, *columns: str | Expr, **named: WindowFunction | Any) -> Stream:
+    def select(self, *columns: str | Expr, **named: WindowFunction | Any) -> S:
         """Return only these columns, and the window functions among the named ones.
 
         **Example**
@@ -108,7 +107,7 @@ class Window(Answering):
             name = f"__{name}"
         return name
 
-    def _made(self, functions: Mapping[str, WindowFunction], source: SourceLine | None) -> Stream:
+    def _made(self, functions: Mapping[str, WindowFunction], source: SourceLine | None) -> S:
         """Return the stream with the functions' columns.
 
         Arguments that are expressions become columns of a selection below the window, and are dropped above it.

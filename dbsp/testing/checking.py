@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 
 from dbsp.algebra.table import Table
-from dbsp.circuit.nodes import Circuit
+from dbsp.circuit.circuit import Circuit
 from dbsp.errors import CircuitError, ConfigError
 from dbsp.logs import INSERT
 from dbsp.runtime.bags import bag

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, Self
 
-from dbsp.circuit.nodes import Circuit
+from dbsp.circuit.circuit import Circuit
 from dbsp.runtime.rowset import Rowset
 from dbsp.runtime.session import open_run
 from dbsp.testing.comparing import difference

@@ -30,8 +30,9 @@ from dbsp.trace.rows import empty
 from dbsp.trace.source import Source, numbers
 from dbsp.zset.arrays import gather, gather_all, no_rows
 from dbsp.zset.batch import Batch, concat, rearrange, take_all
+from dbsp.zset.batch_rows import equal_rows
 from dbsp.zset.coded import plain
-from dbsp.zset.equality import equal_columns, equal_rows
+from dbsp.zset.equality import equal_columns
 from dbsp.zset.hashing import hash_decides
 from dbsp.zset.kernels import OVERFLOW_HINT, equal_ranges, expand_ranges, partition_by, run_starts
 from dbsp.zset.kernels.heads import AFTER, CHUNK, POSITION, QUERY, WEIGHT, collect_heads, settle_heads

@@ -38,7 +38,7 @@ from dbsp.trace.rows import empty
 from dbsp.trace.source import Asked, Source, numbers
 from dbsp.zset.arrays import gather
 from dbsp.zset.batch import Batch, take_all
-from dbsp.zset.equality import equal_rows
+from dbsp.zset.batch_rows import equal_rows
 from dbsp.zset.hashing import hash_decides
 from dbsp.zset.kernels import expand_ranges, scatter_add
 from dbsp.zset.kernels.ranges import add_ranges, cut_ranges, narrow_ranges

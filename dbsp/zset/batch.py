@@ -39,7 +39,7 @@ from dbsp.zset.arrays import (
 )
 from dbsp.zset.coded import accepted, is_coded, plain
 from dbsp.zset.consolidation import consolidate_sorted
-from dbsp.zset.equality import equal_columns, equal_keys, equal_rows
+from dbsp.zset.equality import equal_columns, equal_keys
 from dbsp.zset.given import column_given
 from dbsp.zset.hashing import hash_columns, hash_decides
 from dbsp.zset.kernels import WordColumns
@@ -49,7 +49,7 @@ from dbsp.zset.schema import Arrangement, Column, Schema, schema_of
 from dbsp.zset.sorted_keys import Groups, few_groups, few_rows, keys_agree, sorted_keys
 
 __all__ = [
-    "Batch", "arrange", "concat", "consolidate", "equal_keys", "equal_rows", "keys_of", "keys_once", "rearrange",
+    "Batch", "arrange", "concat", "consolidate", "equal_keys", "keys_of", "keys_once", "rearrange",
 ]  # fmt: skip
 
 Words = NDArray[np.uint64]

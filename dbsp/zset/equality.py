@@ -6,7 +6,7 @@ value, lists by their elements, structs by their fields. A null struct differs f
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -31,11 +31,6 @@ from dbsp.zset.arrays import (
 )
 from dbsp.zset.coded import codes_of, is_coded, plain, share_dictionary
 from dbsp.zset.schema import is_list
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from dbsp.zset.batch import Batch
 
 
 def equal_keys(left: pa.Array, left_rows: Positions, right: pa.Array, right_rows: Positions) -> NDArray[np.bool_]:
@@ -129,25 +124,3 @@ def equal_by_group(array: pa.Array, group: Positions, firsts: Positions) -> bool
     if is_bytes(array) and not array.null_count:
         return kernels.bytes_by_group(bytes_view(array), group, firsts)
     return bool(equal_keys(array, np.arange(len(array)), array, firsts.take(group)).all())
-
-
-def equal_rows(
-    left: Batch, left_rows: Positions, right: Batch, right_rows: Positions, columns: Sequence[str] | None = None
-) -> NDArray[np.bool_]:
-    """Return whether pairs of rows of two batches agree in the named columns (None: in all).
-
-    **Shape** Two batches with these columns, of the same types; two int64 arrays of m positions; m booleans out.
-
-    **Example**
-
-    >>> import numpy as np
-    >>> from dbsp.zset.batch import Batch
-    >>> from dbsp.zset.schema import INT64, Schema
-    >>> batch = Batch.from_rows(Schema.of({"a": INT64}), [((1,), 1), ((2,), -1), ((1,), -1)])
-    >>> equal_rows(batch, np.array([0, 1]), batch, np.array([2, 2])).tolist()
-    [True, False]
-    """
-    names = left.schema.names if columns is None else tuple(columns)
-    return equal_columns(
-        [left.held_column(name) for name in names], left_rows, [right.held_column(name) for name in names], right_rows
-    )

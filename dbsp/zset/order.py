@@ -12,8 +12,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -41,9 +41,6 @@ from dbsp.zset.arrays import (
 from dbsp.zset.coded import codes_of, is_coded, plain
 from dbsp.zset.runs import begins
 from dbsp.zset.schema import OrderBy, is_list
-
-if TYPE_CHECKING:
-    from dbsp.zset.batch import Batch
 
 _SIGN = np.uint64(1 << 63)
 _LEAST, _MOST = np.uint64(0), np.uint64((1 << 64) - 1)
@@ -164,28 +161,22 @@ def _clamped(pairs: NDArray[np.uint64]) -> NDArray[np.uint64]:
     return codes
 
 
-def sort_rows(batch: Batch, order: Sequence[OrderBy]) -> Positions:
-    """Return the positions of the rows in exact order; ties are broken by all other columns, ascending, nulls last.
+def sort_named(
+    column: Callable[[str], pa.Array], names: Sequence[str], rows: int, order: Sequence[OrderBy]
+) -> Positions:
+    """Return the positions of rows in exact order; ties are broken by all other columns, ascending, nulls last.
 
-    **Cost** A comparison sort on the columns: for gathered groups, not for whole traces.
-
-    **Example**
-
-    >>> from dbsp.zset.batch import Batch
-    >>> from dbsp.zset.schema import INT64, STRING, OrderBy, Schema
-    >>> batch = Batch.from_rows(Schema.of({"a": INT64, "b": STRING}), [((1, "x"), 1), ((2, "z"), -1), ((2, "y"), 1)])
-    >>> sort_rows(batch, (OrderBy("a", descending=True),)).tolist()
-    [2, 1, 0]
+    `column` is asked for the other columns only where rows tie.
     """
     named = {by.column for by in order}
-    ties = [OrderBy(name) for name in batch.schema.names if name not in named]
-    keys = [word for by in order for word in _exact_words(batch.column(by.column), by)]
+    ties = [OrderBy(name) for name in names if name not in named]
+    keys = [word for by in order for word in _exact_words(column(by.column), by)]
     if keys:
         positions = np.lexsort(keys[::-1])
         if not ties or not _has_ties(keys, positions):
             return positions
-    keys += [word for by in ties for word in _exact_words(batch.column(by.column), by)]
-    return np.lexsort(keys[::-1]) if keys else np.arange(len(batch))
+    keys += [word for by in ties for word in _exact_words(column(by.column), by)]
+    return np.lexsort(keys[::-1]) if keys else np.arange(rows)
 
 
 def sort_columns(arrays: Sequence[pa.Array], first: NDArray[Any]) -> Positions:

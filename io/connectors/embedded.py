@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from dbsp.algebra.table import Table
-from dbsp.circuit.nodes import Circuit
+from dbsp.circuit.circuit import Circuit
 from dbsp.errors import ConfigError
 from dbsp.findings import Examined
 from dbsp.io.chunk import MAGIC

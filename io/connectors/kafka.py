@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from dbsp.algebra.key_by import keyed_views
 from dbsp.algebra.table import Table
-from dbsp.circuit.nodes import Circuit
+from dbsp.circuit.circuit import Circuit
 from dbsp.errors import ConfigError
 from dbsp.io.connectors.kind import OutputKind, Residence, columns_of, option, words
 from dbsp.io.connectors.messages import NO_BROKERS, ReadsTopics, kafka_settings, refuse_away_brokers

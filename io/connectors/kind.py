@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, ClassVar, TypeAlias
 
 from dbsp.algebra.table import Table
-from dbsp.circuit.nodes import Circuit
+from dbsp.circuit.circuit import Circuit
 from dbsp.findings import Examined
 from dbsp.io.output_part import Progress
 from dbsp.logs import InputLog, OutputLog, StepLog

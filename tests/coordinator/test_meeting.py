@@ -15,7 +15,7 @@ import pytest
 
 from dbsp.coordinator import cli, meeting
 from dbsp.coordinator.address import ADDRESS_FILE
-from dbsp.coordinator.cli import Client
+from dbsp.coordinator.client import Client
 from dbsp.coordinator.config import Config, load_config
 from dbsp.coordinator.http.app import make_app
 from dbsp.coordinator.http.identity import Expected
@@ -115,7 +115,7 @@ def silent_config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[C
     """A pipeline whose service accepts connections and says nothing: one that was stopped."""
     for name in ("SILENT_S", "LOOK_EVERY_S", "LOOK_S_MAX"):
         monkeypatch.setattr(meeting, name, 0.2)
-    monkeypatch.setattr(cli, "ANSWER_S_MAX", 0.2)
+    monkeypatch.setattr("dbsp.coordinator.client.ANSWER_S_MAX", 0.2)
     config = placed(tmp_path / "ours", "a")
     config.data_dir.mkdir()
     with closing(socket.create_server(("127.0.0.1", 0))) as listening:

@@ -12,8 +12,8 @@ import pytest
 
 import dbsp
 from dbsp import col
-from dbsp.expr.build import unwrap
-from dbsp.expr.expression import resolve
+from dbsp.expr.methods.applied import unwrap
+from dbsp.expr.resolving import resolve
 from dbsp.zset.batch import Batch
 from dbsp.zset.schema import SCALARS, Schema
 

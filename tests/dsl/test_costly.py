@@ -9,10 +9,11 @@ from hypothesis import strategies as st
 
 import dbsp
 from dbsp import Expr, col, when
-from dbsp.expr.build import unwrap
 from dbsp.expr.conditional import CASE
-from dbsp.expr.expression import Call, ColumnRef, Function, resolve
+from dbsp.expr.expression import Call, ColumnRef, Function
 from dbsp.expr.logic import AND, IS_NOT_NULL, OR, SPARED_ROWS_MIN
+from dbsp.expr.methods.applied import unwrap
+from dbsp.expr.resolving import resolve
 from dbsp.zset.batch import Batch
 from dbsp.zset.schema import Schema
 

@@ -18,10 +18,10 @@ from hypothesis import strategies as st
 import dbsp
 from dbsp import Expr, col
 from dbsp.errors import CircuitError
-from dbsp.expr.build import unwrap
 from dbsp.expr.decimals import as_floats
-from dbsp.expr.expression import resolve
+from dbsp.expr.methods.applied import unwrap
 from dbsp.expr.outcomes import outcomes
+from dbsp.expr.resolving import resolve
 from dbsp.zset.batch import Batch
 from dbsp.zset.schema import Schema
 

@@ -15,9 +15,10 @@ from hypothesis import strategies as st
 
 import dbsp
 from dbsp import Expr, col, lit, when
-from dbsp.expr.build import unwrap
 from dbsp.expr.catalog import FUNCTIONS
-from dbsp.expr.expression import Call, ColumnRef, Literal, conjuncts, resolve
+from dbsp.expr.expression import Call, ColumnRef, Literal, conjuncts
+from dbsp.expr.methods.applied import unwrap
+from dbsp.expr.resolving import resolve
 from dbsp.expr.rows import ROW_ERRORS
 from dbsp.zset.batch import Batch
 from dbsp.zset.schema import Column, Schema

@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 
 import dbsp
 from dbsp import Expr, col, lit
-from dbsp.expr.build import unwrap
-from dbsp.expr.expression import Expression, resolve
+from dbsp.expr.expression import Expression
+from dbsp.expr.methods.applied import unwrap
+from dbsp.expr.resolving import resolve
 from dbsp.expr.rows import ROW_ERRORS
 from dbsp.zset.schema import Column, Schema
 

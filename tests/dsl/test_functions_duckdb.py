@@ -14,9 +14,10 @@ import pytest
 import dbsp
 from dbsp import Expr, col
 from dbsp.expr.arithmetic import CUT_DIVIDE, CUT_MODULO
-from dbsp.expr.build import unwrap
 from dbsp.expr.catalog import FUNCTIONS
-from dbsp.expr.expression import Call, Expression, resolve
+from dbsp.expr.expression import Call, Expression
+from dbsp.expr.methods.applied import unwrap
+from dbsp.expr.resolving import resolve
 from dbsp.expr.rows import ROW_ERRORS
 from dbsp.zset.schema import Schema
 from tests import duck

@@ -14,10 +14,11 @@ from hypothesis import strategies as st
 import dbsp
 from dbsp import col
 from dbsp.expr import expression as expressions
-from dbsp.expr.build import unwrap
-from dbsp.expr.expression import Call, Expression, resolve
+from dbsp.expr.expression import Call, Expression
 from dbsp.expr.halving import reason_of
+from dbsp.expr.methods.applied import unwrap
 from dbsp.expr.outcomes import outcomes
+from dbsp.expr.resolving import resolve
 from dbsp.expr.rows import ROW_ERRORS, Subset
 from dbsp.zset.batch import Batch
 from dbsp.zset.schema import Schema

@@ -23,7 +23,7 @@ from dbsp.distribute.names import STRATEGIES
 from dbsp.errors import ConfigError
 from dbsp.operators.joins.unique_join import UniqueJoin
 from dbsp.operators.keep_first import REASON
-from dbsp.plan.plan import PlanNode
+from dbsp.plan.nodes import PlanNode
 from dbsp.zset.batch import Batch
 from dbsp.zset.hashing import narrow_hash
 from tests.laws.relation import oracle

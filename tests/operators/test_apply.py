@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import dbsp
-from dbsp.expr.build import unwrap
-from dbsp.expr.expression import resolve
 from dbsp.expr.functions import UserFunction
+from dbsp.expr.methods.applied import unwrap
+from dbsp.expr.resolving import resolve
 from dbsp.operators.apply import Apply, Keep, Project, Stage
 from dbsp.operators.map_rows import MapRows
 from dbsp.operators.operator import StepContext

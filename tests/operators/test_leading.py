@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from dbsp.operators.groups.leading import leading
 from dbsp.zset.batch import Batch, concat
+from dbsp.zset.batch_rows import sort_rows
 from dbsp.zset.hashing import narrow_hash
-from dbsp.zset.order import sort_rows
 from dbsp.zset.schema import FLOAT64, INT64, STRING, OrderBy, Schema
 
 FULL_HASH = 64

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dbsp
-from dbsp.expr.build import unwrap
-from dbsp.expr.expression import resolve
+from dbsp.expr.methods.applied import unwrap
+from dbsp.expr.resolving import resolve
 from dbsp.operators.joins.asof_join import AsofJoin
 from dbsp.operators.joins.conditional_join import ConditionalJoin, Interval
 from dbsp.operators.joins.join_shape import JoinShape

@@ -57,7 +57,7 @@ def test_what_is_looked_for_is_found_where_it_is_loaded() -> None:
 NAMES = {
     "before the package": "import dbsp; first = dbsp.circuit; import dbsp.circuit.nodes",
     "after the package": "import dbsp.circuit.nodes; import dbsp; first = dbsp.circuit",
-    "while the package is imported": "from dbsp.circuit.circuit import circuit; import dbsp; first = circuit",
+    "while the package is imported": "from dbsp.circuit.build import circuit; import dbsp; first = circuit",
     "by a star": "from dbsp import *; first = circuit; import dbsp",
 }
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import dbsp
-from dbsp.circuit.nodes import Circuit
+from dbsp.circuit.circuit import Circuit
 from dbsp.plan.explain import explain
 from dbsp.plan.planner import plan
 

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 import dbsp
-from dbsp.circuit.nodes import Circuit
+from dbsp.circuit.circuit import Circuit
 from dbsp.coordinator.site import ConfiguredSite, close_site
 from dbsp.io import EmbeddedInputLog, EmbeddedStepLog, Push, read_outputs
 from dbsp.io.connectors.embedded import EmbeddedInput

@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 import dbsp
-from dbsp.circuit.nodes import Circuit
+from dbsp.circuit.circuit import Circuit
 from dbsp.logs import DELETE, INSERT
 from tests.laws.circuits import FAMILIES
 from tests.laws.families import recursion

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import dbsp
-from dbsp.circuit.nodes import Circuit
+from dbsp.circuit.circuit import Circuit
 from dbsp.distribute.commands import to_text
 from dbsp.distribute.course import Course
 from dbsp.distribute.names import STRATEGIES

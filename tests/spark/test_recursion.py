@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import dbsp
-from dbsp.circuit.nodes import Circuit
+from dbsp.circuit.circuit import Circuit
 from dbsp.errors import CapacityError, RowsError
 from tests.pace import rotating
 from tests.spark.pipelines import PARTITIONS, MakeRuntime, Open, Pipeline

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import dbsp
-from dbsp.circuit.nodes import Circuit
+from dbsp.circuit.circuit import Circuit
 from dbsp.logs import StepRecord
 from dbsp.runtime.inprocess import InProcessRuntime
 from dbsp.runtime.runtime import StepReport

@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 import dbsp
-from dbsp.expr.build import unwrap
-from dbsp.expr.expression import Call, resolve
+from dbsp.expr.expression import Call
+from dbsp.expr.methods.applied import unwrap
+from dbsp.expr.resolving import resolve
 from dbsp.plan.planner import plan
 from dbsp.plan.signatures import signatures
 

@@ -33,7 +33,7 @@ from databases import (
 )
 
 from dbsp.errors import DataError, DbspError, UnavailableError
-from dbsp.storage import WorkerDatabase, adopting, warm
+from dbsp.storage import WorkerDatabase, adopting, warm_chunks
 from dbsp.storage.discarding import discard_folder
 from dbsp.storage.durable import Durable
 from dbsp.store import Database
@@ -322,7 +322,7 @@ def test_a_later_warm_up_sweeps_an_earlier_one(kit: Kit) -> None:
     assert list(database.warm_chunks()) == [OTHER_KEY]
     if isinstance(database, WorkerDatabase):
         with database._disk().environment.reading() as txn:
-            assert len(txn.keys("loose")) == len(warm.numbers(txn))
+            assert len(txn.keys("loose")) == len(warm_chunks.numbers(txn))
 
 
 def test_a_piece_that_runs_twice_is_stored_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -335,7 +335,7 @@ def test_a_piece_that_runs_twice_is_stored_once(tmp_path: Path, monkeypatch: pyt
         assert attempt.end() == 0
     assert database.warm_chunks() == held
     with database._disk().environment.reading() as txn:
-        assert len(txn.keys("loose")) == len(warm.numbers(txn))
+        assert len(txn.keys("loose")) == len(warm_chunks.numbers(txn))
 
 
 def test_parts_of_another_try_are_not_taken(kit: Kit) -> None:

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from dbsp.errors import CapacityError, CircuitError, DataError, InternalError
 from dbsp.zset.arrays import gather, pick
-from dbsp.zset.batch import Batch, arrange, concat, consolidate, equal_keys, equal_rows, take_all
+from dbsp.zset.batch import Batch, arrange, concat, consolidate, equal_keys, take_all
+from dbsp.zset.batch_rows import equal_rows
 from dbsp.zset.encoding import encode
 from dbsp.zset.hashing import narrow_hash
 from dbsp.zset.kernels import RUN_SHIFT

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from dbsp.errors import CircuitError, DataError
 from dbsp.zset.batch import Batch
+from dbsp.zset.batch_rows import sort_rows
 from dbsp.zset.lists import list_bytes, lists_of
-from dbsp.zset.order import order_codes, sort_rows
+from dbsp.zset.order import order_codes
 from dbsp.zset.schema import Column, OrderBy, Schema, list_of
 from tests.pace import examples
 from tests.zset.strategies import SCALARS, VALUES, canonical

@@ -12,12 +12,13 @@ from hypothesis import strategies as st
 
 from dbsp.errors import CircuitError, DataError
 from dbsp.zset.batch import Batch, arrange
+from dbsp.zset.batch_rows import sort_rows
 from dbsp.zset.encoding import decode, encode, schema_id
 from dbsp.zset.equality import equal_keys
 from dbsp.zset.fitting import array_of, cast_to
 from dbsp.zset.hashing import hash_columns
 from dbsp.zset.nested import nested_bytes, nested_of
-from dbsp.zset.order import order_codes, sort_rows
+from dbsp.zset.order import order_codes
 from dbsp.zset.schema import BINARY, INT32, INT64, STRING, Arrangement, Column, OrderBy, Schema, list_of, struct_of
 from tests.pace import examples
 from tests.zset.strategies import SCALARS, VALUES, canonical

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from dbsp.zset import schema as z
 from dbsp.zset.batch import Batch
-from dbsp.zset.order import order_codes, sort_rows
+from dbsp.zset.batch_rows import sort_rows
+from dbsp.zset.order import order_codes
 from dbsp.zset.schema import OrderBy, Schema
 from tests.pace import examples
 from tests.zset.strategies import SCALARS, TYPES, VALUES, batches, schemas

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any, Self
 
 from dbsp.errors import CircuitError
 from dbsp.expr.answering import Answering
 from dbsp.expr.by_row import SAMPLES, by_row
-from dbsp.expr.expression import Call, Expression, Function
+from dbsp.expr.expression import Call, ColumnRef, Expression, Function, Literal, check_constant
 from dbsp.expr.strings import CONSTANT
 from dbsp.source_lines import located, user_line
-
-if TYPE_CHECKING:
-    from dbsp.expr.build import Expr
 
 
 class Applied(Answering):
@@ -24,12 +21,10 @@ class Applied(Answering):
         """Made by `col`, `lit`, `when`, `coalesce` and by operators."""
         self._expression = expression
 
-    def _call(self, function: Function, *others: Any, options: tuple[Any, ...] = ()) -> Expr:
-        from dbsp.expr.build import Expr, unwrap  # noqa: PLC0415 (it is made of the families, which build on this)
+    def _call(self, function: Function, *others: Any, options: tuple[Any, ...] = ()) -> Self:
+        return type(self)(Call(function, (self._expression, *map(unwrap, others)), options))
 
-        return Expr(Call(function, (self._expression, *map(unwrap, others)), options))
-
-    def _with(self, function: Function, **constants: Any) -> Expr:
+    def _with(self, function: Function, **constants: Any) -> Self:
         """The function with these constants, any of which may be a column."""
         if any(isinstance(constant, Applied) for constant in constants.values()):
             return self._call(by_row(function), *constants.values())
@@ -52,3 +47,25 @@ def whole(name: str, value: Any) -> int:
         if isinstance(value, bool) or not isinstance(value, int):
             raise CircuitError(f"a whole number is wanted: {name}={value!r}", "give it as a plain int")
     return value
+
+
+def unwrap(value: Any) -> Expression:
+    """Return the expression that an `Expr` carries, or a literal of any other value."""
+    if isinstance(value, Applied):
+        return value._expression
+    if isinstance(value, ColumnRef | Literal | Call):
+        return value
+    if type(value) not in _PLAIN:
+        _check_value(value)
+    return Literal(value)
+
+
+_PLAIN = frozenset([bool, int, float, str])
+
+
+def _check_value(value: Any) -> None:
+    """Refuse what is neither an expression nor a constant."""
+    with located(user_line()):
+        if isinstance(value, Answering):
+            raise value._no_value()
+        check_constant(value)

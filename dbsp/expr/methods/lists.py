@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any, Self
 
 from dbsp.expr import list_functions
 from dbsp.expr.methods.applied import Applied, text
-
-if TYPE_CHECKING:
-    from dbsp.expr.build import Expr
 
 
 class Lists(Applied):
@@ -16,19 +13,19 @@ class Lists(Applied):
 
     __slots__ = ()
 
-    def list_length(self) -> Expr:
+    def list_length(self) -> Self:
         """How many elements there are, null ones too."""
         return self._call(list_functions.LIST_LENGTH)
 
-    def element(self, position: int | Expr) -> Expr:
+    def element(self, position: int | Self) -> Self:
         """The element at a position, counted from 1, or from the end: -1 is the last; null where the list is shorter."""
         return self._with(list_functions.ELEMENT, position=position)
 
-    def list_contains(self, value: Any) -> Expr:
+    def list_contains(self, value: Any) -> Self:
         """Whether an element equals this constant."""
         return self._call(list_functions.LIST_CONTAINS, options=(value,))
 
-    def list_sort(self, *, descending: bool = False) -> Expr:
+    def list_sort(self, *, descending: bool = False) -> Self:
         """The elements in order, nulls last; the least is `.list_sort().element(1)`.
 
         **Example**
@@ -46,14 +43,14 @@ class Lists(Applied):
         """
         return self._call(list_functions.LIST_SORT, options=(bool(descending),))
 
-    def list_distinct(self) -> Expr:
+    def list_distinct(self) -> Self:
         """Every element once, in the order in which they stand first; a null is one of them."""
         return self._call(list_functions.LIST_DISTINCT)
 
-    def list_slice(self, first: int | Expr, last: int | Expr) -> Expr:
+    def list_slice(self, first: int | Self, last: int | Self) -> Self:
         """The elements from one position to another, both included, counted from 1; fewer where the list is shorter."""
         return self._with(list_functions.LIST_SLICE, first=first, last=last)
 
-    def list_join(self, separator: str) -> Expr:
+    def list_join(self, separator: str) -> Self:
         """The texts that are not null, with the separator between them."""
         return self._call(list_functions.LIST_JOIN, options=(text("separator", separator),))

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Self
 
 from dbsp.errors import CircuitError
 from dbsp.expr import struct_functions
 from dbsp.expr.methods.applied import Applied
 from dbsp.source_lines import located, user_line
-
-if TYPE_CHECKING:
-    from dbsp.expr.build import Expr
 
 
 class Structs(Applied):
@@ -18,7 +15,7 @@ class Structs(Applied):
 
     __slots__ = ()
 
-    def field(self, name: str) -> Expr:
+    def field(self, name: str) -> Self:
         """A field of a struct, also written `col("address")["street"]` and `col("address.street")`; null where the struct is.
 
         **Example**

@@ -28,7 +28,7 @@ from dbsp.stored import stored
 from dbsp.trace.spine import Spine
 from dbsp.zset.arrays import from_values, gather, value_view
 from dbsp.zset.batch import Batch, arrange, concat
-from dbsp.zset.order import sort_rows
+from dbsp.zset.batch_rows import sort_rows
 from dbsp.zset.runs import begins
 from dbsp.zset.schema import INT64, Arrangement, Column, OrderBy, Schema
 

@@ -23,9 +23,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from dbsp.expr.build import col, unwrap
-from dbsp.expr.expression import Expression, resolve
+from dbsp.expr.build import col
+from dbsp.expr.expression import Expression
+from dbsp.expr.methods.applied import unwrap
 from dbsp.expr.outcomes import outcomes
+from dbsp.expr.resolving import resolve
 from dbsp.expr.rows import ROW_ERRORS
 from dbsp.horizon import Bound, Horizon, bound_of, merged
 from dbsp.operators.failures import report

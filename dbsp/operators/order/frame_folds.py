@@ -16,8 +16,8 @@ import pyarrow as pa
 from dbsp.operators.groups.fold_part import FoldPart
 from dbsp.operators.order.window_places import I64, Frame, Places
 from dbsp.zset.batch import Batch
+from dbsp.zset.batch_rows import sort_rows
 from dbsp.zset.kernels import expand_ranges
-from dbsp.zset.order import sort_rows
 
 PIECE_ROWS = 1 << 20
 

@@ -10,8 +10,8 @@ import pyarrow as pa
 from dbsp.operators.order.window_places import I64, Mask
 from dbsp.zset.arrays import valid_rows
 from dbsp.zset.batch import Batch
+from dbsp.zset.batch_rows import sort_rows
 from dbsp.zset.equality import equal_keys
-from dbsp.zset.order import sort_rows
 from dbsp.zset.schema import Column, OrderBy, Schema
 
 Way = tuple[bool, bool]

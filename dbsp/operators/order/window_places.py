@@ -17,10 +17,10 @@ from dbsp.errors import CapacityError
 from dbsp.stored import stored
 from dbsp.zset.arrays import from_values, valid_rows
 from dbsp.zset.batch import Batch
-from dbsp.zset.equality import equal_rows
+from dbsp.zset.batch_rows import equal_rows, sort_rows
 from dbsp.zset.kernels import ROWS_MAX, sum_runs
 from dbsp.zset.kernels.ranges import cut_ranges
-from dbsp.zset.order import order_codes, sort_rows
+from dbsp.zset.order import order_codes
 from dbsp.zset.schema import INT64, Column, OrderBy, Schema
 
 I64 = npt.NDArray[np.int64]

@@ -23,9 +23,9 @@ from dbsp.operators.rounds.rounds import ROUND, Histories, histories, rounds_of
 from dbsp.stored import stored
 from dbsp.zset.arrays import from_values, valid_rows
 from dbsp.zset.batch import Batch, arrange, concat, consolidate
+from dbsp.zset.batch_rows import sort_rows
 from dbsp.zset.equality import equal_columns
 from dbsp.zset.kernels import expand_ranges
-from dbsp.zset.order import sort_rows
 from dbsp.zset.schema import INT64, Arrangement, Column, OrderBy, Schema
 
 Integers = npt.NDArray[np.int64]
