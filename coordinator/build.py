@@ -37,7 +37,7 @@ from dbsp.coordinator.site import ConfiguredSite, close_site
 from dbsp.coordinator.trials import ProcessTrials
 from dbsp.disk import PRIVATE_FOLDER, PUBLIC_FOLDER, make_folder
 from dbsp.errors import CircuitError, ConfigError, DbspError
-from dbsp.io.connectors import INPUT_KINDS, OUTPUT_KINDS, options
+from dbsp.io.connectors import INPUT_KINDS, OUTPUT_KINDS
 from dbsp.io.output_part import refuse_taken
 from dbsp.layout import initial
 from dbsp.logs import InputLog, StepLog
@@ -81,18 +81,21 @@ def load_plan(config: Config) -> Plan:
 
 def check_names(config: Config, circuit: Circuit) -> None:
     """Topics and keys are of tables and views that the circuit has, and no view has the name of the dead letters."""
-    views = [name for name, _ in circuit.views]
-    refuse_taken(views)
+    views = {name: node.schema.names for name, node in circuit.views}
+    refuse_taken(list(views))
     there = {"table": [table.name for table in circuit.tables], "view": [*views, DEAD_LETTERS]}
-    for connector in (config.input, config.output):
-        for key, each in options(type(connector)).items():
-            what = each.metadata["names"]
-            for name in getattr(connector, key) if what else ():
-                if name not in there[what]:
-                    raise ConfigError(
-                        f"no such {what}: {connector.section}.{key} names {name}",
-                        f"there is {', '.join(sorted(there[what]))}",
-                    )
+    for each in config.names:
+        if each.name not in there[each.what]:
+            raise ConfigError(
+                f"no such {each.what}: {each.setting} names {each.name}",
+                f"there is {', '.join(sorted(there[each.what]))}",
+            )
+        for column in each.columns:
+            if each.name in views and column not in views[each.name]:
+                raise ConfigError(
+                    f"no such column: {each.setting} names {each.name}.{column}",
+                    f"there is {', '.join(views[each.name])}",
+                )
 
 
 def _folders(config: Config) -> Iterator[tuple[str, Path, str]]:

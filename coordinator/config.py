@@ -42,6 +42,7 @@ from dbsp.hosts import check_hosts
 from dbsp.io.connectors import KINDS, InputKind, OutputKind, configured, types_of
 from dbsp.io.connectors.embedded import EmbeddedInput, EmbeddedOutput
 from dbsp.io.connectors.kind import Residence, columns_of
+from dbsp.io.connectors.registry import Named, named
 from dbsp.runtime.spark.timeouts import check_timeouts
 from dbsp.secrets import HIDDEN
 from dbsp.settings import at_least, at_most, near, one_of
@@ -266,6 +267,8 @@ class Config:
     query: QuerySection = field(default_factory=QuerySection)
     log: LogSection = field(default_factory=LogSection)
     folder: Path = Path()
+    names: tuple[Named, ...] = ()
+    """The tables and views that inputs and outputs name."""
 
     @property
     def data_dir(self) -> Path:
@@ -291,7 +294,7 @@ class Config:
 
 
 SECTIONS: Mapping[str, type[Any]] = {
-    name: hint for name, hint in get_type_hints(Config).items() if name != "folder"
+    name: hint for name, hint in get_type_hints(Config).items() if name not in ("folder", "names")
 }  # fmt: skip
 
 
@@ -349,10 +352,12 @@ def make_config(
             'write `circuit = "file.py:attribute"` or `circuit = "file.sql"` below [pipeline]',
         )
     made: dict[str, Any] = {}
+    names: list[Named] = []
     for name, values in sections.items():
         checked = {key: _checked(name, key, value, origins.get((name, key), source)) for key, value in values.items()}
         made[name] = configured(name, checked) if name in KINDS else SECTIONS[name](**checked)
-    return Config(folder=folder.absolute(), **made)
+        names += named(name, checked) if name in KINDS else []
+    return Config(folder=folder.absolute(), names=tuple(names), **made)
 
 
 def _from_environment(environment: Mapping[str, str]) -> list[tuple[tuple[str, str], str, str]]:

@@ -94,7 +94,7 @@ class KafkaOutput(OutputKind):
     format: str = option("json", check=words("json", "arrow", "upsert"))
     bootstrap: str = option("")
     topics: Mapping[str, str] = option(factory=dict, names="view")
-    keys: Mapping[str, str] = option(factory=dict, names="view")
+    keys: Mapping[str, str] = option(factory=dict, names="view", columns=True)
     properties: Mapping[str, str] = option(factory=dict)
 
     def check(self) -> None:
@@ -105,16 +105,9 @@ class KafkaOutput(OutputKind):
     def check_circuit(self, circuit: Circuit) -> Circuit:
         """Return the circuit with all of a key at one worker, if messages say what the row of a key is now."""
         keys = columns_of(self.keys)
-        views = {name: node.schema.names for name, node in circuit.views}
-        for view, columns in keys.items():
-            for column in columns:
-                if view in views and column not in views[view]:
-                    raise ConfigError(
-                        f"no such column: output.keys names {view}.{column}", f"there is {', '.join(views[view])}"
-                    )
         if self.format != "upsert":
             return circuit
-        for view in views:
+        for view, _ in circuit.views:
             if view not in keys:
                 raise ConfigError(
                     f"a view without a key: output.format=upsert view={view}",

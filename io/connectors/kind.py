@@ -49,15 +49,17 @@ def option(
     factory: Any = MISSING,
     check: Check | None = None,
     names: str = "",
+    columns: bool = False,
     elsewhere: tuple[str, str] | None = None,
     is_shown: bool = True,
 ) -> Any:
     """Declare a setting of a kind.
 
-    `names` is "table" or "view" where the keys of the setting are names of these. `elsewhere` is the error, and its hint, for a
+    `names` is "table" or "view" where the keys of the setting are names of these; with `columns` its values are names of their
+    columns, separated by commas. `elsewhere` is the error, and its hint, for a
     kind that does not have this setting; "{kind}" in the error stands for that kind. Without it another kind ignores the setting.
     """
-    about = {"check": check, "names": names, "elsewhere": elsewhere}
+    about = {"check": check, "names": names, "columns": columns, "elsewhere": elsewhere}
     if factory is not MISSING:
         return field(default_factory=factory, repr=is_shown, metadata=about)
     return field(default=default, repr=is_shown, metadata=about)

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
-from dataclasses import MISSING, Field, fields
+from dataclasses import MISSING, Field, dataclass, fields
 from types import MappingProxyType
 from typing import Any, TypeVar, get_type_hints
 
 from dbsp.errors import ConfigError
-from dbsp.io.connectors.kind import Connector, InputKind, OutputKind, check_option
+from dbsp.io.connectors.kind import Connector, InputKind, OutputKind, check_option, columns_of
 from dbsp.settings import one_of
 
 Input = TypeVar("Input", bound=type[InputKind])
@@ -105,6 +105,28 @@ def configured(section: str, values: Mapping[str, Any]) -> Any:
         if elsewhere is not None and value != _default(each):
             raise ConfigError(elsewhere[0].format(kind=kind), elsewhere[1])
     return kinds[kind](**own)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Named:
+    """A table or a view that a setting names, with the columns that it names there; also of a setting that the kind ignores."""
+
+    setting: str
+    what: str
+    name: str
+    columns: tuple[str, ...] = ()
+
+
+def named(section: str, values: Mapping[str, Any]) -> list[Named]:
+    """Return the tables and views that the settings of a section name, whichever kind has these settings."""
+    known = {name: each for kind in KINDS[section].values() for name, each in options(kind).items()}
+    found = []
+    for key, value in values.items():
+        about = known[key].metadata if key in known else {}
+        for name in value if about.get("names") else ():
+            columns = columns_of({name: value[name]})[name] if about["columns"] else ()
+            found.append(Named(setting=f"{section}.{key}", what=about["names"], name=name, columns=columns))
+    return found
 
 
 def _default(each: Field[Any]) -> Any:
