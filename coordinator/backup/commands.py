@@ -7,18 +7,20 @@ import threading
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import click
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeElapsedColumn, TransferSpeedColumn
 
-from dbsp.coordinator.backup.manifests import ListedBackup
 from dbsp.coordinator.client import Client
 from dbsp.coordinator.config import load_config
 from dbsp.coordinator.exits import exit_code
 from dbsp.coordinator.http.identity import OTHER
 from dbsp.errors import ConfigError, DbspError, UnavailableError
+
+if TYPE_CHECKING:  # it loads numpy, which the command line starts without
+    from dbsp.coordinator.backup.manifests import ListedBackup
 
 LOOK_INTERVAL_S = 0.2
 NOT_RUNNING = "the service is not running"
