@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from pathlib import Path
 
 import pytest
@@ -77,3 +78,17 @@ def test_code_may_have_words_that_the_glossary_bans() -> None:
     ]
     assert list(prose.word_findings("\n\n".join(exempt))) == []
     assert list(prose.word_findings("\n\n".join(exempt) + "\n\nmend")) != []
+
+
+def terms(text: str) -> list[str]:
+    """Return the terms that the tables of a glossary define."""
+    definitions, _, _ = text.partition("## Words")
+    rows = re.findall(r"^\| (.+?) \| .+\. \|$", definitions, re.MULTILINE)
+    return [term.strip(" `") for row in rows for term in row.split(",")]
+
+
+def test_each_term_is_defined_once() -> None:
+    found = terms(prose.GLOSSARY.read_text())
+    assert len(found) > 90
+    assert [term for term in set(found) if found.count(term) > 1] == []
+    assert terms("| step, tick | A. |\n| `step` | B. |\n## Words\n| step | C. |") == ["step", "tick", "step"]

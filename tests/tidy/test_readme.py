@@ -23,6 +23,7 @@ PAGES = [
     "docs/states.md",
     *(f"docs/concepts/{path.name}" for path in sorted((ROOT / "docs" / "concepts").glob("*.md"))),
     "docs/design/README.md",
+    "docs/glossary.md",
     "docs/install.md",
     "docs/pipeline.md",
     "docs/testing.md",
