@@ -23,13 +23,14 @@ unexport PYTHONDONTWRITEBYTECODE
 ifndef BESIDE
 .NOTPARALLEL:
 endif
-.PHONY: help run test quick soak bench check format lint types tests install wheel clean
+.PHONY: help run test quick soak mutation bench check format lint types tests install wheel clean
 
 help:
 	@echo "make run      play the flights of New York 2013 through a circuit on Spark (FRESH=1: start over)"
 	@echo "make test     format, lint, types, every test but the long ones (Linux, Java 17, strace, gcc)"
 	@echo "make quick    the same without Spark, Kafka and the kill tests, with a quarter of the generated examples"
 	@echo "make soak     the long runs, and all tests at all kill points, on examples drawn anew"
+	@echo "make mutation the mutation score: do the tests find 200 small changes of the code, as many as before?"
 	@echo "make bench    the benchmarks; results are added to benchmarks/history/"
 	@echo "make check    format, lint and types only; make format mends the format"
 	@echo "make wheel    build dist/*.whl"
@@ -49,6 +50,10 @@ quick: need-fault $(VENV)/.test
 soak: need-java need-fault $(VENV)/.test $(VENV)/.kernels $(VENV)/.kafka $(VENV)/.spark
 	$(PYTEST) -m soak --timeout 7200 $(ARGS)
 	DBSP_TEST_EXAMPLES=new $(PYTEST) $(SIDE_BY_SIDE) -m "not soak" $(ARGS)
+	$(PY) -m tools.mutation --fresh
+
+mutation: $(VENV)/.test $(VENV)/.kernels
+	$(PY) -m tools.mutation $(ARGS)
 
 bench: need-java $(VENV)/.test $(VENV)/.kernels
 	$(PY) -m benchmarks $(ARGS)
