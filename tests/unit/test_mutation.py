@@ -221,7 +221,7 @@ def of(*outcomes: str) -> Score:
         Outcome(key=name, file="dbsp/a/b.py", line=1, function="f", kind="k", before="1", after="2", outcome=outcome)
         for name, outcome in (each.split(" ", 1) for each in outcomes)
     ]
-    return Score(seed=1, wanted=9, commit="c", outcomes=tuple(made))
+    return Score(seed=1, wanted=len(made), commit="c", test_files=1, outcomes=tuple(made))
 
 
 def test_a_mutant_that_tests_no_longer_find_fails_the_check() -> None:
@@ -232,7 +232,10 @@ def test_a_mutant_that_tests_no_longer_find_fails_the_check() -> None:
     assert score.fallen(before, of("a not reached", "b killed", "c survived", "d survived")) == [
         "no longer found: dbsp/a/b.py:1 f '2'"
     ]
-    assert score.fallen(before, of("a survived", "b killed", "c killed")) == [], "one for another: the score is equal"
+    other = of("a survived", "b killed", "c killed")
+    assert score.fallen(before, other) == [], "one for another: the score is equal"
+    part = replace(before, wanted=200)
+    assert score.fallen(part, other) == ["no longer found: dbsp/a/b.py:1 f '2'"], "more tests may find the others"
 
 
 def test_mutants_of_edited_lines_may_differ_by_chance_alone() -> None:
@@ -242,3 +245,4 @@ def test_mutants_of_edited_lines_may_differ_by_chance_alone() -> None:
     assert score.fallen(before, of(*new)) == []
     worse = replace(of(*new), outcomes=tuple(replace(each, outcome="survived") for each in of(*new).outcomes[:12]))
     assert score.fallen(before, worse) == ["of 12 mutants of edited lines the tests find 0; before 0.750 of all"]
+    assert score.fallen(replace(before, wanted=200), worse) == [], "a part of the sample does not speak for the others"

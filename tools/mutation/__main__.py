@@ -114,7 +114,7 @@ class Measuring:
         tests = self.tree / "tests"
         found = {path for each in self.tests for path in self._test_files(tests / each)}
         names = {path.relative_to(self.tree).as_posix() for path in found}
-        done = {each["file"] for each in self._recorded() if each.get("file")}
+        done = {each["file"] for each in self._recorded() if "file" in each}
         seconds = costs(tests / "seconds.json")
         return sorted(names - done, key=lambda name: (seconds.get(name, 0.0), name))
 
@@ -161,9 +161,13 @@ class Measuring:
         done = {each.key: each for each in self._outcomes()}
         waiting = [(number, each) for number, each in enumerate(self.mutants) if each.key not in done]
 
+        whole = (self.work / "recorded").exists()
+
         def attempt(numbered: tuple[int, Mutant]) -> None:
             number, mutant = numbered
             groups = chosen(tests.get(number, []))
+            if not groups and not whole:
+                return
             outcome, by = self.attempt(number, mutant, groups) if groups else ("not reached", "")
             line = json.dumps(asdict(Outcome(**mutant.described(), outcome=outcome, by=by)))
             with kept.open("a") as file:
@@ -179,7 +183,8 @@ class Measuring:
         done = {each.key: each for each in self._outcomes()}
         outcomes = tuple(done[each.key] for each in self.mutants if each.key in done)
         commit = (self.work / "commit").read_text()
-        return Score(seed=self.seed, wanted=self.count, commit=commit, outcomes=outcomes)
+        files = len({each["file"] for each in self._recorded() if "file" in each})
+        return Score(seed=self.seed, wanted=self.count, commit=commit, test_files=files, outcomes=outcomes)
 
     def _outcomes(self) -> list[Outcome]:
         path = self.work / "outcomes.jsonl"
@@ -317,12 +322,13 @@ def main() -> int:
     parser.add_argument("--fresh", action="store_true", help="begin anew, not where the last run stopped")
     parser.add_argument("--record", action="store_true", help="write the score to tests/mutation.json")
     parser.add_argument("--report", action="store_true", help="run nothing; report what a stopped run found")
+    parser.add_argument("--partly", action="store_true", help="try mutants with the tests that were recorded so far")
     parser.add_argument("--jobs", type=int, default=2, help="so many processes side by side")
     given = parser.parse_args()
     measuring = Measuring(root=ROOT, jobs=given.jobs)
     measuring.begin(given.fresh)
     if not given.report:
-        if not (measuring.work / "recorded").exists():
+        if not (given.partly or (measuring.work / "recorded").exists()):
             measuring.record()
         measuring.try_all(lambda line: print(line, flush=True))
     now = measuring.score()

@@ -39,11 +39,12 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Score:
-    """The outcomes of the first mutants of a sample of `wanted`."""
+    """The outcomes of mutants of a sample of `wanted`, by the tests of so many files; fewer outcomes where a run was stopped."""
 
     seed: int
     wanted: int
     commit: str
+    test_files: int
     outcomes: tuple[Outcome, ...]
 
     @property
@@ -75,8 +76,8 @@ class Score:
 
     def write(self, path: Path) -> None:
         """Write the score and every outcome."""
-        head = {"seed": self.seed, "wanted": self.wanted, "commit": self.commit, "tried": len(self.outcomes)}
-        head |= {"score": round(self.share, 4), "folders": self.folders()}
+        head = {"seed": self.seed, "wanted": self.wanted, "tried": len(self.outcomes), "commit": self.commit}
+        head |= {"test_files": self.test_files, "score": round(self.share, 4), "folders": self.folders()}
         lines = ",\n".join("  " + json.dumps(asdict(each)) for each in self.outcomes)
         text = json.dumps(head, indent=1).removesuffix("\n}")
         path.write_text(f'{text},\n "outcomes": [\n{lines}\n ]\n}}\n', encoding="utf-8")
@@ -93,24 +94,26 @@ def read(path: Path) -> Score | None:
         return None
     kept: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     outcomes = tuple(Outcome(**each) for each in kept["outcomes"])
-    return Score(seed=kept["seed"], wanted=kept["wanted"], commit=kept["commit"], outcomes=outcomes)
+    head = {name: kept[name] for name in ("seed", "wanted", "commit", "test_files")}
+    return Score(**head, outcomes=outcomes)
 
 
 def fallen(before: Score, now: Score) -> list[str]:
     """Return why the tests find less than they did; nothing if they do not.
 
     Mutants of both samples are compared one by one. Mutants of edited lines were exchanged for others, so their share may fall
-    by chance: by two standard errors.
+    by chance: by two standard errors. Of a record of a part of the sample, only the mutants that were found are compared.
     """
     was = {each.key: each for each in before.outcomes}
     both = [each for each in now.outcomes if each.key in was]
     lost = [each for each in both if was[each.key].found and not each.found]
     gained = [each for each in both if each.found and not was[each.key].found]
+    whole = len(before.outcomes) == before.wanted
     wrong = []
-    if len(lost) > len(gained):
+    if len(lost) > (len(gained) if whole else 0):
         wrong += [f"no longer found: {each.file}:{each.line} {each.function} {each.after!r}" for each in lost]
     new = [each for each in now.outcomes if each.key not in was]
-    if wrong_share(before.share, new):
+    if whole and wrong_share(before.share, new):
         found = sum(each.found for each in new)
         wrong.append(f"of {len(new)} mutants of edited lines the tests find {found}; before {before.share:.3f} of all")
     return wrong
