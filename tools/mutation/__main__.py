@@ -53,7 +53,7 @@ MARKS = "not (spark or kafka or crash or soak)"
 
 @dataclass(slots=True)
 class Measuring:
-    """One run: the copy of the tree, the sample, what was noted so far."""
+    """A run: the copy of the tree, the sample, what was noted so far."""
 
     root: Path
     jobs: int

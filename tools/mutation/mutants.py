@@ -51,7 +51,7 @@ Kind = str
 
 @dataclass(slots=True)
 class Site:
-    """One possible change: the node it replaces, the text it puts there, and the statement and function around it."""
+    """A possible change: the node it replaces, the text it puts there, and the statement and function around it."""
 
     kind: Kind
     node: ast.AST
@@ -63,7 +63,7 @@ class Site:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mutant:
-    """One change of one file, under a key that other edits do not change."""
+    """A change of one file, under a key that other edits do not change."""
 
     key: str
     file: str

@@ -19,7 +19,7 @@ OUTCOMES = (*FOUND, "survived", "not reached")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What became of one mutant; `by` is the test that failed first."""
+    """The end of the trial of one mutant; `by` is the test that failed first."""
 
     key: str
     file: str
