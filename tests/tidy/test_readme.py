@@ -50,6 +50,31 @@ def test_links_lead_somewhere(page: str) -> None:
         assert target.startswith("https://") or (ROOT / page).parent.joinpath(target).exists(), target
 
 
+def anchors(text: str) -> set[str]:
+    """Return the anchors of a page: its headings as GitHub spells them, and explicit ones."""
+    prose = re.sub(r"^ *```.*?^ *```", "", text, flags=re.MULTILINE | re.DOTALL)
+    headings = re.findall(r"^#+ (.+)", prose, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", each.lower()).replace(" ", "-") for each in headings} | set(
+        re.findall(r'<a id="([^"]+)"', prose)
+    )
+
+
+def test_anchors_are_there() -> None:
+    texts = {path: path.read_text(encoding="utf-8") for path in [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")]}
+    links = [
+        (path, (path.parent / target).resolve() if target else path, anchor)
+        for path, text in texts.items()
+        for target, anchor in re.findall(r"\]\((?!https:)([^)#]*)#([^)]+)\)", text)
+    ]
+    assert len(links) > 40
+    assert [link for link in links if link[2] not in anchors(texts[link[1]])] == []
+
+
+def test_anchors_are_spelled_as_github_spells_them() -> None:
+    page = '# Changes of a database (Debezium)\n\n```\n# no heading\n```\n\n<a id="old-name"></a>\n'
+    assert anchors(page) == {"changes-of-a-database-debezium", "old-name"}
+
+
 def test_the_targets_named_are_targets() -> None:
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
