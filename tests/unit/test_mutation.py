@@ -208,6 +208,12 @@ def test_calls_that_note_a_mutant_stand_outside_of_compiled_code() -> None:
     assert mutants.probed(source, numbers).startswith(COMPILED), "lines keep their numbers"
 
 
+def test_what_the_run_names_is_there() -> None:
+    """A renamed folder must not drop out without a word."""
+    assert all((ROOT / folder).is_dir() for folder in (*mutants.FOLDERS, *mutants.MAPPED, command.KERNELS))
+    assert all(any(command.test_files(ROOT / "tests" / each)) for each in command.IN_PROCESS)
+
+
 def test_tests_of_many_files_are_chosen_cheapest_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(command, "TESTS_S", 10.0)
     tests = [(4.0, "a::1"), (2.0, "a::2"), (1.0, "a::3"), (1.0, "b::1"), (6.0, "c::1"), (9.0, "d::1")]

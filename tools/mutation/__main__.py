@@ -25,7 +25,7 @@ from signal import SIGKILL, SIGXCPU
 from typing import Any
 
 from tools.mutation import score
-from tools.mutation.mutants import MAPPED, Mutant, module_name, probed, sample
+from tools.mutation.mutants import FOLDERS, MAPPED, Mutant, module_name, probed, sample
 from tools.mutation.score import Outcome, Score
 
 ROOT = Path(__file__).parents[2]
@@ -59,7 +59,7 @@ class Measuring:
     jobs: int
     seed: int = SEED
     count: int = COUNT
-    folders: tuple[str, ...] = ("dbsp", "storage", "coordinator/decisions")
+    folders: tuple[str, ...] = FOLDERS
     tests: tuple[str, ...] = IN_PROCESS
     mutants: list[Mutant] = field(default_factory=list)
 
@@ -112,16 +112,11 @@ class Measuring:
     def _files_to_record(self) -> list[str]:
         """Return the test files that have not run whole, cheapest first."""
         tests = self.tree / "tests"
-        found = {path for each in self.tests for path in self._test_files(tests / each)}
+        found = {path for each in self.tests for path in test_files(tests / each)}
         names = {path.relative_to(self.tree).as_posix() for path in found}
         done = {each["file"] for each in self._recorded() if "file" in each}
         seconds = costs(tests / "seconds.json")
         return sorted(names - done, key=lambda name: (seconds.get(name, 0.0), name))
-
-    @staticmethod
-    def _test_files(place: Path) -> Iterable[Path]:
-        """Return the test files of a folder, or those of a pattern."""
-        return place.rglob("test_*.py") if place.is_dir() else place.parent.glob(place.name + ".py")
 
     def _record_files(self, number: int, files: Sequence[str]) -> None:
         """Run some test files, one after the other, in one process each time it ends."""
@@ -280,6 +275,11 @@ def copy_tree(root: Path, tree: Path) -> None:
             (tree / "dbsp" / folder).symlink_to(tree / folder)
     if (root / ".venv").exists():
         (tree / ".venv").symlink_to(root / ".venv")
+
+
+def test_files(place: Path) -> Iterable[Path]:
+    """Return the test files of a folder, or those of a pattern."""
+    return place.rglob("test_*.py") if place.is_dir() else place.parent.glob(place.name + ".py")
 
 
 def costs(path: Path) -> dict[str, float]:
