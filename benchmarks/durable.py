@@ -12,9 +12,10 @@ import pyarrow as pa
 
 import dbsp
 from dbsp.coordinator.site import ConfiguredSite, close_site
-from dbsp.io import EmbeddedInputLog, Push
 from dbsp.io.connectors import InputKind, OutputKind
 from dbsp.io.connectors.embedded import EmbeddedInput, EmbeddedOutput
+from dbsp.io.embedded_input import EmbeddedInputLog
+from dbsp.io.pushed import Push
 from dbsp.layout import initial
 from dbsp.logs import INSERT, Range, StepRecord
 from dbsp.plan.planner import plan as make_plan

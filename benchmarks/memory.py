@@ -39,7 +39,7 @@ import pyarrow as pa
 import dbsp
 from benchmarks import count_per_key, report
 from benchmarks.durable import DurablePipeline
-from dbsp.io import EmbeddedOutputLog
+from dbsp.io.embedded_output import EmbeddedOutputLog
 from dbsp.runtime.inprocess import InProcessRuntime
 
 ROWS, LIMIT_MB = 40_000_000, 400

@@ -26,7 +26,7 @@ import pyarrow as pa
 
 from benchmarks import count_per_key, report
 from benchmarks.durable import DurablePipeline
-from dbsp.io import Push
+from dbsp.io.pushed import Push
 from dbsp.logs import DELETE, INSERT, StepRecord
 from dbsp.runtime import tasks
 from dbsp.runtime.inprocess import InProcessRuntime

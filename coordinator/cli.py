@@ -10,11 +10,8 @@ from __future__ import annotations
 import json
 import signal
 import sys
-import threading
-import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from functools import partial
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +23,7 @@ from rich.text import Text
 from dbsp.coordinator import push_commands
 from dbsp.coordinator.backup import commands as backup_commands
 from dbsp.coordinator.client import Client
+from dbsp.coordinator.command_context import CommandContext
 from dbsp.coordinator.config import load_config
 from dbsp.coordinator.exits import exit_code, guarded
 from dbsp.coordinator.running.progress import (
@@ -38,7 +36,7 @@ from dbsp.coordinator.running.progress import (
 from dbsp.coordinator.running.time_text import waterline_text
 from dbsp.coordinator.strategies import STRATEGIES
 from dbsp.distribute.names import STRATEGIES as BY_KEY
-from dbsp.errors import ConfigError, DbspError, UnavailableError
+from dbsp.errors import ConfigError, UnavailableError
 from dbsp.version import VERSION
 
 UNANSWERED = ("the service stopped answering", "the service does not answer", "the service is not running")
@@ -62,10 +60,6 @@ Examples:
 Exit codes: 0 done, 2 wrong arguments or statement, 3 data, 4 the service is not running or
 gave up, 5 a limit, 6 fenced, 7 another version of dbsp, 70 a bug.
 """
-BAR_INTERVAL_S = 0.5
-FOLLOW_WAIT_S = 60
-AGAIN_S = 0.5
-"""How often one that follows asks for a service that is away."""
 PIPE_WIDTH = 10_000
 
 
@@ -94,7 +88,8 @@ def command(
     context: click.Context, pipeline: Path, url: str | None, token: str | None, ca: str | None, as_json: bool
 ) -> None:
     """Look into and steer a running pipeline."""
-    context.obj = Client(pipeline=pipeline, url=url, token=token, ca=ca, as_json=as_json)
+    client = Client(None if url else pipeline, url=url, token=token, ca=ca)
+    context.obj = CommandContext(pipeline=pipeline, client=client, as_json=as_json)
 
 
 def _where(found: dict[str, Any]) -> list[str]:
@@ -110,9 +105,9 @@ def _where(found: dict[str, Any]) -> list[str]:
 
 @command.command()
 @click.pass_obj
-def status(client: Client) -> None:
+def status(context: CommandContext) -> None:
     """State, step, lag, checkpoint."""
-    found = client.ask("GET", "/v1/status")
+    found = context.client.status()
     lines = [
         f"{found['name']}: {found['state']}" + (" (replaying)" if found["replaying"] else ""),
         *_where(found),
@@ -128,7 +123,7 @@ def status(client: Client) -> None:
     if found["halt"]:
         lines += _halt_lines(found["halt"])
     lines += error_lines(found)
-    client.show(found, "\n".join(lines))
+    context.show(found, "\n".join(lines))
 
 
 def _copy_line(copy: dict[str, Any]) -> str:
@@ -145,10 +140,10 @@ def _delta_line(table: dict[str, Any]) -> str:
 
 @command.command()
 @click.pass_obj
-def explain(client: Client) -> None:
+def explain(context: CommandContext) -> None:
     """The plan, and what every node did: rows, time, state, busiest worker."""
-    found = client.ask("GET", "/v1/explain")
-    client.show(found, found["plan"])
+    plan = context.client.explain()
+    context.show({"plan": plan}, plan)
 
 
 def _halt_lines(halt: dict[str, Any]) -> list[str]:
@@ -181,54 +176,54 @@ def _halt_lines(halt: dict[str, Any]) -> list[str]:
 @command.command()
 @click.option("--step", type=click.IntRange(min=0), help="The step that `coordinator status` names.")
 @click.pass_obj
-def skip(client: Client, step: int | None) -> None:
+def skip(context: CommandContext, step: int | None) -> None:
     """Go on without the rows that halt the pipeline; they go to the dead letters.
 
     Either they fail under the error policy `stop`, or they end the process that runs their step: then they are looked for first.
     """
     with _patience("looking for the rows"):
-        found = client.ask("POST", "/v1/skip", json={"step": step})
+        found = context.client.skip(step)
     rows = [
         f"  {row['table']} partition {row['partition']} offset {row['offset']:,}: {row['payload']}"
         for row in found["dropped"]
     ]
     text = "\n".join([f"step {found['step']:,} goes on without {found['rows']:,} rows: they are dead letters", *rows])
-    client.show(found, f"step {found['step']:,} was decided before" if found["before"] else text)
+    context.show(found, f"step {found['step']:,} was decided before" if found["before"] else text)
 
 
 @command.command("accept-output")
 @click.option("--step", type=click.IntRange(min=0), help="The step that `coordinator status` names.")
 @click.pass_obj
-def accept_output(client: Client, step: int | None) -> None:
+def accept_output(context: CommandContext, step: int | None) -> None:
     """Go on although a step that ran again gives another output: the difference is put out with the next new step."""
-    found = client.ask("POST", "/v1/accept-output", json={"step": step})
+    found = context.client.accept_output(step)
     text = f"step {found['step']:,} goes on: what its output differs by is put out with the next new step"
-    client.show(found, f"step {found['step']:,} was decided before" if found["before"] else text)
+    context.show(found, f"step {found['step']:,} was decided before" if found["before"] else text)
 
 
 @command.command()
 @click.pass_obj
-def checkpoint(client: Client) -> None:
+def checkpoint(context: CommandContext) -> None:
     """Commit the state now."""
     with _patience("taking a checkpoint"):
-        found = client.ask("POST", "/v1/checkpoint")
-    client.show(found, f"checkpoint {found['version']} at step {found['step']:,}")
+        found = context.client.checkpoint()
+    context.show(found, f"checkpoint {found['version']} at step {found['step']:,}")
 
 
 @command.command()
 @click.pass_obj
-def pause(client: Client) -> None:
+def pause(context: CommandContext) -> None:
     """Take no further step; rows pushed meanwhile are kept."""
-    found = client.ask("POST", "/v1/pause")
-    client.show(found, f"paused before step {found['step']:,}")
+    found = context.client.pause()
+    context.show(found, f"paused before step {found['step']:,}")
 
 
 @command.command()
 @click.pass_obj
-def resume(client: Client) -> None:
+def resume(context: CommandContext) -> None:
     """Take steps again."""
-    found = client.ask("POST", "/v1/resume")
-    client.show(found, f"running from step {found['step']:,}")
+    found = context.client.resume()
+    context.show(found, f"running from step {found['step']:,}")
 
 
 @command.command()
@@ -241,20 +236,21 @@ def resume(client: Client) -> None:
 )
 @click.option("--cancel", is_flag=True, help="Take back one that warms up or moves keys.")
 @click.pass_obj
-def rescale(client: Client, workers: int | None, dry_run: bool, strategy: str | None, cancel: bool) -> None:
+def rescale(context: CommandContext, workers: int | None, dry_run: bool, strategy: str | None, cancel: bool) -> None:
     """Go on with WORKERS workers."""
     if cancel == (workers is not None):
         raise ConfigError("a rescale needs a number of workers, or --cancel", "coordinator rescale 3")
     if cancel:
-        client.show(found := client.ask("DELETE", "/v1/rescale"), f"cancelled: {found['workers']} workers go on")
+        found = context.client.cancel_rescale()
+        context.show(found, f"cancelled: {found['workers']} workers go on")
         return
-    at_rest = f"start it, or rescale and start it: `dbsp-coordinator {client.pipeline} --rescale {workers}`"
-    body = {"workers": workers, "dry_run": dry_run, "strategy": strategy}
+    at_rest = f"start it, or rescale and start it: `dbsp-coordinator {context.pipeline} --rescale {workers}`"
+    count = int(workers or 0)
     if not dry_run:
-        _say_if_paused(client.ask("GET", "/v1/status", at_rest=at_rest), strategy or client.usual_strategy())
-    with _wish_stays(int(workers or 0), dry_run), _RescaleBar(client, f"rescaling to {workers} workers"):
-        found = client.ask("POST", "/v1/rescale", at_rest=at_rest, json=body)
-    client.show(found, rescale_as_text(found))
+        _say_if_paused(context.client.status(at_rest=at_rest), strategy or context.client.connection.usual_strategy())
+    with _wish_stays(count, dry_run), _rescale_bar(f"rescaling to {workers} workers") as progress:
+        found = context.client.rescale(count, strategy=strategy, dry_run=dry_run, progress=progress, at_rest=at_rest)
+    context.show(found, rescale_as_text(found))
 
 
 def _say_if_paused(status: dict[str, Any], strategy: str | None) -> None:
@@ -286,37 +282,23 @@ def _wish_stays(workers: int, dry_run: bool) -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-class _RescaleBar:
-    """A spinner on a terminal, and the figures of a warm-up or a migration while there is one."""
-
-    def __init__(self, client: Client, text: str) -> None:
-        self._client, self._text, self._over = client, text, threading.Event()
-        self._status = Console(stderr=True).status(text)
-        self._thread = threading.Thread(target=self._look, daemon=True)
-
-    def __enter__(self) -> None:
-        self._status.start()
-        if self._status.console.is_terminal:
-            self._thread.start()
-
-    def __exit__(self, *_: object) -> None:
-        self._over.set()
-        self._status.stop()
-
-    def _look(self) -> None:
-        with suppress(DbspError):
-            while not self._over.wait(BAR_INTERVAL_S):
-                shown = rescale_lines(self._client.ask("GET", "/v1/status"))
-                self._status.update("; ".join(shown) or self._text)
+@contextmanager
+def _rescale_bar(text: str) -> Iterator[Callable[[dict[str, Any]], object] | None]:
+    """Show a spinner on a terminal; yield what shows the figures of a warm-up or a migration in it, None elsewhere."""
+    with Console(stderr=True).status(text) as spinner:
+        if not spinner.console.is_terminal:
+            yield None
+            return
+        yield lambda found: spinner.update("; ".join(rescale_lines(found)) or text)
 
 
 @command.command()
 @click.pass_obj
-def layout(client: Client) -> None:
+def layout(context: CommandContext) -> None:
     """Which worker owns what, and where it lives."""
-    found = client.ask("GET", "/v1/layout")
-    if client.as_json:
-        client.show(found, "")
+    found = context.client.layout()
+    if context.as_json:
+        context.show(found, "")
         return
     table = Table("worker", "host", "shards", "hash ranges", "partitions", "bytes", "first step")
     for row in found["rows"]:
@@ -336,11 +318,11 @@ def layout(client: Client) -> None:
 @command.command()
 @click.argument("sql")
 @click.pass_obj
-def query(client: Client, sql: str) -> None:
+def query(context: CommandContext, sql: str) -> None:
     """One SELECT over the views, as of one step."""
-    found = client.ask("POST", "/v1/query", json={"sql": sql})
-    if client.as_json:
-        client.show(found, "")
+    found = context.client.ask("POST", "/v1/query", json={"sql": sql})
+    if context.as_json:
+        context.show(found, "")
         return
     table = Table()
     for name in found["columns"]:
@@ -357,47 +339,26 @@ def query(client: Client, sql: str) -> None:
 @click.option("--first", type=click.IntRange(min=0), default=0, show_default=True, help="The first step to show.")
 @click.option("--follow", is_flag=True, help="Go on with every further step, until interrupted.")
 @click.pass_obj
-def changes(client: Client, view: str, first: int, follow: bool) -> None:
+def changes(context: CommandContext, view: str, first: int, follow: bool) -> None:
     """What every step changed in VIEW (or in dead_letters): step, weight, row, from an embedded output."""
     try:
-        for found in _pages(client, view, first, follow):
+        for found in context.client.pages(view, first=first, follow=follow, waiting=_say_waiting):
             first = found["next"]
             for change in found["changes"]:
-                _show_change(client, change)
+                _show_change(context, change)
     finally:
         if follow:
             click.echo(f"all before step {first:,} was shown; go on with --first {first}", err=True)
 
 
-def _pages(client: Client, view: str, first: int, follow: bool) -> Iterator[dict[str, Any]]:
-    """Pages of changes: as far as there were any when the first was asked for, or for ever."""
-    until = None if follow else client.ask("GET", "/v1/status")["step"]
-    while True:
-        params = {"first": first, "wait_s": FOLLOW_WAIT_S if follow else 0}
-        ask = partial(client.ask, "GET", f"/v1/views/{view}/changes", params=params)
-        found = _through_restarts(ask) if follow else ask()
-        yield found
-        if until is not None and (found["next"] >= until or not found["changes"]):
-            return
-        first = found["next"]
+def _say_waiting(error: UnavailableError) -> None:
+    """Say that a followed service is away."""
+    click.echo(f"waiting for the service: {error.message}", err=True)
 
 
-def _through_restarts(ask: Callable[[], Any]) -> Any:
-    """Ask until the service answers: it may be away for a while, and answer elsewhere after that."""
-    said = False
-    while True:
-        try:
-            return ask()
-        except UnavailableError as error:
-            if not said:
-                said = True
-                click.echo(f"waiting for the service: {error.message}", err=True)
-            time.sleep(AGAIN_S)
-
-
-def _show_change(client: Client, change: dict[str, Any]) -> None:
+def _show_change(context: CommandContext, change: dict[str, Any]) -> None:
     """A line for each row, or for the step."""
-    if client.as_json:
+    if context.as_json:
         click.echo(json.dumps(change))
         return
     for row, weight in zip(change["rows"], change["weights"], strict=True):
@@ -407,14 +368,14 @@ def _show_change(client: Client, change: dict[str, Any]) -> None:
 @command.command()
 @click.argument("pipeline", type=click.Path(path_type=Path, dir_okay=False), required=False)
 @click.pass_obj
-def doctor(client: Client, pipeline: Path | None) -> None:
+def doctor(context: CommandContext, pipeline: Path | None) -> None:
     """Read all files of PIPELINE and say what is broken; works with the service running or stopped, changes nothing."""
     from dbsp.coordinator.doctor import diagnose  # noqa: PLC0415 - the one command that reads storage itself
 
-    config = load_config(pipeline or client.pipeline)
+    config = load_config(pipeline or context.pipeline)
     with _patience("reading"):
         found = diagnose(config)
-    client.show(found.as_json(), found.as_text())
+    context.show(found.as_json(), found.as_text())
     if found.findings:
         sys.exit(exit_code("data"))
 
@@ -429,22 +390,22 @@ for each in (
 @command.command()
 @click.option("--timeout", "timeout_s", type=float, default=300.0, show_default=True, help="Seconds to wait for it.")
 @click.pass_obj
-def upgrade(client: Client, timeout_s: float) -> None:
+def upgrade(context: CommandContext, timeout_s: float) -> None:
     """Go on as the version of dbsp that is installed now, from a checkpoint; steps wait meanwhile."""
     from dbsp.coordinator.upgrading import upgraded  # noqa: PLC0415 - of one command
 
     with _patience("upgrading"):
-        found = upgraded(client.ask, client.home(), timeout_s)
-    client.show(found, upgrade_as_text(found))
+        found = upgraded(context.client.ask, context.client.connection.home(), timeout_s)
+    context.show(found, upgrade_as_text(found))
 
 
 @command.command()
 @click.option("--now", is_flag=True, help="Without a last checkpoint.")
 @click.pass_obj
-def stop(client: Client, now: bool) -> None:
+def stop(context: CommandContext, now: bool) -> None:
     """Checkpoint and end the service."""
-    found = client.ask("POST", "/v1/stop", json={"now": now})
-    client.show(found, "stopping")
+    found = context.client.stop(now=now)
+    context.show(found, "stopping")
 
 
 def _print(table: Table) -> None:

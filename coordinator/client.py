@@ -1,107 +1,473 @@
-"""The client of the command line: find the service of a pipeline, ask it, show its answer."""
+"""`dbsp.Client` and `dbsp.AsyncClient`: talk to a running service from a Python program; the command line uses the same methods.
+
+The client needs httpx and pyarrow alone. It loads no engine.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import json
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
-import click
-import httpx
+from dbsp.coordinator.connection import Connection
+from dbsp.coordinator.http.kinds import kind_of
+from dbsp.errors import ConfigError, DbspError, UnavailableError
 
-from dbsp.coordinator.config import load_config
-from dbsp.coordinator.http.identity import Expected
-from dbsp.coordinator.http.section import HttpSection
-from dbsp.coordinator.http.tokens import load_tokens
-from dbsp.coordinator.http.trust import NOT_TRUSTED, connecting, untrusted_reason
-from dbsp.coordinator.meeting import ANSWER_S_MAX, error_in, found_service, not_running, silent, while_it_answers
-from dbsp.errors import ConfigError, UnavailableError
+if TYPE_CHECKING:
+    import pyarrow as pa
 
-CONNECT_TIMEOUT_S = 5.0
+ARROW = "application/vnd.apache.arrow.stream"
+STEP_HEADER = "Dbsp-Step"
+FOLLOW_WAIT_S = 60.0
+"""How long a request for changes waits for the next change."""
+AGAIN_S = 0.5
+"""How often a follower asks for a service that is away."""
+LOOK_S = 0.5
+"""How often the progress of a rescale is read."""
+
+Strategy = Literal["cold", "warmup", "icadd", "redistribute"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Pushed:
+    """The service's answer to a push: the rows `first` to `end` - 1 of the table are durable.
+
+    `repeated` if the service knew this push by producer and sequence, and added nothing. `bad` has the reasons of the first of
+    `bad_rows` rows that became dead letters. `processed` says whether a step had taken the rows in time; None without `wait_s`.
+    """
+
+    table: str
+    first: int
+    end: int
+    repeated: bool = False
+    bad_rows: int = 0
+    bad: tuple[dict[str, Any], ...] = ()
+    processed: bool | None = None
+    answer: Mapping[str, Any] = field(repr=False, default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PushedTogether:
+    """The service's answer to a transaction: the rows of each table, durable together, which one step takes together."""
+
+    tables: tuple[Pushed, ...]
+    processed: bool | None = None
+    answer: Mapping[str, Any] = field(repr=False, default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """Rows of a query or of a view, as of the end of one step.
+
+    Iterating gives dicts. Rows of a view have a column `weight`, the number of times that the row is there.
+    """
+
+    step: int
+    table: pa.Table = field(repr=False)
+
+    def __len__(self) -> int:
+        """Return the number of rows."""
+        return int(self.table.num_rows)
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        """Yield the rows as dicts."""
+        return iter(self.table.to_pylist())
+
+    def to_arrow(self) -> pa.Table:
+        """Return the rows as a `pyarrow.Table`."""
+        return self.table
+
+    def to_pandas(self) -> Any:
+        """Return the rows as a pandas data frame."""
+        return self.table.to_pandas()
+
+    def to_pylist(self) -> list[dict[str, Any]]:
+        """Return the rows as dicts."""
+        return list(self)
+
+    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
+        """Return the rows to a library that reads Arrow's C stream interface (Polars, DuckDB, pandas)."""
+        return self.table.__arrow_c_stream__(requested_schema)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """The rows that one step changed in a view; a negative weight says that a row was taken away.
+
+    `next` is the position after this step. A reader that stores `next` in one transaction with what it made of the rows, and
+    starts again with `first=next`, uses each change exactly once.
+    """
+
+    step: int
+    rows: tuple[dict[str, Any], ...]
+    weights: tuple[int, ...]
+    next: int
+
+    def __iter__(self) -> Iterator[tuple[dict[str, Any], int]]:
+        """Yield each row with its weight."""
+        return iter(zip(self.rows, self.weights, strict=True))
+
+
 class Client:
-    """Where to ask, and how to show the answer."""
+    """Talk to a running service; methods return when the service has done what was asked.
 
-    pipeline: Path
-    url: str | None
-    token: str | None
-    as_json: bool
-    ca: str | None = None
-    met: list[Expected] = field(default_factory=list)
-    """The service, once it was met."""
+    The service is that of the settings `pipeline`, or the one that answers at `url`. `token` and `ca` (a file of certificates in
+    PEM) are taken from the settings where they are not given.
+    **Errors** `UnavailableError` if the service does not run or falls silent; the service's own errors, with their hints.
 
-    def ask(self, method: str, path: str, *, at_rest: str | None = None, **options: Any) -> Any:
-        """Send a request to the pipeline's own service; its error becomes ours. `at_rest` says what to do if none runs."""
-        self.meet(at_rest)
-        look = partial(self._request, "GET", "/v1/status", at_rest)
-        try:
-            return while_it_answers(lambda: self._request(method, path, at_rest, None, **options), look)
-        except UnavailableError:
-            self.met.clear()  # it may answer elsewhere the next time, as after an upgrade
-            raise
+    **Example** (`pipeline.toml` of examples/shop, started with `dbsp-coordinator`)
 
-    def meet(self, at_rest: str | None = None) -> None:
-        """Find the service and compare who it is, once; one that is named by its address is taken as it is."""
-        if self.url is not None or self.met:
-            return
-        config = load_config(self.pipeline)
-        expected = found_service(config)
-        if expected is None:
-            raise not_running(f"{config.data_dir}", at_rest or self._start_hint())
-        self.met.append(expected)
-        try:
-            expected.refuse_other(self._request("GET", "/v1/status", at_rest, ANSWER_S_MAX))
-        except BaseException:
-            self.met.clear()
-            raise
+        client = dbsp.Client("pipeline.toml")
+        client.push("sales", [{"id": 1, "amount": 5}], wait_s=10)
+        client.query("SELECT * FROM totals").to_pandas()
+        for change in client.changes("totals", follow=True):
+            print(change.step, list(change))
+    """
 
-    def _request(self, method: str, path: str, at_rest: str | None, timeout_s: float | None, **options: Any) -> Any:
-        """Send one request; without `timeout_s` the answer may take any time."""
-        url, token, section, folder = self._address(method, path)
-        headers = {**options.pop("headers", {}), **({"Authorization": f"Bearer {token}"} if token else {})}
-        timeout = httpx.Timeout(timeout_s, connect=CONNECT_TIMEOUT_S)
-        try:
-            with connecting(url, section, folder, self.ca) as session:
-                answer = session.request(method, url + path, headers=headers, timeout=timeout, **options)
-        except (httpx.ConnectError, httpx.ConnectTimeout) as error:
-            if (reason := untrusted_reason(error)) is not None:
-                raise ConfigError(
-                    f"the service's certificate is not trusted: url={url} reason={reason}", NOT_TRUSTED
-                ) from None
-            raise not_running(url, at_rest or self._start_hint()) from None
-        except httpx.ReadTimeout:
-            raise silent(url, timeout_s or 0.0) from None
-        except (httpx.UnsupportedProtocol, httpx.InvalidURL) as error:
-            raise ConfigError(f"not an address: url={url} error={error}", "write --url http://host:port") from None
-        except httpx.HTTPError as error:
-            raise UnavailableError(f"the service stopped answering: url={url} error={error}") from None
-        if answer.is_error:
-            raise error_in(answer)
-        return answer.json()
+    def __init__(
+        self,
+        pipeline: str | Path | None = None,
+        *,
+        url: str | None = None,
+        token: str | None = None,
+        ca: str | None = None,
+    ) -> None:
+        """Note where the service is; nothing is sent yet."""
+        if pipeline is not None and url is not None:
+            raise ConfigError("a client has one service", "give the pipeline's settings or its url, not both")
+        self.connection = Connection(pipeline=Path(pipeline or "pipeline.toml"), url=url, token=token, ca=ca)
 
-    def _address(self, method: str, path: str) -> tuple[str, str | None, HttpSection, Path]:
-        """Return where to ask, with which token, and the settings [http] with the folder of their files."""
-        if self.url is not None:
-            return self.url.rstrip("/"), self.token, HttpSection(), Path()
-        config = load_config(self.pipeline)
-        token = self.token or load_tokens(config.http, config.folder).best(method, path)
-        return self.met[0].url, token, config.http, config.folder
+    def __repr__(self) -> str:
+        """Return where the service is; a token is not shown."""
+        return f"Client({self.connection.url or str(self.connection.pipeline)!r})"
 
-    def usual_strategy(self) -> str | None:
-        """The strategy of the settings; None where they are not at hand."""
-        return None if self.url is not None else load_config(self.pipeline).layout.strategy
+    def ask(self, method: str, path: str, **options: Any) -> Any:
+        """Send any request of the HTTP interface (docs/operations.md) and return its answer as JSON."""
+        return self.connection.ask(method, path, **options)
 
-    def home(self) -> Path | None:
-        """The data folder of the service, unless all that is known of it is where it answers."""
-        return None if self.url is not None else load_config(self.pipeline).data_dir
+    # --- rows in --------------------------------------------------------------------------------------------------
 
-    def _start_hint(self) -> str:
-        return f"start it with `dbsp-coordinator {self.pipeline}`; one that was just started answers within a minute"
+    def push(
+        self,
+        table: str,
+        rows: Any,
+        *,
+        producer: str | None = None,
+        sequence: int | None = None,
+        wait_s: float | None = None,
+    ) -> Pushed:
+        """Push rows to a table; they are durable when this returns.
 
-    def show(self, answer: Any, text: str) -> None:
-        """The answer itself, or its text."""
-        click.echo(json.dumps(answer) if self.as_json else text)
+        `rows` are dicts, an Arrow table or anything with `__arrow_c_stream__` (pandas, Polars, DuckDB), or bytes as
+        `POST /v1/tables/{table}/rows` takes them. With `producer` and a growing `sequence` a repeated push adds nothing. With
+        `wait_s` it also waits, at most so long, until a step has taken the rows.
+        **Errors** `DataError` if all or too many rows are bad; `CapacityError` if too many rows wait.
+        """
+        body = _body(rows)
+        headers = _pushing(producer, sequence) | {"Content-Type": kind_of(body)}
+        found = self.ask(
+            "POST", f"/v1/tables/{table}/rows", content=body, headers=headers, params=_waiting(wait_s)
+        )  # fmt: skip
+        return _pushed(table, found, found)
+
+    def transaction(
+        self,
+        tables: Mapping[str, Any] | bytes,
+        *,
+        producer: str | None = None,
+        sequence: int | None = None,
+        wait_s: float | None = None,
+    ) -> PushedTogether:
+        """Push rows to several tables, of which one step takes all or none; see `push`."""
+        body = (
+            tables if isinstance(tables, bytes) else json.dumps({name: _dicts(rows) for name, rows in tables.items()})
+        )
+        headers = _pushing(producer, sequence) | {"Content-Type": "application/json"}
+        found = self.ask("POST", "/v1/transactions", content=body, headers=headers, params=_waiting(wait_s))
+        pushed = tuple(_pushed(each["table"], each, found) for each in found["tables"])
+        return PushedTogether(tables=pushed, processed=found.get("processed"), answer=found)
+
+    # --- rows out -------------------------------------------------------------------------------------------------
+
+    def query(self, sql: str) -> Result:
+        """Run one SELECT over the views, all as of the same step."""
+        return _result(self.connection.response("POST", "/v1/query", json={"sql": sql}, headers={"Accept": ARROW}))
+
+    def view(self, name: str, *, limit: int | None = None) -> Result:
+        """Read the rows of a view with their weights, as of one step."""
+        params = {} if limit is None else {"limit": limit}
+        answer = self.connection.response("GET", f"/v1/views/{name}", params=params, headers={"Accept": ARROW})
+        return _result(answer)
+
+    def views(self) -> list[str]:
+        """Return the names of the views."""
+        return list(self.ask("GET", "/v1/views")["views"])
+
+    def changes(
+        self, view: str, *, first: int = 0, follow: bool = False, wait_s: float = FOLLOW_WAIT_S
+    ) -> Iterator[Change]:
+        """Yield what each step from `first` on changed in a view (or in `dead_letters`), each step once.
+
+        Without `follow` it ends at the step that the service had reached when it began. With `follow` it goes on for ever, also
+        while the service restarts; each request waits `wait_s` for a change.
+        **Errors** `DataError` if the steps were dropped or do not exist: read the view, and go on from its step.
+        """
+        for page in self.pages(view, first=first, follow=follow, wait_s=wait_s):
+            for change, after in zip(page["changes"], _positions(page), strict=True):
+                yield Change(
+                    step=change["step"], rows=tuple(change["rows"]), weights=tuple(change["weights"]), next=after
+                )
+
+    def pages(
+        self,
+        view: str,
+        *,
+        first: int = 0,
+        follow: bool = False,
+        wait_s: float = FOLLOW_WAIT_S,
+        waiting: Callable[[UnavailableError], object] = lambda _error: None,
+    ) -> Iterator[dict[str, Any]]:
+        """Yield the service's answers for `changes`; `waiting` is called when a followed service is away."""
+        until = None if follow else self.status()["step"]
+        while True:
+            params = {"first": first, "wait_s": wait_s if follow else 0}
+            found = self._page(view, params, waiting if follow else None)
+            yield found
+            if until is not None and (found["next"] >= until or not found["changes"]):
+                return
+            first = found["next"]
+
+    def _page(self, view: str, params: dict[str, Any], waiting: Callable[[UnavailableError], object] | None) -> Any:
+        """Ask for one page; with `waiting`, until the service answers: it may answer at another address after a restart."""
+        said = False
+        while True:
+            try:
+                return self.ask("GET", f"/v1/views/{view}/changes", params=params)
+            except UnavailableError as error:
+                if waiting is None:
+                    raise
+                if not said:
+                    said = True
+                    waiting(error)
+                time.sleep(AGAIN_S)  # polling a service that is away
+
+    # --- figures and decisions --------------------------------------------------------------------------------------
+
+    def status(self, **options: Any) -> dict[str, Any]:
+        """Return the state, step, checkpoint, lag and figures of the service."""
+        found: dict[str, Any] = self.ask("GET", "/v1/status", **options)
+        return found
+
+    def explain(self) -> str:
+        """Return the plan with what every node did: rows, time, state, busiest worker."""
+        return str(self.ask("GET", "/v1/explain")["plan"])
+
+    def layout(self) -> dict[str, Any]:
+        """Return which worker owns which shards and partitions, and its host."""
+        found: dict[str, Any] = self.ask("GET", "/v1/layout")
+        return found
+
+    def metrics(self) -> str:
+        """Return the metrics in Prometheus' text format."""
+        return self.connection.response("GET", "/metrics").text
+
+    def checkpoint(self) -> dict[str, Any]:
+        """Take a checkpoint; return its `version` and `step` when it is published."""
+        found: dict[str, Any] = self.ask("POST", "/v1/checkpoint")
+        return found
+
+    def pause(self) -> dict[str, Any]:
+        """Take no further step; return the state and the next `step`. Rows can be pushed meanwhile."""
+        found: dict[str, Any] = self.ask("POST", "/v1/pause")
+        return found
+
+    def resume(self) -> dict[str, Any]:
+        """Take steps again; return the state and the next `step`."""
+        found: dict[str, Any] = self.ask("POST", "/v1/resume")
+        return found
+
+    def rescale(
+        self,
+        workers: int,
+        *,
+        strategy: Strategy | str | None = None,
+        dry_run: bool = False,
+        progress: Callable[[dict[str, Any]], object] | None = None,
+        at_rest: str | None = None,
+    ) -> dict[str, Any]:
+        """Go on with another number of workers; return what moved when that is done.
+
+        `progress` is called with the service's status twice a second, in a thread. If this program ends meanwhile, the service
+        still carries the rescale out.
+        """
+        body = {"workers": workers, "dry_run": dry_run, "strategy": strategy}
+        with _Looking(self.status, progress):
+            found: dict[str, Any] = self.ask("POST", "/v1/rescale", json=body, at_rest=at_rest)
+        return found
+
+    def cancel_rescale(self) -> dict[str, Any]:
+        """Cancel a rescale that has not switched yet; return how many `workers` go on."""
+        found: dict[str, Any] = self.ask("DELETE", "/v1/rescale")
+        return found
+
+    def skip(self, step: int | None = None) -> dict[str, Any]:
+        """Go on without the rows that halt the pipeline; they become dead letters."""
+        found: dict[str, Any] = self.ask("POST", "/v1/skip", json={"step": step})
+        return found
+
+    def accept_output(self, step: int | None = None) -> dict[str, Any]:
+        """Go on although a step that ran again gives another output; the difference is put out with the next new step."""
+        found: dict[str, Any] = self.ask("POST", "/v1/accept-output", json={"step": step})
+        return found
+
+    def backup(self, folder: str | Path) -> dict[str, Any]:
+        """Copy all that is needed to go on from now into a new folder in `folder`, on the service's host."""
+        found: dict[str, Any] = self.ask("POST", "/v1/backup", json={"folder": str(folder)})
+        return found
+
+    def stop(self, *, now: bool = False) -> dict[str, Any]:
+        """Take a last checkpoint, unless `now`, and end the service."""
+        found: dict[str, Any] = self.ask("POST", "/v1/stop", json={"now": now})
+        return found
+
+
+class AsyncClient:
+    """The methods of `Client` for asyncio: each request waits in a thread, so that the event loop goes on."""
+
+    def __init__(
+        self,
+        pipeline: str | Path | None = None,
+        *,
+        url: str | None = None,
+        token: str | None = None,
+        ca: str | None = None,
+    ) -> None:
+        """Note where the service is; nothing is sent yet."""
+        self.client = Client(pipeline, url=url, token=token, ca=ca)
+
+    async def push(self, table: str, rows: Any, **options: Any) -> Pushed:
+        """Push rows to a table; see `Client.push`."""
+        return await asyncio.to_thread(self.client.push, table, rows, **options)
+
+    async def transaction(self, tables: Mapping[str, Any], **options: Any) -> PushedTogether:
+        """Push rows to several tables in one transaction; see `Client.transaction`."""
+        return await asyncio.to_thread(self.client.transaction, tables, **options)
+
+    async def query(self, sql: str) -> Result:
+        """Run one SELECT over the views; see `Client.query`."""
+        return await asyncio.to_thread(self.client.query, sql)
+
+    async def view(self, name: str, *, limit: int | None = None) -> Result:
+        """Read the rows of a view; see `Client.view`."""
+        return await asyncio.to_thread(self.client.view, name, limit=limit)
+
+    async def changes(self, view: str, **options: Any) -> AsyncIterator[Change]:
+        """Yield what each step changed in a view; see `Client.changes`."""
+        found = self.client.changes(view, **options)
+        while (change := await asyncio.to_thread(next, found, None)) is not None:
+            yield change
+
+    async def status(self) -> dict[str, Any]:
+        """Return the state and figures of the service; see `Client.status`."""
+        return await asyncio.to_thread(self.client.status)
+
+    async def checkpoint(self) -> dict[str, Any]:
+        """Take a checkpoint; see `Client.checkpoint`."""
+        return await asyncio.to_thread(self.client.checkpoint)
+
+    async def rescale(self, workers: int, **options: Any) -> dict[str, Any]:
+        """Go on with another number of workers; see `Client.rescale`."""
+        return await asyncio.to_thread(self.client.rescale, workers, **options)
+
+
+class _Looking:
+    """Call `progress` with the status, now and then, while a request is under way."""
+
+    def __init__(
+        self, status: Callable[[], dict[str, Any]], progress: Callable[[dict[str, Any]], object] | None
+    ) -> None:
+        self._status, self._progress, self._over = status, progress, threading.Event()
+        self._thread = threading.Thread(target=self._look, name="dbsp-progress", daemon=True)
+
+    def __enter__(self) -> None:
+        if self._progress is not None:
+            self._thread.start()
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+
+    def _look(self) -> None:
+        while self._progress is not None and not self._over.wait(LOOK_S):
+            try:
+                self._progress(self._status())
+            except DbspError:
+                continue  # the request itself says what is wrong
+
+
+def _body(rows: Any) -> bytes:
+    """Return rows as a body: bytes as they are, Arrow's as a stream, dicts as JSON."""
+    if isinstance(rows, bytes):
+        return rows
+    table = _arrow(rows)
+    if table is None:
+        return json.dumps(_dicts(rows), default=str).encode()
+    import pyarrow as pa  # noqa: PLC0415 - programs that push dicts do without it
+
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return bytes(sink.getvalue().to_pybytes())
+
+
+def _arrow(rows: Any) -> Any:
+    """Return rows that come as Arrow, or give it, as a `pyarrow.Table`; None for others."""
+    if not hasattr(rows, "__arrow_c_stream__"):
+        return None
+    import pyarrow as pa  # noqa: PLC0415 - as above
+
+    return pa.table(rows)
+
+
+def _dicts(rows: Any) -> list[dict[str, Any]]:
+    """Return rows as a list of dicts."""
+    table = _arrow(rows)
+    return list(rows) if table is None else list(table.to_pylist())
+
+
+def _pushing(producer: str | None, sequence: int | None) -> dict[str, str]:
+    """Return the headers that let the service recognise a repeated push."""
+    if (producer is None) != (sequence is None):
+        raise ConfigError("a repeated push is recognised by both", "give producer and sequence together, or neither")
+    return {} if producer is None else {"Dbsp-Producer": producer, "Dbsp-Sequence": str(sequence)}
+
+
+def _waiting(wait_s: float | None) -> dict[str, Any]:
+    """Return the parameters of a push that waits for its step."""
+    return {} if wait_s is None else {"wait": "true", "timeout_s": wait_s}
+
+
+def _pushed(table: str, found: Mapping[str, Any], answer: Mapping[str, Any]) -> Pushed:
+    """Return the answer to a push."""
+    return Pushed(
+        table=table, first=found["first"], end=found["last"], repeated=found["repeated"],
+        bad_rows=found.get("bad_rows", 0), bad=tuple(found.get("bad", ())), processed=answer.get("processed"),
+        answer=answer,
+    )  # fmt: skip
+
+
+def _result(answer: Any) -> Result:
+    """Return the rows of an answer in Arrow's stream format, with the step that its header names."""
+    import pyarrow as pa  # noqa: PLC0415 - programs that read nothing do without it
+
+    return Result(step=int(answer.headers[STEP_HEADER]), table=pa.ipc.open_stream(answer.content).read_all())
+
+
+def _positions(page: Mapping[str, Any]) -> list[int]:
+    """Return the position after each change of a page: the next step that has one, at last that of the page."""
+    steps = [change["step"] for change in page["changes"]]
+    return [*(step + 1 for step in steps[:-1]), page["next"]][: len(steps)]

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Mapping
 from typing import Any
 
 import click
 
-from dbsp.coordinator.client import Client
+from dbsp.coordinator.command_context import CommandContext
 from dbsp.coordinator.exits import exit_code
-from dbsp.coordinator.http.kinds import kind_of
 from dbsp.errors import ConfigError
 
 SHOWN_BAD = 10
@@ -32,7 +32,7 @@ WAIT = click.option(
 @click.option("--strict", is_flag=True, help="Exit with 3 if a row is bad; the good ones are in all the same.")
 @click.pass_obj
 def push(
-    client: Client,
+    context: CommandContext,
     table: str,
     file: Any,
     producer: str | None,
@@ -41,14 +41,12 @@ def push(
     strict: bool,
 ) -> None:
     """Push rows (JSON lines, an array or an Arrow IPC stream) from FILE or standard input to TABLE."""
-    body = file.read()
-    headers = _pushing(producer, sequence) | {"Content-Type": kind_of(body)}
-    path = f"/v1/tables/{table}/rows"
-    found = client.ask("POST", path, content=body, headers=headers, params=_waiting(wait_s))
+    _refuse_half(producer, sequence)
+    found = context.client.push(table, file.read(), producer=producer, sequence=sequence, wait_s=wait_s).answer
     text = durable(table, found["first"], found["last"], repeated=found["repeated"])
     if found["bad_rows"]:
         text += f"; {found['bad_rows']} of them are bad, the first: {found['bad'][0]['reason']}"
-    client.show(found, text + _taken(found))
+    context.show(found, text + _taken(found))
     _end(found, strict=strict)
 
 
@@ -58,20 +56,26 @@ def push(
 @SEQUENCE
 @WAIT
 @click.pass_obj
-def transaction(client: Client, file: Any, producer: str | None, sequence: int | None, wait_s: float | None) -> None:
+def transaction(
+    context: CommandContext, file: Any, producer: str | None, sequence: int | None, wait_s: float | None
+) -> None:
     """Push rows of several tables, {"orders": [...], "names": [...]}, which one step takes together: all or none."""
-    headers, params = _pushing(producer, sequence), _waiting(wait_s)
-    found = client.ask("POST", "/v1/transactions", content=file.read(), headers=headers, params=params)
+    _refuse_half(producer, sequence)
+    found = context.client.transaction(file.read(), producer=producer, sequence=sequence, wait_s=wait_s).answer
     lines = [durable(each["table"], each["first"], each["last"], repeated=each["repeated"]) for each in found["tables"]]
-    client.show(found, ("\n".join(lines) or "no rows were given; nothing was added") + _taken(found))
+    context.show(found, ("\n".join(lines) or "no rows were given; nothing was added") + _taken(found))
     _end(found)
 
 
-def _waiting(wait_s: float | None) -> dict[str, Any]:
-    return {} if wait_s is None else {"wait": "true", "timeout_s": wait_s}
+def _refuse_half(producer: str | None, sequence: int | None) -> None:
+    """Refuse one of the two options by which a repeated push is recognised, without the other."""
+    if (producer is None) != (sequence is None):
+        raise ConfigError(
+            "a repeated push is recognised by both", "give --producer and --sequence together, or neither"
+        )
 
 
-def _taken(found: dict[str, Any]) -> str:
+def _taken(found: Mapping[str, Any]) -> str:
     """Say of a push that waited whether a step has taken its rows."""
     if "processed" not in found:
         return ""
@@ -80,7 +84,7 @@ def _taken(found: dict[str, Any]) -> str:
     return f"\nnot processed yet: {found['waiting']}"
 
 
-def _end(found: dict[str, Any], *, strict: bool = False) -> None:
+def _end(found: Mapping[str, Any], *, strict: bool = False) -> None:
     """Exit with a code that a script sees: bad rows where none are wanted, or rows that no step has taken in time."""
     if strict and found["bad_rows"]:
         for row in found["bad"][:SHOWN_BAD]:
@@ -88,16 +92,6 @@ def _end(found: dict[str, Any], *, strict: bool = False) -> None:
         sys.exit(exit_code("data"))
     if found.get("processed") is False:
         sys.exit(exit_code("unavailable"))
-
-
-def _pushing(producer: str | None, sequence: int | None) -> dict[str, str]:
-    """The headers of a push."""
-    if (producer is None) != (sequence is None):
-        raise ConfigError(
-            "a repeated push is recognised by both", "give --producer and --sequence together, or neither"
-        )
-    headers = {"Content-Type": "application/json"}
-    return headers if producer is None else headers | {"Dbsp-Producer": producer, "Dbsp-Sequence": str(sequence)}
 
 
 def durable(table: str, first: int, end: int, *, repeated: bool) -> str:

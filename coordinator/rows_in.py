@@ -9,8 +9,8 @@ import pyarrow as pa
 
 from dbsp.algebra.table import NO_DELETE, Table
 from dbsp.errors import ConfigError, DataError
-from dbsp.io import InputWriter, Push
 from dbsp.io.connectors import InputKind
+from dbsp.io.pushed import InputWriter, Push
 from dbsp.logs import DELETE, INSERT
 from dbsp.zset.batch import Batch
 

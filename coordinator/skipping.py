@@ -16,7 +16,7 @@ from dbsp.coordinator.running.command_runner import Parts
 from dbsp.coordinator.running.event_loop import EventLoop
 from dbsp.coordinator.trials import ProcessTrials, decision
 from dbsp.errors import ConfigError, UnavailableError
-from dbsp.io import Position
+from dbsp.io.pushed import Position
 from dbsp.skips import ACCEPT_OUTPUT, DroppedRow
 
 Result = Callable[[Callable[[], Any], float | None], Any]

@@ -9,7 +9,12 @@ from typing import TYPE_CHECKING
 from dbsp import heap as _heap  # noqa: F401 - before anything that may import numpy
 from dbsp.version import VERSION as __version__  # noqa: F401, N811 (the name Python gives it)
 
+_CLIENTS = ("AsyncClient", "Client")
+"""The names that talk to a running service. Their module needs httpx, which programs without a service do not have."""
+
 if TYPE_CHECKING:  # a type checker knows the names, and that no other is there
+    from dbsp.coordinator.client import AsyncClient as AsyncClient
+    from dbsp.coordinator.client import Client as Client
     from dbsp.surface import *  # noqa: F403
     from dbsp.surface import __all__ as __all__
 else:
@@ -36,6 +41,9 @@ else:
         """A public name that is used first, or what others' functions are called here."""
         if name.startswith("_") and name != "__all__":
             raise AttributeError(f"module 'dbsp' has no attribute {name!r}")
+        if name in _CLIENTS:
+            globals()[name] = getattr(importlib.import_module("dbsp.coordinator.client"), name)
+            return globals()[name]
         _surface()
         if name in globals():
             return globals()[name]
@@ -44,6 +52,6 @@ else:
 
     def __dir__():
         """All names, for those who look."""
-        return sorted({*globals(), *_surface()})
+        return sorted({*globals(), *_surface(), *_CLIENTS})
 
     sys.modules[__name__].__class__ = _Package

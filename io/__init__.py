@@ -10,25 +10,3 @@ from __future__ import annotations
 
 if __name__ != "dbsp.io":
     raise ImportError("import dbsp.io: the bare name makes a second copy of every class")
-
-from dbsp.io.embedded_input import EmbeddedInputLog
-from dbsp.io.embedded_output import EmbeddedOutputLog, read_outputs
-from dbsp.io.embedded_steps import EmbeddedStepLog
-from dbsp.io.file_input import FileInputLog
-from dbsp.io.file_output import FileOutputLog
-from dbsp.io.pushed import BadRow, Incoming, InputWriter, Position, Producer, Push
-
-__all__ = [
-    "BadRow",
-    "EmbeddedInputLog",
-    "EmbeddedOutputLog",
-    "EmbeddedStepLog",
-    "FileInputLog",
-    "FileOutputLog",
-    "Incoming",
-    "InputWriter",
-    "Position",
-    "Producer",
-    "Push",
-    "read_outputs",
-]

@@ -19,13 +19,14 @@ from numpy.typing import NDArray
 
 from dbsp.errors import DataError
 from dbsp.formats import check_name
+from dbsp.io import forms
 from dbsp.io.pushed import BadRow, Push, loose_batch
 from dbsp.zset.arrays import join
 from dbsp.zset.batch import concat
 from dbsp.zset.schema import Schema
 
 CHUNK_BYTES_MAX = 8 << 20
-MAGIC = b"DBSPIN01"
+MAGIC = forms.INPUT_RECORD
 _HEADER = struct.Struct("<8sIIQ8x")
 """Magic, checksum of what follows the checksum, offsets taken, bytes of the Arrow stream."""
 _CHECKED_FROM = 12

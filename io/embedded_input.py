@@ -23,6 +23,7 @@ import numpy as np
 
 from dbsp.algebra.table import Table
 from dbsp.errors import ConfigError, DataError, PositionError
+from dbsp.io import forms
 from dbsp.io.changes import changes_of
 from dbsp.io.chunk import (
     CHUNK_BYTES_MAX,
@@ -52,7 +53,7 @@ from dbsp.io.transactions import PART, Transactions
 from dbsp.logs import Changes, Range
 from dbsp.sealed import CRC_BYTES, sealed, unsealed
 
-FORM = "dbsp input log 1"
+FORM = forms.INPUT_LOG
 NAME_BYTES_MAX = 200
 
 _PLACE = struct.Struct("<HQQ")

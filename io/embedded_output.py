@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from dbsp.disk import numbered
 from dbsp.errors import ConfigError, DataError
+from dbsp.io import forms
 from dbsp.io.accepted import Accepted
 from dbsp.io.environment import MAP_BYTES_START
 from dbsp.io.output_part import Verdict, checksum_of, encode_part, with_dead_letters
@@ -26,7 +27,7 @@ from dbsp.logs import DeadLetter
 from dbsp.sealed import sealed, unsealed
 from dbsp.zset.batch import Batch
 
-FORM = "dbsp output log 1"
+FORM = forms.OUTPUT_LOG
 VIEW_BYTES_MAX = 400
 _PLACE = struct.Struct(">QI")
 _CRC = struct.Struct("<I")

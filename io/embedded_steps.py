@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from dbsp.errors import DataError
+from dbsp.io import forms
 from dbsp.io.environment import MAP_BYTES_START, open_environment, release_environment
 from dbsp.io.step_codec import (
     Positions,
@@ -30,7 +31,7 @@ from dbsp.io.step_codec import (
 )
 from dbsp.logs import StepRecord
 
-FORM = "dbsp step log 1"
+FORM = forms.STEP_LOG
 _STEP = struct.Struct(">Q")
 _HEAD = b"head"
 

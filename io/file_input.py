@@ -31,6 +31,7 @@ from typing import Any
 from dbsp.algebra.table import Table
 from dbsp.disk import shown, sync_path
 from dbsp.errors import ConfigError, DataError, UnavailableError
+from dbsp.io import forms
 from dbsp.io.changes import changes_of
 from dbsp.io.chunk import join_pushes
 from dbsp.io.landed import (
@@ -49,8 +50,8 @@ from dbsp.io.waits import Waits
 from dbsp.logs import Changes, Range, Waiting
 from dbsp.zset.batch import Batch
 
-FORM = "dbsp file input 1"
-PARTS, SIZES = ("files", "pieces", "spans"), "sizes"
+FORM = forms.FILE_INPUT
+PARTS, SIZES = forms.FILE_INPUT_PARTS, "sizes"
 LOOK_EVERY_S = 0.5
 FILES_PER_LOOK = 1_000
 PATIENCE_S = 60.0

@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 
 from dbsp.disk import PUBLIC_FOLDER, make_folder, sync_path
 from dbsp.errors import ConfigError
+from dbsp.io import forms
 from dbsp.io.formats import encode_arrow, encode_json
 from dbsp.io.output_part import Verdict, checksum_of, decide, to_table, with_dead_letters
 from dbsp.io.progress import LocalOutputLog
@@ -25,7 +26,7 @@ from dbsp.logs import DeadLetter
 from dbsp.processes import find_process
 from dbsp.zset.batch import Batch
 
-FORM = "dbsp file output progress 1"
+FORM = forms.FILE_OUTPUT
 
 
 class FileOutputLog(LocalOutputLog):

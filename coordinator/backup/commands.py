@@ -13,7 +13,7 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeElapsedColumn, TransferSpeedColumn
 
-from dbsp.coordinator.client import Client
+from dbsp.coordinator.command_context import CommandContext
 from dbsp.coordinator.config import load_config
 from dbsp.coordinator.exits import exit_code
 from dbsp.coordinator.http.identity import OTHER
@@ -83,42 +83,42 @@ class _Watching:
 @click.command()
 @click.argument("folder", type=FOLDER)
 @click.pass_obj
-def backup(client: Client, folder: Path) -> None:
+def backup(context: CommandContext, folder: Path) -> None:
     """Copy all that is needed to go on from now into a new folder in FOLDER; also when the service is stopped."""
     folder = folder.absolute()
     with _Bar("backup") as bar:
-        found = _by_service(client, folder, bar) if _runs(client) else _by_ourselves(client, folder, bar)
+        found = _by_service(context, folder, bar) if _runs(context) else _by_ourselves(context, folder, bar)
     text = (
         f"{found['folder']}: step {found['step']:,}, {found['bytes']:,} bytes, {found['seconds']:,.1f} s"
         + (f", steps waited {found['pause_seconds'] * 1000:,.0f} ms for it" if "pause_seconds" in found else "")
         + "".join(f"\nnot in it: {left}" for left in found["left_out"])
     )
-    client.show(found, text)
+    context.show(found, text)
 
 
-def _runs(client: Client) -> bool:
+def _runs(context: CommandContext) -> bool:
     """Whether there is a service to ask; one that is named by its address must be there."""
     try:
-        client.ask("GET", "/v1/status")
+        context.client.status()
     except (UnavailableError, ConfigError) as error:
-        if client.url is not None or not error.message.startswith((NOT_RUNNING, OTHER)):
+        if context.client.connection.url is not None or not error.message.startswith((NOT_RUNNING, OTHER)):
             raise
         return False
     return True
 
 
-def _by_service(client: Client, folder: Path, bar: _Bar) -> dict[str, Any]:
+def _by_service(context: CommandContext, folder: Path, bar: _Bar) -> dict[str, Any]:
     def look() -> None:
-        shown = client.ask("GET", "/v1/status")["backup"]
+        shown = context.client.status()["backup"]
         if shown is not None:
             bar.show(shown["phase"], shown["bytes"], shown["bytes_max"] if shown["phase"] == "copying" else 0)
 
     with _Watching(look):
-        found: dict[str, Any] = client.ask("POST", "/v1/backup", json={"folder": str(folder)})
+        found: dict[str, Any] = context.client.backup(folder)
     return found
 
 
-def _by_ourselves(client: Client, folder: Path, bar: _Bar) -> dict[str, Any]:
+def _by_ourselves(context: CommandContext, folder: Path, bar: _Bar) -> dict[str, Any]:
     from dbsp.coordinator.backup.making import make  # noqa: PLC0415 - reads storage itself, as the doctor does
     from dbsp.coordinator.backup.manifests import bytes_in  # noqa: PLC0415 - as above
 
@@ -129,7 +129,7 @@ def _by_ourselves(client: Client, folder: Path, bar: _Bar) -> dict[str, Any]:
         phase = now
 
     with _Watching(lambda: bar.show(phase[0], bytes_in(phase[1]), phase[2] if phase[0] == "copying" else 0)):
-        named, manifest = make(load_config(client.pipeline), folder, report)
+        named, manifest = make(load_config(context.pipeline), folder, report)
     return {"folder": str(named), **manifest.as_json(), "seconds": round(time.monotonic() - at, 3)}
 
 
@@ -137,7 +137,7 @@ def _by_ourselves(client: Client, folder: Path, bar: _Bar) -> dict[str, Any]:
 @click.argument("folder", type=FOLDER)
 @click.option("--check", is_flag=True, help="Read every file and compare its checksum.")
 @click.pass_obj
-def backups(client: Client, folder: Path, check: bool) -> None:
+def backups(context: CommandContext, folder: Path, check: bool) -> None:
     """List the backups in FOLDER, oldest first; unfinished ones can be deleted."""
     from dbsp.coordinator.backup.manifests import backups_in  # noqa: PLC0415 - of one command
 
@@ -151,7 +151,7 @@ def backups(client: Client, folder: Path, check: bool) -> None:
         }
         for one in found
     ]  # fmt: skip
-    client.show({"backups": answer}, "\n".join(lines) or f"no backups: folder={folder}")
+    context.show({"backups": answer}, "\n".join(lines) or f"no backups: folder={folder}")
     if any(one.state in ("damaged", "broken") for one in found):
         sys.exit(exit_code("data"))
 
@@ -170,12 +170,12 @@ def _lines(one: ListedBackup, check: bool) -> list[str]:
 @click.argument("folder", type=FOLDER, metavar="BACKUP")
 @click.argument("pipeline", type=SETTINGS, required=False)
 @click.pass_obj
-def restore(client: Client, folder: Path, pipeline: Path | None) -> None:
+def restore(context: CommandContext, folder: Path, pipeline: Path | None) -> None:
     """Make the data folder of PIPELINE out of BACKUP, checked; only where there is none, or an empty one."""
     from dbsp.coordinator.backup.manifests import read_manifest  # noqa: PLC0415 - of one command
     from dbsp.coordinator.backup.restoring import restore as put_back  # noqa: PLC0415 - loads the circuit and its engine
 
-    settings = pipeline or client.pipeline
+    settings = pipeline or context.pipeline
     config, at = load_config(settings), time.monotonic()
     with _Bar("restore") as bar:
         bar.of(2 * read_manifest(folder.absolute()).bytes)
@@ -185,4 +185,4 @@ def restore(client: Client, folder: Path, pipeline: Path | None) -> None:
         f"restored {found.bytes:,} bytes to {config.data_dir} in {seconds:,.1f} s: step {found.step:,} of {found.at}\n"
         f"go on with `dbsp-coordinator {settings}`" + "".join(f"\nwas not in it: {left}" for left in found.left_out)
     )
-    client.show({**found.as_json(), "data_dir": str(config.data_dir), "seconds": round(seconds, 3)}, text)
+    context.show({**found.as_json(), "data_dir": str(config.data_dir), "seconds": round(seconds, 3)}, text)

@@ -16,9 +16,8 @@ from dbsp.coordinator.http.waiting import Waiters
 from dbsp.coordinator.running.status import Snapshot
 from dbsp.coordinator.serving.ingest import Ingest
 from dbsp.errors import ConfigError, DataError, UnavailableError
-from dbsp.io import Position, Producer
 from dbsp.io.formats import decode_arrow, decode_json, tables_in
-from dbsp.io.pushed import PushBounds
+from dbsp.io.pushed import Position, Producer, PushBounds
 
 OTHER_KINDS = ("text/csv", "multipart/", "application/vnd.", "application/avro", "application/gzip", "application/zip")
 """Bodies that are surely no JSON: read as that, each line would be a bad row."""

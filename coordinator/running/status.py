@@ -20,7 +20,7 @@ from dbsp.coordinator.running.clock import Clock
 from dbsp.coordinator.running.progress import MovingProgress, RescaleProgress, WaitingRescale
 from dbsp.coordinator.strategies import WARMUP
 from dbsp.distribute.course import Course
-from dbsp.io import Position
+from dbsp.io.pushed import Position
 from dbsp.layout import Layout
 from dbsp.logs import StepRecord, Waiting
 from dbsp.runtime.runtime import StepReport

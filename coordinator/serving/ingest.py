@@ -14,7 +14,7 @@ from dbsp.coordinator.running.copies import TopicCopies
 from dbsp.coordinator.running.watch import Watch, unread_rows
 from dbsp.coordinator.serving.core import ServiceCore, refuse_halted
 from dbsp.errors import ConfigError, UnavailableError
-from dbsp.io import Incoming, InputWriter, Position, Producer
+from dbsp.io.pushed import Incoming, InputWriter, Position, Producer
 
 
 class Ingest(ServiceCore):

@@ -35,8 +35,9 @@ from dbsp.coordinator.http.listen import HttpServer, bind
 from dbsp.coordinator.running.status import Snapshot
 from dbsp.coordinator.service import Service
 from dbsp.errors import DbspError, UnavailableError
-from dbsp.io import EmbeddedInputLog, Incoming, Producer
-from dbsp.io import Push as LogPush
+from dbsp.io.embedded_input import EmbeddedInputLog
+from dbsp.io.pushed import Incoming, Producer
+from dbsp.io.pushed import Push as LogPush
 from dbsp.logs import DELETE, INSERT
 from dbsp.zset.batch import Batch
 from examples.flights import changes, data, oracle

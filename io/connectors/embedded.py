@@ -5,23 +5,23 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
-from dbsp.algebra.table import Table
-from dbsp.circuit.circuit import Circuit
 from dbsp.errors import ConfigError
-from dbsp.findings import Examined
-from dbsp.io.chunk import MAGIC
+from dbsp.io import forms
 from dbsp.io.connectors.kind import Residence, bounds, option, words
 from dbsp.io.connectors.local import LocalInput, LocalOutput, number_of
 from dbsp.io.connectors.messages import ReadsTopics
 from dbsp.io.connectors.registry import input_kind, output_kind
-from dbsp.io.embedded_input import FORM as INPUT_FORM
-from dbsp.io.embedded_input import EmbeddedInputLog
-from dbsp.io.embedded_output import FORM as OUTPUT_FORM
-from dbsp.io.embedded_output import EmbeddedOutputLog
-from dbsp.io.examine import Spans, examine_input
-from dbsp.io.kafka.input import KafkaSource
+
+if TYPE_CHECKING:
+    from dbsp.algebra.table import Table
+    from dbsp.circuit.circuit import Circuit
+    from dbsp.findings import Examined
+    from dbsp.io.embedded_input import EmbeddedInputLog
+    from dbsp.io.embedded_output import EmbeddedOutputLog
+    from dbsp.io.examine import Spans
+    from dbsp.io.kafka.input import KafkaSource
 
 
 @input_kind
@@ -31,9 +31,9 @@ class EmbeddedInput(LocalInput, ReadsTopics):
 
     kind: ClassVar[str] = "embedded"
     stored_formats: ClassVar[Mapping[str, int]] = {
-        "step log": LocalInput.steps_format, "input log": number_of(INPUT_FORM), "input record": int(MAGIC[6:]),
+        "step log": LocalInput.steps_format, "input log": number_of(forms.INPUT_LOG), "input record": int(forms.INPUT_RECORD[6:]),
     }  # fmt: skip
-    log_form: ClassVar[tuple[str, tuple[str, ...]] | None] = (INPUT_FORM, ("rows", "spans", "producers"))
+    log_form: ClassVar[tuple[str, tuple[str, ...]] | None] = (forms.INPUT_LOG, forms.INPUT_LOG_PARTS)
     push_elsewhere: ClassVar[str | None] = None
     knows_ends: ClassVar[bool] = True
 
@@ -67,10 +67,14 @@ class EmbeddedInput(LocalInput, ReadsTopics):
         check: bool = False,  # noqa: ARG002 - there is no source to look at
     ) -> EmbeddedInputLog:
         """Open the input log in the data folder."""
+        from dbsp.io.embedded_input import EmbeddedInputLog  # noqa: PLC0415 - reading settings loads no engine
+
         return EmbeddedInputLog(residence.data_dir, tables, partitions=self.partitions, create=create)
 
     def examine(self, residence: Residence) -> tuple[Examined, Spans]:
         """Read every record of the input log."""
+        from dbsp.io.examine import examine_input  # noqa: PLC0415 - reading settings loads no engine
+
         return examine_input(residence.data_dir)
 
     def left_out(self, residence: Residence) -> tuple[str, ...]:  # noqa: ARG002 - the log has all rows
@@ -93,8 +97,8 @@ class EmbeddedOutput(LocalOutput):
     """
 
     kind: ClassVar[str] = "embedded"
-    form: ClassVar[str | None] = OUTPUT_FORM
-    stored_formats: ClassVar[Mapping[str, int]] = {"output log": number_of(OUTPUT_FORM)}
+    form: ClassVar[str | None] = forms.OUTPUT_LOG
+    stored_formats: ClassVar[Mapping[str, int]] = {"output log": number_of(forms.OUTPUT_LOG)}
     changes_elsewhere: ClassVar[str | None] = None
 
     format: str = option("json", check=words("json", "arrow"))
@@ -114,6 +118,8 @@ class EmbeddedOutput(LocalOutput):
 
     def open(self, residence: Residence, worker: int, first_step: int, *, create: bool = False) -> EmbeddedOutputLog:
         """Open the worker's log in the data folder."""
+        from dbsp.io.embedded_output import EmbeddedOutputLog  # noqa: PLC0415 - reading settings loads no engine
+
         return EmbeddedOutputLog(
             residence.data_dir, worker, first_step=first_step, create=create, retention_steps=self.retention_steps
         )

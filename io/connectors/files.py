@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
-from dbsp.algebra.table import Table
 from dbsp.errors import ConfigError
-from dbsp.findings import Examined
+from dbsp.io import forms
 from dbsp.io.connectors.kind import Residence, bounds, option, words
 from dbsp.io.connectors.local import FolderOutput, LocalInput, number_of
 from dbsp.io.connectors.registry import input_kind, output_kind
-from dbsp.io.examine import Spans, examine_files
-from dbsp.io.file_input import FORM as INPUT_FORM
-from dbsp.io.file_input import PARTS, FileInputLog, make_folders
-from dbsp.io.file_output import FORM as OUTPUT_FORM
-from dbsp.io.file_output import FileOutputLog
+
+if TYPE_CHECKING:
+    from dbsp.algebra.table import Table
+    from dbsp.findings import Examined
+    from dbsp.io.examine import Spans
+    from dbsp.io.file_input import FileInputLog
+    from dbsp.io.file_output import FileOutputLog
 
 
 @input_kind
@@ -26,9 +27,9 @@ class FilesInput(LocalInput):
 
     kind: ClassVar[str] = "files"
     stored_formats: ClassVar[Mapping[str, int]] = {
-        "step log": LocalInput.steps_format, "input of files": number_of(INPUT_FORM),
+        "step log": LocalInput.steps_format, "input of files": number_of(forms.FILE_INPUT),
     }  # fmt: skip
-    log_form: ClassVar[tuple[str, tuple[str, ...]] | None] = (INPUT_FORM, PARTS)
+    log_form: ClassVar[tuple[str, tuple[str, ...]] | None] = (forms.FILE_INPUT, forms.FILE_INPUT_PARTS)
     push_elsewhere: ClassVar[str | None] = "put a file into the table's folder"
     knows_ends: ClassVar[bool] = False
 
@@ -49,6 +50,8 @@ class FilesInput(LocalInput):
         check: bool = False,  # noqa: ARG002 - folders are made
     ) -> FileInputLog:
         """Open the log of what was read from files."""
+        from dbsp.io.file_input import FileInputLog  # noqa: PLC0415 - reading settings loads no engine
+
         return FileInputLog(
             residence.data_dir, tables, folder=str(residence.path(self.directory)), partitions=self.partitions,
             create=create, look_every_s=self.look_every_s,
@@ -56,10 +59,14 @@ class FilesInput(LocalInput):
 
     def make_folders(self, residence: Residence, tables: Collection[Table]) -> None:
         """Make the folders of new tables."""
+        from dbsp.io.file_input import make_folders  # noqa: PLC0415 - reading settings loads no engine
+
         make_folders(residence.path(self.directory), list(tables))
 
     def examine(self, residence: Residence) -> tuple[Examined, Spans]:
         """Read what is noted of files, and look whether they are unchanged."""
+        from dbsp.io.examine import examine_files  # noqa: PLC0415 - reading settings loads no engine
+
         return examine_files(residence.data_dir, residence.path(self.directory))
 
     def left_out(self, residence: Residence) -> tuple[str, ...]:
@@ -73,14 +80,16 @@ class FilesOutput(FolderOutput):
     """A file per view, step and worker in `directory`; the folder `files` in the data folder if that is empty."""
 
     kind: ClassVar[str] = "files"
-    form: ClassVar[str | None] = OUTPUT_FORM
-    stored_formats: ClassVar[Mapping[str, int]] = {"progress of file outputs": number_of(OUTPUT_FORM)}
+    form: ClassVar[str | None] = forms.FILE_OUTPUT
+    stored_formats: ClassVar[Mapping[str, int]] = {"progress of file outputs": number_of(forms.FILE_OUTPUT)}
     changes_elsewhere: ClassVar[str | None] = "look into its folder"
 
     format: str = option("json", check=words("json", "arrow", "parquet"))
 
     def open(self, residence: Residence, worker: int, first_step: int, *, create: bool = False) -> FileOutputLog:
         """Open the worker's progress; its files are written beside it."""
+        from dbsp.io.file_output import FileOutputLog  # noqa: PLC0415 - reading settings loads no engine
+
         return FileOutputLog(
             self.folder(residence), worker, format=self.format, first_step=first_step, create=create
         )  # fmt: skip

@@ -5,18 +5,19 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
-from dbsp.algebra.key_by import keyed_views
-from dbsp.algebra.table import Table
-from dbsp.circuit.circuit import Circuit
 from dbsp.errors import ConfigError
 from dbsp.io.connectors.kind import OutputKind, Residence, columns_of, option, words
 from dbsp.io.connectors.messages import NO_BROKERS, ReadsTopics, kafka_settings, refuse_away_brokers
 from dbsp.io.connectors.registry import input_kind, output_kind
-from dbsp.io.kafka.input import KafkaInputLog
-from dbsp.io.kafka.output import KafkaOutputLog
-from dbsp.io.kafka.steps import KafkaStepLog
+
+if TYPE_CHECKING:
+    from dbsp.algebra.table import Table
+    from dbsp.circuit.circuit import Circuit
+    from dbsp.io.kafka.input import KafkaInputLog
+    from dbsp.io.kafka.output import KafkaOutputLog
+    from dbsp.io.kafka.steps import KafkaStepLog
 
 NO_BACKUP = (
     "a pipeline with Kafka cannot be backed up",
@@ -54,10 +55,14 @@ class KafkaInput(ReadsTopics):
         check: bool = False,
     ) -> KafkaInputLog:
         """Open a reader of the tables' topics."""
+        from dbsp.io.kafka.input import KafkaInputLog  # noqa: PLC0415 - reading settings loads no engine
+
         return KafkaInputLog(kafka_settings(self, residence), self.sources(tables), check_topics=check)
 
     def open_steps(self, residence: Residence, *, create: bool = False) -> KafkaStepLog:
         """Open the step log in its topic."""
+        from dbsp.io.kafka.steps import KafkaStepLog  # noqa: PLC0415 - reading settings loads no engine
+
         return KafkaStepLog(kafka_settings(self, residence), create=create)
 
     def make_folders(self, residence: Residence, tables: Collection[Table]) -> None:
@@ -113,10 +118,14 @@ class KafkaOutput(OutputKind):
                     f"a view without a key: output.format=upsert view={view}",
                     f'set `keys = {{ {view} = "…" }}` in [output]',
                 )
+        from dbsp.algebra.key_by import keyed_views  # noqa: PLC0415 - reading settings loads no engine
+
         return keyed_views(circuit, keys)
 
     def open(self, residence: Residence, worker: int, first_step: int, *, create: bool = False) -> KafkaOutputLog:
         """Open a producer for the worker."""
+        from dbsp.io.kafka.output import KafkaOutputLog  # noqa: PLC0415 - reading settings loads no engine
+
         return KafkaOutputLog(
             kafka_settings(self, residence), worker, topics=self.topics, keys=columns_of(self.keys),
             format=self.format, first_step=first_step, create=create, create_views=True,

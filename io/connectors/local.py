@@ -10,15 +10,16 @@ from abc import abstractmethod
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import ClassVar, Self
+from typing import TYPE_CHECKING, ClassVar, Self
 
-from dbsp.algebra.table import Table
-from dbsp.findings import Examined
+from dbsp.io import forms
 from dbsp.io.connectors.kind import InputKind, OutputKind, Residence, option
-from dbsp.io.embedded_steps import FORM as STEPS_FORM
-from dbsp.io.embedded_steps import EmbeddedStepLog
-from dbsp.io.examine import examine_output_log
-from dbsp.io.output_part import Progress
+
+if TYPE_CHECKING:
+    from dbsp.algebra.table import Table
+    from dbsp.findings import Examined
+    from dbsp.io.embedded_steps import EmbeddedStepLog
+    from dbsp.io.output_part import Progress
 
 PROGRESS = ".progress"
 """The folder of the progress, beside the rows that others read."""
@@ -38,10 +39,12 @@ class LocalInput(InputKind):
     no_backup: ClassVar[tuple[str, str] | None] = None
     is_expensive_to_read: ClassVar[bool] = False
     asks_others: ClassVar[bool] = False
-    steps_format: ClassVar[int] = number_of(STEPS_FORM)
+    steps_format: ClassVar[int] = number_of(forms.STEP_LOG)
 
     def open_steps(self, residence: Residence, *, create: bool = False) -> EmbeddedStepLog:
         """Open the step log in the data folder."""
+        from dbsp.io.embedded_steps import EmbeddedStepLog  # noqa: PLC0415 - reading settings loads no engine
+
         return EmbeddedStepLog(residence.data_dir, create=create)
 
     def make_folders(self, residence: Residence, tables: Collection[Table]) -> None:
@@ -65,6 +68,8 @@ class LocalOutput(OutputKind):
 
     def examine(self, residence: Residence, worker: int) -> tuple[Examined, Progress | None]:
         """Read one worker's progress, and what else is in its file."""
+        from dbsp.io.examine import examine_output_log  # noqa: PLC0415 - reading settings loads no engine
+
         return examine_output_log(self.progress(residence) / str(worker), self.form, worker)
 
     def refuse_away(self, residence: Residence, tables: Sequence[Table], patience_s: float) -> None:

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from dbsp.algebra.table import Table
 from dbsp.errors import ConfigError
 from dbsp.io.connectors.kind import InputKind, Residence, option, words
-from dbsp.io.formats.avro.registry import Registry, SchemasAtHand
-from dbsp.io.formats.debezium import Encodings
-from dbsp.io.kafka.client import KafkaSettings, Reader
-from dbsp.io.kafka.input import KafkaSource
-from dbsp.io.kafka.messages import Reading
+
+if TYPE_CHECKING:
+    from dbsp.algebra.table import Table
+    from dbsp.io.kafka.client import KafkaSettings
+    from dbsp.io.kafka.input import KafkaSource
 
 MESSAGE_FORMATS = ("json", "upsert", "arrow", "debezium", "debezium-flat", "avro", "debezium-avro")
 NO_BROKERS = 'set `bootstrap = "host:9092"` in [{section}]'
@@ -74,6 +73,11 @@ class ReadsTopics(InputKind):
 
     def sources(self, tables: Sequence[Table]) -> list[KafkaSource]:
         """Return the topic of each of the tables, and how its messages are read."""
+        from dbsp.io.formats.avro.registry import Registry  # noqa: PLC0415 - reading settings loads no engine
+        from dbsp.io.formats.debezium import Encodings  # noqa: PLC0415 - reading settings loads no engine
+        from dbsp.io.kafka.input import KafkaSource  # noqa: PLC0415 - reading settings loads no engine
+        from dbsp.io.kafka.messages import Reading  # noqa: PLC0415 - reading settings loads no engine
+
         encodings = Encodings(decimals=self.decimals, timestamps=self.timestamps)
         registry = Registry(self.registry, self.registry_login) if self.registry else None
         reading = Reading(extras=self.unknown_columns == "ignore", encodings=encodings, registry=registry)
@@ -108,11 +112,16 @@ class HasBrokers(Protocol):
 
 def kafka_settings(connector: HasBrokers, residence: Residence) -> KafkaSettings:
     """Return how a connector reaches its brokers."""
+    from dbsp.io.kafka.client import KafkaSettings  # noqa: PLC0415 - reading settings loads no engine
+
     return KafkaSettings(brokers=connector.bootstrap, pipeline=residence.pipeline, properties=connector.properties)
 
 
 def refuse_away_brokers(settings: KafkaSettings, sources: Sequence[KafkaSource], patience_s: float) -> None:
     """Ask brokers, topics and registries whether they answer; see `Connector.refuse_away`."""
+    from dbsp.io.formats.avro.registry import SchemasAtHand  # noqa: PLC0415 - reading settings loads no engine
+    from dbsp.io.kafka.client import Reader  # noqa: PLC0415 - reading settings loads no engine
+
     reader = Reader(replace(settings, timeout_s=patience_s))
     try:
         reader.look(patience_s)

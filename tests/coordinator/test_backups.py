@@ -35,8 +35,9 @@ from dbsp.coordinator.service import Service
 from dbsp.coordinator.strategies import STRATEGIES
 from dbsp.distribute.names import STRATEGIES as BY_KEY
 from dbsp.errors import CircuitError, ConfigError, DataError, UnavailableError
-from dbsp.io import Producer, read_outputs
 from dbsp.io.connectors.kafka import KafkaInput
+from dbsp.io.embedded_output import read_outputs
+from dbsp.io.pushed import Producer
 from dbsp.plan.plan import Plan
 from dbsp.plan.planner import plan as make_plan
 from dbsp.zset.batch import Batch

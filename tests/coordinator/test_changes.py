@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import httpx
 import pyarrow as pa
@@ -22,8 +22,8 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as examples
 from hypothesis import strategies as st
 
-from dbsp.coordinator import cli
 from dbsp.coordinator.address import read_address
+from dbsp.coordinator.client import Client
 from dbsp.coordinator.http import changes as changes_module
 from dbsp.coordinator.http.app import make_app
 from dbsp.coordinator.http.changes import EVENTS, NEXT_HEADER
@@ -303,12 +303,12 @@ def test_a_stream_ends_with_the_service_and_is_forgotten_when_its_reader_leaves(
             service.changes("large")
 
 
-class Busy:
+class Busy(Client):
     """A client of a service whose view changes faster than pages are asked for."""
 
     steps = 5
 
-    def ask(self, _method: str, path: str, **options: Any) -> dict[str, Any]:
+    def ask(self, _method: str, path: str, **options: Any) -> dict[str, Any]:  # type: ignore[override]
         self.steps += 1
         if path == "/v1/status":
             return {"step": self.steps}
@@ -317,7 +317,7 @@ class Busy:
 
 
 def test_without_follow_it_ends_where_the_view_was_when_it_was_asked() -> None:
-    pages = itertools.islice(cli._pages(cast(Any, Busy()), "v", 0, follow=False), 100)
+    pages = itertools.islice(Busy(url="http://127.0.0.1:1").pages("v"), 100)
     assert [page["next"] for page in pages] == [1, 2, 3, 4, 5, 6]
 
 

@@ -144,7 +144,7 @@ os.close(write)
 os.close(read)
 from dbsp.coordinator.exits import say
 from dbsp.coordinator.running.clock import SystemClock
-from dbsp.coordinator.running.live_line import Progress
+from dbsp.coordinator.running.live_line import LiveLine
 from dbsp.coordinator.running.status import Snapshot
 with LiveLine(SystemClock()) as live_line:
     live_line.show(Snapshot(state="Running"))

@@ -21,7 +21,7 @@ from dbsp.coordinator.running.control import LmdbControl, note_death
 from dbsp.coordinator.service import Service
 from dbsp.coordinator.trials import Place, killers
 from dbsp.errors import UnavailableError
-from dbsp.io import read_outputs
+from dbsp.io.embedded_output import read_outputs
 from tests.coordinator.shop import settings, settings_text
 from tests.forked import Forked
 

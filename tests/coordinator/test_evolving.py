@@ -23,7 +23,8 @@ from dbsp.coordinator.running import control as ledgers
 from dbsp.coordinator.running.control import LmdbControl
 from dbsp.coordinator.service import Service
 from dbsp.errors import CircuitError
-from dbsp.io import EmbeddedStepLog, read_outputs
+from dbsp.io.embedded_output import read_outputs
+from dbsp.io.embedded_steps import EmbeddedStepLog
 from tests.coordinator.copies import prints
 from tests.coordinator.shop import CIRCUIT, ORDERS, rows, script, settings, settings_text
 from tests.crash.coordinator_child import Child

@@ -14,7 +14,7 @@ from dbsp.coordinator.config import Config
 from dbsp.coordinator.doctor import diagnose
 from dbsp.coordinator.service import Service
 from dbsp.errors import CircuitError
-from dbsp.io import read_outputs
+from dbsp.io.embedded_output import read_outputs
 from dbsp.io.formats import decode_json
 from tests.coordinator.test_evolving import changed, content, folded, pushed, ran, refused, write
 

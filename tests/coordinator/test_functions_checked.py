@@ -15,7 +15,7 @@ from dbsp.coordinator.doctor import diagnose
 from dbsp.coordinator.serve import way_past
 from dbsp.coordinator.service import Service
 from dbsp.errors import CircuitError, ConfigError, UnavailableError
-from dbsp.io import read_outputs
+from dbsp.io.embedded_output import read_outputs
 from dbsp.logs import Range
 from tests.coordinator.shop import settings, settings_text
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from dbsp.coordinator import cli, meeting
+from dbsp.coordinator import cli, client, meeting
 from dbsp.coordinator.address import ADDRESS_FILE
 from dbsp.coordinator.client import Client
 from dbsp.coordinator.config import Config, load_config
@@ -45,7 +45,7 @@ def served(config: Config, stack: ExitStack) -> HttpServer:
 
 
 def client_of(config: Config) -> Client:
-    return Client(pipeline=config.folder / "pipeline.toml", url=None, token=None, as_json=False)
+    return Client(config.folder / "pipeline.toml")
 
 
 @pytest.fixture
@@ -115,7 +115,7 @@ def silent_config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[C
     """A pipeline whose service accepts connections and says nothing: one that was stopped."""
     for name in ("SILENT_S", "LOOK_EVERY_S", "LOOK_S_MAX"):
         monkeypatch.setattr(meeting, name, 0.2)
-    monkeypatch.setattr("dbsp.coordinator.client.ANSWER_S_MAX", 0.2)
+    monkeypatch.setattr("dbsp.coordinator.connection.ANSWER_S_MAX", 0.2)
     config = placed(tmp_path / "ours", "a")
     config.data_dir.mkdir()
     with closing(socket.create_server(("127.0.0.1", 0))) as listening:
@@ -132,12 +132,12 @@ def test_a_stopped_service_is_named_in_time_and_taken_over(silent_config: Config
 
 def test_a_service_that_stops_while_it_is_asked_is_noticed(silent_config: Config) -> None:
     client = client_of(silent_config)
-    client.met.append(
+    client.connection.met.append(
         Expected(url=json.loads((silent_config.data_dir / ADDRESS_FILE).read_text())["url"], name="a", run=None)
     )
     with pytest.raises(UnavailableError, match="the service does not answer"):
         client.ask("POST", "/v1/checkpoint")
-    assert not client.met, "it is looked for anew: an upgraded one may answer elsewhere"
+    assert not client.connection.met, "it is looked for anew: an upgraded one may answer elsewhere"
 
 
 def test_who_answers_late_is_waited_for() -> None:
@@ -204,17 +204,20 @@ def test_a_rescale_whose_client_ends_says_that_the_request_stays(
     assert ("coordinator rescale --cancel" in capsys.readouterr().err) == said
 
 
-def test_who_follows_changes_waits_for_a_service_that_restarts(
+def test_a_follower_waits_for_a_service_that_restarts(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(cli, "AGAIN_S", 0.0)
-    answers: list[Any] = [UnavailableError("the service is not running: x"), UnavailableError("again"), {"next": 3}]
+    monkeypatch.setattr(client, "AGAIN_S", 0.0)
+    page = {"next": 3, "changes": []}
+    answers: list[Any] = [UnavailableError("the service is not running: x"), UnavailableError("again"), page]
 
-    def ask() -> Any:
+    def ask(*_: Any, **__: Any) -> Any:
         found = answers.pop(0)
         if isinstance(found, Exception):
             raise found
         return found
 
-    assert cli._through_restarts(ask) == {"next": 3}
+    asking = Client(url="http://127.0.0.1:1")
+    monkeypatch.setattr(asking, "ask", ask)
+    assert next(asking.pages("v", follow=True, waiting=cli._say_waiting)) == page
     assert capsys.readouterr().err.count("waiting for the service") == 1

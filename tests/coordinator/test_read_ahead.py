@@ -12,7 +12,8 @@ import pyarrow as pa
 import pytest
 
 from dbsp.coordinator.service import Service
-from dbsp.io import EmbeddedInputLog, EmbeddedOutputLog
+from dbsp.io.embedded_input import EmbeddedInputLog
+from dbsp.io.embedded_output import EmbeddedOutputLog
 from tests.coordinator.shop import rows, settings
 
 ORDERS = pa.table({"id": list(range(60)), "customer": [f"c{n % 7}" for n in range(60)], "amount": list(range(60))})

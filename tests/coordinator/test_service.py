@@ -23,8 +23,9 @@ from dbsp.coordinator.running.notices import RolledBack
 from dbsp.coordinator.running.status import LiveStatus
 from dbsp.coordinator.service import Service
 from dbsp.errors import CircuitError, ConfigError, DataError, OverloadedError, UnavailableError
-from dbsp.io import EmbeddedInputLog, EmbeddedOutputLog, Position, Producer, read_outputs
-from dbsp.io.embedded_output import output_workers
+from dbsp.io.embedded_input import EmbeddedInputLog
+from dbsp.io.embedded_output import EmbeddedOutputLog, output_workers, read_outputs
+from dbsp.io.pushed import Position, Producer
 from tests.coordinator.shop import CIRCUIT, ORDERS, answering, rows, settings
 
 

@@ -21,7 +21,8 @@ from dbsp.coordinator.config import Config, load_config
 from dbsp.coordinator.doctor import diagnose
 from dbsp.coordinator.service import Service
 from dbsp.errors import ConfigError, DataError, RowsError, UnavailableError
-from dbsp.io import EmbeddedStepLog, read_outputs
+from dbsp.io.embedded_output import read_outputs
+from dbsp.io.embedded_steps import EmbeddedStepLog
 from tests.coordinator.shop import script, serving, settings_text
 
 CIRCUIT = """

@@ -14,10 +14,10 @@ from dbsp import sealed
 from dbsp.coordinator.config import load_config
 from dbsp.coordinator.service import Service
 from dbsp.findings import Examined
-from dbsp.io import Producer
 from dbsp.io.embedded_output import KEPT_FROM
 from dbsp.io.environment import LMDB_ENGINE
 from dbsp.io.examine import examine_input, examine_output
+from dbsp.io.pushed import Producer
 from tests.coordinator.shop import settings_text
 
 CIRCUIT = """

@@ -15,7 +15,8 @@ import pytest
 from dbsp.coordinator.config import Config, load_config
 from dbsp.coordinator.service import Service
 from dbsp.errors import DataError
-from dbsp.io import Producer, read_outputs
+from dbsp.io.embedded_output import read_outputs
+from dbsp.io.pushed import Producer
 from tests.coordinator.shop import answering, script
 
 pytestmark = pytest.mark.timeout(300)

@@ -206,7 +206,7 @@ def test_what_counts_for_one_start_is_not_done_again_and_who_was_paused_stays_so
 BROKEN = {
     "does not import": ("raise ImportError('libmissing.so is not there')", "libmissing.so is not there"),
     "other formats": (
-        "import dbsp.io.embedded_steps as log\nlog.FORM = 'dbsp step log 2'",
+        "import dbsp.io.forms as forms\nforms.STEP_LOG = 'dbsp step log 2'",
         "step log: written=1 read=[2]",
     ),
     "other settings": (

@@ -24,7 +24,7 @@ from dbsp.coordinator.running.clock import SystemClock
 from dbsp.coordinator.running.time_text import waterline_text
 from dbsp.coordinator.service import Service
 from dbsp.errors import ConfigError
-from dbsp.io import EmbeddedStepLog
+from dbsp.io.embedded_steps import EmbeddedStepLog
 from tests.coordinator.test_timers import until
 
 CIRCUIT = """

@@ -19,7 +19,8 @@ from dbsp.coordinator import build
 from dbsp.coordinator.config import Config, load_config
 from dbsp.coordinator.service import Service
 from dbsp.errors import UnavailableError
-from dbsp.io import EmbeddedStepLog, read_outputs
+from dbsp.io.embedded_output import read_outputs
+from dbsp.io.embedded_steps import EmbeddedStepLog
 from dbsp.logs import StepRecord
 from dbsp.skips import MIGRATE
 from tests.coordinator.shop import settings_text

@@ -34,7 +34,9 @@ from dbsp.coordinator.doctor import diagnose
 from dbsp.coordinator.service import Service
 from dbsp.coordinator.strategies import STRATEGIES
 from dbsp.distribute.names import STRATEGIES as BY_KEY
-from dbsp.io import EmbeddedInputLog, EmbeddedStepLog, read_outputs
+from dbsp.io.embedded_input import EmbeddedInputLog
+from dbsp.io.embedded_output import read_outputs
+from dbsp.io.embedded_steps import EmbeddedStepLog
 from dbsp.io.output_part import with_dead_letters
 from dbsp.layout import initial
 from dbsp.plan.plan import Plan

@@ -17,7 +17,7 @@ import pytest
 from dbsp.coordinator.address import read_address
 from dbsp.coordinator.running.control import LmdbControl, new_ledger, raise_epoch
 from dbsp.errors import FencedError
-from dbsp.io import EmbeddedStepLog
+from dbsp.io.embedded_steps import EmbeddedStepLog
 from dbsp.layout import initial
 from dbsp.logs import StepRecord
 from dbsp.version import VERSION

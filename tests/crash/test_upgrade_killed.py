@@ -18,7 +18,7 @@ from dbsp.coordinator.config import Config, load_config
 from dbsp.coordinator.doctor import diagnose
 from dbsp.coordinator.service import Service
 from dbsp.coordinator.upgrades import Restart
-from dbsp.io import EmbeddedStepLog
+from dbsp.io.embedded_steps import EmbeddedStepLog
 from dbsp.version import VERSION
 from tests import plain_http
 from tests.coordinator.shop import CIRCUIT, ORDERS, rows, settings_text

@@ -13,7 +13,9 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from dbsp.io import EmbeddedInputLog, EmbeddedStepLog, read_outputs
+from dbsp.io.embedded_input import EmbeddedInputLog
+from dbsp.io.embedded_output import read_outputs
+from dbsp.io.embedded_steps import EmbeddedStepLog
 from dbsp.layout import initial
 from dbsp.plan.planner import plan as make_plan
 from dbsp.runtime.inprocess import InProcessRuntime

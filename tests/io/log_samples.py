@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from dbsp.algebra.table import Table
-from dbsp.io import BadRow, Push
+from dbsp.io.pushed import BadRow, Push
 from dbsp.logs import Range, StepRecord
 from dbsp.zset.batch import Batch, consolidate
 from dbsp.zset.schema import INT64, STRING, Column, Schema

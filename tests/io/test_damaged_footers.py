@@ -18,7 +18,7 @@ import pytest
 
 from dbsp.algebra.table import Table
 from dbsp.errors import DataError
-from dbsp.io import FileInputLog
+from dbsp.io.file_input import FileInputLog
 from dbsp.io.landed import LandedReader, examine_file
 from dbsp.io.parquet.cut import chunk_of
 from dbsp.io.parquet.few_texts import ROWS_MIN

@@ -27,9 +27,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dbsp.errors import ConfigError, DataError, FencedError, UnavailableError
-from dbsp.io import EmbeddedInputLog, EmbeddedOutputLog, EmbeddedStepLog, Incoming, Producer, Push, read_outputs
+from dbsp.io.embedded_input import EmbeddedInputLog
+from dbsp.io.embedded_output import EmbeddedOutputLog, read_outputs
+from dbsp.io.embedded_steps import EmbeddedStepLog
 from dbsp.io.environment import check_data_file
 from dbsp.io.producer_numbers import GAPS_MAX, decode_numbers
+from dbsp.io.pushed import Incoming, Producer, Push
 from dbsp.logs import Range
 from dbsp.zset.batch import Batch
 from tests.io.log_samples import OTHER, TABLE, make_part, make_push, make_record
@@ -377,7 +380,10 @@ WRITER = """
 import sys
 sys.path.insert(0, {root!r})
 from pathlib import Path
-from dbsp.io import *
+from dbsp.io.embedded_input import *
+from dbsp.io.embedded_output import *
+from dbsp.io.embedded_steps import *
+from dbsp.io.pushed import *
 from tests.io.log_samples import *
 folder = Path({folder!r})
 log = EmbeddedInputLog(folder, [TABLE], create=True, map_bytes=1 << 16)
@@ -424,7 +430,10 @@ def test_what_was_acknowledged_survives_kill_and_nothing_is_twice(lines: int, tm
 STOPPED = """
 import os, signal, sys
 sys.path.insert(0, {root!r})
-from dbsp.io import *
+from dbsp.io.embedded_input import *
+from dbsp.io.embedded_output import *
+from dbsp.io.embedded_steps import *
+from dbsp.io.pushed import *
 steps = EmbeddedStepLog({folder!r}, create=True)
 steps.claim()
 def action(txn):

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from dbsp.io import EmbeddedInputLog, EmbeddedOutputLog, EmbeddedStepLog, read_outputs
+from dbsp.io.embedded_input import EmbeddedInputLog
+from dbsp.io.embedded_output import EmbeddedOutputLog, read_outputs
+from dbsp.io.embedded_steps import EmbeddedStepLog
 from dbsp.io.formats import decode_json
 from tests.io.log_contracts import InputLogContract, OutputLogContract, Rows, StepLogContract, by_step
 from tests.io.log_samples import TABLE

@@ -19,8 +19,8 @@ from dbsp.algebra.table import Table
 from dbsp.circuit.names import DEAD_LETTERS
 from dbsp.coordinator.site import ConfiguredSite, close_site
 from dbsp.errors import DbspError
-from dbsp.io import FileInputLog
 from dbsp.io.connectors.files import FilesInput, FilesOutput
+from dbsp.io.file_input import FileInputLog
 from dbsp.io.parquet import few_texts
 from dbsp.layout import initial
 from dbsp.logs import Range, StepRecord

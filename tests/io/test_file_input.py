@@ -21,9 +21,9 @@ from hypothesis import strategies as st
 
 from dbsp.algebra.table import Table
 from dbsp.errors import ConfigError, DataError
-from dbsp.io import FileInputLog
 from dbsp.io import file_input as module
 from dbsp.io.examine import examine_files
+from dbsp.io.file_input import FileInputLog
 from dbsp.io.output_part import dead_letter_batch
 from dbsp.logs import Range
 from dbsp.zset.schema import FLOAT64, INT64, STRING, TIMESTAMP, Column, Schema, list_of, struct_of

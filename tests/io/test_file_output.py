@@ -15,8 +15,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from dbsp.errors import ConfigError, DataError, FencedError
-from dbsp.io import FileOutputLog, file_output
+from dbsp.io import file_output
 from dbsp.io.environment import Environment
+from dbsp.io.file_output import FileOutputLog
 from tests.io.log_contracts import OutputLogContract, Rows, by_step
 from tests.io.log_samples import make_part
 

@@ -19,12 +19,11 @@ from hypothesis import strategies as st
 import dbsp
 from dbsp.algebra.table import Table
 from dbsp.errors import DataError
-from dbsp.io import Push
 from dbsp.io.formats import decode_arrow, decode_json, encode_arrow, encode_json, json_rows, pieces, tables_in
 from dbsp.io.formats.json_output import upsert_messages
 from dbsp.io.formats.json_rows import decode_json_lines
 from dbsp.io.formats.json_scan import count_plain_rows
-from dbsp.io.pushed import PAYLOAD_CHARS_MAX
+from dbsp.io.pushed import PAYLOAD_CHARS_MAX, Push
 from dbsp.zset import schema as t
 from dbsp.zset.batch import Batch
 from dbsp.zset.schema import Column, Schema

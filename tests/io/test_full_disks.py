@@ -13,7 +13,9 @@ import lmdb
 import pytest
 
 from dbsp.errors import CapacityError, DataError, InternalError, UnavailableError
-from dbsp.io import EmbeddedInputLog, EmbeddedOutputLog, EmbeddedStepLog, read_outputs
+from dbsp.io.embedded_input import EmbeddedInputLog
+from dbsp.io.embedded_output import EmbeddedOutputLog, read_outputs
+from dbsp.io.embedded_steps import EmbeddedStepLog
 from dbsp.lmdb_errors import told
 from dbsp.logs import Range
 from tests.io.log_samples import TABLE, make_part, make_push, make_record
@@ -44,7 +46,7 @@ FULL = """
 import os, sys
 from pathlib import Path
 from dbsp.errors import UnavailableError
-from dbsp.io import EmbeddedStepLog
+from dbsp.io.embedded_steps import EmbeddedStepLog
 from dbsp.storage import WorkerDatabase
 from dbsp.store import CheckpointId
 

@@ -17,8 +17,10 @@ from hypothesis import strategies as st
 
 from dbsp.coordinator.decisions.cutting import backlog, cut, unread
 from dbsp.coordinator.limits import StepLimits
-from dbsp.io import EmbeddedInputLog, FileInputLog, Push
+from dbsp.io.embedded_input import EmbeddedInputLog
+from dbsp.io.file_input import FileInputLog
 from dbsp.io.local_input import TOGETHER_BYTES, LocalInputLog
+from dbsp.io.pushed import Push
 from dbsp.logs import Range
 from dbsp.sizes import Sizes
 from dbsp.zset.batch import Batch

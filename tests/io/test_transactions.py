@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 
 from dbsp.errors import DataError
 from dbsp.findings import Examined
-from dbsp.io import EmbeddedInputLog, Incoming, Producer
+from dbsp.io.embedded_input import EmbeddedInputLog
 from dbsp.io.examine import examine_input
+from dbsp.io.pushed import Incoming, Producer
 from dbsp.io.transactions import PART
 from dbsp.logs import Range
 from tests.io.log_samples import OTHER, TABLE, make_push

@@ -18,10 +18,11 @@ from dbsp.algebra.table import Table
 from dbsp.coordinator.config import load_config
 from dbsp.coordinator.service import Service
 from dbsp.errors import ConfigError, OverloadedError, PositionError, UnavailableError
-from dbsp.io import EmbeddedInputLog, Incoming, Position, Producer
+from dbsp.io.embedded_input import EmbeddedInputLog
 from dbsp.io.kafka import KafkaSettings, KafkaSource
 from dbsp.io.kafka.client import Trimmer, ensure_topic
 from dbsp.io.kafka.copying import TopicCopy
+from dbsp.io.pushed import Incoming, Position, Producer
 from dbsp.logs import Range
 from dbsp.zset.schema import INT64, STRING, Schema, decimal
 from tests.crash.coordinator_child import Child

@@ -15,9 +15,9 @@ from dbsp.coordinator.build import build, load_plan, surveyed
 from dbsp.coordinator.config import Config, load_config
 from dbsp.coordinator.service import Service
 from dbsp.errors import CircuitError, ConfigError
-from dbsp.io import Position
 from dbsp.io.kafka import KafkaSettings
 from dbsp.io.kafka.client import Reader, Trimmer, ensure_topic
+from dbsp.io.pushed import Position
 from tests.coordinator.copies import prints
 from tests.crash.coordinator_child import changed_by_who_dies
 from tests.kafka.topics import messages, send, weighted

@@ -17,10 +17,10 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 from dbsp.coordinator.config import MESSAGE_FORMATS, load_config
 from dbsp.coordinator.service import Service
 from dbsp.errors import ConfigError, DbspError
-from dbsp.io import Position
 from dbsp.io.kafka import KafkaSettings
 from dbsp.io.kafka.client import ensure_topic
 from dbsp.io.kafka.messages import FORMATS
+from dbsp.io.pushed import Position
 from tests.io.registry import registry
 from tests.kafka.topics import messages, send, weighted
 from tests.spark.waiting import until

@@ -18,10 +18,10 @@ import pytest
 
 from dbsp.coordinator.config import load_config
 from dbsp.coordinator.service import Service
-from dbsp.io import Position
 from dbsp.io.kafka import KafkaSettings
 from dbsp.io.kafka.client import ensure_topic
 from dbsp.io.kafka.input import KafkaInputLog
+from dbsp.io.pushed import Position
 from tests.kafka.broker import Broker
 from tests.kafka.topics import send
 from tests.spark.waiting import until

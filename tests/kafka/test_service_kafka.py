@@ -18,9 +18,9 @@ from dbsp.coordinator.address import read_address
 from dbsp.coordinator.config import load_config
 from dbsp.coordinator.service import Service
 from dbsp.errors import ConfigError
-from dbsp.io import Position
 from dbsp.io.kafka import KafkaSettings
 from dbsp.io.kafka.client import Trimmer, ensure_topic
+from dbsp.io.pushed import Position
 from tests import plain_http
 from tests.crash.coordinator_child import Child
 from tests.kafka.topics import messages, send, weighted

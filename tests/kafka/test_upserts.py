@@ -14,9 +14,9 @@ import pytest
 from dbsp.coordinator.config import load_config
 from dbsp.coordinator.service import Service
 from dbsp.errors import DbspError
-from dbsp.io import Position
 from dbsp.io.kafka import KafkaSettings
 from dbsp.io.kafka.client import ensure_topic
+from dbsp.io.pushed import Position
 from tests.crash.coordinator_child import Child
 from tests.kafka.topics import messages, send
 

@@ -38,8 +38,8 @@ from dbsp.circuit.names import DEAD_LETTERS
 from dbsp.coordinator.running.control import LmdbControl
 from dbsp.coordinator.site import database_home
 from dbsp.errors import ConfigError, DbspError, UnavailableError
-from dbsp.io import EmbeddedOutputLog, EmbeddedStepLog
-from dbsp.io.embedded_output import read_outputs
+from dbsp.io.embedded_output import EmbeddedOutputLog, read_outputs
+from dbsp.io.embedded_steps import EmbeddedStepLog
 from dbsp.logs import DeadLetter, StepRecord
 from dbsp.plan.plan import ViewSpec
 from dbsp.runtime import tasks

@@ -18,7 +18,7 @@ from dbsp.coordinator.backup.making import make
 from dbsp.coordinator.backup.restoring import restore
 from dbsp.coordinator.config import Config, load_config
 from dbsp.coordinator.doctor import diagnose
-from dbsp.io import EmbeddedInputLog
+from dbsp.io.embedded_input import EmbeddedInputLog
 from dbsp.io.pushed import Push
 from dbsp.plan.plan import Plan
 from dbsp.runtime.memory_logs import MemoryInputLog

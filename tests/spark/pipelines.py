@@ -14,8 +14,11 @@ import pyarrow as pa
 import dbsp
 from dbsp.circuit.circuit import Circuit
 from dbsp.coordinator.site import ConfiguredSite, close_site
-from dbsp.io import EmbeddedInputLog, EmbeddedStepLog, Push, read_outputs
 from dbsp.io.connectors.embedded import EmbeddedInput
+from dbsp.io.embedded_input import EmbeddedInputLog
+from dbsp.io.embedded_output import read_outputs
+from dbsp.io.embedded_steps import EmbeddedStepLog
+from dbsp.io.pushed import Push
 from dbsp.layout import Layout, initial, rescaled
 from dbsp.logs import INSERT, Range, StepRecord
 from dbsp.plan.plan import Plan

@@ -15,7 +15,7 @@ from dbsp.circuit.circuit import Circuit
 from dbsp.distribute.commands import to_text
 from dbsp.distribute.course import Course
 from dbsp.distribute.names import STRATEGIES
-from dbsp.io import read_outputs
+from dbsp.io.embedded_output import read_outputs
 from dbsp.layout import Layout, rescaled
 from dbsp.logs import StepRecord
 from dbsp.runtime.runtime import StepReport

@@ -14,19 +14,12 @@ from databases import BY_KEY, CHUNK_BYTES, checkpoint, first_id, run_step
 from dbsp.coordinator.running import control
 from dbsp.errors import DataError
 from dbsp.formats import NEWER, OLDER
-from dbsp.io import (
-    EmbeddedInputLog,
-    EmbeddedOutputLog,
-    EmbeddedStepLog,
-    FileOutputLog,
-    chunk,
-    embedded_input,
-    embedded_output,
-    embedded_steps,
-    file_output,
-    step_codec,
-)
+from dbsp.io import chunk, embedded_input, embedded_output, embedded_steps, file_output, step_codec
+from dbsp.io.embedded_input import EmbeddedInputLog
+from dbsp.io.embedded_output import EmbeddedOutputLog
+from dbsp.io.embedded_steps import EmbeddedStepLog
 from dbsp.io.examine import examine_steps
+from dbsp.io.file_output import FileOutputLog
 from dbsp.io.formats import decode_json
 from dbsp.logs import Range
 from dbsp.storage import WorkerDatabase, chunkfile, records
