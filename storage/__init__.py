@@ -1,8 +1,13 @@
 """Durable state: the two-version database of each worker, on LMDB.
 
-`WorkerDatabase` is the way in. Layers below it: `environment` (LMDB, its errors, its one opening per process), `chunkfile`
-(chunks as values), `records`, `durable` and `scratch` (the two sides), `transaction` (one step), `committing`, `adopting`
-(rescale), `standby` (copies elsewhere), `writers` (ending stopped writers), `verify`.
+`WorkerDatabase` is the entry point. The layers below it:
+
+- `environment`: LMDB, its errors, and one opening per file and process
+- `chunkfile`: chunks as values; `records`: version and step records
+- `durable` and `scratch`: the two sides of a database
+- `transaction`: one step; `committing`: a version; `adopting`: a version made by a rescale
+- `standby`: copies in other folders; `warm` and `visits`: chunks that arrive ahead of a rescale
+- `discarding`: the deletion of a database; `verify`, `examine`, `peek`: checks
 """
 
 if __name__ != "dbsp.storage":

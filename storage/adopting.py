@@ -1,12 +1,14 @@
-"""Giving a database a version made of pieces of others, for a rescale.
+"""Give a database a version that is made of parts of other databases, for a rescale.
 
-Chunks are copied in by bounded transactions and listed as loose; one last transaction adds the version, beside the one
-before it if that is here, and ends a warm-up: what was warm is part of the version, or deleted. Until then the database does
-not hold the new version; dying and doing it again ends the same. Attempts that overlap number their chunks apart: the first one
-that lands made the version, and what others copied in is loose.
+Bounded transactions copy the chunks in and list them as loose. One last transaction adds the version, next to the
+version before it if the database has that. This transaction also ends a warm-up: warm chunks become part of the
+version, or are deleted. Until then the database does not hold the new version, so a crash followed by a repeat has
+the same result. Attempts that overlap use different chunk numbers. The first attempt that lands makes the version,
+and the chunks of the others are loose.
 
-A cut that is pinned may be what the version is made of: chunks of it that stay here are then copied in as a commit would, and
-no version of the cut itself is made. The cut stays readable until a version is opened, for others who take slices of it.
+The version may be made of a pinned cut. Chunks of the cut that stay on this worker are then copied in as by a commit.
+No version of the cut itself is made. The cut stays readable until a version is opened, for other workers that take
+slices of it.
 """
 
 from __future__ import annotations
@@ -28,10 +30,10 @@ from dbsp.zset.schema import Arrangement
 
 
 class _Incoming:
-    """Chunks on their way into the durable side, written when some have gathered."""
+    """Chunks on their way into the durable side, written whenever `COPY_BYTES` have gathered."""
 
     def __init__(self, durable: Durable, epoch: int, chunk_bytes_max: int, least: int) -> None:
-        """Nothing written yet; no chunk's number will be below `least`."""
+        """Start with nothing written; no chunk's number is below `least`."""
         self.chunk_bytes_max = chunk_bytes_max
         self.cuts: Sequence[int] = ()
         self.written = True
@@ -41,31 +43,31 @@ class _Incoming:
         self._waiting = WriteChunks(ReadChunks((), chunk_bytes_max), self._number)
 
     def _number(self) -> int:
-        """The next chunk number, of those reserved when the first one is asked for: another attempt has others."""
+        """Return the next chunk number; the first call reserves a range, so that overlapping attempts use different numbers."""
         number = self._reserved() if self._next is None else self._next
         self._next = number + 1
         return number
 
     def _reserved(self) -> int:
-        """The first of many numbers that nobody else gets."""
+        """Reserve a range of chunk numbers for this attempt alone, and return its first."""
         return self._durable.write(self._epoch, lambda txn: self._durable.reserve(txn, self._least))
 
     def put(self, chunk: Batch) -> ChunkRef:
-        """Take a chunk in."""
+        """Take a chunk in; write the gathered chunks once they reach `COPY_BYTES`."""
         ref = self._waiting.put(chunk)
         if self._waiting.fresh_bytes() >= COPY_BYTES:
             self.flush()
         return ref
 
     def get(self, ref: ChunkRef, arrangement: Arrangement) -> Batch:
-        """A chunk that still waits."""
+        """Return a chunk that is not written yet."""
         return self._waiting.get(ref, arrangement)
 
     def foresight(self) -> None:
-        """Nobody looks up through this."""
+        """Do nothing: nothing looks up rows through this store."""
 
     def flush(self) -> None:
-        """Write what waits."""
+        """Write the gathered chunks."""
         written = self._waiting.take()
         count, size = self._durable.copy_in(self._epoch, written.items())
         # made by this process just now: there is nothing to find out by reading them
@@ -81,7 +83,10 @@ def adopt_version(
     chunk_bytes_max: int,
     scratch: Scratch | None = None,
 ) -> CommitReport:
-    """See `WorkerDatabase.adopt`; in `scratch`, if it is given, a cut is pinned for the version."""
+    """Make a version out of the states that `make` builds; see `WorkerDatabase.adopt`.
+
+    If `scratch` is given, a cut is pinned in it for the version.
+    """
     durable.raise_epoch(checkpoint.epoch)
     with durable.environment.reading() as txn:
         found = durable.find(txn, version)
@@ -101,7 +106,7 @@ def adopt_version(
 
 
 def _above(scratch: Scratch | None) -> int:
-    """A number above those of all chunks that the scratch side has given out."""
+    """Return a number above those of all chunks that the scratch side has given out; 1 without a scratch."""
     if scratch is None:
         return 1
     with scratch.environment.reading() as txn:
@@ -111,7 +116,7 @@ def _above(scratch: Scratch | None) -> int:
 def _of_cut(
     durable: Durable, scratch: Scratch, version: int, epoch: int, traces: Mapping[int, SpineState]
 ) -> dict[bytes, bytes | None]:
-    """Copy in the cut's chunks that the version refers to and the durable side has not; the cut's small values."""
+    """Copy in the cut's chunks that the version refers to and the durable side lacks; return the cut's small values."""
     numbers = refs_of_states(traces.values())[:, ID].tolist()
     with durable.environment.reading() as txn:
         fresh = [number for number in numbers if not durable.has_chunk(txn, number)]

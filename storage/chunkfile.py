@@ -1,17 +1,20 @@
-"""Chunks as LMDB values: 48 bytes of our own header, then the encoded batch.
+"""Chunks as LMDB values: a header of 48 bytes, then the encoded batch.
 
-LMDB 0.9 puts a large value 16 bytes behind the start of a page; 16 + 48 = 64, so the columns, which the encoding aligns to
-64 bytes, lie on 64-byte boundaries of the map and numpy reads them where they are.
+LMDB 0.9 puts a large value 16 bytes after the start of a page, and 16 + 48 = 64. The encoding aligns columns to 64
+bytes. So they start on 64-byte boundaries of the map, and numpy reads them in place.
 
 Invariants:
-1. A value is used only if its header names the chunk and checksum that the manifest asked for, and its size, rows and range
-   of key hashes are those the manifest tells, so a chunk of another version or another file is never taken for it.
-2. The checksums of a durable chunk are computed when the chunk is first touched by a process, before any row is read, unless
-   that process copied it from its scratch, whose chunks were made since the machine booted.
-   (They are per block of 64 KiB, inside the encoding; the chunk's own checksum is that of the encoding's head, which
-   holds the block checksums, so it stands for the whole content: equal only where the rows are. The head's own checksum
-   is no part of what it is computed over. Format 1 took that in, and had one number for all chunks.)
-3. Arrays over a chunk are dead when the transaction they were read in has ended.
+
+1. A value is used only if its header has the chunk number and checksum of the manifest's reference. Its size, its rows and its
+   range of key hashes have to match too. So a chunk of another version or of another file is never mistaken for it.
+2. A process computes the checksums of a durable chunk when it first touches the chunk, before it reads any row. The exception
+   is a chunk that this process copied from its scratch, whose chunks were made since the machine booted.
+3. Arrays over a chunk are invalid once the transaction in which they were read has ended.
+
+The checksums are per block of 64 KiB, inside the encoding. The chunk's own checksum is that of the encoding's head.
+The head contains the block checksums, so this checksum covers the whole content: two chunks have the same one only if
+their rows are equal. The head's own checksum is not part of the bytes that it covers. Format 1 included it, so all
+chunks had the same number.
 """
 
 from __future__ import annotations
@@ -46,7 +49,7 @@ HEADER_BYTES = _HEADER.size
 
 
 def pack_chunk(number: int, batch: Batch) -> tuple[bytearray, int]:
-    """A chunk's value and its checksum."""
+    """Encode a batch as a chunk's value; return the value and its checksum."""
     value = encode(batch, room=HEADER_BYTES)
     payload = memoryview(value)[HEADER_BYTES:]
     checksum = head_checksum(payload)
@@ -55,7 +58,10 @@ def pack_chunk(number: int, batch: Batch) -> tuple[bytearray, int]:
 
 
 def check_formats(value: Any, where: str) -> None:
-    """Refuse a chunk, or a batch in it, of another format; one that is none at all is found broken when it is read."""
+    """Refuse a chunk, or a batch in it, of another format.
+
+    Accept a value that is no chunk at all: reading it fails later.
+    """
     view = memoryview(value)
     if len(view) < HEADER_BYTES:
         return
@@ -66,7 +72,7 @@ def check_formats(value: Any, where: str) -> None:
 
 
 def payload_of(value: Any, ref: ChunkRef, file: Path, verify: bool = True) -> memoryview:
-    """The encoded batch inside a value; `DataError` names the file and the chunk if it is not the one asked for."""
+    """Return the encoded batch inside a value; raise `DataError` with file and chunk if it is not the chunk of `ref`."""
     view = memoryview(value)
     if len(view) < HEADER_BYTES:
         raise DataError(f"a chunk is cut short: file={file} chunk={ref.id} bytes={len(view)}", _REMEDY)
@@ -91,22 +97,22 @@ _REMEDY = "restore this worker's database from a backup or a standby, or roll ba
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shelf:
-    """A place to read chunks from: an environment, a transaction on it, and whether its bytes must be checked."""
+    """A source of chunks: an environment, a transaction on it, and the flag that says if its bytes must be checked."""
 
     environment: Environment
     txn: Txn
     check: bool
 
     def raw(self, ref: ChunkRef) -> Any:
-        """The whole value, if it is here; hardly any of it is read yet."""
+        """Return the whole value, or None if it is not in this environment; hardly any of its pages is read yet."""
         return self.txn.lying("chunks", number_key(ref.id))
 
     def checks(self, ref: ChunkRef) -> bool:
-        """Whether the chunk's checksums are still to be computed by this process."""
+        """Return whether this process still has to compute the chunk's checksums."""
         return self.check and ref.id not in self.environment.verified
 
     def batch(self, ref: ChunkRef, arrangement: Arrangement) -> Batch | None:
-        """The chunk, if it is here."""
+        """Return the decoded chunk, or None if it is not in this environment."""
         value = self.raw(ref)
         if value is None:
             return None
@@ -126,15 +132,16 @@ class Shelf:
 
 
 class ReadChunks:
-    """Chunks read where they lie: the scratch side first, then the durable one.
+    """Chunks read in place: from the scratch side first, then from the durable side.
 
-    **Limit**: `DECODED_MAX` chunks stay decoded; with more than that all are decoded anew when they are asked for again.
+    **Limit**: at most `DECODED_MAX` chunks stay decoded. When that is reached, all are dropped and decoded again on
+    demand.
     """
 
     def __init__(
         self, shelves: tuple[Shelf, ...], chunk_bytes_max: int = CHUNK_BYTES_MAX, paging: Paging | None = None
     ) -> None:
-        """Read through these transactions; `paging` says whether look-ups are worth foreseeing."""
+        """Read through these transactions; `paging` says whether look-ups should be foreseen."""
         self.chunk_bytes_max = chunk_bytes_max
         self.cuts: Sequence[int] = ()
         self.written = True
@@ -144,7 +151,7 @@ class ReadChunks:
         self._asked: set[int] = set()
 
     def get(self, ref: ChunkRef, arrangement: Arrangement) -> Batch:
-        """The chunk, as views of the map."""
+        """Return the chunk as views of the map."""
         if self._shelves is None:
             raise InternalError(f"a trace is read after its transaction has ended: chunk={ref.id}")
         found = self._decoded.get(ref.id)
@@ -161,7 +168,7 @@ class ReadChunks:
         raise DataError(f"a chunk is missing: chunk={ref.id} files={files}", _REMEDY)
 
     def whole(self, ref: ChunkRef, arrangement: Arrangement) -> Batch:
-        """The chunk, of which every row will be read: its pages come in large reads."""
+        """Return a chunk of which every row will be read: the kernel reads its pages in large requests."""
         if ref.id not in self._asked:
             self._asked.add(ref.id)
             for shelf in self._shelves or ():
@@ -172,11 +179,11 @@ class ReadChunks:
         return self.get(ref, arrangement)
 
     def foresight(self) -> Foresight | None:
-        """See `ChunkStore`."""
+        """Return the read-ahead for look-ups; None where reading does not wait for the disk. See `ChunkStore`."""
         return _Ahead(self, self._paging) if self._paging is not None and self._paging.waits else None
 
     def payload(self, ref: ChunkRef) -> memoryview | None:
-        """The encoded batch, not looked at yet; None where computing its checksums is about to read all of it."""
+        """Return the encoded batch, not touched yet; None if computing its checksums is about to read all of it."""
         for shelf in self._shelves or ():
             value = shelf.raw(ref)
             if value is not None:
@@ -184,38 +191,38 @@ class ReadChunks:
         return None
 
     def put(self, chunk: Batch) -> ChunkRef:
-        """Reading only."""
+        """Raise `InternalError`: this store is read-only."""
         raise InternalError(f"this trace is only read: rows={len(chunk)}")
 
     def end(self, shelves: tuple[Shelf, ...] | None = None) -> None:
-        """Forget what was read; go on with other transactions, or refuse all reading."""
+        """Forget the decoded chunks; go on with other transactions, or refuse all reading (None)."""
         self._decoded, self._asked = {}, set()
         self._shelves = shelves
 
 
 class _Ahead:
-    """Has pages read in before look-ups touch them; lives as long as one reading."""
+    """The read-ahead of one reading: it asks for pages before look-ups touch them."""
 
     def __init__(self, chunks: ReadChunks, paging: Paging) -> None:
-        """For the chunks of this reading."""
+        """Look ahead in the chunks of this reading."""
         self._chunks = chunks
         self._paging = paging
 
     def hashes(self, ref: ChunkRef, key_hash: npt.NDArray[np.uint64]) -> None:
-        """See `Foresight`."""
+        """Ask for the pages in which these hashes should be found. See `Foresight`."""
         payload = self._chunks.payload(ref)
         if payload is not None:
             self._paging.found_absent(foresee_hashes(payload, ref, key_hash))
 
     def rows(self, ref: ChunkRef, low: npt.NDArray[np.int64], high: npt.NDArray[np.int64]) -> None:
-        """See `Foresight`."""
+        """Ask for the pages of these rows. See `Foresight`."""
         payload = self._chunks.payload(ref)
         if payload is not None:
             self._paging.found_absent(foresee_rows(payload, ref, low, high))
 
 
 class WriteChunks:
-    """Chunks to be written: kept as bytes, and nothing else, until `take` says which of them are still wanted.
+    """New chunks, held as encoded bytes until `take` selects the chunks to write.
 
     A step may make a chunk and merge it away again; such a chunk is never written.
     """
@@ -230,27 +237,27 @@ class WriteChunks:
         self._fresh: dict[int, bytearray] = {}
 
     def put(self, chunk: Batch) -> ChunkRef:
-        """Encode a chunk."""
+        """Encode a chunk, and return the reference to it."""
         number = self._next_number()
         value, checksum = pack_chunk(number, chunk)
         self._fresh[number] = value
         return ChunkRef.of(number, chunk, len(value) - HEADER_BYTES, checksum)
 
     def get(self, ref: ChunkRef, arrangement: Arrangement) -> Batch:
-        """A chunk made just now, or an older one; whoever merges reads all of it."""
+        """Return a new chunk, or an older one; a merge, the caller, reads all of it."""
         fresh = self._fresh.get(ref.id)
         if fresh is None:
             return self._reading.whole(ref, arrangement)
         return decode(memoryview(fresh)[HEADER_BYTES:], arrangement.schema, arrangement, verify=False)
 
     def foresight(self) -> None:
-        """Nobody looks up through this."""
+        """Do nothing: nothing looks up rows through this store."""
 
     def fresh_bytes(self) -> int:
-        """Bytes waiting to be written."""
+        """Return how many bytes wait to be written."""
         return sum(map(len, self._fresh.values()))
 
     def take(self, wanted: set[int] | None = None) -> dict[int, bytearray]:
-        """The values to write (only the `wanted` ones), after which nothing waits any more."""
+        """Return the values to write (only the `wanted` ones, if given), and forget all waiting chunks."""
         fresh, self._fresh = self._fresh, {}
         return fresh if wanted is None else {number: fresh[number] for number in fresh.keys() & wanted}

@@ -1,16 +1,19 @@
-"""Committing a version: pin the cut, copy what is new in bounded pieces, then one small transaction that counts.
+"""Commit a version: pin the cut, copy new chunks in bounded pieces, then make the version with one small transaction.
 
-1. *Pin* (scratch): the cut and its small values are kept, so that steps may go on while it is copied.
-2. *Copy* (durable): chunks of the cut that the durable side has not, some at a time; listed as loose, swept if we die.
-3. *Land* (durable): the version with its id, its small values, the deletion of the version before the last. Before this the
-   database holds v, from here on v and v + 1.
-4. *Release* (scratch): the new version is the opened one; the scratch forgets what the durable side has.
+1. *Pin* (scratch): keep the cut and its small values, so that steps can run while they are copied.
+2. *Copy* (durable): copy chunks of the cut that the durable side lacks, some at a time. They are listed as loose, so after a
+   crash they are swept.
+3. *Land* (durable): add the version with its id and its small values, and delete the version before the last. Before this
+   transaction the database holds v, after it v and v + 1.
+4. *Release* (scratch): the new version becomes the opened one, and the scratch forgets chunks that the durable side has.
 
-Dying between any two and doing it again, in this process or another, ends in the same state. Steps may be run by others
-between any two pieces, and while one is copied: chunks never change, `hold` deletes none that a pin refers to, and what running
-steps refer to stays when the version lands (invariant 12).
+A crash between any two of these, followed by a repeat in this process or another, has the same result. Other
+processes may run steps between any two pieces, and while a piece is copied. Chunks never change, and `hold` deletes
+no chunk of a pin. Chunks that running steps refer to stay when the version lands. So the copy is consistent
+(invariant 12).
 
-**Cost**: bytes of the chunks made since the last version that are still referred to, not of the state.
+**Cost**: the bytes of the chunks made since the last version that are still referred to. It does not depend on the
+state's size.
 """
 
 from __future__ import annotations
@@ -39,7 +42,10 @@ from dbsp.trace.manifest import ID, NBYTES, Refs
 def copy_version(
     scratch: Scratch, durable: Durable, version: int, checkpoint: CheckpointId, bytes_max: int | None = None
 ) -> CommitReport | None:
-    """See `dbsp.store.Database.copy`."""
+    """Copy a piece of the pinned cut; return the report once the version has landed, else None.
+
+    See `dbsp.store.Database.copy`.
+    """
     with durable.environment.reading() as txn:
         durable.check_epoch(txn, checkpoint.epoch)
         found = durable.find(txn, version)
@@ -50,7 +56,7 @@ def copy_version(
     fresh, whole = durable.lacking(_new_refs(durable, cut, version), bytes_max)
     with chunk_values(scratch, fresh) as chunks:
         durable.copy_in(checkpoint.epoch, chunks)
-    # made on this host since it booted, like all of the scratch: there is nothing to find out by reading them back
+    # like all of the scratch, made on this host since it booted: checking them again would find nothing
     durable.environment.verified.add(fresh)
     if not whole:
         return None
@@ -63,7 +69,7 @@ def copy_version(
 
 
 def pinned_cut(scratch: Scratch, version: int, checkpoint: CheckpointId) -> Record:
-    """The cut that was pinned for this version."""
+    """Return the cut that was pinned for this version; raise `UnavailableError` if there is none."""
     with scratch.environment.reading() as txn:
         cut = scratch.pin(txn, version)
     if cut is None or cut.checkpoint != checkpoint:
@@ -72,7 +78,7 @@ def pinned_cut(scratch: Scratch, version: int, checkpoint: CheckpointId) -> Reco
 
 
 def pin_cut(scratch: Scratch, durable: Durable, version: int, checkpoint: CheckpointId) -> Record:
-    """The cut, kept until the commit has landed; one that is there already is taken."""
+    """Pin the cut until the commit has landed, and return it; return an existing pin of the same checkpoint."""
 
     def pinned(txn: Txn) -> Record:
         there = scratch.pin(txn, version)
@@ -105,7 +111,7 @@ def pin_cut(scratch: Scratch, durable: Durable, version: int, checkpoint: Checkp
 
 
 def _new_refs(durable: Durable, cut: Record, version: int) -> Refs:
-    """The chunks of the cut that the version before it has not."""
+    """Return the references of the cut to chunks that the version before it does not have."""
     refs = refs_of_states(cut.traces.values())
     with durable.environment.reading() as txn:
         base = durable.find(txn, version - 1)
@@ -113,7 +119,7 @@ def _new_refs(durable: Durable, cut: Record, version: int) -> Refs:
 
 
 def _report(durable: Durable, cut: Record, version: int) -> CommitReport:
-    """What the whole commit wrote, however many pieces and processes it took."""
+    """Return the report of the whole commit, however many pieces and processes it took."""
     new = _new_refs(durable, cut, version)
     return CommitReport(
         version=version,
@@ -125,17 +131,17 @@ def _report(durable: Durable, cut: Record, version: int) -> CommitReport:
 
 @contextmanager
 def chunk_values(side: Scratch | Durable, numbers: list[int]) -> Iterator[Iterator[tuple[int, Any]]]:
-    """Chunks out of one side of a database; their pages are not written anew as long as the block lasts.
+    """Yield the numbers and values of chunks from one side of a database; while the block lasts, their pages are not reused.
 
-    Whoever writes them elsewhere does it inside the block: a task that is stopped before its write would otherwise find other
-    bytes there when it goes on.
+    The caller has to write the values elsewhere inside the block. Otherwise a task that is stopped before its write
+    would find other bytes in the map when it continues.
     """
     with side.environment.reading() as txn:
         yield _values(side, txn, numbers)
 
 
 def _values(side: Scratch | Durable, txn: Txn, numbers: list[int]) -> Iterator[tuple[int, Any]]:
-    """The chunks where they lie in the map."""
+    """Yield the chunks as views of the map."""
     for number in numbers:
         value = txn.lying("chunks", number_key(number))
         if value is None:
@@ -145,10 +151,10 @@ def _values(side: Scratch | Durable, txn: Txn, numbers: list[int]) -> Iterator[t
 
 
 def _release(scratch: Scratch, durable: Durable, version: int, record: Record) -> None:
-    """Go on from the new version; what the durable side holds now need not lie in the scratch."""
+    """Make the new version the opened one, and delete chunks from the scratch that the durable side holds now."""
 
     def released(txn: Txn) -> None:
-        if scratch.opened(txn) >= version:  # greater: an attempt that comes after the next version has landed
+        if scratch.opened(txn) >= version:  # greater: a late attempt, after the next version has landed
             return
         scratch.landed(txn, version, _durable_of_held(scratch, txn, record))
         scratch.set_base(txn, version, record.checkpoint.step, max(record.step, scratch.step(txn)))
@@ -158,7 +164,7 @@ def _release(scratch: Scratch, durable: Durable, version: int, record: Record) -
 
 
 def _durable_of_held(scratch: Scratch, txn: Txn, record: Record) -> npt.NDArray[np.uint64]:
-    """Chunks in the scratch that the version has made durable, plus those that nothing in the scratch refers to."""
+    """Return the chunks in the scratch that the version made durable, plus those that no record of a step refers to."""
     there = np.array([number_of(key) for key in txn.keys("chunks")], np.uint64)
     durable = ids_of([record])
     held = ids_of(scratch.held_records(txn))

@@ -1,20 +1,22 @@
-"""Taking a whole database away, so that no task deletes another database than the one that was meant.
+"""Delete a whole database, so that no task deletes another database than the one that was meant.
 
-Two things go wrong without care. A coordinator that was stopped while it deletes the database of a worker that left may wake
-up when the worker is back; and so may a second attempt of the same task, which has the same epoch. So a deletion has two parts:
+Two things can go wrong. A coordinator that is stopped while it deletes the database of a removed worker may continue
+after the worker was added again. The same holds for a second attempt of the same task, which has the same epoch. So a
+deletion has two parts:
 
 1. `condemn` says which database is in the folder: each has a name (its *life*) that was drawn when it was made.
-2. `discard_folder` renames the folder inside a write transaction that has checked the epoch (6), the life, and that the file is
-   the one in the folder. Whoever raises the epoch meanwhile ends the process that is stopped inside.
+2. `discard_folder` renames the folder inside a write transaction. This transaction has checked the epoch (6), the life, and that
+   its file is the one in the folder. A process that raises the epoch meanwhile ends the process that is stopped inside.
 
-What cannot be opened has no transaction; its content is deleted through the folder that was looked at, not by its path.
+A database that cannot be opened has no transaction. Its content is deleted through the folder's descriptor, not by
+its path.
 
-A process that is killed after the rename leaves the folder under its last name, and one that is killed while it makes a
-database leaves that (`WorkerDatabase.create`). Nobody reads them again; whoever deletes or makes the worker's database next
-deletes them, but for those that a newer epoch has made.
+A process that is killed after the rename leaves the renamed folder. A process that is killed while it makes a
+database leaves the unfinished one (`WorkerDatabase.create`). Nothing reads these folders again. The next deletion or
+creation of the worker's database deletes them, except those of a newer epoch.
 
-What a process has open takes its room on the disk after it was deleted: `WorkerDatabase.holds_deleted` tells whoever
-keeps databases open.
+A deleted file takes space on the disk as long as a process has it open. `WorkerDatabase.holds_deleted` reports this
+to code that keeps databases open.
 """
 
 from __future__ import annotations
@@ -36,7 +38,7 @@ from dbsp.storage.standby import DURABLE, WRITERS
 
 @dataclass(frozen=True, slots=True)
 class Condemned:
-    """A database that is to be deleted, by its life; None: what is in the folder cannot be opened, or nothing is there."""
+    """A database to delete, named by its life; None if the folder's content cannot be opened, or is absent."""
 
     life: str | None
 
@@ -58,9 +60,9 @@ def condemn(home: Path, epoch: int) -> Condemned:
 
 
 def discard_folder(home: Path, epoch: int, condemned: Condemned | None = None) -> None:
-    """Delete the database that was condemned (None: the one that is there now), and what was left of earlier ones.
+    """Delete the condemned database (None: the one in the folder now), and the leftovers of earlier ones.
 
-    Do nothing where the folder has another database by now.
+    Do nothing if the folder has another database by now.
 
     **Errors** `FencedError` if a newer epoch owns it.
     """
@@ -88,7 +90,7 @@ def _opened(home: Path) -> Durable:
 
 @contextmanager
 def _held(home: Path) -> Iterator[int | None]:
-    """Hold the folder itself, whatever is called so later; None where there is none."""
+    """Open the folder itself, so that a later rename does not matter; yield its descriptor, or None if there is no folder."""
     try:
         folder = os.open(home, os.O_RDONLY | os.O_DIRECTORY)
     except (FileNotFoundError, NotADirectoryError):
@@ -101,7 +103,7 @@ def _held(home: Path) -> Iterator[int | None]:
 
 
 def _delete_content(home: Path, folder: int) -> None:
-    """Delete what is in the folder, and the folder itself, if nobody has put another one in its place."""
+    """Delete the content of the opened folder, and then the path, unless another folder is in its place."""
     for name in os.listdir(folder):
         shutil.rmtree(name, ignore_errors=True, dir_fd=folder)
         with suppress(OSError):
@@ -111,7 +113,7 @@ def _delete_content(home: Path, folder: int) -> None:
 
 
 def discard_leftovers(home: Path, epoch: int) -> None:
-    """Delete what was left of the database before; what a newer epoch has made stays."""
+    """Delete the leftovers of earlier databases, except those that a newer epoch has made."""
     for folder in _unfinished(home):
         try:
             _check(folder, epoch)
@@ -122,13 +124,13 @@ def discard_leftovers(home: Path, epoch: int) -> None:
 
 
 def _set_aside(home: Path, epoch: int) -> None:
-    """Rename the folder, and what was left of it by processes that were killed while they made one."""
+    """Rename the folder, and the unfinished folders of processes that were killed while they made a database."""
     _set_aside_leftovers(home, epoch)
     _rename(home, home)
 
 
 def _set_aside_leftovers(home: Path, epoch: int) -> None:
-    """Rename what was left by processes that were killed while they made the database; refuse what a newer epoch makes."""
+    """Rename unfinished folders of killed processes; refuse if a newer epoch makes one of them."""
     left = _unfinished(home)
     for folder in left:
         _check(folder, epoch)
@@ -137,7 +139,7 @@ def _set_aside_leftovers(home: Path, epoch: int) -> None:
 
 
 def _check(folder: Path, epoch: int) -> None:
-    """Refuse an epoch below that of an unfinished database; one that cannot be read has none."""
+    """Refuse an epoch below that of an unfinished database; a database that cannot be read has no epoch."""
     try:
         durable = _opened(folder)
     except DataError:
@@ -156,30 +158,34 @@ def _check(folder: Path, epoch: int) -> None:
 def _rename_left(folder: Path, home: Path) -> None:
     """Rename an unfinished folder, unless it was finished meanwhile.
 
-    It is not deleted under its own name: who is still at it would then rename into place what is left of it.
+    It is not deleted under its own name: a process that still makes it would then rename a half-deleted folder into
+    place.
     """
     with suppress(FileNotFoundError):
         _rename(folder, home)
 
 
 def _rename(folder: Path, home: Path) -> None:
-    """Give a folder of this database a name under which it is rubbish, whoever finds it."""
+    """Give a folder of this database a name that marks it as garbage for every process."""
     folder.rename(home.with_name(f".{home.name}.gone-{uuid.uuid4().hex}"))
 
 
 def _delete_set_aside(home: Path) -> None:
-    """Delete what has been renamed, by this process or by one that was killed then."""
+    """Delete the renamed folders, of this process and of processes that were killed after their rename."""
     for folder in _siblings(home, rf"\.{re.escape(home.name)}\.gone-.+"):
         shutil.rmtree(folder, ignore_errors=True)
 
 
 def _unfinished(home: Path) -> list[Path]:
-    """What `WorkerDatabase.create` leaves when it is killed: the new folder before its rename. `.old-` is of earlier versions."""
+    """Return the new folders that a killed `WorkerDatabase.create` leaves before its rename.
+
+    The suffix `.old-` is of earlier versions.
+    """
     return _siblings(home, rf"{re.escape(home.name)}\.(new|old)-[0-9a-f]{{32}}")
 
 
 def _siblings(home: Path, names: str) -> list[Path]:
-    """The folders beside the database's whose whole name is so."""
+    """Return the folders next to the database's whose whole name matches the pattern `names`."""
     if not home.parent.is_dir():
         return []
     return sorted(folder for folder in home.parent.iterdir() if re.fullmatch(names, folder.name))

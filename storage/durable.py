@@ -1,17 +1,25 @@
 """The durable environment of a worker: epoch, versions, their chunks, small values. Every commit is synced.
 
-Tables: `meta` (epoch, next chunk number), `versions` (version -> record), `chunks`, `values` (small values, one entry per
-version in which they changed), `changed` (version -> the keys that changed in it), `loose` (chunks copied in that no version
-refers to yet, or any more), `warm` (see the module `warm`).
+Tables:
+
+- `meta`: the epoch, the next chunk number, and other single values
+- `versions`: version -> record
+- `chunks`
+- `values`: small values, with one entry for each version in which they changed
+- `changed`: version -> the keys that changed in it
+- `loose`: copied chunks to which no version refers, not yet or not any more
+- `warm`: see the module `warm`
 
 Invariants:
-1. At most two versions. A commit adds chunks in bounded transactions; nobody refers to them until one last small
-   transaction adds the version, drops the one before the last, and deletes what only that one referred to (invariants 8, 12).
+
+1. At most two versions. A commit adds chunks in bounded transactions, and no version refers to them yet. One last small
+   transaction adds the version and drops the version before the last. It also deletes the chunks to which only the dropped
+   version referred (invariants 8, 12).
 2. The epoch is compared inside each write transaction (invariant 6).
-3. Before a writer begins, it notes itself (`dbsp.processes`); raising the epoch first ends noted writers of older ones.
-4. A task may run again, and late, in the same epoch, while its first attempt goes on. So whatever decides looks again inside
-   its transaction: a version is opened once per epoch, lands once, and never below another; a chunk number is given out once.
-5. A write changes the file that is in its place: a transaction on a file that another process has replaced is refused.
+3. A writer registers itself before it begins (`dbsp.processes`). Raising the epoch first ends registered writers of older epochs.
+4. A task may run again, and late, in the same epoch, while its first attempt goes on. So every decision is checked again inside
+   its transaction. A version is opened once per epoch, lands once, and never below another; a chunk number is given out once.
+5. A write changes only the file that is in the folder: a transaction on a file that another process has replaced is refused.
 """
 
 from __future__ import annotations
@@ -49,7 +57,11 @@ _EPOCH, _NEXT_CHUNK, _OPENED, _LIFE = b"epoch", b"next chunk", b"opened", b"life
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Root:
-    """What the last transaction of a commit does besides adding the version itself."""
+    """The content of a commit's last transaction.
+
+    These are the version and its record, its small values, the chunks to keep for running steps, and the flag that
+    ends a warm-up.
+    """
 
     version: int
     record: Record
@@ -59,7 +71,7 @@ class Root:
 
 
 def fill_new(checkpoint: CheckpointId, version: int | None) -> Callable[[Txn], None]:
-    """The first content of a durable environment: the epoch, its name, and an empty version unless None."""
+    """Return a function that fills a new durable environment: epoch, life, and an empty version (None: no version)."""
 
     def fill(txn: Txn) -> None:
         txn.put("meta", _EPOCH, number_key(checkpoint.epoch))
@@ -73,7 +85,7 @@ def fill_new(checkpoint: CheckpointId, version: int | None) -> Callable[[Txn], N
 
 
 def _new_life() -> bytes:
-    """Draw a name that no other database has, also no later one in the same folder."""
+    """Draw a name that no other database has, not even a later one in the same folder."""
     return uuid.uuid4().hex.encode()
 
 
@@ -81,7 +93,7 @@ class Durable:
     """A worker's durable side, opened in this process."""
 
     def __init__(self, folder: Path, writers_folder: Path, map_size_bytes: int) -> None:
-        """Open it; `DataError` if it is missing, broken or cut short."""
+        """Open the durable environment in `folder`; raise `DataError` if it is missing, broken or cut short."""
         check_file(folder)
         self.folder = folder
         self.writers_folder = writers_folder
@@ -89,17 +101,17 @@ class Durable:
 
     @staticmethod
     def create(folder: Path, checkpoint: CheckpointId, version: int | None, map_size_bytes: int) -> None:
-        """Make a new one (not atomic: the caller renames)."""
+        """Make a new durable environment. This is not atomic: the caller renames the folder into place."""
         create_environment(folder, map_size_bytes, sync=True, fill=fill_new(checkpoint, version))
 
     def close(self) -> None:
-        """Give the files back."""
+        """Release the environment."""
         registry.release(self.environment)
 
     # ---- epoch
 
     def epoch(self, txn: Txn) -> int:
-        """The newest epoch this database has seen."""
+        """Return the newest epoch that this database has seen."""
         value = txn.get("meta", _EPOCH)
         if value is None:
             raise DataError(f"the database has no epoch: file={data_file(self.folder)}", "restore it from a backup")
@@ -114,7 +126,7 @@ class Durable:
             raise UnavailableError(f"this epoch was not announced to the database: epoch={epoch} newest={newest}")
 
     def write(self, epoch: int, work: Callable[[Txn], T]) -> T:
-        """Run `work` in one synced transaction of the newest epoch, on the file that is in its place.
+        """Run `work` in one synced transaction of the newest epoch, on the file that is in the folder.
 
         **Errors** `FencedError` for an older epoch, `UnavailableError` where another process has replaced the file.
         """
@@ -130,7 +142,8 @@ class Durable:
     def check_place(self) -> None:
         """Refuse to write into a file that is not in its folder any more.
 
-        Whoever takes a database away does it inside a transaction on its file, so the answer holds until this one ends.
+        A process that removes a database does it inside a transaction on its file, so the check holds until this
+        transaction ends.
         """
         if not registry.is_current(self.environment, self.folder):
             raise UnavailableError(f"the database was replaced or taken away: folder={self.folder}")
@@ -155,25 +168,25 @@ class Durable:
             self.environment.write(raised)
 
     def life(self, epoch: int) -> str:
-        """Return the name of this very database; name one that an earlier version of dbsp has made."""
+        """Return the life of this database; draw one if an earlier version of dbsp made the database without."""
         with self.environment.reading() as txn:
             there = txn.get("meta", _LIFE)
             return bytes(there).decode() if there is not None else self.write(epoch, self._named)
 
     def _named(self, txn: Txn) -> str:
-        """Name the database, unless another process has."""
+        """Draw a life for the database, unless another process has; return it."""
         if not txn.has("meta", _LIFE):
             txn.put("meta", _LIFE, _new_life())
         return bytes(txn.get("meta", _LIFE) or b"").decode()
 
     def is_called(self, txn: Txn, life: str | None) -> bool:
-        """Return whether this is the database of that name."""
+        """Return whether this database has the given life."""
         return life is not None and bytes(txn.get("meta", _LIFE) or b"") == life.encode()
 
     # ---- versions
 
     def versions(self, txn: Txn) -> tuple[VersionInfo, ...]:
-        """The versions held, oldest first."""
+        """Return the versions that are held, oldest first."""
         found = []
         for key, value in txn.items("versions"):
             record = records.decode_record(bytes(value), self._where(number_of(key)))
@@ -181,14 +194,14 @@ class Durable:
         return tuple(found)
 
     def find(self, txn: Txn, version: int) -> Record | None:
-        """A version's record, if it is held; before version 0 there is none."""
+        """Return a version's record, or None if it is not held; no version is below 0."""
         if version < 0:
             return None
         value = txn.get("versions", number_key(version))
         return None if value is None else records.decode_record(bytes(value), self._where(version))
 
     def record(self, txn: Txn, version: int) -> Record:
-        """A version's record; `UnavailableError` if it is not held."""
+        """Return a version's record; raise `UnavailableError` if it is not held."""
         found = self.find(txn, version)
         if found is None:
             held = [info.version for info in self.versions(txn)]
@@ -196,25 +209,25 @@ class Durable:
         return found
 
     def _where(self, version: int) -> str:
-        """How errors name a record."""
+        """Return the words with which errors name a record."""
         return f"file={data_file(self.folder)} version={version}"
 
     def chunks(self, txn: Txn) -> ReadChunks:
-        """Chunks of any version, checked when first touched."""
+        """Return the chunks of all versions, as a store that checks each chunk when it is first touched."""
         return ReadChunks((self.shelf(txn),))
 
     def shelf(self, txn: Txn) -> Shelf:
-        """The durable side as a place to read chunks from."""
+        """Return the durable side as a source of chunks whose bytes are checked."""
         return Shelf(environment=self.environment, txn=txn, check=True)
 
     # ---- committing
 
     def has_chunk(self, txn: Txn, number: int) -> bool:
-        """Whether a chunk was copied in."""
+        """Return whether a chunk was copied in."""
         return txn.has("chunks", number_key(number))
 
     def lacking(self, refs: Refs, bytes_max: int | None) -> tuple[list[int], bool]:
-        """The next of these chunks that were not copied in yet, some `bytes_max` of them, and whether they are the last."""
+        """Return the next of these chunks that are not copied in, about `bytes_max` of them, and if they are the last."""
         found, size = list[int](), 0
         with self.environment.reading() as txn:
             for number, nbytes in zip(refs[:, ID].tolist(), refs[:, NBYTES].tolist(), strict=True):
@@ -227,7 +240,7 @@ class Durable:
         return found, True
 
     def copy_in(self, epoch: int, values: Iterable[tuple[int, Any]]) -> tuple[int, int]:
-        """Add chunks that no version refers to yet, in bounded transactions; (chunks, bytes) written.
+        """Add chunks that no version refers to yet, in bounded transactions; return how many chunks and bytes there were.
 
         A chunk that is there already stays: another attempt has copied it in, and a version may refer to it by now.
         """
@@ -245,7 +258,7 @@ class Durable:
         return count + len(group), size + waiting
 
     def _copy_group(self, epoch: int, group: list[tuple[int, Any]]) -> None:
-        """One bounded transaction of a commit."""
+        """Write one group of chunks in one transaction, as loose chunks."""
 
         def copied(txn: Txn) -> None:
             for number, value in group:
@@ -257,16 +270,17 @@ class Durable:
         self.write(epoch, copied)
 
     def land(self, root: Root, epoch: int | None = None) -> Record:
-        """The last transaction of a commit: the new version is there when it is. Its record, or that of who was first.
+        """Make the version in a commit's last transaction; return its record, or that of the first attempt.
 
-        `epoch` is that of whoever writes, where it is not that of the checkpoint.
-        **Errors** `UnavailableError` where a later version is held: this is an attempt that comes too late.
+        `epoch` is the writer's, if it is not that of the checkpoint.
+
+        **Errors** `UnavailableError` where a later version is held: this attempt is late.
         """
         writes = root.record.checkpoint.epoch if epoch is None else epoch
         return self.write(writes, lambda txn: self._land(txn, root))
 
     def _land(self, txn: Txn, root: Root) -> Record:
-        """Add the version, drop all but the one before it, delete what nobody refers to any more."""
+        """Add the version, drop all versions except the one before it, delete chunks that are not referred to any more."""
         version = root.version
         there = self.find(txn, version)
         if there is not None and there.checkpoint == root.record.checkpoint:
@@ -296,7 +310,7 @@ class Durable:
         return root.record
 
     def _check_there(self, txn: Txn, record: Record, kept: Record | None) -> None:
-        """Refuse a version of chunks that were swept: another attempt of what ends a warm-up may come late."""
+        """Refuse a version whose chunks were swept: an attempt that ends a warm-up may be late."""
         fresh = np.setdiff1d(ids_of([record]), ids_of([kept] if kept else []))
         gone = [number for number in fresh.tolist() if not self.has_chunk(txn, number)]
         if gone:
@@ -304,17 +318,17 @@ class Durable:
             raise UnavailableError(f"chunks that were copied in are there no more: {story}")
 
     def _next_number(self, txn: Txn, referred: npt.NDArray[np.uint64]) -> int:
-        """A chunk number above all used so far."""
+        """Return a chunk number above all used so far."""
         return max(self.next_chunk(txn), int(referred.max()) + 1 if len(referred) else 1)
 
     def next_chunk(self, txn: Txn) -> int:
-        """The first chunk number that no version has used."""
+        """Return the first chunk number that no version has used."""
         stored = txn.get("meta", _NEXT_CHUNK)
         last = txn.last_before("chunks", b"", b"\xff" * 8)
         return max(number_of(stored) if stored is not None else 1, number_of(last) + 1 if last is not None else 1)
 
     def reserve(self, txn: Txn, least: int = 1) -> int:
-        """The first of `NUMBERS` chunk numbers, none below `least`, that nobody else gets."""
+        """Reserve `NUMBERS` chunk numbers, none below `least`, for the caller alone; return the first."""
         first = max(least, self.next_chunk(txn))
         txn.put("meta", _NEXT_CHUNK, number_key(first + NUMBERS))
         return first
@@ -326,7 +340,7 @@ class Durable:
         keep: npt.NDArray[np.uint64],
         gone: npt.NDArray[np.uint64],
     ) -> None:
-        """Delete loose and dropped chunks that nobody refers to; what only running steps refer to stays loose."""
+        """Delete loose and dropped chunks that nothing refers to; chunks that only running steps refer to stay loose."""
         listed = np.array([number_of(key) for key in txn.keys("loose")], np.uint64)
         candidates = np.setdiff1d(np.union1d(listed, gone), referred)
         wanted = set(keep.tolist())
@@ -344,11 +358,12 @@ class Durable:
     def keep_only(
         self, epoch: int, version: int, begin: Callable[[Record, int], None] = lambda _record, _next_chunk: None
     ) -> Record:
-        """Discard other versions and every chunk that this one does not refer to, once per epoch; then a repeat does nothing.
+        """Discard all other versions and their chunks, once per epoch; a repeat does nothing.
 
-        `begin(record, next_chunk)` runs inside the transaction that counts, and again if that one does.
+        `begin(record, next_chunk)` runs inside this transaction, and again if the transaction is repeated.
 
-        **Errors** `UnavailableError` where another version was opened in this epoch, or this one is held no more.
+        **Errors** `UnavailableError` where another version was opened in this epoch, or this one is not held any
+        more.
         """
 
         def opened(txn: Txn) -> Record:
@@ -362,7 +377,7 @@ class Durable:
         return self.write(epoch, opened)
 
     def opened_in(self, txn: Txn) -> tuple[int, int] | None:
-        """Return (epoch, version) of the last opening; None where there was none, or an earlier version of dbsp did it."""
+        """Return (epoch, version) of the last opening; None if there was none, or an earlier version of dbsp did it."""
         value = txn.get("meta", _OPENED)
         return None if value is None else (number_of(value[:8]), number_of(value[8:]))
 
@@ -396,7 +411,7 @@ class Durable:
         return record
 
     def sweep(self, txn: Txn, referred: Collection[int]) -> None:
-        """Delete every chunk but these; none is loose any more."""
+        """Delete every chunk except these; no chunk is loose afterwards."""
         for key in txn.keys("chunks"):
             if number_of(key) not in referred:
                 txn.delete("chunks", key)
@@ -405,7 +420,7 @@ class Durable:
             txn.delete("loose", key)
 
     def drop(self, txn: Txn, version: int, undo: bool) -> None:
-        """Forget a version, its chunks stay; `undo` what it wrote of small values, where older ones are still held."""
+        """Forget a version but not its chunks; with `undo`, delete its small values, so that older versions keep theirs."""
         if undo:
             self._drop_values(txn, version)
         txn.delete("versions", number_key(version))
@@ -413,7 +428,7 @@ class Durable:
     # ---- small values
 
     def value(self, txn: Txn, version: int, key: bytes) -> bytes | None:
-        """A small value as of a version."""
+        """Return a small value as of a version; None if it is absent or deleted."""
         place = txn.last_before("values", key, number_key(version))
         value = None if place is None else txn.get("values", place)
         return bytes(value[1:]) if value is not None and bytes(value[:1]) == b"\x01" else None
@@ -425,21 +440,21 @@ class Durable:
             txn.put("changed", number_key(version) + key, b"")
 
     def value_keys(self, txn: Txn) -> list[bytes]:
-        """The keys of all small values of any version."""
+        """Return the keys of all small values of any version."""
         return sorted({key[:-8] for key in txn.keys("values")})
 
     def changed(self, txn: Txn, version: int) -> list[bytes]:
-        """The keys that changed in a version."""
+        """Return the keys that changed in a version."""
         return [key[8:] for key in txn.keys("changed", number_key(version))]
 
     def _drop_values(self, txn: Txn, version: int) -> None:
-        """Undo what a discarded version wrote."""
+        """Delete the small values that a discarded version wrote."""
         for key in self.changed(txn, version):
             txn.delete("values", key + number_key(version))
             txn.delete("changed", number_key(version) + key)
 
     def forget_before(self, txn: Txn, version: int) -> None:
-        """Delete entries that this version, now the oldest, has overwritten."""
+        """Delete the small values that this version, now the oldest, has overwritten."""
         for key in self.changed(txn, version):
             for entry in txn.keys("values", key):
                 if number_of(entry[-8:]) < version:
@@ -452,7 +467,7 @@ class Durable:
 
 @contextmanager
 def reading_version(durable: Durable, version: int) -> Iterator[VersionView]:
-    """The traces of a version, to be sliced; nothing of them may be kept after the block."""
+    """Yield the traces of a version, to be sliced; nothing of them may be kept after the block."""
     with durable.environment.reading() as txn:
         record = durable.record(txn, version)
         chunks = durable.chunks(txn)
@@ -463,13 +478,13 @@ def reading_version(durable: Durable, version: int) -> Iterator[VersionView]:
 
 
 def ids_of(of: Iterable[Record]) -> npt.NDArray[np.uint64]:
-    """The numbers of all chunks that these records refer to."""
+    """Return the numbers of all chunks that these records refer to, sorted, each once."""
     parts = [chunk_refs(state)[:, ID] for record in of for state in record.traces.values()]
     return np.unique(np.concatenate(parts)) if parts else np.empty(0, np.uint64)
 
 
 def refs_of_states(states: Iterable[SpineState]) -> Refs:
-    """All chunk references of several states, each once."""
+    """Return all chunk references of several states, each once."""
     parts = [chunk_refs(SpineState()), *(chunk_refs(state) for state in states)]
     together = np.concatenate(parts)
     return together[np.unique(together[:, ID], return_index=True)[1]]

@@ -1,15 +1,16 @@
-"""LMDB environments: opening them safely, one per file and process, and turning LMDB's errors into ours.
+"""LMDB environments: open them safely, once per file and process, and translate LMDB's errors.
 
 Invariants:
-1. A missing, empty or cut-short file is a `DataError` that names it; LMDB alone would make an empty database of the first
-   two and answer reads of the third with SIGBUS.
-2. An environment is opened once per process (LMDB refuses a second time), shared by whoever asks, and never used in a
-   process that inherited it by fork.
-3. After a commit failed for any reason but a full map the environment is dead in this process: what the disk holds is then
-   unknown, and a repeated fsync may lie (Rebello et al., ATC 2020), so nothing more is written or read through it.
-4. A full map is never an error of the caller: the transaction is given up whole, the map doubled, and all of it run again.
 
-Limit: LMDB counts the readers of one environment; `READERS_MAX` transactions may be open at once on all processes.
+1. A missing, empty or cut-short file is a `DataError` that names it. LMDB alone would make an empty database of the first
+   two, and reading the third would end the process with SIGBUS.
+2. An environment is opened once per process (LMDB refuses a second time), and shared by all callers. It is never used in a
+   process that inherited it by fork.
+3. After a commit has failed for any reason except a full map, this process uses the environment no more. The content of the disk
+   is then unknown, and a repeated fsync may report success wrongly (Rebello et al., ATC 2020).
+4. A full map is never an error of the caller: the whole transaction is aborted, the map doubled, and the transaction run again.
+
+Limit: LMDB counts the readers of one environment; `READERS_MAX` transactions may be open at once in all processes.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ T = TypeVar("T")
 
 
 def data_file(folder: Path) -> Path:
-    """The file LMDB keeps its data in."""
+    """Return the path of the file in which LMDB keeps its data."""
     return folder / "data.mdb"
 
 
@@ -55,42 +56,42 @@ def check_file(folder: Path) -> None:
 
 
 def structure_problems(file: Path) -> list[str]:
-    """What is wrong with the structure of an LMDB file; walks all its pages without the engine."""
+    """Return the faults in the structure of an LMDB file; walk all its pages without the engine."""
     return [str(problem) for problem in verify_structure(str(file))]  # type: ignore[no-untyped-call]
 
 
 class Verified:
-    """The chunks whose checksums this process has computed, or written; forgetting one costs computing them again.
+    """The chunks whose checksums this process has computed, or which it wrote.
 
-    **Limit**: `VERIFIED_MAX` numbers; with more than that all are forgotten. What is deleted here is let go, but another
-    process may do the deleting.
+    **Limit**: `VERIFIED_MAX` numbers. When that is reached all are forgotten, at the cost of computing checksums
+    again. This process forgets a number when it deletes the chunk; another process may delete chunks too.
     """
 
     def __init__(self) -> None:
-        """None yet."""
+        """Start with no chunk."""
         self._numbers: set[int] = set()
 
     def __contains__(self, number: int) -> bool:
-        """Whether there is nothing to find out about this chunk."""
+        """Return whether this chunk needs no check."""
         return number in self._numbers
 
     def __len__(self) -> int:
-        """How many are known."""
+        """Return how many chunks are known to be whole."""
         return len(self._numbers)
 
     def add(self, numbers: Iterable[int]) -> None:
-        """These need not be looked at again."""
+        """Note that these chunks need no check."""
         if len(self._numbers) >= VERIFIED_MAX:
             self._numbers = set()
         self._numbers.update(numbers)
 
     def forget(self, number: int) -> None:
-        """This one is deleted."""
+        """Forget a chunk that is deleted."""
         self._numbers.discard(number)
 
 
 class Environment:
-    """One LMDB environment of this process."""
+    """An LMDB environment that this process has open."""
 
     def __init__(self, folder: Path, map_size_bytes: int, sync: bool) -> None:
         """Open an environment that exists; `create_environment` makes new ones."""
@@ -124,7 +125,7 @@ class Environment:
 
     @contextmanager
     def reading(self) -> Iterator[Txn]:
-        """A read transaction; every buffer it hands out dies with it."""
+        """Yield a read transaction; every buffer that it returns is invalid after the block."""
         txn = self.begin_read()
         try:
             yield txn
@@ -151,11 +152,11 @@ class Environment:
 
     @property
     def in_use(self) -> bool:
-        """Whether somebody in this process reads or writes at the moment."""
+        """Return whether a thread of this process reads or writes at the moment."""
         return self._active > 0 or self._writer.locked()
 
     def _begin(self, write: bool) -> Txn:
-        """Begin, taking over a map that another process made larger."""
+        """Begin a transaction; take over a map that another process made larger."""
         try:
             return Txn(self._env.begin(write=write, buffers=True), write)
         except lmdb.MapResizedError:
@@ -165,9 +166,10 @@ class Environment:
             return Txn(self._env.begin(write=write, buffers=True), write)
 
     def write(self, work: Callable[[Txn], T], grow: Callable[[], None] | None = None) -> T:
-        """Run `work` in a write transaction and commit it; again from the start if the map had to grow.
+        """Run `work` in a write transaction and commit it; run it again from the start if the map had to grow.
 
-        Growing moves the map under whoever reads: a caller that reads gives its own `grow`, which stops reading first.
+        A growing map moves under its readers. So a caller that also reads passes its own `grow`, which stops reading
+        first.
         """
         while True:
             self._check_usable()
@@ -178,7 +180,7 @@ class Environment:
                 (grow or self.grow)()
 
     def _write_once(self, work: Callable[[Txn], T]) -> T:
-        """One attempt; `MapFullError` passes through, any other failure of the engine is final."""
+        """Run one attempt; let `MapFullError` pass, and mark the environment as dead after any other failure of the engine."""
         try:
             txn = self._begin(write=True)
         except lmdb.MapFullError:
@@ -201,7 +203,7 @@ class Environment:
         return result
 
     def grow(self, bytes_min: int = 0) -> None:
-        """Double the map, or more, to at least `bytes_min`."""
+        """Make the map twice as large, or at least `bytes_min` large; raise `CapacityError` while this process reads."""
         with self._writer, self._lock:
             if self._active:
                 hint = "raise map_size_bytes: the map cannot grow while this process reads"
@@ -211,7 +213,7 @@ class Environment:
             self._env.set_mapsize(max(size, bytes_min))
 
     def make_room(self) -> None:
-        """Double the map when it is more than half used, and nobody in this process reads or writes just now."""
+        """Make the map twice as large if it is more than half used, and no thread of this process reads or writes now."""
         info = self._env.info()
         if (info["last_pgno"] + 1) * PAGE * 2 <= info["map_size"] or not self._writer.acquire(blocking=False):
             return
@@ -223,11 +225,11 @@ class Environment:
             self._writer.release()
 
     def file_bytes(self) -> int:
-        """The size of the file; far above `state_bytes` it means that a reader holds old pages."""
+        """Return the size of the file; a size far above `state_bytes` means that a reader holds old pages."""
         return data_file(self.folder).stat().st_size
 
     def copy_to(self, folder: Path) -> None:
-        """Make another environment, synced, of what this one holds now."""
+        """Make another environment, synced, with the present content of this one."""
         folder.mkdir(mode=PRIVATE_FOLDER)
         try:
             self._env.copy(str(folder), compact=True)
@@ -238,7 +240,7 @@ class Environment:
         sync_path(folder)
 
     def sync(self) -> None:
-        """Force what is written to disk."""
+        """Force written data to disk."""
         self._env.sync(True)
 
     def close(self) -> None:
@@ -248,7 +250,7 @@ class Environment:
 
 
 def _abort(txn: Txn) -> None:
-    """Abort what may be broken already."""
+    """Cancel a transaction that may be broken already; ignore LMDB's errors."""
     try:
         txn.abort()
     except lmdb.Error:
@@ -256,7 +258,7 @@ def _abort(txn: Txn) -> None:
 
 
 def _open(folder: Path, map_size_bytes: int, sync: bool) -> Any:
-    """Open with the settings that every environment of ours has."""
+    """Open an environment with the settings that all environments of dbsp share."""
     reserve_locks(folder, READERS_MAX)
     return lmdb.open(
         str(folder),
@@ -271,9 +273,10 @@ def _open(folder: Path, map_size_bytes: int, sync: bool) -> Any:
 
 
 def create_environment(folder: Path, map_size_bytes: int, sync: bool, fill: Callable[[Txn], None]) -> None:
-    """Make an environment with its first content in a new folder, closed, and synced if it is to be (`sync`).
+    """Make an environment with its first content in a new folder, and close it; sync it if `sync` is set.
 
-    Creating one is not atomic in LMDB (its first meta pages are not synced), so the caller renames the folder into place.
+    Creating one is not atomic in LMDB (its first meta pages are not synced), so the caller renames the folder into
+    place.
     """
     folder.mkdir(mode=PRIVATE_FOLDER, parents=True)
     try:
@@ -292,5 +295,5 @@ def create_environment(folder: Path, map_size_bytes: int, sync: bool, fill: Call
 
 
 def translate(error: lmdb.Error | OSError, folder: Path) -> DbspError:
-    """An error of LMDB or the system as one of ours, naming the file."""
+    """Return an error of LMDB or the system as a `DbspError` that names the file."""
     return told(error, data_file(folder), "database file", "the last checkpoint is intact")

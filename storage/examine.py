@@ -1,7 +1,8 @@
-"""Examining a worker's database for `coordinator doctor`: every chunk of every version, read only, past the first damage.
+"""Examine a worker's database for `coordinator doctor`: every chunk of every version, read only, past the first
+damage.
 
-The structure of the file (pages, trees, free list) is walked by the caller first: LMDB trusts its pages, so a file whose
-structure is broken must not be opened by it. Left out: the scratch, which every start throws away.
+The caller first walks the structure of the file (pages, trees, free list). LMDB trusts its pages, so LMDB must not
+open a file whose structure is broken. The scratch is not examined, because every start discards it.
 """
 
 from __future__ import annotations
@@ -34,14 +35,14 @@ ENGINE = (lmdb.Error, struct.error, OSError)
 
 
 def durable_file(home: Path) -> Path:
-    """The file that holds a worker's versions."""
+    """Return the path of the file that holds a worker's versions."""
     return data_file(home / "durable")
 
 
 def examine_database(home: Path, worker: int, remedy: str = REMEDY) -> Examined:
-    """Read all versions and all their chunks; `remedy` is what to do about damage.
+    """Read all versions and all their chunks; `remedy` is the advice for damage.
 
-    **Cost** reads everything once, in one read transaction: a service that runs goes on, and reuses no page meanwhile.
+    **Cost** reads everything once, in one read transaction. A running service goes on, and reuses no page meanwhile.
     """
     file = durable_file(home)
     seen = Examined(file=file, remedy=remedy, worker=worker)
@@ -56,7 +57,7 @@ def examine_database(home: Path, worker: int, remedy: str = REMEDY) -> Examined:
 
 
 def versions_in(home: Path) -> tuple[VersionInfo, ...]:
-    """The versions a worker holds, without opening its database for writing; `DataError` if it cannot be read."""
+    """Return the versions of a worker without opening its database for writing; raise `DataError` if it cannot be read."""
     file = durable_file(home)
     try:
         with reading(file.parent) as txn:
@@ -69,7 +70,7 @@ def versions_in(home: Path) -> tuple[VersionInfo, ...]:
 
 
 def epoch_in(home: Path) -> int:
-    """Return the newest epoch that a worker's database has met; `DataError` if it cannot be read."""
+    """Return the newest epoch that a worker's database has seen; raise `DataError` if it cannot be read."""
     file = durable_file(home)
     try:
         with reading(file.parent) as txn:
@@ -81,7 +82,7 @@ def epoch_in(home: Path) -> int:
 
 @contextmanager
 def reading(folder: Path) -> Iterator[Txn]:
-    """A read transaction on an environment that is opened for reading alone."""
+    """Yield a read transaction on an environment that is opened read-only."""
     check_file(folder)
     size = data_file(folder).stat().st_size
     locked = (folder / "lock.mdb").exists()
@@ -100,7 +101,7 @@ def _record(file: Path, key: bytes, value: memoryview) -> Record:
 
 
 def _versions(txn: Txn, seen: Examined) -> dict[int, Record]:
-    """The versions that can be read."""
+    """Return the records of all versions that can be read, by version."""
     found = {}
     for key, value in txn.items("versions"):
         with seen.guarded(f"version={number_of(key)}"):
@@ -110,7 +111,7 @@ def _versions(txn: Txn, seen: Examined) -> dict[int, Record]:
 
 
 def _chunks(txn: Txn, versions: dict[int, Record], seen: Examined) -> None:
-    """Every chunk that a version refers to, once, against all its checksums."""
+    """Check every chunk that a version refers to, once, against all its checksums."""
     states = {version: list(record.traces.values()) for version, record in versions.items()}
     named = {version: {ref.id for ref in StoredBatch(refs_of_states(found))} for version, found in states.items()}
     for ref in StoredBatch(refs_of_states(state for found in states.values() for state in found)):
@@ -124,7 +125,7 @@ def _chunks(txn: Txn, versions: dict[int, Record], seen: Examined) -> None:
 
 
 def _check(txn: Txn, ref: ChunkRef, file: Path) -> int:
-    """The bytes of a chunk that is whole."""
+    """Return the bytes of a chunk; raise `DataError` if it is missing or broken."""
     value = txn.get("chunks", number_key(ref.id))
     if value is None:
         raise DataError(f"a chunk is missing: file={file} chunk={ref.id}")

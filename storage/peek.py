@@ -1,8 +1,9 @@
-"""What formats a worker's database has: read only, its versions, and of its chunks the oldest and the newest alone.
+"""Check the formats of a worker's database, read only: its versions, and of its chunks the oldest and the newest.
 
-Numbers of a format grow, and so do those of chunks: the lowest was written by the oldest version of the engine that had a hand in
-the file, the highest by the newest. So whether this version reads a database can be told before anything is done with it, at
-the cost of a few pages. Whether the chunks are whole is another question (`dbsp.storage.examine`).
+Format numbers grow over time, and so do chunk numbers. So the oldest version of the engine that wrote to the file
+wrote the lowest chunk, and the newest version wrote the highest. A few pages are therefore enough to decide if this
+version of dbsp can read a database, before it does anything with it. The module `dbsp.storage.examine` checks that
+the chunks are whole.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from dbsp.zset import encoding
 
 
 def formats() -> dict[str, int]:
-    """Every kind of bytes that a worker's database keeps, and the number of its format."""
+    """Return the number of the format for every kind of bytes that a worker's database stores."""
     return {
         "database file (LMDB)": lmdb_files.FORMAT, "version record": records.FORMAT, "trace manifest": manifest.FORMAT,
         "chunk": chunkfile.FORMAT, "batch": encoding.FORMAT,
@@ -29,10 +30,10 @@ def formats() -> dict[str, int]:
 
 
 def check_database(home: Path) -> None:
-    """A worker's database, if it is there; `FormatError` names the file of another format.
+    """Check the formats of a worker's database, if it exists; a `FormatError` names the file of another format.
 
-    One that this process has open was looked at when it was opened. One that is damaged is for whoever opens it, who may have
-    a standby to put in its place.
+    A database that this process has open was checked when it was opened. Damage is left to the code that opens the
+    database, because that code may have a standby to put in its place.
     """
     file = durable_file(home)
     if not home.exists() or is_open(file.parent):

@@ -1,17 +1,19 @@
-"""Telling the kernel what of a map will be read, so that it comes in large reads, or many at a time.
+"""Tell the kernel which parts of a map will be read, so that it reads large parts, or many at a time.
 
-The maps are opened for random access: the kernel then reads one page of 4 KiB at each touch while the toucher waits, and brings
-in no neighbours that nobody asked for. While the state is in memory that costs nothing. Where it is not, the waiting is all the
-time there is; so pages are asked for before they are touched:
+The maps are opened for random access. The kernel then reads one page of 4 KiB at each touch while the process waits,
+and reads no neighbours that nothing asked for. This costs nothing while the state is in memory. Where it is not,
+waiting takes all the time, so pages are requested before they are touched:
 
-- all of a chunk where all of it is read (merging, copying, checksums): `will_need`;
-- for a look-up the pages of the hashes that are expected to be read, `foresee_hashes` (hashes are spread evenly, so a hash lies
-  within about sqrt(rows) / 2 rows of its share of the chunk's range), and then those of the rows that were found,
-  `foresee_rows`. A wrong guess costs time alone. `Paging` says whether look-ups wait for pages at all; where they do not,
-  nothing is foreseen.
+- All of a chunk where all of it is read (merging, copying, checksums): `will_need`.
+- For a look-up, the pages of the hashes that are expected to be read: `foresee_hashes`. Hashes are spread evenly, so a hash is
+  within about sqrt(rows) / 2 rows of its share of the chunk's range.
+- Then the pages of the rows that were found: `foresee_rows`.
 
-**Cost** per 2 MiB: 5 us where all is in memory (one system call says so). On other systems than Linux
-nothing is asked for, and the pages come as they are touched.
+A wrong guess costs only time. `Paging` says whether look-ups wait for pages at all; where they do not, nothing is
+requested.
+
+**Cost** per 2 MiB: 5 us where all is in memory (one system call reports this). On systems other than Linux nothing is
+requested, and pages are read as they are touched.
 
 Source: design record 0018 (measured).
 """
@@ -55,10 +57,13 @@ U64 = npt.NDArray[np.uint64]
 
 
 class Paging:
-    """Whether reading the maps of this process waits for the disk: told by its page faults, and by what was found absent."""
+    """An estimate of whether reading the maps of this process waits for the disk.
+
+    The estimate uses the process's page faults and the number of requested pages that were not in memory.
+    """
 
     def __init__(self, faults: Callable[[], int] | None = None) -> None:
-        """Nothing waits yet; `faults` counts how often this process has waited for a page of a file."""
+        """Start with no waiting; `faults` returns how often this process has waited for a page of a file."""
         self._count = faults or _major_faults
         self._faults = self._count()
         self._absent = 0
@@ -66,58 +71,64 @@ class Paging:
 
     @property
     def waits(self) -> bool:
-        """Whether the last readings had to wait for many pages."""
+        """Return whether recent readings had to wait for many pages."""
         return self._left > 0
 
     def begin(self) -> None:
-        """A reading begins: judge by the one before."""
+        """Begin a reading: judge by the page faults and absent pages of the reading before."""
         faults = self._count()
         many = faults - self._faults >= PAGES_MANY or self._absent >= PAGES_MANY
         self._left = READINGS_QUIET if many else max(0, self._left - 1)
         self._faults, self._absent = faults, 0
 
     def found_absent(self, pages: int) -> None:
-        """So many pages had to be asked for."""
+        """Add pages that had to be requested."""
         self._absent += pages
 
 
 def _major_faults() -> int:
-    """How often this process has waited for a page of a file."""
+    """Return how often this process has waited for a page of a file."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_majflt
 
 
 def will_need(value: Any) -> int:
-    """All of this value of a map will be read now; how many of its pages were not in memory."""
+    """Request all pages of this value of a map; return how many of them were not in memory."""
     return _ask(Pages.of(value), None)
 
 
 def foresee_hashes(payload: memoryview, ref: ChunkRef, key_hash: U64) -> int:
-    """These hashes will be looked for in an encoded chunk; how many of the pages for it were not in memory."""
+    """Request the pages where look-ups of these hashes read an encoded chunk; return how many were not in memory."""
     pages = Pages.of(payload)
     return _ask(pages, hash_pages(pages, payload, ref, key_hash))
 
 
 def hash_pages(pages: Pages, payload: memoryview, ref: ChunkRef, key_hash: U64) -> Mask:
-    """The pages where these hashes should be."""
+    """Return the mask of the pages in which these hashes should be found."""
     (offset, nbytes), *_ = buffer_table(payload)
     share = np.clip((key_hash.astype(np.float64) - ref.first) / max(1, ref.last - ref.first), 0, 1) * ref.rows
     spread = SPREAD * np.sqrt(ref.rows)
     width = nbytes / max(1, ref.rows)
     low, high = np.maximum(share - spread, 0) * width, np.minimum(share + spread, ref.rows - 1) * width
     wanted = pages.between(offset + low.astype(np.int64), offset + high.astype(np.int64))
-    # what decoding reads: all before the first buffer, and the ends of that one
+    # decoding reads these as well: everything before the first buffer, and both ends of that buffer
     wanted |= pages.between(np.array([0, offset + nbytes - 1]), np.array([offset, offset + nbytes - 1]))
     return wanted
 
 
 def foresee_rows(payload: memoryview, ref: ChunkRef, low: I64, high: I64) -> int:
-    """Rows `low` to `high` (at most `ROWS_AHEAD` of each range) will be read; how many of the pages were not in memory."""
+    """Request the pages of rows `low` to `high`; return how many were not in memory.
+
+    At most `ROWS_AHEAD` rows of each range are requested.
+    """
     pages = Pages.of(payload)
     return _ask(pages, row_pages(pages, payload, ref, low, high))
 
 
 def row_pages(pages: Pages, payload: memoryview, ref: ChunkRef, low: I64, high: I64) -> Mask:
-    """The pages of these rows in every buffer but that of the hashes; those of strings by the rows' share of their bytes."""
+    """Return the mask of the pages of these rows in every buffer except that of the hashes.
+
+    The pages of strings are estimated by the rows' share of their bytes.
+    """
     some = low < high
     first, last = low[some], np.minimum(high[some], low[some] + ROWS_AHEAD) - 1
     wanted = np.zeros(pages.count, np.bool_)
@@ -132,7 +143,7 @@ def row_pages(pages: Pages, payload: memoryview, ref: ChunkRef, low: I64, high: 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pages:
-    """The pages that a stretch of memory touches; it begins `lead` bytes into the first."""
+    """The pages that a range of memory touches; the range begins `lead` bytes into the first page."""
 
     address: int
     lead: int
@@ -140,14 +151,14 @@ class Pages:
 
     @staticmethod
     def of(value: Any) -> Pages:
-        """The pages of these bytes."""
+        """Return the pages of these bytes."""
         octets = np.frombuffer(value, np.uint8)
         address = octets.ctypes.data
         lead = address % PAGE
         return Pages(address=address - lead, lead=lead, count=-(-(lead + len(octets)) // PAGE))
 
     def between(self, first: I64, last: I64) -> Mask:
-        """The pages of the bytes from each `first` to its `last`, both included, counted from the beginning."""
+        """Return the mask of the pages with bytes from each `first` to its `last`, both included; bytes count from 0."""
         ends = np.zeros(self.count + 1, np.int64)
         np.add.at(ends, (self.lead + first) // PAGE, 1)
         np.add.at(ends, (self.lead + last) // PAGE + 1, -1)
@@ -156,7 +167,7 @@ class Pages:
 
 
 def _ask(pages: Pages, wanted: Mask | None) -> int:
-    """Have those of the wanted pages (None: all) that are not in memory read in, without waiting for them; how many."""
+    """Request those wanted pages (None: all) that are not in memory, without waiting for them; return their number."""
     advise, resident = _function("madvise", ctypes.c_int), _function("mincore", ctypes.c_void_p)
     if advise is None or resident is None or pages.count == 0:
         return 0
@@ -176,7 +187,7 @@ def _ask(pages: Pages, wanted: Mask | None) -> int:
 
 @cache
 def _function(name: str, last: Any) -> Callable[[int, int, int], int] | None:
-    """A function of the C library (address, bytes, last); None on systems where the advice was never tried."""
+    """Return a function of the C library (address, bytes, last); None on systems where the advice was never tried."""
     found = getattr(ctypes.CDLL(None), name, None) if sys.platform == "linux" else None
     if found is None:
         return None

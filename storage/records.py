@@ -1,6 +1,7 @@
-"""What is written beside the chunks: version records, step records, keys. All integers in keys are big-endian, to sort.
+"""The stored forms of version records, step records and keys. All integers in keys are big-endian, so that they sort.
 
-Format 2 of a record: magic, format, length of a JSON head, the head, the trace states one after another, CRC-32 of it all.
+Format 2 of a record: magic, format, length of a JSON head, the head, the trace states one after another, CRC-32 of it
+all.
 """
 
 from __future__ import annotations
@@ -29,10 +30,11 @@ FORMAT = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
-    """The traces as of a step, and what they belong to.
+    """The traces as of a step, and the checkpoint and step to which they belong.
 
-    `report` is there once a version is committed; `dropped` are chunks that the step before referred to and this one does not;
-    `sliced` says that the version was made of slices, and no step was run since: by its first one nothing is merged.
+    - `report` is set once a version is committed.
+    - `dropped` contains chunks that the step before referred to and this step does not.
+    - `sliced` says that the version was made of slices and no step was run since. Its first step merges nothing.
     """
 
     checkpoint: CheckpointId
@@ -44,7 +46,7 @@ class Record:
 
 
 def encode_record(record: Record) -> bytes:
-    """A record as bytes."""
+    """Encode a record as bytes."""
     states = {number: encode_state(state) for number, state in sorted(record.traces.items())}
     head = json.dumps(
         {
@@ -63,7 +65,7 @@ def encode_record(record: Record) -> bytes:
 
 
 def decode_record(data: bytes, where: str) -> Record:
-    """The record that `encode_record` wrote; `DataError` names `where` it was."""
+    """Decode a record that `encode_record` wrote; raise a `DataError` that names the place `where`."""
     body = data[:-4]
     magic, version, _, length = _HEAD.unpack_from(body) if len(body) >= _HEAD.size else (b"", 0, 0, 0)
     if magic == _MAGIC:
@@ -87,28 +89,28 @@ def decode_record(data: bytes, where: str) -> Record:
 
 
 def number_key(number: int) -> bytes:
-    """A number as a key that sorts."""
+    """Encode a number as a key that sorts by the number."""
     return struct.pack(">Q", number)
 
 
 def number_of(key: bytes | memoryview) -> int:
-    """The number in such a key."""
+    """Return the number in a key of `number_key`."""
     return int(struct.unpack(">Q", key)[0])
 
 
 def held_key(segment: int, step: int) -> bytes:
-    """The key of what a segment holds of a step; the step before the first is -1."""
+    """Return the key of a segment's record of a step; the step before the first is -1."""
     return struct.pack(">IQ", segment, step + 1)
 
 
 def held_of(key: bytes | memoryview) -> tuple[int, int]:
-    """(segment, step) of such a key."""
+    """Return (segment, step) of a key of `held_key`."""
     segment, step = struct.unpack(">IQ", key)
     return segment, step - 1
 
 
 def table_key(table: str, key: bytes) -> bytes:
-    """The key of a small value; its length is part of it, so that no key is the beginning of another."""
+    """Return the key of a small value; the key contains its length, so that no key is the beginning of another."""
     name = table.encode()
     out = struct.pack(">HH", len(name), len(key)) + name + key
     if len(out) > KEY_BYTES_MAX - 18:

@@ -1,8 +1,8 @@
 """The environments that this process has open.
 
-LMDB allows one opening of a file per process, and several databases, threads and tasks want the same one. This is the one
-piece of module state in the project: what it mirrors, LMDB's own table of open files, is process-wide too. An entry made
-before a fork belongs to the parent and is not used by the child.
+LMDB allows one opening of a file per process, but several databases, threads and tasks use the same file. This is the
+only module state in the project, because LMDB's own table of open files, which it mirrors, is process-wide too. An
+entry made before a fork belongs to the parent, and the child does not use it.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ _guard = threading.Lock()
 
 
 def acquire(folder: Path, make: Callable[[], Environment]) -> Environment:
-    """The environment of this folder, opened if it is not; to be handed back with `release`.
+    """Return the environment of this folder, opened if it is not; the caller gives it back with `release`.
 
-    A folder that was replaced since (another inode) is opened anew; who holds the old one keeps it.
+    A folder that was replaced since (another inode) is opened anew; callers that hold the old environment keep it.
     """
     key = (os.getpid(), str(folder.resolve()))
     with _guard:
@@ -37,13 +37,13 @@ def acquire(folder: Path, make: Callable[[], Environment]) -> Environment:
 
 
 def is_open(folder: Path) -> bool:
-    """Whether this process has the environment of this folder open; LMDB would not open it a second time."""
+    """Return whether this process has the environment of this folder open; LMDB would not open it a second time."""
     with _guard:
         return (os.getpid(), str(folder.resolve())) in _open_environments
 
 
 def is_current(environment: Environment, folder: Path) -> bool:
-    """Whether the folder still holds the file that was opened."""
+    """Return whether the folder still holds the file that was opened."""
     try:
         return data_file(folder).stat().st_ino == environment.inode
     except OSError:
@@ -51,7 +51,7 @@ def is_current(environment: Environment, folder: Path) -> bool:
 
 
 def release(environment: Environment) -> None:
-    """Give an environment back; the last one to do so closes it."""
+    """Give an environment back; close it if no other user is left."""
     with _guard:
         environment.users -= 1
         if environment.users > 0:

@@ -1,15 +1,22 @@
-"""The scratch environment of a worker: what the steps since the opened version have made. Never synced, never reopened.
+"""The scratch environment of a worker: the state that steps since the opened version made. It is never synced, never
+reopened.
 
-Its folder is named by epoch and boot, made only by `open`, and found by other processes by its epoch; one of another epoch or
-another boot is rubbish. So power loss can hurt only what recovery throws away. `open` makes it inside the durable transaction
-that has checked the epoch, once per epoch: a late `open` throws no newer scratch away.
+Its folder is named by epoch and boot. Only `open` makes it, and other processes find it by its epoch. A scratch of
+another epoch or another boot is garbage. So power loss can damage only state that recovery discards. `open` makes the
+scratch inside the durable transaction that has checked the epoch, once per epoch: a late `open` does not discard a
+newer scratch.
 
-Tables: `meta` (opened version, base step, next step, next chunk number, what merges keep, the step that merges nothing),
-`held` ((segment, step) -> record), `chunks`, `values` (small values since the opened version), `pins` (the cut of a commit
-under way).
+Tables:
+
+- `meta`: opened version, base step, next step, next chunk number, the chunks that merges leave alone, the step that merges nothing
+- `held`: (segment, step) -> record
+- `chunks`
+- `values`: small values since the opened version
+- `pins`: the cut of a commit under way
 
 Invariants:
-1. Of each segment the last two finished steps are held, and written once each.
+
+1. Of each segment the last two finished steps are held, and each is written once.
 2. A chunk stays while a held record or a pin refers to it (invariant 12).
 """
 
@@ -43,7 +50,7 @@ RUBBISH_WAITS_S = 5.0
 
 
 def boot_id() -> str:
-    """A name of the running kernel's boot; where there is none, scratch folders are told apart by epoch alone."""
+    """Return the name of the running kernel's boot; where there is none, only the epoch distinguishes scratch folders."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
     except OSError:
@@ -51,13 +58,13 @@ def boot_id() -> str:
 
 
 def folder_of(home: Path, epoch: int) -> Path:
-    """Where the scratch of an epoch lies."""
+    """Return the folder of an epoch's scratch."""
     return home / f"{_PREFIX}{epoch}-{boot_id()}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Start:
-    """What a new scratch begins with; where it `rests`, the first step merges nothing that is there."""
+    """The first content of a new scratch; with `rests`, the first step merges no existing chunk."""
 
     epoch: int
     version: int
@@ -81,9 +88,10 @@ class Scratch:
 
     @staticmethod
     def create(home: Path, start: Start, map_size_bytes: int) -> list[Path]:
-        """Make the scratch of an epoch, in place of any other; return the folders that are left of these.
+        """Make the scratch of an epoch in place of all others; return the folders of those, which are garbage now.
 
-        The caller holds the write lock of the durable side, so nobody else makes or sets aside a scratch here meanwhile.
+        The caller holds the write lock of the durable side, so no other process makes or renames a scratch here
+        meanwhile.
         """
         rubbish = _set_aside(home)
         temporary = home / f"{_RUBBISH}{uuid.uuid4().hex}"
@@ -106,21 +114,21 @@ class Scratch:
         return rubbish
 
     def is_current(self) -> bool:
-        """Whether the folder still holds what was opened."""
+        """Return whether the folder still holds the file that was opened."""
         return registry.is_current(self.environment, self.folder)
 
     def close(self) -> None:
-        """Give the files back."""
+        """Release the environment."""
         registry.release(self.environment)
 
     def shelf(self, txn: Txn) -> Shelf:
-        """The scratch side as a place to read chunks from; it was written since boot, so nothing is checked."""
+        """Return the scratch side as a source of chunks; it was written since boot, so nothing is checked."""
         return Shelf(environment=self.environment, txn=txn, check=False)
 
     # ---- single numbers
 
     def _number(self, txn: Txn, key: bytes) -> int:
-        """A number of `meta`."""
+        """Return a number of `meta`; raise `DataError` if it is missing."""
         value = txn.get("meta", key)
         if value is None:
             raise DataError(f"the scratch is incomplete: file={data_file(self.folder)} key={key.decode()}")
@@ -131,15 +139,15 @@ class Scratch:
         txn.put("meta", key, number_key(number))
 
     def opened(self, txn: Txn) -> int:
-        """The opened version."""
+        """Return the opened version."""
         return self._number(txn, _OPENED)
 
     def base_step(self, txn: Txn) -> int:
-        """The step that follows the opened version."""
+        """Return the step that follows the opened version."""
         return self._number(txn, _BASE)
 
     def step(self, txn: Txn) -> int:
-        """The next step to apply."""
+        """Return the next step to apply."""
         return self._number(txn, _STEP)
 
     def set_step(self, txn: Txn, step: int) -> None:
@@ -147,13 +155,13 @@ class Scratch:
         self._set(txn, _STEP, step)
 
     def set_base(self, txn: Txn, version: int, base_step: int, step: int) -> None:
-        """A commit has landed: this version is the opened one now."""
+        """Note a commit that has landed: its version is the opened one now."""
         self._set(txn, _OPENED, version)
         self._set(txn, _BASE, base_step)
         self._set(txn, _STEP, step)
 
     def next_chunk(self, txn: Txn) -> int:
-        """The next chunk number; the caller stores it back when done."""
+        """Return the next chunk number; the caller stores the new one when done."""
         return self._number(txn, _NEXT_CHUNK)
 
     def set_next_chunk(self, txn: Txn, number: int) -> None:
@@ -161,10 +169,10 @@ class Scratch:
         self._set(txn, _NEXT_CHUNK, number)
 
     def kept_below(self, txn: Txn, step: int) -> int:
-        """Chunks with numbers below this one are not merged by a step; 0 where all are.
+        """Return the chunk number below which a step merges no chunks; 0 if it may merge all.
 
-        By the first step of a version that was made of slices none are: somebody has waited for its outputs. That follows from
-        the version and the step alone, so a replay merges alike.
+        The first step of a version that was made of slices merges none, because a user waits for its outputs after
+        the rescale. This depends on the version and the step alone, so a replay merges in the same way.
         """
         if self.rests(txn, step):
             return self.next_chunk(txn)
@@ -172,19 +180,19 @@ class Scratch:
         return 0 if value is None else number_of(value)
 
     def rests(self, txn: Txn, step: int) -> bool:
-        """Whether a step merges nothing that is there."""
+        """Return whether a step merges no existing chunk."""
         value = txn.get("meta", _RESTS)
         return value is not None and step == number_of(value)
 
     def cuts(self, txn: Txn) -> tuple[int, ...]:
-        """The key hashes at which new chunks end, while merges wait."""
+        """Return the key hashes at which new chunks end while merges are held."""
         value = txn.get("meta", _CUTS)
         return () if value is None else tuple(np.frombuffer(bytes(value), "<u8").tolist())
 
     def hold_merges(self, txn: Txn, layout_version: int, cuts: Sequence[int]) -> None:
-        """Let merges of all chunks there are wait, and new chunks end at `cuts`, for the warm-up of this layout.
+        """Hold merges of all existing chunks, and end new chunks at `cuts`, for the warm-up of this layout.
 
-        **Errors** `UnavailableError` where that warm-up is over: this is an attempt that comes too late.
+        **Errors** `UnavailableError` where that warm-up is over: this attempt is late.
         """
         newest, over = self._hold_try(txn)
         if newest > layout_version or (newest == layout_version and over):
@@ -197,7 +205,7 @@ class Scratch:
         self._keep_all(txn)
 
     def end_hold(self, txn: Txn, layout_version: int) -> None:
-        """Let merges go on, unless they wait for a later warm-up."""
+        """Let merges go on, unless a later warm-up holds them."""
         if self._hold_try(txn)[0] > layout_version:
             return
         self._set_hold_try(txn, layout_version, over=True)
@@ -214,11 +222,11 @@ class Scratch:
         txn.put("meta", _HOLD_TRY, number_key(layout_version) + bytes([over]))
 
     def _keep_all(self, txn: Txn) -> None:
-        """Merges of all chunks there are wait."""
+        """Hold merges of all existing chunks."""
         self._set(txn, _KEPT_BELOW, self.next_chunk(txn))
 
     def skip_numbers(self, count: int, least: int) -> int:
-        """The first of `count` chunk numbers, none below `least`, that no step will use."""
+        """Reserve `count` chunk numbers, none below `least`, that no step will use; return the first."""
 
         def skipped(txn: Txn) -> int:
             first = max(least, self.next_chunk(txn))
@@ -230,20 +238,20 @@ class Scratch:
     # ---- steps
 
     def held(self, txn: Txn, segment: int, step: int) -> Record | None:
-        """What a segment holds of a step."""
+        """Return a segment's record of a step; None if it is not held."""
         value = txn.get("held", held_key(segment, step))
         return None if value is None else self._decoded(value)
 
     def has(self, txn: Txn, segment: int, step: int) -> bool:
-        """Whether a segment holds a step."""
+        """Return whether a segment holds a step."""
         return txn.get("held", held_key(segment, step)) is not None
 
     def _decoded(self, value: Any) -> Record:
-        """A record out of this environment."""
+        """Decode a record of this environment."""
         return records.decode_record(bytes(value), f"file={data_file(self.folder)}")
 
     def held_steps(self, txn: Txn) -> dict[int, list[int]]:
-        """The steps held, by segment, in order."""
+        """Return the steps that are held, by segment, in order."""
         found: dict[int, list[int]] = {}
         for key in txn.keys("held"):
             segment, step = held_of(key)
@@ -251,12 +259,15 @@ class Scratch:
         return found
 
     def add(self, txn: Txn, written: dict[int, bytearray]) -> None:
-        """Write chunks of one trace; the dictionary is emptied, so that nothing is in memory twice: LMDB keeps its own copy."""
+        """Write chunks of one trace; empty the dictionary, because LMDB has its own copy of each value."""
         for number in sorted(written):
             txn.put("chunks", number_key(number), written.pop(number))
 
     def hold(self, txn: Txn, segment: int, step: int, record: Record, gone: Iterable[int]) -> None:
-        """Write what a segment made of a step; let go of older steps than step - 1, and of chunks that only they had."""
+        """Write a segment's record of a step; delete records of steps before step - 1, and the chunks in `gone`.
+
+        A chunk of a pinned cut stays.
+        """
         for old in self.held_steps(txn).get(segment, []):
             if old < step - 1:
                 txn.delete("held", held_key(segment, old))
@@ -267,31 +278,34 @@ class Scratch:
                 txn.delete("chunks", number_key(number))
 
     def held_records(self, txn: Txn) -> list[Record]:
-        """Every record held."""
+        """Return every record that is held."""
         return [self._decoded(value) for _, value in txn.items("held")]
 
     def all_records(self, txn: Txn) -> list[Record]:
-        """Every record held, and the pins."""
+        """Return every record that is held, and the pins."""
         return self.held_records(txn) + self.pins(txn)
 
     # ---- the cut of a commit
 
     def pins(self, txn: Txn) -> list[Record]:
-        """The cuts of commits under way."""
+        """Return the cuts of commits under way."""
         return [self._decoded(value) for key, value in txn.items("pins") if len(key) == len(number_key(0))]
 
     def pin(self, txn: Txn, version: int) -> Record | None:
-        """The cut that is to become a version."""
+        """Return the cut that is to become this version; None if it is not pinned."""
         value = txn.get("pins", number_key(version))
         return None if value is None else self._decoded(value)
 
     def pinned_values(self, txn: Txn, version: int) -> dict[bytes, bytes | None]:
-        """The small values of a cut."""
+        """Return the small values of a cut; None stands for a deleted value."""
         prefix = number_key(version) + b"="
         return {key[len(prefix) :]: _told(value) for key, value in txn.items("pins", prefix)}
 
     def set_pin(self, txn: Txn, version: int, record: Record) -> None:
-        """Keep a cut, its chunks and its small values, until the commit has landed; its merges wait, where merges are held."""
+        """Keep a cut, its chunks and its small values until the commit has landed.
+
+        Where merges are held, merges of the cut's chunks are held as well.
+        """
         if txn.has("meta", _KEPT_BELOW):
             self._keep_all(txn)
         txn.put("pins", number_key(version), records.encode_record(record))
@@ -300,7 +314,7 @@ class Scratch:
             txn.put("pins", number_key(version) + b"=" + key, raw)
 
     def landed(self, txn: Txn, version: int, copied: npt.NDArray[np.uint64]) -> None:
-        """The version is durable: forget its pin, the values it took, and chunks that the durable side has now."""
+        """Forget the pin of a durable version, the small values that it contains, and the copied chunks."""
         for key, value in self.pinned_values(txn, version).items():
             if self.value(txn, key) == (True, value):
                 txn.delete("values", key)
@@ -312,7 +326,7 @@ class Scratch:
     # ---- small values
 
     def value(self, txn: Txn, key: bytes) -> tuple[bool, bytes | None]:
-        """Whether a small value was written since the opened version, and which (None: deleted)."""
+        """Return whether a small value was written since the opened version, and the value (None: deleted)."""
         raw = txn.get("values", key)
         if raw is None:
             return False, None
@@ -323,46 +337,47 @@ class Scratch:
         txn.put("values", key, b"\x00" if value is None else b"\x01" + value)
 
     def values(self, txn: Txn) -> dict[bytes, bytes | None]:
-        """All small values written since the opened version."""
+        """Return all small values written since the opened version."""
         return {key: _told(value) for key, value in txn.items("values")}
 
 
 def _told(raw: memoryview) -> bytes | None:
-    """A small value as it is stored: 1 and the bytes, or 0 for deleted."""
+    """Decode a stored small value: 1 and the bytes, or 0 for deleted."""
     return bytes(raw[1:]) if bytes(raw[:1]) == b"\x01" else None
 
 
 class Rubbish:
-    """Folders that nobody reads again, deleted by a thread when steps go on (`delete`), or after `RUBBISH_WAITS_S`.
+    """Garbage folders, deleted by a thread once steps go on (`delete`), or after `RUBBISH_WAITS_S`.
 
-    A file as large as the state takes a while to delete, and syncs of others wait for it: who opens a version has some to do, and
-    so has who writes the first step's outputs. What a process that ends leaves of them, the next `open` takes.
+    Deleting a file as large as the state takes a while, and syncs of other files wait for it. Opening a version needs
+    some syncs, and so does writing the first step's outputs. Folders that are left when a process ends are deleted by
+    the next `open`.
     """
 
     def __init__(self, folders: Sequence[Path]) -> None:
-        """Begin to wait."""
+        """Start the thread, which waits."""
         self._may_go = Event()
         self._thread = Thread(target=self._delete, args=(tuple(folders),), name="dbsp-rubbish", daemon=True)
         self._thread.start()
 
     def _delete(self, folders: Sequence[Path]) -> None:
-        """The thread."""
+        """Wait until steps go on, then delete the folders; runs in the thread."""
         self._may_go.wait(RUBBISH_WAITS_S)
         for folder in folders:
             shutil.rmtree(folder, ignore_errors=True)
 
     def delete(self) -> None:
-        """Delete them now, beside what comes next."""
+        """Let the thread delete the folders now, while the caller goes on."""
         self._may_go.set()
 
     def settle(self) -> None:
-        """Delete what is left, and wait until that is done."""
+        """Delete the folders that are left, and wait until that is done."""
         self._may_go.set()
         self._thread.join()
 
 
 def _set_aside(home: Path) -> list[Path]:
-    """Take every scratch folder out of use, whatever its epoch; return all folders that nobody reads again."""
+    """Rename every scratch folder, whatever its epoch; return all folders that are garbage."""
     for folder in list(home.iterdir()):
         if folder.name.startswith(_PREFIX):
             folder.rename(home / f"{_RUBBISH}{uuid.uuid4().hex}")

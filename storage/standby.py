@@ -1,19 +1,23 @@
-"""Standbys: copies of a worker's versions in other folders, on other disks, from which a lost database is made again.
+"""Standbys: copies of a worker's versions in other folders, on other disks, from which a lost database is restored.
 
-A standby is the durable side of a database alone: versions, their chunks, small values; no steps. It follows the database: a
-version counts as committed, or opened, when every standby holds it too, so whatever was published is in each of them.
+A standby is the durable side of a database alone: versions, their chunks, small values; no steps. It follows the
+database: a version counts as committed, or opened, when every standby holds it too. So each standby has whatever was
+published.
 
 Invariants:
-1. The same number means the same chunk as far as a version refers to it whose record is the same, byte for byte, here and in the
-   database. All else that a standby has is deleted before anything is copied in: it may be of steps that were rolled back.
-2. Every write is fenced as those of a database are (6): the epoch is compared in its transaction. A task that is late within an
-   epoch is told apart there too: versions only grow from the first `open` of an epoch on, so one that would go back is refused.
-3. A standby holds one or two versions from its first one on: the new one lands before the one before the last is dropped (8).
-4. Nothing is made out of a standby but by whoever has raised its epoch: a database that was deleted on purpose stays deleted.
+
+1. A chunk number means the same chunk here and in the database where a version with the same record refers to it.
+   Records are compared byte for byte. All else that a standby has is deleted before anything is copied in: it may be of steps that
+   were rolled back.
+2. Every write is fenced like a database's (6): the epoch is compared in its transaction. The transaction also detects a late
+   task within an epoch. From the first `open` of an epoch on versions only grow, so a task that would go back is refused.
+3. A standby holds one or two versions from its first version on: a new one lands before the version before the last is dropped (8).
+4. Only a process that has raised a standby's epoch restores a database from it. So a database that was deleted on purpose stays
+   deleted.
 
 **Cost** a version once more: the bytes of the chunks that a standby lacks, in bounded transactions.
 
-Source: "KIP-441: smooth scaling out" (standby tasks), with the copy made of checkpoints and not of a changelog.
+Source: "KIP-441: smooth scaling out" (standby tasks), with copies made from checkpoints and not from a changelog.
 """
 
 from __future__ import annotations
@@ -42,24 +46,24 @@ _FOLLOWS = b"follows"
 
 
 class Standby:
-    """One standby of a worker, in its own folder."""
+    """A standby of a worker, in its own folder."""
 
     def __init__(self, home: Path, map_size_bytes: int) -> None:
-        """Nothing is opened or made yet."""
+        """Name the folder; nothing is opened or made yet."""
         self.home = home
         self._map_size_bytes = map_size_bytes
 
     @property
     def exists(self) -> bool:
-        """Whether there is one in the folder."""
+        """Return whether the folder contains a standby."""
         return (self.home / DURABLE).is_dir()
 
     def opened(self) -> Durable:
-        """It, opened; to be closed again. `DataError` if it is absent or broken."""
+        """Open the standby; the caller closes it. Raise `DataError` if it is absent or broken."""
         return Durable(self.home / DURABLE, self.home / WRITERS, self._map_size_bytes)
 
     def raise_epoch(self, source: Durable, epoch: int) -> None:
-        """Refuse older epochs of the database's run from now on; nothing to do where there is no standby."""
+        """Refuse older epochs of the database's run from now on; do nothing where there is no standby."""
         if not self.exists:
             return
         target = self.opened()
@@ -70,9 +74,9 @@ class Standby:
             target.close()
 
     def follow(self, source: Durable, version: int, epoch: int, bytes_max: int | None = None) -> bool:
-        """Copy about `bytes_max` more of what it lacks of a version of the database (None: all); whether it holds it then.
+        """Copy about `bytes_max` more of a version that the standby lacks (None: all); return if it holds the version now.
 
-        **Errors** `FencedError` for an older epoch; `ConfigError` if it cannot be made.
+        **Errors** `FencedError` for an older epoch; `ConfigError` if the standby cannot be made.
         """
         if not self.exists:
             source.check_place()  # a database that was deleted gets no standby
@@ -87,7 +91,7 @@ class Standby:
             target.close()
 
     def open(self, source: Durable, version: int, epoch: int) -> None:
-        """Copy what it lacks of a version, and discard all others, as the database does when it opens this one."""
+        """Copy the missing content of a version, and discard all others, as the database does when it opens this version."""
         self.follow(source, version, epoch)
         target = self.opened()
         try:
@@ -96,7 +100,7 @@ class Standby:
             target.close()
 
     def _make(self, epoch: int) -> None:
-        """An empty one."""
+        """Make an empty standby; raise `ConfigError` if that fails."""
         try:
             make_bare(self.home, epoch, self._map_size_bytes)
         except OSError as error:
@@ -106,10 +110,13 @@ class Standby:
             ) from error
 
     def restore(self, home: Path, epoch: int) -> None:
-        """Make the database in `home` again, of the versions held here; what is left of the old one stays beside it as `.lost-…`.
+        """Make the database in `home` again from the versions of this standby.
 
-        Do nothing where another attempt has made it again meanwhile: it may hold later versions by now.
-        **Errors** `FencedError` if a newer epoch has been here; `DataError` if this one is broken as well, or holds nothing.
+        The rest of the old database stays next to it as `.lost-…`. Do nothing if another attempt has made the
+        database meanwhile: it may hold later versions by now.
+
+        **Errors** `FencedError` if a newer epoch has been here; `DataError` if this standby is broken as well, or
+        holds nothing.
         """
         target = self.opened()
         made = home.with_name(f"{home.name}.new-{uuid.uuid4().hex}")
@@ -130,7 +137,7 @@ class Standby:
 
 
 def make_bare(home: Path, epoch: int, map_size_bytes: int) -> None:
-    """The durable side of a database alone, without a version; who comes second takes that of the first.
+    """Make the durable side of a database alone, without a version; if another process was first, leave its database.
 
     **Errors** `OSError` if it cannot be made.
     """
@@ -151,7 +158,7 @@ def make_bare(home: Path, epoch: int, map_size_bytes: int) -> None:
 
 
 def restore_from(standbys: Sequence[Standby], home: Path, epoch: int) -> None:
-    """Make a database again from the first of its standbys that can be read; `DataError` if none can."""
+    """Restore a database from the first of its standbys that can be read; raise `DataError` if none can."""
     failed = []
     for standby in standbys:
         try:
@@ -173,7 +180,7 @@ def is_sound(home: Path) -> bool:
 
 
 def _refuse_other_run(source: Durable, target: Durable) -> None:
-    """`ConfigError` where a standby is of another pipeline, or of this one before it was started over."""
+    """Raise `ConfigError` if a standby is of another pipeline, or of this pipeline before it was started over."""
     with source.environment.reading() as txn, target.environment.reading() as held:
         runs = {info.checkpoint.run for info in source.versions(txn)}
         others = {info.checkpoint.run for info in target.versions(held)} - runs
@@ -185,7 +192,10 @@ def _refuse_other_run(source: Durable, target: Durable) -> None:
 
 
 def _put_in_place(made: Path, home: Path) -> None:
-    """Rename, inside a transaction that has checked the epoch: whoever raises it meanwhile ends who is stopped in here."""
+    """Rename the restored folder into place, unless a sound database is there.
+
+    The caller's transaction has checked the epoch: a process that raises the epoch ends one that is stopped in here.
+    """
     if is_sound(home):
         return
     if home.exists():
@@ -195,7 +205,7 @@ def _put_in_place(made: Path, home: Path) -> None:
 
 
 def _follow(txn: Txn, source: Durable, target: Durable, version: int, epoch: int, bytes_max: int | None) -> bool:
-    """`Standby.follow`, with both opened, and the database as `txn` sees it."""
+    """Do the work of `Standby.follow`, with both sides opened, and the database as `txn` sees it."""
     records = {
         info.version: bytes(txn.get("versions", number_key(info.version)) or b"") for info in source.versions(txn)
     }
@@ -218,12 +228,12 @@ def _follow(txn: Txn, source: Durable, target: Durable, version: int, epoch: int
 
 
 def _holds(txn: Txn, version: int, records: dict[int, bytes]) -> bool:
-    """Return whether the standby has this very version."""
+    """Return whether the standby has this version with the same record."""
     return bytes(txn.get("versions", number_key(version)) or b"") == records[version]
 
 
 def _goal(version: int, records: dict[int, bytes]) -> bytes:
-    """Return what a standby notes while it follows to a version."""
+    """Return the note that a standby keeps while it follows to a version."""
     return number_key(version) + hashlib.sha256(records[version]).digest()
 
 
@@ -235,7 +245,8 @@ def _is_settled(txn: Txn, version: int, records: dict[int, bytes]) -> bool:
 def _settle(txn: Txn, target: Durable, version: int, epoch: int, records: dict[int, bytes]) -> bool:
     """Make the standby ready to follow to a version; return whether it holds that version already.
 
-    Keep the versions that are the same in the database, with their chunks and values; note what is copied in from now on.
+    Keep the versions whose records are the same in the database, with their chunks and values; note the version as
+    the goal.
     """
     if _holds(txn, version, records):
         return True
@@ -259,7 +270,7 @@ def _settle(txn: Txn, target: Durable, version: int, epoch: int, records: dict[i
 
 
 def _refuse_late(txn: Txn, target: Durable, version: int, epoch: int) -> None:
-    """Refuse a task that would take back what followed since this epoch was opened."""
+    """Refuse a task that would revert versions that followed since this epoch was opened."""
     opened, held = target.opened_in(txn), [info.version for info in target.versions(txn)]
     if opened is not None and opened[0] == epoch and max(held, default=version) > version:
         story = f"version={version} versions={held} folder={target.folder.parent}"
@@ -267,6 +278,6 @@ def _refuse_late(txn: Txn, target: Durable, version: int, epoch: int) -> None:
 
 
 def _values(txn: Txn, source: Durable, version: int, follows: bool) -> dict[bytes, bytes | None]:
-    """The small values that changed in a version; all, unless the standby has the one before it."""
+    """Return the small values that changed in a version; all small values, unless the standby has the version before it."""
     keys: Iterator[bytes] = iter(source.changed(txn, version) if follows else source.value_keys(txn))
     return {key: source.value(txn, version, key) for key in keys}

@@ -1,7 +1,7 @@
-"""Tables inside one LMDB tree: a key's first byte says which table it is in.
+"""Tables inside one LMDB tree: the first byte of a key names its table.
 
-LMDB has named databases, but py-lmdb opens their handles through a write transaction: a process could not even open the file
-while another, stopped, process holds the writer's lock, and it is the opening that must find and end that process.
+LMDB has named databases, but py-lmdb opens their handles through a write transaction. A process could then not even
+open a file while a stopped process holds the writer's lock. But opening is what has to find and end that process.
 """
 
 from __future__ import annotations
@@ -38,35 +38,36 @@ _FIRST_BYTES = {
 class Txn:
     """A transaction of LMDB, with tables.
 
-    Values are views of the map, dead when the transaction ends, or, in one that writes, at its next write. Iterators must not
-    be used across writes.
+    Values are views of the map. They are invalid when the transaction ends and, in a transaction that writes, at its
+    next write. Iterators must not be used across writes.
     """
 
     __slots__ = ("_raw", "_writes")
 
     def __init__(self, raw: Any, writes: bool) -> None:
-        """Wrap LMDB's own, which only reads, or writes as well."""
+        """Wrap a transaction of LMDB, which only reads, or writes as well."""
         self._raw = raw
         self._writes = writes
 
     def get(self, table: str, key: bytes) -> memoryview | None:
-        """A value."""
+        """Return a value; None if there is no such key."""
         found: memoryview | None = self._raw.get(_FIRST_BYTES[table] + key)
         return found
 
     def has(self, table: str, key: bytes) -> bool:
-        """Whether there is such a key; its value is not touched."""
+        """Return whether there is such a key; its value is not touched."""
         with self._raw.cursor() as cursor:
             return bool(cursor.set_key(_FIRST_BYTES[table] + key))
 
     def lying(self, table: str, key: bytes) -> memoryview | None:
-        """A large value where it lies in the map, of which no page but the first has been touched; only where one reads.
+        """Return a large value in place in the map, with no page touched except the first; for read transactions only.
 
         `get` of py-lmdb touches every page of a value, so that no page fault happens while it holds the interpreter's
-        lock: a look-up of one row would read the whole chunk, page by page. So the place is taken from where the cursor
-        stands. In a leaf of LMDB 0.9 a key lies behind its node's head (size of the value, flags, size of the key), and
-        behind the key of a large value the number of its first page. Every page begins with its own number: so the leaf's
-        tells where the map begins, and the value's is checked. (In a transaction that writes, a leaf may lie outside the map.)
+        lock. A look-up of one row would thus read the whole chunk, page by page. So this method derives the address
+        from the cursor's position. In a leaf of LMDB 0.9, a key follows its node's head (size of the value, flags,
+        size of the key). The number of a large value's first page follows its key. Every page begins with its own
+        number. So the leaf's number tells where the map begins, and the value's number is checked. (In a transaction
+        that writes, a leaf may be outside the map.)
         """
         if self._writes:
             raise InternalError(f"values are found where they lie only by who reads: table={table}")
@@ -97,7 +98,7 @@ class Txn:
         self._raw.delete(_FIRST_BYTES[table] + key)
 
     def items(self, table: str, prefix: bytes = b"") -> Iterator[tuple[bytes, memoryview]]:
-        """Keys that begin with `prefix`, in order, with their values."""
+        """Yield the keys that begin with `prefix`, in order, with their values."""
         start = _FIRST_BYTES[table] + prefix
         with self._raw.cursor() as cursor:
             there = cursor.set_range(start)
@@ -109,14 +110,14 @@ class Txn:
                 there = cursor.next()
 
     def ends(self, table: str) -> Iterator[tuple[bytes, memoryview]]:
-        """The first and the last key of a table whose keys are numbers, with their values."""
+        """Yield the first and the last key of a table whose keys are numbers, with their values."""
         yield from islice(self.items(table), 1)
         last = self.last_before(table, b"", b"\xff" * _NUMBER.size)
         if last is not None and (value := self.get(table, last)) is not None:
             yield last, value
 
     def keys(self, table: str, prefix: bytes = b"") -> list[bytes]:
-        """Those keys alone; values are not touched."""
+        """Return the keys that begin with `prefix`, in order; values are not touched."""
         start = _FIRST_BYTES[table] + prefix
         found = []
         with self._raw.cursor() as cursor:
@@ -129,7 +130,7 @@ class Txn:
         return found
 
     def last_before(self, table: str, prefix: bytes, end: bytes) -> bytes | None:
-        """The greatest key that begins with `prefix` and is not above `prefix + end`."""
+        """Return the greatest key that begins with `prefix` and is not above `prefix + end`; None if there is none."""
         start = _FIRST_BYTES[table] + prefix
         wanted = start + end
         with self._raw.cursor() as cursor:
@@ -142,9 +143,9 @@ class Txn:
         return key[1:] if key.startswith(start) else None
 
     def commit(self) -> None:
-        """Commit."""
+        """Commit the transaction."""
         self._raw.commit()
 
     def abort(self) -> None:
-        """Abort; only a transaction that reads can be ended so without losing anything."""
+        """Cancel the transaction; a transaction that only reads loses nothing by this."""
         self._raw.abort()

@@ -1,13 +1,13 @@
-"""One step's transaction on a worker's database.
+"""The transaction of one step on a worker's database.
 
-Reading begins with the scratch side, then the durable one: a commit that lands in between may have moved a chunk from the
-first to the second, never the other way. Everything a step writes appears in one write transaction on the scratch, in which
-the epoch is compared with the durable side's, so a task of an older epoch is refused by the transaction that would have
-written (invariant 6).
+Reading begins with the scratch side, then the durable side. A commit that lands in between may have moved a chunk
+from the first to the second, but never the other way. Everything that a step writes appears in one write transaction
+on the scratch. This transaction compares the epoch with the durable side's. So the transaction that would write
+refuses a task of an older epoch (invariant 6).
 
-A step that was written already runs again on the same state (step - 1) and writes nothing: Spark may run a task twice, at
-once, or again after its success. An attempt that comes when the step after the next was written finds its step closed, in the
-transaction that would have written.
+A step that was written already runs again on the same state (step - 1) and writes nothing: Spark may run a task
+twice, at once, or again after its success. An attempt that runs after the step after the next was written fails, in
+the transaction that would write: its step is closed.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from dbsp.zset.batch import Batch
 
 
 class Reading:
-    """Read transactions on both sides, scratch first, and the chunks seen through them."""
+    """Read transactions on both sides, scratch first, and the chunks read through them."""
 
     def __init__(self, scratch: Scratch, durable: Durable, chunk_bytes_max: int) -> None:
         """Begin reading."""
@@ -58,7 +58,7 @@ class Reading:
         self.chunks.end((self._scratch.shelf(self.scratch_txn), self._durable.shelf(self.durable_txn)))
 
     def end(self) -> None:
-        """End both; nothing read through them may be touched any more."""
+        """End both transactions; nothing read through them may be touched any more."""
         self.chunks.end()
         if self.scratch_txn is not None:
             self._durable.environment.end_read(self.durable_txn)
@@ -66,7 +66,7 @@ class Reading:
         self.scratch_txn = self.durable_txn = None
 
     def before(self, step: int, segment: int, traces: set[int]) -> Record:
-        """The traces of a segment as of step - 1."""
+        """Return the traces of a segment as of step - 1; raise `UnavailableError` if they are not held."""
         held = self._scratch.held_steps(self.scratch_txn).get(segment, [])
         if not step_is_open(step, held, self._scratch.base_step(self.scratch_txn)):
             raise UnavailableError(f"the state before this step is not held: step={step} segment={segment} held={held}")
@@ -80,11 +80,11 @@ class Reading:
         return replace(found, traces=own | dict(found.traces))
 
     def base(self) -> Record:
-        """The opened version."""
+        """Return the record of the opened version."""
         return self._durable.record(self.durable_txn, self._scratch.opened(self.scratch_txn))
 
     def newest(self) -> dict[int, SpineState]:
-        """Every trace as of the newest finished step of its segment."""
+        """Return every trace as of the newest finished step of its segment."""
         traces = dict(self.base().traces)
         for segment, steps in self._scratch.held_steps(self.scratch_txn).items():
             record = self._scratch.held(self.scratch_txn, segment, steps[-1])
@@ -93,9 +93,9 @@ class Reading:
 
 
 class Transaction:
-    """See `dbsp.store.StepTransaction`.
+    """A step's transaction on LMDB; see `dbsp.store.StepTransaction`.
 
-    **Cost**: reads copy nothing; `finish` copies what is new once more, into LMDB's pages.
+    **Cost**: reads copy nothing; `finish` copies new data once more, into LMDB's pages.
     """
 
     def __init__(
@@ -108,7 +108,7 @@ class Transaction:
         chunk_bytes_max: int,
         lent: Mapping[int, Sequence[TraceSpec]] = NOTHING_LENT,
     ) -> None:
-        """Prepare (step, segment); reading begins when it is entered."""
+        """Prepare (step, segment); reading begins when the transaction is entered."""
         self._lenders = {of: {trace.id for trace in found} for of, found in lent.items()}
         self._lent: dict[int, SpineState] = {}
         self._scratch, self._durable = scratch, durable
@@ -132,7 +132,7 @@ class Transaction:
             raise UnavailableError(f"the state before this step is not held: {story}")
 
     def __enter__(self) -> Self:
-        """Begin reading; a map that moves while somebody reads is what making room beforehand avoids."""
+        """Begin reading; enlarge the maps first, because a map must not move while a thread reads."""
         for side in (self._scratch, self._durable):
             side.environment.make_room()
         self._reading = Reading(self._scratch, self._durable, self._chunk_bytes_max)
@@ -149,37 +149,37 @@ class Transaction:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """End reading; what was not finished is dropped."""
+        """End reading; drop appended batches that were not finished."""
         self._appended = {}
         if self._reading is not None:
             self._reading.end()
             self._reading = None
 
     def _entered(self) -> tuple[Reading, Record]:
-        """The reading side and the state of step - 1; they exist between entering and leaving."""
+        """Return the reading side and the state of step - 1; raise `InternalError` outside the `with` block."""
         if self._reading is None or self._before is None:
             raise InternalError(f"the transaction is not entered: step={self._step} segment={self._segment}")
         return self._reading, self._before
 
     def spine(self, trace: TraceSpec) -> Spine:
-        """The trace as of step - 1."""
+        """Return the trace as of step - 1."""
         reading, before = self._entered()
         states = self._lent if trace.id in self._lent else before.traces
         return Spine(trace.arrangement, states.get(trace.id, SpineState()), reading.chunks)
 
     def append(self, trace: TraceSpec, batch: Batch, floor: Floor | None = None) -> None:
-        """Add an arranged batch to the trace, seen from step + 1 on; rows below the floor may be dropped."""
+        """Add an arranged batch to the trace, visible from step + 1 on; rows below the retention bound may be dropped."""
         check_append(trace, batch, self._trace_ids, self._appended)
         self._appended[trace.id] = (trace, batch, floor)
 
     def finish(self) -> None:
-        """Write everything appended; afterwards nothing may be read through this transaction any more."""
+        """Write everything appended; afterwards nothing may be read through this transaction."""
         self._entered()
         with noted(self._durable.writers_folder, self._scratch.epoch):
             self._scratch.environment.write(self._write, self._grow)
 
     def rehearse(self) -> None:
-        """Do all that `finish` does in a write transaction that is taken back: the state stays that of step - 1."""
+        """Do all the work of `finish` in a write transaction that is then aborted: the state stays that of step - 1."""
         self._entered()
 
         def taken_back(txn: Txn) -> None:
@@ -190,7 +190,7 @@ class Transaction:
             self._scratch.environment.write(taken_back, self._grow)
 
     def _grow(self) -> None:
-        """The map of the scratch will move: take the appended batches out of it, and read anew."""
+        """Make the scratch's map larger, which moves it: copy the appended batches out of it before, and read anew after."""
         reading, _ = self._entered()
         self._appended = {
             number: (trace, in_memory(batch), floor) for number, (trace, batch, floor) in self._appended.items()
@@ -200,7 +200,7 @@ class Transaction:
         reading.begin()
 
     def _write(self, txn: Txn) -> None:
-        """The write transaction of (step, segment)."""
+        """Append all batches in the write transaction of (step, segment); do nothing if the step was written already."""
         with self._durable.environment.reading() as durable_txn:
             self._durable.check_epoch(durable_txn, self._scratch.epoch)
         if self._scratch.has(txn, self._segment, self._step):
@@ -225,23 +225,23 @@ class Transaction:
 
 
 class _TakenBackError(Exception):
-    """Ends a write transaction that is not to be committed."""
+    """The exception that aborts a write transaction of `rehearse`."""
 
 
 class _Counter:
-    """Numbers, one after the other."""
+    """A counter for chunk numbers."""
 
     def __init__(self, value: int) -> None:
         """Begin with `value`."""
         self.value = value
 
     def next(self) -> int:
-        """The next number."""
+        """Return the next number."""
         self.value += 1
         return self.value - 1
 
 
 def in_memory(batch: Batch) -> Batch:
-    """A copy of a batch that owns its memory."""
+    """Return a copy of a batch that owns its memory."""
     rows = np.arange(len(batch), dtype=np.int64)
     return batch.take(rows, words=True).but(arrangement=batch.arrangement)

@@ -1,4 +1,4 @@
-"""Checking a whole database: every chunk of every version against its checksums, for `coordinator doctor`."""
+"""Check a whole database: compare every chunk of every version with its checksums, for `coordinator doctor`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from dbsp.zset.encoding import verify as verify_encoded
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerifyReport:
-    """What was read and found right."""
+    """The versions, the number of chunks and the bytes that were read and found right."""
 
     versions: tuple[int, ...]
     chunks: int
@@ -24,7 +24,7 @@ class VerifyReport:
 
 
 def verify_database(durable: Durable) -> VerifyReport:
-    """Walk the file's structure, then all chunks; `DataError` names the file and the first thing that is wrong.
+    """Walk the file's structure, then all chunks; raise a `DataError` that names the file and the first fault.
 
     **Cost**: reads everything once.
     """

@@ -1,16 +1,18 @@
-"""A version of another host's worker, as far as one worker here takes state of it: a visit, gone when the rescale is over.
+"""Shard transfers: the part of another host's version that one worker here needs, deleted when the rescale is over.
 
-Workers whose hosts have disks of their own cannot read each other's databases. So before slices of a version are taken, the
-chunks that these need travel: the giver's side gives pieces of them (`outgoing`), a runtime carries each to the taker's host,
-and there a visit keeps them (`Visit.take`). With the last piece comes the version's record, and from then on the visit reads
-like the giver's database. Chunks never change, so of a later version only those travel that are not there yet.
+Workers whose hosts have disks of their own cannot read each other's databases. So the chunks that slices of a version
+need are sent first. The source's side returns pieces of them (`outgoing`), and a runtime carries each piece to the
+target's host. There a `Visit` stores them (`Visit.take`). The last piece contains the version's record, and from then
+on the transfer reads like the source's database. Chunks never change, so for a later version only chunks are sent
+that are not there yet.
 
 Invariants:
-1. A visit is of one epoch and one giver: within an epoch, as nothing is rolled back, a chunk's number means one chunk. A visit of
-   another epoch is another folder, and the first piece of a newer one deletes it.
-2. A version can be read when all its chunks that the taker's ranges touch are there, and not before.
-3. Nothing refers to a visit: what is taken of it is copied, as it is from a database on the same disk. It is deleted when the
-   taker is opened, cooled or deleted, and may be lost at any moment at the cost of shipping again.
+
+1. A transfer is of one epoch and one source. Nothing is rolled back within an epoch, so a chunk's number means one chunk.
+   Another epoch has another folder, and the first piece of a newer epoch deletes the older folders.
+2. A version can be read when all its chunks that the target's ranges touch are there, and not before.
+3. Nothing refers to a transfer: its rows are copied, as from a database on the same disk. It is deleted when the
+   target is opened, cooled or deleted. It may be lost at any moment, at the cost of sending the chunks again.
 
 Source: docs/concepts/rescale.md (warm-up); design record 0031.
 """
@@ -40,7 +42,11 @@ Numbers = npt.NDArray[np.uint64]
 
 
 def outgoing(durable: Durable, version: int, ranges: Sequence[HashRange], held: Numbers, bytes_max: int) -> Shipment:
-    """About `bytes_max` more of the chunks that slices of these ranges of a version need, and whoever takes them has not."""
+    """Return about `bytes_max` of the chunks that slices of these ranges of a version need and the target lacks.
+
+    `held` contains the numbers of the chunks that the target has. The shipment with the last chunks contains the
+    version's record.
+    """
     with durable.environment.reading() as txn:
         record = durable.record(txn, version)
     needed = refs_within(record.traces.values(), ranges)
@@ -60,22 +66,22 @@ def outgoing(durable: Durable, version: int, ranges: Sequence[HashRange], held: 
 
 
 class Visit:
-    """What is here of one giver's versions, in an epoch."""
+    """The chunks and versions of one source that are on the target's host, in an epoch."""
 
     def __init__(self, home: Path, giver: int, epoch: int, map_size_bytes: int = MAP_SIZE_BYTES) -> None:
-        """In a folder of `home`, which has those of all visits to one taker. Nothing is opened or made yet."""
+        """Use a folder inside `home`, which contains all transfers to one target; nothing is opened or made yet."""
         self._home, self._giver, self._epoch, self._map_size_bytes = home, giver, epoch, map_size_bytes
         self.folder = home / f"{giver:04d}-{epoch}"
 
     def held(self) -> Numbers:
-        """The numbers of all chunks that are here."""
+        """Return the numbers of all chunks that are here."""
         if not (self.folder / DURABLE).is_dir():
             return np.empty(0, np.uint64)
         with self._opened() as durable, durable.environment.reading() as txn:
             return np.array([number_of(key) for key in txn.keys("chunks")], np.uint64)
 
     def take(self, shipment: Shipment) -> None:
-        """Keep a piece; the version can be read when it was the last one. Taking it again does nothing."""
+        """Store a piece; after the last piece the version can be read. A repeat does nothing."""
         if not (self.folder / DURABLE).is_dir():
             self._delete_older()
             make_bare(self.folder, self._epoch, self._map_size_bytes)
@@ -88,7 +94,7 @@ class Visit:
 
     @contextmanager
     def read_version(self, version: int) -> Iterator[VersionView]:
-        """The traces of a version, to be sliced by the taker; `UnavailableError` if not all of it is here."""
+        """Yield the traces of a version, to be sliced by the target; raise `UnavailableError` if not all of it is here."""
         try:
             opened = Durable(self.folder / DURABLE, self.folder / WRITERS, self._map_size_bytes)
         except DataError as error:
@@ -102,7 +108,7 @@ class Visit:
 
     @contextmanager
     def read_cut(self, version: int, cut: CheckpointId) -> Iterator[VersionView]:
-        """There is none: what is no version yet is seen on its own host alone."""
+        """Raise `UnavailableError`: a cut, which is no version yet, can be read on its own host alone."""
         raise UnavailableError(f"a cut is not read on another host: giver={self._giver} version={version} cut={cut}")
         yield
 
@@ -115,7 +121,7 @@ class Visit:
             durable.close()
 
     def _delete_older(self) -> None:
-        """Visits of this giver in older epochs."""
+        """Delete the transfers of this source in older epochs."""
         for folder in _folders(self._home):
             giver, epoch = map(int, folder.name.split("-"))
             if giver == self._giver and epoch < self._epoch:
@@ -123,7 +129,7 @@ class Visit:
 
 
 def end_visits(home: Path, epoch: int) -> None:
-    """Delete all visits in the folder of a taker but those of newer epochs."""
+    """Delete all transfers in the folder of a target, except those of newer epochs."""
     for folder in _folders(home):
         if int(folder.name.split("-")[1]) <= epoch:
             shutil.rmtree(folder, ignore_errors=True)
@@ -133,5 +139,5 @@ def end_visits(home: Path, epoch: int) -> None:
 
 
 def _folders(home: Path) -> list[Path]:
-    """The folders of all visits to a taker."""
+    """Return the folders of all transfers to a target."""
     return [each for each in sorted(home.iterdir()) if re.fullmatch(r"\d+-\d+", each.name)] if home.is_dir() else []

@@ -1,8 +1,13 @@
-"""The two-version database of one worker, on LMDB: what `dbsp.store.Database` promises, durable.
+"""The two-version database of one worker, on LMDB: a durable implementation of `dbsp.store.Database`.
 
-On disk, in the worker's folder: `durable/` (versions, synced), `scratch-<epoch>-<boot>/` (steps since the opened version, never
-synced), `writers/` (who is inside a write transaction). Many processes use one folder, one after another or at once:
-one of them opens a version, which makes the scratch of its epoch; the others attach to that scratch.
+The worker's folder contains:
+
+- `durable/`: versions, synced
+- `scratch-<epoch>-<boot>/`: steps since the opened version, never synced
+- `writers/`: notes of the processes that are inside a write transaction
+
+Many processes use one folder, one after another or at once. One of them opens a version, which makes the scratch of
+its epoch, and the others attach to that scratch.
 
 Invariants: 1, 3, 6, 8, 12 of ARCHITECTURE.md; at most two versions; a crash at any moment leaves v, or v and v + 1.
 
@@ -65,14 +70,15 @@ from dbsp.zset.batch import Batch
 
 
 class WorkerDatabase:
-    """One worker's database in a folder.
+    """The database of one worker, in a folder.
 
     **State**: two environments, opened when first needed; any number of these objects may exist for one folder.
 
-    **Cost**: opening a version costs nothing per row; a commit copies the chunks made since the last one; reading copies
-    nothing, and only touched pages are read from disk.
+    **Cost**: opening a version costs nothing per row. A commit copies the chunks made since the last one. Reading
+    copies nothing, and reads only touched pages from disk.
 
-    **Limit**: `map_size_bytes` is address space, not disk; the map doubles when it is full, if nobody reads at that moment.
+    **Limit**: `map_size_bytes` is address space, not disk. The map doubles when it is full, if no thread reads at
+    that moment.
     """
 
     def __init__(
@@ -82,9 +88,9 @@ class WorkerDatabase:
         chunk_bytes_max: int = CHUNK_BYTES_MAX,
         standbys: Sequence[Path] = (),
     ) -> None:
-        """Use the database in this folder; `DataError` if there is none, or its file is broken.
+        """Use the database in this folder; raise `DataError` if there is none, or its file is broken.
 
-        In each folder of `standbys` a copy of its versions is held: see the module `standby`.
+        Each folder of `standbys` holds a copy of the versions: see the module `standby`.
         """
         self.path = Path(path)
         self._standbys = [Standby(folder, map_size_bytes) for folder in standbys]
@@ -112,8 +118,8 @@ class WorkerDatabase:
     ) -> WorkerDatabase:
         """Make a database that holds `version`, empty (None: no version at all, for a worker that joins).
 
-        Atomic: made aside, synced, then renamed into place; refused where a database is, also when another process makes it
-        meanwhile.
+        The creation is atomic: the database is made in another folder, synced, then renamed into place. It is refused
+        where a database is, also if another process makes it meanwhile.
         """
         home = Path(path)
         make_folder(home.parent)
@@ -141,16 +147,17 @@ class WorkerDatabase:
         return cls(home, map_size_bytes=map_size_bytes, chunk_bytes_max=chunk_bytes_max, standbys=standbys)
 
     def _both(self) -> tuple[Scratch, Durable]:
-        """Both sides; `UnavailableError` before a version is opened or a scratch attached to."""
-        durable = self._disk()  # first: where another process replaced the folder, the scratch goes with it
+        """Return both sides; raise `UnavailableError` before a version is opened or a scratch attached."""
+        durable = self._disk()  # first: if another process replaced the folder, this releases the scratch as well
         if self._scratch is None:
             raise UnavailableError(f"no version is open: folder={self.path}", "open a version, or attach to its epoch")
         return self._scratch, durable
 
     def _disk(self) -> Durable:
-        """The durable side; it is there until `close`, and opened anew when another process has replaced the folder.
+        """Return the durable side; open it anew if another process has replaced the folder.
 
-        A folder that is gone is let go of at once (its files take space until then), and looked for again by the next call.
+        The files of a replaced or deleted folder are released at once, because they take space until then. If there
+        is no new folder, this call fails and the next call looks again.
         """
         if self._closed:
             raise UnavailableError(f"the database is closed: folder={self.path}")
@@ -161,11 +168,11 @@ class WorkerDatabase:
         return self._durable
 
     def _opened_disk(self) -> Durable:
-        """The durable side, opened."""
+        """Open the durable side."""
         return Durable(self.path / DURABLE, self.path / WRITERS, self._map_size_bytes)
 
     def holds_deleted(self) -> bool:
-        """Whether a file is open that another process has deleted, and nobody in this process uses it at the moment.
+        """Return whether a file is open that another process has deleted, and no thread of this process uses it now.
 
         **Cost** two system calls.
         """
@@ -175,25 +182,30 @@ class WorkerDatabase:
         return not any(side.environment.in_use for side in opened)
 
     def versions(self) -> tuple[VersionInfo, ...]:
-        """The versions that can be opened, oldest first."""
+        """Return the versions that can be opened, oldest first."""
         durable = self._disk()
         with durable.environment.reading() as txn:
             return durable.versions(txn)
 
     def raise_epoch(self, epoch: int) -> None:
-        """Make `epoch` the newest, durably; ends writers of older epochs that are stopped in the middle."""
+        """Make `epoch` the newest, durably; end writers of older epochs that are stopped in the middle of a write."""
         durable = self._disk()
         durable.raise_epoch(epoch)
         for standby in self._standbys:
             standby.raise_epoch(durable, epoch)
 
     def open(self, version: int, epoch: int) -> CheckpointId:
-        """Discard other versions and all steps since; the state is that of `version`. A repeat in one epoch does nothing."""
+        """Discard other versions and all steps since: the state is that of `version`.
+
+        A repeat in one epoch does nothing.
+        """
         durable = self._disk()
         durable.raise_epoch(epoch)
         self._detach()
         self._settle_rubbish()
-        for standby in self._standbys:  # before the database forgets what a standby may still have to go back to
+        for (
+            standby
+        ) in self._standbys:  # before the database discards versions that a standby may still need to go back to
             standby.open(durable, version, epoch)
         rubbish: list[Path] = []
 
@@ -211,7 +223,7 @@ class WorkerDatabase:
         return record.checkpoint
 
     def attach(self, epoch: int) -> None:
-        """Use the scratch that another process (or this one) opened in `epoch`; nothing to do if it is in use here."""
+        """Use the scratch that this or another process opened in `epoch`; do nothing if it is in use here."""
         self._disk()
         scratch = self._scratch
         if scratch is None or scratch.epoch != epoch or not scratch.is_current():
@@ -219,13 +231,13 @@ class WorkerDatabase:
             self._scratch = Scratch(self.path, epoch, self._map_size_bytes)
 
     def _detach(self) -> None:
-        """Let go of the scratch."""
+        """Release the scratch."""
         if self._scratch is not None:
             self._scratch.close()
             self._scratch = None
 
     def _of_epoch(self, epoch: int) -> tuple[Scratch, Durable]:
-        """Both sides, for a caller of this epoch; the scratch of another epoch is let go of."""
+        """Return both sides, for a caller of this epoch; release the scratch of another epoch."""
         durable = self._disk()
         scratch = self._scratch
         if scratch is None or scratch.epoch != epoch or not scratch.is_current():
@@ -242,7 +254,7 @@ class WorkerDatabase:
         traces: Sequence[TraceSpec],
         lent: Mapping[int, Sequence[TraceSpec]] = NOTHING_LENT,
     ) -> Transaction:
-        """A transaction for (step, segment); `UnavailableError` if step-1 of that segment is not held."""
+        """Return a transaction for (step, segment); raise `UnavailableError` if step - 1 of that segment is not held."""
         scratch, durable = self._of_epoch(epoch)
         if self._rubbish is not None and step > self._base_step:
             self._rubbish.delete()
@@ -254,9 +266,9 @@ class WorkerDatabase:
         pin_cut(scratch, durable, version, checkpoint)
 
     def copy(self, version: int, checkpoint: CheckpointId, bytes_max: int | None = None) -> CommitReport | None:
-        """Copy about `bytes_max` more of a pinned cut (None: all); the report once it is version `version`, else None.
+        """Copy about `bytes_max` more of a pinned cut (None: all); return the report once `version` is held, else None.
 
-        It is when the standbys hold it too.
+        With standbys the report is returned once they hold the version too.
         """
         scratch, durable = self._of_epoch(checkpoint.epoch)
         report = copy_version(scratch, durable, version, checkpoint, bytes_max)
@@ -266,7 +278,7 @@ class WorkerDatabase:
         return report if all(held) else None
 
     def commit(self, version: int, checkpoint: CheckpointId) -> CommitReport:
-        """Make the state after step `checkpoint.step - 1` version `version`; repeating it does nothing."""
+        """Make the state after step `checkpoint.step - 1` version `version`; a repeat does nothing."""
         if not self._holds(version, checkpoint):
             self.pin(version, checkpoint)
         report = self.copy(version, checkpoint)
@@ -275,11 +287,11 @@ class WorkerDatabase:
         return report
 
     def _holds(self, version: int, checkpoint: CheckpointId) -> bool:
-        """Whether the version was made of this checkpoint already."""
+        """Return whether the version was made of this checkpoint already."""
         return VersionInfo(version=version, checkpoint=checkpoint) in self.versions()
 
     def get(self, table: str, key: bytes) -> bytes | None:
-        """A value of the small tables, as put since the opened version or before."""
+        """Return a small value, as put since the opened version or before; None if it is absent or deleted."""
         scratch, durable = self._both()
         name = table_key(table, key)
         with scratch.environment.reading() as txn, durable.environment.reading() as durable_txn:
@@ -287,22 +299,22 @@ class WorkerDatabase:
             return value if there else durable.value(durable_txn, scratch.opened(txn), name)
 
     def put(self, epoch: int, table: str, key: bytes, value: bytes | None) -> None:
-        """Write (None: delete) a small value; part of the next commit."""
+        """Write (None: delete) a small value, as a part of the next commit."""
         name = table_key(table, key)
         self._write_scratch(epoch, lambda scratch, txn: scratch.put_value(txn, name, value))
 
     def get_step(self) -> int:
-        """The next step to apply."""
+        """Return the next step to apply."""
         scratch, _ = self._both()
         with scratch.environment.reading() as txn:
             return scratch.step(txn)
 
     def set_step(self, epoch: int, step: int) -> None:
-        """Set the next step to apply; part of the next commit."""
+        """Set the next step to apply, as a part of the next commit."""
         self._write_scratch(epoch, lambda scratch, txn: scratch.set_step(txn, step))
 
     def _write_scratch(self, epoch: int, work: Callable[[Scratch, Txn], None]) -> None:
-        """A small write on the scratch, fenced."""
+        """Run a small write on the scratch, in a transaction that compares the epoch."""
         scratch, durable = self._of_epoch(epoch)
 
         def checked(txn: Txn) -> None:
@@ -315,7 +327,7 @@ class WorkerDatabase:
 
     @contextmanager
     def _reading(self) -> Iterator[Reading]:
-        """Read transactions on both sides."""
+        """Read both sides: yield a `Reading`, and end it after the block."""
         scratch, durable = self._both()
         reading = Reading(scratch, durable, self._chunk_bytes_max)
         try:
@@ -324,34 +336,34 @@ class WorkerDatabase:
             reading.end()
 
     def state_bytes(self) -> int:
-        """Bytes of all chunks the newest state refers to."""
+        """Return the bytes of all chunks to which the newest state refers."""
         with self._reading() as reading:
             return sum(state_bytes(state) for state in reading.newest().values())
 
     def file_bytes(self) -> Mapping[str, int]:
-        """The sizes of the files; far above `state_bytes` they mean that some reader holds old pages."""
+        """Return the sizes of the files in bytes; sizes far above `state_bytes` mean that a reader holds old pages."""
         sizes = {DURABLE: self._disk().environment.file_bytes()}
         return sizes if self._scratch is None else sizes | {"scratch": self._scratch.environment.file_bytes()}
 
     @contextmanager
     def read_trace(self, trace: TraceSpec) -> Iterator[Spine]:
-        """The trace as of the newest finished step of its segment; nothing of it may be kept after the block."""
+        """Yield the trace as of the newest finished step of its segment; it is valid inside the block only."""
         with self._reading() as reading:
             yield Spine(trace.arrangement, reading.newest().get(trace.id, SpineState()), reading.chunks)
 
     @contextmanager
     def read_version(self, version: int) -> Iterator[VersionView]:
-        """The traces of a version, to be sliced; nothing of them may be kept after the block."""
+        """Yield the traces of a version, to be sliced; they are valid inside the block only."""
         with reading_version(self._disk(), version) as view:
             yield view
 
     def ship(self, version: int, ranges: Sequence[HashRange], held: Numbers, bytes_max: int) -> Shipment:
-        """A piece of what a taker on another host needs of a version: see the module `visits`."""
+        """Return a piece of a version for a target on another host: see the module `visits`."""
         return outgoing(self._disk(), version, ranges, held, bytes_max)
 
     @contextmanager
     def read_cut(self, version: int, cut: CheckpointId) -> Iterator[VersionView]:
-        """The traces of a cut that was pinned for `version`, to be sliced; nothing of them may be kept after the block."""
+        """Yield the traces of a cut that was pinned for `version`, to be sliced; they are valid inside the block only."""
         scratch, durable = self._of_epoch(cut.epoch)
         record = pinned_cut(scratch, version, cut)
         reading = Reading(scratch, durable, self._chunk_bytes_max)
@@ -367,10 +379,11 @@ class WorkerDatabase:
         make: Callable[[ChunkStore], Mapping[int, SpineState]],
         cut: CheckpointId | None = None,
     ) -> CommitReport:
-        """Make `version` out of states that `make` builds; what was there as version - 1 stays beside it.
+        """Make `version` out of states that `make` builds; keep the existing version - 1 next to it.
 
-        With `cut`, which is pinned for `version`, they may refer to its chunks, and its small values are the version's.
-        Until the last transaction has landed the database does not hold `version`. Open a version afterwards.
+        With `cut`, which is pinned for `version`, the states may refer to its chunks, and its small values are the
+        version's. The database does not hold `version` until the last transaction has landed. The caller opens a
+        version afterwards.
         """
         scratch: Scratch | None = None
         if cut is None:
@@ -386,16 +399,16 @@ class WorkerDatabase:
 
     @property
     def chunk_bytes_max(self) -> int:
-        """How large a chunk may be, about."""
+        """Return the approximate size limit of a chunk, in bytes."""
         return self._chunk_bytes_max
 
     def warm_chunks(self) -> Warm:
-        """The parts of slices that were taken in ahead of a version, by their keys."""
+        """Return the parts of slices that were taken in ahead of a version, by their keys."""
         with self._disk().environment.reading() as txn:
             return warm_chunks.chunks(txn)
 
     def take_warm(self, epoch: int, layout_version: int, opened: bool, parts: Sequence[tuple[bytes, Batch]]) -> int:
-        """Keep the rows of these parts as chunks that no version refers to yet; the bytes written."""
+        """Store the rows of these parts as chunks that no version refers to yet; return the bytes written."""
         durable = self._disk()
 
         def first_number() -> int:
@@ -410,40 +423,40 @@ class WorkerDatabase:
         return warm.take(durable, epoch, layout_version, parts, self._chunk_bytes_max, first_number)
 
     def touch_warm(self) -> None:
-        """Have those pages of warm chunks read in that are not in memory, without waiting for them."""
+        """Request those pages of warm chunks that are not in memory, without waiting for them."""
         warm.touch(self._disk())
 
     def hold_merges(self, epoch: int, layout_version: int, cuts: Sequence[int]) -> None:
-        """Merges of what there is wait, and new chunks end at `cuts`, until `end_hold` or the next `open`."""
+        """Hold merges of existing chunks, and end new chunks at `cuts`, until `end_hold` or the next `open`."""
         self._write_scratch(epoch, lambda scratch, txn: scratch.hold_merges(txn, layout_version, cuts))
 
     def end_hold(self, epoch: int, layout_version: int) -> None:
-        """Merges go on, unless they wait for a later layout."""
+        """Let merges go on, unless a later layout's warm-up holds them."""
         self._write_scratch(epoch, lambda scratch, txn: scratch.end_hold(txn, layout_version))
 
     def forget_warm(self, epoch: int, layout_version: int) -> None:
-        """Let go of what was taken in warm for this layout or earlier ones."""
+        """Delete the warm chunks of this layout or earlier ones."""
         warm.forget(self._disk(), epoch, layout_version)
 
     def verify(self) -> VerifyReport:
-        """Read every chunk of every version and compare all checksums; `DataError` names the first broken one."""
+        """Read every chunk of every version and compare all checksums; a `DataError` names the first broken chunk."""
         return verify_database(self._disk())
 
     def close(self) -> None:
-        """Give the files back; what was not committed is gone when the next epoch opens a version."""
+        """Release the files; uncommitted state is lost when the next epoch opens a version."""
         self._closed = True
         self._let_go()
         self._settle_rubbish()
 
     def _let_go(self) -> None:
-        """Give the files of both sides back."""
+        """Release the files of both sides."""
         self._detach()
         if self._durable is not None:
             self._durable.close()
             self._durable = None
 
     def _settle_rubbish(self) -> None:
-        """Until the files of older epochs' scratches are deleted."""
+        """Wait until the files of older epochs' scratches are deleted."""
         if self._rubbish is not None:
             self._rubbish.settle()
             self._rubbish = None

@@ -33,7 +33,6 @@ NOT_YET: tuple[str, ...] = (
     "dbsp/trace",
     "dbsp/*.py",
     "io",
-    "storage",
     "docs/states.md",
 )
 
