@@ -8,7 +8,8 @@ newer scratch.
 
 Tables:
 
-- `meta`: opened version, base step, next step, next chunk number, the chunks that merges leave alone, the step that merges nothing
+- `meta`: opened version, base step, next step, next chunk number, the chunks that merges leave alone, the step that
+  merges nothing
 - `held`: (segment, step) -> record
 - `chunks`
 - `values`: small values since the opened version
