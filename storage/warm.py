@@ -1,14 +1,20 @@
-"""Chunks taken in ahead of a rescale: on the durable side, outside every version, until a version is made of them.
+"""Warm chunks: taken in ahead of a rescale, on the durable side, outside every version, until a version is made of
+them.
 
-They are numbered from a block of their own, so that steps which run on the same database meanwhile (a worker that stays) never
-give a chunk the same number: the block is cut out of the scratch's count before the first of them is written.
+They are numbered from a block of their own. A worker that stays runs steps on the same database meanwhile, and these
+never give a chunk the same number. The block is cut out of the scratch's count before the first warm chunk is
+written.
 
-A try is one warm-up, known by the version of the layout it is for: a later try has a greater one, and within an epoch none
-comes twice. The first piece of a try begins it here, and sweeps what an earlier one left. A piece, and the end of a try, may
-run again while the first attempt goes on, also in the time of a later try, so each transaction looks which one is under way.
+A *try* is one warm-up, identified by the version of its layout. A later try has a greater version, and within an
+epoch no version occurs twice. The first piece of a try begins it here, and sweeps what an earlier try left. A piece,
+and the end of a try, may run again while the first attempt goes on, even during a later try. So each transaction
+checks which try is under way.
 
-Invariants: a warm chunk stays until `adopt` makes a version (what it refers to is then the version's), `forget`, a later try, or
-`open` (12); the epoch is compared in each transaction that writes (6); a try that was ended is not begun again.
+Invariants:
+
+1. A warm chunk stays until `adopt` makes a version (its chunks are then the version's), `forget`, a later try, or `open` (12).
+2. The epoch is compared in each transaction that writes (6).
+3. A try that was ended is not begun again.
 """
 
 from __future__ import annotations
@@ -34,7 +40,7 @@ TOUCHED_BYTES_MAX = 256 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Made:
-    """A part on its way in."""
+    """A part whose chunks are encoded but not written yet."""
 
     key: bytes
     refs: Refs
@@ -49,7 +55,9 @@ def take(
     chunk_bytes_max: int,
     first_number: Callable[[], int],
 ) -> int:
-    """Write these parts in one transaction; the bytes. `first_number` is asked what the block is to lie above, if there is none.
+    """Write these parts in one transaction; return the bytes written.
+
+    `first_number` returns the number above which the block of a new try has to be.
 
     **Errors** `UnavailableError` where the try is over, or a later one has begun.
     """
@@ -63,13 +71,13 @@ def take(
     writing = WriteChunks(ReadChunks((), chunk_bytes_max), count(first).__next__)
     made = [_Made(key=key, refs=refs_of(store(batch, writing)), values=writing.take()) for key, batch in parts]
     values = durable.write(epoch, lambda txn: _written(txn, layout_version, made))
-    # made by this process just now: there is nothing to find out by reading them
+    # made by this process just now: checking them would find nothing
     durable.environment.verified.add(values)
     return sum(map(len, values.values()))
 
 
 def _written(txn: Txn, layout_version: int, made: Sequence[_Made]) -> dict[int, bytearray]:
-    """Write the parts that are not there yet: another attempt of this piece may have been first."""
+    """Write the parts that are not there yet, and return their values: another attempt of this piece may have been first."""
     _check(txn, layout_version)
     written = dict[int, bytearray]()
     for part in made:
@@ -84,10 +92,11 @@ def _written(txn: Txn, layout_version: int, made: Sequence[_Made]) -> dict[int, 
 
 
 def touch(durable: Durable) -> int:
-    """Have the pages of warm chunks that are not in memory read in, without waiting; how many.
+    """Request those pages of warm chunks that are not in memory, without waiting; return their number.
 
-    A kernel that is short of memory, or thrifty with it, gives back pages that nobody has touched since they were written, and
-    the first step after the switch would wait for them one after the other.
+    A kernel that is short of memory gives back pages that nothing has touched since they were written. The first step
+    after the switch would then wait for them one after the other.
+
     **Cost** some 8 us per chunk, and the reading, of `TOUCHED_BYTES_MAX` at most.
     """
     pages = 0
@@ -101,7 +110,7 @@ def touch(durable: Durable) -> int:
 
 
 def forget(durable: Durable, epoch: int, layout_version: int) -> None:
-    """End the try, be it begun here or not, and delete all warm chunks; their numbers are not used again."""
+    """End the try, even if it has not begun here, and delete all warm chunks; their numbers are not used again."""
 
     def ended(txn: Txn) -> None:
         if _newest(txn) <= layout_version:
@@ -120,13 +129,13 @@ def _sweep(txn: Txn) -> None:
 
 
 def _newest(txn: Txn) -> int:
-    """The newest try there was in this epoch; -1 where there was none."""
+    """Return the newest try of this epoch, as its layout version; -1 if there was none."""
     value = txn.get("meta", TRY)
     return number_of(value) if value is not None else -1
 
 
 def _has_begun(txn: Txn, layout_version: int) -> bool:
-    """Whether this try has begun here; refuses one that is over."""
+    """Return whether this try has begun here; refuse a try that is over."""
     newest = _newest(txn)
     if newest < layout_version:
         return False
@@ -145,7 +154,7 @@ def _check(txn: Txn, layout_version: int) -> None:
 
 
 def _begin(durable: Durable, epoch: int, layout_version: int, least: int) -> None:
-    """Sweep what an earlier try left, and note where the block begins, unless another process has."""
+    """Delete the chunks of an earlier try, and note where the block of numbers begins, unless another process has."""
 
     def begun(txn: Txn) -> None:
         if _has_begun(txn, layout_version):
@@ -158,7 +167,7 @@ def _begin(durable: Durable, epoch: int, layout_version: int, least: int) -> Non
 
 
 def _reserve(txn: Txn, layout_version: int, count: int) -> int:
-    """The first of `count` numbers that nobody else gets."""
+    """Reserve `count` numbers for the caller alone; return the first."""
     _check(txn, layout_version)
     value = txn.get("meta", NEXT)
     if value is None:

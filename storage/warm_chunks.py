@@ -1,4 +1,6 @@
-"""What a database holds of chunks taken in ahead of a rescale, within one transaction (`dbsp.storage.warm` takes them)."""
+"""The stored list of warm chunks: the keys and references of their parts, and the state of the try. See the module
+`warm`.
+"""
 
 from __future__ import annotations
 
@@ -16,29 +18,29 @@ KEYS = "warm"
 
 
 def numbers(txn: Txn) -> npt.NDArray[np.uint64]:
-    """The numbers of all warm chunks."""
+    """Return the numbers of all warm chunks."""
     parts = [_refs(value)[:, ID] for _, value in txn.items(KEYS)]
     return np.concatenate(parts) if parts else np.empty(0, np.uint64)
 
 
 def chunks(txn: Txn) -> dict[bytes, tuple[ChunkRef, ...]]:
-    """The chunks of every part, by its key."""
+    """Return the chunks of every part, by the part's key."""
     return {key: tuple(StoredBatch(_refs(value))) for key, value in txn.items(KEYS)}
 
 
 def clear(txn: Txn) -> None:
-    """The try is over: forget what is warm; the chunks are loose from now on, unless a version refers to them."""
+    """End the try: forget the warm chunks, which are loose from now on, unless a version refers to them."""
     for key in txn.keys(KEYS):
         txn.delete(KEYS, key)
     txn.delete("meta", NEXT)
 
 
 def open_anew(txn: Txn) -> None:
-    """The same in a new epoch, which refuses the pieces of older ones."""
+    """End the try in a new epoch, and forget it: pieces of older epochs are refused by their epoch."""
     clear(txn)
     txn.delete("meta", TRY)
 
 
 def _refs(value: memoryview) -> npt.NDArray[np.uint64]:
-    """References as they are stored."""
+    """Decode stored references."""
     return np.frombuffer(bytes(value), "<u8").reshape(-1, REF_WORDS)
