@@ -23,7 +23,12 @@ CODE = ("dbsp", "storage", "io", "coordinator", "tools")
 VERBS = frozenset((ROOT / "tools" / "verbs.txt").read_text().split())
 
 NOT_YET: tuple[str, ...] = (
-    "coordinator",
+    "coordinator/*.py",
+    "coordinator/backup",
+    "coordinator/http",
+    "coordinator/query",
+    "coordinator/running",
+    "coordinator/serving",
     "dbsp/algebra",
     "dbsp/circuit",
     "dbsp/expr",

@@ -1,10 +1,12 @@
-"""What is decided, apart from what is done: no clock, no disk, no network.
+"""The decisions of the coordinator, separate from their execution: no clock, no disk, no network.
 
-machine      events in, commands out; `rescaling`, `migrating`: its states while state moves
-states       the states and the facts they carry; `events`, `commands`: what goes in, what comes out
-recovery     which version every worker can go back to
-engines      which version of dbsp may go on from here
-cutting      which rows the next step takes
-autoscale    how many workers there should be
-fills        the step that fills what a changed circuit adds
+| module | contents |
+| --- | --- |
+| `machine` | the state machine, from events to commands; `rescaling` and `migrating` handle its states while state moves |
+| `states` | the states and the facts they carry; `events` and `commands` are the inputs and outputs of the machine |
+| `recovery` | the choice of the version that every worker can return to |
+| `engines` | the versions of dbsp that may replay a logged step |
+| `cutting` | the choice of the rows that the next step reads |
+| `autoscale` | the number of workers |
+| `fills` | the backfill step of a changed circuit |
 """

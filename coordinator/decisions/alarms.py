@@ -1,7 +1,7 @@
-"""What is wrong with a service as of now: a pure function of what its parts show.
+"""Derive the alarms of a service, by a pure function of the observed condition of its parts.
 
-An alarm says what is wrong, since when, and by which names. It is there while its cause is, and nothing is decided because of it.
-Left out: looking at the parts, and telling anybody (`running.watch`).
+An alarm has a kind, a cause and the time since when the cause exists. The alarm exists as long as its cause. No
+decision of the machine depends on alarms. Module `running.watch` observes the parts and reports the alarms.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ LONG_COMMANDS = frozenset({"RedistributeShards", "AwaitCopy"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Doing:
-    """The command that is carried out: its name, the step if it runs one, since when by both clocks."""
+    """The command that runs now: its name, the step number of a `RunStep`, and its start by the monotonic and the wall clock."""
 
     command: str
     step: int | None
@@ -39,7 +39,7 @@ class Doing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alarm:
-    """Something that is wrong: its kind, what it is about, since when (seconds since 1970), and the story."""
+    """A condition that is wrong: its kind, its subject, its start (seconds since 1970), and a text for the operator."""
 
     kind: str
     about: str
@@ -49,11 +49,12 @@ class Alarm:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Looked:
-    """What the parts of a service show at one moment.
+    """The observed condition of all parts of a service at one moment, the input of `alarms`.
 
-    `unsettled_s` and `unsettled_unix_s` say since when no step can be taken; `awaited` are the workers that have not answered,
-    `hosts_away` hosts of workers that do not answer at all; `clock_ahead_s` is how far `now()` is ahead of the wall clock where
-    a view shows it. `refused` are files that have changed and are not used: what they hold, and why.
+    No step can be taken since `unsettled_s` (monotonic) or `unsettled_unix_s` (wall clock). `awaited` are the workers
+    that have not answered, `hosts_away` the hosts of workers that do not answer at all. `clock_ahead_s` is how far
+    `now()` is ahead of the wall clock, where a view uses `now()`. `refused` lists the changed files that are not used:
+    what each file is for, and why it was refused.
     """
 
     now_s: float
@@ -74,22 +75,22 @@ class Looked:
 
 @dataclass(slots=True)
 class Pace:
-    """How long the last steps took."""
+    """The durations of the last `STEPS_KEPT` steps, in seconds."""
 
     seconds: list[float] = field(default_factory=list)
 
     def add(self, seconds: float) -> None:
-        """Note a step."""
+        """Add the duration of a step, and drop the oldest one beyond `STEPS_KEPT`."""
         self.seconds = [*self.seconds[1 - STEPS_KEPT :], seconds]
 
     @property
     def slowest_s(self) -> float:
-        """How long the slowest of the last steps took."""
+        """Return the duration of the slowest of the last steps, in seconds; 0 before the first step."""
         return max(self.seconds, default=0.0)
 
 
 def alarms(seen: Looked) -> list[Alarm]:
-    """Return what is wrong, the gravest first."""
+    """Return all alarms, the most serious first."""
     found = [*_command(seen), *_state(seen)]
     found += [
         Alarm(kind=INPUT_WAITS, about=wait.table, since_s=wait.since_s, text=waiting_as_text(wait))
@@ -110,14 +111,14 @@ def alarms(seen: Looked) -> list[Alarm]:
 
 
 def slow_after_s(doing: Doing, slowest_s: float) -> float | None:
-    """Return after how many seconds a command takes longer than usual; None for one that may take any time."""
+    """Return the seconds after which the command counts as slow; None for a command that may take any time."""
     if doing.step is not None:
         return max(STEP_SLOW_S, SLOWER * slowest_s)
     return None if doing.command in LONG_COMMANDS else COMMAND_SLOW_S
 
 
 def _command(seen: Looked) -> list[Alarm]:
-    """Return the alarm of a command that takes longer than usual."""
+    """Return the alarm of a command that takes longer than usual, as a list of at most one."""
     doing = seen.doing
     limit = None if doing is None else slow_after_s(doing, seen.slowest_s)
     if doing is None or limit is None or seen.now_s - doing.since_s <= limit:
@@ -133,12 +134,13 @@ def _command(seen: Looked) -> list[Alarm]:
 
 
 def _state(seen: Looked) -> list[Alarm]:
-    """Return the alarm of a state in which no step is taken."""
+    """Return the alarm of a state in which no step is taken, as a list of at most one."""
     if seen.ended:
         return [Alarm(kind=ENDED, about="", since_s=seen.now_unix_s, text=f"the service has ended: {seen.last_error}")]
     if seen.halted is not None:
         return [Alarm(kind=HALTED, about="", since_s=seen.now_unix_s, text=seen.halted)]
-    replays = seen.state == "Replaying" and seen.last_error is None  # a start that has much to do, and does it
+    # a start that replays many steps makes progress: no alarm
+    replays = seen.state == "Replaying" and seen.last_error is None
     if seen.unsettled_s is None or replays or seen.now_s - seen.unsettled_s <= RECOVERING_S:
         return []
     text = f"no step can be taken: state={seen.state}"
@@ -149,7 +151,7 @@ def _state(seen: Looked) -> list[Alarm]:
 
 
 def waiting_as_text(wait: Waiting) -> str:
-    """Return which input waits, and for what.
+    """Describe an input that waits: its table, its place and the reason.
 
     **Example**
 

@@ -1,21 +1,28 @@
-"""When to go on with more or fewer workers: a pure policy of figures and time; off unless `[autoscale] enabled = true`.
+"""Decide when to change the number of workers: a pure policy of measurements and time, off unless `[autoscale] enabled = true`.
 
-It looks at a window of samples, each a step's latency and the rows that waited after it. More workers (twice as many) when
-most samples of the window are above a bound; fewer (one less) when all are far below both. After every change of the layout,
-whoever asked for it, comes a cool-down during which nothing is decided, and every change empties the window: what was measured
-with other workers does not count. A change is over when nothing moves any more: the cool-down begins there, however long a
-warm-up or a migration took, and the window stays empty meanwhile.
+The policy looks at a window of samples; each has a step's latency and the rows that waited after the step. It doubles
+the workers when most samples of the window are above a bound. It removes one worker when all samples are far below both
+bounds.
 
-When the last change was is kept in memory alone. A start is no change, nor is a replay or a pause: behind one the window is
-waited for and no cool-down, unless recovery ends in another layout than the one the ledger had last published, or a rescale is
-carried out after it.
+After every change of the layout, by whomever requested, a cool-down of `cooldown_s` follows, in which nothing is
+decided. A change also empties the window, because measurements with other workers do not count. A change is over when
+no state moves any more. The cool-down begins then, however long the warm-up or migration took, and the window stays
+empty meanwhile.
 
-Invariants: the count stays between `workers_min` and `workers_max`; no two decisions are closer than `cooldown_s`, and none
-is closer to a change of the layout, except that a count outside the bounds is corrected at once when a change has led there; with
-a constant load it does not swing: it shrinks only when the load that is left would still be below the bounds with a margin
-(`SHRINK_SHARE`),
-so the count it shrinks to does not ask to grow. The event loop posts its decisions as ordinary requests to rescale.
-No clock and no I/O here.
+The time of the last change is in memory only. A start, a replay and a pause are no changes. After them the policy waits
+for a full window, without a cool-down. An exception: recovery ends in another layout than the last published one, or
+carries out a requested rescale.
+
+Invariants:
+
+- The count stays between `workers_min` and `workers_max`.
+- Two decisions are at least `cooldown_s` apart, and so are a decision and the change of the layout before it. Only a
+  count
+  outside the bounds, to which a change has led, is corrected at once.
+- Under a constant load the count does not oscillate. It shrinks only when the load per worker would still be below the
+  bounds by the margin `SHRINK_SHARE`. So the smaller count gives no reason to grow.
+
+The event loop posts the decisions as ordinary requests to rescale. No clock and no I/O here.
 """
 
 from __future__ import annotations
@@ -32,7 +39,7 @@ SHRINK_SHARE = 0.5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AutoscaleSection:
-    """`[autoscale]` of the settings; bounds are of one step's latency and of rows that wait unprocessed."""
+    """The `[autoscale]` section of the settings: bounds of a step's latency and of the rows that wait unprocessed."""
 
     enabled: bool = False
     workers_min: int = 1
@@ -43,7 +50,7 @@ class AutoscaleSection:
     cooldown_s: float = 300.0
 
     def __post_init__(self) -> None:
-        """Refuse bounds between which nothing fits."""
+        """Raise `ConfigError` if the worker bounds are contradictory, or a limit is not positive."""
         if not 1 <= self.workers_min <= self.workers_max:
             raise ConfigError(
                 f"no count lies between these: autoscale.workers_min={self.workers_min} workers_max={self.workers_max}",
@@ -56,7 +63,7 @@ class AutoscaleSection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
-    """One step that did new work: when it was done, how long it took, how many rows waited then."""
+    """The measurements of a step that did new work: when it finished, how long it took, and how many rows waited then."""
 
     at_s: float
     latency_ms: float
@@ -65,10 +72,11 @@ class Sample:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Watching:
-    """What the policy remembers: samples of the window, in order of time, and since when it is being filled.
+    """The memory of the policy: the samples of the window, ordered by time, and since when the window is collected.
 
-    `layout` is the version of the one last seen in use, `moved_s` when it was first seen, unless the start found it. `asked_s` is
-    when the policy last asked for a count, unless the layout has changed since.
+    `layout` is the version of the layout that was last observed in use. `moved_s` is when that layout was first
+    observed; None if the start found it. `asked_s` is when the policy last requested a count; None if the layout has
+    changed since.
     """
 
     since_s: float
@@ -79,9 +87,9 @@ class Watching:
 
 
 def looked(watching: Watching, layout: int, now_s: float, *, moving: bool) -> Watching:
-    """Having looked at the layout in use; `moving`: a rescale is requested for or under way, or a migration leaves things behind.
+    """Update the memory with the layout in use; with `moving`, a rescale or migration is not over yet.
 
-    **Law** the same object if nothing moves and the layout is the one last seen; else its window is empty.
+    **Law** the same object if nothing moves and the layout is the one last seen; else the window is empty.
 
     **Example**
 
@@ -98,21 +106,22 @@ def looked(watching: Watching, layout: int, now_s: float, *, moving: bool) -> Wa
 
 
 def emptied(watching: Watching, now_s: float) -> Watching:
-    """Its window begins anew: steps begin, or go on, and what was measured before does not count."""
+    """Empty the window and restart it at `now_s`: steps begin or resume, and earlier measurements do not count."""
     return replace(watching, since_s=now_s, samples=())
 
 
 def seen(watching: Watching, sample: Sample, section: AutoscaleSection) -> Watching:
-    """With one more sample; those that have left the window are forgotten."""
+    """Add a sample, and drop the samples that are older than the window."""
     kept = tuple(each for each in watching.samples if each.at_s > sample.at_s - section.window_s)
     return replace(watching, samples=(*kept, sample))
 
 
 def decide(watching: Watching, workers: int, now_s: float, section: AutoscaleSection) -> tuple[int | None, Watching]:
-    """(the count to go on with, or None; what to remember).
+    """Return the requested count of workers (None for no change) and the memory for the next call.
 
-    **Law** pure; the count differs from `workers` and lies within the bounds. A count outside of them is corrected at once, even
-    in the cool-down after the change that led there; where that was asked for and came to nothing, once more after a cool-down.
+    **Law** pure; the count differs from `workers` and is within the bounds. A count outside the bounds is corrected at
+    once, even in the cool-down after the change that led there. If the corrected count was requested but not reached,
+    the request is repeated after a cool-down.
 
     **Example**
 
@@ -133,9 +142,9 @@ def decide(watching: Watching, workers: int, now_s: float, section: AutoscaleSec
 
 
 def may_do_with(fewer: int, workers: int, backlog_rows: int, section: AutoscaleSection) -> bool:
-    """Whether what waits now speaks against fewer workers: no sample says so where none was taken in the window.
+    """Return False if the rows that wait now are too many for `fewer` workers, unless `workers` is above the maximum.
 
-    After a pause, or a replay that was long, the window is as empty as where nothing comes.
+    The window alone cannot say so: after a pause or a long replay it is as empty as without input.
     """
     return workers > section.workers_max or _fits(
         Sample(at_s=0.0, latency_ms=0.0, backlog_rows=backlog_rows), workers, fewer, section
@@ -145,7 +154,7 @@ def may_do_with(fewer: int, workers: int, backlog_rows: int, section: AutoscaleS
 def _wanted(watching: Watching, workers: int, now_s: float, section: AutoscaleSection) -> int:
     bounded = min(max(workers, section.workers_min), section.workers_max)
     if bounded != workers:
-        # what cannot be done must not be asked for again at every look
+        # a correction that fails must not be requested again at every look, only after a cool-down
         return workers if _rests(watching.asked_s, now_s, section) else bounded
     if _rests(watching.asked_s, now_s, section) or _rests(watching.moved_s, now_s, section):
         return workers
@@ -162,7 +171,7 @@ def _wanted(watching: Watching, workers: int, now_s: float, section: AutoscaleSe
 
 
 def _rests(since_s: float | None, now_s: float, section: AutoscaleSection) -> bool:
-    """Whether a cool-down that began then is not over."""
+    """Return True while a cool-down that began at `since_s` is not over."""
     return since_s is not None and now_s - since_s < section.cooldown_s
 
 
@@ -171,7 +180,7 @@ def _is_above(sample: Sample, section: AutoscaleSection) -> bool:
 
 
 def _fits(sample: Sample, workers: int, fewer: int, section: AutoscaleSection) -> bool:
-    """Whether a step would be far below the bounds if fewer workers did all of its work."""
+    """Return True if the load would be far below the bounds with `fewer` workers doing all of the work."""
     more = workers / fewer
     return (
         sample.latency_ms * more <= SHRINK_SHARE * section.step_latency_ms_max

@@ -1,8 +1,7 @@
-"""The commands: what the machine tells the event loop to do. The values of `events` answer them.
+"""The commands that the machine gives to the command runner; the values of `events` report their results.
 
-Every command but `Wait` and `Shutdown` is answered by exactly one event: the one named in its docstring, or `Failed`.
-
-`hosts` beside `workers` are where these live, one for each; nothing where no host is named.
+Every command but `Wait` and `Shutdown` gets exactly one event as its result: the event that its docstring names, or
+`Failed`. A field `hosts` next to `workers` names the host of each worker; it is empty where no host is configured.
 """
 
 from __future__ import annotations
@@ -18,12 +17,12 @@ from dbsp.store import CheckpointId
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClaimEpoch:
-    """Own the step log and the ledger. → `Claimed`."""
+    """Claim the step log and the ledger under a new epoch. → `Claimed`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreateWorkers:
-    """Make version 0 for workers that may have no database. → `Created`."""
+    """Create version 0 for workers that may have no database. → `Created`."""
 
     workers: tuple[int, ...]
     checkpoint: CheckpointId
@@ -32,7 +31,7 @@ class CreateWorkers:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FenceWorkers:
-    """Write the epoch into the databases of `workers`, and of those of `others` that can be reached. → `Fenced`."""
+    """Write the epoch into the databases of `workers`, and of all reachable workers in `others`. → `Fenced`."""
 
     epoch: int
     workers: tuple[int, ...]
@@ -43,7 +42,7 @@ class FenceWorkers:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadVersions:
-    """Ask every worker what it can open. → `VersionsRead`."""
+    """Ask every worker which versions it can open. → `VersionsRead`."""
 
     epoch: int
     workers: tuple[int, ...]
@@ -52,7 +51,7 @@ class ReadVersions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenVersion:
-    """Open the version on every worker of the layout; later steps are discarded. → `VersionOpened`."""
+    """Open the version on every worker of the layout, and discard the state of later steps. → `VersionOpened`."""
 
     version: int
     epoch: int
@@ -62,9 +61,10 @@ class OpenVersion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DiscardWorkers:
-    """Delete the databases of `workers`; `members` remain, `forming` of them without one. → `Discarded`.
+    """Delete the databases of `workers`; `members` remain, and `forming` of them have none yet. → `Discarded`.
 
-    Those that cannot be reached remain too, unless `must` says that nothing goes on before they are gone.
+    Workers that cannot be reached remain too. With `must`, the command fails instead, because their databases must be
+    gone first.
     """
 
     workers: tuple[int, ...]
@@ -76,14 +76,14 @@ class DiscardWorkers:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadSteps:
-    """Read the step log from `first` on. → `StepsRead`."""
+    """Read the records of the step log from step `first` on. → `StepsRead`."""
 
     first: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CutStep:
-    """Take what waits as step `step` and log it; with `commands` even if nothing waits. → `Recorded`."""
+    """Assign the waiting rows to step `step` and log its record; with `commands` even if no row waits. → `Recorded`."""
 
     epoch: int
     step: int
@@ -93,10 +93,10 @@ class CutStep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunStep:
-    """Run a logged step; with `may_cut_ahead` the next one may be logged meanwhile. → `StepDone`.
+    """Run a logged step; with `may_cut_ahead` the command runner may log the next step meanwhile. → `StepDone`.
 
-    `following` is the step after it in a replay, logged long ago: its input may be read meanwhile. With `coming` it is a step of
-    a migration from `layout`.
+    In a replay `following` is the logged step after this one; its input may be read ahead. In a migration `coming` is
+    the layout to which the keys move, and `layout` the one they leave.
     """
 
     record: StepRecord
@@ -110,7 +110,7 @@ class RunStep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PinVersion:
-    """Pin the cut on every worker, then begin to copy it; `CopyEnded` is told when it has ended. → `VersionPinned`."""
+    """Pin the cut on every worker and begin to copy it; news `CopyEnded` follows when the copy ends. → `VersionPinned`."""
 
     version: int
     checkpoint: CheckpointId
@@ -119,7 +119,7 @@ class PinVersion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AwaitCopy:
-    """Wait for the copy under way. → `Copied`."""
+    """Wait until the copy that is under way ends. → `Copied`."""
 
     version: int
 
@@ -135,7 +135,7 @@ class Publish:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogLayout:
-    """Write the new layout into the ledger before it is used, and the course whose steps run in it. → `LayoutLogged`."""
+    """Write a new layout, and the migration plan whose steps run in it, into the ledger before its use. → `LayoutLogged`."""
 
     layout: Layout
     members: tuple[int, ...]
@@ -147,7 +147,7 @@ class LogLayout:
 class RedistributeShards:
     """Slice the opened version, or the `cut` that is pinned now, into `version` of the new layout. → `Redistributed`.
 
-    With a `course` the new layout is that of its steps, and no shard moves.
+    With a `course` (a migration plan) the new layout is the one of the plan's steps, and no shard moves yet.
     """
 
     version: int
@@ -160,7 +160,7 @@ class RedistributeShards:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HoldMerges:
-    """Let merges of the workers of `old` wait, so that what is copied for `new` is still there later. → `MergesHeld`."""
+    """Suspend merges on the workers of `old`, so that chunks copied for `new` are still in use later. → `MergesHeld`."""
 
     old: Layout
     new: Layout
@@ -168,7 +168,7 @@ class HoldMerges:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WarmUp:
-    """Begin to copy what the workers of `new` lack of `version`; `WarmEnded` is told at its end. → `WarmBegun`."""
+    """Begin to copy what the workers of `new` lack of `version`; news `WarmEnded` follows at the end. → `WarmBegun`."""
 
     round: int
     version: int
@@ -178,7 +178,7 @@ class WarmUp:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndWarmUp:
-    """End the round under way; `workers` forget what was copied ahead for this layout. → `Cooled`."""
+    """End the round that is under way; `workers` drop everything that was copied ahead for this layout. → `Cooled`."""
 
     layout_version: int
     workers: tuple[int, ...]
@@ -187,12 +187,12 @@ class EndWarmUp:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForgetRescale:
-    """Take the request to rescale out of the ledger. → `Forgotten`."""
+    """Remove the request to rescale from the ledger. → `Forgotten`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AcceptEngines:
-    """Put into the ledger which steps of other versions of the engine this one may run again. → `EnginesAccepted`."""
+    """Note in the ledger which steps of other engine versions this version may replay. → `EnginesAccepted`."""
 
     acceptances: tuple[Acceptance, ...]
 
@@ -208,16 +208,16 @@ class LogDecision:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wait:
-    """Until there is input for a step, or a request. → `Woken` or a request."""
+    """Wait for a request, or with `for_input` for input too. → `Woken` or a request."""
 
     for_input: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackOff:
-    """Wait before trying again; longer with every failure in a row. → `Woken`.
+    """Wait before the next try; the delay grows with the failures in a row. → `Woken`.
 
-    With `away` the failures are those of a system of others: the runtime is not made anew because of them.
+    With `away` an external system caused the failures: the runtime is not created anew because of them.
     """
 
     failures: int
@@ -226,7 +226,7 @@ class BackOff:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shutdown:
-    """Close everything and end with this error kind (None: success); `again`: to be started anew by another version."""
+    """Close everything and end with this error kind (None: success); with `again` another engine version starts next."""
 
     code: str | None
     message: str

@@ -1,8 +1,8 @@
-"""Which rows the next step takes, and where the input stands after the steps taken so far.
+"""Choose the rows that the next step reads, and compute the input positions after the steps so far.
 
-A step takes everything that waits, up to a number of rows and of bytes (docs/concepts/steps.md), and of a transaction all
-rows or none (design record 0030). Pure arithmetic on offsets; who reads them and when is the event loop's affair. Invariant 7:
-ranges follow each other without gap or overlap.
+A step reads everything that waits, up to a number of rows and of bytes (docs/concepts/steps.md). Of a transaction it
+reads all rows or none (design record 0030). The module is pure arithmetic on offsets; the event loop decides when to
+read. Invariant 7: consecutive ranges have neither gap nor overlap.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _NOTHING = Sizes.of(0, ())
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backlog:
-    """Rows that wait, per place, how large those of each are, and all together; `full` when they fill a step."""
+    """The rows that wait: their number and sizes per place, and the totals; `full` if they fill a step."""
 
     waiting: Mapping[Place, int]
     sizes: Mapping[Place, Sizes]
@@ -36,9 +36,9 @@ class Backlog:
 
 
 def backlog(ends: Positions, done: Positions, sizes: Mapping[Place, Sizes], limits: StepLimits) -> Backlog:
-    """What lies between the positions and the ends; rows of a place without sizes count as none.
+    """Return the rows between the positions and the ends; rows of a place without sizes count as 0 bytes.
 
-    **Errors** `DataError` if an input ends below where the steps have read: its rows were lost.
+    **Errors** `DataError` if an input ends below the position that steps have read: rows of it were lost.
     """
     waiting: dict[Place, int] = {}
     for place, end in ends.items():
@@ -66,7 +66,7 @@ def _weighed(
 
 
 def unread(ends: Positions, done: Positions) -> tuple[Range, ...]:
-    """The rows between the positions and the ends, where there are any, in order of name and partition."""
+    """Return the non-empty ranges between the positions and the ends, ordered by table and partition."""
     return tuple(
         Range(table=table, partition=partition, first=done.get((table, partition), 0), last=end)
         for (table, partition), end in sorted(ends.items())
@@ -75,11 +75,12 @@ def unread(ends: Positions, done: Positions) -> tuple[Range, ...]:
 
 
 def cut(found: Backlog, done: Positions, limits: StepLimits) -> tuple[Range, ...]:
-    """The ranges of one step: all that waits, or the same share of every place when that is too much.
+    """Return the ranges of one step: all rows that wait, or an equal share of every place if that is too much.
 
-    **Law** contiguous with `done`; at most `max_rows_per_step` rows; at most `max_step_bytes` bytes, by the sizes, unless the
-    first rows of all places are more already: then these alone. Of every place at least one row, unless more places wait than
-    the step may take rows; not empty unless nothing waits; places in order of name and partition.
+    **Law** contiguous with `done`; at most `max_rows_per_step` rows; at most `max_step_bytes` bytes by the sizes. If
+    the first rows of all places already exceed the bytes, the step takes these rows alone. Every place gives at least
+    one row, unless more places wait than the step may take rows. Not empty unless nothing waits; places are ordered by
+    table and partition.
 
     **Example**
 
@@ -96,7 +97,7 @@ def cut(found: Backlog, done: Positions, limits: StepLimits) -> tuple[Range, ...
     ranges: list[Range] = []
     behind = len(found.waiting)
     for (table, partition), waiting in sorted(found.waiting.items()):
-        behind -= 1  # a row is left for each place that follows, however much of the rest the shares before it are rounded up to
+        behind -= 1  # leave a row for each later place, since the shares before it are rounded up
         taken = min(within[table, partition], left, max(1, left - behind), math.ceil(waiting * share))
         if taken:
             first = done.get((table, partition), 0)
@@ -106,7 +107,7 @@ def cut(found: Backlog, done: Positions, limits: StepLimits) -> tuple[Range, ...
 
 
 def _within(found: Backlog, done: Positions, size_max: int) -> dict[Place, int]:
-    """How many rows each place may give for all to have no more than `size_max` bytes: one, and the same share of the others."""
+    """Return the rows that each place may give within `size_max` bytes: one row, and an equal share of the others."""
     if found.size_bytes <= size_max:
         return dict(found.waiting)
     firsts = {place: found.sizes[place].between(at := done.get(place, 0), at + 1) for place in found.waiting}
@@ -124,15 +125,17 @@ def _within(found: Backlog, done: Positions, size_max: int) -> dict[Place, int]:
 def cut_whole(
     found: Backlog, done: Positions, limits: StepLimits, transactions: Sequence[Sequence[Range]], step: int
 ) -> tuple[Range, ...]:
-    """The ranges of a step that cannot take all that waits, with of every transaction all rows or none.
+    """Return the ranges of a step that cannot take all waiting rows; of each transaction it takes all rows or none.
 
-    Steps of even number, and those that would have no row, take the oldest transaction first; the others the same share of every
-    place, so that neither keeps the other waiting.
+    Steps with an even number take the oldest transaction first, and so do steps that would otherwise be empty. The
+    other steps take an equal share of every place. So neither kind of row starves the other.
 
-    **Shape** `transactions` the oldest first; of those whose rows are all done, and of tables that are not read, nothing counts.
-    **Law** contiguous with `done`, not empty; more than the limits only if that is one transaction and nothing else. Whatever
-    comes meanwhile, a transaction with k - 1 older ones, and n rows before it and them in their places, is taken by one of the
-    next 2 (2k + n / limit) steps; so is any other row by one of a bounded number, if a step may take a row of every place.
+    **Shape** `transactions` is ordered from the oldest; finished transactions and tables that are not read do not
+    matter.
+    **Law** contiguous with `done`, not empty; it exceeds the limits only for a single transaction and nothing else.
+    Take a transaction with k - 1 older ones, and n rows before it and them in their places. Whatever arrives meanwhile,
+    one of the next 2 (2k + n / limit) steps takes the transaction. Any other row is taken within a bounded number of
+    steps, if a step may take a row of every place.
     **Cost** a Python loop over all transactions that wait.
     """
     kept = keep_whole(cut(found, done, limits), found, done, transactions)
@@ -144,11 +147,12 @@ def cut_whole(
 def oldest_first(
     found: Backlog, done: Positions, limits: StepLimits, transactions: Iterable[Sequence[Range]]
 ) -> tuple[Range, ...]:
-    """The ranges of one step that has the oldest transaction, or else as much as it can take of what stands before that.
+    """Return the ranges of a step that takes the oldest transaction, or else as many as possible of the rows before it.
 
-    Offsets grow in the order of transactions, so what stands before the oldest is of none: nothing else has to go with it. One
-    that is larger than the limits is taken alone, once nothing stands before it. What room is left is filled as by `cut`; where
-    `cut` has all of it, or it came after the ends were read, this is `cut`.
+    Offsets grow in the order of transactions. So the rows before the oldest transaction belong to no transaction, and
+    nothing else must go with them. A transaction that exceeds the limits is taken alone, once no rows precede it.
+    Remaining room is filled as by `cut`. If `cut` takes all of the transaction, or it arrived after the ends were read,
+    the result is that of `cut`.
 
     **Example** a step of ten rows takes the four that belong together before those of `v`
 
@@ -173,7 +177,7 @@ def oldest_first(
 
 
 def _filled(taken: Sequence[Range], found: Backlog, done: Positions, limits: StepLimits) -> tuple[Range, ...]:
-    """What is taken already, and of all that waits behind it as much as there is room for."""
+    """Return the ranges that are taken already, extended by as many of the later rows as there is room for."""
     ends = _ends(taken)
     held = _below(ends, found, done, limits)
     rows, size = limits.max_rows_per_step - held.rows, limits.max_step_bytes - held.size_bytes
@@ -183,16 +187,17 @@ def _filled(taken: Sequence[Range], found: Backlog, done: Positions, limits: Ste
     rest = _below({place: done.get(place, 0) + rows for place, rows in found.waiting.items()}, found, after, limits)
     more = cut(rest, after, replace(limits, max_rows_per_step=rows, max_step_bytes=size))
     if _below(_ends(more), found, after, limits).size_bytes > size:
-        return tuple(taken)  # there is no room for the first row of every place
+        return tuple(taken)  # the first row of every place does not fit
     return unread({**ends, **_ends(more)}, done)
 
 
 def keep_whole(
     ranges: Iterable[Range], found: Backlog, done: Positions, transactions: Iterable[Sequence[Range]]
 ) -> tuple[Range, ...]:
-    """Shorter ranges, of which each transaction is a part or not at all: what they have of any other is given back.
+    """Shorten the ranges so that each transaction is contained wholly or not at all.
 
-    **Law** contiguous with `done`; what is given back of one takes nothing from those before it, for offsets grow in their order.
+    **Law** contiguous with `done`. Rows that are given back for one transaction take nothing from earlier transactions,
+    because offsets grow in the order of transactions.
 
     **Example** rows 2 of `t` and 0 of `u` belong together
 
@@ -213,13 +218,13 @@ def keep_whole(
 
 
 def _waiting(transaction: Sequence[Range], found: Backlog, done: Positions) -> list[Range]:
-    """Its parts that are not done, in places that are read."""
+    """Return the ranges of a transaction that are not done yet, in places that are read."""
     places = [(each, (each.table, each.partition)) for each in transaction]
     return [each for each, place in places if place in found.waiting and each.last > done.get(place, 0)]
 
 
 def _below(ends: Positions, found: Backlog, done: Positions, limits: StepLimits) -> Backlog:
-    """What waits below these ends."""
+    """Return the backlog of the rows below these ends."""
     rows = {place: end - done.get(place, 0) for place, end in ends.items()}
     return _weighed({place: count for place, count in rows.items() if count > 0}, done, found.sizes, limits)
 
@@ -234,10 +239,10 @@ def _ends(ranges: Iterable[Range]) -> dict[Place, int]:
 
 
 def begin(done: Positions, records: Iterable[StepRecord], floors: Positions) -> dict[Place, int]:
-    """The positions with a beginning for every place that no step before `records` has read.
+    """Return the positions, completed by a first position for every place that no step before `records` has read.
 
-    **Law** a known position stays as it is: rows lost behind it are an error when they are read. Any other place begins
-    with its first range in `records`, or where its log begins now.
+    **Law** a known position stays as it is: if rows after it were lost, reading them fails. Any other place begins with
+    its first range in `records`, or else at the present beginning of its log.
 
     **Example** the head of a Kafka topic was deleted before the pipeline first read it
 
@@ -253,7 +258,7 @@ def begin(done: Positions, records: Iterable[StepRecord], floors: Positions) -> 
 
 
 def advance(done: Positions, records: Iterable[StepRecord]) -> dict[Place, int]:
-    """The positions after these steps; `DataError` if a range does not begin where the one before it ended."""
+    """Return the positions after these steps; raise `DataError` if a range does not begin where the one before it ended."""
     after = dict(done)
     for record in records:
         for range_ in record.ranges:

@@ -1,11 +1,12 @@
-"""Which version of the engine logged a step, and whether this one may run it again.
+"""Decide whether this version of the engine may replay the steps that another version logged.
 
-A step record names the engine that logged it, and that ran it if it ran. Another version may compute something else from the same
-rows, so a replay under another one is refused, unless a user accepted it by command; then the checksums of outputs still
-stand guard, as over every replay. An acceptance is durable before the first such step is run, and holds for the steps that
-were there then: a crash in the midst of the replay does not ask again, a step that is logged later does.
+A step record names the engine that logged and ran the step. Another version may compute something else from the same
+rows. So a replay under another version is refused, unless a user accepted it by command. Then the checksums of outputs
+still protect, as over every replay. An acceptance is durable before the first such step runs, and covers the steps that
+existed then. So a crash during the replay does not ask again, but a step that is logged later does.
 
-No I/O: `machine` decides by this, and `preflight` looks ahead by it. Source: docs/concepts/rescale.md, docs/design/0022.
+No I/O: `machine` decides by this module, and `preflight` predicts by it. Source: docs/concepts/rescale.md,
+docs/design/0022.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from dbsp.stored import stored
 @stored("Acceptance", "engine by last")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Acceptance:
-    """Steps up to `last` that version `engine` logged may be run again by version `by`."""
+    """A permission: steps up to `last` that version `engine` logged may be replayed by version `by`."""
 
     engine: str
     by: str
@@ -30,14 +31,14 @@ class Acceptance:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoggedSteps:
-    """Steps `first` to `last`, one behind the other, logged by one version."""
+    """A run of consecutive steps, `first` to `last`, that one version logged."""
 
     engine: str
     first: int
     last: int
 
     def __str__(self) -> str:
-        """As a user reads it."""
+        """Describe the run for a user, such as "steps 3 to 5 by 0.9.1"."""
         steps = f"step {self.first}" if self.first == self.last else f"steps {self.first} to {self.last}"
         return f"{steps} by {self.engine}"
 
@@ -45,7 +46,7 @@ class LoggedSteps:
 def accepted_anew(
     records: Sequence[StepRecord], engine: str, accepted: Iterable[Acceptance], accepting: Iterable[str]
 ) -> tuple[Acceptance, ...]:
-    """What must be noted before version `engine` replays these records: nothing, if it logged them or was accepted for them.
+    """Return the acceptances to note before `engine` replays these records; empty if it may replay them already.
 
     **Errors** `EngineError` if some were logged by a version that is neither accepted nor in `accepting`.
 
@@ -66,7 +67,7 @@ def accepted_anew(
 
 
 def still_needed(accepted: Iterable[Acceptance], step: int) -> tuple[Acceptance, ...]:
-    """Without those of steps below a published checkpoint before `step`: nobody replays them any more."""
+    """Return the acceptances for `step` and later steps; steps below a published checkpoint are never replayed again."""
     return tuple(acceptance for acceptance in accepted if acceptance.last >= step)
 
 
@@ -76,7 +77,7 @@ def _unaccepted(records: Iterable[StepRecord], engine: str, accepted: Iterable[A
 
 
 def _spans(records: Sequence[StepRecord]) -> tuple[LoggedSteps, ...]:
-    """Records in order, as runs of one version."""
+    """Group consecutive records of one version into runs."""
     spans: list[LoggedSteps] = []
     for record in records:
         if spans and (spans[-1].engine, spans[-1].last + 1) == (record.engine, record.step):

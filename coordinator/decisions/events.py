@@ -1,8 +1,8 @@
-"""The events that the event loop feeds to the machine; the machine answers each with `commands`.
+"""The events that the event loop feeds to the machine; the machine reacts to each with `commands`.
 
-Every command but `Wait` and `Shutdown` is answered by exactly one event: the one named in its docstring, or `Failed`.
-`CopyEnded` and `WarmEnded` answer no command: they are news, fed in between two commands as requests are.
-Requests arrive at any time, and the next states answer them. All events are frozen values without behaviour.
+Every command but `Wait` and `Shutdown` gets exactly one event as its result: the event that its docstring names, or
+`Failed`. `CopyEnded` and `WarmEnded` are news: they are fed between two commands, and are the result of none. Requests
+arrive at any time, and the next states serve them. All events are frozen values without behaviour.
 """
 
 from __future__ import annotations
@@ -22,7 +22,10 @@ from dbsp.store import CheckpointId, VersionInfo
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LedgerState:
-    """What the ledger contains: layouts and courses, `used` the version of the layout in use, the requested rescale."""
+    """The contents of the ledger, such as layouts, migration plans (`courses`), workers and the requested rescale.
+
+    `used` is the version of the layout in use.
+    """
 
     layouts: Mapping[int, Layout]
     courses: Mapping[int, Course]
@@ -43,10 +46,10 @@ class LoopReady:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claimed:
-    """This process owns the pipeline under `epoch`; `standing` is what the ledger says then.
+    """The pipeline belongs to this process under `epoch`; `standing` is the contents of the ledger at that moment.
 
-    Another process may have owned the pipeline since the ledger was read; and of what this one wanted to write, before it failed,
-    the ledger may have taken up some or nothing.
+    The ledger may differ from what was read before: another process may have owned the pipeline meanwhile. Writes of
+    this process that failed may or may not have reached the ledger.
     """
 
     epoch: int
@@ -55,26 +58,26 @@ class Claimed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Created:
-    """These workers have databases."""
+    """The workers of the command have databases."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fenced:
-    """Every worker that had to be asked refuses older epochs, and so do `others` that could be reached."""
+    """Every required worker refuses older epochs, and so do those of `others` that could be reached."""
 
     others: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VersionsRead:
-    """What the workers that were reached can open."""
+    """The versions that the reached workers can open, by worker."""
 
     held: Mapping[int, tuple[VersionInfo, ...]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VersionOpened:
-    """Every worker of the layout stands at the checkpoint."""
+    """Every worker of the layout has the state of the checkpoint."""
 
     version: int
     checkpoint: CheckpointId
@@ -83,36 +86,37 @@ class VersionOpened:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Discarded:
-    """Databases that no openable version names are gone, but for those of workers `left`, which could not be reached."""
+    """Databases that no openable version names are deleted, except those of workers `left`, which could not be reached."""
 
     left: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepsRead:
-    """The step log from the checkpoint on."""
+    """The records of the step log from the checkpoint on."""
 
     records: tuple[StepRecord, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EnginesAccepted:
-    """The ledger holds all acceptances that count, these too."""
+    """The ledger contains all acceptances that apply, including the new ones."""
 
     accepted: tuple[Acceptance, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recorded:
-    """The next step's record is durable; None: nothing waits."""
+    """The record of the next step is durable; None if no row waits."""
 
     record: StepRecord | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepDone:
-    """A step's outputs are durable; `ahead`: the record of the one after it, if it was logged meanwhile; `over`: it has ended
-    the migration.
+    """The outputs of a step are durable.
+
+    `ahead` is the record of the next step, if it was logged meanwhile. `over`: the step has ended the migration.
     """
 
     step: int
@@ -122,21 +126,21 @@ class StepDone:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VersionPinned:
-    """Every worker keeps the cut, and its copying has begun: steps may go on."""
+    """Every worker keeps the cut, and its copy has begun: steps may go on."""
 
     version: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Copied:
-    """The copy that was waited for is on every worker."""
+    """The copy that was waited for is complete on every worker."""
 
     version: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopyEnded:
-    """News, at any time: every worker acknowledged the version, or (`code`) the copying failed."""
+    """News, at any time: every worker has acknowledged the version, or the copy failed with error kind `code`."""
 
     version: int
     code: str | None = None
@@ -145,14 +149,14 @@ class CopyEnded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Published:
-    """The ledger holds the version; logs below the oldest openable one are trimmed."""
+    """The ledger contains the version; logs below the oldest openable version are trimmed."""
 
     version: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayoutLogged:
-    """The ledger holds the new layout and who may get a database by it."""
+    """The ledger contains the new layout, and the workers that may get a database by it."""
 
     layout: Layout
 
@@ -166,19 +170,22 @@ class Redistributed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MergesHeld:
-    """Merges wait: the next checkpoint is worth copying."""
+    """Merges are suspended: the chunks of the next checkpoint stay in use, so that copying them ahead pays."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WarmBegun:
-    """A round of a warm-up copies beside the steps."""
+    """A round of a warm-up has begun to copy while steps run."""
 
     round: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WarmEnded:
-    """News, at any time: the new owners have all of the round's version, and lacked `lag_bytes` of it; or (`code`) it failed."""
+    """News, at any time: a round of a warm-up has ended, or failed with error kind `code`.
+
+    The new owners have all of the round's version; they lacked `lag_bytes` of it when the round began.
+    """
 
     round: int
     lag_bytes: int = 0
@@ -188,31 +195,32 @@ class WarmEnded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cooled:
-    """No round goes on, and no worker keeps anything that was copied ahead."""
+    """No round is under way, and no worker keeps anything that was copied ahead."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Forgotten:
-    """The ledger no longer holds a request to rescale."""
+    """The ledger no longer contains a request to rescale."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decided:
-    """The step log holds the decision: the record as it is now."""
+    """The step log contains the decision; `record` is the record with it."""
 
     record: StepRecord
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Woken:
-    """A wait or a pause after a failure is over."""
+    """A wait, or a delay after a failure, is over."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failed:
-    """The command under way raised an error; `code` is the error's kind; `halt`: rows failed, and will at every replay.
+    """The command under way raised an error; `code` is the error's kind.
 
-    `deferred`: the rows that failed were left to a later step, and their input waits.
+    `halt`: rows failed, and will fail at every replay. `deferred`: the rows that failed were left to a later step, and
+    their input waits.
     """
 
     code: str
@@ -223,7 +231,7 @@ class Failed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointAsked:
-    """By a user, or because the interval is over."""
+    """Take a checkpoint; requested by a user, or because the interval is over."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -233,12 +241,12 @@ class PauseAsked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResumeAsked:
-    """Take steps again."""
+    """Take steps again after a pause."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RescaleAsked:
-    """Go on with `workers` workers; the ledger holds the request already."""
+    """Go on with `workers` workers; the ledger contains the request already."""
 
     workers: int
     strategy: str = COLD
@@ -246,24 +254,27 @@ class RescaleAsked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CancelAsked:
-    """Take back a rescale that has not come to its switch."""
+    """Cancel a rescale that has not reached its switch, or turn back a migration."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StopAsked:
-    """Checkpoint and end; `now`: end without a checkpoint."""
+    """Checkpoint and end; with `now` end without a checkpoint."""
 
     now: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpgradeAsked:
-    """End at a checkpoint with no later logged step, so that another version of the engine can go on from there."""
+    """End at a checkpoint with no later logged step, so that another version of the engine can continue from there."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SkipAsked:
-    """Go on without the rows that fail in step `step`; `command` is the decision where the machine does not know it."""
+    """Go on without the rows that fail in step `step`.
+
+    `command` is the decision, where the machine does not know it.
+    """
 
     step: int
     command: str | None = None

@@ -1,8 +1,8 @@
-"""The step that fills what a changed circuit adds: which one it is, and when it is due.
+"""The backfill step of a changed circuit: its number, its command, and when it is due.
 
-The ledger notes it when the circuit is changed, and it is the first step after that,
-whatever else is requested. Once it is logged
-its record says all, as of any other step; the note is dropped when no version before it may be opened any more.
+The change of the circuit notes the backfill in the ledger. It is the first step after the change, whatever else is
+requested. Once logged, the record of the step says everything, as for any other step. The note is dropped when no
+version before the step can be opened any more.
 
 Source: design record 0024.
 """
@@ -19,19 +19,19 @@ from dbsp.stored import stored
 @stored("Fill", "step command")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fill:
-    """Step `step` runs with this command, without input, and no time passes in it."""
+    """The note of a backfill: step `step` runs with this command, without input, and no time passes in it."""
 
     step: int
     command: str
 
 
 def due(fill: Fill | None, next_step: int) -> bool:
-    """Whether the next step is the one that fills."""
+    """Return True if the next step is the backfill step."""
     return fill is not None and fill.step == next_step
 
 
 def kept_for(fill: Fill | None, positions: Mapping[tuple[str, int], int]) -> dict[tuple[str, int], int]:
-    """The positions below which the input log may be trimmed, while a version may be opened that stands before the fill.
+    """Return the positions below which the input log may be trimmed while a version before the backfill can be opened.
 
     **Example** the rows of `t` may have to be read once more
 
@@ -48,5 +48,5 @@ def kept_for(fill: Fill | None, positions: Mapping[tuple[str, int], int]) -> dic
 
 
 def is_filling(commands: Iterable[str]) -> bool:
-    """Whether a step with these commands is one that fills."""
+    """Return True if a step with these commands is a backfill step."""
     return filling_of(commands) is not None

@@ -1,17 +1,22 @@
-"""What the coordinator decides: one pure function from (state, event) to (state, commands).
+"""The state machine of the coordinator: one pure function from (state, event) to (state, commands).
 
-The loop: intersect the versions, open the greatest, replay, run, and on the interval pause all at
-one step, commit all, publish. The pause is the agreement on the step alone: the cut is pinned, and copied while steps go on.
+The normal course: intersect the versions, open the greatest, replay, run. On the interval pause all workers at one
+step, commit all, publish. The pause only serves to agree on the step: the cut is pinned, and copied while steps go on.
 No clock, no I/O, no threads: the event loop and the simulator run this same function.
 
-Invariants kept here: a step is run only after its record came back durable (4); a checkpoint is begun only between steps,
-when all outputs below it are durable (11), and only one at a time; a rollback forgets the one in flight, always claims a new
-epoch first and fences every member before it reads versions (6); a version is published only after every worker acknowledged
-it (8); a layout is logged before it is
-used; nothing is discarded that an openable version names (12).
+Invariants kept here:
 
-Total: every (state, event) pair has an answer, and a pair that cannot happen raises `InternalError` with its story.
-Source: docs/concepts/coordinator.md.
+- A step runs only after its record is durable (4).
+- A checkpoint begins only between steps, when all outputs below it are durable (11), and only one at a time.
+- A rollback forgets the checkpoint in flight. It always claims a new epoch first, and fences every member before it
+  reads
+  versions (6).
+- A version is published only after every worker has acknowledged it (8).
+- A layout is logged before it is used.
+- Nothing that an openable version names is discarded (12).
+
+Total: every (state, event) pair has a result, and an impossible pair raises `InternalError` that describes it. Source:
+docs/concepts/coordinator.md.
 """
 
 from __future__ import annotations
@@ -42,10 +47,10 @@ FATAL = frozenset({"fenced", "config", "circuit", "engine"})
 
 
 def step(state: states.State, event: events.Event) -> Answer:
-    """The next state, and what to do now.
+    """Return the next state and the commands to carry out now.
 
     **Law** deterministic; `state` and `event` are not changed.
-    **Errors** `InternalError` for an event that this state cannot meet.
+    **Errors** `InternalError` for an event that is impossible in this state.
     """
     match state:
         case states.Stopped() | states.Broken():
@@ -64,7 +69,7 @@ def step(state: states.State, event: events.Event) -> Answer:
 
 
 def _answer(state: states.State, event: events.Event) -> Answer:
-    """What the command under way has brought."""
+    """Handle the result of the command that is under way."""
     match state:
         case states.Starting():
             return _starting(state, event)
@@ -89,7 +94,7 @@ def _answer(state: states.State, event: events.Event) -> Answer:
 
 
 def _request(state: states.State, event: events.Request) -> Answer:
-    """Note the request; it is met between two steps. A state that waits is woken by it."""
+    """Note a request, which is served between two steps; wake a state that waits."""
     facts = state.facts
     requested = facts.requested
     match event:
@@ -118,13 +123,13 @@ def _request(state: states.State, event: events.Request) -> Answer:
             begins = isinstance(state, states.Running | states.Paused | states.Checkpointing)
             requested = replace(
                 requested, upgrade=requested.upgrade or begins
-            )  # one that has begun goes on, wherever it is
+            )  # an upgrade that has begun goes on in any state
             facts = replace(facts, upgrade_error=None if requested.upgrade else "it takes no steps at the moment")
     return _woken(replace(state, facts=replace(facts, requested=requested)))
 
 
 def _woken(noted: states.State) -> Answer:
-    """A state that waits looks at the requests; any other will when its command is answered."""
+    """Serve the requests at once in a state that waits; any other state serves them when its command has ended."""
     requested = noted.facts.requested
     match noted:
         case states.Running(awaits="input"):
@@ -143,11 +148,15 @@ def _woken(noted: states.State) -> Answer:
 
 
 def _failed(state: states.State, event: events.Failed) -> Answer:
-    """Fenced or misconfigured: end. Anything else: roll back under a new epoch, a bounded number of times in a row.
+    """Handle a failed command: end if fenced or misconfigured, else roll back under a new epoch.
 
-    Rows that fail would fail again at every replay: that is no failure in a row, the replay ends before their step, or runs it
-    without those that were left to a later step. A system of others that is away is waited for without a bound. An error that
-    waiting does not cure ends the service when it comes back.
+    The number of rollbacks in a row is bounded, with these exceptions:
+
+    - Rows that fail would fail again at every replay, so they do not count as a failure in a row. The replay ends
+      before their
+      step, or runs the step without the rows that were left to a later step.
+    - An external system that is away is waited for without a bound.
+    - An error that waiting does not cure ends the service when it occurs again.
     """
     facts = _without_upgrade(rescaling.without_warming(_without_copy(state.facts)), event.message)
     moving = isinstance(state, states.Rescaling | states.WarmingUp)
@@ -175,19 +184,22 @@ def _failed(state: states.State, event: events.Failed) -> Answer:
 
 
 def _stopped_recovering(facts: states.Facts) -> Answer:
-    """A stop waits for no try more: the next start recovers from where this one did."""
+    """Stop without another try: the next start recovers from the same point."""
     return states.Stopped(facts=facts), (commands.Shutdown(code=None, message="stopped while recovering"),)
 
 
 def _without_copy(facts: states.Facts) -> states.Facts:
-    """A rollback forgets the checkpoint in flight; the request for it stands again."""
+    """Forget the checkpoint in flight because of a rollback, and request it again."""
     if facts.copying is None:
         return facts
     return replace(facts, copying=None, requested=replace(facts.requested, checkpoint=True))
 
 
 def _without_upgrade(facts: states.Facts, reason: str) -> states.Facts:
-    """Steps are logged above the checkpoint that comes next after a failure: this version runs them, and goes on."""
+    """Drop a requested upgrade after a failure, with the reason.
+
+    Steps are logged above the next checkpoint after a failure, so this version must run them.
+    """
     if not facts.requested.upgrade:
         return facts
     return replace(facts, requested=replace(facts.requested, upgrade=False), upgrade_error=reason)
@@ -210,7 +222,7 @@ def _starting(state: states.Starting, event: events.Event) -> Answer:
 
 
 def _recover(facts: states.Facts) -> Answer:
-    """The only way to an opened version: a new epoch first."""
+    """Claim a new epoch, which is the only way to an opened version."""
     return states.Recovering(facts=facts, awaits="claimed"), (commands.ClaimEpoch(),)
 
 
@@ -238,13 +250,13 @@ def _recovering(state: states.Recovering, event: events.Event) -> Answer:  # noq
         case "accepted", events.EnginesAccepted(accepted=accepted):
             requested = replace(
                 facts.requested, checkpoint=True
-            )  # what was run again belongs to this version from there on
+            )  # after this checkpoint, the replayed steps belong to this engine version
             return _replay(replace(facts, accepted=accepted, accepting=frozenset(), requested=requested), state.records)
     raise impossible(state, event)
 
 
 def _judge_engines(facts: states.Facts, records: tuple[StepRecord, ...]) -> Answer:
-    """Steps that another version of the engine has logged are run again only if that was accepted, and noted before."""
+    """Check who logged the steps: steps of another engine version are replayed only if accepted, after this is noted."""
     try:
         anew = accepted_anew(records, facts.engine, facts.accepted, facts.accepting)
     except EngineError as error:
@@ -256,7 +268,7 @@ def _judge_engines(facts: states.Facts, records: tuple[StepRecord, ...]) -> Answ
 
 
 def _claimed(facts: states.Facts) -> Answer:
-    """A rescale that was taken back is forgotten first; then needed workers get databases, and all are fenced."""
+    """Begin recovery: forget a cancelled rescale first, then create databases of needed workers, then fence all."""
     if facts.requested.cancel and facts.requested.rescale is not None and facts.course is None:
         return _take_back(facts)
     if facts.forming & needed(facts):
@@ -269,7 +281,7 @@ def _fence(facts: states.Facts) -> Answer:
 
 
 def _take_back(facts: states.Facts) -> Answer:
-    """A rescale that has not begun is cancelled before the workers are asked, which may take long or fail."""
+    """Cancel a rescale that has not begun, before asking the workers, which may take long or fail."""
     facts = replace(rescaling.without_request(facts), rescale_error=migrating.CANCELLED)
     facts = replace(facts, requested=replace(facts.requested, cancel=False))
     return states.Recovering(facts=facts, awaits="forgotten"), (commands.ForgetRescale(),)
@@ -299,7 +311,10 @@ def _choose(facts: states.Facts, event: events.VersionsRead) -> Answer:
 
 
 def _opened(facts: states.Facts, event: events.VersionOpened) -> Answer:
-    """Every other version is discarded now, so workers outside the layout are named by none."""
+    """Note the opened version and discard the workers outside its layout.
+
+    Opening a version discards every other version, so no version names those workers any more.
+    """
     if facts.requested.rescale == destined(event.layout, facts.courses):
         facts = rescaling.without_request(facts)
     facts = replace(
@@ -329,7 +344,7 @@ def _replay(facts: states.Facts, records: tuple[StepRecord, ...]) -> Answer:
         if halt.command not in records[0].commands:
             facts = replace(
                 facts, requested=replace(facts.requested, pause=False)
-            )  # refused, so not met after the decision
+            )  # a pause is refused while halted, so none follows the decision
             return states.Halted(facts=facts, records=records), (commands.Wait(for_input=False),)
         facts = replace(facts, halt=None)
     facts = migrating.of_record(facts, records[0])
@@ -362,7 +377,7 @@ def _run(facts: states.Facts, record: StepRecord, *, replay: bool) -> commands.R
 
 
 def _advanced(facts: states.Facts, done: events.StepDone) -> states.Facts:
-    """The facts after a step; failures in a row end when the step that failed has succeeded."""
+    """Return the facts after a step; the failures in a row end when the step that failed has succeeded."""
     failures = 0 if done.step >= facts.failed_step else facts.failures
     failed_as = None if failures == 0 else facts.failed_as
     facts = replace(facts, next_step=done.step + 1, failures=failures, aways=0, failed_as=failed_as)
@@ -370,7 +385,10 @@ def _advanced(facts: states.Facts, done: events.StepDone) -> states.Facts:
 
 
 def _between_steps(facts: states.Facts, ahead: StepRecord | None) -> Answer:  # noqa: PLR0911 - the gravest request first
-    """All workers stand at `next_step`: end the checkpoint in flight, meet the requests, else take the next step."""
+    """Decide what follows, with all workers before `next_step`.
+
+    The order is: end the checkpoint in flight, serve the requests, else take the next step.
+    """
     copying = facts.copying
     if copying is not None and copying.ended:
         return _end_copy(facts, copying, ahead)
@@ -400,7 +418,7 @@ def _between_steps(facts: states.Facts, ahead: StepRecord | None) -> Answer:  # 
 
 
 def _cut(facts: states.Facts) -> Answer:
-    """Log the next step, if one is due; the one that fills a changed circuit is."""
+    """Cut and log the next step, which may be the backfill of a changed circuit."""
     issued = migrating.step_commands(facts)
     if facts.fill is not None and fills.due(facts.fill, facts.next_step):
         issued = (facts.fill.command,)
@@ -415,7 +433,7 @@ def _run_ahead(facts: states.Facts, ahead: StepRecord) -> Answer:
 
 
 def _idle(facts: states.Facts) -> Answer:
-    """Nothing waits to be processed: do what else is to be done (a request, a copy that ended meanwhile), or wait."""
+    """Serve a request or the end of a copy when no row waits; else wait for input."""
     state, issued = _between_steps(facts, None)
     if any(isinstance(command, commands.CutStep) for command in issued):
         return states.Running(facts=state.facts, awaits="input"), (commands.Wait(for_input=True),)
@@ -423,9 +441,10 @@ def _idle(facts: states.Facts) -> Answer:
 
 
 def _at_rest(facts: states.Facts, ahead: StepRecord | None) -> Answer:
-    """Stop, upgrade and rescale begin at a published checkpoint of all that was done: one in flight is waited for first.
+    """Bring about a published checkpoint of all finished steps, at which a stop, an upgrade or a rescale begins.
 
-    Where this process ends no step is logged above it, so that any version of the engine may go on.
+    A checkpoint in flight is awaited first. If this process ends, no step is logged above the checkpoint, so that any
+    version of the engine may continue.
     """
     if facts.copying is not None:
         return _checkpoint_state(facts, facts.copying, "copied", ahead), (
@@ -472,7 +491,7 @@ def _paused(state: states.Paused, event: events.Event) -> Answer:
 
 
 def _skip(state: states.State, event: events.SkipAsked) -> Answer:
-    """Log the decision; anywhere else there is nothing to decide, and nothing is noted for later."""
+    """Log the decision to skip rows in the state `Halted`; in any other state there is nothing to decide or note."""
     match state:
         case states.Halted(facts=states.Facts(halt=states.Halt() as halt), awaits="decision"):
             decision = event.command or halt.command
@@ -499,7 +518,7 @@ def _halted(state: states.Halted, event: events.Event) -> Answer:
 
 
 def _checkpoint(facts: states.Facts, ahead: StepRecord | None) -> Answer:
-    """All outputs below `next_step` are durable (a finished step says so), so its state may become a version."""
+    """Pin a checkpoint of the state before `next_step`; a finished step implies that all outputs below are durable."""
     copying = states.Copy(version=facts.version + 1, checkpoint=checkpoint_id(facts, facts.layout.version))
     command = commands.PinVersion(version=copying.version, checkpoint=copying.checkpoint, layout=facts.layout)
     return _checkpoint_state(facts, copying, "pinned", ahead), (command,)
@@ -508,7 +527,7 @@ def _checkpoint(facts: states.Facts, ahead: StepRecord | None) -> Answer:
 def _checkpoint_state(
     facts: states.Facts, copying: states.Copy, awaits: str, ahead: StepRecord | None
 ) -> states.Checkpointing | states.Stopping:
-    """The state between two steps in which something is done about a checkpoint."""
+    """Return the state between two steps in which the coordinator works on a checkpoint."""
     version, checkpoint = copying.version, copying.checkpoint
     if facts.requested.end and ahead is None:
         return states.Stopping(facts=facts, version=version, checkpoint=checkpoint, awaits=awaits)
@@ -516,7 +535,7 @@ def _checkpoint_state(
 
 
 def _news(state: states.State, event: events.News) -> Answer:
-    """Note the news; it is acted on between two steps. Of a copy that a rollback has forgotten there is no news."""
+    """Note the news, to be handled between two steps; ignore news of a copy that a rollback has forgotten."""
     facts = state.facts
     copying = facts.copying
     if isinstance(event, events.WarmEnded):
@@ -531,9 +550,9 @@ def _news(state: states.State, event: events.News) -> Answer:
 
 
 def _end_copy(facts: states.Facts, copying: states.Copy, ahead: StepRecord | None) -> Answer:
-    """Publish what every worker has acknowledged; a copy that failed is a failure like any other.
+    """Publish a version that every worker has acknowledged, or handle the failure of the copy.
 
-    But it is in a row with the copy that failed before: the steps that succeed between them say nothing of it.
+    A failed copy counts in a row with the failed copy before it: steps that succeed in between do not reset the count.
     """
     if copying.code is not None:
         copies = facts.copy_failures
@@ -576,7 +595,7 @@ def _published(facts: states.Facts, version: int, checkpoint: CheckpointId) -> s
 
 
 def _rescaling(state: states.Rescaling | states.WarmingUp | states.Cancelling, event: events.Event) -> Answer:
-    """What to do next is said by `rescaling`."""
+    """Pass the event to module `rescaling`, and carry out its result."""
     match state:
         case states.Rescaling():
             found: Answer | rescaling.GoOn | rescaling.Anew | None = rescaling.rescaling(state, event)

@@ -1,4 +1,4 @@
-"""Which version to go back to: the greatest that every worker of its own layout holds, under one checkpoint id.
+"""Choose the version to return to: the greatest that every worker of its layout holds, under one checkpoint id.
 
 Versions are intersected over the workers of the version's own layout, which the checkpoint id names
 (docs/concepts/coordinator.md). Databases of other workers are ignored.
@@ -22,7 +22,7 @@ PASSING = frozenset({UnavailableError.code, AwayError.code, OverloadedError.code
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """The version to open, the checkpoint it holds, and the layout to open it in."""
+    """The version to open, its checkpoint id, and the layout to open it in."""
 
     version: int
     checkpoint: CheckpointId
@@ -32,10 +32,10 @@ class Choice:
 def choose(
     held: Mapping[int, Sequence[VersionInfo]], layouts: Mapping[int, Layout], *, run: str, fingerprint: str
 ) -> Choice | None:
-    """The greatest complete version of this run and fingerprint, or None.
+    """Return the greatest complete version of this run and fingerprint, or None.
 
-    **Law** the result's version v is held, with one and the same checkpoint id, by every worker of the id's layout; no
-    greater v is. Versions of another run or fingerprint, or of a layout nobody logged, do not count.
+    **Law** every worker of the checkpoint id's layout holds the version under the same id, and no greater version is
+    held so. Versions of another run or fingerprint, or of a layout that was never logged, do not count.
     """
     candidates = {
         (info.version, info.checkpoint)
@@ -54,7 +54,7 @@ def choose(
 
 
 def learned(facts: states.Facts, standing: events.LedgerState) -> states.Facts:
-    """The facts with what the ledger says; the hosts that are offered are ours, and so is what was asked of us but a rescale."""
+    """Return the facts updated by the ledger; the offered hosts and the requests other than a rescale are kept."""
     layouts = {number: replace(layout, offered=facts.layout.offered) for number, layout in standing.layouts.items()}
     courses = {number: under_way(course, layouts) for number, course in standing.courses.items()}
     requested = replace(facts.requested, rescale=standing.rescale, strategy=standing.strategy)
@@ -68,13 +68,14 @@ def learned(facts: states.Facts, standing: events.LedgerState) -> states.Facts:
 def needed(facts: states.Facts) -> frozenset[int]:
     """Return the workers that a start cannot do without: those of the layout of the published version.
 
-    Others may hold a newer version, which nobody was told of; with them or without them the pipeline goes on.
+    Other workers may hold a newer version that was never acknowledged to anyone. The pipeline goes on with or without
+    them.
     """
     return frozenset(facts.layout.workers)
 
 
 def fence(facts: states.Facts) -> commands.FenceWorkers:
-    """The command that fences all members, and waits for those that are needed alone."""
+    """Return the command that fences all members, but waits only for the needed ones."""
     wanted = tuple(sorted(needed(facts)))
     others = tuple(sorted(facts.members - needed(facts)))
     return commands.FenceWorkers(
@@ -86,7 +87,7 @@ def fence(facts: states.Facts) -> commands.FenceWorkers:
 def without_choice(
     facts: states.Facts, held: Mapping[int, Sequence[VersionInfo]], found: int | None
 ) -> events.Failed | None:
-    """Return why there is no version to open, where workers that were not reached may hold one; else None."""
+    """Return a failure if a worker that was not reached may hold a version to open; None if all were reached."""
     missing = tuple(sorted(facts.members - held.keys()))
     if not missing:
         return None
@@ -100,25 +101,25 @@ def without_choice(
 
 
 def under_way(course: Course, layouts: Mapping[int, Layout]) -> Course:
-    """The course between these layouts, as they are offered hosts now."""
+    """Return the migration plan with its layouts replaced by these, which offer the present hosts."""
     return replace(course, old=layouts[course.old.version], new=layouts[course.new.version])
 
 
 def destined(layout: Layout, courses: Mapping[int, Course]) -> int:
-    """How many workers there are, or will be when the migration whose steps run in this layout is over."""
+    """Return the number of workers of a layout, or the final number if a migration's steps run in it."""
     course = courses.get(layout.version)
     return len((layout if course is None else course.new).workers)
 
 
 def hosts_of(facts: states.Facts, workers: Iterable[int]) -> tuple[str, ...]:
-    """Where these workers live, as the newest layout that has each says; nothing where no host is named."""
+    """Return the host of each worker, by the newest layout that has the worker; empty if no host is named."""
     places = homes(facts.layouts.values())
     found = tuple(places.get(worker, "") for worker in workers)
     return found if any(found) else ()
 
 
 def story(held: Mapping[int, Sequence[VersionInfo]]) -> str:
-    """What every worker holds, for the message when nothing fits."""
+    """Describe the versions that every worker holds, for the error message when none fits."""
     shown = {
         worker: [
             f"v{i.version}@step{i.checkpoint.step}/layout{i.checkpoint.layout_version}/epoch{i.checkpoint.epoch}"
@@ -137,9 +138,9 @@ def _is_held(held: Mapping[int, Sequence[VersionInfo]], layout: Layout, version:
 
 
 def lasting_story(event: events.Failed) -> str | None:
-    """Return the story by which an error that waiting does not cure is known again; None for one that may pass.
+    """Return a text that identifies an error which waiting does not cure; None for an error that may pass.
 
-    Numbers are left out: epochs, process ids and sizes differ from try to try.
+    Numbers are masked: epochs, process ids and sizes differ from try to try.
     """
     if event.code in PASSING:
         return None

@@ -1,22 +1,28 @@
-"""What the coordinator decides about a change of the layout: cold, warmed up, key by key; part of the machine, and as pure.
+"""The decisions about a change of the layout, a pure part of the machine: cold, warmed up, or key by key.
 
-**Cold**: at a published checkpoint log the new layout, make the joining workers, slice, publish, and open under a new epoch.
+**Cold**: at a published checkpoint log the new layout, create the joining workers, slice, publish, and open under a new
+epoch.
 
-**Warm-up**: the same slicing, but most of its bytes are copied beside the steps before it. Databases of joining workers are made
-at the beginning, and merges are held; then a checkpoint is taken, a round copies what the new owners lack of it, another
-checkpoint, the next round copies what has changed since, and so on, until a round has found no more than
-`acceptable_recovery_lag` bytes missing.
-Then comes the switch: a cold rescale that finds nearly everything there. It begins when no checkpoint is in flight, and takes
-none: where all workers are on one host the state of now is sliced as it is, into the next version. Until that one is published
-a crash or an error anywhere finds the old layout.
+**Warm-up**: the same slicing, but most of its bytes are copied before, while steps run. First the databases of the
+joining workers are created, and merges are suspended. Then a checkpoint is taken, and a round copies what the new
+owners lack of it. Another checkpoint follows, and the next round copies what has changed since. The rounds end when one
+has found no more than `acceptable_recovery_lag` bytes missing.
 
-**Key by key** (`icadd`, `redistribute`): prepared as a warm-up that has nothing to copy, by two checkpoints beside the steps; the
-switch goes into a layout in which nothing has moved, and what follows is in `migrating`.
+Then the switch follows: a cold rescale that finds nearly all state in place. It begins when no checkpoint is in flight,
+and takes none. Where all workers are on one host, the present state is sliced directly into the next version. Until
+that version is published, a crash or an error anywhere returns to the old layout.
 
-Invariants kept here: a layout is logged before it is used; while a round reads a version, no second newer one is begun, so that
-the one it reads is openable all the time (12); nothing that is copied ahead is part of any version before the switch (3); a
-rollback, a stop, an upgrade, a cancel and another request each end a warm-up; what it has made is taken away by the same commands
-that take away a worker who left.
+**Key by key** (`icadd`, `redistribute`): prepared as a warm-up that copies nothing, by two checkpoints while steps run.
+The switch leads into a layout in which nothing has moved; `migrating` decides what follows.
+
+Invariants kept here:
+
+- A layout is logged before it is used.
+- While a round reads a version, no second newer version is begun, so that the version stays openable (12).
+- Nothing that is copied ahead is part of any version before the switch (3).
+- A rollback, a stop, an upgrade, a cancellation and another request each end a warm-up. The commands that remove a
+  worker that
+  left also remove what the warm-up has made.
 
 Source: docs/concepts/rescale.md ("KIP-441"); design records 0014 and 0015.
 """
@@ -38,7 +44,7 @@ Answer = tuple[states.State, tuple[commands.Command, ...]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GoOn:
-    """Nothing of a rescale is to be done now: go on between two steps."""
+    """A result without an action: a rescale needs nothing now, so continue between two steps."""
 
     facts: states.Facts
     ahead: StepRecord | None = None
@@ -46,7 +52,7 @@ class GoOn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rest:
-    """What comes next needs a published checkpoint of all that was done."""
+    """A result that demands a published checkpoint of all finished steps before the rescale continues."""
 
     facts: states.Facts
     ahead: StepRecord | None = None
@@ -54,7 +60,7 @@ class Rest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Anew:
-    """The new layout is published: open it under a new epoch."""
+    """A result after the new layout is published: open it under a new epoch."""
 
     facts: states.Facts
 
@@ -63,7 +69,7 @@ class Anew:
 
 
 def begin_cold(facts: states.Facts, workers: int) -> Answer:
-    """At a published checkpoint: log the new layout."""
+    """Begin a cold rescale, at a published checkpoint: log the new layout, or drop a request that cannot be served."""
     new = _target(facts, workers)
     if not isinstance(new, Layout):
         facts = replace(without_request(facts), rescale_error=new)
@@ -75,7 +81,10 @@ def begin_cold(facts: states.Facts, workers: int) -> Answer:
 
 
 def switch(facts: states.Facts, warming: states.Warming, ahead: StepRecord | None) -> Answer:
-    """Log the layout as it begins here, and slice: a published checkpoint of all that was done, or what is done as it is."""
+    """Log the layout that begins at the next step, and slice the state.
+
+    The slice is of a published checkpoint of all finished steps, or of the present state as it is.
+    """
     course = None
     if warming.strategy == WARMUP:
         steps = dict(zip(facts.layout.workers, facts.layout.first_steps, strict=True))
@@ -98,7 +107,10 @@ def _log(state: states.Rescaling) -> Answer:
 
 
 def rescaling(state: states.Rescaling, event: events.Event) -> Answer | Anew | None:
-    """A joining worker starts from nothing: what an older incarnation may have left there is deleted first."""
+    """Handle an event in the state `Rescaling`; return None if the event is impossible there.
+
+    A joining worker starts empty: the databases that an earlier attempt may have left are deleted first.
+    """
     facts = state.facts
     match state.awaits, event:
         case "logged", events.LayoutLogged(layout=layout) if layout == state.new:
@@ -135,7 +147,7 @@ def _slice(state: states.Rescaling) -> Answer:
 
 
 def between_steps(facts: states.Facts, ahead: StepRecord | None) -> Answer | GoOn | Rest:
-    """What a rescale wants between these two steps."""
+    """Decide what a rescale needs between these two steps."""
     if migrating.is_open(facts):
         found = migrating.between_steps(facts, ahead)
         return GoOn(facts=found, ahead=ahead) if isinstance(found, states.Facts) else found
@@ -147,7 +159,7 @@ def between_steps(facts: states.Facts, ahead: StepRecord | None) -> Answer | GoO
     if requested.rescale is not None and requested.strategy == COLD:
         return Rest(facts=facts, ahead=ahead)
     if requested.rescale is not None:
-        # making the joining workers fences them, and that would end the copy of a checkpoint in flight
+        # creating the joining workers fences them, which would abort the copy of a checkpoint in flight
         return (
             GoOn(facts=facts, ahead=ahead) if facts.copying is not None else _prepare(facts, requested.rescale, ahead)
         )
@@ -155,7 +167,7 @@ def between_steps(facts: states.Facts, ahead: StepRecord | None) -> Answer | GoO
 
 
 def _prepare(facts: states.Facts, workers: int, ahead: StepRecord | None) -> Answer:
-    """Log the layout that is to come, so that a crash finds whose databases to take away."""
+    """Log the layout that is to follow, so that a start after a crash finds the databases to remove."""
     new, strategy = _target(facts, workers), facts.requested.strategy
     facts = without_request(facts)
     if not isinstance(new, Layout):
@@ -167,7 +179,7 @@ def _prepare(facts: states.Facts, workers: int, ahead: StepRecord | None) -> Ans
 
 
 def warming_up(state: states.WarmingUp, event: events.Event) -> Answer | GoOn | None:
-    """Make the joining workers, then hold merges; or a round has begun."""
+    """Handle an event in the state `WarmingUp`: create the joining workers, suspend merges, or note that a round has begun."""
     facts, warming = state.facts, state.facts.warming
     if warming is None:
         return None
@@ -188,12 +200,18 @@ def warming_up(state: states.WarmingUp, event: events.Event) -> Answer | GoOn | 
 
 
 def _hold(state: states.WarmingUp, warming: states.Warming) -> Answer:
-    """Before the checkpoint that the first round copies: much of an older one is replaced when the second round looks."""
+    """Suspend merges before the checkpoint that the first round copies.
+
+    Chunks of an older checkpoint would mostly be replaced by the time the second round looks at them.
+    """
     return replace(state, awaits="held"), (commands.HoldMerges(old=state.facts.layout, new=warming.new),)
 
 
 def _begin_round(facts: states.Facts, warming: states.Warming, ahead: StepRecord | None) -> Answer | GoOn | Rest:
-    """Copy what the new owners lack of the newest published version: nothing, where no key moves before its steps."""
+    """Begin a round that copies what the new owners lack of the newest published version.
+
+    A migration moves keys only in its steps, so its rounds copy nothing.
+    """
     warming = states.Warming(
         new=warming.new, workers=warming.workers, strategy=warming.strategy, round=warming.round + 1,
         version=facts.version, step=facts.checkpoint_step,
@@ -205,7 +223,7 @@ def _begin_round(facts: states.Facts, warming: states.Warming, ahead: StepRecord
 
 
 def note_ended(facts: states.Facts, event: events.WarmEnded) -> states.Facts:
-    """The news of a round; of one that is past there is none."""
+    """Note that the current round has ended; ignore news of an earlier round."""
     warming = facts.warming
     if warming is None or warming.round != event.round or warming.ended:
         return facts
@@ -214,7 +232,7 @@ def note_ended(facts: states.Facts, event: events.WarmEnded) -> states.Facts:
 
 
 def _go_on(facts: states.Facts, warming: states.Warming, ahead: StepRecord | None) -> Answer | GoOn | Rest:
-    """After a round the switch, if the lag was little; else, as before the first one, a checkpoint of now and a round on it."""
+    """Continue a warm-up after a round: with the switch if the lag was small, else with a checkpoint and another round."""
     if not warming.ended:
         return GoOn(facts=facts, ahead=ahead)
     if warming.ready or _caught_up(facts, warming):
@@ -231,10 +249,10 @@ def _go_on(facts: states.Facts, warming: states.Warming, ahead: StepRecord | Non
 
 
 def _caught_up(facts: states.Facts, warming: states.Warming) -> bool:
-    """Whether the switch has little to copy.
+    """Return True if the switch has little left to copy.
 
-    The first round says nothing of that: it copies all there is. What the second one lacked came up while the first was under
-    way, and the second, being shorter, has left less.
+    The lag of the first round says nothing, because that round copies all state. What the second round lacked arose
+    while the first ran; the second is shorter, so it has left less.
     """
     if facts.next_step == warming.step:
         return warming.round > 0
@@ -242,7 +260,10 @@ def _caught_up(facts: states.Facts, warming: states.Warming) -> bool:
 
 
 def _when_free(facts: states.Facts, new: Layout, ahead: StepRecord | None) -> GoOn | Rest | None:
-    """None: the state may be sliced now. Steps go on until the checkpoint in flight has landed, unless it is the one to slice."""
+    """Return None if the state may be sliced now; else go on with steps, or wait for a checkpoint at rest.
+
+    Steps go on until the checkpoint in flight is complete, unless that checkpoint is the one to slice.
+    """
     together, copying = _share_a_host(facts.layout, new), facts.copying
     if copying is not None and (together or copying.checkpoint.step != facts.next_step):
         return GoOn(facts=facts, ahead=ahead)
@@ -250,17 +271,17 @@ def _when_free(facts: states.Facts, new: Layout, ahead: StepRecord | None) -> Go
 
 
 def _share_a_host(old: Layout, new: Layout) -> bool:
-    """Whether all workers can read what another one's steps have made before it is a version."""
+    """Return True if all workers are on one host, so that each can read unversioned state of the others."""
     return len({*old.hosts, *new.hosts}) == 1
 
 
 def is_moving(facts: states.Facts) -> bool:
-    """Whether a rescale is under way, or what a migration has left behind is still there."""
+    """Return True while a rescale is under way, or the clean-up after a migration is not finished."""
     return facts.warming is not None or migrating.is_open(facts)
 
 
 def reads_older(facts: states.Facts) -> bool:
-    """Whether a round reads the version before the opened one: the next checkpoint would delete it."""
+    """Return True if a round reads the version before the opened one, which the next checkpoint would delete."""
     warming = facts.warming
     return warming is not None and not warming.ended and warming.version < facts.version
 
@@ -269,7 +290,7 @@ def reads_older(facts: states.Facts) -> bool:
 
 
 def _cancel(facts: states.Facts, ahead: StepRecord | None) -> Answer:
-    """End the round, and take away what was made."""
+    """End the round that is under way, and remove what the warm-up has made."""
     if facts.warming is None:
         return _forget(facts, ahead)
     workers = facts.layout.workers
@@ -280,7 +301,7 @@ def _cancel(facts: states.Facts, ahead: StepRecord | None) -> Answer:
 
 
 def cancelling(state: states.Cancelling, event: events.Event) -> Answer | GoOn | None:
-    """Until the ledger knows nothing of it any more; a newer request stays there."""
+    """Handle an event in the state `Cancelling`, until the request is out of the ledger; a newer request stays there."""
     facts, warming = state.facts, state.facts.warming
     match state.awaits, event:
         case "cooled", events.Cooled() if warming is not None and _only_stops(facts, warming):
@@ -305,7 +326,7 @@ def cancelling(state: states.Cancelling, event: events.Event) -> Answer | GoOn |
 
 
 def _only_stops(facts: states.Facts, warming: states.Warming) -> bool:
-    """Whether the next start will begin the warm-up anew, and take away what there is of it."""
+    """Return True if the process just ends: the next start begins the warm-up again, and removes its remains."""
     return facts.requested.end and not facts.requested.cancel and warming.code is None
 
 
@@ -314,7 +335,7 @@ def _forget(facts: states.Facts, ahead: StepRecord | None) -> Answer:
 
 
 def without_warming(facts: states.Facts) -> states.Facts:
-    """A rollback ends a warm-up; the request for it stands again, unless there is another."""
+    """End a warm-up because of a rollback; its request is made again unless there is a newer one."""
     warming = facts.warming
     if warming is None:
         return facts
@@ -328,7 +349,11 @@ def without_warming(facts: states.Facts) -> states.Facts:
 
 
 def asked(facts: states.Facts, event: events.RescaleAsked, *, ending: bool) -> states.Facts:
-    """Note a request; one that is being met already is none, unless what meets it is being taken away (`ending`)."""
+    """Note a request to rescale.
+
+    A request for the rescale that is already under way changes nothing, unless that rescale is being removed
+    (`ending`).
+    """
     warming = facts.warming
     facts = replace(facts, rescale_error=None)
     met = warming is not None and (event.strategy, event.workers) == (warming.strategy, warming.workers)
@@ -340,12 +365,12 @@ def asked(facts: states.Facts, event: events.RescaleAsked, *, ending: bool) -> s
 
 
 def without_request(facts: states.Facts) -> states.Facts:
-    """No other number of workers is requested for."""
+    """Return the facts without a request for another number of workers."""
     return replace(facts, requested=replace(facts.requested, rescale=None, strategy=COLD))
 
 
 def checkpoint_id(facts: states.Facts, layout_version: int) -> CheckpointId:
-    """The id of a checkpoint that is taken now."""
+    """Return the id of a checkpoint that is taken now."""
     return CheckpointId(
         run=facts.run, epoch=facts.epoch, step=facts.next_step, layout_version=layout_version,
         fingerprint=facts.fingerprint,
@@ -353,12 +378,12 @@ def checkpoint_id(facts: states.Facts, layout_version: int) -> CheckpointId:
 
 
 def empty_checkpoint(facts: states.Facts) -> CheckpointId:
-    """The id of version 0: the same in every epoch, so that a worker made by an earlier try fits."""
+    """Return the id of version 0; it is the same in every epoch, so that a worker created by an earlier try fits."""
     return CheckpointId(run=facts.run, epoch=0, step=0, layout_version=0, fingerprint=facts.fingerprint)
 
 
 def _target(facts: states.Facts, workers: int) -> Layout | str | None:
-    """The layout to come; None if it is the one in use, the reason if there cannot be such a one."""
+    """Return the layout for this many workers; None if it is the one in use, the reason if there can be none."""
     if workers == len(facts.layout.workers):
         return None
     try:
@@ -368,13 +393,13 @@ def _target(facts: states.Facts, workers: int) -> Layout | str | None:
 
 
 def _after(facts: states.Facts, workers: int, version: int) -> Layout:
-    """The layout in use, rescaled."""
+    """Return the layout in use, rescaled to this many workers and with this version."""
     new = rescaled(facts.layout, workers, step=facts.next_step, host=facts.layout.hosts[0])
     return replace(new, version=version)
 
 
 def _joined(facts: states.Facts, new: Layout) -> states.Facts:
-    """The facts with the new layout, and the workers that join by it as members that may have no database yet."""
+    """Return the facts with the new layout, and its joining workers as members that may have no database yet."""
     fresh = frozenset(new.workers) - facts.members
     return replace(
         facts, layouts={**facts.layouts, new.version: new}, members=facts.members | fresh,
@@ -383,7 +408,7 @@ def _joined(facts: states.Facts, new: Layout) -> states.Facts:
 
 
 def settled(facts: states.Facts, left: tuple[int, ...]) -> states.Facts:
-    """Only the workers of the layout have databases, and perhaps those `left`, which could not be reached."""
+    """Return the facts where only workers of the layout have databases, and perhaps the unreachable workers `left`."""
     remain = frozenset(left)
     return replace(facts, members=frozenset(facts.layout.workers) | remain, forming=remain)
 
@@ -402,7 +427,7 @@ def _discard_joining(facts: states.Facts, new: Layout) -> commands.Command:
 
 
 def create_joining(facts: states.Facts, new: Layout) -> commands.Command:
-    """Version 0 for the workers of a layout that have no database yet."""
+    """Return the command that creates version 0 for the workers of a layout that have no database yet."""
     workers = joining(facts, new)
     return commands.CreateWorkers(workers=workers, checkpoint=empty_checkpoint(facts), hosts=hosts_of(facts, workers))
 
@@ -413,5 +438,5 @@ def _fence_joining(facts: states.Facts, new: Layout) -> commands.Command:
 
 
 def impossible(state: states.State, event: events.Event) -> InternalError:
-    """What a function of the machine says to an event that its state cannot meet."""
+    """Return the internal error for an event that cannot happen in this state."""
     return InternalError(f"an event that cannot happen here: state={state} event={event}")

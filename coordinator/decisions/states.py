@@ -1,4 +1,4 @@
-"""The states of the machine, and the facts that they carry. All are frozen values without behaviour."""
+"""The states of the machine, and the facts that they carry: frozen values without behaviour."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from dbsp.version import VERSION
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Requested:
-    """Requests that were made and not yet met; `strategy` is that of the `rescale`, `cancel` takes one back.
+    """The requests that are not served yet; `strategy` belongs to `rescale`, `cancel` cancels a rescale.
 
-    `upgrade` ends as a stop does, but at a checkpoint with no later logged step or not at all.
+    `upgrade` ends like a stop, but at a checkpoint with no later logged step, or not at all.
     """
 
     checkpoint: bool = False
@@ -32,15 +32,15 @@ class Requested:
 
     @property
     def end(self) -> bool:
-        """Whether this process is to end at a checkpoint."""
+        """Return True if this process is to end at a checkpoint."""
         return self.stop or self.upgrade
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocatedRow:
-    """A row on which a step ended: the input it came from where that is known (else `offset` is -1), and why.
+    """A row that ended a step: its position in the input (`offset` is -1 if unknown), and the reason.
 
-    `payload` is the row as the node saw it.
+    `payload` is the row as the node received it.
     """
 
     table: str
@@ -52,10 +52,11 @@ class LocatedRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Halt:
-    """Why the pipeline takes no further step: at node `node` of step `step` rows failed under the error policy `stop`.
+    """The reason why the pipeline takes no further step: rows failed at `node` of step `step` under the error policy `stop`.
 
-    `rows` are the first of `count`; `command` is the decision that lets the step go on without them. Where the step ends the
-    process that runs it, `death` says how, `node` is -1, `ranges` are what the step takes, and the decision is found by trying.
+    `rows` are the first of `count` rows; `command` is the decision that lets the step run without them. A step may also
+    end the process that runs it. Then `death` says how, `node` is -1, `ranges` are the input of the step, and trials
+    find the decision.
     """
 
     step: int
@@ -71,7 +72,7 @@ class Halt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Copy:
-    """A checkpoint whose cut is pinned and is being copied beside the steps; `ended`: on all workers, or (`code`) it failed."""
+    """A checkpoint whose cut is pinned and copied while steps run; `ended` on all workers, or failed with error kind `code`."""
 
     version: int
     checkpoint: CheckpointId
@@ -82,12 +83,16 @@ class Copy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Warming:
-    """A rescale that is prepared while steps go on, in rounds: what the new owners lack of one published version is copied.
+    """A rescale that is prepared while steps run, in rounds; each copies what the new owners lack of one published version.
 
-    Of one whose keys move in steps (`strategy`) nothing is: its rounds are the checkpoints alone, and `new` is the layout of
-    those steps. `workers` is how many there are in the end. `version` was cut before step `step`; `lag_bytes` is what they lacked
-    of it when round `round` began. `ended`: all is there, or (`code`) the round failed. `awaited` is the first version that was
-    cut after the round. `ready`: what is left is little enough to be copied between two steps.
+    If keys move in the steps (`strategy`), the rounds are checkpoints only, and `new` is the layout of those steps.
+
+    - `workers` is the final number of workers.
+    - `version` is the version that the round copies; its cut is before step `step`.
+    - `lag_bytes` is what the new owners lacked of the version when round `round` began.
+    - `ended`: all is copied, or the round failed with error kind `code`.
+    - `awaited` is the first version whose cut is after the round.
+    - `ready`: the rest is small enough to be copied between two steps.
     """
 
     new: Layout
@@ -106,20 +111,28 @@ class Warming:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """What the coordinator knows.
+    """The knowledge of the coordinator, which every state carries.
 
-    `members` are the workers that may have a database; of them `forming` may have none yet. `version` is the opened one,
-    `checkpoint_step` the step it was taken at, `next_step` the next to run. `published` is the greatest version ever
-    acknowledged to anybody. `rescale_error` says why the last rescale was given up. `halt` is the step that nothing but a
-    decision lets go on. `copying` is the one checkpoint in flight, `warming` the rescale that is prepared beside the steps;
-    it is over when no more than `acceptable_recovery_lag` bytes are missing. `course` is the migration that moves `keys_per_step`
-    keys of every owner in each step; `courses` are all that were logged, by the version of the layout their steps run in.
-    `version_layout` is the version of the layout of the opened one. `engine` is the version of the engine that runs; of what
-    others have logged it replays what is `accepted` in the ledger, and accepts now what those in `accepting` have logged.
-    `failures` are those in a row, up to step `failed_step`; `copy_failures` those of copies since a version was published.
-    `aways` counts the failures in a row because a system of others was away; `failed_as` is the story of the last failure that
-    no waiting cures.
-    `upgrade_error` says why the last upgrade was given up. `fill` is the step that comes first after the circuit was changed.
+    - `members` are the workers that may have a database; `forming` are those of them that may have none yet.
+    - `version` is the opened version, `version_layout` the version of its layout, `checkpoint_step` the step of its
+      cut.
+    - `next_step` is the next step to run.
+    - `published` is the greatest version that was ever acknowledged to anyone.
+    - `rescale_error` and `upgrade_error` say why the last rescale or upgrade was abandoned.
+    - `halt` is the step that only a decision lets run.
+    - `copying` is the checkpoint in flight, of which there is at most one.
+    - `warming` is the rescale that is prepared while steps run, until at most `acceptable_recovery_lag` bytes are
+      missing.
+    - `course` is the migration plan in use, which moves `keys_per_step` keys of every owner in each step.
+    - `courses` are all logged migration plans, by the version of the layout their steps run in.
+    - `engine` is the version of the engine that runs. It replays steps of other versions if the ledger has `accepted`
+      them, and
+      accepts now the steps of the versions in `accepting`.
+    - `failures` are in a row, up to step `failed_step`; `copy_failures` are failed copies since a version was
+      published.
+    - `aways` counts the failures in a row because an external system was away.
+    - `failed_as` identifies the last failure that waiting does not cure.
+    - `fill` is the backfill step, the first step after a change of the circuit.
     """
 
     run: str
@@ -161,16 +174,17 @@ class Facts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Starting:
-    """Nothing was done yet."""
+    """The state before anything was done."""
 
     facts: Facts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recovering:
-    """Claiming an epoch, fencing, choosing a version, opening it; `awaits` names the event that comes next.
+    """The state while an epoch is claimed, workers are fenced, and a version is chosen and opened.
 
-    `records` are kept while it is noted who may run them again ("accepted").
+    `awaits` names the next event. `records` are kept while the ledger notes that this engine may replay them
+    ("accepted").
     """
 
     facts: Facts
@@ -180,7 +194,7 @@ class Recovering:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replaying:
-    """Running again the logged steps since the opened checkpoint; `records[0]` is under way."""
+    """The state while logged steps since the opened checkpoint run again; `records[0]` is under way."""
 
     facts: Facts
     records: tuple[StepRecord, ...]
@@ -188,7 +202,7 @@ class Replaying:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Running:
-    """Steps go on: `record` is under way, or the next one is being cut (`awaits` "record"), or input waited for ("input")."""
+    """The state in which steps run: `record` is under way, or the next is cut ("record"), or input is awaited ("input")."""
 
     facts: Facts
     record: StepRecord | None = None
@@ -197,11 +211,16 @@ class Running:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkpointing:
-    """Between two steps: the cut before the next one is pinned as `version` (`awaits` "pinned"), what was pinned earlier and
-    copied since is waited for ("copied"; only a stop or a rescale waits) or published ("published"), or workers that a migration
-    has left without a key are taken away ("discarded").
+    """A state between two steps, in which the coordinator works on a checkpoint.
 
-    `ahead` is kept for afterwards.
+    `awaits` says what it waits for:
+
+    - "pinned": the cut before the next step is being pinned as `version`.
+    - "copied": a cut that was pinned earlier is being copied; only a stop or a rescale waits for the copy.
+    - "published": the copied version is being published.
+    - "discarded": workers that a migration has left without a key are being removed.
+
+    `ahead` is the record of the next step, kept for later.
     """
 
     facts: Facts
@@ -213,9 +232,9 @@ class Checkpointing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rescaling:
-    """The opened version is being sliced into `version` of layout `new`; `warm`: most of it was copied ahead.
+    """The state while the opened version is sliced into `version` of layout `new`; `warm`: most of it was copied ahead.
 
-    With a `course` nothing moves yet: `new` is the layout in which its steps will move keys.
+    With a `course` (migration plan) nothing moves yet: `new` is the layout in which the plan's steps move keys.
     """
 
     facts: Facts
@@ -229,8 +248,10 @@ class Rescaling:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WarmingUp:
-    """Between two steps: databases are made for a warm-up ("logged", "discarded", "created", "fenced"), merges are held
-    ("held"), or a round begins ("begun").
+    """A state between two steps, in which a warm-up is prepared or a round begins.
+
+    Databases are created ("logged", "discarded", "created", "fenced"), merges are suspended ("held"), or a round begins
+    ("begun").
     """
 
     facts: Facts
@@ -240,8 +261,9 @@ class WarmingUp:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cancelling:
-    """Between two steps: what a warm-up has made is taken away ("cooled", "discarded", "forgotten"), or a migration turns round
-    ("logged").
+    """A state between two steps, in which a rescale is cancelled.
+
+    What a warm-up has made is removed ("cooled", "discarded", "forgotten"), or a migration turns back ("logged").
     """
 
     facts: Facts
@@ -251,7 +273,7 @@ class Cancelling:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Paused:
-    """No step is taken until `ResumeAsked`."""
+    """The state in which no step is taken until `ResumeAsked`."""
 
     facts: Facts
     ahead: StepRecord | None = None
@@ -259,7 +281,10 @@ class Paused:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Halted:
-    """Rows of the next step, `records[0]`, fail; `awaits` "decision" of a user, or "logged": it is being written."""
+    """The state in which rows of the next step, `records[0]`, fail.
+
+    `awaits` is "decision" while a user must decide, and "logged" while the decision is written.
+    """
 
     facts: Facts
     records: tuple[StepRecord, ...]
@@ -268,7 +293,7 @@ class Halted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stopping:
-    """The last checkpoint of a graceful stop is being written; `awaits` as in `Checkpointing`."""
+    """The state while the last checkpoint of a graceful stop is written; `awaits` as in `Checkpointing`."""
 
     facts: Facts
     version: int
@@ -278,14 +303,14 @@ class Stopping:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stopped:
-    """The end, as asked for."""
+    """The final state after a requested end."""
 
     facts: Facts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Broken:
-    """The end, because of an error (shown to users as Failed)."""
+    """The final state after an error; users see it as Failed."""
 
     facts: Facts
     code: str
