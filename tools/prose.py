@@ -27,7 +27,6 @@ NOT_YET: tuple[str, ...] = (
     "coordinator/backup",
     "coordinator/http",
     "coordinator/query",
-    "coordinator/running",
     "coordinator/serving",
     "dbsp/algebra",
     "dbsp/circuit",

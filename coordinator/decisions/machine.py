@@ -4,16 +4,10 @@ The normal course: intersect the versions, open the greatest, replay, run. On th
 step, commit all, publish. The pause only serves to agree on the step: the cut is pinned, and copied while steps go on.
 No clock, no I/O, no threads: the event loop and the simulator run this same function.
 
-Invariants kept here:
-
-- A step runs only after its record is durable (4).
-- A checkpoint begins only between steps, when all outputs below it are durable (11), and only one at a time.
-- A rollback forgets the checkpoint in flight. It always claims a new epoch first, and fences every member before it
-  reads
-  versions (6).
-- A version is published only after every worker has acknowledged it (8).
-- A layout is logged before it is used.
-- Nothing that an openable version names is discarded (12).
+Invariants kept here: a step runs only after its record is durable (4). A checkpoint begins only between steps, when all
+outputs below it are durable (11), and only one at a time. A rollback forgets the checkpoint in flight, claims a new
+epoch, and fences every member before it reads versions (6). A version is published only after every worker has
+acknowledged it (8). A layout is logged before its use. Nothing that an openable version names is discarded (12).
 
 Total: every (state, event) pair has a result, and an impossible pair raises `InternalError` that describes it. Source:
 docs/concepts/coordinator.md.
@@ -150,13 +144,9 @@ def _woken(noted: states.State) -> Answer:
 def _failed(state: states.State, event: events.Failed) -> Answer:
     """Handle a failed command: end if fenced or misconfigured, else roll back under a new epoch.
 
-    The number of rollbacks in a row is bounded, with these exceptions:
-
-    - Rows that fail would fail again at every replay, so they do not count as a failure in a row. The replay ends
-      before their
-      step, or runs the step without the rows that were left to a later step.
-    - An external system that is away is waited for without a bound.
-    - An error that waiting does not cure ends the service when it occurs again.
+    The rollbacks in a row are bounded. Rows that fail do not count, since they fail at every replay: the replay ends
+    before their step, or runs it without the deferred rows. An external system that is away is waited for without a
+    bound. An error that waiting does not cure ends the service when it occurs again.
     """
     facts = _without_upgrade(rescaling.without_warming(_without_copy(state.facts)), event.message)
     moving = isinstance(state, states.Rescaling | states.WarmingUp)
@@ -196,10 +186,7 @@ def _without_copy(facts: states.Facts) -> states.Facts:
 
 
 def _without_upgrade(facts: states.Facts, reason: str) -> states.Facts:
-    """Drop a requested upgrade after a failure, with the reason.
-
-    Steps are logged above the next checkpoint after a failure, so this version must run them.
-    """
+    """Drop a requested upgrade after a failure: steps above the next checkpoint are logged, and this version must run them."""
     if not facts.requested.upgrade:
         return facts
     return replace(facts, requested=replace(facts.requested, upgrade=False), upgrade_error=reason)
@@ -311,10 +298,7 @@ def _choose(facts: states.Facts, event: events.VersionsRead) -> Answer:
 
 
 def _opened(facts: states.Facts, event: events.VersionOpened) -> Answer:
-    """Note the opened version and discard the workers outside its layout.
-
-    Opening a version discards every other version, so no version names those workers any more.
-    """
+    """Note the opened version, and discard the workers outside its layout, which no version names any more."""
     if facts.requested.rescale == destined(event.layout, facts.courses):
         facts = rescaling.without_request(facts)
     facts = replace(
@@ -385,10 +369,7 @@ def _advanced(facts: states.Facts, done: events.StepDone) -> states.Facts:
 
 
 def _between_steps(facts: states.Facts, ahead: StepRecord | None) -> Answer:  # noqa: PLR0911 - the gravest request first
-    """Decide what follows, with all workers before `next_step`.
-
-    The order is: end the checkpoint in flight, serve the requests, else take the next step.
-    """
+    """End the checkpoint in flight, serve the requests, or take the next step: all workers are before `next_step`."""
     copying = facts.copying
     if copying is not None and copying.ended:
         return _end_copy(facts, copying, ahead)
@@ -552,7 +533,7 @@ def _news(state: states.State, event: events.News) -> Answer:
 def _end_copy(facts: states.Facts, copying: states.Copy, ahead: StepRecord | None) -> Answer:
     """Publish a version that every worker has acknowledged, or handle the failure of the copy.
 
-    A failed copy counts in a row with the failed copy before it: steps that succeed in between do not reset the count.
+    Failures of copies count in a row: steps that succeed in between do not reset the count.
     """
     if copying.code is not None:
         copies = facts.copy_failures

@@ -1,10 +1,12 @@
-"""What is done, and what is known of it: the loop that carries commands out, on one thread.
+"""The execution of decisions: the event loop, which carries out the machine's commands on one thread, and what is known of them.
 
-event_loop, command_runner     the loop; a command each
-moves, warmups   how far state has moved
-control          the durable ledger
-blame            which rows failed
-clock            the time, and how to wait
-notices, observers     what happened, and who receives it: metrics, events_log
-status, progress, time_text, live_line     what users see
+| module | contents |
+| --- | --- |
+| `event_loop`, `command_runner` | the loop; the execution of one command |
+| `moves`, `warmups` | the progress of a migration or a warm-up |
+| `control` | the durable ledger |
+| `blame` | the input rows that failed |
+| `clock` | the time, and waiting |
+| `notices`, `observers` | events in the service, and their receivers: metrics, `events_log` |
+| `status`, `progress`, `time_text`, `live_line` | the texts and values for users |
 """

@@ -1,12 +1,14 @@
-"""A start that knows it has died: which step was under way, how many processes it has ended, and a try in a process apart.
+"""Protect the pipeline from a step that kills the process which runs it: count the deaths, then try the step in a process apart.
 
-The record of a step is its first attempt. While a step runs, a marker (epoch, step) stands in a small file, written without a
-sync: it survives the process, and need not survive the host. A start that finds it counts a death in the ledger, and so does
-a step that lost a Python worker. After `DEATHS_MAX` the step is tried in a process of its own, on a view of the state before
-it that is never committed. If that process lives, the count begins anew and the step runs here, so that kills from outside
-alone never halt the pipeline. If it dies, the step ends with `DeadlyStepError`, and the machine halts before it.
+While a step runs, a small marker file contains its (epoch, step). The file is written without a sync: it survives the
+process, and need not survive the host. A start that finds the marker counts a death in the ledger; so does a step that
+lost a Python worker. After `DEATHS_MAX` deaths the step is tried in its own process, on a view of the state before it
+that is never committed.
 
-Left out: the process itself (`dbsp.coordinator.trials`), and what is decided then (`coordinator skip`).
+If that process survives, the count restarts and the step runs here. So kills from outside alone never halt the
+pipeline. If it dies, the step ends with `DeadlyStepError`, and the machine halts before the step.
+
+Elsewhere: the process itself (`dbsp.coordinator.trials`), and the decision that follows (`coordinator skip`).
 """
 
 from __future__ import annotations
@@ -38,13 +40,16 @@ class DeadlyStepError(DataError):
     """The step ends the process that runs it; `death` says how."""
 
     def __init__(self, message: str, hint: str | None = None, death: str = "") -> None:
-        """Keep how the process has ended."""
+        """Keep the message, the hint and how the process ended, so that the error can be pickled."""
         Exception.__init__(self, message, hint, death)
         self.message, self.hint, self.death = message, hint, death
 
 
 def before_step(record: StepRecord, error: Exception) -> states.Halt | None:
-    """Return the halt before a step that ends its process, gives another output, or reads what no setting explains; else None."""
+    """Return the halt before a step that cannot run to its end; None if the error is of another kind.
+
+    Such a step ends its process, gives another output than before, or reads an input row that no setting explains.
+    """
     if isinstance(error, DeadlyStepError):
         rows = sum(range_.last - range_.first for range_ in record.ranges)
         return states.Halt(
@@ -69,7 +74,7 @@ def before_step(record: StepRecord, error: Exception) -> states.Halt | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
-    """A step to try: its record as it is to be tried, and the state it runs on, which is open in this epoch and layout."""
+    """A step to try: the record to try, and the state to run on, which is open in this epoch and layout."""
 
     record: StepRecord
     epoch: int
@@ -77,10 +82,10 @@ class Trial:
 
 
 class Trials(Protocol):
-    """Tries steps in processes of their own."""
+    """Something that tries steps in processes of their own."""
 
     def death(self, trial: Trial) -> str | None:
-        """Return how the process has ended that tried the step; None if it lived, also if the step failed as others do.
+        """Try the step and return how its process died; None if it survived, also if the step failed with an ordinary error.
 
         **Errors** `UnavailableError` if no process can be started.
         """
@@ -88,27 +93,27 @@ class Trials(Protocol):
 
 
 class Marker(Protocol):
-    """What stands while a step runs."""
+    """A durable note of the step that runs, which survives the process."""
 
     def begin(self, epoch: int, step: int) -> None:
-        """Note that a step runs."""
+        """Note that the step runs."""
         ...
 
     def end(self) -> None:
-        """Note that none does."""
+        """Note that no step runs."""
         ...
 
     def unfinished(self) -> int | None:
-        """Return the step in whose midst a process has ended; None if there is none."""
+        """Return the step during which a process ended; None if there is none."""
         ...
 
     def close(self) -> None:
-        """Release what is open; what stands goes on to stand."""
+        """Release the open file; the note itself stays."""
         ...
 
 
 class NoMarker:
-    """The marker of a world in which nothing survives the process."""
+    """The marker for runs in which nothing survives the process."""
 
     def begin(self, epoch: int, step: int) -> None:
         """Do nothing."""
@@ -125,29 +130,29 @@ class NoMarker:
 
 
 class FileMarker:
-    """The marker as a file of the data folder.
+    """The marker as a file in the data folder.
 
     **Cost** two writes of 16 bytes a step, without a sync.
     """
 
     def __init__(self, data_dir: Path) -> None:
-        """Nothing is opened before the first use."""
+        """Open no file before the first use."""
         self._path = data_dir / MARKER_FILE
         self._file: int | None = None
 
     def begin(self, epoch: int, step: int) -> None:
-        """Note that a step runs."""
+        """Note that the step runs."""
         if self._file is None:
             self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         os.pwrite(self._file, _MARK.pack(epoch, step), 0)
 
     def end(self) -> None:
-        """Note that none does."""
+        """Note that no step runs."""
         if self._file is not None or self._path.exists():
             self.begin(0, _NO_STEP)
 
     def unfinished(self) -> int | None:
-        """Return the step in whose midst a process has ended; None if there is none, or if the file is cut short."""
+        """Return the step during which a process ended; None if there is none, or if the file is truncated."""
         try:
             data = self._path.read_bytes()
         except FileNotFoundError:
@@ -163,7 +168,7 @@ class FileMarker:
 
 
 class Attempts:
-    """Counts the deaths of steps, and tries a step apart before it ends one more process.
+    """The count of deaths of the current step; tries the step apart before it kills one more process.
 
     **State** the ledger's count, as this process has read or written it last.
     """
@@ -175,13 +180,13 @@ class Attempts:
         change: Callable[[Callable[[Ledger], Ledger]], Ledger],
         note: Notify,
     ) -> None:
-        """`change` changes the ledger; without `trials` deaths are counted and nothing is tried."""
+        """Use `change` to change the ledger; without `trials` deaths are counted, but no step is tried."""
         self._marker, self._trials, self._change, self._note = marker, trials, change, note
         self._deaths: Deaths | None = None
         self._begun = False
 
     def claimed(self, ledger: Ledger) -> None:
-        """Count the step that the marker names, once: this process has come to own the pipeline."""
+        """Count a death of the step that the marker names, once, when this process takes over the pipeline."""
         self._deaths = ledger.deaths
         step = None if self._begun else self._marker.unfinished()
         self._begun = True
@@ -191,9 +196,9 @@ class Attempts:
 
     @contextmanager
     def of(self, command: commands.RunStep) -> Iterator[None]:
-        """Run a step within: marked, and tried apart before if it has ended too many processes.
+        """Run the body with the step marked, after a trial if the step has killed too many processes.
 
-        **Errors** `DeadlyStepError` if the process in which it was tried has died.
+        **Errors** `DeadlyStepError` if the process of the trial has died.
         """
         step = command.record.step
         self._try_apart(command)
@@ -214,7 +219,7 @@ class Attempts:
         self._note(StepDied(step=step, deaths=self._deaths.count if self._deaths is not None else 0))
 
     def _try_apart(self, command: commands.RunStep) -> None:
-        """Try a step that has ended too many processes; a step of a migration is not tried, as its layouts are two."""
+        """Try a step that has killed too many processes; steps of a migration are not tried, since they have two layouts."""
         deaths, record = self._deaths, command.record
         due = deaths is not None and deaths.step == record.step and deaths.count >= DEATHS_MAX
         if not due or self._trials is None or command.coming is not None:

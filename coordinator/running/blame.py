@@ -1,8 +1,9 @@
-"""Where rows that failed came from: which offset of which input, for the rows that a node reads as the table has them.
+"""Find the input offsets of rows that failed, for nodes that read the rows of a table unchanged.
 
-A node sees rows without their offsets: what is known is their content. Where nothing but picking and filtering lies between a
-table and the node, the rows of the step's ranges with that content are the ones; a row that was joined or computed before
-it failed has no one place in an input, and none is named. Only called when a step has ended, so it may read the step again.
+A node sees rows without their offsets, so only their content is known. If just projections and filters are between a
+table and the node, the rows of the step's ranges with that content are the failed ones. A row that was joined or
+computed before it failed has no single place in an input, so no place is returned. The module runs only after a step
+has failed, so it may read the step's input again.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ Locate = Callable[[StepRecord, RowsError], tuple[LocatedRow, ...]]
 
 
 def unlocated(_record: StepRecord, error: RowsError) -> tuple[LocatedRow, ...]:
-    """The rows as their node saw them."""
+    """Return the failed rows without input positions."""
     return tuple(
         LocatedRow(table="", partition=-1, offset=-1, reason=reason, payload=payload)
         for payload, reason, _ in error.rows
@@ -36,13 +37,13 @@ def unlocated(_record: StepRecord, error: RowsError) -> tuple[LocatedRow, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Locator:
-    """Finds the rows of an error in the input log; callable as `Parts.locate`."""
+    """The search for failed rows in the input log; callable as `Parts.locate`."""
 
     plan: Plan
     inputs: InputLog
 
     def __call__(self, record: StepRecord, error: RowsError) -> tuple[LocatedRow, ...]:
-        """The rows, each with its place where it has one.
+        """Return the failed rows, with their input positions where they have one.
 
         **Cost** reads and decodes the ranges of one table, a Python loop over their rows.
         """
@@ -51,7 +52,7 @@ class Locator:
         return tuple(_failed(table, places.get(payload), payload, reason) for payload, reason, _ in error.rows)
 
     def table_of(self, number: int) -> str | None:
-        """The table whose rows the node reads unchanged; None if it reads anything else."""
+        """Return the table whose rows the node reads unchanged; None if it reads anything else."""
         node = self.plan.nodes[number]
         while not isinstance(node.operator, Source):
             before = self._before(node)
@@ -61,13 +62,13 @@ class Locator:
         return node.operator.table
 
     def _before(self, node: PlanNode) -> PlanNode | None:
-        """The only node that this one reads, across an exchange if need be."""
+        """Return the single input of a node, across an exchange if needed; None if there are several."""
         if isinstance(node.operator, Receive):
             return next(self.plan.nodes[spec.sender] for spec in self.plan.exchanges if spec.receiver == node.id)
         return self.plan.nodes[node.inputs[0]] if len(node.inputs) == 1 else None
 
     def _places(self, record: StepRecord, table: str, error: RowsError) -> Mapping[str, tuple[int, int]]:
-        """(partition, offset) of the newest row of the step with each payload."""
+        """Return (partition, offset) of the newest row of the step for each payload."""
         wanted = {payload for payload, _, _ in error.rows}
         names = list(json.loads(error.rows[0][0])) if error.rows else []
         found: dict[str, tuple[int, int]] = {}
@@ -81,7 +82,7 @@ class Locator:
 
 
 def _keeps_rows(node: PlanNode) -> bool:
-    """Whether the rows that leave the node are rows that came, columns picked at most."""
+    """Return True if the node's output rows are its input rows, with columns dropped at most."""
     match node.operator:
         case Receive() | Upsert():
             return True
@@ -95,7 +96,7 @@ def _keeps_rows(node: PlanNode) -> bool:
 
 
 def _payloads(change: Changes, names: list[str]) -> Iterator[tuple[str, int]]:
-    """Each inserted row as a node would have told it, with its offset."""
+    """Yield each inserted row in the form in which nodes report failed rows, with its offset."""
     columns = [change.batch.column(name).to_pylist() for name in names]
     for row, (operation, offset) in enumerate(zip(change.operations.tolist(), change.offsets.tolist(), strict=True)):
         if operation != DELETE:

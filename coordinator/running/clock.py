@@ -1,6 +1,6 @@
-"""Time, handed in: the only way the service learns what time it is or waits.
+"""Time as a parameter: the only way in which the service learns the time or waits.
 
-Wall time goes into step records and nowhere else into decisions; intervals use the monotonic clock (fault row 15).
+Wall time is written into step records and enters no other decision; intervals use the monotonic clock (fault row 15).
 """
 
 from __future__ import annotations
@@ -11,32 +11,32 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """What the event loop asks of time."""
+    """The clocks that the event loop uses; the simulator has its own."""
 
     def wall_us(self) -> int:
-        """Microseconds since 1970, as the host believes."""
+        """Return the microseconds since 1970 by the clock of the host."""
         ...
 
     def monotonic_s(self) -> float:
-        """Seconds since some moment; never goes back."""
+        """Return the seconds since an arbitrary moment; the value never decreases."""
         ...
 
     def wait(self, wake: threading.Event, timeout_s: float) -> None:
-        """Return when `wake` is set or the time is over."""
+        """Wait until `wake` is set, at most `timeout_s` seconds."""
         ...
 
 
 class SystemClock:
-    """The host's clocks."""
+    """The clocks of the host."""
 
     def wall_us(self) -> int:
-        """The wall clock."""
+        """Return the wall clock in microseconds since 1970."""
         return time.time_ns() // 1000
 
     def monotonic_s(self) -> float:
-        """The monotonic clock."""
+        """Return the monotonic clock in seconds."""
         return time.monotonic()
 
     def wait(self, wake: threading.Event, timeout_s: float) -> None:
-        """Wait in real time."""
+        """Wait in real time until `wake` is set, at most `timeout_s` seconds."""
         wake.wait(timeout_s)

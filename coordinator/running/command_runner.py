@@ -1,10 +1,9 @@
-"""Does what a command says: talks to the runtime, the logs and the ledger, and answers with an event.
+"""Carry out the commands of the machine with the runtime, the logs and the ledger; each command results in an event.
 
-Invariants: the record of a step is appended, durable, before the runtime hears of the step (4); where the input stands at a
-checkpoint is in the ledger before the first worker pins it; logs are trimmed only below the oldest version that a worker
-can still open (12); every error becomes a `Failed` event, so that the machine alone decides what it means.
-
-Left out: waiting, requests, threads (`loop`). The simulator uses this class as it is, with logs and runtimes in memory.
+Invariants: the record of a step is durable before the runtime gets the step (4). The input positions at a checkpoint
+are in the ledger before the first worker pins it. Logs are trimmed only below the oldest version that a worker can
+still open (12). Every error becomes a `Failed` event, so that the machine alone decides what it means. The simulator
+uses this class unchanged, with logs and runtimes in memory; waiting, requests and threads are in `event_loop`.
 """
 
 from __future__ import annotations
@@ -68,7 +67,7 @@ from dbsp.version import VERSION
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoopSettings:
-    """Intervals and limits of the loop; `checkpoint_interval_s` None: only on request."""
+    """The intervals and limits of the loop; with `checkpoint_interval_s` None checkpoints are taken only on request."""
 
     limits: StepLimits = field(default_factory=StepLimits)
     checkpoint_interval_s: float | None = 10.0
@@ -83,11 +82,11 @@ class LoopSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parts:
-    """What the service works on; `runtime` is called once, on the event loop's own thread, and all logs are open.
+    """The parts that the service works on; `runtime` is called on the event loop's own thread, and all logs are open.
 
-    `locate` finds where the rows of an error came from (see `blame`). `awaited` are the circuit's watermarks:
-    with any, a step is logged only after the one before it is done, and one is taken without input when a waterline rose;
-    `waterlines` says how far. `engine` is the version that steps are logged under; `marker` and `trials` are those of `attempts`.
+    `locate` finds the input positions of failed rows (see `blame`). `awaited` are the circuit's watermarks: with any, a
+    step is logged only after the step before is done. `waterlines` tells when one rises, which is a reason for a step
+    without input. `engine` is the version under which steps are logged; `marker` and `trials` are passed to `Attempts`.
     """
 
     runtime: Callable[[], Runtime]
@@ -105,7 +104,7 @@ class Parts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Copying:
-    """A checkpoint in flight: what it is of, since when, for how long no step could run, how it will end."""
+    """The checkpoint in flight: its command, its start, how long it stopped the steps, and the future of its copy."""
 
     command: commands.PinVersion
     started_s: float
@@ -124,7 +123,7 @@ class CommandRunner:
         observer: Observer,
         helper: Executor | None = None,
     ) -> None:
-        """Nothing is touched before the first command; `helper` logs the next step while one runs."""
+        """Touch nothing before the first command; `helper` logs the next step while one runs."""
         self.index = StepIndex()
         self.moved: MoveReport | None = None
         self.doing: Doing | None = None
@@ -147,43 +146,43 @@ class CommandRunner:
 
     @property
     def rescale(self) -> RescaleProgress | MovingProgress | None:
-        """How far a warm-up or a migration is; None when there is neither."""
+        """Return the progress of a warm-up or a migration; None if there is neither."""
         return self.warming.progress or self.moves.progress
 
     @property
     def runtime(self) -> Runtime:
-        """The runtime, made on first use, on the thread that carries out commands."""
+        """Return the runtime, created at the first use, on the thread that carries out commands."""
         if self._runtime is None:
             self._runtime = self._parts.runtime()
         return self._runtime
 
     @property
     def running(self) -> Runtime | None:
-        """The runtime, if there is one now; may be asked from any thread."""
+        """Return the runtime if there is one now; may be called from any thread."""
         return self._runtime
 
     def check_owner(self) -> None:
-        """`FencedError` if another coordinator has raised the epoch; writes nothing."""
+        """Raise `FencedError` if another coordinator has raised the epoch; write nothing."""
         self._change(lambda ledger: ledger)
 
     def renew_runtime(self) -> None:
-        """Close the runtime, whatever is left of it; the next command makes another."""
+        """Close the runtime, ignoring errors; the next command creates another."""
         runtime, self._runtime = self._runtime, None
         if runtime is None:
             return
         try:
             runtime.close()
-        except Exception as error:  # noqa: BLE001 - it is given up because it fails
+        except Exception as error:  # noqa: BLE001 - the runtime is replaced because it fails
             self._observer.noted(CloseFailed(error=f"{type(error).__name__}: {error}"))
 
     def close(self) -> None:
-        """Close the runtime; the logs belong to whoever opened them."""
+        """Close the runtime; the caller closes the logs."""
         self._helper.shutdown(wait=True)
         if self._runtime is not None:
             self._runtime.close()
 
     def perform(self, command: commands.Command) -> events.Event:
-        """Carry out one command; the event that answers it."""
+        """Carry out one command and return its event; an error becomes `Failed`."""
         self.doing = begun(command, self._parts.clock)
         try:
             return self._perform(command)
@@ -196,7 +195,7 @@ class CommandRunner:
             self.doing = None
 
     def failed(self, command: str, error: Exception) -> events.Failed:
-        """The event that stands for an error of any kind; noted."""
+        """Report an error of any kind to the observers, and return its `Failed` event."""
         if isinstance(error, OSError) and error.errno in NO_ROOM:
             error = refused(error)
         code, text = "internal", f"{type(error).__name__}: {error}"
@@ -275,7 +274,7 @@ class CommandRunner:
         return events.VersionOpened(version=command.version, checkpoint=found, layout=command.layout)
 
     def _fence(self, command: commands.FenceWorkers) -> events.Event:
-        """Fence whom the start needs, then whom it can reach of the others."""
+        """Fence the workers that the start needs, then the reachable ones of the others."""
         if restored := self.runtime.fence(command.epoch, command.workers, command.hosts):
             self._observer.noted(WorkersRestored(workers=list(restored)))
         if not command.others:
@@ -303,7 +302,7 @@ class CommandRunner:
         return events.StepsRead(records=records)
 
     def _note_decision(self, command: commands.LogDecision | commands.AcceptEngines) -> events.Event:
-        """What a user has decided about logged steps."""
+        """Log a user's decision about logged steps."""
         match command:
             case commands.LogDecision(epoch=epoch, step=number, command=decision):
                 record = self._parts.steps.decide(epoch, number, decision)
@@ -319,16 +318,16 @@ class CommandRunner:
 
     @property
     def clock_ahead_s(self) -> float:
-        """How far what `now()` shows is ahead of the wall clock."""
+        """Return how far `now()` is ahead of the wall clock, in seconds."""
         return self._timing.ahead_s(self._parts.clock.wall_us())
 
     def step_is_due(self) -> bool:
-        """Whether a step should be cut now: enough waits, the first waiting row has waited long enough, or a timer is due."""
+        """Return True if a step is due: enough rows wait, the first has waited long enough, or a timer is due."""
         ends, found = self._look()
         return self._is_due(found) or self._agreed(ends).due(self._parts.clock.wall_us(), self._parts.awaited)
 
     def lag_rows(self) -> int:
-        """How many rows no finished step has taken."""
+        """Return how many rows no finished step has read."""
         return sum(each.last - each.first for each in unread(self._parts.inputs.ends(), self.done))
 
     def _agreed(self, ends: Positions) -> Timing:
@@ -336,7 +335,7 @@ class CommandRunner:
         return parts.waterlines.agreed(self._timing, parts.inputs, ends, self._cut, parts.clock)
 
     def _look(self) -> tuple[Positions, Backlog]:
-        """The ends of the inputs that do not wait, and the rows below them."""
+        """Return the ends of the inputs that do not wait, and the backlog below them."""
         inputs = self._parts.inputs
         ends, begins = readable(inputs, self._cut)
         self.done, self._cut = {**begins, **self.done}, {**begins, **self._cut}
@@ -344,9 +343,9 @@ class CommandRunner:
 
     @property
     def _limits(self) -> StepLimits:
-        """Those of a step; the first in a new layout takes no more rows than the last before it, however many have come up.
+        """Return the step limits; the first step after a layout change takes at most as many rows as the step before it.
 
-        So the rows that have waited longest are not kept waiting for those that came while no step ran.
+        So the oldest rows need not wait until the many rows that arrived during the change are processed with them.
         """
         limits, most = self._settings.limits, self._first_rows
         if most is None:
@@ -363,7 +362,7 @@ class CommandRunner:
         return found.full or (now - self._waiting_since) * 1000 >= self._settings.limits.max_step_delay_ms
 
     def _cut_step(self, command: commands.CutStep, *, full: bool) -> StepRecord | None:
-        """Cut and log a step if one is due or has a command (`full`: only if it is a full one)."""
+        """Cut and log a step if one is due or has a command (`full`: only if it is a full one); else return None."""
         ends, found = self._look()
         waits = self._is_due(found)
         if full and not (found.full and not self._parts.awaited):
@@ -390,7 +389,7 @@ class CommandRunner:
         return record
 
     def _cut_ahead(self, command: commands.RunStep) -> StepRecord | None:
-        """Cut and log the step behind the one that runs, if it is a full one, and let its input be read."""
+        """Cut and log the step after the running one, if it is full, and let the runtime read its input ahead."""
         following = commands.CutStep(
             epoch=command.epoch, step=command.record.step + 1, layout_version=command.layout.version
         )
@@ -423,11 +422,11 @@ class CommandRunner:
         return events.StepDone(step=record.step, ahead=following, over=self._migrated(command, report))
 
     def _after(self, record: StepRecord) -> Timing:
-        """Where time stands when a step is logged; it does not pass in one that fills a changed circuit."""
+        """Return the timing after a step is logged; no time passes in a backfill step."""
         return self._timing if is_filling(record.commands) else self._timing.recorded(record.moment)
 
     def _migrated(self, command: commands.RunStep, report: StepReport) -> bool:
-        """Whether the step has ended a migration; what that has moved is told."""
+        """Return True if the step has ended a migration, and report what the migration has moved."""
         moved = self.moves.stepped(command, report)
         if moved is not None and command.coming is not None:
             self._note_moved(command.layout, command.coming, moved)
@@ -446,7 +445,7 @@ class CommandRunner:
                 return self._publish(command)
 
     def _pin(self, command: commands.PinVersion) -> events.Event:
-        """Where the input stands is in the ledger before the first worker pins; then the copying begins."""
+        """Note the input positions in the ledger, pin every worker, and begin to copy, in this order."""
         started = self._parts.clock.monotonic_s()
         self._intend(command.version, command.checkpoint)
         self.runtime.pin(command.version, command.checkpoint, command.layout)
@@ -457,7 +456,7 @@ class CommandRunner:
         return events.VersionPinned(version=command.version)
 
     def copy_news(self, version: int) -> events.CopyEnded | None:
-        """How the copying of a version has ended; None while it goes on."""
+        """Return how the copy of a version has ended; None while it goes on."""
         if self._copying is None or self._copying.command.version != version or not self._copying.future.done():
             return None
         try:
@@ -468,7 +467,7 @@ class CommandRunner:
         return events.CopyEnded(version=version)
 
     def _reports(self, version: int) -> Mapping[int, CommitReport]:
-        """What every worker has acknowledged, when the copy has ended."""
+        """Return the acknowledgements of all workers; wait for the end of the copy."""
         copying = self._copying
         if copying is None or copying.command.version != version:
             raise InternalError(f"no copy of this version is under way: version={version}")
@@ -503,12 +502,12 @@ class CommandRunner:
             self._note_checkpoint(self._copying)
             self._copying = None
         ledger = self._change(lambda found: ledgers.publish(found, command.version, ends_rescale=command.ends_rescale))
-        if not command.ends_rescale:  # steps wait for its end: the next checkpoint trims
+        if not command.ends_rescale:  # steps wait for the end of a rescale, so leave trimming to the next checkpoint
             self._trim(ledger)
         return events.Published(version=command.version)
 
     def _trim(self, ledger: Ledger) -> None:
-        """Drop what no openable version needs and `retention_s` does not keep."""
+        """Drop log entries that no openable version needs and `retention_s` does not keep."""
         floor = ledger.floor()
         if floor is None:
             return
@@ -522,11 +521,11 @@ class CommandRunner:
         try:
             self._parts.steps.trim(step)
             self._parts.inputs.trim(positions)
-        except UnavailableError as error:  # as above
+        except UnavailableError as error:  # the next checkpoint drops more
             self._observer.noted(TrimFailed(step=step, error=str(error)))
 
     def _warm(self, command: commands.HoldMerges | commands.WarmUp | commands.EndWarmUp) -> events.Event:
-        """Let merges wait, begin a round, or take a warm-up back."""
+        """Hold merges, begin a round of a warm-up, or end a warm-up."""
         match command:
             case commands.HoldMerges(old=old, new=new):
                 self.runtime.hold_merges(old, new)
@@ -546,7 +545,7 @@ class CommandRunner:
                 return events.Cooled()
 
     def warm_news(self, number: int) -> events.WarmEnded | None:
-        """How a round of a warm-up has ended; None while it goes on."""
+        """Return how a round of a warm-up has ended; None while it goes on."""
         news = self.warming.news(number)
         if news is not None and news.code is None:
             self._observer.noted(self.warming.round_notice(news))
@@ -568,7 +567,7 @@ class CommandRunner:
         return events.Redistributed(version=command.version)
 
     def _note_moved(self, old: Layout, new: Layout, moved: MoveReport) -> None:
-        """A rescale has moved all state."""
+        """Report that a rescale has moved all state."""
         self.moved = moved
         self._observer.noted(
             RescaleMoved(
@@ -578,17 +577,17 @@ class CommandRunner:
         )  # fmt: skip
 
     def _claim(self) -> events.Claimed:
-        """Own the pipeline; with what its ledger says."""
+        """Claim the pipeline under a new epoch, and return the contents of its ledger."""
         self._waiting_since, self._copying = None, None
         self._parts.waterlines.forget()
         self.warming.forget()
         self.moves.forget()
-        if self._epoch:  # a rollback: whoever was replaced meanwhile ends here, and takes nothing back
+        if self._epoch:  # a rollback: a coordinator that was replaced is fenced here, before it claims again
             self._change(lambda ledger: ledger)
         self._epoch = epoch = self._parts.steps.claim()
 
         def raised(ledger: Ledger) -> Ledger:
-            # told while nobody else can raise it, so who claims later is told of later
+            # noted inside the transaction, so that notices of epochs are in the order of the epochs
             self._observer.noted(EpochClaimed(epoch=epoch))
             return ledgers.raise_epoch(ledger, epoch)
 

@@ -1,10 +1,10 @@
-"""The coordinator's durable ledger: what this pipeline is, its layouts, its checkpoints, what was asked of it.
+"""The durable ledger of the coordinator: the identity of the pipeline, its layouts, its checkpoints, and the user's requests.
 
-One small LMDB environment (`<data_dir>/control`), one record per subject, each write one synced transaction that checks the
-epoch (invariant 6). `MemoryLedger` is its twin for tests and the simulator; both pass the same contract tests.
+The ledger is one small LMDB environment (`<data_dir>/control`). Each write is one synced transaction that checks the
+epoch (invariant 6). `MemoryControl` is its twin for tests and the simulator; both pass the same contract tests.
 
-Left out: step records and rows (they have their own logs), and anything that a worker's database knows better: recovery
-asks the workers, the ledger only says where the input stood at a checkpoint and what a layout looks like.
+Step records and rows are not in the ledger; they have their own logs. Recovery asks the workers which versions they
+have. The ledger only adds the input positions at a checkpoint, and the layouts.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ FORM = "dbsp control 2"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Saved:
-    """A checkpoint as the ledger knows it: where the input and time stood; `published` once all acknowledged."""
+    """A checkpoint in the ledger: its input positions and timing; `published` once all workers have acknowledged it."""
 
     version: int
     checkpoint: CheckpointId
@@ -49,7 +49,7 @@ class Saved:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deaths:
-    """How many processes have ended in the midst of a step, since it was tried in a process of its own and lived."""
+    """The number of processes that ended during a step, since the last trial of the step that survived."""
 
     step: int
     count: int
@@ -57,12 +57,15 @@ class Deaths:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ledger:
-    """Everything the ledger holds, as one value.
+    """The whole contents of the ledger, as one value.
 
-    `name` is the pipeline's, `input` and `output` are the kinds of its logs; "" where a version that did not note them made the
-    ledger. `nodes` are the (label, token) pairs the fingerprint is made of, so that a refused circuit can name the node that
-    differs; `signatures` tell what of the state another circuit can go on with. `members` may have a database, `forming` of them
-    may have none yet. `fill` is the step that comes first after the circuit was changed; views `retired` were dropped by that.
+    - `name` is the pipeline's name; `input` and `output` are the kinds of its logs. They are "" in ledgers of versions
+      that did not
+      note them.
+    - `nodes` are the (label, token) pairs of the fingerprint, so that a refused circuit can name the node that differs.
+    - `signatures` say which part of the state a changed circuit can keep.
+    - `members` are the workers that may have a database; `forming` of them may have none yet.
+    - `fill` is the first step after a change of the circuit; `retired` are the views that changes have dropped.
     """
 
     run: str
@@ -87,11 +90,11 @@ class Ledger:
 
     @property
     def published(self) -> int:
-        """The greatest published version; 0 before the first."""
+        """Return the greatest published version; 0 before the first."""
         return max((saved.version for saved in self.saved.values() if saved.published), default=0)
 
     def positions(self, checkpoint: CheckpointId) -> tuple[Positions, Timing]:
-        """(input positions, timing) at a checkpoint that some worker holds; `DataError` if it was never intended."""
+        """Return the input positions and the timing at a checkpoint; raise `DataError` if it was never noted."""
         if checkpoint.step == 0 and checkpoint.epoch == 0:
             return NOWHERE, Timing()
         for saved in self.saved.values():
@@ -100,7 +103,7 @@ class Ledger:
         raise DataError(f"the workers hold a checkpoint that the ledger does not know: checkpoint={checkpoint}")
 
     def floor(self) -> Saved | None:
-        """The oldest published checkpoint that a worker can still open: logs below it are not needed."""
+        """Return the oldest published checkpoint that a worker can still open; the logs below it are not needed."""
         published = sorted((s for s in self.saved.values() if s.published), key=lambda saved: saved.version)
         return published[0] if published else None
 
@@ -115,7 +118,7 @@ def new_ledger(
     name: str = "",
     kinds: tuple[str, str] = ("", ""),
 ) -> Ledger:
-    """The ledger of a pipeline that has not run yet; `kinds` are those of its input and its output."""
+    """Return the ledger of a pipeline that has not run yet; `kinds` are those of its input and its output."""
     workers = frozenset(layout.workers)
     return Ledger(
         run=run or uuid.uuid4().hex, fingerprint=fingerprint, nodes=tuple(nodes), layouts={layout.version: layout},
@@ -124,7 +127,7 @@ def new_ledger(
 
 
 def standing(ledger: Ledger) -> LedgerState:
-    """What the machine must know of it."""
+    """Return the parts of the ledger that the machine needs."""
     saved = ledger.saved.get(ledger.published)
     return LedgerState(
         layouts=ledger.layouts, courses=ledger.courses,
@@ -135,27 +138,27 @@ def standing(ledger: Ledger) -> LedgerState:
 
 
 class Control(Protocol):
-    """Where the ledger is kept. Every change is durable on return."""
+    """The storage of the ledger. Every change is durable on return."""
 
     def load(self) -> Ledger | None:
-        """The ledger; None before `begin`."""
+        """Return the ledger; None before `begin`."""
         ...
 
     def begin(self, ledger: Ledger) -> Ledger:
-        """Write the first ledger, unless one is there; the one that is there then."""
+        """Write the first ledger unless one exists; return the ledger that exists afterwards."""
         ...
 
     def change(self, epoch: int | None, action: Callable[[Ledger], Ledger]) -> Ledger:
-        """Apply `action` in one transaction; `FencedError` if `epoch` is not None and older than the ledger's."""
+        """Apply `action` in one transaction; raise `FencedError` if `epoch` is not None and older than the ledger's."""
         ...
 
     def close(self) -> None:
-        """Release files."""
+        """Close the files."""
         ...
 
 
 def refuse_older(ledger: Ledger, epoch: int) -> None:
-    """`FencedError` for whoever is not the newest owner any more."""
+    """Raise `FencedError` if the ledger has a newer epoch."""
     if epoch < ledger.epoch:
         raise FencedError(f"another coordinator owns this pipeline: epoch={epoch} newest={ledger.epoch}")
 
@@ -169,11 +172,15 @@ def raise_epoch(ledger: Ledger, epoch: int) -> Ledger:
 
 
 def forget_layouts(ledger: Ledger) -> Ledger:
-    """Drop layouts and courses that nothing names any more, so that the ledger does not grow with every rescale.
+    """Drop layouts and migration plans that nothing names any more, so that the ledger does not grow with every rescale.
 
-    Kept are those from the oldest checkpoint's on, which steps logged since may name; the layouts of the courses kept; the newest
-    of all, whose number the next one follows; the newest of each member, which says where it lives; and the first one as long as
-    the empty version 0 may be opened.
+    These are kept:
+
+    - layouts and plans from the oldest checkpoint's on, which logged steps may name;
+    - the layouts of the kept plans;
+    - the newest layout, whose number the next one follows;
+    - the newest layout of each member, which names its host;
+    - the first layout, as long as the empty version 0 may be opened.
     """
     versions = sorted(ledger.layouts)
     named = [saved.checkpoint.layout_version for saved in ledger.saved.values()]
@@ -191,12 +198,12 @@ def forget_layouts(ledger: Ledger) -> Ledger:
 
 
 def intend(ledger: Ledger, saved: Saved) -> Ledger:
-    """Note where the input stands at a checkpoint that the workers are about to commit."""
+    """Note the input positions at a checkpoint that the workers are about to commit."""
     return replace(ledger, saved={**ledger.saved, saved.version: saved})
 
 
 def publish(ledger: Ledger, version: int, *, ends_rescale: bool) -> Ledger:
-    """A version that all workers acknowledged; the one before it stays openable, older ones are not."""
+    """Note a version that all workers acknowledged; only the version before it stays openable too."""
     if version not in ledger.saved:
         raise DataError(f"a version was published that was never intended: version={version}")
     kept = {number: saved for number, saved in ledger.saved.items() if number == version - 1 and saved.published}
@@ -211,9 +218,9 @@ def publish(ledger: Ledger, version: int, *, ends_rescale: bool) -> Ledger:
 
 
 def opened(ledger: Ledger, version: int, layout: Layout) -> Ledger:
-    """All workers opened `version`: no other one can be opened any more, this one is complete, and so is a rescale to it.
+    """Note that all workers opened `version`: no other version can be opened any more, and a rescale to its layout is complete.
 
-    They have databases, so nothing is left to settle where nobody leaves.
+    The workers of the layout have databases from now on.
     """
     saved = {number: replace(s, published=True) for number, s in ledger.saved.items() if number == version}
     ledger = forget_layouts(replace(ledger, saved=saved, forming=ledger.forming - frozenset(layout.workers)))
@@ -223,7 +230,7 @@ def opened(ledger: Ledger, version: int, layout: Layout) -> Ledger:
 def log_layout(
     ledger: Ledger, layout: Layout, members: Iterable[int], forming: Iterable[int], course: Course | None = None
 ) -> Ledger:
-    """Note a layout before it is used, and who may get a database by it; and the course whose steps run in it."""
+    """Note a layout before its use, the workers that may get a database by it, and the migration plan that runs in it."""
     layouts = {**ledger.layouts, layout.version: layout}
     ledger = replace(ledger, layouts=layouts, members=frozenset(members), forming=frozenset(forming))
     if course is None:
@@ -233,33 +240,33 @@ def log_layout(
 
 
 def doubt_members(ledger: Ledger, workers: Iterable[int]) -> Ledger:
-    """These workers' databases are about to be deleted: from now on they may be there or not."""
+    """Note that the databases of these workers are about to be deleted, and may or may not exist from now on."""
     return replace(ledger, forming=ledger.forming | frozenset(workers))
 
 
 def settle_members(ledger: Ledger, members: Iterable[int], forming: Iterable[int] = ()) -> Ledger:
-    """These workers have databases, but those of `forming` have none."""
+    """Note the workers that have databases, and those of them (`forming`) that have none yet."""
     return replace(ledger, members=frozenset(members), forming=frozenset(forming))
 
 
 def request_rescale(ledger: Ledger, workers: int | None, strategy: str = COLD) -> Ledger:
-    """Note, or take back, the request for another worker count."""
+    """Note the request for another worker count; with None remove it."""
     return replace(ledger, rescale=workers, strategy=strategy)
 
 
 def note_death(ledger: Ledger, step: int) -> Ledger:
-    """Count a process that has ended in the midst of a step; of another step before nothing is kept."""
+    """Count a process that ended during a step; the count of another step is dropped."""
     before = ledger.deaths.count if ledger.deaths is not None and ledger.deaths.step == step else 0
     return replace(ledger, deaths=Deaths(step=step, count=before + 1))
 
 
 def forget_deaths(ledger: Ledger) -> Ledger:
-    """Note that the step was done, or lived where it was tried."""
+    """Drop the count, because the step has finished or its trial survived."""
     return replace(ledger, deaths=None)
 
 
 def accept_engines(ledger: Ledger, acceptances: Iterable[engines.Acceptance]) -> Ledger:
-    """Note whose steps may be run again by whom; a later acceptance of the same reaches further."""
+    """Note acceptances; a later one for the same pair of versions replaces the earlier."""
     found = {(acceptance.engine, acceptance.by): acceptance for acceptance in (*ledger.accepted, *acceptances)}
     return replace(ledger, accepted=tuple(acceptance for _, acceptance in sorted(found.items())))
 
@@ -267,7 +274,7 @@ def accept_engines(ledger: Ledger, acceptances: Iterable[engines.Acceptance]) ->
 def change_circuit(
     ledger: Ledger, saved: Saved, *, nodes: Iterable[tuple[str, str]], signatures: Signatures, fill: Fill | None
 ) -> Ledger:
-    """Every worker holds the state under another circuit: from now on that is the pipeline's."""
+    """Make another circuit the pipeline's, after every worker holds its state under that circuit."""
     before = frozenset() if ledger.signatures is None else frozenset(ledger.signatures.views)
     return replace(
         ledger, fingerprint=saved.checkpoint.fingerprint, nodes=tuple(nodes), signatures=signatures,
@@ -275,48 +282,48 @@ def change_circuit(
     )  # fmt: skip
 
 
-# --- keepers --------------------------------------------------------------------------------------------------------
+# --- storage --------------------------------------------------------------------------------------------------------
 
 
 class MemoryControl:
-    """A ledger that lives as long as this object: what survives a simulated crash."""
+    """A ledger in memory; in the simulator it survives a crash."""
 
     def __init__(self) -> None:
-        """Empty."""
+        """Begin without a ledger."""
         self._ledger: Ledger | None = None
 
     def load(self) -> Ledger | None:
-        """The ledger."""
+        """Return the ledger; None before `begin`."""
         return self._ledger
 
     def begin(self, ledger: Ledger) -> Ledger:
-        """Keep the first."""
+        """Keep the first ledger, and return it."""
         self._ledger = self._ledger or ledger
         return self._ledger
 
     def change(self, epoch: int | None, action: Callable[[Ledger], Ledger]) -> Ledger:
-        """Apply and keep."""
+        """Apply the change, and keep the result."""
         self._ledger = _changed(self._ledger, epoch, action)
         return self._ledger
 
     def close(self) -> None:
-        """Nothing to release."""
+        """Do nothing."""
 
 
 class LmdbControl:
-    """The ledger under `<data_dir>/control`."""
+    """The ledger on disk, under `<data_dir>/control`."""
 
     def __init__(self, data_dir: Path, *, create: bool = True) -> None:
-        """Open it; `create` makes an absent one, atomically."""
+        """Open the environment; with `create` create a missing one, atomically."""
         self._env = open_environment(data_dir / "control", form=FORM, names=("ledger",), create=create)
 
     def load(self) -> Ledger | None:
-        """The ledger; `DataError` if its checksum is wrong."""
+        """Return the ledger; raise `DataError` if its checksum is wrong."""
         with self._env.read() as txn:
             return self._get(txn)
 
     def begin(self, ledger: Ledger) -> Ledger:
-        """Write the first ledger."""
+        """Write the first ledger unless one exists; return the ledger that exists afterwards."""
 
         def action(txn: Any) -> Ledger:
             found = self._get(txn)
@@ -327,7 +334,7 @@ class LmdbControl:
         return self._env.write(action)
 
     def change(self, epoch: int | None, action: Callable[[Ledger], Ledger]) -> Ledger:
-        """Read, apply, write in one transaction."""
+        """Read the ledger, apply the change and write the result in one transaction."""
 
         def transact(txn: Any) -> Ledger:
             found = self._get(txn)
@@ -339,7 +346,7 @@ class LmdbControl:
         return self._env.write(transact)
 
     def close(self) -> None:
-        """Release the file."""
+        """Close the environment."""
         release_environment(self._env)
 
     def _get(self, txn: Any) -> Ledger | None:
@@ -366,7 +373,7 @@ def _changed(ledger: Ledger | None, epoch: int | None, action: Callable[[Ledger]
 
 
 def encode_ledger(ledger: Ledger) -> dict[str, Any]:
-    """The ledger as JSON values."""
+    """Return the ledger as JSON values."""
     return {
         "run": ledger.run,
         "fingerprint": ledger.fingerprint,
@@ -391,7 +398,7 @@ def encode_ledger(ledger: Ledger) -> dict[str, Any]:
 
 
 def decode_ledger(found: Mapping[str, Any]) -> Ledger:
-    """The ledger out of JSON values."""
+    """Return the ledger from JSON values."""
     layouts = {layout.version: layout for layout in map(decode_layout, found["layouts"])}
     courses = [_decode_course(course, layouts) for course in found.get("courses", ())]
     saved = [_decode_saved(entry) for entry in found["saved"]]
@@ -423,7 +430,7 @@ def _decode_deaths(found: Mapping[str, Any] | None) -> Deaths | None:
 
 
 def decode_layout(found: Mapping[str, Any]) -> Layout:
-    """A layout out of JSON values."""
+    """Return a layout from JSON values."""
     return Layout(
         version=found["version"], owners=tuple(found["owners"]), workers=tuple(found["workers"]),
         hosts=tuple(found["hosts"]), first_steps=tuple(found["first_steps"]), dynamic_k=found["dynamic_k"],
@@ -432,7 +439,7 @@ def decode_layout(found: Mapping[str, Any]) -> Layout:
 
 
 def _encode_course(course: Course) -> dict[str, Any]:
-    """Its layouts by their versions: the ledger has them."""
+    """Return a migration plan as JSON values, with the versions of its layouts, which the ledger also contains."""
     return {
         "strategy": course.strategy, "version": course.version, "old": course.old.version, "new": course.new.version,
         "first": course.first, "budget": course.budget, "turned": course.turned,

@@ -1,7 +1,8 @@
-"""Topics copied into the embedded input, a thread for each (`dbsp.io.kafka.copying`).
+"""Copy Kafka topics into the embedded input, with a thread for each topic (`dbsp.io.kafka.copying`).
 
-So a topic needs to keep nothing that was copied: it may be compacted, or short. While too many rows wait to be processed nothing
-is taken. What is in the way stands in status, log and metrics, and is tried again; the pipeline goes on.
+So a topic need not keep messages that were copied: it may be compacted, or have a short retention. While too many rows
+wait to be processed, nothing is copied. A failure is shown in status, log and metrics, and the copy is tried again; the
+pipeline goes on.
 """
 
 from __future__ import annotations
@@ -30,10 +31,10 @@ TIMEOUT_S = 5.0
 
 
 class TopicCopies:
-    """Copies the topics of one pipeline."""
+    """The copies of all topics of one pipeline."""
 
     def __init__(self, config: Config, plan: Plan, parts: Parts, pushing: Pushing, note: Notify) -> None:
-        """Nothing is opened; `note` hears when a copy fails, and when it does not any more."""
+        """Prepare the copies without opening anything; `note` receives a notice when a copy fails or recovers."""
         self._ending = threading.Event()
         self._copies: list[TopicCopy] = []
         self._threads: list[threading.Thread] = []
@@ -54,7 +55,7 @@ class TopicCopies:
         parts.waterlines.ask(self)
 
     def start(self) -> None:
-        """Begin; a topic that is not there is refused, brokers that do not answer are asked again."""
+        """Start the threads; raise an error if a topic is missing, but retry brokers that do not answer."""
         for copy in self._copies:
             copy.look()
         for copy in self._copies:
@@ -63,13 +64,13 @@ class TopicCopies:
             thread.start()
 
     def close(self) -> None:
-        """End; what was taken and not pushed is taken again by the next start."""
+        """End the threads; messages that were read and not pushed are read again by the next start."""
         self._ending.set()
         for thread in self._threads:
             thread.join()
 
     def waits(self) -> list[Waiting]:
-        """Return the copies that wait for what is in their way."""
+        """Return the copies that are blocked, with the reason."""
         return [
             Waiting(
                 table=copy["table"],
@@ -83,13 +84,13 @@ class TopicCopies:
 
     @property
     def refused(self) -> bool:
-        """Whether a copy stops at a message that the settings do not explain; may be asked from any thread."""
+        """Return True if a copy stops at a message that the settings do not explain; may be called from any thread."""
         return any(copy.refused for copy in self._copies)
 
     def skip_refused(self, timeout_s: float | None) -> tuple[DroppedRow, ...]:
-        """Make these messages dead letters; return them, by their places in the topics, when they are in the input.
+        """Turn the refused messages into dead letters; return them by their places in the topics, once they are in the input.
 
-        **Errors** `UnavailableError` where they are not copied in time: they are skipped when they are.
+        **Errors** `UnavailableError` if the messages are not copied in time; they still become dead letters later.
         """
         skipped = [(copy, copy.skip_refused()) for copy in self._copies]
         for copy, rows in skipped:
@@ -101,12 +102,12 @@ class TopicCopies:
         return tuple(row for _, rows in skipped for row in rows)
 
     def settled_s(self) -> Mapping[Place, float | None]:
-        """Return, of the tables that are copied, when brokers last said that all rows of a partition are in the input."""
+        """Return for each copied partition when brokers last confirmed that all its rows are in the input."""
         return {
             (copy.table, partition): said_s for copy in self._copies for partition, said_s in copy.settled_s().items()
         }
 
     @property
     def status(self) -> list[dict[str, Any]]:
-        """Each copy: what it has copied since this start, what is waiting, what is in its way."""
+        """Return for each copy what it has copied since this start, what waits, and its error."""
         return [copy.shown for copy in self._copies]

@@ -1,9 +1,10 @@
-"""Whose Delta tables are whose, and how far this data folder has taken each: kept in the folder, and in no backup of it.
+"""The notes about Delta tables: the identity of this pipeline's tables, and the greatest step that each may contain.
 
-**Law** no table of this pipeline holds a step that is not noted here: a commit is noted, durably, before it begins. So a table
-that is further than its note, or has none, was taken there by another past, of which the folder knows nothing: it was put back
-from a copy.
-Source: docs/design/0028.
+The notes are in the data folder, and in no backup of it.
+
+**Law** no table of this pipeline contains a step that is not noted here: a commit is noted, durably, before it begins.
+So a table that is ahead of its note, or has none, was written by another history that this folder does not know. The
+folder was restored from a copy. Source: docs/design/0028.
 """
 
 from __future__ import annotations
@@ -22,27 +23,31 @@ REACHED_FILE = "delta-tables.reached"
 
 
 class DeltaNotes:
-    """The notes of one data folder. Two coordinators may have it open, of which one does not know yet that it was replaced."""
+    """The notes of one data folder.
+
+    Two coordinators may have the folder open, while the older one has not noticed yet that it was replaced.
+    """
 
     def __init__(self, data_dir: Path) -> None:
-        """Nothing is read or written."""
+        """Remember the paths; read and write nothing."""
         self._mark, self._reached = data_dir / MARK_FILE, data_dir / REACHED_FILE
 
     def mark(self) -> str:
-        """What tells this pipeline's tables from others, made at the first call.
+        """Return the identity of this pipeline's tables, created at the first call.
 
-        A restored pipeline goes another way from some step on, and must not go on with tables that have gone the first one.
+        A restored pipeline diverges from some step on, so it must not continue tables of the history before its
+        restoration.
         """
         if not self._mark.exists():
             replace_text(self._mark, uuid.uuid4().hex)
         return self._mark.read_text()
 
     def reached(self, table: str) -> int | None:
-        """How far a table may be at most, by its place in the settings; None if this folder has never written it."""
+        """Return the greatest step that the table at this place may contain; None if this folder has never written it."""
         return self._read().get(table)
 
     def reach(self, table: str, next_: int) -> None:
-        """A commit follows that takes the table so far."""
+        """Note, before a commit, that the table may then reach step `next_`."""
         with self._alone():
             found = self._read()
             if next_ > found.get(table, -1):
@@ -57,7 +62,7 @@ class DeltaNotes:
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        """Nobody else notes meanwhile."""
+        """Lock the notes against other processes while the body runs."""
         with self._mark.open() as held:
             fcntl.flock(held, fcntl.LOCK_EX)
             yield

@@ -1,12 +1,13 @@
-"""Views as Delta tables, behind the steps: a thread that reads what finished steps changed, and writes it every so often.
+"""Write views as Delta tables: a thread reads the changes of finished steps and commits them at intervals.
 
-**Law** a table that says `next` is the view as of step `next` (with a key), or all its changes below that (without), whoever
-was killed when, for any number of workers: what is read of a step is final (`feed`), and a commit says how far it goes
-(`DeltaTable`).
+**Law** a table that says `next` is the view as of step `next` (with a key), or contains all its changes below `next`
+(without). This holds after any crash and for any number of workers. The changes of a step are final (`feed`), and a
+commit contains its position (`DeltaTable`).
 
-Steps never wait for it. A table that cannot be written is tried again in the next round and told of in status, log and metrics.
-Several steps are one commit; of a row that changed in several of them only the last one is written where the view has a key.
-Left out: what is written how (`dbsp.io.delta_table`), and what settings may ask for (`dbsp.coordinator.delta_views`).
+Steps never wait for the thread. A table that cannot be written is tried again in the next round, and shown in status,
+log and metrics. A commit covers several steps. Where the view has a key, only the last state of a row that changed
+several times is written. Elsewhere: the writing (`dbsp.io.delta_table`), and the checks of the settings
+(`dbsp.coordinator.delta_views`).
 """
 
 from __future__ import annotations
@@ -39,35 +40,35 @@ QUIET_STEPS_MAX = 1_000
 
 
 class Pipeline(Protocol):
-    """What is written of."""
+    """The pipeline whose views are written."""
 
     @property
     def snapshot(self) -> Snapshot:
-        """The service as of the last event."""
+        """Return the service as of the last event."""
         ...
 
     def read_view(self, view: str) -> ViewRows:
-        """A view as of the last finished step."""
+        """Return a view as of the last finished step."""
         ...
 
 
 class Followed(Protocol):
-    """Where the changes of its views are read: see `Feed`."""
+    """The source of a view's changes; see `Feed`."""
 
     def read(self, view: str, first: int, now: Snapshot, rows_max: int) -> ViewChanges:
-        """What finished steps from `first` on changed."""
+        """Return the changes of finished steps from `first` on."""
         ...
 
     def kept_from(self) -> int:
-        """The first step whose changes are there."""
+        """Return the first step from which on no changes were dropped."""
         ...
 
 
 class DeltaTables:
-    """Writes the tables of one pipeline, in a thread of its own."""
+    """The Delta tables of one pipeline, written by a thread of their own."""
 
     def __init__(self, config: Config, plan: Plan, pipeline: Pipeline, feed: Followed, note: Notify) -> None:
-        """Nothing is opened; `note` hears when a table fails, and when it does not any more."""
+        """Open nothing; `note` receives a notice when a table fails or recovers."""
         self._section, self._pipeline = config.delta, pipeline
         self._notes = DeltaNotes(config.data_dir)
         self._ending = threading.Event()
@@ -89,14 +90,14 @@ class DeltaTables:
         self._last_round = False
 
     def start(self) -> None:
-        """Begin; a table that is another pipeline's is refused at once."""
+        """Start the thread; raise an error at once for a table that belongs to another pipeline."""
         if self._writers:
             self.open()
             self._thread = threading.Thread(target=self._run, name="dbsp-delta", daemon=True)
             self._thread.start()
 
     def open(self) -> None:
-        """Look at the tables that are there; writes the mark of this pipeline, if it has none."""
+        """Look up the existing tables; create the mark of this pipeline if it has none."""
         app = self._notes.mark()
         for writer in self._writers:
             writer.open(app)
@@ -109,13 +110,13 @@ class DeltaTables:
             self.round(final=True)
 
     def round(self, *, final: bool = False) -> None:
-        """Bring every table to where the pipeline is."""
+        """Write every table up to the last finished step."""
         now = self._pipeline.snapshot
         for writer in self._writers:
             writer.bring(now, final=final)
 
     def close(self, *, last_round: bool) -> None:
-        """End; with `last_round` the tables hold all finished steps then, if they can be written."""
+        """End the thread; with `last_round` first write all finished steps to the tables, if they can be written."""
         self._last_round = last_round
         self._ending.set()
         if self._thread is not None:
@@ -123,12 +124,12 @@ class DeltaTables:
 
     @property
     def status(self) -> list[dict[str, Any]]:
-        """Each table: where, how far, what is in its way."""
+        """Return for each table its place, its step and its error."""
         return [writer.status for writer in self._writers]
 
 
 class _Writer:
-    """One table."""
+    """The writer of one table."""
 
     def __init__(
         self,
@@ -155,14 +156,14 @@ class _Writer:
 
     @property
     def status(self) -> dict[str, Any]:
-        """For people and monitors."""
+        """Return the status of the table for people and monitors."""
         return {
             "view": self._view.name, "uri": without_login(self._uri), "keys": list(self._view.keys), "step": self._next,
             "behind_steps": max(0, self._pipeline.snapshot.step - self._next), "error": self._error,
         }  # fmt: skip
 
     def open(self, app: str) -> None:
-        """Look at the table; one that cannot be reached now may be later."""
+        """Look up the table; one that cannot be reached now may be reached later."""
         from dbsp.io.delta_table import DeltaTable  # noqa: PLC0415 - its package is optional, and slow to load
 
         self._table = DeltaTable(
@@ -175,12 +176,12 @@ class _Writer:
             self._failed(error)
 
     def bring(self, now: Snapshot, *, final: bool = False) -> None:
-        """Write what finished steps changed since the table was last written."""
+        """Write the changes of finished steps since the last commit, and note an error or a recovery."""
         if not (now.settled or final):
-            return  # steps are run again: the table may be ahead of them
+            return  # while steps are replayed, the table may be ahead of them
         try:
             self._bring(now, final)
-        except Exception as error:  # noqa: BLE001 - whatever it is, the pipeline goes on
+        except Exception as error:  # noqa: BLE001 - the pipeline goes on after any error of a table
             if final or not self._pipeline.snapshot.ended:  # else the last round follows
                 self._failed(error)
         else:
@@ -189,7 +190,10 @@ class _Writer:
                 self._note(DeltaWritten(view=self._view.name, uri=without_login(self._uri)))
 
     def _position(self, table: DeltaTable) -> int | None:
-        """How far the table is; None if there is none. **Errors** `ConfigError` where another past has taken it further."""
+        """Return the step that the table has reached; None if there is no table.
+
+        **Errors** `ConfigError` if the table contains steps that this data folder has not noted.
+        """
         found, noted = table.position(), self._notes.reached(self._place)
         if found is not None and (noted is None or found > noted):
             raise ConfigError(
@@ -201,7 +205,7 @@ class _Writer:
 
     def _bring(self, now: Snapshot, final: bool) -> None:
         assert self._table is not None  # noqa: S101 - `open` comes first
-        anew = bool(self._view.keys) and self._held and not final  # at the end nobody reads a view any more
+        anew = bool(self._view.keys) and self._held and not final  # views cannot be read at the end
         found = self._position(self._table)
         if found is None:
             self._begin(self._table, anew and now.step > 0)
@@ -215,7 +219,7 @@ class _Writer:
             self._reported = self._next
 
     def _begin(self, table: DeltaTable, anew: bool) -> None:
-        """A table that is not there: made from the view's rows where it has a key, else from the oldest change that is left."""
+        """Create the missing table: from the view's rows if it has a key, else from the oldest changes that are kept."""
         if anew:
             self._create(table, 0)
             self._from_content(table)
@@ -229,7 +233,10 @@ class _Writer:
         self._take(table, found)
 
     def _oldest(self) -> tuple[int, ViewChanges]:
-        """The oldest step that is left, with changes from there on: read before the table is made, as steps are dropped on."""
+        """Return the oldest kept step, and the changes from there on.
+
+        They are read before the table is created, and read again if steps are dropped meanwhile.
+        """
         while True:
             first = self._feed.kept_from()
             try:
@@ -240,31 +247,31 @@ class _Writer:
 
     @property
     def _way_out(self) -> str:
-        """Where steps were dropped that the table lacks."""
+        """Return the hint for the user when steps that the table lacks were dropped."""
         if not self._view.keys:
             return (
                 "delete the table, and it is made anew of what is left; and write it more often (`interval_s` in [delta])"
                 " or keep more (`retention_steps` in [output])"
             )
-        if self._held:  # only when the service ends: nobody reads a view any more
+        if self._held:  # only when the service ends, where views cannot be read any more
             return "start again, and the table is made of the view's rows"
         return "name the view in `materialize` of the circuit, leave out its key, or keep all steps (`retention_steps`)"
 
     def _create(self, table: DeltaTable, next_: int) -> None:
-        """The empty table, as of this step."""
+        """Create the empty table, as of this step."""
         self._notes.reach(self._place, next_)
         table.create(next_)
         self._reported = self._next = next_
 
     def _from_content(self, table: DeltaTable) -> None:
-        """All rows of the view as of now."""
+        """Replace the table's rows by all rows of the view as of now."""
         rows = self._pipeline.read_view(self._view.name)
         self._notes.reach(self._place, rows.step)
         table.replace(rows.table.drop_columns(rows.table.column_names[-1:]), rows.step)
         self._reported = self._next = rows.step
 
     def _write(self, table: DeltaTable, now: Snapshot, anew: bool) -> None:
-        """One commit at most, of steps that follow each other."""
+        """Write one commit at most, of consecutive steps."""
         try:
             found = self._feed.read(self._view.name, self._next, now, ROWS_A_COMMIT)
         except PositionError as error:
@@ -275,7 +282,7 @@ class _Writer:
         self._take(table, found)
 
     def _take(self, table: DeltaTable, found: ViewChanges) -> None:
-        """Commit what was read."""
+        """Commit the changes that were read."""
         if found.steps:
             self._notes.reach(self._place, found.next)
             self._commit(table, found)
@@ -298,7 +305,7 @@ class _Writer:
             table.add(table.empty(), found.next)
 
     def _failed(self, error: Exception) -> None:
-        """Told once, until it is another failure."""
+        """Report the failure once, until another failure occurs."""
         story = str(error) if isinstance(error, DbspError) else "".join(traceback.format_exception(error))
         if story != self._error:
             self._error = story
@@ -306,6 +313,9 @@ class _Writer:
 
 
 def _quiet(config: Config) -> int:
-    """After how many steps a table that nothing changes says how far it is: before they are dropped."""
+    """Return after how many steps an unchanged table gets an empty commit.
+
+    The commit notes the position before the outputs drop the steps.
+    """
     kept = config.output.retention
     return QUIET_STEPS_MAX if kept is None else max(1, min(QUIET_STEPS_MAX, kept // 2))

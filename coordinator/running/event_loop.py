@@ -1,6 +1,6 @@
-"""The thin loop around the machine: takes events in, has commands carried out, on one thread that alone uses the runtime.
+"""The loop around the machine: it feeds events in and has commands carried out, on the one thread that uses the runtime.
 
-Requests from other threads come in through `submit` and reach the machine between two commands; questions about the state
+Requests of other threads arrive through `submit` and reach the machine between two commands. Questions about the state
 (`ask`) are answered between two steps, so that a view is always read as of one step.
 """
 
@@ -51,7 +51,7 @@ class _Ask:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Watch:
-    """A request, and when it counts as met; `met` returns None while it does not, and may raise."""
+    """A request, with the test whether it is served: `met` returns None until then, and may raise."""
 
     request: events.Request
     met: Callable[[states.State], Any]
@@ -63,10 +63,13 @@ _WITHOUT_NEW_STEPS = (states.Starting, states.Recovering, states.Replaying, stat
 
 
 class EventLoop:
-    """Drives one pipeline. `run` blocks until the end; `submit`, `ask` and `wake` may be called from any thread."""
+    """The loop that drives one pipeline.
+
+    `run` blocks until the end; `submit`, `ask` and `wake` may be called from any thread.
+    """
 
     def __init__(self, parts: Parts, settings: LoopSettings, facts: states.Facts, observer: Observer) -> None:
-        """Nothing happens before `run`."""
+        """Prepare the loop; nothing happens before `run`."""
         self.live_status = LiveStatus()
         self.runner = CommandRunner(parts, settings, self.live_status, observer)
         self._clock, self._settings, self._observer = parts.clock, settings, observer
@@ -78,13 +81,13 @@ class EventLoop:
         self._checkpoint_at = parts.clock.monotonic_s()
         self._owned_at = parts.clock.monotonic_s()
         self._control = parts.control
-        # the layout as it was before recovery, so that one in which a rescale is completed there is another
+        # the layout before recovery: a rescale that recovery completes counts as a change of the layout
         self._watching = Watching(since_s=parts.clock.monotonic_s(), layout=facts.layout.version)
         self._sampled = -1
         self.runner.woken = self._wake.set
 
     def begin_with_rescale(self, workers: int, strategy: str = COLD) -> None:
-        """Before `run`: rescale as soon as the pipeline has recovered."""
+        """Request a rescale before `run`; it begins as soon as the pipeline has recovered."""
         facts = self._state.facts
         requested = replace(facts.requested, rescale=workers, strategy=strategy)
         self._state = states.Starting(facts=replace(facts, requested=requested))
@@ -92,19 +95,19 @@ class EventLoop:
     # --- from other threads -------------------------------------------------------------------------------------
 
     def submit(self, request: events.Request, met: Callable[[states.State], Any]) -> Future[Any]:
-        """Hand in a request; the future resolves when `met` of the state is not None, or the service ends."""
+        """Submit a request; the future resolves when `met` of the state is not None, or the service ends."""
         return self._post(_Watch(request=request, met=met, answer=Future()))
 
     def ask(self, question: Callable[[Runtime, states.Facts], Any]) -> Future[Any]:
-        """Run a question on the event loop's thread, between two steps."""
+        """Run a question on the event loop's thread, between two steps; the future gets its result."""
         return self._post(_Ask(question=question, answer=Future()))
 
     def wake(self) -> None:
-        """There may be new input."""
+        """Wake the loop, because there may be new input."""
         self._wake.set()
 
     def give_up(self, message: str) -> None:
-        """The loop has died of something that no event stands for: nobody waits any longer."""
+        """Post the failure after an unexpected error of the loop, and fail all waiting requests."""
         self.live_status.post(replace(self.live_status.now, ended=True, state="Failed", last_error=message))
         self._refuse_all()
 
@@ -118,7 +121,7 @@ class EventLoop:
     # --- the loop -----------------------------------------------------------------------------------------------
 
     def run(self) -> commands.Shutdown:
-        """Recover, run steps, until asked to stop or broken; why it ended."""
+        """Recover and run steps until a requested end or a fatal error; return the reason of the end."""
         command = self._decide(events.LoopReady())
         while not isinstance(command, commands.Shutdown):
             event = self._perform(command)
@@ -142,7 +145,7 @@ class EventLoop:
         return event
 
     def _with_error(self, event: events.Failed) -> Snapshot:
-        """The snapshot with an error that was not there; what is away is away since it was first missed."""
+        """Return the snapshot with a new error; an external system keeps the time since when it is away."""
         now, away = self.live_status.now, None
         if event.code == AwayError.code:
             since_s = self._clock.wall_us() / 1e6 if now.away is None else now.away.since_s
@@ -150,7 +153,7 @@ class EventLoop:
         return replace(now, last_error=event.message, away=away)
 
     def _between(self, event: events.Event) -> commands.Command:
-        """Note what was asked while the command ran, then hand the machine the command's own event."""
+        """Feed the requests that arrived during the command to the machine, then the command's own event."""
         while (request := self._next_request()) is not None:
             self._state, issued = step(self._state, request)
             for command in issued:
@@ -158,7 +161,7 @@ class EventLoop:
         return self._decide(event)
 
     def _decide(self, event: events.Event) -> commands.Command:
-        """One turn of the machine: one command answers an event that answers one."""
+        """Feed the event to the state machine and return its next command."""
         before = self._state
         self._state, (command,) = step(self._state, event)
         name = state_name(self._state)
@@ -172,7 +175,7 @@ class EventLoop:
         return command
 
     def _next_request(self) -> events.Request | events.News | None:
-        """News of what is copied beside the steps; else the next request of a user, or of the checkpoint interval."""
+        """Return news of a copy; else the next request of a user, of the checkpoint interval or of autoscale; else None."""
         if (news := self._next_news()) is not None:
             if news.code is not None:
                 self.live_status.post(replace(self.live_status.now, last_error=news.message))
@@ -189,7 +192,7 @@ class EventLoop:
         return self._scale() if self._settings.autoscale.enabled and isinstance(self._state, states.Running) else None
 
     def _next_news(self) -> events.News | None:
-        """How a copy, or a round of a warm-up, has ended, of which the machine does not know yet."""
+        """Return the end of a copy or a warm-up round that the machine does not know yet; None if there is none."""
         copying = self._state.facts.copying
         if copying is not None and not copying.ended and (news := self.runner.copy_news(copying.version)) is not None:
             return news
@@ -197,13 +200,13 @@ class EventLoop:
         return self.runner.warm_news(warming.round) if warming is not None and not warming.ended else None
 
     def _scale(self) -> events.RescaleAsked | None:
-        """What the policy of `[autoscale]` wants: a request like any other, durable before it is handed in."""
+        """Return the rescale that `[autoscale]` decides on, after its request is durable in the ledger; else None."""
         section, facts, now = self._settings.autoscale, self._state.facts, self._clock.monotonic_s()
         report, lag = self.live_status.now.last_report, self.live_status.now.lag_rows
         moving = facts.requested.rescale is not None or is_moving(facts)
         before, self._watching = self._watching, looked(self._watching, facts.layout.version, now, moving=moving)
         if self._watching is not before and report is not None:
-            self._sampled = report.step  # it was done before: no sample of what is now
+            self._sampled = report.step  # the last step ran before the change: not a sample of the present layout
         if moving:
             return None
         if report is not None and report.step != self._sampled:
@@ -232,7 +235,7 @@ class EventLoop:
         return self._clock.monotonic_s() - self._checkpoint_at >= interval
 
     def _wait(self, for_input: bool) -> events.Event:
-        """Until a request, or a step is due; questions are answered meanwhile."""
+        """Wait until there is a request or a step is due; answer questions meanwhile."""
         while True:
             self._wake.clear()
             request = self._next_request()
@@ -252,16 +255,16 @@ class EventLoop:
             self._clock.wait(self._wake, min(max(REST_BY_LOOK * took, REST_S_MIN), REST_S_MAX))
 
     def _check_owner(self) -> None:
-        """Where nothing is written, nothing refuses an older epoch: look for a newer one from time to time."""
+        """Check now and then for a newer epoch of another coordinator; an idle loop writes nothing that would be refused."""
         now = self._clock.monotonic_s()
         if now - self._owned_at >= OWNER_CHECK_S:
             self._owned_at = now
             self.runner.check_owner()
 
     def _back_off(self, failures: int, away: bool) -> events.Event:
-        """Longer after every failure in a row; a request ends the wait early.
+        """Wait before the next try, longer after every failure in a row; a request ends the wait early.
 
-        A runtime that fails again after a rollback may be beyond help (a JVM that died): it is made anew.
+        A runtime that fails again after a rollback may be unusable (a JVM that died), so it is replaced.
         """
         if failures < 1:
             return events.Woken()
@@ -277,14 +280,14 @@ class EventLoop:
     # --- answers ------------------------------------------------------------------------------------------------
 
     def _answer_asks(self) -> None:
-        """Answer questions, if the runtime stands between two steps of the present."""
+        """Answer the questions if the runtime is between two steps and not replaying."""
         if not isinstance(self._state, SETTLED) or is_filling(self._state):
             return
         asks, self._asks = self._asks, []
         for ask in asks:
             try:
                 ask.answer.set_result(ask.question(self.runner.runtime, self._state.facts))
-            except Exception as error:  # noqa: BLE001 - the asker gets it, whatever it is
+            except Exception as error:  # noqa: BLE001 - any error is passed to the caller of `ask`
                 ask.answer.set_exception(error)
 
     def _answer_watches(self) -> None:
@@ -301,7 +304,7 @@ class EventLoop:
                 watch.answer.set_result(result)
 
     def _show(self, name: str) -> None:
-        """Post what the facts say now."""
+        """Post a snapshot of the present facts."""
         facts = self._state.facts
         now = self.live_status.now
         if isinstance(self._state, SETTLED):
@@ -319,7 +322,7 @@ class EventLoop:
         )  # fmt: skip
 
     def _end(self, finish: commands.Shutdown) -> commands.Shutdown:
-        """Close the runtime; whoever still waits learns that the service has ended."""
+        """Close the runtime, post the end, and fail the requests that still wait."""
         try:
             self.runner.close()
         except Exception as error:  # noqa: BLE001 - the reason of the end stays the first one
@@ -345,12 +348,12 @@ class EventLoop:
 
 
 def state_name(state: states.State) -> str:
-    """The state as users see it."""
+    """Return the name of the state as users see it."""
     if is_filling(state):
         return "Filling"
     return "Failed" if isinstance(state, states.Broken) else type(state).__name__
 
 
 def is_filling(state: states.State) -> bool:
-    """Whether the step that fills a changed circuit comes first: its new views are not there yet."""
+    """Return True if the backfill step of a changed circuit is next: its new views do not exist yet."""
     return isinstance(state, states.Running) and fills.due(state.facts.fill, state.facts.next_step)

@@ -1,9 +1,8 @@
-"""Structured logs: one JSON object per line, appended to a file, for machines; errors also go to standard error for people.
+"""The event log: one JSON object per line, appended to a file, for programs.
 
-Every line has `at` (UTC), `event`,
-and the event's own fields. Secrets never get here: only what the machine and the command runner
-report is written. The file is renamed to `<name>.1` when it is large, and the oldest of the files kept is deleted. A line for
-every step is written only where the settings ask for it: metrics have the same figures.
+Every line has `at` (UTC), `event`, and the event's own fields. Secrets never appear, because only reports of the
+machine and the command runner are written. A large file is renamed to `<name>.1`, and the oldest of the kept files is
+deleted. A line for every step is written only if the settings ask for it; the metrics have the same figures.
 """
 
 from __future__ import annotations
@@ -27,23 +26,26 @@ from dbsp.runtime.runtime import StepReport
 
 
 class _Lines(RotatingFileHandler):
-    """The file: opened anew at the next line where a line could not be written."""
+    """The log file; after a line that could not be written, the next line opens the file again."""
 
     def _open(self) -> TextIOWrapper:
-        """Open the file for its owner alone."""
+        """Open the file, readable for its owner alone."""
         opened = open(self.baseFilename, self.mode, encoding=self.encoding, opener=private)  # noqa: SIM115 - the handler closes it
         return cast(TextIOWrapper, opened)
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: ARG002, N802 - the name is the library's
-        """Drop the line: on a full disk the log is not worth a pipeline. What is buffered must not fail later."""
-        stream, self.stream = self.stream, None  # the library opens the file at the next line
+        """Drop a line that cannot be written: the pipeline must not end because the log's disk is full.
+
+        The buffered text is dropped too, so that it cannot fail later.
+        """
+        stream, self.stream = self.stream, None  # the base class opens the file again at the next line
         with suppress(OSError):
             if stream is not None:
                 stream.close()
 
 
 class EventsLog:
-    """Appends events to a file; safe to call from any thread."""
+    """The event log of a service; safe to call from any thread."""
 
     def __init__(self, path: Path, clock: Clock, settings: LogSection | None = None) -> None:
         """Open the file for appending."""

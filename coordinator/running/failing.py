@@ -1,12 +1,12 @@
-"""What rows that fail mean for the pipeline: it halts before their step, or their input alone waits.
+"""Decide what failing rows mean for the pipeline: it halts before their step, or only their input waits.
 
-A step on which rows fail at a node fails at every replay, so nothing but a decision helps. A message that the settings do not
-explain has not even been read: its step, which nobody has ever finished, leaves it and what comes after it in the same
-partition to a later step, the table waits, and all others go on. The first step behind a decision (`coordinator skip`) that takes
-the message drops it. A start tries it again, with the settings of then.
+A step on which rows fail at a node fails at every replay, so only a user's decision helps. A message that the settings
+do not explain has not even been decoded. Its step never ran to the end. The step leaves the message, and what follows
+in its partition, to a later step. The table waits, and all other tables go on. After a decision (`coordinator skip`)
+the first step that takes the message drops it. A start tries the message again, with the settings of that time.
 
-Invariants: rows are left to later steps only in records that this process has logged and that have never run to their end, so no
-output ever changes; the newest record gives its rows back first, so that ranges always follow each other (7).
+Invariants: rows are left to later steps only in records that this process has logged and that never ran to the end. So
+no output ever changes. The newest record gives its rows back first, so that ranges always follow each other (7).
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from dbsp.skips import DroppedRow, defer_command, drop_command, skip_command, un
 class Failing:
     """Judges the errors of steps.
 
-    **State** the steps that this process has logged and that have not run; the rows that no setting explains; those of them
-    that are to be dropped by the next step that takes them.
+    **State** the steps that this process has logged and that have not run; the rows that no setting explains. Some of
+    these rows are to be dropped by the next step that takes them.
     """
 
     def __init__(self, inputs: InputLog, steps: StepLog, locate: Locate, note: Notify) -> None:
-        """Know of no row that fails."""
+        """Begin with no failing row."""
         self._inputs, self._steps, self._locate, self._note = inputs, steps, locate, note
         self._logged: set[int] = set()
         self._lock = threading.Lock()
@@ -41,7 +41,7 @@ class Failing:
     # --- steps --------------------------------------------------------------------------------------------------
 
     def step_commands(self, ranges: Sequence[Range]) -> tuple[str, ...]:
-        """Return the decisions about rows of these ranges: they are to be logged with the step that takes them."""
+        """Return the decisions to drop rows of these ranges, which are logged with the step that takes the rows."""
         rows = [row for row in self._dropping if _taken(ranges, row)]
         return tuple(drop_command([row], row.reason) for row in rows)
 
@@ -57,7 +57,7 @@ class Failing:
     # --- errors -------------------------------------------------------------------------------------------------
 
     def halt(self, command: commands.Command, error: Exception) -> states.Halt | None:
-        """Return what a user must decide about, if rows failed: the places of the rows in the input, as far as they are known."""
+        """Return what a user must decide, with the known input positions of the failed rows; None if no rows failed."""
         if not isinstance(command, commands.RunStep):
             return None
         halt = before_step(command.record, error)
@@ -69,15 +69,15 @@ class Failing:
         )  # fmt: skip
 
     def _located(self, record: StepRecord, error: RowsError) -> tuple[states.LocatedRow, ...]:
-        """Return the failed rows; where they came from is left open if the input cannot be read again now."""
+        """Return the failed rows; their input positions stay unknown if the input cannot be read again now."""
         try:
             return self._locate(record, error)
-        except Exception as other:  # noqa: BLE001 - the places only help: without them the user still decides
+        except Exception as other:  # noqa: BLE001 - positions are a help only: a user can decide without them
             self._note(RowNotLocated(step=record.step, error=f"{type(other).__name__}: {other}"))
             return unlocated(record, error)
 
     def deferred(self, command: commands.Command, error: Exception) -> bool:
-        """Leave a row that no setting explains to a later step, and let its table wait; whether that could be done."""
+        """Leave a row that no setting explains to a later step, and let its table wait; return False if impossible."""
         row = unreadable_row(error) if isinstance(error, RowsError) else None
         inputs = self._inputs
         if row is None or not isinstance(command, commands.RunStep) or not isinstance(inputs, RefusesRows):
@@ -85,7 +85,7 @@ class Failing:
         try:
             if not self._left_to_later(command, row):
                 return False
-        except Exception as other:  # noqa: BLE001 - then the pipeline halts, as it would without this
+        except Exception as other:  # noqa: BLE001 - after any error the pipeline halts instead
             self._note(RowNotDeferred(step=command.record.step, error=f"{type(other).__name__}: {other}"))
             return False
         with self._lock:
@@ -110,12 +110,12 @@ class Failing:
 
     @property
     def refused(self) -> tuple[DroppedRow, ...]:
-        """The rows for which tables wait; may be asked from any thread."""
+        """Return the rows for which tables wait; may be called from any thread."""
         with self._lock:
             return tuple(self._refused[place] for place in sorted(self._refused))
 
     def drop_refused(self) -> tuple[DroppedRow, ...]:
-        """Let the next steps that take these rows drop them, and their tables wait no longer."""
+        """Release the waiting tables and return their rows, which the next steps that take them drop."""
         rows = self.refused
         with self._lock:
             self._refused = {}
@@ -134,7 +134,7 @@ def _taken(ranges: Sequence[Range], row: DroppedRow) -> bool:
 
 
 def _reaches(record: StepRecord, row: DroppedRow) -> bool:
-    """Return whether a step takes rows of the place at or behind the row."""
+    """Return True if a step reads the row's place at or after the row."""
     return any(
         (each.table, each.partition) == (row.table, row.partition) and each.last > row.offset for each in record.ranges
     )

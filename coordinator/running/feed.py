@@ -1,11 +1,11 @@
-"""Changes of views, step by step, for consumers that follow them: read from the embedded outputs, not from the state.
+"""The changes of views, step by step, for consumers that follow a view; read from the embedded outputs, not from the state.
 
-**Law** what is told of a step is final, and the same rows in the same order for any number of workers and after any crash: a
-step is told when all workers have written it, each writes it once (invariant 5), and the parts are added up. So the changes
-of the steps below `next`, added up, are the view as of `next`; and a consumer that keeps `next` with what it made of the rows
-has used every change once, whoever was killed meanwhile.
+**Law** the changes of a step are final. They are the same rows in the same order for any number of workers and after
+any crash. A step is returned when all workers have written it, each writes it once (invariant 5), and the parts are
+summed. So the changes of the steps below `next`, summed, are the view as of `next`. A consumer that stores `next`
+together with its results has used every change once, whatever crashed meanwhile.
 
-Left out: waiting for further steps (the live status's business), and other outputs: those are read where they are written.
+Not here: waiting for further steps (see `LiveStatus`), and other outputs, which are read where they are written.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from dbsp.zset.schema import Schema
 
 
 class Feed:
-    """Reads a pipeline's embedded outputs; the files stay open until `close`. May be used from any thread."""
+    """The embedded outputs of a pipeline; their files stay open until `close`. May be used from any thread."""
 
     def __init__(self, config: Config, plan: Plan) -> None:
-        """Nothing is opened before something is asked."""
+        """Open nothing before the first read."""
         self._data_dir, self._output = config.data_dir, config.output
         self._schemas = {**{view.name: view.schema for view in plan.views}, DEAD_LETTERS: DEAD_LETTER_SCHEMA}
         self._logs: dict[int, EmbeddedOutputLog] = {}
@@ -42,16 +42,16 @@ class Feed:
         self._closed = False
 
     def read(self, view: str, first: int, now: Snapshot, rows_max: int) -> ViewChanges:
-        """What finished steps from `first` on changed, as many whole ones as `rows_max` rows take, at least one.
+        """Return the changes of finished steps from `first` on: whole steps up to about `rows_max` rows, at least one step.
 
-        **Cost** a look-up, and what is read and sorted; steps that changed nothing cost nothing.
+        **Cost** a look-up, and reading and sorting the rows; steps that changed nothing cost nothing.
         **Errors** see `Service.changes`.
         """
         self._refuse_unknown(view)
         _refuse_beyond(first, now)
         logs = self._open()
         found = self._read(logs, view, first, now.step, rows_max)
-        kept_from = _kept_from(logs)  # asked behind the reading: rows may be dropped meanwhile
+        kept_from = _kept_from(logs)  # read last, because rows may be dropped during the reading
         if first < kept_from:
             raise PositionError(
                 f"the changes of these steps were dropped: view={view} first={first} kept_from={kept_from}",
@@ -60,11 +60,11 @@ class Feed:
         return found
 
     def kept_from(self) -> int:
-        """The first step whose changes were never dropped."""
+        """Return the first step from which on no changes were dropped."""
         return _kept_from(self._open())
 
     def _read(self, logs: dict[int, EmbeddedOutputLog], view: str, first: int, last: int, rows_max: int) -> ViewChanges:
-        """What is there."""
+        """Return the stored changes, without checking whether some were dropped."""
         schema = to_table(Batch.empty(self._schemas[view])).schema
         found, rows, next_ = list[StepChanges](), 0, max(first, last)
         for step, parts in groupby(by_step(logs, view, first, last), itemgetter(0)):
@@ -79,7 +79,7 @@ class Feed:
 
     @property
     def views(self) -> tuple[str, ...]:
-        """Of what there are changes: all views, and dead letters."""
+        """Return the names with changes: all views, and the dead letters."""
         return tuple(self._schemas)
 
     def _refuse_unknown(self, view: str) -> None:
@@ -91,7 +91,7 @@ class Feed:
             )
 
     def _open(self) -> dict[int, EmbeddedOutputLog]:
-        """The logs of all workers that there ever were; those that joined since the last look are opened."""
+        """Return the output logs of all workers that ever existed; open the logs of workers that joined since the last call."""
         with self._lock:
             if self._closed:
                 raise UnavailableError("the service has ended", "start it again")
@@ -101,7 +101,7 @@ class Feed:
             return dict(self._logs)
 
     def close(self) -> None:
-        """Close the files; a `read` on its way ends first."""
+        """Close the files, after a `read` that is under way."""
         with self._lock:
             self._closed = True
             logs, self._logs = self._logs, {}
@@ -114,13 +114,16 @@ def _kept_from(logs: Mapping[int, EmbeddedOutputLog]) -> int:
 
 
 def added_up(schema: Schema, parts: Sequence[pa.Table]) -> Batch:
-    """Changes as one, in one order: what workers wrote of a step, or what steps changed; the weights are the last column."""
+    """Sum changes, of workers or of steps, into one sorted batch; their weights are the last column."""
     batches = [Batch.from_arrow(part, schema, part.column(part.num_columns - 1).to_numpy()) for part in parts]
     return consolidate(sum_of(batches, schema))
 
 
 def _refuse_beyond(first: int, now: Snapshot) -> None:
-    """Refuse a consumer that has seen steps which this pipeline never took: it was restored from a backup, or is another one."""
+    """Raise `PositionError` if the consumer has seen steps that this pipeline never ran.
+
+    Such a pipeline was restored from a backup, or is another one.
+    """
     if first > now.step and now.settled:
         raise PositionError(
             f"the pipeline has not come so far: first={first} next={now.step}",

@@ -1,6 +1,7 @@
-"""Which rows of the inputs may be taken now: none of an input that waits for a system of others.
+"""Choose the input rows that may be read now: no rows of an input that waits for an external system.
 
-Invariant 7 rests on it: a place begins where its log begins, and no step goes on in a log that is not the one it was.
+Invariant 7 depends on this module. A place begins where its log begins, and no step continues in a log that was
+replaced.
 """
 
 from __future__ import annotations
@@ -11,9 +12,9 @@ from dbsp.logs import InputLog, KeepsTransactions, Range, TellsWaits
 
 
 def readable(inputs: InputLog, taken: Positions) -> tuple[Positions, Positions]:
-    """Return the ends of the inputs that do not wait, and where places begin of which no step has taken a row.
+    """Return the ends of the inputs that do not wait, and the first offsets of places that no step has read.
 
-    A place whose beginning is not told is left out, so that a look that fails never makes it begin at 0.
+    A place is left out if its input does not say where it begins, so that a failed look never makes it begin at 0.
     """
     ends = dict(inputs.ends())
     fresh = {place for place, end in ends.items() if end and place not in taken}
@@ -27,12 +28,12 @@ def readable(inputs: InputLog, taken: Positions) -> tuple[Positions, Positions]:
 
 
 def all_wait(inputs: InputLog) -> bool:
-    """Return whether every input waits for a system of others: what lies in the same system is not to be had either."""
+    """Return True if every input waits for an external system; then nothing else in that system can be reached either."""
     return isinstance(inputs, TellsWaits) and bool(inputs.waits()) and not inputs.ends()
 
 
 def _hold_shorter(inputs: TellsWaits, ends: Positions, taken: Positions) -> None:
-    """Let a table wait that ends below what steps have taken of it: another log has its name now, or rows were lost."""
+    """Let a table wait if it ends below the position that steps have read: its log was replaced, or rows were lost."""
     for (table, partition), end in ends.items():
         if end < (known := taken.get((table, partition), 0)):
             story = f"partition={partition} end={end} processed={known}"
@@ -40,7 +41,7 @@ def _hold_shorter(inputs: TellsWaits, ends: Positions, taken: Positions) -> None
 
 
 def taken(inputs: InputLog, found: Backlog, done: Positions, limits: StepLimits, step: int) -> tuple[Range, ...]:
-    """Return the ranges that a step takes; where that is not all that waits, of every transaction all rows or none."""
+    """Return the ranges that a step reads; unless it reads everything, it has all rows of a transaction or none."""
     ranges = cut(found, done, limits)
     if sum(each.last - each.first for each in ranges) == found.rows or not isinstance(inputs, KeepsTransactions):
         return ranges

@@ -1,7 +1,7 @@
 """The live line of a running service: state, step, rows a second, step latency, lag, checkpoint.
 
-On a terminal it is redrawn four times a second; elsewhere (a file, continuous integration) a plain line is printed now and then,
-and only when something changed.
+On a terminal it is redrawn four times a second. Elsewhere (a file, continuous integration) a plain line is printed at
+most every `PLAIN_INTERVAL_S`, and only when something changed.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ class _Lasting(Console):
     """A console whose reader may end before the service does."""
 
     def on_broken_pipe(self) -> None:
-        """Draw for nobody; rich would end the process."""
+        """Discard all later output; the base class would end the process."""
         lead_nowhere()
 
 
 def console(*, quiet: bool = False) -> Console:
-    """Standard error, as a service draws on it."""
+    """Return a console on standard error for the live line."""
     return _Lasting(stderr=True, quiet=quiet)
 
 
@@ -38,14 +38,14 @@ RATE_WINDOW_S = 2.0
 
 
 class Rate:
-    """Rows a second over the last window."""
+    """The rate of processed rows, over the last `RATE_WINDOW_S` seconds."""
 
     def __init__(self) -> None:
-        """Nothing was seen."""
+        """Begin without samples."""
         self._seen: list[tuple[float, int]] = []
 
     def update(self, now_s: float, rows: int) -> float:
-        """The rate when `rows` rows have been processed by `now_s`."""
+        """Add a sample, and return the rows a second over the window."""
         self._seen.append((now_s, rows))
         while len(self._seen) > 2 and self._seen[1][0] <= now_s - RATE_WINDOW_S:  # noqa: PLR2004 - two ends of a window
             self._seen.pop(0)
@@ -54,7 +54,7 @@ class Rate:
 
 
 def line(now: Snapshot, rate: float) -> str:
-    """The figures as one line of text.
+    """Format the figures of a snapshot as one line of text.
 
     **Example**
 
@@ -83,10 +83,10 @@ def line(now: Snapshot, rate: float) -> str:
 
 
 class LiveLine:
-    """Shows snapshots; a context manager, so that a redrawn line is left in order."""
+    """The drawing of snapshots; a context manager, so that the terminal is left in order."""
 
     def __init__(self, clock: Clock, on: Console | None = None) -> None:
-        """On standard error, unless told otherwise."""
+        """Draw on standard error, or on the given console."""
         self._console = on or console()
         self._live = Live(console=self._console, refresh_per_second=4) if self._console.is_terminal else None
         self._clock, self._rate = clock, Rate()
@@ -101,12 +101,12 @@ class LiveLine:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Leave the line as it is."""
+        """Stop drawing, and leave the last line as it is."""
         if self._live is not None:
             self._live.stop()
 
     def show(self, now: Snapshot) -> None:
-        """Draw a snapshot, or print it if it is time."""
+        """Draw the snapshot again on a terminal; elsewhere print a line if one is due."""
         at = self._clock.monotonic_s()
         text = line(now, self._rate.update(at, now.rows_in))
         if self._live is not None:

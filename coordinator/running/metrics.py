@@ -1,6 +1,6 @@
-"""Prometheus metrics of one service, in a registry of its own.
+"""The Prometheus metrics of one service, in a registry of its own.
 
-Seconds and bytes are base units, counters end in `_total`, and nothing is labelled by anything unbounded.
+Seconds and bytes are base units, counters end in `_total`, and the values of labels are bounded in number.
 """
 
 from __future__ import annotations
@@ -60,13 +60,13 @@ GAUGES = (
 
 
 class _WaterlineGauges(Collector):
-    """The gauges of waterlines, made anew at each look: a partition that a rollback forgot has no gauge any more."""
+    """The gauges of waterlines, created at each scrape: a partition that a rollback forgot has no gauge any more."""
 
     def __init__(self) -> None:
         self.standings: Sequence[WaterlineStatus] = ()
 
     def collect(self) -> Iterable[Metric]:
-        """Return the gauges of the last standings."""
+        """Return the gauges of the last waterline statuses."""
         line = GaugeMetricFamily("dbsp_waterline_unix_seconds", "Rows below this time are late", labels=("watermark",))
         labels = ("watermark", "partition")
         reached, idle, holds = (
@@ -91,10 +91,10 @@ class _WaterlineGauges(Collector):
 
 
 class Metrics:
-    """Counts what the command runner reports; `text` adds the snapshot's figures."""
+    """The metrics, counted from the reports of the command runner; `text` adds the figures of the snapshot."""
 
     def __init__(self) -> None:
-        """All at zero."""
+        """Register all metrics, at zero."""
         registry = CollectorRegistry()
         self._registry = registry
         self._step_seconds = Histogram(
@@ -144,7 +144,7 @@ class Metrics:
         self._gauges = {name: Gauge(f"dbsp_{name}", text, registry=registry) for name, text in GAUGES}
 
     def stepped(self, record: StepRecord, report: StepReport, *, replay: bool, lag_rows: int) -> None:  # noqa: ARG002
-        """Count a step."""
+        """Count a finished step."""
         self._step_seconds.labels("replay" if replay else "live").observe(report.seconds)
         with self._lock:
             self._totals.add(report)
@@ -183,7 +183,7 @@ class Metrics:
                 self._backups.labels("failed").inc()
 
     def explained(self, plan: Plan) -> str:
-        """The plan with what every node did since this process started, replayed steps too."""
+        """Return the plan with the measurements of every node since this process started, including replayed steps."""
         with self._lock:
             return measured(plan, self._totals)
 
@@ -195,7 +195,7 @@ class Metrics:
         health: Health | None = None,
         waterlines: Sequence[WaterlineStatus] = (),
     ) -> bytes:
-        """The exposition format; `delta` and `copies` as the status shows them."""
+        """Return the metrics in the exposition format; `delta` and `copies` have the form of the status."""
         self._waterlines.standings = waterlines
         for copy in copies:
             self._beside["copy_behind_messages"].labels(copy["table"]).set(copy["behind_messages"])
@@ -223,7 +223,7 @@ class Metrics:
         return generate_latest(self._registry)
 
     def _watched(self, now: Snapshot, health: Health) -> dict[str, float]:
-        """Set what the watch has found by table and kind; the other gauges."""
+        """Set the gauges by table and by kind of alarm, and return the values of the other watched gauges."""
         for table, rows in unread_rows(health, now.processed).items():
             self._beside["input_waiting_rows"].labels(table).set(rows)
             self._beside["input_away"].labels(table).set(any(wait.table == table for wait in health.waits))

@@ -1,6 +1,6 @@
-"""What the command runner knows of a migration: how far it has come in the steps that this process ran.
+"""The progress of a migration, as seen in the steps that this process ran.
 
-Told of every step on the event loop's thread; read by any thread.
+The event loop's thread reports every step; any thread may read the progress.
 """
 
 from __future__ import annotations
@@ -13,25 +13,25 @@ from dbsp.runtime.runtime import MigrationReport, MoveReport, StepReport
 
 
 class Moves:
-    """The migration under way, as its steps' reports tell it."""
+    """The progress of the migration under way, collected from the reports of its steps."""
 
     def __init__(self, clock: Clock) -> None:
-        """None is under way."""
+        """Begin with no migration."""
         self._clock = clock
         self._progress: MovingProgress | None = None
         self._since_s = 0.0
 
     @property
     def progress(self) -> MovingProgress | None:
-        """How far it is; None when there is none."""
+        """Return the progress of the migration under way; None if there is none."""
         return self._progress
 
     def forget(self) -> None:
-        """Nothing is known of any: a replay tells it again."""
+        """Forget the progress after a rollback; the replay reports it again."""
         self._progress = None
 
     def stepped(self, command: commands.RunStep, report: StepReport) -> MoveReport | None:
-        """A step is done; what the whole migration has moved, if this one ended it."""
+        """Note a finished step; return the totals of the migration if this step ended it, else None."""
         found, coming = report.migration, command.coming
         if found is None or coming is None:
             return None
@@ -43,7 +43,7 @@ class Moves:
         return MoveReport.between(command.layout, coming, bytes_moved=progress.moved_bytes, bytes_total=total)
 
     def _with(self, old: Layout, new: Layout, found: MigrationReport) -> MovingProgress:
-        """With what one more step has moved."""
+        """Return the progress with the keys that one more step has moved."""
         now, before = self._clock.monotonic_s(), self._progress
         if before is None:
             self._since_s = now

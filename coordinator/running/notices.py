@@ -1,7 +1,7 @@
-"""The notices that observers receive: what happened in the service, one dataclass a kind.
+"""The notices that observers receive about events in the service; each kind is a dataclass.
 
-The event log writes a notice as one line: `EVENT` is the value of `event`, and the line has the fields of the dataclass under the
-same names. So the names of fields are part of the log's format and do not change.
+The event log writes a notice as one line: `EVENT` is the value of `event`, and the fields keep their names. So field
+names belong to the format of the log and do not change.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dbsp.runtime.runtime import StepReport
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notice:
-    """Something that happened, as observers receive it."""
+    """A report of an event in the service, sent to all observers."""
 
     EVENT: ClassVar[str]
 
@@ -33,11 +33,11 @@ class Observer(Protocol):
     """A receiver of steps and notices: metrics, the event log."""
 
     def stepped(self, record: StepRecord, report: StepReport, *, replay: bool, lag_rows: int) -> None:
-        """Take note of a finished step."""
+        """Receive the report of a finished step."""
         ...
 
     def noted(self, notice: Notice) -> None:
-        """Take note of anything else that happened."""
+        """Receive a notice of any other event."""
         ...
 
 
@@ -73,7 +73,7 @@ class RolledBack(Notice):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EpochClaimed(Notice):
-    """This process owns the pipeline under `epoch`."""
+    """The pipeline belongs to this process under `epoch`."""
 
     EVENT: ClassVar[str] = "claimed"
     epoch: int
@@ -98,7 +98,7 @@ class ServiceEnded(Notice):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceCrashed(Notice):
-    """The event loop ended with an error that no event stands for."""
+    """The event loop ended with an error that it does not handle."""
 
     EVENT: ClassVar[str] = "crash"
     error: str
@@ -106,7 +106,7 @@ class ServiceCrashed(Notice):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BugFound(Notice):
-    """A request met an error that no rule covers; `error` is its traceback."""
+    """A request failed with an unexpected error; `error` is its traceback."""
 
     EVENT: ClassVar[str] = "bug"
     where: str
@@ -115,7 +115,7 @@ class BugFound(Notice):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Upgraded(Notice):
-    """This process continues the pipeline of another version of the engine."""
+    """The pipeline of another engine version goes on in this process."""
 
     EVENT: ClassVar[str] = "upgraded"
     before: str
@@ -151,7 +151,7 @@ class StepDied(Notice):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepTried(Notice):
-    """A step was tried in a process of its own; `death` says how the process ended, None if it survived."""
+    """A step was tried in a process of its own; `death` says how the process died, None if it survived."""
 
     EVENT: ClassVar[str] = "step-tried"
     step: int
@@ -169,7 +169,7 @@ class StepNotTried(Notice):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionsIdle(Notice):
-    """From this step on these partitions, as (table, partition), hold no waterline back."""
+    """The set of idle partitions changed: from this step on these, as (table, partition), hold no waterline back."""
 
     EVENT: ClassVar[str] = "idle"
     step: int
@@ -239,7 +239,7 @@ class TrimFailed(Notice):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkersRestored(Notice):
-    """These workers restored their databases from standbys."""
+    """The databases of these workers were restored from standbys."""
 
     EVENT: ClassVar[str] = "restored"
     workers: Sequence[int]
@@ -247,7 +247,7 @@ class WorkersRestored(Notice):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkersNotReached(Notice):
-    """These workers could not be reached, and are left as they are."""
+    """Some workers could not be reached, and are left as they are."""
 
     EVENT: ClassVar[str] = "not-reached"
     workers: Sequence[int]
@@ -301,7 +301,7 @@ class WarmupRound(Notice):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WarmupEnded(Notice):
-    """A warm-up was taken back."""
+    """A warm-up was cancelled."""
 
     EVENT: ClassVar[str] = "warmup-ended"
     copied_bytes: int
@@ -350,7 +350,7 @@ class AlarmOver(Notice):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WatchFailed(Notice):
-    """The watching thread met an error."""
+    """The thread that watches the service failed with an error."""
 
     EVENT: ClassVar[str] = "watch-failed"
     error: str

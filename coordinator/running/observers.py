@@ -1,4 +1,4 @@
-"""Several observers as one: metrics, the event log, who knows rates, who waits for an upgrade, and whoever asks to be told."""
+"""Combine several observers into one: metrics, the event log, request rates, waiting upgrades, and others added later."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from dbsp.runtime.runtime import StepReport
 
 
 class Observers:
-    """Tells each what it is told, in order."""
+    """A list of observers that acts as one observer; each gets every report, in order."""
 
     def __init__(self, *observers: Observer) -> None:
-        """Of these, to begin with."""
+        """Begin with these observers."""
         self._all = observers
 
     def add(self, observer: Observer) -> None:
-        """Tell one more."""
+        """Add an observer."""
         self._all = (*self._all, observer)
 
     def stepped(self, record: StepRecord, report: StepReport, *, replay: bool, lag_rows: int) -> None:
-        """A step is done."""
+        """Pass on the report of a finished step."""
         for observer in self._all:
             observer.stepped(record, report, replay=replay, lag_rows=lag_rows)
 
     def noted(self, notice: Notice) -> None:
-        """Something else happened."""
+        """Pass on a notice."""
         for observer in self._all:
             observer.noted(notice)

@@ -1,6 +1,6 @@
-"""A rescale as users see it: how far it is, what waits, what a plan says; values, and their texts for people.
+"""The progress of a rescale, a waiting rescale and a plan as users see them: values, and their texts.
 
-Whoever only shows what a service answers imports this module without the engine.
+A client that only shows responses of a service imports this module without the engine.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ RANGES_SHOWN = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WaitingRescale:
-    """A rescale that is asked for and moves nothing yet, and why."""
+    """A requested rescale that moves no state yet, and the reason."""
 
     workers: int
     strategy: str
@@ -23,9 +23,9 @@ class WaitingRescale:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MovingProgress:
-    """A migration as users see it: keys that have moved since this process has looked, keys left to move.
+    """The progress of a migration: the keys that moved since this process first saw the migration, and the keys left to move.
 
-    What a replay moves again counts again. `expected_s` is how long it takes yet, if it goes on as it did.
+    Keys that a replay moves again count again. `expected_s` is the remaining time at the average rate so far.
     """
 
     strategy: str
@@ -40,10 +40,12 @@ class MovingProgress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RescaleProgress:
-    """A warm-up as users see it.
+    """The progress of a warm-up.
 
-    `lag_bytes` is what the new owners lack of the version that round `round` copies, `copied_bytes` what they took in all rounds,
-    `slices_bytes` what they own of it in all. `expected_s` is how long the round takes yet, if it goes on as it did.
+    - `lag_bytes`: what the new owners lack of the version that round `round` copies.
+    - `copied_bytes`: what they have copied in all rounds.
+    - `slices_bytes`: the size of all that they own of the version.
+    - `expected_s`: the remaining time of the round at its average rate so far.
     """
 
     workers: int
@@ -57,7 +59,7 @@ class RescaleProgress:
 
 
 def rescale_lines(status: Mapping[str, Any]) -> list[str]:
-    """What a service's status says of the rescale under way and of the one that waits: a line each."""
+    """Return a line for the rescale under way and a line for the waiting one, from the status of a service."""
     under_way, waiting = status["rescale"], status["rescale_waiting"]
     lines = []
     if under_way:
@@ -69,7 +71,7 @@ def rescale_lines(status: Mapping[str, Any]) -> list[str]:
 
 
 def error_lines(status: Mapping[str, Any]) -> list[str]:
-    """What a service's status says of errors and alarms: a line each."""
+    """Return a line for each error and alarm in the status of a service."""
     lines = []
     if not status["halt"] and status["last_error"]:
         lines.append(f"last error: {status['last_error']}")
@@ -79,7 +81,7 @@ def error_lines(status: Mapping[str, Any]) -> list[str]:
 
 
 def waiting_text(waiting: WaitingRescale) -> str:
-    """Which rescale waits, and for what.
+    """Describe a waiting rescale and the reason why it waits.
 
     **Example**
 
@@ -90,7 +92,7 @@ def waiting_text(waiting: WaitingRescale) -> str:
 
 
 def rescale_text(rescale: RescaleProgress | MovingProgress) -> str:
-    """How far a warm-up or a migration is, and how long its round, or all of it, takes yet.
+    """Describe the progress of a warm-up or migration, with the time that its round or all of it still takes.
 
     **Example**
 
@@ -109,7 +111,7 @@ def rescale_text(rescale: RescaleProgress | MovingProgress) -> str:
 
 
 def rescale_as_text(found: Mapping[str, Any]) -> str:
-    """A plan, or what a rescale has done, for people."""
+    """Describe a planned or a finished rescale for people."""
     before, after = found["workers_before"], found["workers"]
     if found["done"] and not found["shards_moved"]:
         return f"there are {after} workers already: nothing was moved"
@@ -125,7 +127,7 @@ def rescale_as_text(found: Mapping[str, Any]) -> str:
 
 
 def ranges_as_text(ranges: list[list[str]]) -> str:
-    """Hash ranges by their leading digits.
+    """Format hash ranges by their four leading hexadecimal digits.
 
     >>> ranges_as_text([["0000000000000000", "7fffffffffffffff"], ["c000000000000000", "ffffffffffffffff"]])
     '0000-7fff c000-ffff'
@@ -136,7 +138,7 @@ def ranges_as_text(ranges: list[list[str]]) -> str:
 
 
 def upgrade_as_text(found: dict[str, Any]) -> str:
-    """What an upgrade has done, for people."""
+    """Describe a finished upgrade for people."""
     if found["before"] == found["to"]:
         return f"dbsp {found['to']} is installed and runs: there is nothing to upgrade"
     return (

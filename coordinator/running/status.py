@@ -1,6 +1,6 @@
-"""What the service shows of itself: one frozen snapshot, replaced after every event, read by any thread.
+"""The visible status of the service: one frozen snapshot, replaced after every event and read by any thread.
 
-Also where a row stands: which step took an offset (`StepIndex`), so that a producer can ask whether its position is done.
+`StepIndex` also remembers which step read an offset, so that a producer can ask whether its rows are processed.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ STEPS_REMEMBERED_MAX = 100_000
 
 
 def waiting_rescale(facts: Facts) -> WaitingRescale | None:
-    """The rescale that waits; None if there is none."""
+    """Return the rescale that waits; None if there is none."""
     requested, warming = facts.requested, facts.warming
     if requested.rescale is not None:
         waits_for = "the rescale under way" if is_moving(facts) else "the step under way"
@@ -44,7 +44,7 @@ def waiting_rescale(facts: Facts) -> WaitingRescale | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PastError:
-    """The last error from which the service has recovered, and when it had (seconds since 1970)."""
+    """The last error from which the service has recovered, and when it recovered (seconds since 1970)."""
 
     message: str
     over_s: float
@@ -52,10 +52,12 @@ class PastError:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """The service as of the last event. `step` is the next step; `lag_rows` waited when it was taken.
+    """The service as of the last event.
 
-    `away` is the system of others that all of the pipeline waits for. `halt` says which rows of that step fail, when nothing goes
-    on before somebody decides. `rescale` is how far a warm-up or the migration of `course` is; `waiting` is the next one.
+    - `step` is the next step; `lag_rows` is the rows that waited at the end of the last step.
+    - `away` is the external system that all of the pipeline waits for.
+    - `halt` says which rows of the next step fail, when only a user's decision lets the pipeline go on.
+    - `rescale` is the progress of a warm-up, or of the migration by the plan `course`; `waiting` is the next rescale.
     """
 
     state: str = "Starting"
@@ -85,13 +87,13 @@ class Snapshot:
     course: Course | None = None
 
     def recovered(self, now_s: float) -> Snapshot:
-        """Return the snapshot without its error, which is past."""
+        """Return the snapshot with its error moved to `past_error`."""
         if self.last_error is None:
             return self if self.away is None else replace(self, away=None)
         return replace(self, last_error=None, away=None, past_error=PastError(message=self.last_error, over_s=now_s))
 
     def stepped(self, report: StepReport, lag_rows: int, *, new: bool) -> Snapshot:
-        """Return the snapshot after a step; its rows count once, however often it is run."""
+        """Return the snapshot after a step; the rows of a step count once, however often it runs."""
         counted = report.workers if new else ()
         return replace(
             self, step=report.step + 1, last_report=report, lag_rows=lag_rows,
@@ -102,36 +104,36 @@ class Snapshot:
         )  # fmt: skip
 
     def has_processed(self, position: Position) -> bool:
-        """Whether the results of these rows are durable and seen."""
+        """Return True if the results of these rows are durable and visible."""
         return self.processed.get((position.table, position.partition), 0) >= position.last
 
     @property
     def settled(self) -> bool:
-        """Whether `step` is that of the newest record: no logged step is still to be run again, no layout about to change."""
+        """Return True if `step` follows the newest record: no replay and no change of the layout is under way."""
         return self.state in ("Running", "Paused", "Halted")
 
 
 class LiveStatus:
-    """Holds the newest snapshot and wakes whoever waits for a condition on it."""
+    """The holder of the newest snapshot; wakes threads that wait for a condition on it."""
 
     def __init__(self) -> None:
-        """Begin with nothing known."""
+        """Begin with the empty snapshot."""
         self._changed = threading.Condition()
         self._snapshot = Snapshot()
         self._listeners: tuple[Callable[[Snapshot], None], ...] = ()
 
     def listen(self, listener: Callable[[Snapshot], None]) -> None:
-        """Tell one more of every snapshot, on the thread that posts it."""
+        """Add a listener that is called with every snapshot, on the thread that posts it."""
         with self._changed:
             self._listeners = (*self._listeners, listener)
 
     @property
     def now(self) -> Snapshot:
-        """The newest snapshot."""
+        """Return the newest snapshot."""
         return self._snapshot
 
     def post(self, snapshot: Snapshot) -> None:
-        """Replace it and wake all."""
+        """Replace the snapshot, wake all waiting threads, and call the listeners."""
         with self._changed:
             self._snapshot = snapshot
             self._changed.notify_all()
@@ -140,14 +142,14 @@ class LiveStatus:
             listener(snapshot)
 
     def wait_for(self, condition: Callable[[Snapshot], bool], timeout_s: float | None) -> bool:
-        """Wait until the condition holds or the service has ended; whether it holds."""
+        """Wait until the condition holds, the service has ended or the time is over; return whether it holds."""
         with self._changed:
             self._changed.wait_for(lambda: condition(self._snapshot) or self._snapshot.ended, timeout_s)
             return condition(self._snapshot)
 
 
 def begun(command: commands.Command, clock: Clock) -> Doing:
-    """Return what is being done from now on."""
+    """Return the description of a command that begins now."""
     step = command.record.step if isinstance(command, commands.RunStep) else None
     return Doing(
         command=type(command).__name__, step=step, since_s=clock.monotonic_s(), since_unix_s=clock.wall_us() / 1e6
@@ -155,19 +157,19 @@ def begun(command: commands.Command, clock: Clock) -> Doing:
 
 
 class NewSteps:
-    """Which steps count: those after the recovery that began this process, each once."""
+    """A filter for counting: it accepts each step once, beginning after the recovery that this process started with."""
 
     def __init__(self) -> None:
-        """Count nothing before `begin`."""
+        """Accept no step before `begin`."""
         self._next: int | None = None
 
     def begin(self, step: int) -> None:
-        """Count from this step on, unless the first one was told before."""
+        """Accept steps from this one on; only the first call has an effect."""
         if self._next is None:
             self._next = step
 
     def takes(self, step: int) -> bool:
-        """Return whether a finished step counts; a step that is run again does not."""
+        """Return True if a finished step counts; a replayed step does not."""
         if self._next is None or step < self._next:
             return False
         self._next = step + 1
@@ -175,10 +177,10 @@ class NewSteps:
 
 
 class StepIndex:
-    """Which step took which offset, for the last `STEPS_REMEMBERED_MAX` ranges of each place; steps with decisions."""
+    """The step that read each offset, for the last `STEPS_REMEMBERED_MAX` ranges of each place, and the decided steps."""
 
     def __init__(self) -> None:
-        """Nothing is known."""
+        """Begin empty."""
         self._lock = threading.Lock()
         self._decided: set[int] = set()
         self._lasts: Mapping[tuple[str, int], list[tuple[int, int]]] = defaultdict(list)
@@ -195,12 +197,15 @@ class StepIndex:
                     del known[:-STEPS_REMEMBERED_MAX]
 
     def has_decision(self, step: int) -> bool:
-        """Whether a finished step ran with a logged decision; known since the oldest checkpoint this process replayed from."""
+        """Return True if a finished step ran with a logged decision.
+
+        The index begins with the oldest checkpoint from which this process replayed.
+        """
         with self._lock:
             return step in self._decided
 
     def step_of(self, table: str, partition: int, offset: int) -> int | None:
-        """The step that took the offset, if it is remembered."""
+        """Return the step that read the offset; None if it is not remembered."""
         with self._lock:
             known = self._lasts[table, partition]
             at = bisect.bisect_right(known, (offset, 1 << 62))

@@ -1,4 +1,4 @@
-"""What `/v1/status` and `/readyz` tell, as JSON values."""
+"""The contents of `/v1/status` and `/readyz`, as JSON values."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from dbsp.logs import Waiting
 
 
 def snapshot_as_json(now: Snapshot) -> dict[str, Any]:
-    """The service as of the last event."""
+    """Return the service as of the last event, as JSON values."""
     report, past = now.last_report, now.past_error
     return {
         "state": now.state, "epoch": now.epoch, "step": now.step, "version": now.version,
@@ -38,12 +38,12 @@ def snapshot_as_json(now: Snapshot) -> dict[str, Any]:
 def as_json(
     progress: RescaleProgress | MovingProgress | WaitingRescale | BackupProgress | None,
 ) -> dict[str, Any] | None:
-    """Something that may be under way."""
+    """Return the progress of a rescale or a backup as JSON values; None if there is none."""
     return None if progress is None else asdict(progress)
 
 
 def health_as_json(health: Health, tables: Sequence[str], processed: Positions) -> dict[str, Any]:
-    """What the last look found, as JSON values for the status."""
+    """Return the alarms, inputs and running command of the last look, as JSON values for the status."""
     rows, waits = unread_rows(health, processed), {wait.table: wait for wait in health.waits}
     doing = health.doing
     return {
@@ -64,12 +64,12 @@ def _input_as_json(table: str, rows: int | None, wait: Waiting | None) -> dict[s
 
 
 def alarm_as_json(alarm: Alarm) -> Mapping[str, Any]:
-    """An alarm as JSON values."""
+    """Return an alarm as JSON values."""
     return {"kind": alarm.kind, "about": alarm.about, "since": at(alarm.since_s), "text": alarm.text}
 
 
 def at(unix_s: float) -> str:
-    """Seconds since 1970 as a time of day that people and programs read.
+    """Format seconds since 1970 as an ISO 8601 time in UTC, with milliseconds.
 
     **Example**
 

@@ -1,4 +1,4 @@
-"""Waterlines as people read them; whoever only shows what a service answers imports this without the engine."""
+"""Format waterlines for people; a client that only shows responses of a service imports this module without the engine."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ PARTITIONS_SHOWN: Final = 16
 
 
 def waterline_text(found: Mapping[str, Any]) -> str:
-    """Return where a waterline stands, which partition holds it back, and what each partition says.
+    """Describe a waterline: the time it has reached, the partition that holds it back, and the time of each partition.
 
     **Example**
 

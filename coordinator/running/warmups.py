@@ -1,6 +1,6 @@
-"""What the command runner knows of a warm-up: the round under way, how it ended, how far the whole has come.
+"""The progress of a warm-up: the round under way, how it ended, and the totals over all rounds.
 
-Told of progress by the thread that copies; read by any thread.
+The copying thread reports the progress; any thread may read it.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from dbsp.runtime.runtime import WarmProgress
 
 
 class WarmUps:
-    """The round under way, and the sums over those before it."""
+    """The round under way, and the totals of the rounds before it."""
 
     def __init__(self, clock: Clock) -> None:
-        """None is under way."""
+        """Begin with no warm-up."""
         self._clock = clock
         self._future: Future[Mapping[int, WarmProgress]] | None = None
         self._progress: RescaleProgress | None = None
@@ -31,17 +31,17 @@ class WarmUps:
 
     @property
     def progress(self) -> RescaleProgress | None:
-        """How far it is; None when there is no warm-up."""
+        """Return the progress of the warm-up; None if there is none."""
         return self._progress
 
     @property
     def copied_bytes(self) -> int:
-        """Bytes copied in all rounds."""
+        """Return the bytes copied in all rounds."""
         progress = self._progress
         return progress.copied_bytes if progress is not None else 0
 
     def begin(self, command: commands.WarmUp) -> Callable[[WarmProgress], None]:
-        """A round begins; who is to be told of its progress."""
+        """Begin a round, and return the function to which the copying thread reports its progress."""
         now = self._clock.monotonic_s()
         if self._progress is None:
             self._since_s = now
@@ -54,7 +54,7 @@ class WarmUps:
         return lambda progress: self._tell(first, progress)
 
     def _tell(self, first: RescaleProgress, progress: WarmProgress) -> None:
-        """On the copying thread."""
+        """Update the progress, on the copying thread; ignore reports of an earlier round."""
         if self._progress is None or self._progress.round != first.round:
             return
         now = self._clock.monotonic_s()
@@ -66,15 +66,15 @@ class WarmUps:
         )  # fmt: skip
 
     def going(self, future: Future[Mapping[int, WarmProgress]]) -> None:
-        """The round that was begun."""
+        """Remember the future of the round that has begun."""
         self._future = future
 
     def forget(self) -> None:
-        """There is no warm-up any more."""
+        """Forget the warm-up, which has ended."""
         self._future, self._progress = None, None
 
     def news(self, number: int) -> events.WarmEnded | None:
-        """How a round has ended; None while it goes on, and of another round."""
+        """Return how a round has ended; None while it goes on, and for any other round."""
         if self._future is None or self._round != number or not self._future.done():
             return None
         try:

@@ -1,9 +1,9 @@
-"""A thread that looks at a service once a second, whatever the event loop's thread waits for.
+"""A thread that looks at a service once a second, independently of what blocks the event loop's thread.
 
-So a step that hangs, a recovery that does not end, an input whose broker is away and a clock that is ahead show within seconds,
-by their names; and what waits in the inputs is told by the inputs, not by the last step.
+So these conditions show within seconds: a step that hangs, a recovery that does not end, an unreachable input, a clock
+that is ahead. The inputs themselves say how many rows wait, not the last step.
 
-Left out: deciding anything (`decisions.machine`), and what is wrong with what (`decisions.alarms`).
+The thread decides nothing (see `decisions.machine`); `decisions.alarms` judges what is wrong.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ ASK_WORKERS_S = 3.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Health:
-    """What the last look found: alarms, inputs that wait, what is being done and who has not answered, where inputs end."""
+    """The findings of the last look: alarms, waiting inputs, the running command, unanswered workers, the ends of inputs."""
 
     alarms: tuple[Alarm, ...] = ()
     waits: tuple[Waiting, ...] = ()
@@ -51,18 +51,18 @@ class Health:
 
 
 class Reloads(Protocol):
-    """Something that is read from files again when they change; `what` names it, `refused` says why the files are not used."""
+    """Something read from files that reloads when they change; `refused` says why changed files are not used."""
 
     what: str
     refused: str | None
 
     def look(self) -> bool:
-        """Read the files again if they have changed; return whether they are used from now on."""
+        """Read the files again if they have changed; return True if the new contents are used from now on."""
         ...
 
 
 class Watch:
-    """Looks at one service. `health` may be read from any thread."""
+    """The watch over one service. `health` may be read from any thread."""
 
     def __init__(
         self,
@@ -78,8 +78,9 @@ class Watch:
     ) -> None:
         """Look at nothing before `look` or `start`.
 
-        `own_input` opens a handle of the watch's own, where the service's may not be asked by two threads or may hang;
-        `others` tells which inputs wait that have threads of their own. `shows_clock` tells whether a view depends on `now()`.
+        `own_input` opens a separate handle of the input, where two threads must not share the service's handle or its
+        calls may hang. `others` returns the waiting inputs that have threads of their own. `shows_clock` is True if a
+        view depends on `now()`.
         """
         self.health = Health()
         self._live_status, self._runner, self._clock, self._inputs = live_status, runner, clock, inputs
@@ -94,16 +95,16 @@ class Watch:
         self._reloads: tuple[Reloads, ...] = ()
 
     def reload(self, reloads: Reloads) -> None:
-        """Look at one more thing that is read from files."""
+        """Add something that is read from files, to be checked for changes at each look."""
         self._reloads = (*self._reloads, reloads)
 
     def start(self) -> None:
-        """Begin to look."""
+        """Start the thread."""
         self._thread = threading.Thread(target=self._run, name="dbsp-watch", daemon=True)
         self._thread.start()
 
     def close(self) -> None:
-        """End, and close the handle on the input; a look that waits for a broker is left to itself."""
+        """End the thread and close its handle on the input; do not wait for a look that hangs at a broker."""
         self._ending.set()
         if self._thread is not None:
             self._thread.join(CLOSE_S)
@@ -120,7 +121,7 @@ class Watch:
             self._ending.wait(max(LOOK_EVERY_S, REST_BY_LOOK * took))
 
     def look(self) -> Health:
-        """Look once; what was found."""
+        """Look once, and return the findings."""
         now, now_s = self._live_status.now, self._clock.monotonic_s()
         doing = self._runner.doing
         running_s = 0.0 if doing is None else now_s - doing.since_s
@@ -143,14 +144,14 @@ class Watch:
         return self.health
 
     def _reloaded(self) -> list[tuple[str, str]]:
-        """Read again what has changed; return what changed and is not used, and why."""
+        """Reload changed files; return those that are not used, each with the reason."""
         for each in self._reloads:
             if each.look():
                 self._note(FileReloaded(what=each.what))
         return [(each.what, each.refused) for each in self._reloads if each.refused is not None]
 
     def _slowest(self, now: Snapshot) -> float:
-        """How long the slowest of the last steps took."""
+        """Return the duration of the slowest of the last steps, in seconds."""
         report = now.last_report
         if report is not None and report.step != self._paced:
             self._paced = report.step
@@ -158,7 +159,7 @@ class Watch:
         return self._pace.slowest_s
 
     def _unsettled(self, now: Snapshot, now_s: float) -> float | None:
-        """Since when no step can be taken; a checkpoint or a rescale under way is none of that."""
+        """Return since when no step can be taken; a checkpoint or a rescale under way does not count."""
         if now.state not in NOT_TAKING:
             self._unsettled_s = None
         elif self._unsettled_s is None:
@@ -166,18 +167,21 @@ class Watch:
         return self._unsettled_s
 
     def _workers(self, doing: Doing | None, running_s: float) -> tuple[Sequence[int], Sequence[str]]:
-        """The workers that have not answered, and hosts that do not answer at all, of a step that takes its time."""
+        """Return the unanswered workers, and the hosts that do not answer at all, of a step that takes long."""
         runtime = self._runner.running
         if doing is None or doing.step is None or running_s < ASK_WORKERS_S or not isinstance(runtime, TellsAwaited):
             return (), ()
         try:
             return runtime.awaited(), runtime.hosts_away()
-        except Exception as error:  # noqa: BLE001 - it is a help, and must not stand in the way of the alarm
+        except Exception as error:  # noqa: BLE001 - names of workers are a help, and must not prevent the alarm
             self._failed(error)
             return (), ()
 
     def _waits(self, now: Snapshot) -> tuple[Waiting, ...]:
-        """The inputs that wait, as any handle on them tells, and the pipeline itself, if it waits; each since its beginning."""
+        """Return the inputs that wait, as any handle reports them, and the pipeline itself if it waits.
+
+        Each has the earliest known beginning of its wait.
+        """
         found: dict[str, Waiting] = {}
         waits = list(self._others())
         for each in (self._inputs, self._own):
@@ -189,7 +193,7 @@ class Watch:
         return (*found.values(), *(() if now.away is None else (now.away,)))
 
     def _since(self, found: list[Alarm]) -> list[Alarm]:
-        """The alarms, each since it was first there."""
+        """Return the alarms, each with the time when it was first raised."""
         return [
             replace(alarm, since_s=min(alarm.since_s, before.since_s))
             if (before := self._reported.get((alarm.kind, alarm.about))) is not None
@@ -198,7 +202,7 @@ class Watch:
         ]
 
     def _tell(self, found: list[Alarm]) -> None:
-        """Put into the log which alarms there are from now on, and which are over."""
+        """Report new alarms, and alarms that are over."""
         fresh = {(alarm.kind, alarm.about): alarm for alarm in found}
         for key, alarm in fresh.items():
             if key not in self._reported:
@@ -209,19 +213,19 @@ class Watch:
         self._reported = fresh
 
     def _look_at_inputs(self) -> None:
-        """Ask where the inputs end; what does not answer keeps its last end."""
+        """Read where the inputs end; an input that does not answer keeps its last end."""
         try:
             if self._own is None and self._own_input is not None:
                 self._own = self._own_input()
             ends = (self._own or self._inputs).ends()
-        except Exception as error:  # noqa: BLE001 - the event loop meets it too, and the machine judges it
+        except Exception as error:  # noqa: BLE001 - the event loop gets this error too, and the machine judges it
             self._failed(error)
         else:
             self._failure = None
             self.health = replace(self.health, ends={**self.health.ends, **ends})
 
     def _failed(self, error: Exception) -> None:
-        """Put an error into the log, once until it is another one."""
+        """Report an error once; repeat it only after another error or a success."""
         story = f"{type(error).__name__}: {error}"
         if story != self._failure:
             self._failure = story
@@ -229,7 +233,7 @@ class Watch:
 
 
 def unread_rows(health: Health, processed: Positions) -> dict[str, int]:
-    """How many rows of each table no step has taken, as far as the last look at the inputs tells."""
+    """Return for each table how many rows no step has read, by the last look at the inputs."""
     rows: dict[str, int] = {}
     for (table, partition), end in health.ends.items():
         rows[table] = rows.get(table, 0) + max(0, end - processed.get((table, partition), 0))
@@ -237,5 +241,5 @@ def unread_rows(health: Health, processed: Positions) -> dict[str, int]:
 
 
 def is_ready(now: Snapshot, health: Health) -> bool:
-    """Return whether the service takes steps and answers."""
+    """Return True if the service takes steps and no serious alarm is raised."""
     return now.state in TAKING and not now.ended and not any(alarm.kind in NOT_READY for alarm in health.alarms)

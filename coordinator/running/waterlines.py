@@ -1,9 +1,9 @@
-"""Where the waterlines of a pipeline stand, which partition holds each one back, and which are idle.
+"""The waterlines of a pipeline: the time each has reached, the partition that holds it back, and the idle partitions.
 
-The event loop asks before each step; any thread may ask what was found last. Which partitions are idle is a decision: it is in
-the record of the step that uses it.
+The event loop asks before each step; any thread may read what was found last. The set of idle partitions is a decision,
+and therefore part of the record of the step that uses it.
 
-Left out: the arithmetic (`dbsp.timing`), and since when partitions rest (`dbsp.runtime.idleness`).
+Elsewhere: the arithmetic (`dbsp.timing`), and how long partitions have been quiet (`dbsp.runtime.idleness`).
 """
 
 from __future__ import annotations
@@ -34,13 +34,16 @@ class Watched:
 
     @property
     def label(self) -> str:
-        """Return the name that status and metrics show: the table's, or that of the derived stream's node, and the column."""
+        """Return the name in status and metrics: the table, or the derived stream's node, and the column."""
         return f"{self.table or self.name}.{self.column}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionStatus:
-    """What one partition of a table says: the latest time of its rows minus the lateness; None before its first row."""
+    """The status of one partition of a table.
+
+    `reached_us` is the latest time of its rows minus the lateness; None before its first row.
+    """
 
     partition: int
     reached_us: int | None
@@ -49,7 +52,7 @@ class PartitionStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WaterlineStatus:
-    """Where the waterline of a watermark stands, and what each partition of its table says. Derived streams have none."""
+    """The waterline of a watermark, and the status of each partition of its table; derived streams have no partitions."""
 
     watermark: Watched
     waterline_us: int | None
@@ -62,7 +65,7 @@ class WaterlineStatus:
         return min(active, key=lambda each: -np.inf if each.reached_us is None else each.reached_us, default=None)
 
     def as_json(self) -> dict[str, Any]:
-        """Return the standing as JSON values."""
+        """Return the status as JSON values."""
         slowest = self.slowest
         return {
             "table": self.watermark.table, "column": self.watermark.column, "node": self.watermark.name,
@@ -86,12 +89,12 @@ def watched(plan: Plan) -> tuple[Watched, ...]:
 
 
 class Waterlines:
-    """Agrees on the waterlines of the next step, and remembers them for whoever asks."""
+    """The waterlines of the next step, and the memory of the last ones for readers on any thread."""
 
     def __init__(
         self, watermarks: Sequence[Watched] = (), idle_s: Callable[[str], float] = lambda _table: IDLE_S
     ) -> None:
-        """Nothing was looked at yet; `idle_s` says of a table how long its partitions rest before they are idle."""
+        """Begin with no waterline; `idle_s` returns after how many quiet seconds a table's partitions are idle."""
         self._watermarks = tuple(watermarks)
         self._tables = {each.node: each.table for each in watermarks if each.table is not None}
         self._idleness = Idleness(idle_s)
@@ -99,15 +102,15 @@ class Waterlines:
         self._last = Timing(), Partitions(present={})
 
     def ask(self, sources: KnowsItsSources) -> None:
-        """Ask one more, before each step, whether there may be rows that the input does not count yet."""
+        """Add a source to ask before each step whether it has rows that the input does not count yet."""
         self._sources = (*self._sources, sources)
 
     def forget(self) -> None:
-        """Begin to count the rest of every partition anew: the input may have been away."""
+        """Measure the quiet time of every partition anew, because the input may have been away."""
         self._idleness.forget()
 
     def agreed(self, timing: Timing, inputs: InputLog, ends: Positions, read: Positions, clock: Clock) -> Timing:
-        """Return the timing with the waterlines and the idle partitions of a step that is decided now."""
+        """Return the timing with the waterlines and idle partitions of a step that is decided now."""
         if not self._tables:
             self._last = timing, Partitions(present={})
             return timing
@@ -122,13 +125,13 @@ class Waterlines:
 
     @property
     def standings(self) -> tuple[WaterlineStatus, ...]:
-        """Where each watermark stood when the last step was decided."""
+        """Return the status of each watermark when the last step was decided."""
         timing, partitions = self._last
         return tuple(_standing(each, timing, partitions) for each in self._watermarks)
 
     @property
     def status(self) -> list[dict[str, Any]]:
-        """Every watermark as JSON values: its waterline, what holds it back, and each partition of its table."""
+        """Return the status of each watermark as JSON values."""
         return [standing.as_json() for standing in self.standings]
 
 
