@@ -1,15 +1,18 @@
-"""Reading ahead: while a step runs, keepers fetch and decode the input of the next one, whose record is durable already.
+"""Read ahead: while a step runs, background workers fetch and decode the input of the next step, whose record is
+durable.
 
-Where a worker stays from step to step and its input needs no keeper, the worker itself reads ahead when it has done its part of
-a step and the others, or the driver, have not.
+Where a worker stays from step to step and its input needs no background worker, the worker reads ahead itself. It
+does so when its part of a step is done, and the other workers or the driver are not ready.
 
-**Law** what a keeper read is what the task would have read: the ranges of a record name rows that never change, so a task takes
-the rows from its keeper if they are there, and reads by itself if they are not, whatever the reason.
+**Law** a read ahead of time returns the same rows as a read by the task, because the ranges of a record name rows
+that never change. A task takes the rows from its background worker if they are there, and otherwise reads them,
+whatever the reason.
 
-**Cost** the input of a step, at most `max_step_bytes` for all workers together, is held in the keepers until its step takes
-it. The read of the next step may begin before that, so for a moment it can be two; a third one replaces the oldest.
+**Cost** the input of a step, at most `max_step_bytes` for all workers together, is held in memory until its step
+takes it. The read of the next step may begin before that, so for a moment two inputs are held; a third one replaces
+the oldest.
 
-Left out: which step is next (the coordinator's affair). Source: docs/concepts/steps.md, docs/design/0017.
+Left out: which step is next (the coordinator decides). Source: docs/concepts/steps.md, docs/design/0017.
 """
 
 from __future__ import annotations
@@ -39,34 +42,34 @@ Columns: TypeAlias = Mapping[str, frozenset[str]]
 
 @runtime_checkable
 class OpensInput(Protocol):
-    """A site that can give a keeper a handle of its own on the input log."""
+    """Worker resources that can open a separate handle on the input log for a background worker."""
 
     def open_input(self) -> InputLog:
-        """A fresh handle, for one thread."""
+        """Open a new handle, for one thread."""
         ...
 
 
 @runtime_checkable
 class LiesNear(Protocol):
-    """An input log whose rows lie on a disk of this host as columns already."""
+    """An input log whose rows are on a disk of this host, already as columns."""
 
     def touch(self, range_: Range) -> None:
-        """Bring a range into the host's memory."""
+        """Load a range into the host's memory."""
         ...
 
 
 class HeldInput:
-    """What a worker has read of a step before it was told to do it.
+    """The rows of a step that a worker has read before it runs the step.
 
     **State** the rows, until their step takes them.
     """
 
     def __init__(self, step: int, ranges: Sequence[Range], changes: list[Changes]) -> None:
-        """The changes of these ranges, which are all that the worker reads in this step."""
+        """Hold the changes of these ranges, which are all that the worker reads in this step."""
         self._of, self._changes = (step, tuple(ranges)), changes
 
     def taken(self, step: int, ranges: Sequence[Range]) -> list[Changes] | None:
-        """The rows, once; None if they are of another step, or of other ranges."""
+        """Return the changes, once; None if they are of another step, or of other ranges."""
         if self._of != (step, tuple(ranges)):
             return None
         changes, self._changes, self._of = self._changes, [], (-1, ())
@@ -74,10 +77,10 @@ class HeldInput:
 
 
 def ranges_of(ranges: Sequence[Range], layout: Layout, worker: int) -> tuple[Range, ...]:
-    """Those of a step's ranges that a worker reads, in (table, partition, offset) order.
+    """Return the ranges of a step that a worker reads, in (table, partition, offset) order.
 
-    **Law** every range that is not empty is one worker's, whatever a log says of how many partitions there are: a broker may
-    not know yet of those that were added, and settings may have fewer than the record was made with.
+    **Law** each nonempty range is read by exactly one worker, whatever a log reports as its number of partitions. A
+    broker may not know new partitions yet, and settings may name fewer than the record was made with.
     """
     mine = [r for r in ranges if r.first < r.last and layout.reader_of(r.partition) == worker]
     return tuple(sorted(mine, key=lambda r: (r.table, r.partition, r.first)))
@@ -86,7 +89,7 @@ def ranges_of(ranges: Sequence[Range], layout: Layout, worker: int) -> tuple[Ran
 def begin(
     keepers: Keepers | None, site: Any, worker: int, ranges: Sequence[Range], step: int, epoch: int, columns: Columns
 ) -> None:
-    """Let a worker's keeper read its input of a step, of each table these columns; nothing if that cannot be."""
+    """Let a worker's background worker read these columns of its input of a step; do nothing if that is not possible."""
     if keepers is None or not ranges or not isinstance(site, OpensInput):
         return
     try:
@@ -99,7 +102,7 @@ def begin(
 
 
 def taken(keepers: Keepers | None, worker: int, ranges: Sequence[Range], step: int, epoch: int) -> list[Changes] | None:
-    """What the worker's keeper has read of a step; None if it has not."""
+    """Return the rows of a step that the worker's background worker has read; None if it has not read them."""
     keeper = keepers.of(worker) if keepers is not None and ranges else None
     if keeper is None:
         return None
@@ -111,7 +114,7 @@ def taken(keepers: Keepers | None, worker: int, ranges: Sequence[Range], step: i
 
 
 def forget(keepers: Keepers | None, workers: Sequence[int], epoch: int) -> None:
-    """Let go of what was read for steps of older epochs; such reads would be refused anyway, this gives their memory back."""
+    """Drop rows that were read for steps of older epochs, to free their memory; such reads would be refused anyway."""
     if keepers is None:
         return
     for worker in workers:
@@ -127,7 +130,7 @@ def _job(ranges: Sequence[Range], step: int, epoch: int, arguments: tuple[Any, .
 
 
 def fetch(task: Task, site: OpensInput, ranges: Sequence[Range], step: int, columns: Columns) -> list[Changes]:
-    """Read and decode, in a keeper; a read that is not wanted any more ends between two ranges."""
+    """Read and decode ranges, in a background worker; a cancelled read ends between two ranges."""
     lock = task.cache.get("input lock", threading.Lock)
     changes: list[Changes] = []
     with lock:  # a handle is for one thread, and a cancelled read may still be using it
@@ -140,7 +143,7 @@ def fetch(task: Task, site: OpensInput, ranges: Sequence[Range], step: int, colu
 
 
 def read(log: InputLog, range_: Range, step: int, columns: Columns) -> Sequence[Changes]:
-    """The changes of one range; columns that nobody needs are left unread where that saves work."""
+    """Return the changes of one range; leave unneeded columns unread where that saves work."""
     wanted = columns.get(range_.table)
     if wanted is None or not isinstance(log, ReadsColumns):
         return log.read(range_, step)
@@ -148,7 +151,7 @@ def read(log: InputLog, range_: Range, step: int, columns: Columns) -> Sequence[
 
 
 def begin_touching(keeper: Keeper, site: Any, record: StepRecord, epoch: int) -> None:
-    """Let all rows of a step be touched, where they lie near; for tasks in other processes of this host."""
+    """Let all rows of a step be loaded into memory, if they are on this host; for tasks in other processes."""
     with suppress(DbspError):  # the tasks meet what is wrong
         if isinstance(site.input_log(), LiesNear):
             arguments = (site, record.ranges)
@@ -156,7 +159,7 @@ def begin_touching(keeper: Keeper, site: Any, record: StepRecord, epoch: int) ->
 
 
 def touch(task: Task, site: Any, ranges: Sequence[Range]) -> None:
-    """Touch what lies near; ends between two ranges when the next step's begins."""
+    """Load ranges into memory; end between two ranges when the next step's load begins."""
     log = site.input_log()
     for range_ in ranges:
         task.check()
@@ -165,7 +168,7 @@ def touch(task: Task, site: Any, ranges: Sequence[Range]) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Packed:
-    """Changes between processes: the batch as its bytes, which are decoded where they lie."""
+    """Changes as they pass between processes: the batch is bytes, which the receiver decodes in place."""
 
     table: str
     partition: int
@@ -188,7 +191,7 @@ def _pack(changes: Sequence[Changes]) -> list[_Packed]:
 
 
 def _unpack(packed: Sequence[_Packed]) -> list[Changes]:
-    """Without the checksums: these bytes have not left the memory of the host since they were written."""
+    """Decode packed changes without a checksum check: the bytes have not left the host's memory since they were written."""
     return [
         Changes(
             table=each.table, partition=each.partition, batch=decode(each.data.data, each.schema, verify=False),

@@ -1,4 +1,4 @@
-"""Collections of rows as bags: how often each row is there, whatever their order and form."""
+"""Collections of rows compared as Z-sets: by the number of times each row occurs, whatever their order and form."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ DIGITS = 12
 
 
 def bag(rows: Any) -> Counter[Any]:
-    """Return how often each row is there, by a form of it that compares."""
+    """Return the weight of each row, by a form of the row that can be compared."""
     if isinstance(rows, Counter):
         return rows
     if isinstance(rows, Batch):

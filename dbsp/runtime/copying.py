@@ -1,8 +1,9 @@
-"""Copying beside the steps, a pinned checkpoint or slices for new owners: in threads, piece by piece, that can be told to end.
+"""Copy while steps run: a pinned checkpoint, or slices for new owners, piece by piece, in threads that can be
+stopped.
 
-What a piece is, the runtime says: a call in this process, or a small Spark job. A piece is bounded, so that a step never
-waits long behind one and a rollback never waits long for one to end. Ending is a matter of time alone: a copy of an older
-epoch that went on would be refused at its next piece (invariant 6).
+The runtime defines a piece: a call in this process, or a small Spark job. A piece is bounded, so that neither a step
+nor a rollback waits long for one to end. Stopping a copy only saves time: a copy of an older epoch that goes on is
+refused at its next piece (invariant 6).
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ Piece = Callable[[tuple[int, ...]], Mapping[int, Report | None]]
 
 @dataclass(slots=True)
 class Copier:
-    """At most one copy at a time."""
+    """A runner of copies; at most one copy runs at a time."""
 
     _copy: _Copy[Any] | None = None
     _threads: list[threading.Thread] = field(default_factory=list)
@@ -34,10 +35,11 @@ class Copier:
     def start(
         self, workers: tuple[int, ...], piece: Piece[Report], at_once: int | None = None, threads: int = 1
     ) -> Future[Mapping[int, Report]]:
-        """Copy until all workers are done; the future has their reports, or the first error.
+        """Copy until all workers are done; return a future with their reports, or the first error.
 
-        A piece is of `at_once` workers (None: of all) of a thread's share; of so many `threads` each has an equal share. They end
-        with the process, also in the midst of a piece: one may wait for a process that is stopped.
+        The workers are divided among `threads` threads. A piece covers `at_once` workers of a thread's share (None:
+        all of them). The threads are daemons, which end with the process, even within a piece: a piece may wait for a
+        process that is stopped.
         """
         if self._copy is not None and not self._copy.future.done():
             raise InternalError("a copy is begun while another one is copied")
@@ -53,7 +55,7 @@ class Copier:
         return copy.future
 
     def end(self, interrupt: Callable[[], None] = lambda: None, wait_s: float | None = None) -> None:
-        """Begin no further piece, and wait for those under way, which `interrupt` may shorten, but no longer than `wait_s`."""
+        """Begin no further piece, and wait for running pieces, at most `wait_s`; `interrupt` may make them end sooner."""
         if self._copy is not None:
             self._copy.ended.set()
         interrupt()
@@ -65,7 +67,7 @@ class Copier:
 
 @dataclass(slots=True, kw_only=True)
 class _Copy(Generic[Report]):
-    """What the threads of one copy share; `going` of them have not reported yet."""
+    """The state that the threads of one copy share; `going` counts the threads that have not finished."""
 
     piece: Piece[Report]
     at_once: int | None
@@ -77,7 +79,10 @@ class _Copy(Generic[Report]):
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def run(self, workers: tuple[int, ...]) -> None:
-        """A thread: pieces on all of these workers that are not done yet. The error of one ends the others."""
+        """Copy pieces until all of these workers are done; run in a thread.
+
+        The first error ends the other threads too.
+        """
         reports: dict[int, Report] = {}
         try:
             while waiting := tuple(worker for worker in workers if worker not in reports):
@@ -96,7 +101,7 @@ class _Copy(Generic[Report]):
             self._copied(reports)
 
     def _copied(self, reports: Mapping[int, Report]) -> None:
-        """A thread has done its share."""
+        """Add a finished thread's reports; set the result after the last thread."""
         with self._lock:
             self._reports |= reports
             self.going -= 1
@@ -106,16 +111,16 @@ class _Copy(Generic[Report]):
 
 
 class WarmRound:
-    """Adds up what the pieces of a warm-up's round say, and ends a worker's part when nothing of it is missing."""
+    """The sum of the reports of a warm-up round's pieces; a worker's part ends when nothing of it is missing."""
 
     def __init__(self, told: Callable[[WarmProgress], None]) -> None:
-        """Nothing was copied; `told` hears of every piece."""
+        """Start with nothing copied; call `told` with the progress after every piece."""
         self._told = told
         self._copied: dict[int, int] = {}
         self._latest: dict[int, WarmReport] = {}
 
     def take(self, found: Mapping[int, WarmReport]) -> dict[int, WarmProgress | None]:
-        """What these workers have done; the round's progress for those that are done."""
+        """Add the reports of a piece; return each worker's progress in the round, or None if bytes are still missing."""
         for worker, report in found.items():
             self._copied[worker] = self._copied.get(worker, 0) + report.copied_bytes
             self._latest[worker] = report
@@ -124,7 +129,7 @@ class WarmRound:
 
     @property
     def progress(self) -> WarmProgress:
-        """Of all workers that have begun."""
+        """Return the progress of all workers that have begun."""
         return whole_round([self._of(worker) for worker in self._latest])
 
     def _of(self, worker: int) -> WarmProgress:
@@ -135,7 +140,7 @@ class WarmRound:
 
 
 def whole_round(parts: Iterable[WarmProgress]) -> WarmProgress:
-    """The sum over workers."""
+    """Return the sum of the workers' progress."""
     parts = list(parts)
     return WarmProgress(
         copied_bytes=sum(part.copied_bytes for part in parts),

@@ -1,6 +1,7 @@
-"""How far time has come in each input partition that a worker reads, as signals: taken from the rows before any exchange.
+"""Signals that say how far event time is in each input partition that a worker reads; computed before any exchange.
 
-**Law** the signals of all workers, added up by maxima, depend on the rows of the step alone: every range is read by one worker.
+**Law** the maxima of all workers' signals depend on the rows of the step alone, because every range is read by one
+worker.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ def signals_of(
 
 
 def _by_partition(table: str, changes: Sequence[Changes], tables: Mapping[str, Batch]) -> Iterator[tuple[int, Batch]]:
-    """The rows of a table, per partition; deletes have no positive weight."""
+    """Yield the rows of a table for each partition; deletes have no positive weight."""
     first = 0
     own = (change for change in changes if change.table == table)
     for partition, pieces in groupby(own, attrgetter("partition")):

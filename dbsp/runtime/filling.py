@@ -1,7 +1,7 @@
-"""Running a filling step (`dbsp.plan.filling`): what each node is given, and what of its work is written.
+"""Run a backfill step (`dbsp.plan.filling`): what each node reads, and which of its results are written.
 
-The segments run as in any other step, by the same function; a node that does not run is given its change. A node that runs sees
-its kept traces empty, and what it would add to them is there already.
+The segments run as in any other step, by the same function. A node that does not run gets its change from outside. A
+node that runs sees its kept traces empty, because the rows that it would add to them are there already.
 """
 
 from __future__ import annotations
@@ -25,44 +25,44 @@ from dbsp.zset.batch import Batch, arrange, concat
 
 @dataclass(slots=True)
 class Emptied:
-    """A step's transaction in which the kept traces are empty, and stay as they are."""
+    """A step's transaction in which the kept traces are empty, and are not changed."""
 
     begun: StepTransaction
     kept: frozenset[int]
     done: bool = field(init=False)
 
     def __post_init__(self) -> None:
-        """It was written before if that was."""
+        """Take over whether the step was written before."""
         self.done = self.begun.done
 
     def __enter__(self) -> Emptied:
-        """It was entered by whoever began it."""
+        """Return this transaction; the caller has entered the wrapped one."""
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """It is left by whoever began it."""
+        """Do nothing: the caller leaves the wrapped transaction."""
 
     def spine(self, trace: TraceSpec) -> Spine:
-        """The trace, or an empty one."""
+        """Return the trace; an empty one if the trace was kept."""
         if trace.id in self.kept:
             return Spine(trace.arrangement, SpineState(), MemoryChunks())
         return self.begun.spine(trace)
 
     def append(self, trace: TraceSpec, batch: Batch, floor: Floor | None = None) -> None:
-        """Add to a trace that was not kept."""
+        """Add a batch, unless the trace was kept."""
         if trace.id not in self.kept:
             self.begun.append(trace, batch, floor)
 
     def finish(self) -> None:
-        """Write what was added."""
+        """Write the added batches."""
         self.begun.finish()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FillingSegment:
-    """One segment of a filling step."""
+    """A segment of a backfill step."""
 
     plan: Plan
     segment: int
@@ -71,11 +71,11 @@ class FillingSegment:
 
     @classmethod
     def of(cls, plan: Plan, segment: int, filling: Filling) -> FillingSegment:
-        """The segment, with what its nodes do."""
+        """Return the segment, with the mode of each of its nodes."""
         return cls(plan=plan, segment=segment, filling=filling, modes=modes(plan, filling))
 
     def lent(self) -> Mapping[int, Sequence[TraceSpec]]:
-        """The traces of other segments that are read, beside those that it always reads."""
+        """Return the traces of other segments that this step reads, including those that the segment always reads."""
         found = {of: {trace.id: trace for trace in traces} for of, traces in self.plan.lent(self.segment).items()}
         for node in self.plan.segment(self.segment):
             told = self.modes.told.get(node.id)
@@ -84,11 +84,11 @@ class FillingSegment:
         return {of: tuple(traces.values()) for of, traces in sorted(found.items())}
 
     def emptied(self, begun: StepTransaction) -> StepTransaction:
-        """The transaction that nodes see."""
+        """Return the transaction that nodes see."""
         return Emptied(begun, self.filling.kept)
 
     def given(self, begun: StepTransaction) -> dict[int, Batch]:
-        """The changes of the nodes that do not run."""
+        """Return the changes of the nodes that do not run."""
         found = {}
         for node in self.plan.segment(self.segment):
             told = self.modes.told.get(node.id)
@@ -101,14 +101,17 @@ class FillingSegment:
         return found
 
     def _past(self, begun: StepTransaction, told: Told) -> Batch:
-        """All rows of a node so far."""
+        """Return all rows of a node so far."""
         arrangement = told.trace.arrangement
         parts = list(begun.spine(told.trace).parts())
         rows = concat(parts, arrangement.schema) if parts else Batch.empty(arrangement.schema, arrangement.weights)
         return told.shows.shown(arrange(rows, arrangement), self.plan.circuit.error_policy).loose()
 
     def result(self, made: SegmentResult) -> SegmentResult:
-        """What of the segment's result leaves it: rows for nodes that run, views that are new, what failed at new nodes."""
+        """Return the part of the segment's result that leaves the segment.
+
+        These are rows for nodes that run, new views, and failures at new nodes.
+        """
         wanted = self.modes.sent
         known = {self.plan.nodes[number].name for number in self.filling.known}
         return replace(

@@ -1,8 +1,8 @@
-"""Which input partitions are idle: read to the end that their source reported, for some time.
+"""Find idle input partitions: partitions that were read to the end reported by their source, for some time.
 
-A partition without new rows would hold back the waterline of its table for ever; one whose broker is away, or whose rows are
-still being copied, must hold it back. The input is looked at before each step is decided. The idle partitions are in the step's
-record, so a replay needs neither the looks nor their times.
+A partition without new rows would hold back the waterline of its table for ever. But a partition must hold it back
+while its broker is away, or its rows are still being copied. The input is examined before each step is decided. The
+step's record contains the idle partitions, so a replay needs neither these observations nor their times.
 
 Source: design record 0041.
 """
@@ -18,16 +18,16 @@ NOTHING_SAID: Mapping[Place, float | None] = MappingProxyType({})
 
 
 class Idleness:
-    """Remembers since when each partition has been read to its end."""
+    """The times since when each partition has been read to its end."""
 
     def __init__(self, idle_s: Callable[[str], float]) -> None:
-        """Nothing was looked at; `idle_s` says of a table how long its partitions rest before they are idle."""
+        """Start without observations; `idle_s` returns how many seconds a table's partitions rest before they are idle."""
         self._idle_s = idle_s
         self._since_s: dict[Place, float] = {}
         self._met: set[Place] = set()
 
     def forget(self) -> None:
-        """Begin anew: the input may have been away."""
+        """Forget all times: the input may have been away."""
         self._since_s = {}
 
     def look(
@@ -42,12 +42,13 @@ class Idleness:
     ) -> Partitions:
         """Return the partitions of these tables, and which of them are idle now.
 
-        A place that `ends` named once and does not name now is away, and so not idle.
+        A partition that `ends` named before and does not name now is away, and so not idle.
 
         **Shape** `settled_s` is as in `dbsp.logs.KnowsItsSources`; `before` are the partitions that were idle.
-        **Law** a partition becomes idle when its source says that it ends where it was read to, `idle_s` after it was first found
-        read so far; no look between may have found it otherwise. It stays idle until a look finds rows, or its source away. The
-        only partition of a table is never idle, as nothing waits for it.
+
+        **Law** a partition becomes idle `idle_s` after it was first found read to the end that its source reports.
+        Every look in between must find it so. It stays idle until a look finds new rows, or its source away. The only
+        partition of a table is never idle, because nothing waits for it.
         """
         self._met.update(place for place in ends if place[0] in tables)
         present: dict[str, list[int]] = {table: [] for table in tables}

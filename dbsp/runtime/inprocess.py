@@ -1,11 +1,13 @@
 """The runtime of one process: the same tasks and the same exchange as on Spark, without a JVM.
 
-For notebooks, unit tests, the simulator, and small services. It is not a second engine: it calls `dbsp.runtime.tasks` for each
-worker in turn. With `encode_parcels` every parcel passes through its bytes, as between processes; without, batches are
-handed over as they are, which only a database whose arrays outlive its transactions allows (the in-memory one).
+It serves notebooks, unit tests, the simulator, and small services. It is not a second engine: it calls
+`dbsp.runtime.tasks` for each worker in turn. With `encode_parcels` every parcel is encoded and decoded, as between
+processes. Without, batches are passed as objects, which needs a database whose arrays outlive its transactions (the
+in-memory one).
 
-Steps run one worker after the other. What is done between them for a rescale mostly waits for the disk: `opens_at_once` workers
-are fenced, sliced and opened at a time, in threads. Checkpoints of `copies_at_once` workers are copied at a time, beside steps.
+Steps run one worker after the other. The work between steps for a rescale mostly waits for the disk, so
+`opens_at_once` workers are fenced, sliced and opened at a time, in threads. Checkpoints of `copies_at_once` workers
+are copied at a time, while steps run.
 """
 
 from __future__ import annotations
@@ -39,7 +41,7 @@ COPY_WAIT_S = 10.0
 
 @dataclass(slots=True)
 class InProcessRuntime:
-    """Runs all workers in the calling thread, one after another; implements `dbsp.runtime.runtime.Runtime`."""
+    """A runtime that runs all workers in the calling thread, one after another; see `dbsp.runtime.runtime.Runtime`."""
 
     work: tasks.Work
     encode_parcels: bool = True
@@ -57,9 +59,10 @@ class InProcessRuntime:
             self.work.site.database(worker, checkpoint)
 
     def fence(self, epoch: int, workers: Sequence[int], hosts: Sequence[str] = ()) -> tuple[int, ...]:  # noqa: ARG002 - all are here
-        """Raise the epoch of every worker; a copy under way is ended.
+        """Raise the epoch of every worker, and end a running copy; return the workers that were restored from a standby.
 
-        One that waits for a lock which a stopped process holds goes on when that process is ended, by raising the epoch.
+        A copy may wait for a lock of a stopped process. It goes on when that process is ended, which raising the
+        epoch does.
         """
         self.end_copies(COPY_WAIT_S)
         restored = self._each(workers, lambda worker: tasks.fence(self.work, worker, epoch))
@@ -69,12 +72,12 @@ class InProcessRuntime:
         return tuple(worker for worker, lost in zip(workers, restored, strict=True) if lost)
 
     def fence_others(self, epoch: int, workers: Sequence[int], hosts: Sequence[str] = ()) -> tuple[int, ...]:  # noqa: ARG002 - all are here
-        """Fence those whose databases can be opened."""
+        """Fence the workers whose databases can be opened, and return them."""
         reached = self._each(workers, lambda worker: tasks.fence_other(self.work, worker, epoch))
         return tuple(worker for worker, there in zip(workers, reached, strict=True) if there)
 
     def versions(self, workers: Sequence[int], hosts: Sequence[str] = ()) -> Mapping[int, tuple[VersionInfo, ...]]:  # noqa: ARG002 - all are here
-        """What every worker can open."""
+        """Return the versions that every worker can open."""
         return {worker: tasks.versions(self.work, worker) for worker in workers}
 
     def open(self, version: int, epoch: int, layout: Layout) -> CheckpointId:
@@ -88,9 +91,10 @@ class InProcessRuntime:
         return found.pop()
 
     def run_step(self, record: StepRecord, layout: Layout, coming: Layout | None = None) -> StepReport:
-        """Run the segments in order, each on every worker, and pass the parcels on.
+        """Run the segments in order, each on every worker, and deliver the parcels between them.
 
-        With `coming` it is a step of a migration from `layout`, on the workers of both; its record holds the command.
+        With `coming`, the step is one of a migration from `layout`, on the workers of both layouts; its record holds
+        the command.
         """
         started = time.perf_counter()
         moving = self._moving(record, layout, coming) if coming is not None else None
@@ -128,12 +132,12 @@ class InProcessRuntime:
         return migrating.decide(self._migrations, record, epoch, old, new, answers, fetch)
 
     def read_ahead(self, record: StepRecord, layout: Layout) -> None:
-        """Read the step's input in the threads of the keepers, if the work has any."""
+        """Read the step's input in the threads of the background workers, if the work has any."""
         for worker in layout.workers:
             tasks.read_ahead(self.work, worker, record, self.epoch, layout)
 
     def _loops(self, order: tasks.StepOrder, depth: int, results: dict[int, Sent]) -> tuple[dict[int, Sent], int]:
-        """Run the loops behind a segment to their end; the last parcels, and how many turns there were."""
+        """Run the loops after a segment to their end; return the last parcels, and the number of turns."""
         plan, turn = self.work.plan, 0
         place = loops.first_place(plan, depth, _least(results))
         while place is not None:
@@ -147,7 +151,7 @@ class InProcessRuntime:
         return results, turn
 
     def _on_all(self, layout: Layout, run: Callable[[int], Sent]) -> dict[int, Sent]:
-        """One segment on every worker."""
+        """Run one segment on every worker; return the results by worker."""
         results: dict[int, Sent] = {}
         for slot, worker in enumerate(layout.workers):
             self._awaited = layout.workers[slot:]
@@ -156,7 +160,7 @@ class InProcessRuntime:
         return results
 
     def awaited(self) -> Sequence[int]:
-        """Return the workers that have not done the segment under way; see `dbsp.runtime.runtime.TellsAwaited`."""
+        """Return the workers that have not finished the running segment; see `dbsp.runtime.runtime.TellsAwaited`."""
         return self._awaited
 
     def hosts_away(self) -> Sequence[str]:
@@ -169,7 +173,7 @@ class InProcessRuntime:
         return {worker: [parcels[slot] for parcels in sent] for slot, worker in enumerate(layout.workers)}
 
     def _send(self, parcel: Parcel) -> Parcel:
-        """What the destination gets of a parcel."""
+        """Return a parcel as its destination receives it."""
         return from_bytes(to_bytes(parcel), self.work.plan) if self.encode_parcels else parcel
 
     def pin(self, version: int, checkpoint: CheckpointId, layout: Layout) -> None:
@@ -177,7 +181,7 @@ class InProcessRuntime:
         self._each(layout.workers, lambda worker: tasks.pin(self.work, worker, version, checkpoint, layout))
 
     def copy(self, version: int, checkpoint: CheckpointId, layout: Layout) -> Future[Mapping[int, CommitReport]]:
-        """Copy every worker beside the steps, piece by piece, some workers at a time."""
+        """Copy every worker while steps run, piece by piece, some workers at a time."""
         return self._copied(layout.workers, lambda worker: tasks.copy(self.work, worker, version, checkpoint))
 
     def commit(self, version: int, checkpoint: CheckpointId, layout: Layout) -> Mapping[int, CommitReport]:
@@ -189,9 +193,10 @@ class InProcessRuntime:
     def _copied(
         self, workers: tuple[int, ...], copied: Callable[[int], CommitReport | None]
     ) -> Future[Mapping[int, CommitReport]]:
-        """Copy in threads of their own, each worker piece by piece.
+        """Copy in separate threads, each worker piece by piece.
 
-        They are not those of `_each`: a fence must not wait for a piece that waits for what the fence ends.
+        They are not the threads of `_each`: a fence must not wait for a piece that waits for a process that the fence
+        ends.
         """
 
         def piece(waiting: tuple[int, ...]) -> dict[int, CommitReport | None]:
@@ -211,21 +216,21 @@ class InProcessRuntime:
         return MoveReport.of(old, new, taken)
 
     def _each(self, workers: Sequence[int], work: Callable[[int], T]) -> list[T]:
-        """Do something on every worker, some at a time; all have ended when the first error is raised."""
+        """Run a function on every worker, some at a time; raise the first error after all have ended."""
         if self.opens_at_once == 1 or len(workers) < 2:  # noqa: PLR2004 - nobody to be beside
             return [work(worker) for worker in workers]
         with ThreadPoolExecutor(self.opens_at_once, thread_name_prefix="dbsp-each") as pool:
             return list(pool.map(work, workers))
 
     def hold_merges(self, old: Layout, new: Layout) -> None:
-        """Hold them on every worker."""
+        """Hold merges on every worker."""
         for worker in old.workers:
             tasks.hold_merges(self.work, worker, self.epoch, old, new)
 
     def warm(
         self, version: int, old: Layout, new: Layout, told: Callable[[WarmProgress], None], at_once: int
     ) -> Future[Mapping[int, WarmProgress]]:
-        """Copy for every new owner in a thread, a piece each in turn."""
+        """Copy for every new owner in a thread, one piece each in turn."""
         epoch, sums = self.epoch, WarmRound(told)
 
         def piece(workers: tuple[int, ...]) -> dict[int, WarmProgress | None]:
@@ -234,18 +239,18 @@ class InProcessRuntime:
         return self._warmer.start(new.workers, piece, at_once)
 
     def cool(self, workers: Sequence[int], layout_version: int, hosts: Sequence[str] = ()) -> None:  # noqa: ARG002 - all are here
-        """End the warm-up for a layout; these workers forget what they have of it."""
+        """End the warm-up for a layout; these workers delete what they copied for it."""
         self._warmer.end()
         for worker in workers:
             tasks.cool(self.work, worker, self.epoch, layout_version)
 
     def end_copies(self, wait_s: float | None = None) -> None:
-        """Nothing is copied beside the steps any more; a piece under way is waited for, at most `wait_s`."""
+        """End all copies that run while steps run; wait for running pieces, at most `wait_s`."""
         self._copier.end(wait_s=wait_s)
         self._warmer.end(wait_s=wait_s)
 
     def read_view(self, view: str, layout: Layout) -> pa.Table:
-        """All workers' rows of a view, consolidated."""
+        """Return all workers' rows of a view, consolidated."""
         spec = tasks.materialized_view(self.work.plan, view)
         parts = [tasks.view_part(self.work, worker, spec, self.epoch) for worker in layout.workers]
         return consolidate(concat(parts, spec.schema)).to_arrow(weight_column="weight")
@@ -263,14 +268,14 @@ class InProcessRuntime:
         return tuple(left)
 
     def close(self) -> None:
-        """End a copy under way; the site's files close with their process."""
+        """End a running copy; the files of the worker resources close with the process."""
         self.end_copies()
         if self.work.keepers is not None:
             self.work.keepers.close()
 
 
 def _least(results: Mapping[int, Sent]) -> int | None:
-    """The first round for which some worker has work."""
+    """Return the first iteration for which some worker has work; None if there is none."""
     return least_round(
         parcel.least for parcels in results.values() if not isinstance(parcels, WorkerReport) for parcel in parcels
     )

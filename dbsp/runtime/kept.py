@@ -1,14 +1,15 @@
-"""What a worker keeps of a migration between two steps: its distributor, and the keys it has yet to give away.
+"""A worker's migration state between two steps: its distributor, and the keys that it has yet to give away.
 
-The keys are written once, in pieces, at the end of the step at whose start they were found out; after every step it is enough
-to say how many of them are gone, because they go in hash order. So a step writes a few hundred bytes, however many keys there
-are. A piece that is gone is deleted. What the last two steps need is kept: one that is run again finds what it found before.
+The keys are written once, in pieces, at the end of the step at whose start they were determined. Keys are given away
+in hash order, so after every step it is enough to write how many of them are gone. A step thus writes a few hundred
+bytes, however many keys there are. A piece whose keys are all gone is deleted. The state of the last two steps is
+kept, so that a step that runs again finds the same state.
 
     entry: format u16, zero u16, crc32 of the rest u32 | step i64, found i64, keys u64, gone u64 | the distributor without keys
     piece: crc32 u32 | key hashes, u64 each
 
-All little-endian, in one table: the entry of a step under its number's last bit, a piece under (step at which its keys were found
-i64, number u32). A version holds what was there when it was cut.
+All are little-endian, in one table. The entry of a step is under the last bit of the step's number. A piece is under
+(step at which its keys were determined i64, number u32). A version contains what was there when it was cut.
 
 Source: docs/concepts/rescale.md; design record 0015. Invariant 3.
 """
@@ -41,9 +42,9 @@ _Piece = tuple[int, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kept:
-    """What a worker keeps after a step: its distributor without keys, as bytes, and which keys it has yet to give.
+    """A worker's migration state after a step: its distributor without keys, as bytes, and the keys it has yet to give.
 
-    Of `keys` keys, found out at the start of step `found`, the first `gone` have been given away.
+    Of `keys` keys, determined at the start of step `found`, the first `gone` have been given away.
     """
 
     distributor: bytes
@@ -52,15 +53,15 @@ class Kept:
     gone: int = 0
 
     def pieces(self) -> set[_Piece]:
-        """The pieces that hold the keys yet to go."""
+        """Return the pieces that contain the keys yet to be given away."""
         last = -(-self.keys // PIECE_KEYS) if self.gone < self.keys else 0
         return {(self.found, number) for number in range(self.gone // PIECE_KEYS, last)}
 
 
 def kept_after(database: Database, step: int) -> Kept:
-    """What the worker kept after a step.
+    """Return the worker's migration state after a step.
 
-    **Errors** `DataError` if it kept nothing: it was no step of a migration.
+    **Errors** `DataError` if there is none: the step was not one of a migration.
     """
     found = _entries(database)
     if step not in found:
@@ -69,7 +70,7 @@ def kept_after(database: Database, step: int) -> Kept:
 
 
 def keys_kept(database: Database, kept: Kept, count: int | None = None) -> Keys:
-    """The next keys to go, at most `count` (None: all), in hash order."""
+    """Return the next keys to give away, at most `count` (None: all), in hash order."""
     last = kept.keys if count is None else min(kept.keys, kept.gone + count)
     first_piece = kept.gone // PIECE_KEYS
     numbers = range(first_piece, -(-last // PIECE_KEYS)) if last > kept.gone else range(0)
@@ -79,9 +80,10 @@ def keys_kept(database: Database, kept: Kept, count: int | None = None) -> Keys:
 
 
 def keep(database: Database, epoch: int, step: int, kept: Kept, begins: bool, keys: Keys = NO_KEYS) -> None:
-    """Keep this after a step, and `keys` if they were found out in it. What no step that may run again needs is deleted.
+    """Write the migration state after a step, and `keys` if they were determined in it; delete unneeded pieces.
 
-    Repeating it does nothing, also if it was cut short, nor does a task that comes to it when later steps have.
+    A repeat has the same result, also if the first call was cut short. A late task does nothing once later steps have
+    been written.
     """
     before = _entries(database)
     if any(known > step for known in before):
@@ -99,7 +101,7 @@ def keep(database: Database, epoch: int, step: int, kept: Kept, begins: bool, ke
 
 
 def _entries(database: Database) -> dict[int, Kept]:
-    """What is kept, by step."""
+    """Return the stored migration states, by step."""
     entries = {}
     for slot in _SLOTS:
         stored = database.get(TABLE, slot)

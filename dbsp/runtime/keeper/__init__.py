@@ -1,23 +1,36 @@
-"""The keeper: what must outlive a task, one per worker and host.
+"""Background workers: they hold what must outlive a task, one for each worker and host.
 
-A task of Spark ends after milliseconds and the next one may run in another process. Work that goes on beside the steps, and
-things that are dear to make, live in the worker's keeper: a thread in the in-process runtime (`ThreadKeeper`), a process that
-the first task on the host starts and later ones find again on Spark (`ProcessKeeper`).
+A task of Spark ends after milliseconds, and the next task may run in another process. Work that continues while steps
+run, and objects that are expensive to make, are in the worker's background worker. In the in-process runtime this is
+a thread (`ThreadKeeper`). On Spark it is a process that the first task on the host starts and later tasks find again
+(`ProcessKeeper`).
 
-To use it:
+To use a background worker:
 
-1. Write the work as a function of a `Task` and picklable arguments, and wrap it in a `Kind`. It looks at `task.check()` now
-   and then (which raises when nobody wants it any more) and says how far it is with `task.report(done, total)`. What it wants
-   to find again next time it gets from `task.cache.get(key, make)`; such a thing is closed when the epoch changes.
-2. Name the kind in `KINDS`: a keeper runs nothing else.
-3. In a task: `keeper = work.keepers.of(worker)`, which is None where there can be none. Then
-   `keeper.start(job)` begins the work, or does nothing if this very job is there; `keeper.wait(job, wait_s)` says how it
-   stands; `keeper.take(job)` brings its result or its error, once; `keeper.cancel(job)` ends it. `finish(keeper, job, wait_s)` is
-   `wait` and `take` together. A `Job` is the kind's name, a key, the epoch and the arguments; kind, key and epoch name it.
+1. Write the work as a function of a `Task` and picklable arguments, and wrap it in a `Kind`. The function calls `task.check()`
+   now and then, which raises when the work is cancelled. It reports progress with `task.report(done, total)`. It gets objects
+   that the next job can use again from `task.cache.get(key, make)`; these are closed when the epoch changes.
+2. Add the kind to `KINDS`: a background worker runs nothing else.
+3. In a task, call `keeper = work.keepers.of(worker)`, which is None where there can be none.
 
-Invariants: a keeper holds only caches and work in progress, so that it may be killed at any moment and costs time alone:
-whoever uses it catches `KeeperLostError` and does the work itself. An older epoch is refused, a newer one drops everything (6).
-It ends with its owner (the executor's JVM). Source: docs/concepts/steps.md.
+| call | effect |
+| --- | --- |
+| `keeper.start(job)` | begin the work; do nothing if this job is there |
+| `keeper.wait(job, wait_s)` | return the job's status |
+| `keeper.take(job)` | return its result or raise its error, once |
+| `keeper.cancel(job)` | end it |
+| `finish(keeper, job, wait_s)` | `wait` and `take` together |
+
+A `Job` is the name of a kind, a key, the epoch and the arguments; kind, key and epoch identify it.
+
+Invariants:
+
+- A background worker holds only caches and work in progress. Killing it at any moment costs only time: the caller catches
+  `KeeperLostError` and does the work itself.
+- It refuses an older epoch, and drops everything at a newer one (6).
+- It ends with its owner (the executor's JVM).
+
+Source: docs/concepts/steps.md.
 """
 
 from dbsp.runtime.keeper.holder import Cache, Holder, Task, ThreadKeeper, ThreadKeepers

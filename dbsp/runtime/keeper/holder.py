@@ -1,7 +1,10 @@
-"""The inside of a keeper: jobs in threads of one process, their results, what they keep for one another.
+"""The inside of a background worker: jobs in threads of one process, their results, and the cache that they share.
 
-Invariants: an older epoch is refused, and a newer one cancels all jobs and forgets all results and caches (6); a cached thing
-is closed only when no job of its epoch runs any more, because one may be using it; a result is given out once.
+Invariants:
+
+1. An older epoch is refused, and a newer one cancels all jobs and forgets all results and caches (6).
+2. A cached object is closed only when no job of its epoch runs any more, because a job may be using it.
+3. A result is given out once.
 """
 
 from __future__ import annotations
@@ -22,17 +25,20 @@ _END_S = 10.0
 
 
 class Cache:
-    """What the jobs of one epoch keep for one another; things with a `close` are closed at the end."""
+    """The objects that the jobs of one epoch share; those with a `close` method are closed at the end."""
 
     def __init__(self) -> None:
-        """Empty."""
+        """Start empty."""
         self._lock = threading.RLock()
         self._kept: dict[Hashable, Any] = {}
         self._users = 0
         self._dropped = False
 
     def get(self, key: Hashable, make: Callable[[], Made]) -> Made:
-        """What is kept under the key, else what `make` gives; one job at a time makes."""
+        """Return the object under the key; if it is absent, make and store it.
+
+        Only one job at a time makes an object.
+        """
         with self._lock:
             if key not in self._kept:
                 self._kept[key] = make()
@@ -40,18 +46,18 @@ class Cache:
             return found
 
     def forget(self, key: Hashable) -> None:
-        """Close what is kept under the key."""
+        """Remove and close the object under the key."""
         with self._lock:
             found = self._kept.pop(key, None)
         _close(found)
 
     def enter(self) -> None:
-        """A job begins."""
+        """Count a job that begins."""
         with self._lock:
             self._users += 1
 
     def leave(self) -> None:
-        """A job has ended; the last one closes what was dropped."""
+        """Count a job that ends; the last one closes a dropped cache."""
         with self._lock:
             self._users -= 1
             ended = self._dropped and self._users == 0
@@ -59,7 +65,7 @@ class Cache:
             self._close_all()
 
     def drop(self) -> None:
-        """Close all now, or when the last job ends."""
+        """Close all objects now, or when the last job ends."""
         with self._lock:
             self._dropped = True
             idle = self._users == 0
@@ -74,7 +80,7 @@ class Cache:
 
 
 def _close(thing: Any) -> None:
-    """Close it if it can be; what fails to close was given up anyway."""
+    """Close an object if it has a `close` method; ignore errors, because the object is given up anyway."""
     if hasattr(thing, "close"):
         with suppress(Exception):
             thing.close()
@@ -82,7 +88,7 @@ def _close(thing: Any) -> None:
 
 @dataclass(slots=True)
 class Task:
-    """What a job's function gets first: whose it is, what is kept, whether to go on."""
+    """The first argument of a job's function: worker and epoch, the shared cache, progress and cancellation."""
 
     worker: int
     epoch: int
@@ -91,12 +97,12 @@ class Task:
     progress: tuple[int, int] = (0, 0)
 
     def report(self, done: int, total: int) -> None:
-        """Say how far the work is; raises as `check` does."""
+        """Report progress; raise as `check` does."""
         self.progress = (done, total)
         self.check()
 
     def check(self) -> None:
-        """Raise `UnavailableError` if nobody wants the result any more."""
+        """Raise `UnavailableError` if the job was cancelled."""
         if self.cancelled.is_set():
             raise UnavailableError(f"a keeper's work was cancelled: worker={self.worker} epoch={self.epoch}")
 
@@ -112,10 +118,10 @@ class _Entry:
 
 
 class Holder:
-    """The jobs of one worker's keeper."""
+    """The jobs of one worker's background worker."""
 
     def __init__(self, worker: int, kinds: Mapping[str, str] = KINDS, *, packs: bool = False) -> None:
-        """Nothing runs, no epoch is known; with `packs` results are packed by the job, so that who takes one need not wait."""
+        """Start without jobs or an epoch; with `packs` the job packs its result, so that taking it is quick."""
         self._worker, self._kinds, self._packs = worker, kinds, packs
         self._changed = threading.Condition()
         self._epoch = 0
@@ -123,7 +129,7 @@ class Holder:
         self._entries: dict[tuple[str, str], _Entry] = {}
 
     def start(self, job: Job) -> None:
-        """Begin the job; nothing if it is there."""
+        """Begin the job; do nothing if it is there."""
         kind = find_kind(self._kinds, job.kind)
         name = (job.kind, job.key)
         with self._changed:
@@ -159,7 +165,7 @@ class Holder:
             self._changed.notify_all()
 
     def wait(self, job: Job, wait_s: float = 0.0) -> Status:
-        """How the job stands, as soon as it is no longer running or after `wait_s`."""
+        """Return the job's status, once it is no longer running or after `wait_s`."""
         with self._changed:
             self._enter(job.epoch)
             self._changed.wait_for(lambda: self._state(job) != "running", wait_s)
@@ -174,7 +180,7 @@ class Holder:
         return "absent" if entry is None else entry.state
 
     def take(self, job: Job) -> Any:
-        """The result, or the error, raised; forgotten here."""
+        """Return the job's result, or raise its error; forget the job."""
         with self._changed:
             self._enter(job.epoch)
             state = self._state(job)
@@ -195,7 +201,7 @@ class Holder:
             self._changed.notify_all()
 
     def _enter(self, epoch: int) -> None:
-        """Refuse an older epoch, begin a newer one from nothing."""
+        """Refuse an older epoch; drop everything at a newer one."""
         if epoch < self._epoch:
             raise FencedError(
                 f"a keeper serves a newer epoch: worker={self._worker} epoch={epoch} newest={self._epoch}"
@@ -213,7 +219,7 @@ class Holder:
         self._changed.notify_all()
 
     def close(self) -> None:
-        """Cancel everything, and wait a little for what runs to end."""
+        """Cancel everything, and wait up to `_END_S` for each running job to end."""
         with self._changed:
             threads = [entry.thread for entry in self._entries.values() if entry.thread is not None]
             self._drop()
@@ -222,36 +228,36 @@ class Holder:
 
 
 class ThreadKeeper(Holder):
-    """A keeper in this process; results pass as they are."""
+    """A background worker in this process; results are passed as objects."""
 
 
 class ThreadKeepers:
-    """The keepers of the in-process runtime; implements `dbsp.runtime.keeper.protocol.Keepers`."""
+    """The background workers of the in-process runtime; implements `dbsp.runtime.keeper.protocol.Keepers`."""
 
     apart = False
 
     def __init__(self, kinds: Mapping[str, str] = KINDS) -> None:
-        """None is made before it is asked for."""
+        """Start without background workers; each is made on first use."""
         self._kinds = kinds
         self._lock = threading.Lock()
         self._made: dict[int, ThreadKeeper] = {}
 
     def of(self, worker: int) -> ThreadKeeper:
-        """The worker's keeper."""
+        """Return the worker's background worker."""
         with self._lock:
             if worker not in self._made:
                 self._made[worker] = ThreadKeeper(worker, self._kinds)
             return self._made[worker]
 
     def prepare(self, worker: int) -> None:
-        """Nothing: a thread is there when it is asked for."""
+        """Do nothing: a thread is made when it is needed."""
 
     def below(self, owner: Process | None) -> ThreadKeepers:  # noqa: ARG002 - they end with this process
-        """These."""
+        """Return this object: the threads end with this process."""
         return self
 
     def close(self) -> None:
-        """End all keepers."""
+        """End all background workers."""
         with self._lock:
             made, self._made = list(self._made.values()), {}
         for keeper in made:

@@ -1,8 +1,10 @@
-"""Where a keeper is found: a folder of its own with the socket, a lock held as long as it lives, and a note of its process.
+"""The folder in which a background worker is found: its socket, a lock held for its whole life, and a note of its
+process.
 
-The name of the folder says whose keeper it is (run, worker, owner), so a keeper of another executor is never found. The lock
-is taken by whoever starts a keeper and inherited by it, so there is never a second one, and a folder whose lock is free is
-what is left of a dead one: the next keeper of this user on this host sweeps it away.
+The name of the folder is a hash of the run, the worker and the owner, so a background worker of another executor is
+never found. The process that starts a background worker takes the lock, and the new process inherits it. So there is
+never a second one. A folder whose lock is free is left from a dead process: the next background worker of this user
+on this host deletes it.
 """
 
 from __future__ import annotations
@@ -27,17 +29,17 @@ _JVM = "java"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """The folder of one keeper."""
+    """The folder of one background worker."""
 
     folder: Path
 
     @property
     def socket(self) -> str:
-        """The path of its socket."""
+        """Return the path of its socket."""
         return str(self.folder / "socket")
 
     def lock(self) -> int | None:
-        """The lock, as an open file, if nobody holds it; the folder is made."""
+        """Make the folder, and take its lock; return the open lock file, or None if another process holds the lock."""
         while True:
             self.folder.mkdir(mode=0o700, exist_ok=True)
             try:
@@ -61,13 +63,16 @@ class Place:
 
 
 def place_of(name: str, worker: int, owner: Process) -> Place:
-    """Where the keeper of a run's worker is, below an owner."""
+    """Return the folder of the background worker for a run, a worker and an owner."""
     text = f"{name}\0{worker}\0{owner.pid}\0{owner.started}"
     return Place(folder=root() / hashlib.blake2b(text.encode(), digest_size=_NAME_BYTES // 2).hexdigest())
 
 
 def root() -> Path:
-    """The folder of this user's keepers on this host; paths of sockets must be short, so it may be in /tmp instead."""
+    """Return the folder of this user's background workers on this host.
+
+    Paths of sockets must be short, so it may be in /tmp instead of the system's temporary folder.
+    """
     name = f"dbsp-keepers-{os.getuid()}"
     folder = Path(tempfile.gettempdir()) / name
     if len(os.fsencode(folder)) + _NAME_BYTES + len("//socket") > SOCKET_PATH_BYTES_MAX:
@@ -80,7 +85,7 @@ def root() -> Path:
 
 
 def sweep() -> None:
-    """Delete what dead keepers of this user left."""
+    """Delete the folders of this user's dead background workers."""
     for folder in root().iterdir():
         held = Place(folder=folder).lock()
         if held is not None:
@@ -89,7 +94,7 @@ def sweep() -> None:
 
 
 def find_owner() -> Process | None:
-    """The executor that this process works for: its nearest ancestor that is a JVM."""
+    """Return the executor for which this process works: its nearest ancestor that is a JVM; None if there is none."""
     pid = _parent(os.getpid())
     while pid > 1:
         with suppress(OSError):

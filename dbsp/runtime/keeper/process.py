@@ -1,9 +1,10 @@
-"""Keepers that are processes: how a task starts one, finds it again and talks to it.
+"""Background workers that are processes: how a task starts one, finds it again and talks to it.
 
-Nobody waits for a keeper to start: until it answers, `KeeperLostError` says that there is none, and the task does its work
-itself.
-Every call is bounded in time and can be interrupted; a keeper that does not answer is killed (it costs time alone), so that a
-stopped one cannot hold what others need.
+A task never waits for a background worker to start. Until the process answers, `KeeperLostError` says that there is
+none, and the task does the work itself.
+
+Every call is bounded in time and can be interrupted. A background worker that does not answer is killed, which costs
+only time, so that a stopped process cannot hold resources that others need.
 """
 
 from __future__ import annotations
@@ -31,15 +32,15 @@ _LOCK_FD = 3
 
 
 class ProcessKeeper:
-    """One worker's keeper as its tasks see it; implements `dbsp.runtime.keeper.protocol.Keeper`."""
+    """A worker's background worker as its tasks see it; implements `dbsp.runtime.keeper.protocol.Keeper`."""
 
     def __init__(self, settings: ServerSettings, place: Place) -> None:
-        """Nothing is started or connected."""
+        """Name the process; nothing is started or connected yet."""
         self._settings, self._place = settings, place
         self._children: list[int] = []
 
     def prepare(self) -> None:
-        """Start the process, if there is none; returns at once."""
+        """Start the process, if there is none; return at once."""
         self._reap()
         lock = self._place.lock()
         if lock is None:
@@ -50,7 +51,7 @@ class ProcessKeeper:
             os.close(lock)
 
     def _reap(self) -> None:
-        """Let ended processes that were started here be forgotten by the system."""
+        """Reap ended processes that were started here."""
         for pid in list(self._children):
             with suppress(ChildProcessError):
                 if os.waitpid(pid, os.WNOHANG) == (0, 0):
@@ -58,7 +59,7 @@ class ProcessKeeper:
             self._children.remove(pid)
 
     def ready(self, wait_s: float) -> int:
-        """Start it if need be, and wait until it answers; its process number."""
+        """Start the process if necessary, and wait until it answers; return its process number."""
         deadline, pause = time.monotonic() + wait_s, threading.Event()
         while True:
             try:
@@ -70,7 +71,7 @@ class ProcessKeeper:
             pause.wait(_POLL_S)
 
     def start(self, job: Job) -> None:
-        """Begin the job; where no keeper answers, one is started for the next time."""
+        """Begin the job; if no process answers, start one for the next time and raise `KeeperLostError`."""
         try:
             self._ask(("start", job))
         except KeeperLostError:
@@ -78,12 +79,12 @@ class ProcessKeeper:
             raise
 
     def wait(self, job: Job, wait_s: float = 0.0) -> Status:
-        """How the job stands."""
+        """Return the job's status."""
         found: Status = self._ask(("wait", _named(job), wait_s), wait_s)
         return found
 
     def take(self, job: Job) -> Any:
-        """The result of the job, in shared memory where it is large."""
+        """Return the result of the job, in shared memory where it is large."""
         return find_kind(self._settings.kinds, job.kind).unpack(self._ask(("take", _named(job))))
 
     def cancel(self, job: Job) -> None:
@@ -91,7 +92,7 @@ class ProcessKeeper:
         self._ask(("cancel", _named(job)))
 
     def close(self) -> None:
-        """End the process; nothing if there is none."""
+        """End the process; do nothing if there is none."""
         with suppress(KeeperLostError):
             self._ask(("close",))
 
@@ -117,19 +118,19 @@ class ProcessKeeper:
         return value
 
     def _kill(self) -> None:
-        """End the very process that noted itself in the folder."""
+        """Kill the process that noted itself in the folder."""
         with suppress(OSError):
             for note in notes_of_others(self._place.folder):
                 note.end()
 
 
 def _named(job: Job) -> Job:
-    """The job without its arguments."""
+    """Return the job without its arguments."""
     return Job(kind=job.kind, key=job.key, epoch=job.epoch)
 
 
 def _spawn(settings: ServerSettings, lock: int) -> int:
-    """The new process: a session of its own, no descriptor of ours but the lock."""
+    """Start the process in a session of its own, with no descriptor of this process except the lock; return its number."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(entry or str(Path.cwd()) for entry in sys.path)}
     command = [sys.executable, "-m", "dbsp.runtime.keeper.server", settings.to_json()]
     actions: list[tuple[Any, ...]] = [
@@ -143,9 +144,9 @@ def _spawn(settings: ServerSettings, lock: int) -> int:
 
 @dataclass(slots=True)
 class ProcessKeepers:
-    """The keepers of one run on this host; a picklable value. Implements `dbsp.runtime.keeper.protocol.Keepers`.
+    """The background workers of one run on this host, as a picklable value; see `dbsp.runtime.keeper.protocol.Keepers`.
 
-    `owner` is the process they end with: where it is not given, the executor that this process works for.
+    They end with the process `owner`: if none is given, with the executor for which this process works.
     """
 
     run: str
@@ -154,20 +155,20 @@ class ProcessKeepers:
     _found: dict[int, ProcessKeeper]
 
     def __init__(self, run: str, kinds: Mapping[str, str] = KINDS, owner: Process | None = None) -> None:
-        """Nothing is started before it is asked for."""
+        """Name the run; nothing is started before its first use."""
         self.run, self.kinds, self.owner, self._found = run, dict(kinds), owner, {}
 
     @property
     def apart(self) -> bool:
-        """They are processes of their own."""
+        """Return true: they are separate processes."""
         return True
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """What another process needs to find the same keepers."""
+        """Pickle the names by which another process finds the same background workers."""
         return ProcessKeepers, (self.run, self.kinds, self.owner)
 
     def of(self, worker: int) -> ProcessKeeper | None:
-        """The worker's keeper; None where this process works for no executor (or the system cannot tell)."""
+        """Return the worker's background worker; None where this process works for no executor, or the system cannot tell."""
         if worker not in self._found:
             owner = (self.owner or find_owner()) if hasattr(os, "pidfd_open") else None
             if owner is None:
@@ -180,16 +181,16 @@ class ProcessKeepers:
         return self._found[worker]
 
     def prepare(self, worker: int) -> None:
-        """Start the worker's keeper, if there is none."""
+        """Start the worker's background worker, if there is none."""
         keeper = self.of(worker)
         if keeper is not None:
             keeper.prepare()
 
     def below(self, owner: Process | None) -> ProcessKeepers:
-        """The keepers of this run that end with this owner."""
+        """Return the background workers of this run that end with this owner."""
         return ProcessKeepers(self.run, self.kinds, owner)
 
     def close(self) -> None:
-        """End the keepers that were found here."""
+        """End the background workers that were found here."""
         for keeper in self._found.values():
             keeper.close()

@@ -1,4 +1,4 @@
-"""What a keeper can be asked, by whom and how; see `dbsp.runtime.keeper`."""
+"""The requests to a background worker, their values and their errors; see `dbsp.runtime.keeper`."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ KINDS: Mapping[str, str] = {
 
 
 class KeeperLostError(UnavailableError):
-    """The keeper is gone, does not answer, or does not know the job: do the work without it."""
+    """The background worker is gone, does not answer, or does not know the job: the caller does the work itself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """One piece of work: `kind`, `key` and `epoch` name it; the arguments are picklable."""
+    """A piece of work, identified by `kind`, `key` and `epoch`; the arguments are picklable."""
 
     kind: str
     key: str
@@ -38,7 +38,7 @@ class Job:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Status:
-    """How a job stands; `done` of `total` is what the work said last, in its own unit."""
+    """The status of a job; `done` of `total` is the last reported progress, in the job's own unit."""
 
     state: Literal["absent", "running", "done", "failed"]
     done: int = 0
@@ -53,8 +53,9 @@ def _same(value: Any) -> Any:
 class Kind:
     """A kind of work.
 
-    `run(task, *arguments)` does it. Between processes a result is pickled after `pack` and before `unpack`; arrays of numpy in
-    it pass in shared memory, without a copy. Of one kind `kept` jobs are held at most: starting one more drops the oldest.
+    `run(task, *arguments)` does it. Between processes a result is pickled after `pack` and before `unpack`; numpy
+    arrays in it pass in shared memory, without a copy. At most `kept` jobs of one kind are held: starting one more
+    drops the oldest.
     """
 
     run: Callable[..., Any]
@@ -64,21 +65,23 @@ class Kind:
 
 
 class Keeper(Protocol):
-    """One worker's keeper. All calls return within `LOOK_S` and a little, but `wait` as long as it is told.
+    """A worker's background worker.
 
-    **Errors** `KeeperLostError`; `FencedError` if the keeper has seen a newer epoch.
+    All calls return within about `LOOK_S`, except `wait`, which lasts up to `wait_s`.
+
+    **Errors** `KeeperLostError`; `FencedError` if the background worker has seen a newer epoch.
     """
 
     def start(self, job: Job) -> None:
-        """Begin the job; nothing if it is there."""
+        """Begin the job; do nothing if it is there."""
         ...
 
     def wait(self, job: Job, wait_s: float = 0.0) -> Status:
-        """How the job stands, as soon as it is no longer running or after `wait_s`."""
+        """Return the job's status, once it is no longer running or after `wait_s`."""
         ...
 
     def take(self, job: Job) -> Any:
-        """The result of a job that is done, or the error of one that failed, raised; the keeper forgets it."""
+        """Return the result of a finished job, or raise the error of a failed one; the job is forgotten."""
         ...
 
     def cancel(self, job: Job) -> None:
@@ -86,37 +89,37 @@ class Keeper(Protocol):
         ...
 
     def close(self) -> None:
-        """End the keeper with all its work."""
+        """End the background worker with all its work."""
         ...
 
 
 class Keepers(Protocol):
-    """Finds the keeper of a worker; `apart` says whether keepers are other processes."""
+    """A finder of workers' background workers; `apart` says whether they are other processes."""
 
     @property
     def apart(self) -> bool:
-        """Whether what a keeper holds is out of this process's reach."""
+        """Return whether a background worker's objects are in another process."""
         ...
 
     def of(self, worker: int) -> Keeper | None:
-        """The worker's keeper on this host, started if need be; None where there can be none."""
+        """Return the worker's background worker on this host, started if necessary; None where there can be none."""
         ...
 
     def prepare(self, worker: int) -> None:
-        """Let the keeper be there soon; returns at once."""
+        """Start the background worker soon; return at once."""
         ...
 
     def below(self, owner: Process | None) -> Keepers:
-        """The same keepers as a process finds them that does not work for their owner, but knows it."""
+        """Return the same background workers for a process that does not work for their owner, but knows it."""
         ...
 
     def close(self) -> None:
-        """End the keepers that this value has found."""
+        """End the background workers that this value has found."""
         ...
 
 
 def finish(keeper: Keeper, job: Job, wait_s: float) -> Any:
-    """The result of a started job, waited for in pieces; `KeeperLostError` if it is not there in time."""
+    """Wait for the result of a started job, in short waits; raise `KeeperLostError` after `wait_s`."""
     deadline = time.monotonic() + wait_s
     while True:
         left = deadline - time.monotonic()
@@ -128,7 +131,7 @@ def finish(keeper: Keeper, job: Job, wait_s: float) -> Any:
 
 
 def find_kind(kinds: Mapping[str, str], name: str) -> Kind:
-    """The kind of this name; only what is listed is ever imported."""
+    """Return the kind of this name; only listed kinds are ever imported."""
     if name not in kinds:
         raise InternalError(f"a keeper does not do this: kind={name} kinds={sorted(kinds)}")
     module, _, attribute = kinds[name].partition(":")

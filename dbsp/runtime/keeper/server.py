@@ -1,9 +1,10 @@
-"""The process of a keeper: answers on its socket until its owner ends, and leaves nothing behind.
+"""The process of a background worker: it answers on its socket until its owner ends, and leaves no files.
 
     python -m dbsp.runtime.keeper.server <settings as JSON>       (descriptor 3: the lock of its folder)
 
-It watches its owner by a process descriptor, which becomes readable when the owner ends, however it ends; nothing is waited
-for then. It also ends after `IDLE_S` without a request, when its socket was taken away, or when it is told to.
+It watches its owner by a process descriptor, which becomes readable when the owner ends, for whatever reason. The
+process then exits at once. It also exits after `IDLE_S` without a request, when its socket was deleted, or on
+request.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ _REQUEST_S = 30.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerSettings:
-    """What a keeper's process is told when it is started."""
+    """The settings on the command line of a background worker's process."""
 
     folder: str
     worker: int
@@ -45,22 +46,22 @@ class ServerSettings:
     kinds: Mapping[str, str]
 
     def to_json(self) -> str:
-        """For the command line."""
+        """Return the settings as JSON for the command line."""
         return json.dumps(asdict(self))
 
 
 class Server:
-    """Answers the requests of tasks."""
+    """The server of tasks' requests."""
 
     def __init__(self, settings: ServerSettings) -> None:
-        """Nothing is answered before `serve`."""
+        """Prepare to serve; nothing is answered before `serve`."""
         self._settings = settings
         self._place = Place(folder=Path(settings.folder))
         self._holder = Holder(settings.worker, settings.kinds, packs=True)
         self._heard = time.monotonic()
 
     def serve(self) -> None:
-        """Answer until the owner is gone; does not return."""
+        """Serve requests until the owner is gone; this does not return."""
         try:
             owner = os.pidfd_open(self._settings.owner)
         except ProcessLookupError:
@@ -96,7 +97,7 @@ class Server:
         return time.monotonic() - self._heard < IDLE_S and Path(self._place.socket).exists()
 
     def _end(self) -> None:
-        """Go at once: what is held are caches and work in progress."""
+        """Exit at once: only caches and work in progress are lost."""
         self._place.remove()
         os._exit(0)
 

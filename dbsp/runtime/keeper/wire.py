@@ -1,10 +1,10 @@
-"""Messages between a task and its keeper: pickles on a Unix socket, large arrays beside them in shared memory.
+"""Messages between a task and its background worker: pickles on a Unix socket, with large arrays in shared memory.
 
     magic | bytes of the pickle | bytes of the shared memory, and its descriptor if there are any | pickle
 
-The shared memory is a file without a name whose descriptor travels with the message: it is gone with the last process that
-has it mapped, so that nothing is left behind whoever is killed when. Only processes of one user on one host talk here, and
-both sides check that (`same_user`) before they unpickle anything.
+The shared memory is a file without a name whose descriptor is sent with the message. It is freed with the last
+process that has it mapped, so nothing is left behind, whichever process is killed. Only processes of one user on one
+host use this, and both sides check that (`same_user`) before they unpickle anything.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _ALIGN = 64
 
 
 def same_user(connection: socket.socket) -> bool:
-    """Whether the process at the other end belongs to this user."""
+    """Return whether the process at the other end belongs to this user."""
     raw = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     _, user, _ = _CREDENTIALS.unpack(raw)
     return bool(user == os.getuid())
@@ -64,9 +64,9 @@ def _fill(shared: int, views: list[memoryview], total: int) -> None:
 
 
 def receive(connection: socket.socket) -> Any:
-    """The next message; arrays in it lie in the shared memory, read-only. None at the end of the connection.
+    """Return the next message, whose arrays are read-only in the shared memory; None at the end of the connection.
 
-    **Errors** `DataError` for bytes that are no message; `EOFError` if it ends in the middle.
+    **Errors** `DataError` for bytes that are no message; `EOFError` if the message is cut short.
     """
     front, descriptors, _, _ = socket.recv_fds(connection, _FRONT.size, 1)
     try:
