@@ -4,9 +4,8 @@ durable.
 Where a worker stays from step to step and its input needs no background worker, the worker reads ahead itself. It
 does so when its part of a step is done, and the other workers or the driver are not ready.
 
-**Law** a read ahead of time returns the same rows as a read by the task, because the ranges of a record name rows
-that never change. A task takes the rows from its background worker if they are there, and otherwise reads them,
-whatever the reason.
+**Law** a read ahead returns the same rows as a read by the task: the ranges of a record name rows that never change.
+A task takes the rows from its background worker if they are there, and otherwise reads them, whatever the reason.
 
 **Cost** the input of a step, at most `max_step_bytes` for all workers together, is held in memory until its step
 takes it. The read of the next step may begin before that, so for a moment two inputs are held; a third one replaces

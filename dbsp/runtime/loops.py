@@ -1,9 +1,12 @@
-"""A loop inside a step: rounds of its body on every worker, until nobody has anything left to do.
+"""A loop inside a step: iterations of its body on every worker, until no worker has anything left to do.
 
-The rounds of a loop are told apart by what rows say, not by what ran when: every change carries its round, and a change for a
-later round, found in stored history, waits (`pending`) until that round is the least one that any worker has. What a worker
-needs for the next task of the loop travels in its parcel to itself (`Carried.parked`), so every task is a function of the
-state as of step-1 and of what arrived, and may run again; nothing is written before the segment behind the loop.
+The rows themselves say to which iteration they belong, not the order in which tasks run: every change carries its
+iteration. A change for a later iteration, found in stored history, waits (`pending`) until that iteration is the
+least that any worker has.
+
+The state that a worker needs for the next task of the loop is sent in its parcel to itself (`Carried.parked`). So
+every task is a function of the state as of step-1 and of its parcels, and may run again. Nothing is written before
+the segment after the loop.
 
 Source: docs/concepts/steps.md, design record 0010.
 """
@@ -44,7 +47,7 @@ Parked = dict[Slot, Batch]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoopPlace:
-    """Where in the loops between two segments a task stands: `turn` counts the tasks since the outer segment."""
+    """The position of a task in the loops between two segments; `turn` counts the tasks since the outer segment."""
 
     depth: int
     loop: int
@@ -55,18 +58,18 @@ class LoopPlace:
 
 
 def first_place(plan: Plan, depth: int, least: int | None) -> LoopPlace | None:
-    """Where the loops behind a segment begin; nowhere if nothing goes into them."""
+    """Return the first position in the loops after a segment; None if there are no loops, or no rows enter them."""
     loops = plan.loops_after(depth)
     return LoopPlace(depth=depth, loop=loops[0].id) if loops and least is not None else None
 
 
 def ends_round(plan: Plan, place: LoopPlace) -> bool:
-    """Whether the place is a round's last: what comes next depends on the workers' least rounds."""
+    """Return whether the position is the last of an iteration: the next one depends on the workers' least iterations."""
     return place.segment == plan.loops[place.loop].body.segments - 1
 
 
 def next_place(plan: Plan, place: LoopPlace, least: int | None, step: int) -> LoopPlace | None:
-    """What follows a place: the body's next segment, its next round, the next loop, or the outer plan (None).
+    """Return the next position: the body's next segment or iteration, the next loop, or None for the outer plan.
 
     **Errors** `CapacityError` names the views of a loop that goes on past `max_rounds`.
     """
@@ -97,7 +100,7 @@ def run_loop_segment(
     parcels: Sequence[Parcel],
     send: Callable[[Parcel], Sent],
 ) -> list[Sent]:
-    """One segment of one round of a loop on one worker."""
+    """Run one segment of one iteration of a loop on one worker; return its sent parcels."""
     started = time.perf_counter()
     plan, loop = work.plan, work.plan.loops[place.loop]
     check_arrival(parcels, _address(work, order, place.depth, place.turn, worker, worker), order.layout)
@@ -129,7 +132,7 @@ def run_loop_segment(
 
 
 def _arrived(loop: LoopSpec, place: LoopPlace, parcels: Sequence[Parcel], parked: Parked) -> Arrived:
-    """What the segment starts from: what enters in the first round, what is due in this one, what was sent inside."""
+    """Return the segment's input: rows that enter in the first iteration, rows due in this one, or rows sent in the body."""
     body = loop.body
     if place.segment:
         exchanges = gather(parcels, body, place.segment - 1)
@@ -148,7 +151,7 @@ def _arrived(loop: LoopSpec, place: LoopPlace, parcels: Sequence[Parcel], parked
 
 
 def _by_round(batch: Batch) -> list[tuple[int, Batch]]:
-    """The rows of each round."""
+    """Return the rows of each iteration."""
     rounds = rounds_of(batch)
     order = np.argsort(rounds, kind="stable")
     values, starts = np.unique(rounds[order], return_index=True)
@@ -158,7 +161,7 @@ def _by_round(batch: Batch) -> list[tuple[int, Batch]]:
 
 
 def _run(order: StepOrder, loop: LoopSpec, place: LoopPlace, arrived: Arrived, turn: StepTransaction) -> SegmentResult:
-    """The body's segment; a command to skip the loop's place in the plan is one for all its nodes."""
+    """Run the body's segment; a command to skip the loop's node in the plan skips all nodes of the body."""
     skipped: frozenset[int] = frozenset()
     if loop.place in skipped_nodes(order.record.commands):
         skipped = frozenset(node.id for node in loop.body.nodes)
@@ -175,7 +178,7 @@ def _run(order: StepOrder, loop: LoopSpec, place: LoopPlace, arrived: Arrived, t
 
 @dataclass(slots=True)
 class _Turn:
-    """The loop's traces as of this turn: as of step-1, and what the turns before added."""
+    """The loop's traces as of this turn: the state as of step-1, and the rows that earlier turns added."""
 
     transaction: StepTransaction
     parked: Parked
@@ -183,21 +186,21 @@ class _Turn:
     added: list[tuple[int, Batch]] = field(default_factory=list)
 
     def spine(self, trace: TraceSpec) -> Spine:
-        """The trace."""
+        """Return the trace, with the runs of earlier turns."""
         spine = self.transaction.spine(trace)
         for _, run in runs_of(self.parked, trace.id):
             spine = spine.with_batch(run)
         return spine
 
     def append(self, trace: TraceSpec, batch: Batch, floor: Floor | None = None) -> None:
-        """Keep a batch for the next turn; nothing in a loop has a floor, because no bound is known to hold inside."""
+        """Keep a batch for the next turn; raise if it has a retention bound: no bound is known to hold inside a loop."""
         if floor is not None:
             raise InternalError(f"a trace of a loop has a floor: trace={trace.id} floor={floor}")
         if len(batch):
             self.added.append((trace.id, batch))
 
     def settle(self) -> None:
-        """Park what was added, merged with the shorter runs."""
+        """Add this turn's batches to the loop state; merge each with runs that are less than twice as long."""
         for trace, batch in self.added:
             runs = runs_of(self.parked, trace)
             whole = batch
@@ -209,19 +212,19 @@ class _Turn:
                 self.parked[TRACE, trace, len(runs)] = whole
 
     def __enter__(self) -> _Turn:
-        """The transaction is entered already."""
+        """Return this object: the wrapped transaction is entered already."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """The transaction is left by who entered it."""
+        """Do nothing: the caller leaves the wrapped transaction."""
 
     def finish(self) -> None:
-        """Nothing is written before the segment behind the loop."""
+        """Raise `InternalError`: nothing is written before the segment after the loop."""
         raise InternalError("a turn of a loop writes nothing")
 
 
 def _park(loop: LoopSpec, place: LoopPlace, result: SegmentResult, parked: Parked) -> dict[int, Batch]:
-    """Park what the views gave and what waits to be sent back; what is sent back now."""
+    """Store rows of views and rows that wait to be sent back in the loop state; return the rows to send back now."""
     for inner, _ in loop.leaves:
         if inner in result.sent and len(result.sent[inner]):
             parked[LEFT, inner, place.turn] = result.sent[inner].loose()
@@ -234,7 +237,7 @@ def _park(loop: LoopSpec, place: LoopPlace, result: SegmentResult, parked: Parke
 
 
 def _figures(loop: LoopSpec, carried: Carried, result: SegmentResult, seconds: float) -> Carried:
-    """What is carried with this turn's dead letters and figures; a node's figures are added up over the turns."""
+    """Return the carried data with this turn's dead letters and figures; a node's figures are added up over the turns."""
     nodes = {profile.node: profile for profile in carried.nodes}
     for profile in result.nodes:
         number = loop.number(profile.node)
@@ -263,9 +266,10 @@ def _parcels(
     *,
     failed: tuple[FailedRow, ...],
 ) -> list[Parcel]:
-    """One parcel per worker: rows inside the body, or at its end rows for the next round.
+    """Make one parcel per worker: rows inside the body, or at its end rows for the next iteration.
 
-    What failed in any turn so far goes with each: a row that fails in one round and is gone in another is judged behind the loop.
+    Each parcel carries the failures of all turns so far. The segment after the loop judges them, because a row that
+    fails in one iteration may be retracted in another.
     """
     loop = work.plan.loops[place.loop]
     sent = {**result.sent, **returned}

@@ -1,6 +1,6 @@
-"""Logs that live in memory: the in-process run's input and outputs, and the fakes of the tests.
+"""Logs in memory: the input and outputs of the in-process run, and fakes for tests.
 
-They keep the contracts of `dbsp.logs` but for durability. The durable ones are in `dbsp.io`.
+They keep the contracts of `dbsp.logs`, except durability. The durable logs are in `dbsp.io`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from dbsp.zset.encoding import encode, head_checksum
 
 @dataclass(slots=True)
 class MemoryInputLog:
-    """Changes per (table, partition), in the order they were appended; `spread` partitions per table."""
+    """Changes per (table, partition), in the order in which they were appended; each table has `spread` partitions."""
 
     tables: tuple[str, ...]
     spread: int = 1
@@ -29,7 +29,7 @@ class MemoryInputLog:
     _ends: dict[tuple[str, int], int] = field(default_factory=dict)
 
     def append(self, table: str, batch: Batch, operations: np.ndarray, partition: int = 0) -> Range:
-        """Take changes in; the range of offsets they got."""
+        """Append changes; return the range of their offsets."""
         key = (table, partition)
         if not len(batch):
             at = self._ends.get(key, 0)
@@ -42,28 +42,28 @@ class MemoryInputLog:
         return Range(table=table, partition=partition, first=first, last=first + len(batch))
 
     def untouched(self, tables: Iterable[str]) -> frozenset[str]:
-        """Those of the tables to which no row ever came."""
+        """Return the tables to which no row was ever appended."""
         return frozenset(tables) - {table for (table, _), end in self._ends.items() if end}
 
     def partitions(self, table: str) -> int:
-        """The same number for every table."""
+        """Return the number of partitions, the same for every table; raise `DataError` for an unknown table."""
         if table not in self.tables:
             raise DataError(f"no such table: table={table} tables={list(self.tables)}")
         return self.spread
 
     def ends(self) -> Mapping[tuple[str, int], int]:
-        """The offset after the last row."""
+        """Return the offset after the last row of each partition."""
         return {(table, p): self._ends.get((table, p), 0) for table in self.tables for p in range(self.spread)}
 
     def floors(self) -> Mapping[tuple[str, int], int]:
-        """The offset of the first kept change; the end where none is kept."""
+        """Return the offset of the first kept change of each partition; the end where none is kept."""
         return {
             place: int(kept[0].offsets[0]) if (kept := self._kept.get(place)) else end
             for place, end in self.ends().items()
         }
 
     def read(self, range_: Range, step: int) -> Sequence[Changes]:
-        """The kept changes cut to the range."""
+        """Return the kept changes, cut to the range; raise `DataError` if rows of the range were trimmed."""
         kept = self._kept.get((range_.table, range_.partition), [])
         begin = bisect_left(kept, range_.first, key=lambda change: int(change.offsets[-1]))
         end = bisect_left(kept, range_.last, key=lambda change: int(change.offsets[0]))
@@ -73,7 +73,7 @@ class MemoryInputLog:
         return found
 
     def sizes(self, waiting: Sequence[Range]) -> Mapping[tuple[str, int], Sizes]:
-        """What the kept changes take."""
+        """Return the sizes of the kept changes in these partitions."""
         places = {
             (range_.table, range_.partition): self._kept.get((range_.table, range_.partition)) for range_ in waiting
         }
@@ -84,16 +84,16 @@ class MemoryInputLog:
         }
 
     def trim(self, positions: Mapping[tuple[str, int], int]) -> None:
-        """Drop changes that lie wholly below the positions."""
+        """Drop changes whose rows are all below the positions."""
         for key, position in positions.items():
             self._kept[key] = [c for c in self._kept.get(key, []) if int(c.offsets[-1]) >= position]
 
     def close(self) -> None:
-        """Nothing to release."""
+        """Do nothing: there is nothing to release."""
 
 
 def _cut(change: Changes, range_: Range) -> Changes | None:
-    """The part of a change inside the range, without copying."""
+    """Return the part of a change inside the range, without copying; None if it is empty."""
     low, high = (int(at) for at in np.searchsorted(change.offsets, [range_.first, range_.last]))
     if low >= high:
         return None
@@ -105,7 +105,7 @@ def _cut(change: Changes, range_: Range) -> Changes | None:
 
 @dataclass(slots=True)
 class MemoryOutputLog:
-    """One worker's outputs: parts and dead letters per step, written at most once."""
+    """The outputs of one worker: parts and dead letters per step, written at most once."""
 
     first: int = 0
     parts: dict[int, dict[str, Batch]] = field(default_factory=dict)
@@ -120,19 +120,19 @@ class MemoryOutputLog:
 
     @property
     def place(self) -> str:
-        """Nowhere else."""
+        """Return the words that name this log in errors."""
         return "memory"
 
     def bounds(self) -> tuple[int, int]:
-        """(first, last)."""
+        """Return (first, last): the first step, and the step after the last written one."""
         return self.first, self._last
 
     def join_at(self, first_step: int) -> None:
-        """A worker that left and is back writes from the first step of the layout that brought it back."""
+        """Let a worker that left and joins again write from the first step of its new layout."""
         self._last = max(self._last, first_step)
 
     def write(self, epoch: int, step: int, parts: Mapping[str, Batch], dead: Sequence[DeadLetter]) -> None:
-        """Append at `last`, compare below it, refuse above it."""
+        """Append the part at step `last`; compare below it, refuse above it."""
         if epoch < self._epoch:
             raise FencedError(f"output of an older epoch: epoch={epoch} newest={self._epoch}")
         self._epoch = epoch
@@ -148,7 +148,7 @@ class MemoryOutputLog:
         self._last = step + 1
 
     def take_back(self, step: int) -> None:
-        """Forget a part of the newest step, which did not come to its end."""
+        """Forget a part of the newest step, which did not finish."""
         if self._last == step + 1:
             self.parts.pop(step, None)
             self.dead.pop(step, None)
@@ -161,7 +161,7 @@ class MemoryOutputLog:
             del self._checksums[number]
 
     def close(self) -> None:
-        """Nothing to release."""
+        """Do nothing: there is nothing to release."""
 
 
 def _checksum(parts: Mapping[str, Batch], dead: Sequence[DeadLetter]) -> int:

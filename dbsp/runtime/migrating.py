@@ -1,15 +1,22 @@
-"""A step of a hot rescale: at its start state moves, after that it is a step like any other, split by `Places`.
+"""A step of a hot rescale: state moves at its start, after which it is a step like any other, routed by `Places`.
 
-Three parts. `ask` runs on every worker: what it kept of the step before, and what the command asks of its traces as of step-1.
-`decide` runs once, beside the steps' driver: it tells the command to the distributors of all workers and plays their rounds
-(`dbsp.distribute.lockstep`) with those answers; no row is among them. What comes out, a `Migration`, the step's tasks are given:
-where rows pass, what every worker took over and dropped, what it is to keep. One region spans the circuit: F depends on the key
-hash alone, so a hash moves in all traces at once, and the keys of a worker are those of all its traces.
+There are three parts:
 
-Nothing but the record and the databases as of step-1 decides. `Driver` keeps the keys that are moving beside the steps of one
-epoch, which saves reading them at every step and is all that it does.
+- `ask` runs on every worker. It returns the worker's migration state after the step before, and the part of its traces as of
+  step-1 that the command needs.
+- `decide` runs once, in the driver. It gives the command to the distributors of all workers, and runs their rounds of messages
+  (`dbsp.distribute.lockstep`) with those answers. The messages contain no rows.
+- The result, a `Migration`, is passed to the step's tasks. It says where rows are routed, what each worker took over and
+  dropped, and which migration state it keeps.
 
-Left out: when to migrate and at what pace. Source: docs/concepts/rescale.md; design record 0015. Invariants 2, 3 and 9.
+The whole circuit is one region. F depends on the key hash alone, so a hash moves in all traces at once. The keys of a
+worker are those of all its traces.
+
+Only the record and the databases as of step-1 determine the decision. `Driver` holds the moving keys during the steps
+of one epoch, only to save reading them at every step.
+
+Left out: when to migrate and at what pace. Source: docs/concepts/rescale.md; design record 0015. Invariants 2, 3 and
+9.
 """
 
 from __future__ import annotations
@@ -68,10 +75,11 @@ _LOOKED_UP_AT_ONCE = 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Answer:
-    """A worker before a step: what it kept, and what the command asks for.
+    """A worker's answer before a step: its migration state, and the data that the command needs.
 
-    `keys` are those of its traces that have to leave it; `coming` the next ones to go: `budget` in this step, and one more;
-    `rows` the state of those that go.
+    - `keys` are those of its traces that have to leave the worker.
+    - `coming` are the next ones to leave: `budget` in this step, and one more.
+    - `rows` are the state of those that leave in this step.
     """
 
     kept: Kept | None = None
@@ -83,7 +91,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """A step of a migration, decided: the layout of its tasks, what they are given, and what to report of it."""
+    """A decided step of a migration: the layout of its tasks, their migration data, and the report."""
 
     layout: Layout
     migration: Migration
@@ -91,7 +99,7 @@ class Decision:
 
 
 def command_of(record: StepRecord) -> MigrateCommand:
-    """The record's command; `DataError` if it holds none."""
+    """Return the record's command; raise `DataError` if it holds none."""
     command = migration_of(record.commands)
     if command is None:
         raise DataError(f"a step between two layouts without a command: step={record.step}")
@@ -102,10 +110,10 @@ def command_of(record: StepRecord) -> MigrateCommand:
 
 
 def ask(work: Work, worker: int, record: StepRecord, epoch: int, old: Layout, new: Layout) -> Answer:
-    """What `decide` must know of a worker.
+    """Return the answer of a worker, which `decide` needs.
 
-    **Cost** where keys are found out the hashes of all stored rows are read, three times in a migration at most; in any other
-    step a look-up of the keys that move.
+    **Cost** where keys are determined, the hashes of all stored rows are read, three times in a migration at most. In
+    any other step it is a look-up of the keys that move.
     """
     command, database = command_of(record), work.site.database(worker)
     database.attach(epoch)
@@ -128,16 +136,17 @@ def ask(work: Work, worker: int, record: StepRecord, epoch: int, old: Layout, ne
 
 
 def keys_of_worker(work: Work, worker: int, epoch: int, step: int) -> Keys:
-    """The keys that a worker had yet to give away after a step."""
+    """Return the keys that a worker had yet to give away after a step."""
     database = work.site.database(worker)
     database.attach(epoch)
     return keys_kept(database, kept_after(database, step))
 
 
 def _finds(command: MigrateCommand) -> bool:
-    """Whether keys are found out in the step: all later ones know them.
+    """Return whether the step determines the keys that move; all later steps know them.
 
-    icadd asks when it enters its second phase, not when it begins: keys that come in between are known then.
+    ICADD determines keys when it enters its second phase, not when it begins, so that keys which arrive in between
+    are included.
     """
     match command:
         case BeginCommand():
@@ -151,7 +160,7 @@ def _finds(command: MigrateCommand) -> bool:
 
 
 def _spines(work: Work, worker: int, step: int, epoch: int) -> Iterator[tuple[TraceSpec, Spine]]:
-    """Every trace as of step-1; nothing read through it is kept."""
+    """Yield every trace as of step-1; nothing read through it may be kept."""
     database, plan = work.site.database(worker), work.plan
     for segment in range(plan.segments):
         traces = plan.traces(segment)
@@ -161,7 +170,7 @@ def _spines(work: Work, worker: int, step: int, epoch: int) -> Iterator[tuple[Tr
 
 
 def _all_keys(work: Work, worker: int, step: int, epoch: int) -> Keys:
-    """The key hashes of all traces. **Cost** reads the hashes of all stored rows."""
+    """Return the key hashes of all traces. **Cost** reads the hashes of all stored rows."""
     found: list[Keys] = [NO_KEYS]
     for _, spine in _spines(work, worker, step, epoch):
         found += [distinct(part.words[0]).copy() for part in spine.parts()]
@@ -169,9 +178,9 @@ def _all_keys(work: Work, worker: int, step: int, epoch: int) -> Keys:
 
 
 def _bounded_rows(work: Work, worker: int, step: int, epoch: int, keys: Keys) -> tuple[int, Rows]:
-    """How many of these keys go, such that their rows are not too many bytes for one step, and the rows.
+    """Return how many of these keys can move within a step's bound on bytes, and their rows.
 
-    What rows add up to decides, not how they are stored, so the same keys go when the step is run again.
+    The bound uses the consolidated rows, not their storage, so the same keys move when the step runs again.
     """
     parts: dict[int, list[Batch]] = {}
     count, at_once, room = 0, _LOOKED_UP_AT_ONCE, STATE_BYTES_MAX
@@ -193,14 +202,14 @@ def _bounded_rows(work: Work, worker: int, step: int, epoch: int, keys: Keys) ->
 
 
 def _bytes_of_keys(batch: Batch, keys: Keys) -> Numbers:
-    """How many bytes the rows of each key take, about: as many as as many others."""
+    """Estimate the bytes of each key's rows, with the average size of a row."""
     counts = np.bincount(np.searchsorted(keys, batch.words[0]), minlength=len(keys))
     sizes: Numbers = counts.astype(np.int64) * batch.nbytes // len(batch)
     return sizes
 
 
 def _rows(work: Work, worker: int, step: int, epoch: int, keys: Keys) -> dict[int, Batch]:
-    """Every trace's rows of these keys. **Cost** that of a look-up of the keys."""
+    """Return every trace's rows of these keys. **Cost** that of a look-up of the keys."""
     found: dict[int, Batch] = {}
     if not len(keys):
         return found
@@ -216,7 +225,7 @@ def _rows(work: Work, worker: int, step: int, epoch: int, keys: Keys) -> dict[in
 
 @dataclass(slots=True)
 class _Operators:
-    """A worker's operators, as its distributor sees them: what they were asked for before."""
+    """A worker's operators as its distributor sees them; their answers were collected before."""
 
     worker: int
     answer: Answer
@@ -227,7 +236,7 @@ class _Operators:
     moved_bytes: int = 0
 
     def ordered(self, order: Downstream) -> Sequence[Event]:
-        """Tell keys, hand out rows, take rows over, drop what was handed out."""
+        """Carry out an order: report keys, hand out rows, take rows over, or drop rows that were handed out."""
         rows = self.answer.rows
         match order:
             case Interrogate():
@@ -248,7 +257,7 @@ class _Operators:
         return []
 
     def passed(self, keys: Keys, rows: Numbers) -> None:
-        """No row is under way while state moves."""
+        """Raise `InternalError`: no row is being routed while state moves."""
         raise InternalError(f"rows passed before the step: worker={self.worker} rows={len(rows)} keys={len(keys)}")
 
     def _change(self, trace: int, batch: Batch) -> None:
@@ -256,28 +265,28 @@ class _Operators:
             self.taken.setdefault(trace, []).append(batch)
 
     def changes(self) -> Rows:
-        """What was taken over less what was dropped, per trace."""
+        """Return the rows taken over minus the rows dropped, per trace."""
         return {trace: reduce(merge, batches) for trace, batches in self.taken.items()}
 
 
 @dataclass(slots=True)
 class Driver:
-    """Decides the steps of migrations, one after another; between them it may be replaced by a new one at any time.
+    """The driver's part of migrations, which decides one step after another; a new one may replace it between steps.
 
-    **State** the keys that are moving, as they were found in an epoch at a step: eight bytes each.
+    **State** the moving keys, as determined at a step of an epoch: eight bytes each.
     """
 
     _at: tuple[int, int] | None = None
     _keys: Keys = field(default_factory=lambda: NO_KEYS)
 
     def moving(self, epoch: int, found: int, fetch: Callable[[], Mapping[int, Keys]]) -> Keys:
-        """The keys that were found out at a step, at least those that had yet to go when they were fetched."""
+        """Return the keys that were determined at step `found`, at least those that had yet to move when they were fetched."""
         if self._at != (epoch, found):
             self.found(epoch, found, all_keys(fetch().values()))
         return self._keys
 
     def found(self, epoch: int, step: int, keys: Keys) -> None:
-        """Keys were found out at this step, or were read."""
+        """Hold the keys that were determined at this step, or were read."""
         self._at, self._keys = (epoch, step), keys
 
 
@@ -290,10 +299,11 @@ def decide(
     answers: Mapping[int, Answer],
     fetch: Callable[[], Mapping[int, Keys]],
 ) -> Decision:
-    """Tell the step's command to all distributors; what their workers do in the step, and keep after it.
+    """Give the step's command to all distributors; return what their workers do in the step and keep after it.
 
-    `fetch` reads what every worker has yet to give away, if the driver does not know it.
-    **Errors** `DataError` if the migration leads elsewhere than to `new`.
+    `fetch` reads the keys that every worker has yet to give away, if the driver does not have them.
+
+    **Errors** `DataError` if the migration leads to another layout than `new`.
     """
     command, layout = command_of(record), joint(old, new)
     finds = _finds(command)
@@ -331,7 +341,7 @@ def decide(
 
 
 def _agreed(answers: Mapping[int, Answer]) -> int:
-    """The step at which the keys that move were found out, the same on all workers."""
+    """Return the step at which the moving keys were determined; raise `DataError` unless it is the same on all workers."""
     found = {NEVER if answer.kept is None else answer.kept.found for answer in answers.values()}
     if len(found) != 1:
         raise DataError(f"workers move keys of different steps: found={sorted(found)}")
@@ -339,9 +349,10 @@ def _agreed(answers: Mapping[int, Answer]) -> int:
 
 
 def _unmoved(command: MigrateCommand, answers: Mapping[int, Answer], fetch: Callable[[], Mapping[int, Keys]]) -> Keys:
-    """Keys that have yet to move where a migration turns round: their state is at the owners of before, to whom they go back.
+    """Return the keys that have yet to move when a migration is turned back: their state is still at the old owners.
 
-    Of such a key there may be rows at the owner to be: they add up to nothing, or lie below a waterline, and are no state.
+    The new owner may have rows of such a key, but they are no state: they add up to nothing, or are below a
+    waterline.
     """
     if not isinstance(command, CancelCommand) or _agreed(answers) == NEVER:
         return NO_KEYS
@@ -351,7 +362,7 @@ def _unmoved(command: MigrateCommand, answers: Mapping[int, Answer], fetch: Call
 def _told(
     command: MigrateCommand, worker: int, old: Layout, kept: Kept | None, coming: Mapping[int, Keys]
 ) -> AnyDistributor:
-    """A worker's distributor before the step, with the next keys of every giver."""
+    """Return a worker's distributor before the step, with the next keys of every source."""
     if kept is None:
         return distributor(command.strategy, worker, old)
     return with_keys(_part(kept), coming)
@@ -362,7 +373,10 @@ def _part(kept: Kept) -> AnyDistributor:
 
 
 def _events(command: MigrateCommand, new: Layout, host: _Operators) -> list[Event]:
-    """What a worker is told; icadd hears of its keys just before it enters, and who has large keys moves fewer."""
+    """Return a worker's events in the step.
+
+    ICADD gets its keys just before it enters its second phase. A worker whose keys are large moves fewer.
+    """
     match command:
         case EnterCommand():
             return [AddKeys(keys=host.keys), event_of(command, new)]
@@ -373,7 +387,7 @@ def _events(command: MigrateCommand, new: Layout, host: _Operators) -> list[Even
 
 
 def _kept(part: AnyDistributor, answer: Answer, found: int, finds: bool) -> Kept:
-    """What a worker keeps after the step."""
+    """Return a worker's migration state after the step."""
     left = len(yet_to_give(part))
     stripped = encode(with_keys(part, {}))
     if finds or answer.kept is None:

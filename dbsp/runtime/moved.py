@@ -1,8 +1,9 @@
-"""State that moved at the start of a step, as the step's segments see it: on top of the traces, written with what they add.
+"""State that moved at the start of a step, as the step's segments see it: on top of the traces, written with their
+changes.
 
-What a worker takes over are rows with their weights, what it drops are the same rows negated, so both are one more batch of the
-trace, and the trace after the step holds it like any other change. Nothing is written before a segment writes, so a step that
-is run again moves the same rows again, from the state as of step-1.
+A worker takes over rows with their weights, and drops rows by adding them negated. So both are one more batch of the
+trace, and the trace after the step contains it like any other change. Nothing is written before a segment writes. So
+a step that runs again moves the same rows again, from the state as of step-1.
 
 Source: docs/concepts/rescale.md; design record 0015.
 """
@@ -29,10 +30,14 @@ Rows = Mapping[int, Batch]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Migration:
-    """What the tasks of a migration's step are given beside its order.
+    """The migration data of a step's tasks, in addition to the order.
 
-    `places` say where rows pass, `moved` what every worker took over and dropped at the start, `kept` what it keeps after the
-    step; `finds`: keys were found out in it, `begins`: it is the first one. A task may be given its own worker's part alone.
+    - `places` says to which worker rows are routed.
+    - `moved` contains the rows that every worker took over and dropped at the start.
+    - `kept` is each worker's migration state after the step.
+    - `finds` says that keys were determined in the step, `begins` that it is the first one.
+
+    A task may have the part of its own worker alone.
     """
 
     places: Places
@@ -42,7 +47,7 @@ class Migration:
     begins: bool = False
 
     def keep(self, database: Database, worker: int, epoch: int, step: int) -> None:
-        """Write what the worker keeps; the last thing it does in the step."""
+        """Write the worker's migration state, as its last action in the step."""
         keys = self.places.given_by(worker) if self.finds else NO_KEYS
         keep(database, epoch, step, self.kept[worker], self.begins, keys)
 
@@ -50,14 +55,17 @@ class Migration:
 def moved_over(
     migration: Migration | None, worker: int, transaction: StepTransaction, traces: Sequence[TraceSpec]
 ) -> StepTransaction:
-    """A worker's transaction with what moved on top of its traces; it writes `traces`, and may read those of other segments."""
+    """Return a worker's transaction with the moved rows on top of its traces.
+
+    The transaction writes `traces`, and may read those of other segments.
+    """
     rows = migration.moved.get(worker, {}) if migration is not None else {}
     return _Moved(transaction, tuple(traces), rows, transaction.done) if rows else transaction
 
 
 @dataclass(slots=True)
 class _Moved:
-    """See `dbsp.store.StepTransaction`."""
+    """A step's transaction with moved rows; see `dbsp.store.StepTransaction`."""
 
     transaction: StepTransaction
     traces: tuple[TraceSpec, ...]
@@ -66,27 +74,27 @@ class _Moved:
     touched: set[int] = field(default_factory=set)
 
     def __enter__(self) -> Self:
-        """The transaction is entered already."""
+        """Return this object: the wrapped transaction is entered already."""
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """The transaction is left by who entered it."""
+        """Do nothing: the caller leaves the wrapped transaction."""
 
     def spine(self, trace: TraceSpec) -> Spine:
-        """The trace as of step-1, after the move."""
+        """Return the trace as of step-1, after the move."""
         spine = self.transaction.spine(trace)
         return spine.with_batch(self.rows[trace.id]) if trace.id in self.rows else spine
 
     def append(self, trace: TraceSpec, batch: Batch, floor: Floor | None = None) -> None:
-        """Add a batch, with what moved."""
+        """Add a batch, merged with the trace's moved rows."""
         self.touched.add(trace.id)
         whole = merge(self.rows[trace.id], batch) if trace.id in self.rows else batch
         self.transaction.append(trace, whole, floor)
 
     def finish(self) -> None:
-        """Write everything, also for traces that only moved."""
+        """Write everything, also for traces that only have moved rows."""
         for trace in self.traces:
             if trace.id in self.rows and trace.id not in self.touched:
                 self.transaction.append(trace, self.rows[trace.id])

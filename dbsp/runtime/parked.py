@@ -1,13 +1,14 @@
-"""What a worker carries from task to task while loops run, and what becomes of it behind them.
+"""The loop state: the data that a worker carries from task to task while loops run, and its use after the loops.
 
-By (kind, number, which of several):
-  held     what arrived by an exchange of the outer plan and waits for the segment behind the loop
-  trace    runs that the loop added to a trace in this step, merged so that their lengths double
-  pending  rows that came back and are due in a later round, by round
-  return   rows to be sent back that were made before the last segment of the body
-  left     what the view gave in one turn
+Batches by (kind, number, which of several):
 
-It travels in the worker's parcel to itself, so that a task that runs again gets the same.
+    held     rows from an exchange of the outer plan, which wait for the segment after the loop
+    trace    runs that the loop added to a trace in this step, merged so that their lengths double
+    pending  rows that were sent back and are due in a later iteration, by iteration
+    return   rows to be sent back that were made before the last segment of the body
+    left     rows of a view, from one turn
+
+The loop state is in the worker's parcel to itself, so that a task that runs again gets the same.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ HELD, TRACE, PENDING, RETURN, LEFT = "held", "trace", "pending", "return", "left
 
 
 def runs_of(parked: Mapping[Slot, Batch], trace: int) -> list[tuple[Slot, Batch]]:
-    """The runs of a trace, longest first."""
+    """Return the runs of a trace, longest first."""
     found: list[tuple[Slot, Batch]] = []
     while (batch := parked.get((TRACE, trace, len(found)))) is not None:
         found.append(((TRACE, trace, len(found)), batch))
@@ -37,7 +38,7 @@ def runs_of(parked: Mapping[Slot, Batch], trace: int) -> list[tuple[Slot, Batch]
 
 
 def after_loops(plan: Plan, depth: int, carried: Carried) -> tuple[Carried, dict[int, Batch]]:
-    """What a worker goes on with behind the loops: its dead letters added up, its runs of traces; its exchanges' rows."""
+    """Return the carried data after the loops (dead letters added up, runs of traces), and the rows of the exchanges."""
     found = {slot[1]: batch for slot, batch in carried.parked.items() if slot[0] == HELD}
     for loop in plan.loops_after(depth):
         for inner, outer in loop.leaves:
@@ -52,7 +53,7 @@ def after_loops(plan: Plan, depth: int, carried: Carried) -> tuple[Carried, dict
 
 
 def flush(plan: Plan, depth: int, parked: Mapping[Slot, Batch], transaction: StepTransaction) -> None:
-    """Add what the loops added in this step to their traces."""
+    """Append the rows that the loops added in this step to their traces."""
     for loop in plan.loops_after(depth):
         for trace in loop.body.all_traces():
             runs = [batch for _, batch in runs_of(parked, trace.id)]
@@ -64,7 +65,7 @@ def flush(plan: Plan, depth: int, parked: Mapping[Slot, Batch], transaction: Ste
 
 
 def _netted(letters: Sequence[DeadLetter]) -> tuple[DeadLetter, ...]:
-    """Rows of a loop that failed, added up over the rounds; all others as they are."""
+    """Add up the failures of a loop's rows over the iterations; return all others unchanged."""
     sums: Counter[DeadLetter] = Counter()
     for letter in letters:
         plain = replace(letter, payload=without_round(letter.payload), weight=0)
@@ -75,7 +76,7 @@ def _netted(letters: Sequence[DeadLetter]) -> tuple[DeadLetter, ...]:
 
 
 def without_round(payload: str) -> str:
-    """A row's text without its round."""
+    """Return a row's text without its iteration."""
     if f'"{ROUND}"' not in payload:
         return payload
     row = json.loads(payload)

@@ -1,8 +1,9 @@
-"""Writing a worker's part of a step: by the task itself, or by its keeper where a writer is dear to make.
+"""Write a worker's part of a step: in the task, or in its background worker where a writer is expensive to make.
 
-A transactional producer of Kafka costs a second to start, and Spark gives a worker's tasks now to this process, now to that
-one: so the producer lives in the worker's keeper. A write is repeatable (the log compares and discards what it has), so where
-the keeper is lost, in whatever state, the task writes by itself; the log's own fences decide between the two writers.
+A transactional producer of Kafka takes a second to start, and Spark runs a worker's tasks in changing processes. So
+the producer is in the worker's background worker. A write is repeatable, because the log compares parts that it has
+and discards them. So if the background worker is lost, in whatever state, the task writes by itself. The log's own
+fences decide between the two writers.
 """
 
 from __future__ import annotations
@@ -25,21 +26,21 @@ WAIT_S = 600.0
 
 @runtime_checkable
 class KeepsOutput(Protocol):
-    """A site whose writers of outputs may live in keepers."""
+    """Worker resources whose output writers may be in background workers."""
 
     @property
     def output_is_dear(self) -> bool:
-        """Whether they should."""
+        """Return whether the writers should be in background workers, because they are expensive to open."""
         ...
 
     def open_output(self, worker: int, first_step: int, create: bool = False) -> OutputLog:
-        """A fresh handle on the worker's outputs, for one thread."""
+        """Open a new handle on the worker's outputs, for one thread."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """Whose part of which step, under which epoch; the worker's outputs begin at step `first`."""
+    """A part's worker, epoch and step; the worker's outputs begin at step `first`."""
 
     worker: int
     first: int
@@ -50,7 +51,7 @@ class Place:
 def write(
     keepers: Keepers | None, site: Site, place: Place, parts: Mapping[str, Batch], dead: Sequence[DeadLetter]
 ) -> None:
-    """Write one step's part; durable on return. **Errors** those of `OutputLog.write`."""
+    """Write one step's part; the part is durable on return. **Errors** those of `OutputLog.write`."""
     keeper = keepers.of(place.worker) if keepers is not None and keepers.apart else None
     if keeper is not None and isinstance(site, KeepsOutput) and site.output_is_dear:
         packed = [
@@ -70,7 +71,10 @@ def write(
 
 
 def _write(task: Task, site: KeepsOutput, place: Place, packed: Sequence[Any], dead: Sequence[DeadLetter]) -> None:
-    """In a keeper, which keeps the log and with it the producer; one writes at a time, and none that is not wanted any more."""
+    """Write a part in a background worker, which caches the log and its producer.
+
+    One job writes at a time; a job that was cancelled while it waited does not write.
+    """
     parts = {name: decode(memoryview(data), schema, arrangement) for name, schema, arrangement, data in packed}
     with task.cache.get("output lock", threading.Lock):
         task.check()

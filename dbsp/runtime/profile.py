@@ -1,4 +1,4 @@
-"""What one node did in one step."""
+"""The figures of one node in one step."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeProfile:
-    """What one node did in one step on one worker, and the state it read, as of the step before."""
+    """The figures of one node in one step on one worker, with the size of its state as of the step before."""
 
     node: int
     rows_in: int

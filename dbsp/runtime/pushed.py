@@ -1,7 +1,8 @@
-"""Rows that a Python program pushes, as a batch of their table: dicts, columns by name, Arrow tables and whatever becomes one.
+"""Rows that a Python program pushes, as a batch of their table: dicts, columns by name, Arrow tables, and objects
+that offer one.
 
-What does not fit is one error that names the row (the first is 0, as in a list), the column, and what to write. No value is
-taken in part.
+Rows that do not fit raise one error. It names the row (the first is 0, as in a list), the column, and what to write.
+A push is refused as a whole.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ _MISFITS = (pa.ArrowException, TypeError, ValueError, OverflowError, ArithmeticE
 
 
 def rows_to_batch(table: Table, rows: Rows, operation: int) -> Batch:
-    """Rows of any accepted kind as the table's columns; absent nullable columns are null.
+    """Convert rows of any accepted kind to a batch with the table's columns; absent nullable columns are null.
 
     **Errors** `CircuitError` for rows that do not fit the table.
     """
@@ -63,7 +64,7 @@ def rows_to_batch(table: Table, rows: Rows, operation: int) -> Batch:
 
 
 def _source(table: Table, rows: Rows) -> pa.Table:
-    """The rows as an Arrow table that has no column which the table has not; values may be of other types still."""
+    """Return the rows as an Arrow table without unknown columns; values may still be of other types."""
     source = _in_arrow(rows)
     if source is not None:
         _refuse_unknown(table, set(source.column_names))
@@ -82,9 +83,9 @@ def _source(table: Table, rows: Rows) -> pa.Table:
 
 
 def _in_arrow(rows: Rows) -> pa.Table | None:
-    """Return the rows as an Arrow table, where they are one or offer themselves as one; None of others.
+    """Return the rows as an Arrow table if they are one or offer one; None for other kinds.
 
-    Of a pandas frame its index is left out, and NaN is a value that is not there: a null.
+    The index of a pandas frame is left out, and its NaN is a null.
     """
     if isinstance(rows, pa.Table):
         return rows
@@ -96,7 +97,7 @@ def _in_arrow(rows: Rows) -> pa.Table | None:
 
 
 def _given(table: Table, column: Column, values: Any) -> pa.ChunkedArray:
-    """A column of the caller's, in the type that Arrow finds; a list in which it finds none as the table's."""
+    """Return a caller's column in the type that Arrow infers; in the table's type if Arrow infers none."""
     if isinstance(values, str | bytes) or not isinstance(values, Iterable):
         hint = "push a list of dicts, a dict of columns, or an Arrow table or data frame"
         raise CircuitError(f"not a column: table={table.name} column={column.name} got={repr(values)[:100]}", hint)
@@ -111,7 +112,7 @@ def _given(table: Table, column: Column, values: Any) -> pa.ChunkedArray:
 
 
 def _listed(table: Table, rows: object) -> list[Mapping[str, Any]]:
-    """Rows as a list of dicts; `CircuitError` for anything else."""
+    """Return the rows as a list of dicts; raise `CircuitError` for anything else."""
     given = list(rows) if isinstance(rows, Iterable) and not isinstance(rows, str | bytes) else [rows]
     listed: list[Mapping[str, Any]] = []
     for row in given:
@@ -123,7 +124,7 @@ def _listed(table: Table, rows: object) -> list[Mapping[str, Any]]:
 
 
 def _fitted(table: Table, column: Column, values: list[Any] | pa.ChunkedArray) -> pa.Array:
-    """The values as the column's type; the first that does not fit is an error that names its row."""
+    """Convert the values to the column's type; raise `CircuitError` that names the row of the first value that does not fit."""
     try:
         return _converted(values, column.type)
     except _MISFITS as error:
@@ -140,7 +141,10 @@ def _converted(values: list[Any] | pa.ChunkedArray, type_: pa.DataType) -> pa.Ar
 
 
 def _first_misfit(values: list[Any] | pa.ChunkedArray, type_: pa.DataType, error: Exception) -> tuple[int, Exception]:
-    """The row of the first value that does not fit, and why: the shortest beginning with it fails as all of them did."""
+    """Return the row of the first value that does not fit, and the error.
+
+    The row is found by bisection: every prefix that contains the value fails.
+    """
     reasons = {len(values): error}
 
     def fails(count: int) -> bool:
@@ -155,7 +159,7 @@ def _first_misfit(values: list[Any] | pa.ChunkedArray, type_: pa.DataType, error
 
 
 def _hint(column: Column) -> str:
-    """How to write values of the column."""
+    """Return the hint how to write values of the column."""
     if pa.types.is_decimal(column.type):
         return f'write decimal.Decimal("1.5") or "1.5", with at most {column.type.scale} digits after the point'
     if column.type in _WRITTEN:

@@ -1,4 +1,4 @@
-"""Rows with weights, as a Python program looks at them: a view, or what one step changed in it."""
+"""Rows with weights, as a Python program reads them: a view, or a step's change of a view."""
 
 from __future__ import annotations
 
@@ -49,15 +49,15 @@ class Rowset(Answering):
     batch: Batch
 
     def __len__(self) -> int:
-        """How many different rows."""
+        """Return the number of different rows."""
         return len(self.batch)
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        """The rows as dicts, as often as their weights say; see `to_pylist`."""
+        """Iterate over the rows as dicts, each as often as its weight says; see `to_pylist`."""
         return iter(self.to_pylist())
 
     def __eq__(self, other: object) -> bool:
-        """The same rows, as often, in any order: as another `Rowset`, an Arrow table or a list of dicts."""
+        """Compare with another `Rowset`, an Arrow table or a list of dicts: equal if the rows and weights are, in any order."""
         if not isinstance(other, Rowset | list | pa.Table):
             return NotImplemented
         return bag(self.batch) == bag(other.batch if isinstance(other, Rowset) else other)
@@ -108,13 +108,13 @@ class Rowset(Answering):
         return self.to_arrow().__arrow_c_stream__(requested_schema)
 
     def __repr__(self) -> str:
-        """The schema and the first rows."""
+        """Return the schema and the first rows as text."""
         found = self.to_rows()
         shown = "\n".join(f"{weight:+d} {row}" for row, weight in found[:SHOWN])
         return f"{self.batch.schema}\n{shown}" + (f"\n… {len(found)} rows" if len(found) > SHOWN else "")
 
     def _repr_html_(self) -> str:
-        """A table of the first rows with their weights, for notebooks."""
+        """Return an HTML table of the first rows with their weights, for notebooks."""
         found = self.to_rows()
         head = "".join(f"<th>{html.escape(name)}</th>" for name in ("weight", *self.batch.schema.names))
         lines = "".join(
@@ -126,7 +126,7 @@ class Rowset(Answering):
 
 
 def _needed(name: str) -> Any:
-    """Return a library that dbsp does not need by itself."""
+    """Import a library that dbsp does not require; raise `ConfigError` if it is not installed."""
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError:

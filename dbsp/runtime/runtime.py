@@ -1,8 +1,9 @@
-"""The contract between whoever decides (a coordinator, a test) and whoever runs the steps (in process, Spark).
+"""The contract between the caller that decides (a coordinator, a test) and the runtime that runs steps (in process,
+Spark).
 
-A runtime holds no decisions: it opens the workers' databases at a version, runs one step when told, commits when told.
-Everything it is told carries the epoch. `Site` is how a worker reaches its database and its logs; it is a picklable value,
-because a Spark task builds it again in its own process.
+A runtime makes no decisions: it opens the workers' databases at a version, runs one step on request, and commits on
+request. Every request carries the epoch. `Site` (the worker resources) gives a worker its database and its logs. It
+is a picklable value, because a Spark task builds it again in its own process.
 """
 
 from __future__ import annotations
@@ -22,39 +23,42 @@ from dbsp.timing import Signal
 
 
 class Site(Protocol):
-    """Where a worker lives: opens (or finds again, per process) its database and logs. Picklable."""
+    """The worker resources: they open, or find again in this process, a worker's database and logs. Picklable."""
 
     def database(self, worker: int, create: CheckpointId | None = None) -> Database:
-        """The worker's database; `create` makes an absent one at version 0 with this id, else absent is a `DataError`."""
+        """Return the worker's database; with `create`, make an absent one at version 0 with this id, else raise `DataError`."""
         ...
 
     def condemn_database(self, worker: int, epoch: int) -> Any:
-        """Say which database of a worker is to be deleted, as a picklable value; refused if it has met a newer epoch."""
+        """Return which database of a worker is to be deleted, as a picklable value; refuse if it has seen a newer epoch."""
         ...
 
     def discard_database(self, worker: int, epoch: int, condemned: Any) -> None:
-        """Delete the database that was condemned, and none that was made in its place since.
+        """Delete the condemned database, but no database that was made in its place since.
 
-        No openable version's layout names the worker. Refused if the database has met a newer epoch.
+        No openable version's layout names the worker. Refuse if the database has seen a newer epoch.
         """
         ...
 
     def restore_database(self, worker: int, epoch: int) -> bool:
-        """Make the database of a worker that has lost it again from a standby; whether that was needed and there is one."""
+        """Restore a worker's lost database from a standby; return whether that was necessary and possible."""
         ...
 
     def input_log(self) -> InputLog:
-        """The input log, for reading."""
+        """Return the input log, for reading."""
         ...
 
     def output_log(self, worker: int, first_step: int = 0, *, create: bool = False) -> OutputLog:
-        """The worker's part of the outputs; `create` lets it begin at `first_step`, else absent is a `DataError`."""
+        """Return the worker's part of the outputs; `create` lets it begin at `first_step`, else absence is a `DataError`."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerReport:
-    """What one worker did in one step; `state_bytes` after it; of its `dead` rows, equal ones apart, `late` came too late."""
+    """The figures of one worker in one step, with the size of its state after it.
+
+    `dead` is the number of its dead rows, with equal rows counted separately; `late` of them were late.
+    """
 
     worker: int
     rows_in: int
@@ -69,7 +73,7 @@ class WorkerReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MigrationReport:
-    """What a step of a migration did: keys and rows that moved, keys left to move, rounds; whether it is over."""
+    """The figures of a migration's step: moved keys and rows, keys left to move, rounds of messages, and whether it is over."""
 
     strategy: str
     moved_keys: int
@@ -82,7 +86,7 @@ class MigrationReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepReport:
-    """One finished step: outputs are durable, state is in every worker's scratch."""
+    """The report of a finished step: its outputs are durable, and its state is in every worker's scratch."""
 
     step: int
     seconds: float
@@ -91,20 +95,21 @@ class StepReport:
 
     @property
     def rows_in(self) -> int:
-        """Input rows of the step."""
+        """Return the number of the step's input rows."""
         return sum(worker.rows_in for worker in self.workers)
 
     @property
     def signals(self) -> tuple[Signal, ...]:
-        """What the workers have to say for the steps to come."""
+        """Return the workers' signals for later steps."""
         return tuple(signal for worker in self.workers for signal in worker.signals)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MoveReport:
-    """What a redistribution moved: shards and bytes that changed owner, out of all; `bytes_ahead` of them beside the steps.
+    """The figures of a redistribution: shards and bytes that changed owner, out of all.
 
-    `least` is the part of the shards that any rescale between so many workers moves.
+    `bytes_ahead` of them were copied while steps ran. `least` is the share of shards that any rescale between these
+    numbers of workers moves.
     """
 
     workers_before: int
@@ -118,7 +123,7 @@ class MoveReport:
 
     @classmethod
     def of(cls, old: Layout, new: Layout, taken: Collection[CommitReport]) -> MoveReport:
-        """What the workers of the new layout took over."""
+        """Return the report from the commit reports of the new layout's workers."""
         return cls.between(
             old, new, bytes_moved=sum(report.bytes_written for report in taken),
             bytes_total=sum(report.state_bytes for report in taken),
@@ -126,7 +131,7 @@ class MoveReport:
 
     @classmethod
     def between(cls, old: Layout, new: Layout, *, bytes_moved: int, bytes_total: int) -> MoveReport:
-        """So many bytes, between these layouts."""
+        """Return the report for these bytes and layouts."""
         return cls(
             workers_before=len(old.workers), workers=len(new.workers), shards_moved=moved_shards(old, new),
             shards=max(old.shards, new.shards), least=least_moved(old, new), bytes_moved=bytes_moved,
@@ -135,13 +140,13 @@ class MoveReport:
 
     @property
     def share(self) -> float:
-        """The part of the shards that moved."""
+        """Return the share of the shards that moved, from 0 to 1."""
         return self.shards_moved / self.shards
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WarmProgress:
-    """How far a round of a warm-up has come: bytes copied in it, bytes still missing, bytes of the slices in all."""
+    """The progress of a warm-up's round: bytes copied in it, bytes still missing, and bytes of all slices."""
 
     copied_bytes: int
     missing_bytes: int
@@ -150,7 +155,7 @@ class WarmProgress:
 
 @runtime_checkable
 class TellsAwaited(Protocol):
-    """A runtime that knows which workers have not done their part of the step that runs; may be asked from any thread."""
+    """A runtime that knows which workers have not finished the running step; any thread may ask."""
 
     def awaited(self) -> Sequence[int]:
         """Return the workers that have not answered; none where no step runs."""
@@ -162,9 +167,11 @@ class TellsAwaited(Protocol):
 
 
 class Runtime(Protocol):
-    """Runs what it is told. Every method raises a `DbspError`; after any error the caller rolls back (a new epoch).
+    """A runner of steps and commits.
 
-    `hosts` beside `workers`, where no layout says so, are where these live, one for each; nothing where no host is named.
+    Every method raises a `DbspError`; after any error the caller rolls back (a new epoch).
+
+    Where no layout is given, `hosts` names the host of each of `workers`; it is empty where no host is named.
     """
 
     def create(self, workers: Sequence[int], checkpoint: CheckpointId, hosts: Sequence[str] = ()) -> None:
@@ -174,30 +181,30 @@ class Runtime(Protocol):
     def fence(self, epoch: int, workers: Sequence[int], hosts: Sequence[str] = ()) -> tuple[int, ...]:
         """Write the epoch into every worker's database, durably: older writers are refused from now on.
 
-        A database that is lost is first made again from a standby, where there is one; the workers of whom that is so.
+        A lost database is first restored from a standby, if there is one. Return the workers that were restored.
         """
         ...
 
     def fence_others(self, epoch: int, workers: Sequence[int], hosts: Sequence[str] = ()) -> tuple[int, ...]:
-        """Fence those of these workers that can be reached and have a database that can be opened; return these.
+        """Fence those of these workers that can be reached and whose database can be opened; return them.
 
-        Nothing that can be opened needs them, so a host that is away or a database that is broken is no error.
+        No openable version needs these workers, so an absent host or a broken database is no error.
         """
         ...
 
     def versions(self, workers: Sequence[int], hosts: Sequence[str] = ()) -> Mapping[int, tuple[VersionInfo, ...]]:
-        """What every worker can open; a worker without a database has none."""
+        """Return the versions that every worker can open; a worker without a database has none."""
         ...
 
     def open(self, version: int, epoch: int, layout: Layout) -> CheckpointId:
-        """Open every worker of the layout at the version; `DataError` if outputs below its step are gone."""
+        """Open every worker of the layout at the version; raise `DataError` if outputs below its step are missing."""
         ...
 
     def run_step(self, record: StepRecord, layout: Layout, coming: Layout | None = None) -> StepReport:
         """Run one step on all workers; on return its outputs are durable. The record must be durable before.
 
-        With `coming` it is a step of a migration from `layout`, on the workers of both; its record holds the command, and the
-        report says what moved.
+        With `coming` it is a step of a migration from `layout`, on the workers of both layouts. Its record holds the
+        command, and the report contains the migration's figures.
         """
         ...
 
@@ -206,55 +213,56 @@ class Runtime(Protocol):
         ...
 
     def copy(self, version: int, checkpoint: CheckpointId, layout: Layout) -> Future[Mapping[int, CommitReport]]:
-        """Begin to copy what was pinned, beside the steps; the future ends when every worker holds `version`, or with an error.
+        """Begin to copy the pinned state while steps run; the future ends when every worker holds `version`, or fails.
 
-        At most one at a time. `fence` and `close` end it: what is copied then is let go of by the next `open`.
+        At most one copy runs at a time. `fence` and `close` end it, and the next `open` deletes what was copied.
         """
         ...
 
     def commit(self, version: int, checkpoint: CheckpointId, layout: Layout) -> Mapping[int, CommitReport]:
-        """`pin` and `copy` at once: every worker holds `version` on return."""
+        """Run `pin` and `copy` together: every worker holds `version` on return."""
         ...
 
     def redistribute(
         self, version: int, checkpoint: CheckpointId, old: Layout, new: Layout, cut: CheckpointId | None = None
     ) -> MoveReport:
-        """From the opened version (= version - 1, layout `old`) make `version` on every worker of `new`, by slicing alone.
+        """Make `version` on every worker of `new` by slicing the opened version (= version - 1, layout `old`).
 
-        With `cut` it is made of the state before step `cut.step`, which all workers of `old` pin first, and which is no version:
-        their hosts must be those of `new`, for no other sees what was not made durable.
+        With `cut`, it is made of the state before step `cut.step`, which all workers of `old` pin first. The cut is
+        no version and not durable, so other hosts cannot read it: the hosts of `old` must be those of `new`.
 
-        What was copied ahead by `warm` is not copied again; the version is the same.
+        Data that `warm` copied ahead is not copied again; the version is the same.
         """
         ...
 
     def hold_merges(self, old: Layout, new: Layout) -> None:
-        """Let merges of what the workers of `old` have wait until `open` or `cool`, so that what `warm` copies is there later.
+        """Hold merges of the state of the workers of `old` until `open` or `cool`, so that copied chunks still exist later.
 
-        What they add to it from now on is stored apart for every owner in `new`.
+        New state is stored separately for every owner in `new`.
         """
         ...
 
     def warm(
         self, version: int, old: Layout, new: Layout, told: Callable[[WarmProgress], None], at_once: int
     ) -> Future[Mapping[int, WarmProgress]]:
-        """Begin to copy, beside the steps, what the workers of `new` lack of their slices of `version`; `told` hears how far.
+        """Begin to copy, while steps run, the parts of slices of `version` that the workers of `new` lack.
 
-        `at_once` workers copy at a time. The version must stay openable until the future ends. `fence`, `cool` and `close` end
-        it; what was copied stays until `cool`, `open` or `redistribute`.
+        `told` is called with the progress; `at_once` workers copy at a time. The version must stay openable until the
+        future ends. `fence`, `cool` and `close` end the copy. Copied data stays until `cool`, `open` or
+        `redistribute`.
         """
         ...
 
     def cool(self, workers: Sequence[int], layout_version: int, hosts: Sequence[str] = ()) -> None:
-        """End what `warm` has begun for the layout of this version, and let these workers forget what they have of it."""
+        """End the warm-up for the layout of this version, and let these workers delete what they copied for it."""
         ...
 
     def read_ahead(self, record: StepRecord, layout: Layout) -> None:
-        """The step comes next: its input may be read already. Returns at once, from any thread, and raises no `DbspError`."""
+        """Prepare for the next step, whose input may be read already; return at once, from any thread, without a `DbspError`."""
         ...
 
     def read_view(self, view: str, layout: Layout) -> pa.Table:
-        """The rows of a materialized view after the last finished step, with an int64 column `weight`."""
+        """Return the rows of a materialized view after the last finished step, with an int64 column `weight`."""
         ...
 
     def discard(self, workers: Sequence[int], hosts: Sequence[str] = (), *, must: bool = True) -> tuple[int, ...]:

@@ -1,7 +1,8 @@
-"""`dbsp.open`: a circuit running in this process, in memory, for notebooks and tests.
+"""The function `dbsp.open`: a circuit that runs in this process, in memory, for notebooks and tests.
 
-The run keeps its state in `MemoryDatabase`s and its input in a `MemoryInputLog`; `checkpoint`, `restart` and `rescale` do what
-the coordinator does for a durable pipeline, so that the five equalities can be tried on any circuit in milliseconds.
+The run keeps its state in `MemoryDatabase`s and its input in a `MemoryInputLog`. `checkpoint`, `restart` and
+`rescale` do the same as the coordinator does for a durable pipeline. So the five equalities can be tried on any
+circuit in milliseconds.
 """
 
 from __future__ import annotations
@@ -54,41 +55,41 @@ _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
 @dataclass(slots=True)
 class MemorySite:
-    """Workers whose databases and logs are objects of this process."""
+    """Worker resources whose databases and logs are objects of this process."""
 
     inputs: MemoryInputLog
     databases: dict[int, MemoryDatabase] = field(default_factory=dict)
     outputs: dict[int, MemoryOutputLog] = field(default_factory=dict)
 
     def database(self, worker: int, create: CheckpointId | None = None) -> MemoryDatabase:
-        """The worker's database, made on first use with `create`."""
+        """Return the worker's database, made on first use with `create`."""
         if worker not in self.databases and create is not None:
             self.databases[worker] = MemoryDatabase(create)
         return self.databases[worker]
 
     def condemn_database(self, worker: int, epoch: int) -> MemoryDatabase | None:
-        """The worker's database, if it has one."""
+        """Return the worker's database, or None if it has none."""
         found = self.databases.get(worker)
         if found is not None:
             found.raise_epoch(epoch)
         return found
 
     def discard_database(self, worker: int, epoch: int, condemned: MemoryDatabase | None) -> None:
-        """Forget a worker that left."""
+        """Forget the database of a removed worker."""
         if condemned is not None and self.databases.get(worker) is condemned:
             condemned.raise_epoch(epoch)
             del self.databases[worker]
 
     def restore_database(self, worker: int, epoch: int) -> bool:  # noqa: ARG002 - the contract's
-        """There are no standbys."""
+        """Return false: there are no standbys."""
         return False
 
     def input_log(self) -> MemoryInputLog:
-        """The run's input."""
+        """Return the run's input log."""
         return self.inputs
 
     def output_log(self, worker: int, first_step: int = 0, *, create: bool = False) -> MemoryOutputLog:
-        """The worker's outputs."""
+        """Return the worker's outputs, made with `create`; raise `DataError` if they are absent."""
         if create:
             self.outputs.setdefault(worker, MemoryOutputLog(first=first_step)).join_at(first_step)
         if worker not in self.outputs:
@@ -97,7 +98,7 @@ class MemorySite:
 
 
 class Run(Answering):
-    """A circuit running in this process. Made by `dbsp.open`; use it as a context manager, or `close` it."""
+    """A circuit that runs in this process, made by `dbsp.open`. Use it as a context manager, or `close` it."""
 
     _CALLED: ClassVar[str] = "a Run"
     _OTHERS: ClassVar[tuple[str, ...]] = ("run",)
@@ -126,7 +127,7 @@ class Run(Answering):
         self._roll_back()
 
     def __enter__(self) -> Self:
-        """The run itself."""
+        """Return the run itself."""
         return self
 
     def __exit__(
@@ -141,7 +142,7 @@ class Run(Answering):
         self._runtime.close()
 
     def __repr__(self) -> str:
-        """What it runs, and how far it is."""
+        """Return the run's step, number of workers and views as text."""
         views = ", ".join(view.name for view in self.plan.views)
         workers = "closed" if self._closed else f"workers {len(self.layout.workers)}"
         return f"<dbsp.Run: step {self.step_number}, {workers}, views {views}>"
@@ -152,12 +153,14 @@ class Run(Answering):
                 raise CircuitError("the run is closed", "open it anew: dbsp.open(circuit)")
 
     def push(self, table: str, rows: Rows, *, partition: int | None = None) -> None:
-        """Insert rows (replace, where the table has a primary key); seen by the next `step`.
+        """Insert rows (replace them where the table has a primary key); the next `step` processes them.
 
-        **Shape** `rows` are a list of dicts, a dict of columns, an Arrow table, or whatever offers itself as one: a data frame of
-        pandas (NaN is null) or Polars, a relation of DuckDB, a `RecordBatchReader`. In dicts decimals, dates and times may be
-        texts, as in JSON: `"3.50"`, `"2024-05-31"`, `"2024-05-31T10:00:00"`, with `Z` or `+02:00` where the column is
-        `dbsp.TIMESTAMP_UTC`. Arrow tables are kept as they are, not copied: memory that one was made of must not change.
+        **Shape** `rows` are a list of dicts, a dict of columns, an Arrow table, or an object that offers one.
+        Examples are a data frame of pandas (NaN is null) or Polars, a relation of DuckDB, and a `RecordBatchReader`.
+
+        In dicts decimals, dates and times may be texts, as in JSON: `"3.50"`, `"2024-05-31"`,
+        `"2024-05-31T10:00:00"`. A time for a column of `dbsp.TIMESTAMP_UTC` ends with `Z` or `+02:00`. Arrow tables
+        are not copied, so their memory must not change.
 
         **Example**
 
@@ -176,10 +179,10 @@ class Run(Answering):
         self._append(table, rows, INSERT, partition)
 
     def delete(self, table: str, rows: Rows, *, partition: int | None = None) -> None:
-        """Delete rows; where the table has a primary key only its columns are needed.
+        """Delete rows; where the table has a primary key only the key's columns are needed.
 
-        Without a key it is whole rows that are deleted, a column that is left out being null as in `push`. One that is not there
-        has weight -1 from then on: it meets the next row that is pushed like it.
+        Without a key whole rows are deleted, and an absent column is null, as in `push`. Deleting an absent row gives
+        it weight -1, which cancels with the next equal row that is pushed.
         """
         self._append(table, rows, DELETE, partition)
 
@@ -194,7 +197,7 @@ class Run(Answering):
         self._pushes += 1
 
     def _parts(self, table: Table, batch: Batch, partition: int | None) -> list[tuple[int, Batch]]:
-        """Which rows go to which partition: the changes of a key to that of the key, for they have an order there alone."""
+        """Return the rows for each partition; all changes of a key are in one, because only there they have an order."""
         spread = self._inputs.spread
         if partition is not None:
             return [(partition, batch)]
@@ -210,11 +213,12 @@ class Run(Answering):
         raise CircuitError(f"no such table: table={name} tables={[table.name for table in self.plan.tables]}")
 
     def step(self, *, clock: datetime.datetime | None = None) -> dict[str, Rowset]:
-        """Process everything pushed; what changed in each view.
+        """Process all pushed rows; return the change of each view.
 
-        **Shape** `clock` is what `dbsp.now()` shows (UTC if it names no zone); the wall clock unless it is given.
-        **Errors** `CircuitError` for a clock before that of the last step: it never goes back. A step that ends with an error, or
-        is interrupted, leaves nothing: its rows wait for the next one.
+        **Shape** `clock` is the time of `dbsp.now()` (UTC if it names no zone); the wall clock if it is not given.
+
+        **Errors** `CircuitError` for a clock before that of the last step: it never goes back. A step that fails or
+        is interrupted has no effect: its rows wait for the next one.
         """
         self._refuse_closed()
         moment = self._moment(clock)
@@ -236,7 +240,7 @@ class Run(Answering):
         return {view.name: Rowset(self.output(record.step, view.name)) for view in self.plan.views}
 
     def _record(self, moment: Moment, commands: tuple[str, ...], ranges: tuple[Range, ...] = ()) -> StepRecord:
-        """What the next step is."""
+        """Return the record of the next step."""
         return StepRecord(
             epoch=self._epoch, step=self.step_number, layout_version=self.layout.version, ranges=ranges,
             clock_us=moment.clock_us, clock_before_us=moment.clock_before_us, waterlines=moment.waterlines,
@@ -244,7 +248,7 @@ class Run(Answering):
         )  # fmt: skip
 
     def _moment(self, clock: datetime.datetime | None) -> Moment:
-        """The time of the next step."""
+        """Return the time of the next step; raise `CircuitError` for a clock that goes back."""
         if clock is None:
             return self._moment_at(time.time_ns() // 1000)
         zoned = clock if clock.tzinfo is not None else clock.replace(tzinfo=datetime.UTC)
@@ -256,20 +260,23 @@ class Run(Answering):
         return self._moment_at(wanted)
 
     def _moment_at(self, wall_us: int) -> Moment:
-        """The time of the next step, if it is this late; partitions that no rows came for are idle from then on."""
+        """Return the time of the next step at this wall clock; partitions without new rows may become idle."""
         clock_us = self._timing.moment(wall_us).clock_us
         partitions = self._look(clock_us)
         tables = {node: event_time.table for node, event_time in self.plan.event_times.items()}
         return self._timing.over(tables, partitions).moment(wall_us)
 
     def _look(self, clock_us: int) -> Partitions:
-        """Which partitions there are, and which of them are idle at this clock."""
+        """Return the partitions, and which of them are idle at this clock."""
         tables = {event_time.table for event_time in self.plan.event_times.values()}
         return self._idleness.look(tables, self._inputs.ends(), self._done, clock_us / 1e6, before=self._timing.idle)
 
     @property
     def due(self) -> datetime.datetime | None:
-        """When a step is due although nothing is pushed: a row enters or leaves a filter over `dbsp.now()`."""
+        """Return when a step is due without a push: a row enters or leaves a filter over `dbsp.now()`.
+
+        None if never.
+        """
         at = self._timing.due_us
         return None if at is None else _EPOCH + at * MICROSECOND
 
@@ -285,7 +292,7 @@ class Run(Answering):
         return report
 
     def _take_back(self, record: StepRecord) -> None:
-        """Make as if the step had not been tried: workers and segments that were done with it would keep its rows for others'."""
+        """Undo a step that failed: otherwise workers and segments that finished would keep its rows."""
         self._records.pop()
         self._ways.pop()
         for database in self._site.databases.values():
@@ -294,7 +301,7 @@ class Run(Answering):
             log.take_back(record.step)
 
     def output(self, step: int, view: str) -> Batch:
-        """What a step changed in a view, summed over the workers."""
+        """Return a step's change of a view, summed over the workers."""
         schema = self._view_schema(view)
         logs = (log.parts.get(step, {}) for log in self._site.outputs.values())
         parts = [part[view] for part in logs if view in part]
@@ -317,14 +324,14 @@ class Run(Answering):
         raise CircuitError(f"no such view: view={name} views={[view.name for view in self.plan.views]}")
 
     def view(self, name: str) -> Rowset:
-        """The rows of a materialized view now."""
+        """Return the rows of a materialized view now."""
         self._refuse_closed()
         table = self._runtime.read_view(name, self.layout)
         weights = table.column("weight").to_numpy()
         return Rowset(Batch.from_arrow(table.drop_columns(["weight"]), self._view_schema(name), weights))
 
     def dead_letters(self) -> list[DeadLetter]:
-        """What could not be used so far, step by step, added up over the workers; see `dbsp.logs.DeadLetter`."""
+        """Return the dead letters so far, step by step, added up over the workers; see `dbsp.logs.DeadLetter`."""
         sums: Counter[DeadLetter] = Counter()
         for log in self._site.outputs.values():
             for letter in itertools.chain.from_iterable(log.dead.values()):
@@ -335,20 +342,20 @@ class Run(Answering):
         )
 
     def checkpoint(self) -> None:
-        """Make the state so far the version that `restart` goes back to."""
+        """Make the present state the version to which `restart` returns."""
         self._refuse_closed()
         self._version += 1
         self._runtime.commit(self._version, self._checkpoint_id(), self.layout)
         self._saved, self._saved_layout = self._timing, self.layout
 
     def restart(self) -> None:
-        """As after a crash: back to the last checkpoint, under a new epoch, and replay the steps since."""
+        """Restart as after a crash: return to the last checkpoint, under a new epoch, and replay the steps since."""
         self._refuse_closed()
         self._epoch += 1
         self._roll_back()
 
     def rescale(self, workers: int) -> MoveReport:
-        """Cold rescale: checkpoint, redistribute by slicing, go on with the new layout."""
+        """Rescale cold: checkpoint, redistribute by slicing, go on with the new layout."""
         self._refuse_two()
         old, new = self.layout, rescaled(self.layout, workers, step=self.step_number)
         report = self._slice(new)
@@ -356,7 +363,7 @@ class Run(Answering):
         return report
 
     def _slice(self, new: Layout) -> MoveReport:
-        """At a checkpoint make a version in another layout, and open it under a new epoch."""
+        """Make a checkpoint, then a version in another layout, and open it under a new epoch."""
         self.checkpoint()
         old, self.layout = self.layout, new
         self._version += 1
@@ -368,11 +375,13 @@ class Run(Answering):
         return report
 
     def evolve(self, circuit: Circuit) -> Change:
-        """Go on with another circuit: what means the same is kept, what is new is filled; what was done.
+        """Go on with another circuit: keep state with the same meaning, backfill new state; return the change.
 
-        A step of its own puts out the rows of the new views, and nothing else.
+        A separate step emits the rows of the new views, and nothing else.
+
         **Law** from then on all is as if the run had had this circuit from the beginning.
-        **Errors** `CircuitError` names what cannot be; then nothing was changed. Another error ends the run.
+
+        **Errors** `CircuitError` names what is impossible; then nothing was changed. Another error ends the run.
 
         **Example**
 
@@ -406,7 +415,7 @@ class Run(Answering):
         return found
 
     def _fill(self, record: StepRecord) -> None:
-        """Run the step that fills what is new."""
+        """Run the backfill step; close the run if it fails."""
         self._records.append(record)
         self._ways.append((self.layout, None))
         try:
@@ -417,9 +426,10 @@ class Run(Answering):
             raise
 
     def begin_rescale(self, workers: int, strategy: str, keys_per_step: int = 1000) -> None:
-        """Hot rescale: the steps from the next one on move state, at most so many keys of every worker each.
+        """Rescale hot: the next steps move state, at most `keys_per_step` keys of every worker in each.
 
         **Shape** `strategy` is `icadd` or `redistribute`. `rescaling` is true until a step has moved the last key.
+
         **Errors** `CircuitError` while another rescale is under way.
         """
         self._refuse_two()
@@ -430,13 +440,13 @@ class Run(Answering):
 
     @property
     def rescaling(self) -> bool:
-        """Whether a hot rescale is under way."""
+        """Return whether a hot rescale is under way."""
         return self._course is not None
 
     def cancel_rescale(self) -> None:
-        """Turn a hot rescale round: the steps from the next one on move back what has moved.
+        """Cancel a hot rescale: the next steps move back the state that has moved.
 
-        **Errors** `ConfigError` if no step of it was run yet, `CircuitError` if none is under way.
+        **Errors** `ConfigError` if it has run no step yet, `CircuitError` if none is under way.
         """
         if self._course is None:
             raise CircuitError("no rescale is under way")
@@ -449,7 +459,7 @@ class Run(Answering):
             raise CircuitError("a rescale is under way", "run steps until `rescaling` is false, or cancel it")
 
     def _go_on(self, report: StepReport) -> None:
-        """What follows a step of a migration; at its end a checkpoint in the new layout, and whoever left is forgotten."""
+        """Finish a migration after its last step: checkpoint in the new layout, and delete the removed workers' databases."""
         if self._course is None or report.migration is None:
             return
         if not report.migration.over:
@@ -473,17 +483,22 @@ class Run(Answering):
         )  # fmt: skip
 
     def explain(self) -> str:
-        """The plan as text, with what every node did so far: rows, time, state, the busiest worker's share."""
+        """Return the plan as text, with every node's figures so far: rows, time, state, the busiest worker's share."""
         return measured(self.plan, self.totals)
 
 
 def open_run(circuit: Circuit, workers: int = 1, partitions: int = 1, idle_s: float = IDLE_S) -> Run:
     """Run a circuit in this process, in memory (exported as `dbsp.open`).
 
-    **Shape** `workers` copies of the circuit; each table's input has `partitions` partitions, pushes go round them. Only within a
-    partition are changes in order: the changes of a primary key go to one, unless you name them (`push(…, partition=…)`).
-    A partition without new rows holds back the waterline of a table with a watermark for `idle_s` seconds of the steps' clock.
-    **State** all of it in memory, gone when the run is.
+    **Shape** the circuit has `workers` copies. Each table's input has `partitions` partitions, to which pushes are
+    distributed in turn. Only changes within a partition are in order. The changes of a primary key are in one
+    partition, unless the caller names another (`push(…, partition=…)`).
+
+    A partition without new rows holds back the waterline of a table with a watermark for `idle_s` seconds of the
+    steps' clock.
+
+    **State** all of it is in memory, and is lost with the run.
+
     **Errors** `CircuitError` for an unknown table or view, or rows that do not fit the table.
     """
     if not isinstance(circuit, Circuit):

@@ -1,8 +1,9 @@
-"""What a worker does when told: open, run one segment, commit, show its part of a view.
+"""The tasks of a worker: open a version, run one segment, commit, read its part of a view.
 
-The same functions run inside one process (`dbsp.runtime.inprocess`) and inside Spark tasks (`dbsp.runtime.spark`): a
-runtime only decides where, and moves parcels. Every function takes the worker's `Work`, a picklable value, and reaches
-files and logs through its site, so a task can be run again anywhere that the site's paths are (docs/concepts/steps.md).
+The same functions run inside one process (`dbsp.runtime.inprocess`) and inside Spark tasks (`dbsp.runtime.spark`). A
+runtime only decides where they run, and moves parcels. Every function takes the worker's `Work`, a picklable value,
+and reaches files and logs through its worker resources. So a task can run again wherever their paths exist
+(docs/concepts/steps.md).
 """
 
 from __future__ import annotations
@@ -55,9 +56,9 @@ Sent = TypeVar("Sent")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """What every task of a run shares: where workers live, what they run, which run it is, where to find the keepers.
+    """The values that every task of a run shares: worker resources, plan, name of the run, background workers.
 
-    `common_disk` says that all hosts reach what the site names; else each sees what its own workers have alone.
+    `common_disk` says that all hosts see the same files. Otherwise each host sees only the files of its own workers.
     """
 
     site: Site
@@ -68,7 +69,11 @@ class Work:
 
     @property
     def readers(self) -> Keepers | None:
-        """The keepers, if they read ahead: those of this process always, others where a read is dearer than passing rows on."""
+        """Return the background workers if they read ahead, else None.
+
+        Threads of this process always do. Processes do only where a read is more expensive than passing rows between
+        processes.
+        """
         if self.keepers is None or not self.keepers.apart or getattr(self.site, "input_is_dear", True):
             return self.keepers
         return None
@@ -76,7 +81,7 @@ class Work:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepOrder:
-    """One step to run: its durable record, under the epoch that runs it now, in a layout; perhaps one of a migration."""
+    """A step to run: its durable record, the epoch that runs it now, the layout, and the migration if it is a step of one."""
 
     record: StepRecord
     epoch: int
@@ -84,23 +89,23 @@ class StepOrder:
     migration: Migration | None = None
 
     def __post_init__(self) -> None:
-        """Refuse to run a command to migrate as if it were not there."""
+        """Refuse a record with a migration command if there is no migration data."""
         if self.migration is None and migration_of(self.record.commands) is not None:
             raise InternalError(f"keys move in a step that was given one layout alone: step={self.record.step}")
 
     @property
     def owners(self) -> Owners:
-        """Who gets which row of an exchange."""
+        """Return the router of exchanged rows to workers."""
         return self.layout if self.migration is None else self.migration.places
 
 
 def run_first_segment(
     work: Work, order: StepOrder, worker: int, send: Callable[[Parcel], Sent], held: ahead.HeldInput | None = None
 ) -> list[Sent] | WorkerReport:
-    """Segment 0: read the worker's input ranges, run up to the first exchange; `held` is what `read_before` has read.
+    """Run segment 0: read the worker's input ranges, run up to the first exchange; `held` is the result of `read_before`.
 
-    `send` makes of each parcel what leaves the segment, one per worker of the layout in order. It is called while the
-    database is still being read, because batches may lie in its memory.
+    `send` encodes each parcel, one per worker of the layout in order. It is called while the database is still being
+    read, because batches may be views of its memory.
     """
     changes = read_changes(work, order, worker, held)
     tables = table_batches(work.plan, changes)
@@ -123,7 +128,9 @@ def run_later_segment(
     send: Callable[[Parcel], Sent],
     turn: int = 0,
 ) -> list[Sent] | WorkerReport:
-    """Segment s > 0: check what arrived, run up to the next exchange or to the end; `turn` counts the loops' tasks before it.
+    """Run segment s > 0: check the parcels, run up to the next exchange or to the end.
+
+    `turn` counts the tasks of the loops before this segment.
 
     **Errors** `RowsError` if rows failed before it, under the error policy `stop`.
     """
@@ -188,7 +195,7 @@ def _run(
 def _parcels(
     work: Work, order: StepOrder, segment: int, worker: int, result: SegmentResult, carried: Carried
 ) -> list[Parcel]:
-    """One parcel per worker of the layout; the one to itself carries what waits for the end of the step."""
+    """Make one parcel per worker of the layout; the worker's parcel to itself carries data for the end of the step."""
     here = [spec for spec in work.plan.exchanges if spec.depth == segment and spec.id in result.sent]
     shares = {
         spec.id: own_rows(result.sent[spec.id], worker, order.layout)
@@ -211,7 +218,7 @@ def _parcels(
 
 
 def own_rows(batch: Batch, worker: int, layout: Layout) -> list[Batch]:
-    """All rows for the worker itself."""
+    """Return one batch per worker: all rows for the worker itself, none for the others."""
     return [batch if other == worker else batch.slice(0, 0) for other in layout.workers]
 
 
@@ -241,7 +248,7 @@ def _write_outputs(work: Work, order: StepOrder, worker: int, carried: Carried) 
 
 
 def _named(work: Work, place: parts.Place, carried: Carried, error: MismatchError) -> MismatchError:
-    """Return the error with the views that differ, and the user functions whose rows they hold."""
+    """Return the error with the views that differ, and the user functions that compute their rows."""
     log, written = work.site.output_log(place.worker, place.first), sorted(carried.parts)
     views = log.differing(place.step, carried.parts, carried.dead) if isinstance(log, AcceptsOutput) else written
     functions = sorted({label for view in views for label in functions_above(work.plan, view)})
@@ -252,7 +259,10 @@ def _named(work: Work, place: parts.Place, carried: Carried, error: MismatchErro
 
 
 def _first_step(layout: Layout, worker: int) -> int:
-    """Where the worker's outputs begin: what a log on Kafka, opened in a process of its own, goes by until it holds a record."""
+    """Return the step at which the worker's outputs begin.
+
+    A log on Kafka, opened in a separate process, needs it until it holds a record.
+    """
     return layout.first_steps[layout.workers.index(worker)]
 
 
@@ -266,16 +276,19 @@ def _report(worker: int, carried: Carried, database: Database) -> WorkerReport:
 
 
 def _counted(letters: Sequence[DeadLetter]) -> tuple[int, int]:
-    """Of how many rows these letters are, and how many came too late: one that is taken back is none, a late delete is one."""
+    """Return how many rows these letters stand for, and how many of them were late.
+
+    A retracted row counts as none, and a late delete as one.
+    """
     late = sum(abs(letter.weight) for letter in letters if letter.reason.startswith(LATE))
     return late + sum(max(letter.weight, 0) for letter in letters if not letter.reason.startswith(LATE)), late
 
 
 def read_changes(work: Work, order: StepOrder, worker: int, held: ahead.HeldInput | None = None) -> list[Changes]:
-    """The changes of the ranges this worker owns, in (table, partition, offset) order; those that are held, or its keeper's.
+    """Return the changes of the worker's ranges, in (table, partition, offset) order.
 
-    What was not read ahead is read here. In a step that fills the rows are those of its past; which of them are bad was told when
-    they came.
+    Changes that were read ahead, by the worker or its background worker, are used; the others are read here. A
+    backfill step reads the rows of its past, without dead letters, because these were reported when the rows arrived.
     """
     step, filling = order.record.step, filling_of(order.record.commands)
     ranges = order.record.ranges if filling is None else filling.past
@@ -288,12 +301,12 @@ def read_changes(work: Work, order: StepOrder, worker: int, held: ahead.HeldInpu
 
 
 def _ranges_read(record: StepRecord, ranges: Sequence[Range], layout: Layout, worker: int) -> tuple[Range, ...]:
-    """Return what the worker reads of these ranges, around the rows that the step leaves out."""
+    """Return the parts of these ranges that the worker reads, without the rows that the step leaves out."""
     return ahead.ranges_of(without_rows(ranges, dropped_rows(record.commands)), layout, worker)
 
 
 def _dropped(order: StepOrder, worker: int) -> Iterator[DeadLetter]:
-    """Make the dead letters of the rows that the step leaves out, at the worker that would have read them."""
+    """Yield the dead letters of the rows that the step leaves out, at the worker that would have read them."""
     for row in dropped_rows(order.record.commands):
         if order.layout.reader_of(row.partition) == worker:
             yield DeadLetter(
@@ -303,13 +316,13 @@ def _dropped(order: StepOrder, worker: int) -> Iterator[DeadLetter]:
 
 
 def _read(work: Work, ranges: Sequence[Range], step: int) -> list[Changes]:
-    """The changes of a worker's ranges, of their tables what is needed."""
+    """Return the changes of a worker's ranges, with the needed columns of their tables."""
     log, columns = work.site.input_log(), _columns(work, ranges)
     return [change for range_ in ranges for change in ahead.read(log, range_, step, columns)]
 
 
 def read_before(work: Work, order: StepOrder, worker: int) -> ahead.HeldInput | None:
-    """What a worker reads of a step that is not to be done yet; None of one that fills."""
+    """Return the worker's input of a step that runs later; None for a backfill step."""
     step = order.record.step
     if filling_of(order.record.commands) is not None:
         return None
@@ -318,18 +331,21 @@ def read_before(work: Work, order: StepOrder, worker: int) -> ahead.HeldInput | 
 
 
 def _columns(work: Work, ranges: Sequence[Range]) -> ahead.Columns:
-    """What is needed of the tables of these ranges."""
+    """Return the needed columns of the tables of these ranges."""
     return columns_of(work.plan, {range_.table for range_ in ranges})
 
 
 def read_ahead(work: Work, worker: int, record: StepRecord, epoch: int, layout: Layout) -> None:
-    """Let the worker's keeper read the input of a step that comes next; its record is durable."""
+    """Let the background worker read the input of the next step, whose record is durable."""
     mine = _ranges_read(record, record.ranges, layout, worker)
     ahead.begin(work.readers, work.site, worker, mine, record.step, epoch, _columns(work, mine))
 
 
 def table_batches(plan: Plan, changes: Sequence[Changes]) -> dict[str, Batch]:
-    """Changes as each table's `Source` wants them: weights for a bare table, operations and positions for one with a key."""
+    """Convert changes to the form of each table's `Source`.
+
+    A table without a key has weights; a table with a key has operations and positions.
+    """
     found: dict[str, Batch] = {}
     for table in plan.tables:
         own = [change for change in changes if change.table == table.name]
@@ -342,14 +358,14 @@ def table_batches(plan: Plan, changes: Sequence[Changes]) -> dict[str, Batch]:
 
 
 def _whole_table(plan: Plan, name: str, changes: Sequence[Changes]) -> Batch:
-    """The rows of a table once more, with the columns that were left unread."""
+    """Read the rows of a table again, with the columns that were left unread."""
     mine = [change for change in changes if change.table == name]
     read = [replace(change, batch=change.whole(), whole=None) if change.whole else change for change in mine]
     return table_batches(plan, read)[name]
 
 
 def _bare(change: Changes, schema: Schema) -> Batch:
-    """Insert is +1, delete is -1; columns that were left unread are null."""
+    """Convert a change: an insert has weight +1, a delete -1; columns that were left unread are null."""
     batch, rows = change.batch, len(change.batch)
     weights = np.ones((rows, 1), np.int64)
     weights[change.operations == DELETE] = -1
@@ -357,12 +373,15 @@ def _bare(change: Changes, schema: Schema) -> Batch:
 
 
 def _column(batch: Batch, column: Column) -> pa.Array:
-    """A column, or nulls if it was left unread."""
+    """Return a column; nulls if it was left unread."""
     return batch.held_column(column.name) if column.name in batch.schema else pa.nulls(len(batch), column.type)
 
 
 def _keyed(change: Changes, schema: Schema) -> Batch:
-    """The operation and the row's place in the step travel with the row to the owner of its key."""
+    """Convert a change of a table with a key.
+
+    The operation and the row's position in the step are sent with the row to the owner of its key.
+    """
     place = (np.int64(change.partition) << _PARTITION_SHIFT) + change.offsets.astype(np.int64)
     extra = {OPERATION: pa.array(change.operations.astype(np.int8)), POSITION: pa.array(place)}
     columns = tuple(extra[c.name] if c.name in extra else _column(change.batch, c) for c in schema)
@@ -370,14 +389,14 @@ def _keyed(change: Changes, schema: Schema) -> Batch:
 
 
 def fence(work: Work, worker: int, epoch: int) -> bool:
-    """Raise the worker's epoch; whether its database was lost and made again from a standby before."""
+    """Raise the worker's epoch; return whether its lost database was first restored from a standby."""
     restored = work.site.restore_database(worker, epoch)
     work.site.database(worker).raise_epoch(epoch)
     return restored
 
 
 def fence_other(work: Work, worker: int, epoch: int) -> bool:
-    """Raise the epoch of a worker that nothing needs; return whether it has a database that can be opened."""
+    """Raise the epoch of a worker that nothing needs; return whether its database can be opened."""
     try:
         fence(work, worker, epoch)
         versions(work, worker)
@@ -387,22 +406,22 @@ def fence_other(work: Work, worker: int, epoch: int) -> bool:
 
 
 def condemn(work: Work, worker: int, epoch: int) -> Any:
-    """Say which database of the worker is to be deleted."""
+    """Return which database of the worker is to be deleted."""
     return work.site.condemn_database(worker, epoch)
 
 
 def discard(work: Work, worker: int, epoch: int, condemned: Mapping[int, Any]) -> None:
-    """Delete the worker's database that was condemned, unless it has met a newer epoch."""
+    """Delete the worker's condemned database, unless it has seen a newer epoch."""
     work.site.discard_database(worker, epoch, condemned[worker])
 
 
 def versions(work: Work, worker: int) -> tuple[VersionInfo, ...]:
-    """What the worker can open."""
+    """Return the versions that the worker can open."""
     return work.site.database(worker).versions()
 
 
 def open_version(work: Work, worker: int, version: int, epoch: int, layout: Layout) -> CheckpointId:
-    """Open the worker at a version, if its outputs reach that far: other versions and later steps are discarded."""
+    """Open the worker at a version, if its outputs reach that far; discard other versions and later steps."""
     database = work.site.database(worker)
     for info in database.versions():
         if info.version == version:
@@ -412,9 +431,10 @@ def open_version(work: Work, worker: int, version: int, epoch: int, layout: Layo
 
 
 def check_outputs(work: Work, worker: int, step: int, layout: Layout) -> None:
-    """All outputs below a checkpoint were durable before it was made (11): a log that reports less has lost them.
+    """Check that the outputs below a checkpoint are still there: they were durable before it was made (11).
 
-    The log begins where the worker joins: it is made then, and at no later step.
+    The log begins where the worker joins; it is created then, and at no later step.
+
     **Errors** `DataError` names the worker, the log's place, and both steps.
     """
     first = _first_step(layout, worker)
@@ -440,10 +460,10 @@ def check_outputs(work: Work, worker: int, step: int, layout: Layout) -> None:
 
 
 def pin(work: Work, worker: int, version: int, checkpoint: CheckpointId, layout: Layout) -> None:
-    """Pin the worker's state for `version`; what only replays from before `version - 1` would compare is forgotten.
+    """Pin the worker's state for `version`; trim output progress that only replays from before `version - 1` would compare.
 
-    All workers have held `version - 1` since it was published, and go back no further (12). The outputs are touched here, between
-    two steps, and not by the copy: a worker's output log has one user at a time.
+    All workers have held `version - 1` since it was published, and return to no older one (12). The outputs are
+    trimmed here, between two steps, and not by the copy, because a worker's output log has one user at a time.
     """
     database = work.site.database(worker)
     database.pin(version, checkpoint)
@@ -453,12 +473,15 @@ def pin(work: Work, worker: int, version: int, checkpoint: CheckpointId, layout:
 
 
 def copy(work: Work, worker: int, version: int, checkpoint: CheckpointId) -> CommitReport | None:
-    """A piece of the worker's pinned state; the report once it is `version`."""
+    """Copy a piece of the worker's pinned state; return the report once it is `version`, else None."""
     return work.site.database(worker).copy(version, checkpoint, PIECE_BYTES)
 
 
 def commit(work: Work, worker: int, version: int, checkpoint: CheckpointId, layout: Layout) -> CommitReport | None:
-    """Pin the worker's state, and copy a large piece of it; the report once it is `version`. No step runs meanwhile."""
+    """Pin the worker's state, and copy a large piece of it; return the report once it is `version`.
+
+    No step runs meanwhile.
+    """
     database = work.site.database(worker)
     if VersionInfo(version=version, checkpoint=checkpoint) not in database.versions():
         pin(work, worker, version, checkpoint, layout)
@@ -466,7 +489,7 @@ def commit(work: Work, worker: int, version: int, checkpoint: CheckpointId, layo
 
 
 def view_part(work: Work, worker: int, view: ViewSpec, epoch: int) -> Batch:
-    """The worker's rows of a materialized view after its last finished step in an epoch, consolidated."""
+    """Return the worker's rows of a materialized view after its last finished step in an epoch, consolidated."""
     if view.trace is None:
         raise InternalError(f"the view has no trace: view={view.name}")
     database = work.site.database(worker)
@@ -481,7 +504,7 @@ def view_part(work: Work, worker: int, view: ViewSpec, epoch: int) -> Batch:
 
 
 def materialized_view(plan: Plan, name: str) -> ViewSpec:
-    """The spec of a view that can be read as a table."""
+    """Return the specification of a view that can be read as a table; raise `ConfigError` for other names."""
     found = {view.name: view for view in plan.views if view.trace is not None}
     if name not in found and name in {view.name for view in plan.views}:
         hint = "look at what the steps change in it, or name it in `materialize` (in SQL `create materialized view`)"
@@ -500,10 +523,11 @@ def take_over(
     new: Layout,
     cut: CheckpointId | None = None,
 ) -> CommitReport:
-    """Make `version` in a worker of the new layout out of slices of the old one's version - 1, or of the `cut` it has pinned.
+    """Make `version` in a worker of the new layout from slices of the old layout's version - 1, or of its pinned `cut`.
 
     **Law** invariant 2: the ranges taken from the old workers are disjoint and together are what the worker owns.
-    **Cost** bytes copied in are those that move; what stays is referred to.
+
+    **Cost** the bytes that move are copied in; the rest is referred to.
     """
     target = work.site.database(worker)
     givers = _givers(work, worker, checkpoint.epoch, old, new)
@@ -513,7 +537,10 @@ def take_over(
 
 
 def warm(work: Work, worker: int, version: int, epoch: int, old: Layout, new: Layout) -> WarmReport:
-    """Copy a piece of what the worker will take over, from a version that all givers hold, into no version of its own."""
+    """Copy a piece of the state that the worker will take over, from a version that all sources hold.
+
+    The copied chunks are warm: no version refers to them yet.
+    """
     target, givers = work.site.database(worker), _givers(work, worker, epoch, old, new)
     return warm_up(
         givers, target, version, epoch, new.version, work.plan.all_traces(),
@@ -522,12 +549,12 @@ def warm(work: Work, worker: int, version: int, epoch: int, old: Layout, new: La
 
 
 def hold_merges(work: Work, worker: int, epoch: int, old: Layout, new: Layout) -> None:
-    """What the worker gives away is about to be copied: chunks stay as they are, and new ones end where what it gives begins."""
+    """Hold the worker's merges: its chunks stay as they are, and new chunks end where a new owner's range begins."""
     work.site.database(worker).hold_merges(epoch, new.version, cuts_between(worker, old, new))
 
 
 def cuts_between(worker: int, old: Layout, new: Layout) -> list[int]:
-    """The hashes at which another owner of what a worker owns begins.
+    """Return the hashes inside a worker's ranges at which the new owner changes.
 
     >>> from dbsp.layout import initial, rescaled
     >>> one = initial(1, shards=4)
@@ -541,7 +568,7 @@ def cuts_between(worker: int, old: Layout, new: Layout) -> list[int]:
 
 
 def cool(work: Work, worker: int, epoch: int, layout_version: int) -> None:
-    """Forget what was copied ahead for this layout; merges go on."""
+    """Delete the state that was copied ahead for this layout, and let merges go on."""
     visiting.end_visits(work, worker, epoch)
     database = work.site.database(worker)
     database.forget_warm(epoch, layout_version)
@@ -551,7 +578,7 @@ def cool(work: Work, worker: int, epoch: int, layout_version: int) -> None:
 def _givers(
     work: Work, worker: int, epoch: int, old: Layout, new: Layout
 ) -> dict[int, tuple[Readable, list[HashRange]]]:
-    """Whose state a worker takes which ranges of: databases, and what has come of those on other hosts."""
+    """Return the sources of a worker's ranges: databases of this host, and shard transfers from other hosts."""
     wanted = new.ranges_of(worker)
     taken = [(giver, shared_ranges(wanted, old.ranges_of(giver))) for giver in old.workers]
     far = set() if work.common_disk else {route.giver for route in visiting.routes(old, new, [worker])}

@@ -1,4 +1,4 @@
-"""What nodes did over a run: the totals of their figures, and the plan as text with them beside it."""
+"""The figures of nodes over a run: their totals, and the plan as text with the figures."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dbsp.runtime.runtime import StepReport
 
 @dataclass(slots=True)
 class NodeTotal:
-    """A node on one worker, over all steps; its state as of the last one."""
+    """The figures of a node on one worker, over all steps; its state is as of the last step."""
 
     rows_in: int = 0
     rows_out: int = 0
@@ -28,7 +28,7 @@ class Totals:
     by_node: dict[tuple[int, int], NodeTotal] = field(default_factory=dict)
 
     def add(self, report: StepReport) -> None:
-        """Count a step."""
+        """Add the figures of a step."""
         self.steps += 1
         for worker in report.workers:
             for node in worker.nodes:
@@ -39,16 +39,21 @@ class Totals:
                 total.state_rows, total.state_bytes = node.state_rows, node.state_bytes
 
     def of(self, node: int) -> list[NodeTotal]:
-        """The node on every worker that ran it."""
+        """Return the node's figures on every worker that ran it."""
         return [total for (number, _), total in sorted(self.by_node.items()) if number == node]
 
 
 def measured(plan: Plan, totals: Totals) -> str:
-    """The plan as text, under every node what it did.
+    """Return the plan as text, with the figures of every node below it.
 
-    **Shape** rows in and out, time and its share of all, the busiest worker's share of the rows (of two workers half is even,
-    nearly all is a hot key), and the state it keeps: rows, bytes, bytes per row; a trace that it borrows counts where it belongs.
-    With several workers the same for each of them.
+    **Shape** the figures of a node are:
+
+    - its rows in and out
+    - its time, and the share of all time
+    - the busiest worker's share of the rows (of two workers half is even, nearly all is a hot key)
+    - its state: rows, bytes, bytes per row; a shared arrangement counts at the node that owns it
+
+    With several workers each of them has the same figures.
 
     **Example**
 
@@ -76,7 +81,7 @@ def measured(plan: Plan, totals: Totals) -> str:
 
 
 def _figures(found: list[NodeTotal], whole: float) -> Iterator[str]:
-    """One line, and one by worker if there are several; none for a node that never ran."""
+    """Yield a line for a node, and one by worker if there are several; nothing for a node that never ran."""
     if not found:
         return
     rows, seconds = sum(total.rows_in for total in found), sum(total.seconds for total in found)
@@ -93,7 +98,7 @@ def _figures(found: list[NodeTotal], whole: float) -> Iterator[str]:
 
 
 def _by_worker(found: list[NodeTotal]) -> str:
-    """What each worker read, how long it took, what it keeps; in the order of their numbers."""
+    """Return the rows, the time and the state of each worker, in the order of their numbers."""
     parts = [
         f"in {' / '.join(f'{total.rows_in:,}' for total in found)}",
         f"time {' / '.join(f'{total.seconds:.3f}' for total in found)} s",

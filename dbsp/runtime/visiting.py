@@ -1,9 +1,10 @@
-"""State that goes to workers on other hosts: what must travel from whom to whom, and what both ends do with a piece of it.
+"""Shard transfers: the routes on which state is sent to workers on other hosts, and the handling of a piece at both
+ends.
 
-Where every host has a disk of its own, a worker reads the databases of its own host alone. Of a giver elsewhere it reads a
-visit (`dbsp.storage.visits`), which is filled before slices are taken of it. How pieces travel is the runtime's business.
-
-Invariant 2 as for slices of the same host: the ranges are those. Source: docs/concepts/rescale.md; design record 0031.
+Where every host has a disk of its own, a worker reads the databases of its own host alone. For a source on another
+host it reads a shard transfer (`dbsp.storage.visits`), which is filled before slices are taken of it. The runtime
+decides how pieces are sent. Invariant 2 holds as for slices on one host: the ranges are the same. Source:
+docs/concepts/rescale.md; design record 0031.
 """
 
 from __future__ import annotations
@@ -30,56 +31,56 @@ NOTHING_HELD: Numbers = np.empty(0, np.uint64)
 
 @dataclass(frozen=True, slots=True, order=True)
 class Route:
-    """Whose state goes to whom, on another host."""
+    """The source worker and the target worker of a shard transfer; they are on different hosts."""
 
     giver: int
     taker: int
 
 
 class Ships(Protocol):
-    """A database whose versions can go to other hosts."""
+    """A database whose versions can be sent to other hosts."""
 
     def ship(self, version: int, ranges: Sequence[HashRange], held: Numbers, bytes_max: int) -> Shipment:
-        """About `bytes_max` more of the chunks that slices of these ranges of a version need and are not `held`."""
+        """Return about `bytes_max` of the chunks that slices of these ranges of a version need and that are not `held`."""
         ...
 
 
 class Visit(Protocol):
-    """What is here of a giver's versions, in an epoch; read as the giver's database is."""
+    """The part of a source's versions that is on this host, in an epoch; it is read like the source's database."""
 
     def held(self) -> Numbers:
-        """The numbers of all chunks that are here."""
+        """Return the numbers of all chunks that are here."""
         ...
 
     def take(self, shipment: Shipment) -> None:
-        """Keep a piece; taking it again does nothing."""
+        """Store a piece; a repeat does nothing."""
         ...
 
     def read_version(self, version: int) -> AbstractContextManager[VersionView]:
-        """The traces of a version; `UnavailableError` if not all of it is here."""
+        """Return the traces of a version; raise `UnavailableError` if not all of it is here."""
         ...
 
     def read_cut(self, version: int, cut: CheckpointId) -> AbstractContextManager[VersionView]:
-        """Refused: a cut is seen on its own host alone."""
+        """Raise `UnavailableError`: a cut can be read on its own host alone."""
         ...
 
 
 @runtime_checkable
 class KeepsVisits(Protocol):
-    """A site on whose disk there may be visits to its workers."""
+    """Worker resources on whose disk there may be shard transfers to its workers."""
 
     def visit(self, worker: int, giver: int, epoch: int) -> Visit:
-        """That of a giver to a worker."""
+        """Return the shard transfer from a source to a worker."""
         ...
 
     def end_visits(self, worker: int, epoch: int) -> None:
-        """Delete all that there are to a worker but those of newer epochs."""
+        """Delete all shard transfers to a worker, except those of newer epochs."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Landed:
-    """A piece that has come: which chunks, and how much of the giver's part is still missing, out of all of it."""
+    """An imported piece: its chunks, and the bytes of the source's part that are still missing, out of all of them."""
 
     route: Route
     numbers: Numbers
@@ -89,7 +90,7 @@ class Landed:
 
 
 def routes(old: Layout, new: Layout, takers: Sequence[int]) -> list[Route]:
-    """From whom to whom, of these takers, state goes between hosts when the layout changes.
+    """Return the routes between hosts to these targets when the layout changes.
 
     >>> from dbsp.layout import initial, rescaled
     >>> two = initial(2, hosts=[("a", 1.0), ("b", 1.0)])
@@ -102,7 +103,7 @@ def routes(old: Layout, new: Layout, takers: Sequence[int]) -> list[Route]:
 
 
 def ship(work: Work, route: Route, version: int, old: Layout, new: Layout, held: Numbers, bytes_max: int) -> Shipment:
-    """On the giver's host: the next piece for a taker."""
+    """Return the next piece for a target; runs on the source's host."""
     database: Database | Ships = work.site.database(route.giver)
     if not hasattr(database, "ship"):
         raise InternalError(f"a database that cannot go to another host: worker={route.giver}")
@@ -112,7 +113,7 @@ def ship(work: Work, route: Route, version: int, old: Layout, new: Layout, held:
 
 
 def take(work: Work, route: Route, epoch: int, shipment: Shipment) -> Landed:
-    """On the taker's host: keep a piece."""
+    """Store a piece; runs on the target's host."""
     visit_of(work, route, epoch).take(shipment)
     return Landed(
         route=route, numbers=np.array([number for number, _ in shipment.chunks], np.uint64),
@@ -121,19 +122,19 @@ def take(work: Work, route: Route, epoch: int, shipment: Shipment) -> Landed:
 
 
 def held(work: Work, taker: int, givers: Sequence[int], epoch: int) -> Mapping[Route, Numbers]:
-    """On the taker's host: what is here already."""
+    """Return the chunks that are here already, by route; runs on the target's host."""
     found = [Route(giver, taker) for giver in givers]
     return {route: visit_of(work, route, epoch).held() for route in found}
 
 
 def visit_of(work: Work, route: Route, epoch: int) -> Visit:
-    """Where a taker's host keeps what comes from a giver."""
+    """Return the shard transfer on the target's host that stores the chunks from a source."""
     if not isinstance(work.site, KeepsVisits):
         raise InternalError(f"a site that takes in nothing of other hosts: route={route}")
     return work.site.visit(route.taker, route.giver, epoch)
 
 
 def end_visits(work: Work, worker: int, epoch: int) -> None:
-    """On a worker's host: what has come for it is of no use any more."""
+    """Delete a worker's shard transfers, which are not needed any more; runs on the worker's host."""
     if isinstance(work.site, KeepsVisits):
         work.site.end_visits(worker, epoch)

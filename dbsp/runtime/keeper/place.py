@@ -1,7 +1,7 @@
 """The folder in which a background worker is found: its socket, a lock held for its whole life, and a note of its
 process.
 
-The name of the folder is a hash of the run, the worker and the owner, so a background worker of another executor is
+The name of the folder is a hash of the run, the worker and the owner. So a background worker of another executor is
 never found. The process that starts a background worker takes the lock, and the new process inherits it. So there is
 never a second one. A folder whose lock is free is left from a dead process: the next background worker of this user
 on this host deletes it.

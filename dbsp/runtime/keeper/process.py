@@ -51,7 +51,7 @@ class ProcessKeeper:
             os.close(lock)
 
     def _reap(self) -> None:
-        """Reap ended processes that were started here."""
+        """Wait for ended processes that were started here, without blocking, so that the system forgets them."""
         for pid in list(self._children):
             with suppress(ChildProcessError):
                 if os.waitpid(pid, os.WNOHANG) == (0, 0):

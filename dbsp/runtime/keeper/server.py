@@ -1,6 +1,6 @@
 """The process of a background worker: it answers on its socket until its owner ends, and leaves no files.
 
-    python -m dbsp.runtime.keeper.server <settings as JSON>       (descriptor 3: the lock of its folder)
+Run as `python -m dbsp.runtime.keeper.server <settings as JSON>`, with the lock of its folder as descriptor 3.
 
 It watches its owner by a process descriptor, which becomes readable when the owner ends, for whatever reason. The
 process then exits at once. It also exits after `IDLE_S` without a request, when its socket was deleted, or on
