@@ -32,7 +32,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import dbsp.step
+import dbsp.steps.segment
 from dbsp.zset.kernels.kernel import Kernel
 
 PHASES = ("decode", "expressions", "hash", "sort", "exchange", "look-up", "merge", "gather", "sum", "store", "encode")
@@ -51,14 +51,23 @@ PLACES = {
     "hash": ("dbsp.zset.hashing:hash_columns",),
     "sort": ("dbsp.zset.batch:arrange", "dbsp.zset.batch:consolidate", "dbsp.zset.batch_rows:sort_rows"),
     "exchange": (
-        "dbsp.exchange:split",
-        "dbsp.exchange:gather",
-        "dbsp.exchange:to_bytes",
-        "dbsp.exchange:from_bytes",
+        "dbsp.steps.exchange:split",
+        "dbsp.steps.exchange:gather",
+        "dbsp.steps.exchange:to_bytes",
+        "dbsp.steps.exchange:from_bytes",
     ),
     "look-up": tuple(
         f"dbsp.trace.spine:Spine.{name}"
-        for name in ("matches", "sums", "ranges", "first_code", "reach", "weight_between", "heads", "heads_twice")
+        for name in (
+            "matches",
+            "sums",
+            "ranges",
+            "first_code",
+            "reach",
+            "weight_between",
+            "first_rows",
+            "first_rows_twice",
+        )
     ),
     "merge": ("dbsp.zset.merge:merge_all", "dbsp.trace.merging:advance"),
     "gather": ("dbsp.zset.arrays:gather", "dbsp.zset.arrays:join"),
@@ -76,7 +85,7 @@ KERNELS = {
     "bytestrings": "hash",
     "frames": "sum",
     "groups": "sort",
-    "heads": "look-up",
+    "first_rows": "look-up",
     "picks": "gather",
     "texts": "expressions",
 }
@@ -160,7 +169,7 @@ class Recording:
         return framed
 
     def node(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """`dbsp.step._run_node` within a frame of the node."""
+        """`dbsp.steps.segment._run_node` within a frame of the node."""
 
         @functools.wraps(function)
         def framed(node: Any, *arguments: Any) -> Any:
@@ -212,7 +221,7 @@ class Profile:
             for phase, places in PLACES.items():
                 for place in places:
                     _replace(undo, place, functools.partial(_wrapped, made, place, phase))
-            _set(undo, dbsp.step, "_run_node", made.node(dbsp.step._run_node))
+            _set(undo, dbsp.steps.segment, "_run_node", made.node(dbsp.steps.segment._run_node))
             _set(undo, Kernel, "__call__", made.kernel(Kernel.__call__))
             made.started = self.clock()
             try:

@@ -21,8 +21,8 @@ from benchmarks.tpch.__main__ import Data
 from benchmarks.tpch.queries import QUERIES as TPCH
 from benchmarks.tpch.tables import COLUMNS as TPCH_TABLES
 from dbsp.plan import planner
-from dbsp.plan.lending import Lending
 from dbsp.plan.planner import plan
+from dbsp.plan.shared_arrangements import SharedArrangements
 
 APART, EQUAL, WIDER = "apart", "equal", "wider"
 
@@ -60,7 +60,7 @@ def sharing(how: str) -> Iterator[None]:
         if how != WIDER:
             stack.enter_context(mock.patch.object(planner, "widened", return_value={}))
         if how == APART:
-            stack.enter_context(mock.patch.object(Lending, "_known", return_value=None))
+            stack.enter_context(mock.patch.object(SharedArrangements, "_known", return_value=None))
         yield
 
 
@@ -106,7 +106,9 @@ def _state(run: dbsp.Run) -> tuple[int, int]:
 
 def borrowed(views: dict[str, dbsp.Stream]) -> int:
     """How many traces of the plan belong to another node."""
-    return sum(lender is not None for node in plan(dbsp.circuit("c", views)).nodes for lender in node.lenders)
+    return sum(
+        trace_owner is not None for node in plan(dbsp.circuit("c", views)).nodes for trace_owner in node.trace_owners
+    )
 
 
 def main() -> None:

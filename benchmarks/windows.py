@@ -13,12 +13,12 @@ import numpy as np
 
 from benchmarks import report
 from dbsp.operators.operator import StepContext
-from dbsp.operators.order.window import Window
+from dbsp.operators.order.window import WindowOperator
 from dbsp.operators.order.window_calls import WindowCall
 from dbsp.operators.order.window_places import Frame
 from dbsp.store import CheckpointId, StepTransaction, TraceSpec
-from dbsp.trace.floor import Floor
 from dbsp.trace.memory import MemoryDatabase
+from dbsp.trace.retention import RetentionBound
 from dbsp.trace.spine import Spine
 from dbsp.zset.batch import Batch, arrange
 from dbsp.zset.schema import FLOAT64, INT64, Column, OrderBy, Schema
@@ -51,13 +51,13 @@ class Node:
         """The trace."""
         return self.transaction.spine(self.trace)
 
-    def floor(self, index: int) -> Floor | None:  # noqa: ARG002 (protocol)
+    def retention_bound(self, index: int) -> RetentionBound | None:  # noqa: ARG002 (protocol)
         """Nothing is closed."""
         return None
 
-    def append(self, index: int, batch: Batch, floor: Floor | None = None) -> None:  # noqa: ARG002 (there is one)
+    def append(self, index: int, batch: Batch, retention: RetentionBound | None = None) -> None:  # noqa: ARG002 (there is one)
         """Add to it."""
-        self.transaction.append(self.trace, batch, floor)
+        self.transaction.append(self.trace, batch, retention)
 
 
 class Bench:
@@ -85,11 +85,11 @@ class Bench:
         """Rows of weight 1."""
         return Batch.of(ROWS, [keys.astype(np.int64), at.astype(np.int64), self.rng.normal(size=len(keys))])
 
-    def window(self, call: WindowCall) -> Window:
+    def window(self, call: WindowCall) -> WindowOperator:
         """The operator of one function."""
         type_ = INT64 if call.function == "row_number" else FLOAT64
         schema = Schema((*ROWS.columns, Column(call.name, type_)))
-        return Window(input=ROWS, partition=("k",), order=(OrderBy("at"),), calls=(call,), schema=schema)
+        return WindowOperator(input=ROWS, partition=("k",), order=(OrderBy("at"),), calls=(call,), schema=schema)
 
     def step_ms(self, call: WindowCall, newest: bool) -> tuple[float, float]:
         """The median processor time of a step, and how many rows it gave."""
@@ -99,7 +99,7 @@ class Bench:
             deep = self.rows // self.groups * APART
             low = deep - 2 * APART if newest else 0
             delta = self.batch(keys, self.rng.integers(low, deep, CHANGED))
-            context = StepContext(step=self.steps, clock_us=0)
+            context = StepContext(number=self.steps)
             with self.database.begin(1, self.steps, 0, (self.trace,)) as transaction:
                 started = time.process_time()
                 given.append(len(operator.step(context, Node(transaction, self.trace), (delta,))))

@@ -16,7 +16,7 @@ from dbsp.coordinator.decisions.cutting import Place
 from dbsp.errors import OverloadedError
 from dbsp.io.connectors import InputKind
 from dbsp.logs import Range
-from dbsp.sizes import Sizes
+from dbsp.logs.sizes import Sizes
 
 HINT = "send it again later; or raise `max_backlog_rows`, `max_backlog_bytes` in [input]"
 

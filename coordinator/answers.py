@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from dbsp.skips import DroppedRow
+from dbsp.logs.step_commands import DroppedRow
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

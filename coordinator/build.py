@@ -41,7 +41,7 @@ from dbsp.io.connectors import INPUT_KINDS, OUTPUT_KINDS
 from dbsp.io.output_part import refuse_taken
 from dbsp.layout import initial
 from dbsp.logs import InputLog, StepLog
-from dbsp.operators.time.in_time import InTime
+from dbsp.operators.operator import Time
 from dbsp.plan.plan import Plan
 from dbsp.plan.planner import plan as make_plan
 from dbsp.plan.signatures import signatures
@@ -68,7 +68,7 @@ class Built:
 
 def shows_clock(plan: Plan) -> bool:
     """Return whether a view depends on `now()`."""
-    return any(isinstance(node.operator, InTime) for node in plan.nodes)
+    return any(node.operator.depends_on_time is Time.CLOCK for node in plan.nodes)
 
 
 def load_plan(config: Config) -> Plan:

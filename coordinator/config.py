@@ -37,6 +37,7 @@ from dbsp.coordinator.decisions.autoscale import AutoscaleSection
 from dbsp.coordinator.http.section import HttpSection
 from dbsp.coordinator.limits import StepLimits
 from dbsp.coordinator.strategies import STRATEGIES
+from dbsp.diagnostics.secrets import HIDDEN
 from dbsp.errors import ConfigError
 from dbsp.hosts import check_hosts
 from dbsp.io.connectors import KINDS, InputKind, OutputKind, configured, types_of
@@ -44,7 +45,6 @@ from dbsp.io.connectors.embedded import EmbeddedInput, EmbeddedOutput
 from dbsp.io.connectors.kind import Residence, columns_of
 from dbsp.io.connectors.registry import Named, named
 from dbsp.runtime.spark.timeouts import check_timeouts
-from dbsp.secrets import HIDDEN
 from dbsp.settings import at_least, at_most, near, one_of
 
 ENVIRONMENT_PREFIX = "DBSP_"

@@ -28,7 +28,6 @@ from dbsp.coordinator.layouts import shares_disk
 from dbsp.coordinator.running.control import FORM, Ledger, decode_ledger
 from dbsp.coordinator.site import database_home, home_in, writers
 from dbsp.errors import DataError, DbspError, UnavailableError
-from dbsp.findings import Examined, Finding
 from dbsp.hosts import is_here
 from dbsp.io import examine as logs
 from dbsp.io.output_part import Progress
@@ -36,6 +35,7 @@ from dbsp.layout import homes
 from dbsp.lmdb_files import META_BYTES, check_lmdb_file
 from dbsp.storage import examine as storage
 from dbsp.store import VersionInfo
+from dbsp.store.findings import Examined, Finding
 
 TRIES = 5
 CONTROL_REMEDY = "restore the folder `control` from a backup of the same moment as the databases"

@@ -108,7 +108,11 @@ def _changed(ledger: Ledger, evolution: Evolution, plan: Plan, checkpoint: Check
     saved = replace(
         before, version=before.version + 1, checkpoint=checkpoint, timing=evolution.change.timing(before.timing)
     )
-    fill = Fill(step=checkpoint.step, command=evolution.change.filling.to_text()) if evolution.change.fills else None
+    fill = (
+        Fill(step=checkpoint.step, command=evolution.change.backfill.to_text())
+        if evolution.change.needs_backfill
+        else None
+    )
     return change_circuit(ledger, saved, nodes=node_tokens(plan.circuit), signatures=signatures(plan), fill=fill)
 
 

@@ -40,9 +40,9 @@ from dbsp.coordinator.trial import try_circuit
 from dbsp.coordinator.upgrades import Restart, note_failure, own_interpreter
 from dbsp.errors import DbspError
 from dbsp.logs import StepRecord
+from dbsp.logs.step_commands import ACCEPT_OUTPUT
 from dbsp.plan.explain import explain
 from dbsp.runtime.runtime import StepReport
-from dbsp.skips import ACCEPT_OUTPUT
 from dbsp.version import VERSION
 
 SHOW_INTERVAL_S = 0.25

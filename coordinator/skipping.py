@@ -17,7 +17,7 @@ from dbsp.coordinator.running.event_loop import EventLoop
 from dbsp.coordinator.trials import ProcessTrials, decision
 from dbsp.errors import ConfigError, UnavailableError
 from dbsp.io.pushed import Position
-from dbsp.skips import ACCEPT_OUTPUT, DroppedRow
+from dbsp.logs.step_commands import ACCEPT_OUTPUT, DroppedRow
 
 Result = Callable[[Callable[[], Any], float | None], Any]
 """Hands something to the event loop's thread, and waits for what it says."""

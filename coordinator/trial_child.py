@@ -36,7 +36,7 @@ from dbsp.runtime.inprocess import InProcessRuntime
 from dbsp.runtime.tasks import Work
 from dbsp.storage import WorkerDatabase
 from dbsp.storage.transaction import Transaction
-from dbsp.store import NOTHING_LENT, CheckpointId, TraceSpec
+from dbsp.store import NOTHING_SHARED, CheckpointId, TraceSpec
 from dbsp.zset.batch import Batch
 
 TRIAL_S = 300
@@ -67,10 +67,10 @@ class _PrivateDatabase:
         step: int,
         segment: int,
         traces: Sequence[TraceSpec],
-        lent: Mapping[int, Sequence[TraceSpec]] = NOTHING_LENT,
+        shared: Mapping[int, Sequence[TraceSpec]] = NOTHING_SHARED,
     ) -> Transaction:
         """Begin a transaction that is taken back."""
-        transaction = self._database.begin(epoch, step, segment, traces, lent)
+        transaction = self._database.begin(epoch, step, segment, traces, shared)
         transaction.__class__ = _Rehearsal
         return transaction
 

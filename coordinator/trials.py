@@ -21,7 +21,7 @@ from dbsp.coordinator.exits import error_of
 from dbsp.coordinator.running.attempts import Trial
 from dbsp.errors import DataError, UnavailableError
 from dbsp.logs import Range
-from dbsp.skips import DroppedRow, drop_command
+from dbsp.logs.step_commands import DroppedRow, drop_command
 
 COMMAND = [sys.executable, "-P", "-m", "dbsp.coordinator.trial_child"]
 ROWS_MAX = 1000

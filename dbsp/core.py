@@ -18,8 +18,8 @@ from dataclasses import fields
 
 from dbsp.algebra.join import Join
 from dbsp.algebra.streaming import StepJoin, Streaming
+from dbsp.diagnostics.source_lines import located, user_line
 from dbsp.errors import InternalError
-from dbsp.source_lines import located, user_line
 from dbsp.stream.handle import check_streams
 from dbsp.stream.stream import Stream
 

@@ -15,14 +15,14 @@
     ├── EngineError       another version of the engine logged what is to be done: start that one, or accept this one
     └── InternalError     our bug: report it with the message
 
-A message holds no password of an address (`dbsp.secrets`).
+A message holds no password of an address (`dbsp.diagnostics.secrets`).
 It is lower case, ``key=value`` pairs last, and ends with a hint where one setting or command mends it.
 Every class survives pickling, because errors cross from Spark tasks to the driver: they take positional arguments only.
 """
 
 from __future__ import annotations
 
-from dbsp.secrets import without_login
+from dbsp.diagnostics.secrets import without_login
 
 PYTHON_WORKER_DIED = "a Python worker died in every try of its task"
 """How the message begins of a step that has lost a worker again and again."""

@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dbsp.errors import DataError
-from dbsp.formats import check_format
+from dbsp.stored.format_numbers import check_format
 
 FORMAT = 1
 """The number of LMDB 0.9's file format."""

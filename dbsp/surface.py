@@ -53,7 +53,6 @@ from dbsp.circuit.build import circuit
 from dbsp.circuit.circuit import Circuit
 from dbsp.circuit.drawing import drawing
 from dbsp.circuit.load import load_circuit
-from dbsp.durations import days, hours, milliseconds, minutes, seconds
 from dbsp.errors import (
     CapacityError,
     CircuitError,
@@ -80,13 +79,13 @@ from dbsp.expr.build import (
     struct,
     when,
 )
+from dbsp.expr.durations import days, hours, milliseconds, minutes, seconds
 from dbsp.runtime.rowset import Rowset
 from dbsp.runtime.session import Run
 from dbsp.runtime.session import open_run as open  # noqa: A004 (dbsp.open reads as what it does)
 from dbsp.sql.statements import sql, sql_circuit
 from dbsp.stream import Group, Stream, join_all, recursive, table
-from dbsp.version import VERSION as __version__  # noqa: N811 (the name Python gives it)
-from dbsp.windows import (
+from dbsp.stream.window_functions import (
     WindowFunction,
     cume_dist,
     dense_rank,
@@ -101,6 +100,7 @@ from dbsp.windows import (
     rolling,
     row_number,
 )
+from dbsp.version import VERSION as __version__  # noqa: N811 (the name Python gives it)
 from dbsp.zset.schema import (
     BINARY,
     BOOL,

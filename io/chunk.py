@@ -18,9 +18,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from dbsp.errors import DataError
-from dbsp.formats import check_name
 from dbsp.io import forms
 from dbsp.io.pushed import BadRow, Push, loose_batch
+from dbsp.stored.format_numbers import check_name
 from dbsp.zset.arrays import join
 from dbsp.zset.batch import concat
 from dbsp.zset.schema import Schema

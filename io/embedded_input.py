@@ -51,7 +51,7 @@ from dbsp.io.spans import (
 )
 from dbsp.io.transactions import PART, Transactions
 from dbsp.logs import Changes, Range
-from dbsp.sealed import CRC_BYTES, sealed, unsealed
+from dbsp.stored.checksums import CRC_BYTES, sealed, unsealed
 
 FORM = forms.INPUT_LOG
 NAME_BYTES_MAX = 200

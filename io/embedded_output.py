@@ -24,7 +24,7 @@ from dbsp.io.environment import MAP_BYTES_START
 from dbsp.io.output_part import Verdict, checksum_of, encode_part, with_dead_letters
 from dbsp.io.progress import LocalOutputLog
 from dbsp.logs import DeadLetter
-from dbsp.sealed import sealed, unsealed
+from dbsp.stored.checksums import sealed, unsealed
 from dbsp.zset.batch import Batch
 
 FORM = forms.OUTPUT_LOG

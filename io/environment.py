@@ -28,11 +28,11 @@ import lmdb
 
 from dbsp.disk import PRIVATE_FILE, PRIVATE_FOLDER, make_folder, sync_path
 from dbsp.errors import CapacityError, ConfigError, DataError, DbspError, UnavailableError
-from dbsp.formats import check_name
 from dbsp.lmdb_errors import told
 from dbsp.lmdb_files import check_lmdb_file
 from dbsp.lmdb_locks import reserve_locks
 from dbsp.processes import Writers
+from dbsp.stored.format_numbers import check_name
 
 MAP_BYTES_START = 1 << 28
 MAP_BYTES_MAX = 1 << 44

@@ -18,8 +18,6 @@ import lmdb
 
 from dbsp.disk import shown
 from dbsp.errors import DataError
-from dbsp.findings import Examined
-from dbsp.formats import check_name
 from dbsp.io import embedded_input, embedded_output, embedded_steps, file_input, landed
 from dbsp.io.accepted import OWED
 from dbsp.io.chunk import check_chunk
@@ -31,6 +29,8 @@ from dbsp.io.spans import OFFSET, offset_of, place_of, span_of
 from dbsp.io.step_codec import Positions, advance, positions_from_json, record_from_json, unseal
 from dbsp.io.transactions import PART, ranges_of
 from dbsp.logs import StepRecord
+from dbsp.store.findings import Examined
+from dbsp.stored.format_numbers import check_name
 
 ENGINE = (lmdb.Error, struct.error, OSError)
 _BEHIND = b"\xff" * 16

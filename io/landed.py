@@ -37,7 +37,7 @@ from dbsp.io.parquet.int96 import int96_columns
 from dbsp.io.parquet.row_group import RowGroup, open_parquet
 from dbsp.io.pushed import BadRow, Push
 from dbsp.io.texts import DELIMITERS, LINES, Text, TooLargeError, UnfinishedError, kind_of, read_text, unfinished
-from dbsp.sizes import Sizes
+from dbsp.logs.sizes import Sizes
 from dbsp.zset.batch import Batch
 from dbsp.zset.given import takes
 

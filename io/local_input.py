@@ -14,7 +14,7 @@ from dbsp.errors import ConfigError
 from dbsp.io.environment import MAP_BYTES_START, open_environment, release_environment
 from dbsp.io.spans import Place, Span, Spans
 from dbsp.logs import Range
-from dbsp.sizes import Sizes
+from dbsp.logs.sizes import Sizes
 
 TOGETHER_BYTES = 1 << 16
 """What is smaller together is measured together: so many pushes of a row each are as few as what they take on the disk."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass, replace
 
-from dbsp.sealed import CRC_BYTES, sealed, unsealed
+from dbsp.stored.checksums import CRC_BYTES, sealed, unsealed
 
 GAPS_MAX = 64
 _OLD = struct.Struct(">QQ")

@@ -16,7 +16,7 @@ from typing import Any
 from dbsp.errors import DataError, FencedError
 from dbsp.io.environment import MAP_BYTES_START, open_environment, release_environment
 from dbsp.io.output_part import Progress, Verdict, decide
-from dbsp.sealed import sealed, unsealed
+from dbsp.stored.checksums import sealed, unsealed
 
 _STEP = struct.Struct(">Q")
 _PROGRESS = struct.Struct("<QQQ")

@@ -14,7 +14,7 @@ from typing import Any
 from dbsp.errors import DataError
 from dbsp.io.environment import Environment
 from dbsp.logs import Range
-from dbsp.sealed import sealed, unsealed
+from dbsp.stored.checksums import sealed, unsealed
 
 OFFSET = struct.Struct(">Q")
 _PARTITION = struct.Struct(">H")

@@ -13,10 +13,10 @@ from dataclasses import replace
 from typing import Any
 
 from dbsp.errors import DataError, FencedError
-from dbsp.formats import check_format
 from dbsp.logs import Range, StepRecord
-from dbsp.skips import deferred
-from dbsp.timing import Waterline, places_of
+from dbsp.logs.step_commands import deferred
+from dbsp.steps.timing import Waterline, places_of
+from dbsp.stored.format_numbers import check_format
 
 FORMAT, UNNAMED = 1, 1
 """Records of format 1 do not name it; of every other they have a field `format`."""

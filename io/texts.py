@@ -24,7 +24,7 @@ from dbsp.io.formats.csv_rows import (
 from dbsp.io.formats.json_rows import decode_json_lines
 from dbsp.io.formats.lines import Bytes, Positions, behind_mark, starts_behind
 from dbsp.io.pushed import BadRow, Push
-from dbsp.sizes import Sizes
+from dbsp.logs.sizes import Sizes
 from dbsp.zset.schema import BINARY, STRING, Column
 
 LINES = frozenset({".json", ".jsonl", ".ndjson"})

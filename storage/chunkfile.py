@@ -29,11 +29,11 @@ import numpy as np
 import numpy.typing as npt
 
 from dbsp.errors import DataError, InternalError
-from dbsp.formats import check_format
 from dbsp.storage.environment import Environment, data_file
 from dbsp.storage.readahead import Paging, foresee_hashes, foresee_rows, will_need
 from dbsp.storage.records import number_key
 from dbsp.storage.tables import Txn
+from dbsp.stored.format_numbers import check_format
 from dbsp.trace.chunks import ChunkRef, Foresight
 from dbsp.zset.batch import Batch
 from dbsp.zset.encoding import Outline, check_encoding, decode, encode, head_checksum, outline

@@ -15,7 +15,6 @@ from pathlib import Path
 import lmdb
 
 from dbsp.errors import DataError
-from dbsp.findings import UNREADABLE, Examined
 from dbsp.storage import records
 from dbsp.storage.chunkfile import payload_of
 from dbsp.storage.durable import refs_of_states
@@ -23,6 +22,7 @@ from dbsp.storage.environment import LMDB_MAJOR, check_file, data_file
 from dbsp.storage.records import Record, number_key, number_of
 from dbsp.storage.tables import Txn
 from dbsp.store import VersionInfo
+from dbsp.store.findings import UNREADABLE, Examined
 from dbsp.trace.chunks import ChunkRef
 from dbsp.trace.manifest import StoredBatch
 from dbsp.zset.encoding import verify as verify_encoded

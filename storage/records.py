@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from dbsp.errors import CapacityError, DataError
-from dbsp.formats import check_format
 from dbsp.storage.environment import LMDB_MAJOR
 from dbsp.store import CheckpointId, CommitReport
 from dbsp.stored import from_stored, to_stored
+from dbsp.stored.format_numbers import check_format
 from dbsp.trace.manifest import SpineState, decode_state, encode_state
 
 States = Mapping[int, SpineState]

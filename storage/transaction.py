@@ -27,10 +27,10 @@ from dbsp.storage.durable import Durable
 from dbsp.storage.records import Record
 from dbsp.storage.scratch import Scratch
 from dbsp.storage.tables import Txn
-from dbsp.store import NOTHING_LENT, TraceSpec
-from dbsp.trace.floor import Floor
+from dbsp.store import NOTHING_SHARED, TraceSpec
 from dbsp.trace.manifest import SpineState, chunk_ids
 from dbsp.trace.memory import check_append, step_is_open
+from dbsp.trace.retention import RetentionBound
 from dbsp.trace.spine import Spine, append, fuel_for
 from dbsp.zset.batch import Batch
 
@@ -106,16 +106,16 @@ class Transaction:
         segment: int,
         traces: Sequence[TraceSpec],
         chunk_bytes_max: int,
-        lent: Mapping[int, Sequence[TraceSpec]] = NOTHING_LENT,
+        shared: Mapping[int, Sequence[TraceSpec]] = NOTHING_SHARED,
     ) -> None:
         """Prepare (step, segment); reading begins when the transaction is entered."""
-        self._lenders = {of: {trace.id for trace in found} for of, found in lent.items()}
-        self._lent: dict[int, SpineState] = {}
+        self._traces_of = {of: {trace.id for trace in found} for of, found in shared.items()}
+        self._shared: dict[int, SpineState] = {}
         self._scratch, self._durable = scratch, durable
         self._step, self._segment = step, segment
         self._chunk_bytes_max = chunk_bytes_max
         self._trace_ids = {trace.id for trace in traces}
-        self._appended: dict[int, tuple[TraceSpec, Batch, Floor | None]] = {}
+        self._appended: dict[int, tuple[TraceSpec, Batch, RetentionBound | None]] = {}
         self._reading: Reading | None = None
         self._before: Record | None = None
         self.done = False
@@ -138,9 +138,9 @@ class Transaction:
         self._reading = Reading(self._scratch, self._durable, self._chunk_bytes_max)
         try:
             self._before = self._reading.before(self._step, self._segment, self._trace_ids)
-            for segment, traces in self._lenders.items():
+            for segment, traces in self._traces_of.items():
                 found = self._reading.before(self._step, segment, traces).traces
-                self._lent |= {number: found[number] for number in traces & found.keys()}
+                self._shared |= {number: found[number] for number in traces & found.keys()}
         except BaseException:
             self._reading.end()
             raise
@@ -164,13 +164,13 @@ class Transaction:
     def spine(self, trace: TraceSpec) -> Spine:
         """Return the trace as of step - 1."""
         reading, before = self._entered()
-        states = self._lent if trace.id in self._lent else before.traces
+        states = self._shared if trace.id in self._shared else before.traces
         return Spine(trace.arrangement, states.get(trace.id, SpineState()), reading.chunks)
 
-    def append(self, trace: TraceSpec, batch: Batch, floor: Floor | None = None) -> None:
+    def append(self, trace: TraceSpec, batch: Batch, retention: RetentionBound | None = None) -> None:
         """Add an arranged batch to the trace, visible from step + 1 on; rows below the retention bound may be dropped."""
         check_append(trace, batch, self._trace_ids, self._appended)
-        self._appended[trace.id] = (trace, batch, floor)
+        self._appended[trace.id] = (trace, batch, retention)
 
     def finish(self) -> None:
         """Write everything appended; afterwards nothing may be read through this transaction."""
@@ -193,7 +193,7 @@ class Transaction:
         """Make the scratch's map larger, which moves it: copy the appended batches out of it before, and read anew after."""
         reading, _ = self._entered()
         self._appended = {
-            number: (trace, in_memory(batch), floor) for number, (trace, batch, floor) in self._appended.items()
+            number: (trace, in_memory(batch), retention) for number, (trace, batch, retention) in self._appended.items()
         }
         reading.end()
         self._scratch.environment.grow()
@@ -211,10 +211,10 @@ class Transaction:
         chunks = WriteChunks(reading.chunks, numbers.next, self._scratch.cuts(txn))
         states, dropped = dict(before.traces), list[int]()
         kept_below = self._scratch.kept_below(txn, self._step)
-        for trace, batch, floor in self._appended.values():
+        for trace, batch, retention in self._appended.values():
             old = states.get(trace.id, SpineState())
             fuel = fuel_for(len(batch))
-            new = append(old, batch, trace.arrangement, chunks, fuel, floor, kept_below=kept_below)
+            new = append(old, batch, trace.arrangement, chunks, fuel, retention, kept_below=kept_below)
             states[trace.id] = new
             now = set(chunk_ids(new).tolist())
             dropped += set(chunk_ids(old).tolist()) - now

@@ -61,7 +61,7 @@ from dbsp.storage.tables import Txn
 from dbsp.storage.transaction import Reading, Transaction
 from dbsp.storage.verify import VerifyReport, verify_database
 from dbsp.storage.visits import Numbers, outgoing
-from dbsp.store import NOTHING_LENT, CheckpointId, CommitReport, Shipment, TraceSpec, VersionInfo, VersionView
+from dbsp.store import NOTHING_SHARED, CheckpointId, CommitReport, Shipment, TraceSpec, VersionInfo, VersionView
 from dbsp.trace.chunks import ChunkStore
 from dbsp.trace.manifest import SpineState, state_bytes
 from dbsp.trace.slicing import HashRange, Warm
@@ -252,13 +252,13 @@ class WorkerDatabase:
         step: int,
         segment: int,
         traces: Sequence[TraceSpec],
-        lent: Mapping[int, Sequence[TraceSpec]] = NOTHING_LENT,
+        shared: Mapping[int, Sequence[TraceSpec]] = NOTHING_SHARED,
     ) -> Transaction:
         """Return a transaction for (step, segment); raise `UnavailableError` if step - 1 of that segment is not held."""
         scratch, durable = self._of_epoch(epoch)
         if self._rubbish is not None and step > self._base_step:
             self._rubbish.delete()
-        return Transaction(scratch, durable, step, segment, traces, self._chunk_bytes_max, lent)
+        return Transaction(scratch, durable, step, segment, traces, self._chunk_bytes_max, shared)
 
     def pin(self, version: int, checkpoint: CheckpointId) -> None:
         """Keep the state after step `checkpoint.step - 1` for `copy`, so that steps may go on before and while it runs."""

@@ -1,8 +1,8 @@
 """What is done where there is much of something, done where there is little: for tests whose data are small.
 
 Blocks of window functions are so small that partitions of a few rows have several, and groups of three rows are long: the traces
-of all operators keep fronts. Texts are held as codes wherever an odd number of them comes in, and written as codes wherever some
-are the same: operators meet coded columns beside plain ones.
+of all operators keep live starts. Texts are held as codes wherever an odd number of them comes in, and written as codes
+wherever some are the same: operators meet coded columns beside plain ones.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import pytest
 
 from dbsp.operators.order import blocks
 from dbsp.runtime import session
-from dbsp.trace import fronts, spine
+from dbsp.trace import live_starts, spine
 from dbsp.trace.memory import MemoryDatabase
 from dbsp.zset import batch, coded
 from dbsp.zset.schema import BINARY, STRING, Column
@@ -57,11 +57,11 @@ def coded_texts() -> Iterator[None]:
 
 @contextmanager
 def many_runs() -> Iterator[None]:
-    """Traces merge their runs row by row, and keep fronts of several keys."""
+    """Traces merge their runs row by row, and keep live starts of several keys."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(spine, "SHORT_ROWS", 0)
         patch.setattr(spine, "FUEL_FLOOR_ROWS", 5)
-        patch.setattr(fronts, "KEYS_MIN", 2)
+        patch.setattr(live_starts, "KEYS_MIN", 2)
         yield
 
 

@@ -25,8 +25,8 @@ from typing import Any
 from dbsp.coordinator.config import Config
 from dbsp.disk import replace_text
 from dbsp.errors import ConfigError, DataError
-from dbsp.formats import check_format
 from dbsp.stored import from_stored, stored, to_stored
+from dbsp.stored.format_numbers import check_format
 
 MANIFEST, UNFINISHED, FORMAT = "manifest.json", ".unfinished", 1
 READ_BYTES = 1 << 22

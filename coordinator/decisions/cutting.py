@@ -15,7 +15,7 @@ from types import MappingProxyType
 from dbsp.coordinator.limits import StepLimits
 from dbsp.errors import DataError
 from dbsp.logs import Range, StepRecord
-from dbsp.sizes import Sizes
+from dbsp.logs.sizes import Sizes
 
 Place = tuple[str, int]
 Positions = Mapping[Place, int]

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from dbsp.plan.filling import filling_of
+from dbsp.plan.backfill import backfill_of
 from dbsp.stored import stored
 
 
@@ -36,17 +36,17 @@ def kept_for(fill: Fill | None, positions: Mapping[tuple[str, int], int]) -> dic
     **Example** the rows of `t` may have to be read once more
 
     >>> from dbsp.logs import Range
-    >>> from dbsp.plan.filling import Filling
+    >>> from dbsp.plan.backfill import Backfill
     >>> past = (Range(table="t", partition=0, first=0, last=9),)
-    >>> filling = Filling(kept=frozenset(), views=frozenset(["v"]), known=frozenset(), past=past)
-    >>> kept_for(Fill(step=3, command=filling.to_text()), {("t", 0): 9, ("u", 0): 4})
+    >>> backfill = Backfill(kept=frozenset(), views=frozenset(["v"]), known=frozenset(), past=past)
+    >>> kept_for(Fill(step=3, command=backfill.to_text()), {("t", 0): 9, ("u", 0): 4})
     {('t', 0): 0, ('u', 0): 4}
     """
-    filling = None if fill is None else filling_of([fill.command])
-    past = () if filling is None else filling.past
+    backfill = None if fill is None else backfill_of([fill.command])
+    past = () if backfill is None else backfill.past
     return {**positions, **{(each.table, each.partition): each.first for each in past}}
 
 
 def is_filling(commands: Iterable[str]) -> bool:
     """Return True if a step with these commands is a backfill step."""
-    return filling_of(commands) is not None
+    return backfill_of(commands) is not None

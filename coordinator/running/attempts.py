@@ -28,7 +28,7 @@ from dbsp.coordinator.running.notices import Notify, StepDied, StepNotTried, Ste
 from dbsp.errors import PYTHON_WORKER_DIED, DataError, DbspError, MismatchError, RowsError, UnavailableError
 from dbsp.layout import Layout
 from dbsp.logs import StepRecord
-from dbsp.skips import ACCEPT_OUTPUT, drop_command, unreadable_row
+from dbsp.logs.step_commands import ACCEPT_OUTPUT, drop_command, unreadable_row
 
 DEATHS_MAX = 3
 MARKER_FILE = "step.marker"

@@ -14,13 +14,8 @@ from dataclasses import dataclass
 
 from dbsp.coordinator.decisions.states import LocatedRow
 from dbsp.errors import RowsError
-from dbsp.expr.expression import ColumnRef
 from dbsp.logs import DELETE, Changes, InputLog, StepRecord
-from dbsp.operators.apply import Apply, Project
 from dbsp.operators.failures import payload_of
-from dbsp.operators.receive import Receive
-from dbsp.operators.source import Source
-from dbsp.operators.upsert import Upsert
 from dbsp.plan.nodes import PlanNode
 from dbsp.plan.plan import Plan
 
@@ -54,17 +49,18 @@ class Locator:
     def table_of(self, number: int) -> str | None:
         """Return the table whose rows the node reads unchanged; None if it reads anything else."""
         node = self.plan.nodes[number]
-        while not isinstance(node.operator, Source):
+        while (table := node.operator.reads_table()) is None:
             before = self._before(node)
-            if before is None or (node.id != number and not _keeps_rows(node)):
+            if before is None or (node.id != number and not node.operator.hands_on_rows()):
                 return None
             node = before
-        return node.operator.table
+        return table
 
     def _before(self, node: PlanNode) -> PlanNode | None:
         """Return the single input of a node, across an exchange if needed; None if there are several."""
-        if isinstance(node.operator, Receive):
-            return next(self.plan.nodes[spec.sender] for spec in self.plan.exchanges if spec.receiver == node.id)
+        spec = self.plan.arrivals.get(node.id)
+        if spec is not None:
+            return self.plan.nodes[spec.sender]
         return self.plan.nodes[node.inputs[0]] if len(node.inputs) == 1 else None
 
     def _places(self, record: StepRecord, table: str, error: RowsError) -> Mapping[str, tuple[int, int]]:
@@ -79,20 +75,6 @@ class Locator:
                         if payload in wanted:
                             found[payload] = (change.partition, offset)
         return found
-
-
-def _keeps_rows(node: PlanNode) -> bool:
-    """Return True if the node's output rows are its input rows, with columns dropped at most."""
-    match node.operator:
-        case Receive() | Upsert():
-            return True
-        case Apply(stages=stages):
-            return all(
-                all(value == ColumnRef(name) for name, value in stage.columns)
-                for stage in stages
-                if isinstance(stage, Project)
-            )
-    return False
 
 
 def _payloads(change: Changes, names: list[str]) -> Iterator[tuple[str, int]]:

@@ -60,8 +60,8 @@ from dbsp.errors import DataError, DbspError, InternalError, UnavailableError
 from dbsp.layout import Layout
 from dbsp.logs import InputLog, StepLog, StepRecord
 from dbsp.runtime.runtime import MoveReport, Runtime, StepReport
+from dbsp.steps.timing import Timing
 from dbsp.store import CheckpointId, CommitReport
-from dbsp.timing import Timing
 from dbsp.version import VERSION
 
 

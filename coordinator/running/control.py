@@ -28,9 +28,9 @@ from dbsp.errors import DataError, FencedError
 from dbsp.io.environment import open_environment, release_environment
 from dbsp.layout import Layout
 from dbsp.plan.signatures import Signatures
+from dbsp.steps.timing import Timing, timing_from_json, timing_to_json
 from dbsp.store import CheckpointId
 from dbsp.stored import from_stored, to_stored
-from dbsp.timing import Timing, timing_from_json, timing_to_json
 
 FORM = "dbsp control 2"
 

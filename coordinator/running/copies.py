@@ -17,9 +17,9 @@ from dbsp.coordinator.running.notices import CopyFailed, CopyWorks, Notify
 from dbsp.errors import UnavailableError
 from dbsp.io.connectors.messages import ReadsTopics, kafka_settings
 from dbsp.logs import Waiting
+from dbsp.logs.step_commands import DroppedRow
 from dbsp.plan.plan import Plan
-from dbsp.skips import DroppedRow
-from dbsp.timing import Place
+from dbsp.steps.timing import Place
 
 if TYPE_CHECKING:
     from dbsp.coordinator.running.command_runner import Parts

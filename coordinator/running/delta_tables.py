@@ -25,10 +25,10 @@ from dbsp.coordinator.running.delta_notes import DeltaNotes
 from dbsp.coordinator.running.feed import added_up
 from dbsp.coordinator.running.notices import DeltaFailed, DeltaWritten, Notify
 from dbsp.coordinator.running.status import Snapshot
+from dbsp.diagnostics.secrets import without_login
 from dbsp.errors import ConfigError, DbspError, PositionError, UnavailableError
 from dbsp.io.formats.json_output import newest_rows
 from dbsp.plan.plan import Plan
-from dbsp.secrets import without_login
 
 if TYPE_CHECKING:
     from dbsp.io.delta_table import DeltaTable

@@ -20,7 +20,7 @@ from dbsp.coordinator.running.blame import Locate, unlocated
 from dbsp.coordinator.running.notices import InputRefused, Notify, RowNotDeferred, RowNotLocated
 from dbsp.errors import RowsError
 from dbsp.logs import InputLog, Range, RefusesRows, StepLog, StepRecord
-from dbsp.skips import DroppedRow, defer_command, drop_command, skip_command, unreadable_row
+from dbsp.logs.step_commands import DroppedRow, defer_command, drop_command, skip_command, unreadable_row
 
 
 class Failing:

@@ -23,8 +23,8 @@ from dbsp.distribute.course import Course
 from dbsp.io.pushed import Position
 from dbsp.layout import Layout
 from dbsp.logs import StepRecord, Waiting
+from dbsp.logs.step_commands import is_decided
 from dbsp.runtime.runtime import StepReport
-from dbsp.skips import is_decided
 
 STEPS_REMEMBERED_MAX = 100_000
 

@@ -3,7 +3,7 @@
 The event loop asks before each step; any thread may read what was found last. The set of idle partitions is a decision,
 and therefore part of the record of the step that uses it.
 
-Elsewhere: the arithmetic (`dbsp.timing`), and how long partitions have been quiet (`dbsp.runtime.idleness`).
+Elsewhere: the arithmetic (`dbsp.steps.timing`), and how long partitions have been quiet (`dbsp.runtime.idleness`).
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ import numpy as np
 from dbsp.coordinator.decisions.cutting import Positions
 from dbsp.coordinator.running.clock import Clock
 from dbsp.logs import InputLog, KnowsItsSources
-from dbsp.operators.time.watermark import Watermark
+from dbsp.operators.time.watermark import WatermarkOperator
 from dbsp.plan.plan import Plan
 from dbsp.runtime.idleness import Idleness
-from dbsp.timing import IDLE_S, Partitions, Timing
+from dbsp.steps.timing import IDLE_S, Partitions, Timing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +82,7 @@ def watched(plan: Plan) -> tuple[Watched, ...]:
     """Return the watermarks of a plan."""
     found = []
     for node in plan.nodes:
-        if isinstance(operator := node.operator, Watermark):
+        if isinstance(operator := node.operator, WatermarkOperator):
             table = None if operator.event_time is None else operator.event_time.table
             found.append(Watched(node=node.id, name=node.name, column=operator.column, table=table))
     return tuple(found)

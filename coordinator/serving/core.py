@@ -19,7 +19,7 @@ from dbsp.coordinator.running.observers import Observers
 from dbsp.coordinator.running.status import LiveStatus, Snapshot
 from dbsp.coordinator.upgrades import Upgrades
 from dbsp.errors import ConfigError, UnavailableError
-from dbsp.skips import ACCEPT_OUTPUT
+from dbsp.logs.step_commands import ACCEPT_OUTPUT
 
 
 class ServiceCore:

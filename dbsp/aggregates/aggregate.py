@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-from dbsp.aggregates.kind import Argument, Kind
+from dbsp.aggregates.kind import AggregateKind, Argument
 from dbsp.aggregates.ordering import ComputedOrder
+from dbsp.diagnostics.source_lines import located, user_line
 from dbsp.errors import CircuitError
 from dbsp.expr.answering import NotAValue
 from dbsp.expr.build import Expr, column_name, lit, when
 from dbsp.expr.expression import ColumnRef, Expression
 from dbsp.expr.methods.applied import unwrap
 from dbsp.expr.resolving import resolve
-from dbsp.source_lines import located, user_line
 from dbsp.zset.schema import BOOL, OrderBy, Schema
 
 
@@ -21,7 +21,7 @@ from dbsp.zset.schema import BOOL, OrderBy, Schema
 class Aggregate(NotAValue):
     """A function over the rows of a group, made by `dbsp.sum` and similar functions; `where` narrows it."""
 
-    kind: Kind
+    kind: AggregateKind
     arguments: tuple[Expression, ...] = ()
     order: tuple[ComputedOrder, ...] = ()
     condition: Expression | None = None

@@ -8,13 +8,13 @@ from typing import Any
 
 from dbsp.aggregates.aggregate import Aggregate, argument_of
 from dbsp.aggregates.kind import AggregateCall, Argument, Asked
+from dbsp.diagnostics.source_lines import located, user_line
 from dbsp.errors import CircuitError
 from dbsp.expr.build import Expr
 from dbsp.expr.expression import Call, ColumnRef, Literal
 from dbsp.operators.groups.measures import Trues, Valid
 from dbsp.operators.groups.mode_part import ModePart
 from dbsp.operators.groups.sums import Counted
-from dbsp.source_lines import located, user_line
 from dbsp.stored import stored
 from dbsp.zset.schema import INT64, Column, is_list
 

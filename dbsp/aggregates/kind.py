@@ -19,11 +19,11 @@ from dbsp.expr.functions import UserFunction
 from dbsp.operators.groups.covariance_part import CovariancePart, PairCall, PairForm
 from dbsp.operators.groups.distinct_part import DistinctPart
 from dbsp.operators.groups.ends_part import paired
-from dbsp.operators.groups.extremes import Extreme, ExtremesForm
+from dbsp.operators.groups.extremes import ExtremeMeasure, ExtremesForm
 from dbsp.operators.groups.float_part import FloatCall, FloatForm, FloatPart
 from dbsp.operators.groups.linear_form import Added, LinearForm
-from dbsp.operators.groups.linear_part import Finish, LinearCall, LinearPart
-from dbsp.operators.groups.part import Part
+from dbsp.operators.groups.linear_part import FinishSums, LinearCall, LinearPart
+from dbsp.operators.groups.part import AggregatePart
 from dbsp.operators.groups.row_form import RowForm
 from dbsp.operators.groups.variance_part import VarianceCall, VarianceForm, VariancePart
 from dbsp.stored import stored
@@ -40,7 +40,7 @@ class Argument:
     nullable: bool
 
 
-class Kind(Protocol):
+class AggregateKind(Protocol):
     """A kind of aggregate; `keeps_nulls` says that a null argument is a value, so that a filter must be passed separately."""
 
     @property
@@ -67,7 +67,7 @@ class AggregateCall:
     """An aggregate of a group-by: its name, its kind, the input columns it reads, and the order and filter of the rows."""
 
     name: str
-    kind: Kind
+    kind: AggregateKind
     columns: tuple[str, ...] = ()
     order: tuple[OrderBy, ...] = ()
     where: str | None = None
@@ -119,16 +119,16 @@ class Asked:
     result: Schema
     appends: bool = False
     vectors: list[VectorCall] = field(default_factory=list)
-    _measures: dict[Added | Extreme, None] = field(default_factory=dict)
-    _linear: list[tuple[str, tuple[Added | Extreme | None, ...], Finish]] = field(default_factory=list)
+    _measures: dict[Added | ExtremeMeasure, None] = field(default_factory=dict)
+    _linear: list[tuple[str, tuple[Added | ExtremeMeasure | None, ...], FinishSums]] = field(default_factory=list)
     _floats: dict[str, int] = field(default_factory=dict)
     _float_calls: list[FloatCall] = field(default_factory=list)
     _variances: dict[str, list[VarianceCall]] = field(default_factory=dict)
     _pairs: dict[tuple[str, str], list[PairCall]] = field(default_factory=dict)
     _distinct: dict[RowForm, list[AggregateCall]] = field(default_factory=dict)
-    _others: list[Part] = field(default_factory=list)
+    _others: list[AggregatePart] = field(default_factory=list)
 
-    def linear(self, name: str, measures: Sequence[Added | Extreme | None], finish: Finish) -> None:
+    def linear(self, name: str, measures: Sequence[Added | ExtremeMeasure | None], finish: FinishSums) -> None:
         """Request a result made of sums, or of an extreme if no row is ever deleted; the measure None is the number of rows."""
         self._measures.update(dict.fromkeys(measure for measure in measures if measure is not None))
         self._linear.append((name, tuple(measures), finish))
@@ -149,7 +149,7 @@ class Asked:
         """Request a distinct count of a column, perhaps with a filter."""
         self._distinct.setdefault(replace(self.row_form(call, present=True), where=None), []).append(call)
 
-    def part(self, part: Part) -> None:
+    def part(self, part: AggregatePart) -> None:
         """Request a part that no other aggregate shares."""
         self._others.append(part)
 
@@ -159,14 +159,14 @@ class Asked:
         columns = tuple(self.rows[name] for name in names)
         return RowForm(keys=self.keys, columns=columns, present=call.columns if present else (), where=call.where)
 
-    def parts(self) -> tuple[LinearPart, tuple[Part, ...]]:
+    def parts(self) -> tuple[LinearPart, tuple[AggregatePart, ...]]:
         """Return the linear part, and the others."""
         form = self._sums()
         calls = tuple(
             LinearCall(name=name, type=self.result[name].type, slots=tuple(map(form.slots, measures)), finish=finish)
             for name, measures, finish in self._linear
         )
-        others: list[Part] = []
+        others: list[AggregatePart] = []
         if self._float_calls:
             bins = FloatForm(keys=self.keys, columns=tuple(self._floats))
             others.append(FloatPart(bins=bins, calls=tuple(self._float_calls)))
@@ -182,8 +182,8 @@ class Asked:
 
     def _sums(self) -> ExtremesForm:
         """Return the form of the sums of all measures, and of the extremes."""
-        extremes = tuple(each for each in self._measures if isinstance(each, Extreme))
-        sums = tuple(each for each in self._measures if not isinstance(each, Extreme))
+        extremes = tuple(each for each in self._measures if isinstance(each, ExtremeMeasure))
+        sums = tuple(each for each in self._measures if not isinstance(each, ExtremeMeasure))
         return ExtremesForm(linear=LinearForm(keys=self.keys, measures=sums), extremes=extremes)
 
 

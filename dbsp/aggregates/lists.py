@@ -12,12 +12,12 @@ import pyarrow.compute as pc
 from dbsp.aggregates.aggregate import Aggregate, argument_of, order_of
 from dbsp.aggregates.kind import AggregateCall, Argument, Asked
 from dbsp.aggregates.ordering import Order
+from dbsp.diagnostics.source_lines import located, user_line
 from dbsp.errors import CircuitError
 from dbsp.expr.build import Expr
 from dbsp.operators.groups.fold_part import FoldPart
 from dbsp.operators.groups.part import Positions
 from dbsp.operators.groups.row_form import value_name
-from dbsp.source_lines import located, user_line
 from dbsp.stored import stored
 from dbsp.zset.batch import Batch
 from dbsp.zset.equality import equal_keys
@@ -65,7 +65,7 @@ class Joined:
 
 @stored("Listed", "column distinct")
 @dataclass(frozen=True, slots=True)
-class Listed:
+class ListOfValues:
     """A fold that lists values."""
 
     column: str
@@ -124,7 +124,7 @@ class ArrayAgg:
 
     def add(self, call: AggregateCall, asked: Asked) -> None:
         """Request a fold."""
-        fold = Listed(value_name(call.columns[0]), self.distinct)
+        fold = ListOfValues(value_name(call.columns[0]), self.distinct)
         text = str(call).split(" = ", 1)[1]
         values = asked.row_form(call, present=False)
         asked.part(FoldPart(name=call.name, text=text, values=values, order=value_order(call), fold=fold))

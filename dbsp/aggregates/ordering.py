@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from dbsp.diagnostics.source_lines import located, user_line
 from dbsp.expr.build import BEFORE, Expr, column_name
 from dbsp.expr.expression import ColumnRef, Expression
 from dbsp.expr.methods.applied import unwrap
-from dbsp.source_lines import located, user_line
 from dbsp.zset.schema import OrderBy
 
 

@@ -9,8 +9,7 @@ from dbsp.aggregates.aggregate import Aggregate, argument_of, order_of
 from dbsp.aggregates.kind import AggregateCall, Argument, Asked
 from dbsp.aggregates.ordering import ComputedOrder, Order
 from dbsp.expr.build import Expr
-from dbsp.operators.groups.extremes import Ended, keeps_extremes
-from dbsp.operators.groups.extremes import Extreme as Kept
+from dbsp.operators.groups.extremes import Ended, ExtremeMeasure, keeps_extremes
 from dbsp.operators.groups.first_part import FirstPart
 from dbsp.operators.groups.measures import Valid
 from dbsp.operators.groups.row_form import RowForm, value_name
@@ -45,7 +44,7 @@ class Extreme:
         """
         column = asked.rows[call.columns[0]]
         if asked.appends and keeps_extremes(column.type):
-            kept = Kept(column.name, self.greatest)
+            kept = ExtremeMeasure(column.name, self.greatest)
             asked.linear(call.name, (Valid(column.name) if column.nullable else None, kept), Ended(kept))
             return
         values = asked.row_form(call, present=True)

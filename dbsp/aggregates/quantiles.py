@@ -12,10 +12,10 @@ import pyarrow as pa
 from dbsp.aggregates.aggregate import Aggregate, argument_of
 from dbsp.aggregates.kind import AggregateCall, Argument, Asked
 from dbsp.aggregates.sums import number
+from dbsp.diagnostics.source_lines import located, user_line
 from dbsp.errors import CircuitError
 from dbsp.expr.build import Expr
-from dbsp.operators.groups.quantile_part import Place, QuantilePart
-from dbsp.source_lines import located, user_line
+from dbsp.operators.groups.quantile_part import QuantilePart, QuantilePlace
 from dbsp.stored import stored
 from dbsp.zset.schema import FLOAT64, Column, is_scalar
 
@@ -51,7 +51,7 @@ class Quantile:
         """Request two heaps of the values."""
         values, place = (
             asked.row_form(call, present=True),
-            Place(part=self.part, whole=self.whole, between=self.between),
+            QuantilePlace(part=self.part, whole=self.whole, between=self.between),
         )
         asked.part(QuantilePart(name=call.name, text=self.sql(call.columns), values=values, place=place))
 

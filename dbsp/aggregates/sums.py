@@ -16,7 +16,7 @@ from dbsp.expr.build import Expr
 from dbsp.expr.types import DECIMAL_DIGITS, is_decimal, is_float, is_number
 from dbsp.operators.groups.limbs import limbs_of
 from dbsp.operators.groups.measures import Limbs
-from dbsp.operators.groups.sums import Averaged, Summed
+from dbsp.operators.groups.sums import Averaged, SumOfLimbs
 from dbsp.stored import stored
 from dbsp.zset.schema import DATE, DURATION, FLOAT64, INT64, Column
 
@@ -44,7 +44,7 @@ class Sum:
         if is_float(type_):
             asked.float_sum(call.name, "sum", column)
         else:
-            asked.linear(call.name, [values_of(asked, column), Limbs(column, limbs_of(type_))], Summed())
+            asked.linear(call.name, [values_of(asked, column), Limbs(column, limbs_of(type_))], SumOfLimbs())
 
     def sql(self, arguments: Sequence[str]) -> str:
         """Return the call in SQL."""

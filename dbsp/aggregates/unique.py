@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from dbsp.aggregates.kind import AggregateCall, Argument, Asked, Kind
+from dbsp.aggregates.kind import AggregateCall, AggregateKind, Argument, Asked
 from dbsp.operators.groups.row_form import value_name
 from dbsp.operators.groups.unique_part import UniquePart
 from dbsp.stored import stored
@@ -17,7 +17,7 @@ from dbsp.zset.schema import Column
 class Unique:
     """A kind that leaves nulls out, applied to the distinct values of its argument."""
 
-    of: Kind
+    of: AggregateKind
     keeps_nulls = False
 
     def result(self, name: str, arguments: tuple[Argument, ...]) -> Column:

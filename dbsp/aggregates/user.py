@@ -14,6 +14,7 @@ from dbsp.aggregates.aggregate import Aggregate, argument_of, order_of
 from dbsp.aggregates.kind import AggregateCall, Argument, Asked, VectorCall
 from dbsp.aggregates.lists import value_order
 from dbsp.aggregates.ordering import Order
+from dbsp.diagnostics.source_lines import located, user_line
 from dbsp.errors import CircuitError
 from dbsp.expr.build import Expr
 from dbsp.expr.functions import UserFunction
@@ -21,7 +22,6 @@ from dbsp.operators.groups.fold_part import FoldPart
 from dbsp.operators.groups.limbs import fits_int64, joined
 from dbsp.operators.groups.measures import Limbs
 from dbsp.operators.groups.part import Positions
-from dbsp.source_lines import located, user_line
 from dbsp.stored import stored
 from dbsp.zset.batch import Batch
 from dbsp.zset.fitting import array_of, cast_to
@@ -44,7 +44,7 @@ def _failure(function: UserFunction, error: Exception) -> str:
 
 @stored("Finished", "function")
 @dataclass(frozen=True, slots=True)
-class Finished:
+class FinishByFunction:
     """A user's function of the sums."""
 
     function: UserFunction
@@ -108,7 +108,7 @@ class Linear:
         """Request columns of vectors, and their sums."""
         names = tuple(f"__vector__{call.name}_{i}" for i in range(self.width))
         asked.vectors.append(VectorCall(self.map, call.columns, self.names, call.where, names))
-        asked.linear(call.name, [Limbs(name, 2) for name in names], Finished(self.finish))
+        asked.linear(call.name, [Limbs(name, 2) for name in names], FinishByFunction(self.finish))
 
     def sql(self, arguments: Sequence[str]) -> str:
         """Return the call of the user's function."""

@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from dbsp.algebra.iterations import set_by_iteration
 from dbsp.algebra.set_flow import set_flow
 from dbsp.circuit.nodes import Need, Node, Planning
+from dbsp.diagnostics.source_lines import SourceLine
 from dbsp.expr.expression import Expression
 from dbsp.plan.builder import Flow
-from dbsp.source_lines import SourceLine
 from dbsp.stored import stored
 from dbsp.zset.schema import Schema
 
@@ -30,6 +31,10 @@ class Distinct(Node):
         """As in SQL."""
         return "distinct"
 
+    def carried(self, side: int, name: str) -> frozenset[str]:  # noqa: ARG002 (there is one input)
+        """Return the column under its own name, if it is still there."""
+        return frozenset([name]).intersection(self.schema.names)
+
     def filtered(self, condition: Expression, over: Callable[[Node, Expression], Node]) -> Node | None:
         """Before: the condition looks at one row alone."""
         return self.with_children((over(self.input, condition),))
@@ -41,6 +46,13 @@ class Distinct(Node):
     def unique(self, names: Need) -> bool:
         """By all columns together, or as its input is."""
         return names.issuperset(self.schema.names) or self.input.unique(names)
+
+    def refusal_in_recursion(self, varies: Sequence[bool]) -> None:
+        """Return None: the answer is a function of the iteration."""
+
+    def in_iterations(self, inputs: Sequence[Node], varies: Sequence[bool]) -> Node:
+        """Return the rows that are there at each iteration."""
+        return set_by_iteration("distinct", self, inputs, varies)
 
     def plan(self, planning: Planning) -> Flow:
         """The rows distributed by all columns."""

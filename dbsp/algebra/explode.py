@@ -9,10 +9,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from dbsp.circuit.nodes import Need, Node, Planning
+from dbsp.diagnostics.source_lines import SourceLine
 from dbsp.expr.expression import Expression
 from dbsp.operators import explode as physical
+from dbsp.operators.iterations.histories import with_iteration
 from dbsp.plan.builder import Flow
-from dbsp.source_lines import SourceLine
 from dbsp.stored import stored
 from dbsp.zset.schema import Schema
 
@@ -38,6 +39,10 @@ class Explode(Node):
         """The list."""
         return f"{'outer ' if self.outer else ''}explode {self.column}"
 
+    def carried(self, side: int, name: str) -> frozenset[str]:  # noqa: ARG002 (there is one input)
+        """Return the column under its own name, if it is still there."""
+        return frozenset([name]).intersection(self.schema.names)
+
     def kept(self, need: Need) -> Need:
         """What is needed; how many rows there are does not depend on the columns."""
         return need
@@ -57,6 +62,13 @@ class Explode(Node):
         """It looks at one row alone."""
         return all(inputs)
 
+    def refusal_in_recursion(self, varies: Sequence[bool]) -> None:
+        """Return None: the node is linear."""
+
+    def in_iterations(self, inputs: Sequence[Node], varies: Sequence[bool]) -> Node:  # noqa: ARG002 (there is one)
+        """Return the node with the iteration carried along."""
+        return replace(self, input=inputs[0], schema=with_iteration(self.schema))
+
     def plan(self, planning: Planning) -> Flow:
         """On the rows where they are."""
         needed = planning.needed(self)
@@ -64,7 +76,7 @@ class Explode(Node):
         names = tuple(name for name in self.input.schema.names if name in wanted)
         flow = planning.builder.settle(planning.input(self.input).pick(names), self.source)
         schema = self.schema.select(needed)
-        operator = physical.Explode(
+        operator = physical.ExplodeOperator(
             column=self.column, element=self.element, position=self.position, outer=self.outer, schema=schema
         )
         made = planning.builder.add("explode", operator, (flow.node,), schema, self.source)

@@ -6,14 +6,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from dbsp.algebra.window import Window
+from dbsp.algebra.window import WindowNode
 from dbsp.circuit.nodes import Need, Node, Planning
+from dbsp.diagnostics.source_lines import SourceLine
 from dbsp.expr.expression import Expression, conjuncts
 from dbsp.operators.apply import Keep
+from dbsp.operators.iterations.histories import with_iteration
 from dbsp.plan.builder import Flow
-from dbsp.source_lines import SourceLine
 from dbsp.stored import stored
 from dbsp.zset.schema import Schema
 
@@ -31,6 +32,10 @@ class Filter(Node):
     def __str__(self) -> str:
         """The condition."""
         return f"filter {self.predicate}"
+
+    def carried(self, side: int, name: str) -> frozenset[str]:  # noqa: ARG002 (there is one input)
+        """Return the column under its own name, if it is still there."""
+        return frozenset([name]).intersection(self.schema.names)
 
     def kept(self, need: Need) -> Need:
         """What is needed, no more."""
@@ -51,9 +56,16 @@ class Filter(Node):
     def unique(self, names: Need) -> bool:
         """As its input is; or by the partition of which it leaves one row number."""
         return self.input.unique(names) or (
-            isinstance(self.input, Window)
+            isinstance(self.input, WindowNode)
             and any(self.input.leaves_one(part, names) for part in conjuncts(self.predicate))
         )
+
+    def refusal_in_recursion(self, varies: Sequence[bool]) -> None:
+        """Return None: the node is linear."""
+
+    def in_iterations(self, inputs: Sequence[Node], varies: Sequence[bool]) -> Node:  # noqa: ARG002 (there is one)
+        """Return the node with the iteration carried along."""
+        return replace(self, input=inputs[0], schema=with_iteration(self.schema))
 
     def plan(self, planning: Planning) -> Flow:
         """A stage that waits to be fused with its neighbours."""

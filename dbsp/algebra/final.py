@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from dbsp.circuit.nodes import Node, Planning
+from dbsp.diagnostics.source_lines import SourceLine, located
 from dbsp.errors import CircuitError
 from dbsp.operators.slots import SLOT, Slots
 from dbsp.operators.time import final as physical
 from dbsp.plan.builder import Flow
-from dbsp.source_lines import SourceLine, located
 from dbsp.stored import stored
 from dbsp.zset.schema import Schema
 
@@ -25,7 +25,7 @@ HINT = (
 
 @stored("Final", "column")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Final(Node):
+class FinalNode(Node):
     """Rows whose `column` (None: the first that can) lies below the waterline's bound of it."""
 
     input: Node
@@ -37,6 +37,10 @@ class Final(Node):
         """By what."""
         return f"final by {self.column or 'the window'}"
 
+    def carried(self, side: int, name: str) -> frozenset[str]:  # noqa: ARG002 (there is one input)
+        """Return the column under its own name, if it is still there."""
+        return frozenset([name]).intersection(self.schema.names)
+
     def appends(self, inputs: Sequence[bool]) -> bool:  # noqa: ARG002 (whatever they are)
         """What came out is never taken back."""
         return True
@@ -45,7 +49,7 @@ class Final(Node):
         """The rows dealt out over slots, each of which is kept in order of the column."""
         builder = planning.builder
         flow = builder.settle(planning.input(self.input).pick(self.schema.names), self.source)
-        bounds = builder.horizons[flow.node]
+        bounds = builder.monotone_bounds[flow.node]
         found = [name for name in self.schema.names if name in bounds and self.column in (None, name)]
         if not found:
             with located(self.source):
@@ -55,6 +59,8 @@ class Final(Node):
         made = builder.add("slots", slots, (flow.node,), slots.schema, self.source)
         flow = Flow(node=made, schema=slots.schema, distribution=None)
         flow = builder.distribute(flow, (SLOT,), self.source)
-        operator = physical.Final(input=slots.schema, column=found[0], bound=bounds[found[0]], schema=self.schema)
+        operator = physical.FinalOperator(
+            input=slots.schema, column=found[0], bound=bounds[found[0]], schema=self.schema
+        )
         made = builder.add("final", operator, (flow.node,), self.schema, self.source)
         return Flow(node=made, schema=self.schema, distribution=None)

@@ -9,10 +9,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from dbsp.circuit.nodes import Need, Node, Planning
+from dbsp.diagnostics.source_lines import SourceLine
 from dbsp.expr.expression import Expression
 from dbsp.operators.time import hop as physical
 from dbsp.plan.builder import Flow
-from dbsp.source_lines import SourceLine
 from dbsp.stored import stored
 from dbsp.zset.schema import Schema
 
@@ -35,6 +35,10 @@ class Hop(Node):
     def __str__(self) -> str:
         """The windows."""
         return f"hop {self.time} size={self.size_us}us slide={self.slide_us}us offset={self.offset_us}us"
+
+    def carried(self, side: int, name: str) -> frozenset[str]:  # noqa: ARG002 (there is one input)
+        """Return the column under its own name, if it is still there."""
+        return frozenset([name]).intersection(self.schema.names)
 
     def kept(self, need: Need) -> Need:
         """What is needed, and the windows."""
@@ -61,7 +65,7 @@ class Hop(Node):
         read = tuple(name for name in self.input.schema.names if name in {*names, self.time})
         flow = planning.builder.settle(planning.input(self.input).pick(read), self.source)
         schema = self.schema.select((*read, self.start, self.end))
-        operator = physical.Hop(
+        operator = physical.HopOperator(
             time=self.time, size_us=self.size_us, slide_us=self.slide_us, offset_us=self.offset_us,
             start=self.start, end=self.end, schema=schema,
         )  # fmt: skip

@@ -10,16 +10,19 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
+from dbsp.algebra.iterations import with_iteration_column
 from dbsp.algebra.table import Table
-from dbsp.circuit.nodes import Need, Node, Planning
+from dbsp.circuit.nodes import LoopRefusal, Need, Node, Planning, carried_by_pairs
+from dbsp.diagnostics.source_lines import SourceLine
+from dbsp.expr.build import col, greatest
 from dbsp.expr.expression import ColumnRef, Expression
+from dbsp.operators.iterations.histories import ITERATION, ITERATION_RIGHT, with_iteration
 from dbsp.operators.joins import join as physical
 from dbsp.operators.joins.unique_join import UniqueJoin
 from dbsp.operators.operator import Operator
 from dbsp.plan.builder import Flow
-from dbsp.source_lines import SourceLine
 from dbsp.stored import stored
-from dbsp.zset.schema import Schema
+from dbsp.zset.schema import INT64, Column, Schema
 
 
 @stored("Join", "left_on right_on columns")
@@ -43,6 +46,10 @@ class Join(Node):
         keys = zip(self.left_on, self.right_on, strict=True)
         on = ", ".join(a if a == b else f"{a} = {b}" for a, b in keys)
         return f"join on {on}"
+
+    def carried(self, side: int, name: str) -> frozenset[str]:
+        """Return the columns of the pairs; a right key has the name of the left one."""
+        return carried_by_pairs(self.columns, dict(zip(self.right_on, self.left_on, strict=True)), side, name)
 
     def kept(self, need: Need) -> Need:
         """What is needed, no more."""
@@ -75,6 +82,22 @@ class Join(Node):
             self.left.unique(left) and (self.right.unique(right) or self.right.unique(frozenset(self.right_on)))
         ) or (self.right.unique(right) and self.left.unique(frozenset(self.left_on)))
 
+    def refusal_in_recursion(self, varies: Sequence[bool]) -> LoopRefusal | None:  # noqa: ARG002 (any input may vary)
+        """Return None: pairs of rows are linear in both sides."""
+        return None
+
+    def in_iterations(self, inputs: Sequence[Node], varies: Sequence[bool]) -> Node:
+        """Return the pairs, each there from the later iteration of its rows on."""
+        left, right = inputs
+        if not all(varies):
+            columns = (*self.columns, (0 if varies[0] else 1, ITERATION, ITERATION))
+            return replace(self, left=left, right=right, columns=columns, schema=with_iteration(self.schema))
+        columns = (*self.columns, (0, ITERATION, ITERATION), (1, ITERATION, ITERATION_RIGHT))
+        schema = Schema((*with_iteration(self.schema).columns, Column(ITERATION_RIGHT, INT64, nullable=False)))
+        joined = replace(self, left=left, right=right, columns=columns, schema=schema)
+        later = greatest(col(ITERATION), col(ITERATION_RIGHT))
+        return with_iteration_column(joined, self.schema, later, self.source)
+
     def plan(self, planning: Planning) -> Flow:
         """Both sides distributed by the key."""
         needed = planning.needed(self)
@@ -87,7 +110,7 @@ class Join(Node):
             keys.append(unique[1].primary_key)
         left, right, *of_table = planning.builder.together(sides, keys, self.source)
         schema = self.schema.select(needed)
-        join = physical.Join(
+        join = physical.JoinOperator(
             left=left.schema,
             right=right.schema,
             left_on=self.left_on,
@@ -115,7 +138,7 @@ class Join(Node):
                 return side, table
         return None
 
-    def of(self, operator: physical.Join) -> Operator:
+    def of(self, operator: physical.JoinOperator) -> Operator:
         """The operator to run."""
         return operator
 
@@ -125,7 +148,7 @@ def keys_of(planning: Planning, table: Table) -> Flow:
     builder, flow = planning.builder, planning.input(table)
     keys = builder.settle(flow.pick(table.primary_key), table.source)
     if keys.node != flow.node:
-        builder.lending.owns(keys.node, builder.nodes[flow.node].traces[0], flow.node)
+        builder.shared.owns(keys.node, builder.nodes[flow.node].traces[0], flow.node)
     return keys
 
 

@@ -11,10 +11,10 @@ from dataclasses import dataclass, field, replace
 
 from dbsp.circuit.circuit import Circuit
 from dbsp.circuit.nodes import Need, Node, Planning
+from dbsp.diagnostics.source_lines import SourceLine
 from dbsp.errors import CircuitError
 from dbsp.expr.expression import Expression
 from dbsp.plan.builder import Flow
-from dbsp.source_lines import SourceLine
 from dbsp.stored import stored
 from dbsp.zset.schema import Schema
 
@@ -32,6 +32,10 @@ class KeyBy(Node):
     def __str__(self) -> str:
         """The keys."""
         return f"keyed by ({', '.join(self.keys)})"
+
+    def carried(self, side: int, name: str) -> frozenset[str]:  # noqa: ARG002 (there is one input)
+        """Return the column under its own name, if it is still there."""
+        return frozenset([name]).intersection(self.schema.names)
 
     def kept(self, need: Need) -> Need:
         """What is needed, and the keys."""

@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from dbsp.circuit.nodes import Node, Planning
+from dbsp.diagnostics.source_lines import SourceLine
 from dbsp.expr.functions import CALLED, UserFunction
 from dbsp.operators import map_rows as physical
 from dbsp.plan.builder import Flow
-from dbsp.source_lines import SourceLine
 from dbsp.stored import stored
 from dbsp.zset.schema import Schema
 
@@ -31,6 +31,10 @@ class MapRows(Node):
         """The function and what it gives."""
         return f"{CALLED[self.function.kind]} {self.function.name} -> {self.schema}"
 
+    def carried(self, side: int, name: str) -> frozenset[str]:  # noqa: ARG002 (none is followed)
+        """Return none: a function makes the columns."""
+        return frozenset()
+
     def appends(self, inputs: Sequence[bool]) -> bool:
         """It looks at one row alone."""
         return all(inputs)
@@ -38,6 +42,6 @@ class MapRows(Node):
     def plan(self, planning: Planning) -> Flow:
         """On the rows where they are."""
         flow = planning.builder.settle(planning.input(self.input).pick(self.input.schema.names), self.source)
-        operator = physical.MapRows(function=self.function)
+        operator = physical.MapRowsOperator(function=self.function)
         made = planning.builder.add("map", operator, (flow.node,), self.schema, self.source)
         return Flow(node=made, schema=self.schema, distribution=None)

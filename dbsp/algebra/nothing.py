@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from dbsp.circuit.nodes import Need, Node, Planning
-from dbsp.operators.nothing import Nothing as Operator
+from dbsp.diagnostics.source_lines import SourceLine
+from dbsp.operators.nothing import NothingOperator
 from dbsp.plan.builder import Flow
-from dbsp.source_lines import SourceLine
 from dbsp.stored import stored
 from dbsp.zset.schema import NO_COLUMNS, Schema
 
@@ -32,6 +32,10 @@ class Nothing(Node):
         """As it is."""
         return "nothing"
 
+    def carried(self, side: int, name: str) -> frozenset[str]:  # noqa: ARG002 (none is followed)
+        """Return none: it has no input."""
+        return frozenset()
+
     def appends(self, inputs: Sequence[bool]) -> bool:  # noqa: ARG002 (there are none)
         """No row ever goes."""
         return True
@@ -42,5 +46,5 @@ class Nothing(Node):
 
     def plan(self, planning: Planning) -> Flow:
         """An operator without inputs."""
-        made = planning.builder.add("nothing", Operator(), (), self.schema, self.source)
+        made = planning.builder.add("nothing", NothingOperator(), (), self.schema, self.source)
         return Flow(node=made, schema=self.schema, distribution=())

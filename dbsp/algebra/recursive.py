@@ -16,9 +16,9 @@ from typing import ClassVar, Self
 from dbsp.algebra.variable import LoopId, Variable
 from dbsp.circuit.graph import in_order
 from dbsp.circuit.nodes import Node, Planning
+from dbsp.diagnostics.source_lines import SourceLine
 from dbsp.plan.builder import Flow
 from dbsp.plan.looping import Loop, loop_flows
-from dbsp.source_lines import SourceLine
 from dbsp.stored import stored
 from dbsp.zset.schema import Schema
 
@@ -39,6 +39,10 @@ class Recursion(Node):
     def __str__(self) -> str:
         """The views and the limit."""
         return f"recursive {', '.join(self.names)} max_rounds={self.max_rounds}"
+
+    def carried(self, side: int, name: str) -> frozenset[str]:  # noqa: ARG002 (none is followed)
+        """Return none: its views are read through `RecursiveView`."""
+        return frozenset()
 
     def children(self) -> tuple[Node, ...]:
         """The definitions."""
@@ -70,6 +74,10 @@ class RecursiveView(Node):
     def __str__(self) -> str:
         """The view's name."""
         return f"view {self.name}"
+
+    def carried(self, side: int, name: str) -> frozenset[str]:  # noqa: ARG002 (there is one input)
+        """Return the column under its own name, if it is still there."""
+        return frozenset([name]).intersection(self.schema.names)
 
     def plan(self, planning: Planning) -> Flow:
         """What the loop gives for it."""

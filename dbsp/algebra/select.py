@@ -9,10 +9,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from dbsp.circuit.nodes import Need, Node, Planning
+from dbsp.diagnostics.source_lines import SourceLine
 from dbsp.expr.expression import ColumnRef, Expression
 from dbsp.operators.apply import Project
+from dbsp.operators.iterations.histories import ITERATION, with_iteration
 from dbsp.plan.builder import Flow, Key
-from dbsp.source_lines import SourceLine
 from dbsp.stored import stored
 from dbsp.zset.schema import Schema
 
@@ -30,6 +31,10 @@ class Select(Node):
     def __str__(self) -> str:
         """The columns as a reader would write them."""
         return "select " + ", ".join(_named(name, value) for name, value in self.columns)
+
+    def carried(self, side: int, name: str) -> frozenset[str]:  # noqa: ARG002 (there is one input)
+        """Return the column, if it is picked under its own name."""
+        return frozenset([name]) if (name, ColumnRef(name)) in self.columns else frozenset()
 
     def kept(self, need: Need) -> Need:
         """What is needed, no more."""
@@ -59,6 +64,14 @@ class Select(Node):
         """By columns that are carried on as they are."""
         carried = [value.name for name, value in self.columns if name in names and isinstance(value, ColumnRef)]
         return self.input.unique(frozenset(carried))
+
+    def refusal_in_recursion(self, varies: Sequence[bool]) -> None:
+        """Return None: the node is linear."""
+
+    def in_iterations(self, inputs: Sequence[Node], varies: Sequence[bool]) -> Node:  # noqa: ARG002 (there is one)
+        """Return the node with the iteration picked, too."""
+        columns = (*self.columns, (ITERATION, ColumnRef(ITERATION)))
+        return replace(self, input=inputs[0], columns=columns, schema=with_iteration(self.schema))
 
     def plan(self, planning: Planning) -> Flow:
         """A stage that waits to be fused with its neighbours."""

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from dbsp.circuit.nodes import Need, Node, Planning
+from dbsp.diagnostics.source_lines import SourceLine
 from dbsp.expr.expression import Expression
 from dbsp.operators.time import session as physical
 from dbsp.plan.builder import Flow
-from dbsp.source_lines import SourceLine
 from dbsp.stored import stored
 from dbsp.zset.schema import Schema
 
@@ -33,6 +33,10 @@ class Session(Node):
         per = f" per ({', '.join(self.partition)})" if self.partition else ""
         return f"session {self.time} gap={self.gap_us}us{per}"
 
+    def carried(self, side: int, name: str) -> frozenset[str]:  # noqa: ARG002 (there is one input)
+        """Return the column under its own name, if it is still there."""
+        return frozenset([name]).intersection(self.schema.names)
+
     def kept(self, need: Need) -> Need:
         """What is needed, and what sessions are made of; which other columns are kept decides nothing."""
         return need | {*self.partition, self.time, self.start, self.end}
@@ -52,7 +56,7 @@ class Session(Node):
         schema = self.schema.select(planning.needed(self))
         below = schema.select(tuple(name for name in schema.names if name not in (self.start, self.end)))
         flow = planning.builder.distribute(planning.input(self.input).pick(below.names), self.partition, self.source)
-        operator = physical.Session(
+        operator = physical.SessionOperator(
             input=below, partition=self.partition, time=self.time, gap_us=self.gap_us, start=self.start, end=self.end,
             schema=schema,
         )  # fmt: skip

@@ -8,9 +8,9 @@ from typing import ClassVar
 
 from dbsp.algebra.set_flow import set_flow
 from dbsp.circuit.nodes import Node, Planning
+from dbsp.diagnostics.source_lines import SourceLine
 from dbsp.expr.expression import Expression
 from dbsp.plan.builder import Flow
-from dbsp.source_lines import SourceLine
 from dbsp.stored import stored
 from dbsp.zset.schema import Schema
 
@@ -30,6 +30,10 @@ class SetPair(Node):
     def __str__(self) -> str:
         """Which one."""
         return self.kind
+
+    def carried(self, side: int, name: str) -> frozenset[str]:  # noqa: ARG002 (none is followed)
+        """Return none: rows come from several inputs."""
+        return frozenset()
 
     def filtered(self, condition: Expression, over: Callable[[Node, Expression], Node]) -> Node | None:
         """On both sides: the condition looks at one row alone."""

@@ -11,18 +11,19 @@ from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 from dbsp.algebra.join import named_sides
-from dbsp.circuit.nodes import Need, Node, Planning
+from dbsp.circuit.nodes import LoopRefusal, Need, Node, Planning, carried_by_pairs
+from dbsp.diagnostics.source_lines import SourceLine
 from dbsp.expr.expression import ColumnRef, Expression
-from dbsp.operators.joins.asof_join import AsofJoin as PhysicalAsof
-from dbsp.operators.joins.conditional_join import PRESERVED, ConditionalJoin, Interval
-from dbsp.operators.joins.join import Join as PhysicalJoin
+from dbsp.operators.iterations.histories import ITERATION, with_iteration
+from dbsp.operators.joins.asof_join import AsofJoinOperator
+from dbsp.operators.joins.conditional_join import PRESERVED, ConditionalJoin, TimeInterval
+from dbsp.operators.joins.join import JoinOperator
 from dbsp.operators.joins.join_shape import JoinShape
-from dbsp.operators.joins.lookup_join import LookupJoin as PhysicalLookup
+from dbsp.operators.joins.lookup_join import LookupJoinOperator
 from dbsp.operators.joins.outer_join import OuterJoin
 from dbsp.operators.joins.semi_join import SemiJoin
 from dbsp.operators.operator import Operator
 from dbsp.plan.builder import Flow
-from dbsp.source_lines import SourceLine
 from dbsp.stored import stored
 from dbsp.zset.schema import Schema
 
@@ -45,7 +46,7 @@ class SideJoin(Node):
     schema: Schema
     where: Expression | None = None
     reads: Columns = ()
-    interval: Interval | None = None
+    interval: TimeInterval | None = None
     null_safe: bool = False
     source: SourceLine | None = field(default=None, compare=False)
 
@@ -54,6 +55,17 @@ class SideJoin(Node):
         also = [str(part) for part in (self.interval, self.where) if part is not None]
         where = f" where {' and '.join(also)}" if also else ""
         return f"{self.how} join {_keys_text(self)}{where}"
+
+    def carried(self, side: int, name: str) -> frozenset[str]:
+        """Return the columns of the pairs; a right key has the name of the left one."""
+        return carried_by_pairs(self.columns, dict(zip(self.right_on, self.left_on, strict=True)), side, name)
+
+    def ambiguous(self, side: int, name: str) -> bool:
+        """Return whether the name is a key of a side that may be without a row."""
+        return (
+            side in {"left": (1,), "right": (0,), "full": (0, 1)}.get(self.how, ())
+            and name in (self.left_on, self.right_on)[side]
+        )
 
     def kept(self, need: Need) -> Need:
         """What is needed, no more."""
@@ -84,6 +96,16 @@ class SideJoin(Node):
         partners = self.right.unique(right) or self.right.unique(frozenset(self.right_on))
         return self.how in ("inner", "left") and self.left.unique(left) and partners
 
+    def refusal_in_recursion(self, varies: Sequence[bool]) -> LoopRefusal | None:
+        """Return a refusal of all but semi and anti joins with a fixed right side."""
+        fits = self.how in SEMI and self.where is None and self.interval is None and not varies[1]
+        return None if fits else LoopRefusal()
+
+    def in_iterations(self, inputs: Sequence[Node], varies: Sequence[bool]) -> Node:  # noqa: ARG002 (the right side is fixed)
+        """Return the join, which is linear in the left side."""
+        pairs = (*self.columns, (0, ITERATION, ITERATION))
+        return replace(self, left=inputs[0], right=inputs[1], columns=pairs, schema=with_iteration(self.schema))
+
     def plan(self, planning: Planning) -> Flow:
         """Both sides distributed by the key."""
         kind = {"semi": "semi_join", "anti": "anti_join"}.get(self.how, "join")
@@ -97,7 +119,7 @@ class SideJoin(Node):
         if self.how in SEMI:
             return SemiJoin(shape=shape, anti=self.how == "anti")
         if self.how == "inner":
-            return PhysicalJoin(
+            return JoinOperator(
                 left=shape.left, right=shape.right, left_on=shape.left_on, right_on=shape.right_on,
                 columns=shape.columns, schema=shape.schema, null_safe=shape.null_safe,
             )  # fmt: skip
@@ -131,6 +153,14 @@ class AsofJoin(Node):
         direction = "forward" if self.forward else "backward"
         return f"as-of join {_keys_text(self)} {self.right_time} {direction} from {self.left_time}{within}"
 
+    def carried(self, side: int, name: str) -> frozenset[str]:
+        """Return the columns of the pairs; a right key has the name of the left one."""
+        return carried_by_pairs(self.columns, dict(zip(self.right_on, self.left_on, strict=True)), side, name)
+
+    def ambiguous(self, side: int, name: str) -> bool:
+        """Return whether the name is a key of a side that may be without a row."""
+        return side in ((1,) if self.outer else ()) and name in (self.left_on, self.right_on)[side]
+
     def kept(self, need: Need) -> Need:
         """What is needed, no more."""
         return need
@@ -148,7 +178,7 @@ class AsofJoin(Node):
         return _planned(self, planning, "asof_join", self._operator)
 
     def _operator(self, shape: JoinShape) -> Operator:
-        return PhysicalAsof(
+        return AsofJoinOperator(
             shape=shape, left_time=self.left_time, right_time=self.right_time, forward=self.forward, exact=self.exact,
             tolerance=self.tolerance, outer=self.outer,
         )  # fmt: skip
@@ -174,6 +204,14 @@ class LookupJoin(Node):
         """The keys."""
         return f"lookup join {_keys_text(self)}"
 
+    def carried(self, side: int, name: str) -> frozenset[str]:
+        """Return the columns of the pairs; a right key has the name of the left one."""
+        return carried_by_pairs(self.columns, dict(zip(self.right_on, self.left_on, strict=True)), side, name)
+
+    def ambiguous(self, side: int, name: str) -> bool:
+        """Return whether the name is a key of a side that may be without a row."""
+        return side in ((1,) if self.outer else ()) and name in (self.left_on, self.right_on)[side]
+
     def kept(self, need: Need) -> Need:
         """What is needed, no more."""
         return need
@@ -188,7 +226,7 @@ class LookupJoin(Node):
 
     def plan(self, planning: Planning) -> Flow:
         """Both sides distributed by the key."""
-        return _planned(self, planning, "lookup_join", lambda shape: PhysicalLookup(shape=shape, outer=self.outer))
+        return _planned(self, planning, "lookup_join", lambda shape: LookupJoinOperator(shape=shape, outer=self.outer))
 
 
 AnyJoin = SideJoin | AsofJoin | LookupJoin

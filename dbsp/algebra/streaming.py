@@ -6,15 +6,16 @@ differentiate(a)[s] = a[s] - a[s - 1]; a lifted operator is applied to each a[s]
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from dbsp.algebra.join import Join
-from dbsp.circuit.nodes import Node, Planning
+from dbsp.circuit.nodes import LoopRefusal, Node, Planning
+from dbsp.diagnostics.source_lines import SourceLine
 from dbsp.operators import streaming as physical
-from dbsp.operators.joins.join import Join as PhysicalJoin
+from dbsp.operators.joins.join import JoinOperator
 from dbsp.operators.operator import Operator
 from dbsp.plan.builder import Flow
-from dbsp.source_lines import SourceLine
 from dbsp.stored import stored
 from dbsp.zset.schema import Schema
 
@@ -33,11 +34,15 @@ class Streaming(Node):
         """Which one."""
         return f"{self.kind} of the stream"
 
+    def carried(self, side: int, name: str) -> frozenset[str]:  # noqa: ARG002 (there is one input)
+        """Return the column under its own name, if it is still there."""
+        return frozenset([name]).intersection(self.schema.names)
+
     def plan(self, planning: Planning) -> Flow:
         """The rows distributed by all columns, so that equal ones meet and a rescale can move them."""
         names = self.schema.names
         flow = planning.builder.distribute(planning.input(self.input).pick(names), names, self.source)
-        operator = physical.Streaming(kind=self.kind, schema=self.schema)
+        operator = physical.StreamingOperator(kind=self.kind, schema=self.schema)
         made = planning.builder.add(self.kind, operator, (flow.node,), self.schema, self.source)
         return Flow(node=made, schema=self.schema, distribution=names)
 
@@ -51,12 +56,16 @@ class StepJoin(Join):
         """The keys."""
         return f"{Join.__str__(self)} within a step"
 
+    def refusal_in_recursion(self, varies: Sequence[bool]) -> LoopRefusal:  # noqa: ARG002 (never)
+        """Return a refusal: the join looks at one step alone."""
+        return LoopRefusal()
+
     def filtered(self, *_: object) -> None:
         """As it is written."""
 
     def unique_side(self) -> None:
         """None: nothing is kept."""
 
-    def of(self, operator: PhysicalJoin) -> Operator:
+    def of(self, operator: JoinOperator) -> Operator:
         """The join, with nothing kept."""
-        return physical.StepJoin(join=operator)
+        return physical.StepJoinOperator(join=operator)

@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from dbsp.circuit.nodes import Need, Node, Planning
+from dbsp.diagnostics.source_lines import SourceLine
 from dbsp.operators.keep_first import KeepFirst
-from dbsp.operators.source import OPERATION, POSITION, Source, operations_schema
+from dbsp.operators.source import OPERATION, POSITION, SourceOperator, operations_schema
 from dbsp.operators.upsert import Upsert
 from dbsp.plan.builder import Flow
-from dbsp.source_lines import SourceLine
 from dbsp.stored import stored
 from dbsp.zset.schema import Schema
 
@@ -43,6 +43,10 @@ class Table(Node):
         key = f" primary key ({', '.join(self.primary_key)})" if self.primary_key else ""
         return f"table {self.name} {self.schema}{key}{' append-only' if self.append_only else ''}"
 
+    def carried(self, side: int, name: str) -> frozenset[str]:  # noqa: ARG002 (none is followed)
+        """Return none: it has no input."""
+        return frozenset()
+
     @property
     def replaces(self) -> bool:
         """Whether a row takes the place of the one with its key; such a row may be a delete, of which the key alone is there."""
@@ -68,10 +72,10 @@ class Table(Node):
         """A source; with a key, the operations go to the owners of the keys with the needed columns only."""
         builder, schema = planning.builder, self.schema.select(planning.needed(self))
         if not self.primary_key:
-            made = builder.add("source", Source(table=self.name), (), self.schema, self.source)
+            made = builder.add("source", SourceOperator(table=self.name), (), self.schema, self.source)
             return Flow(node=made, schema=self.schema, distribution=None).pick(schema.names)
         operations = operations_schema(self.schema, self.primary_key)
-        made = builder.add("source", Source(table=self.name), (), operations, self.source)
+        made = builder.add("source", SourceOperator(table=self.name), (), operations, self.source)
         flow = Flow(node=made, schema=operations, distribution=None).pick((*schema.names, OPERATION, POSITION))
         flow = builder.distribute(flow, self.primary_key, self.source)
         if self.append_only:

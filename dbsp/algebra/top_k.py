@@ -6,11 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from dbsp.circuit.nodes import Need, Node, Planning
+from dbsp.diagnostics.source_lines import SourceLine
 from dbsp.expr.expression import Expression
 from dbsp.operators.order import scatter
 from dbsp.operators.order import top_k as physical
 from dbsp.plan.builder import Flow
-from dbsp.source_lines import SourceLine
 from dbsp.stored import stored
 from dbsp.zset.schema import OrderBy, Schema
 
@@ -37,6 +37,10 @@ class TopK(Node):
         offset = f" offset {self.offset}" if self.offset else ""
         return f"top {self.k}{offset} by {', '.join(map(str, self.order))}{partition}{rank}"
 
+    def carried(self, side: int, name: str) -> frozenset[str]:  # noqa: ARG002 (there is one input)
+        """Return the column under its own name, if it is still there."""
+        return frozenset([name]).intersection(self.schema.names)
+
     def filtered(self, condition: Expression, over: Callable[[Node, Expression], Node]) -> Node | None:
         """Below, if it keeps or drops whole partitions."""
         if not condition.columns() <= set(self.partition):
@@ -61,7 +65,7 @@ class TopK(Node):
         if not self.partition:
             flow = self._of_parts(planning, flow)
         flow = planning.builder.distribute(flow, self.partition, self.source)
-        operator = physical.TopK(
+        operator = physical.TopKOperator(
             input=schema, partition=self.partition, order=self.order, k=self.k, offset=self.offset, rank=self.rank,
             schema=self.schema, appends=planning.appends(self.input) and bool(self.partition),
         )  # fmt: skip
@@ -77,7 +81,7 @@ class TopK(Node):
         made = builder.add("scatter", scatter.Scatter(schema=schema), (flow.node,), schema, self.source)
         spread = Flow(node=made, schema=schema, distribution=None)
         spread = builder.distribute(spread, (part.name,), self.source)
-        first = physical.TopK(
+        first = physical.TopKOperator(
             input=schema,
             partition=(part.name,),
             order=self.order,

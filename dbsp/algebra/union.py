@@ -9,11 +9,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Self
 
+from dbsp.algebra.iterations import from_start_where_fixed
 from dbsp.circuit.nodes import Need, Node, Planning
+from dbsp.diagnostics.source_lines import SourceLine
 from dbsp.expr.expression import Expression
 from dbsp.operators import union as physical
+from dbsp.operators.iterations.histories import with_iteration
 from dbsp.plan.builder import Flow
-from dbsp.source_lines import SourceLine
 from dbsp.stored import stored
 from dbsp.zset.schema import Schema
 
@@ -41,6 +43,10 @@ class Union(Node):
         """As in SQL."""
         return "union all"
 
+    def carried(self, side: int, name: str) -> frozenset[str]:  # noqa: ARG002 (none is followed)
+        """Return none: rows come from several inputs."""
+        return frozenset()
+
     def kept(self, need: Need) -> Need:
         """What is needed, no more."""
         return need
@@ -57,13 +63,20 @@ class Union(Node):
         """Rows come to a sum as they come to its terms."""
         return all(inputs)
 
+    def refusal_in_recursion(self, varies: Sequence[bool]) -> None:
+        """Return None: the node is linear."""
+
+    def in_iterations(self, inputs: Sequence[Node], varies: Sequence[bool]) -> Node:
+        """Return the union, with fixed inputs there from iteration 0 on."""
+        return replace(self, inputs=from_start_where_fixed(inputs, varies), schema=with_iteration(self.schema))
+
     def plan(self, planning: Planning) -> Flow:
         """The inputs in the segment of the last of them."""
         needed = planning.needed(self)
         flows = planning.builder.lifted([planning.input(child).pick(needed) for child in self.inputs], self.source)
         schema = self.schema.select(needed)
         made = planning.builder.add(
-            "union", physical.Union(schema=schema), tuple(flow.node for flow in flows), schema, self.source
+            "union", physical.UnionOperator(schema=schema), tuple(flow.node for flow in flows), schema, self.source
         )
         distributions = {flow.distribution for flow in flows}
         return Flow(node=made, schema=schema, distribution=distributions.pop() if len(distributions) == 1 else None)

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from dbsp.circuit.nodes import Node, Planning
+from dbsp.diagnostics.source_lines import SourceLine
 from dbsp.plan.builder import Flow
-from dbsp.source_lines import SourceLine
 from dbsp.stored import stored
 from dbsp.zset.schema import Schema
 
@@ -39,6 +39,10 @@ class Variable(Node):
     def __str__(self) -> str:
         """The view's name."""
         return f"{self.name} of the round before"
+
+    def carried(self, side: int, name: str) -> frozenset[str]:  # noqa: ARG002 (none is followed)
+        """Return none: it has no input."""
+        return frozenset()
 
     def plan(self, planning: Planning) -> Flow:
         """The loop makes it."""

@@ -15,13 +15,13 @@ from dbsp.algebra.filter import Filter
 from dbsp.algebra.select import Select
 from dbsp.algebra.table import Table
 from dbsp.circuit.nodes import Need, Node, Planning
+from dbsp.diagnostics.source_lines import SourceLine, located
 from dbsp.errors import CircuitError
 from dbsp.expr.expression import ColumnRef
 from dbsp.operators.apply import Apply, Keep, Project, Stage
 from dbsp.operators.time import watermark as physical
 from dbsp.operators.time.event_time import EventTime
 from dbsp.plan.builder import Flow, fused
-from dbsp.source_lines import SourceLine, located
 from dbsp.stored import stored
 from dbsp.zset.schema import Schema
 
@@ -40,6 +40,10 @@ class Watermark(Node):
     def __str__(self) -> str:
         """The column and the lateness."""
         return f"watermark {self.column} lateness={self.lateness_us}us"
+
+    def carried(self, side: int, name: str) -> frozenset[str]:  # noqa: ARG002 (there is one input)
+        """Return the column under its own name, if it is still there."""
+        return frozenset([name]).intersection(self.schema.names)
 
     def kept(self, need: Need) -> Need:
         """What is needed, and the time; as pushed, all columns, so that a dead letter shows the row."""
@@ -64,7 +68,7 @@ class Watermark(Node):
         if not pushed and flow.distribution is None:
             flow = builder.distribute(flow, schema.names, self.source)
         flow = builder.settle(flow, self.source)
-        operator = physical.Watermark(
+        operator = physical.WatermarkOperator(
             schema=schema, column=self.column, lateness_us=self.lateness_us, node=len(builder.nodes), pushed=pushed,
             event_time=self._event_time(),
         )  # fmt: skip

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field, replace
 
 from dbsp.algebra.top_k import TopK
 from dbsp.circuit.nodes import Need, Node, Planning
+from dbsp.diagnostics.source_lines import SourceLine
 from dbsp.expr.expression import Call, ColumnRef, Expression, Function, Literal
 from dbsp.operators.order import window as physical
 from dbsp.operators.order.window_calls import WindowCall
 from dbsp.plan.builder import Flow
-from dbsp.source_lines import SourceLine
 from dbsp.stored import stored
 from dbsp.zset.schema import OrderBy, Schema
 
@@ -46,7 +46,7 @@ def places(condition: Expression, name: str) -> range | None:
 
 @stored("Window", "partition order calls")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Window(Node):
+class WindowNode(Node):
     """The input's columns, then one per call; ties in `order` are broken by all columns of the input."""
 
     input: Node
@@ -60,6 +60,10 @@ class Window(Node):
         """The functions, by what, per what."""
         partition = f" per ({', '.join(self.partition)})" if self.partition else ""
         return f"window {', '.join(map(str, self.calls))} by {', '.join(map(str, self.order))}{partition}"
+
+    def carried(self, side: int, name: str) -> frozenset[str]:  # noqa: ARG002 (there is one input)
+        """Return the column under its own name, if it is still there."""
+        return frozenset([name]).intersection(self.schema.names)
 
     def kept(self, need: Need) -> Need:
         """All of the input, which decides ties, and the functions that are needed."""
@@ -107,6 +111,8 @@ class Window(Node):
             return flow
         flow = planning.builder.distribute(flow, self.partition, self.source)
         schema = self.schema.select((*read.names, *(call.name for call in calls)))
-        operator = physical.Window(input=read, partition=self.partition, order=self.order, calls=calls, schema=schema)
+        operator = physical.WindowOperator(
+            input=read, partition=self.partition, order=self.order, calls=calls, schema=schema
+        )
         made = planning.builder.add("window", operator, (flow.node,), schema, self.source)
         return Flow(node=made, schema=schema, distribution=self.partition)

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from dbsp.circuit.nodes import Node, Planning
+from dbsp.diagnostics.source_lines import SourceLine
 from dbsp.expr.expression import Expression
 from dbsp.operators import with_weight as physical
 from dbsp.plan.builder import Flow
-from dbsp.source_lines import SourceLine
 from dbsp.stored import stored
 from dbsp.zset.schema import Schema
 
@@ -28,6 +28,10 @@ class WithWeight(Node):
         """The column."""
         return f"with weight {self.name}"
 
+    def carried(self, side: int, name: str) -> frozenset[str]:  # noqa: ARG002 (there is one input)
+        """Return the column under its own name, if it is still there."""
+        return frozenset([name]).intersection(self.schema.names)
+
     def filtered(self, condition: Expression, over: Callable[[Node, Expression], Node]) -> Node | None:
         """Below, if it does not look at the weight."""
         if self.name in condition.columns():
@@ -39,6 +43,6 @@ class WithWeight(Node):
         read = self.input.schema
         flow = planning.input(self.input).pick(read.names)
         flow = planning.builder.distribute(flow, read.names, self.source)
-        operator = physical.WithWeight(input=read, schema=self.schema)
+        operator = physical.WithWeightOperator(input=read, schema=self.schema)
         made = planning.builder.add("with_weight", operator, (flow.node,), self.schema, self.source)
         return Flow(node=made, schema=self.schema, distribution=read.names)

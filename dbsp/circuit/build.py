@@ -10,9 +10,9 @@ from dbsp.circuit.circuit import Circuit
 from dbsp.circuit.graph import in_order, shared
 from dbsp.circuit.names import check_name
 from dbsp.circuit.nodes import Node
+from dbsp.diagnostics.source_lines import located, user_line
 from dbsp.errors import CircuitError
 from dbsp.expr.names import nearest
-from dbsp.source_lines import located, user_line
 from dbsp.stream import Stream
 
 ERROR_POLICIES = ("dead-letter", "null", "stop")

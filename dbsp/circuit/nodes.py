@@ -15,12 +15,25 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Self
 
+from dbsp.diagnostics.source_lines import SourceLine
+from dbsp.errors import InternalError
 from dbsp.expr.expression import Expression
 from dbsp.plan.builder import Builder, Flow, Key
-from dbsp.source_lines import SourceLine
 from dbsp.zset.schema import Schema
 
 Need = frozenset[str]
+
+
+STATED = ("carried", "plan", "__str__")
+"""The facts that every node states."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoopRefusal:
+    """Why a node cannot be inside a recursion; without a message because no node of its kind can."""
+
+    message: str = ""
+    hint: str = ""
 
 
 class Node(ABC):
@@ -34,6 +47,13 @@ class Node(ABC):
     INPUTS: ClassVar[tuple[str, ...]] = ("input",)
     schema: Schema
     source: SourceLine | None
+
+    def __init_subclass__(cls, **keywords: Any) -> None:
+        """Refuse a class that leaves one of the facts unsaid."""
+        super().__init_subclass__(**keywords)
+        unsaid = [name for name in STATED if getattr(getattr(cls, name), "__isabstractmethod__", False)]
+        if unsaid:
+            raise InternalError(f"a node does not say everything about itself: class={cls.__name__} missing={unsaid}")
 
     def children(self) -> tuple[Node, ...]:
         """The nodes it reads."""
@@ -76,8 +96,35 @@ class Node(ABC):
         return False
 
     @abstractmethod
+    def carried(self, side: int, name: str) -> frozenset[str]:
+        """Return the output columns that hold the column `name` of input number `side` as it is."""
+
+    def ambiguous(self, side: int, name: str) -> bool:  # noqa: ARG002 (for others to use)
+        """Return whether the column `name` of an input is a key that the other side of an outer join may stand in for."""
+        return False
+
+    def refusal_in_recursion(self, varies: Sequence[bool]) -> LoopRefusal | None:  # noqa: ARG002 (for others to use)
+        """Return why the node cannot be inside a recursion, where `varies` says which inputs depend on the loop."""
+        return LoopRefusal()
+
+    def in_iterations(self, inputs: Sequence[Node], varies: Sequence[bool]) -> Node:  # noqa: ARG002 (for others to use)
+        """Return the node on rows that carry their iteration, for a node that recursion does not refuse."""
+        raise InternalError(f"a node inside a recursion has no form on iterations: node={self}")
+
+    @abstractmethod
     def plan(self, planning: Planning) -> Flow:
         """The physical nodes that compute it; its inputs are planned."""
+
+
+def carried_by_pairs(
+    pairs: Sequence[tuple[int, str, str]], keys: Mapping[str, str], side: int, name: str
+) -> frozenset[str]:
+    """Return the names in pairs of rows of a column of one side; `keys` says which left key a right key goes under.
+
+    `pairs` are (side, input name, output name).
+    """
+    found = {out for of, own, out in pairs if (of, own) == (side, name)}
+    return frozenset(found | {keys[name]} if side and name in keys else found)
 
 
 @dataclass(slots=True)

@@ -23,7 +23,7 @@ from dbsp.distribute import messages
 from dbsp.distribute.names import STRATEGIES
 from dbsp.errors import DataError
 from dbsp.layout import Layout
-from dbsp.skips import MIGRATE
+from dbsp.logs.step_commands import MIGRATE
 
 _HINT = "run the version that wrote it"
 

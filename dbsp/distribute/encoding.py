@@ -36,9 +36,9 @@ from dbsp.distribute.keys import Keys
 from dbsp.distribute.redistribute import Giving, RedistributeDistributor
 from dbsp.distribute.strategies import AnyDistributor
 from dbsp.errors import DataError, InternalError
-from dbsp.formats import check_format
 from dbsp.layout import Layout
 from dbsp.stored import from_stored, stored_fields
+from dbsp.stored.format_numbers import check_format
 
 MAGIC = b"DBSPDIS\x00"
 FORMAT = 1

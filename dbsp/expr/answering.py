@@ -13,10 +13,10 @@ from collections.abc import Callable, Mapping
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, ParamSpec, TypeVar
 
+from dbsp.diagnostics.source_lines import located, user_line
 from dbsp.errors import CircuitError
 from dbsp.expr.names import nearest
 from dbsp.expr.suggestions import hints, same_words
-from dbsp.source_lines import located, user_line
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -13,6 +13,7 @@ from typing import Any, ClassVar, NoReturn
 
 import pyarrow as pa
 
+from dbsp.diagnostics.source_lines import located, user_line
 from dbsp.errors import CircuitError
 from dbsp.expr import arithmetic, conditional, dates, logic, mathematics, strings, struct_functions
 from dbsp.expr import catalog as _catalog  # noqa: F401 - functions are pickled by it
@@ -20,19 +21,18 @@ from dbsp.expr.answering import Answering
 from dbsp.expr.cast import CAST
 from dbsp.expr.expression import Call, ColumnRef, Expression, Function, Literal
 from dbsp.expr.methods.applied import unwrap
-from dbsp.expr.methods.lists import Lists
-from dbsp.expr.methods.moments import Moments
-from dbsp.expr.methods.numbers import Numbers
-from dbsp.expr.methods.structs import Structs
-from dbsp.expr.methods.texts import Texts
+from dbsp.expr.methods.lists import ListMethods
+from dbsp.expr.methods.moments import MomentMethods
+from dbsp.expr.methods.numbers import NumberMethods
+from dbsp.expr.methods.structs import StructMethods
+from dbsp.expr.methods.texts import TextMethods
 from dbsp.expr.now import NOW
 from dbsp.expr.sequences import SEQUENCE
 from dbsp.expr.type_names import spelled
 from dbsp.expr.types import adopt
-from dbsp.source_lines import located, user_line
 
 
-class Expr(Numbers, Texts, Moments, Lists, Structs):
+class Expr(NumberMethods, TextMethods, MomentMethods, ListMethods, StructMethods):
     """A column, a constant, or what operators make of them.
 
     **Shape** One value per row; null in, null out, except where a method says otherwise. Types are checked by the

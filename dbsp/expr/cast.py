@@ -15,10 +15,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dbsp.errors import CircuitError
+from dbsp.expr.bisection import computed
 from dbsp.expr.decimals import as_floats
 from dbsp.expr.expression import Call, Expression, Function, Literal, Operands, natural_type
 from dbsp.expr.float_text import text_of_floats
-from dbsp.expr.halving import computed
 from dbsp.expr.rows import ROW_ERRORS
 from dbsp.expr.type_names import spelled
 from dbsp.expr.types import adopt, is_decimal, is_float, is_integer, is_number, is_timestamp, meet, type_of, typed

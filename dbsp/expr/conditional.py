@@ -1,6 +1,6 @@
 """Choosing between values: `when … otherwise` and `coalesce`.
 
-Both compute all values of all rows, as whole columns are fast, and choose; only what a row needs if anything fails. A costly
+Both compute all values of all rows, as whole columns are fast, and choose; only what a row needs if anything fails. An expensive
 value of a `when`, such as a group of a pattern, is computed for the rows alone that take it, where three quarters of them or
 fewer do.
 """
@@ -13,10 +13,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dbsp.expr.cast import to_common
-from dbsp.expr.expression import Call, Expression, Function, Operands, branch_values, broadcast, is_costly
+from dbsp.expr.expression import Call, Expression, Function, Operands, branch_values, broadcast, is_expensive
 from dbsp.expr.logic import SPARED_ROWS_MIN, scatter, spared
 from dbsp.expr.outcomes import outcomes
-from dbsp.expr.rows import Rows
+from dbsp.expr.rows import ColumnReader
 from dbsp.expr.types import type_of, typed
 from dbsp.zset.schema import BOOL
 
@@ -60,10 +60,10 @@ def _true(condition: Any) -> Any:
     return pc.fill_null(condition, False)
 
 
-def _case_sparing(call: Call, rows: Rows) -> Any | None:
+def _case_sparing(call: Call, rows: ColumnReader) -> Any | None:
     """Costly values for the rows alone that take them; None where there are none, or too few rows."""
     conditions, values = call.args[:-1:2], branch_values(call.args)
-    if len(rows) < SPARED_ROWS_MIN or not any(map(is_costly, values)):
+    if len(rows) < SPARED_ROWS_MIN or not any(map(is_expensive, values)):
         return None
     data: list[Any] = []
     waiting: pa.Array = pa.repeat(True, len(rows))
@@ -74,7 +74,7 @@ def _case_sparing(call: Call, rows: Rows) -> Any | None:
     return call.compute([*data, spared(values[-1], rows, waiting)])
 
 
-def _case_by_need(call: Call, rows: Rows) -> pa.Array:
+def _case_by_need(call: Call, rows: ColumnReader) -> pa.Array:
     """Conditions and values only for rows that no earlier condition has taken."""
     count = len(rows)
     waiting: pa.Array = pa.repeat(True, count)
@@ -98,7 +98,7 @@ def _first(*data: Any) -> pa.Array:
     return pc.coalesce(*data)
 
 
-def _first_by_need(call: Call, rows: Rows) -> pa.Array:
+def _first_by_need(call: Call, rows: ColumnReader) -> pa.Array:
     """Each argument only for rows where all before it are null."""
     result = broadcast(call.args[0].datum(rows), len(rows))
     for arg in call.args[1:]:
@@ -106,7 +106,7 @@ def _first_by_need(call: Call, rows: Rows) -> pa.Array:
     return result
 
 
-def _try_by_row(call: Call, rows: Rows) -> pa.Array:
+def _try_by_row(call: Call, rows: ColumnReader) -> pa.Array:
     """Null on the rows where the argument fails."""
     (arg,) = call.args
     values, _ = outcomes(arg, rows)

@@ -110,7 +110,7 @@ JSON_VALUE = Function(
     result=lambda *_: STRING,
     compute=lambda values, path: _by_text(values, path, _text, STRING),
     nulls="always",
-    costly=True,
+    expensive=True,
     text="{0}.json_value({1})",
 )
 JSON_ELEMENTS = Function(
@@ -119,7 +119,7 @@ JSON_ELEMENTS = Function(
     result=lambda *_: list_of(STRING),
     compute=lambda values, path: _by_text(values, path, _elements, list_of(STRING)),
     nulls="always",
-    costly=True,
+    expensive=True,
     text="{0}.json_elements({1})",
 )
 JSON_LENGTH = Function(
@@ -128,7 +128,7 @@ JSON_LENGTH = Function(
     result=lambda *_: INT64,
     compute=lambda values, path: _by_text(values, path, _count, INT64),
     nulls="always",
-    costly=True,
+    expensive=True,
     text="{0}.json_length({1})",
 )
 

@@ -35,7 +35,9 @@ def written(name: str, of: Callable[[bytes], str], fit: Callable[[Operands], tup
         given = values.cast(BINARY).to_pylist()
         return pa.array([None if value is None else of(value) for value in given], STRING)
 
-    return Function(name=name, fit=fit, result=lambda *_: STRING, compute=compute, text=f"{{0}}.{name}()", costly=True)
+    return Function(
+        name=name, fit=fit, result=lambda *_: STRING, compute=compute, text=f"{{0}}.{name}()", expensive=True
+    )
 
 
 def _read(name: str, read: Callable[[str], bytes]) -> Function:
@@ -49,7 +51,7 @@ def _read(name: str, read: Callable[[str], bytes]) -> Function:
         return pa.array([None if text is None else value_of(text) for text in values.to_pylist()], BINARY)
 
     return Function(
-        name=name, fit=fit_text, result=lambda *_: BINARY, compute=compute, text=f"{{0}}.{name}()", costly=True
+        name=name, fit=fit_text, result=lambda *_: BINARY, compute=compute, text=f"{{0}}.{name}()", expensive=True
     )
 
 
@@ -93,7 +95,7 @@ LEVENSHTEIN = Function(
     result=lambda *_: INT64,
     compute=_distances,
     text="{0}.levenshtein({1})",
-    costly=True,
+    expensive=True,
 )
 
 FUNCTIONS = (HEX, BASE64, FROM_HEX, FROM_BASE64, LEVENSHTEIN)

@@ -28,7 +28,7 @@ import pyarrow as pa
 from dbsp.errors import CircuitError, InternalError
 from dbsp.expr.constants import canonical
 from dbsp.expr.names import missing_column
-from dbsp.expr.rows import ROW_ERRORS, STRIDE, Known, Rows, Schedule, schedule_of
+from dbsp.expr.rows import ROW_ERRORS, STRIDE, ColumnReader, Known, Schedule, schedule_of
 from dbsp.expr.texts import shared_token, shown_parts, token_parts
 from dbsp.expr.type_names import type_name
 from dbsp.expr.walking import arguments_of, fold, in_order, written
@@ -66,11 +66,11 @@ class ColumnRef:
         """What stands for this name in `mapping`, else the column itself."""
         return mapping.get(self.name, self)
 
-    def datum(self, rows: Rows) -> Datum:
+    def datum(self, rows: ColumnReader) -> Datum:
         """The column."""
         return rows.column(self.name)
 
-    def evaluate(self, rows: Rows) -> pa.Array:
+    def evaluate(self, rows: ColumnReader) -> pa.Array:
         """The column."""
         return rows.column(self.name)
 
@@ -113,11 +113,11 @@ class Literal:
         """Itself."""
         return self
 
-    def datum(self, rows: Rows) -> Datum:  # noqa: ARG002 (one signature for all expressions)
+    def datum(self, rows: ColumnReader) -> Datum:  # noqa: ARG002 (one signature for all expressions)
         """The constant as an Arrow scalar."""
         return pa.scalar(self.value, self.type(NO_COLUMNS))
 
-    def evaluate(self, rows: Rows) -> pa.Array:
+    def evaluate(self, rows: ColumnReader) -> pa.Array:
         """The constant, once per row."""
         return broadcast(self.datum(rows), len(rows))
 
@@ -152,7 +152,7 @@ class Function:
     may, "never", "always", if "all" may, or by
     the rule of "case" and "cast". `fails` tells rows that are sure to fail, all of them with one and the same error; it
     saves finding each by itself. `coded` gives the texts of `compute` as a batch may hold them (`dbsp.zset.coded`).
-    `costly`: a value costs so much that finding out who needs it costs less; `spare` then computes costly arguments for
+    `expensive`: a value costs so much that finding out who needs it costs less; `spare` then computes expensive arguments for
     the rows alone that take them, or returns None where that would not pay.
     """
 
@@ -160,13 +160,13 @@ class Function:
     fit: Callable[[Operands], tuple[Expression, ...]]
     result: Callable[..., pa.DataType]
     compute: Callable[..., Datum]
-    lazy: Callable[[Call, Rows], pa.Array] | None = None
+    lazy: Callable[[Call, ColumnReader], pa.Array] | None = None
     nulls: str = "any"
     text: str = ""
     fails: Callable[..., Datum] | None = None
     coded: Callable[..., pa.Array] | None = None
-    costly: bool = False
-    spare: Callable[[Call, Rows], Datum | None] | None = None
+    expensive: bool = False
+    spare: Callable[[Call, ColumnReader], Datum | None] | None = None
 
     def __eq__(self, other: object) -> bool:
         """One function has one name."""
@@ -181,7 +181,7 @@ class Function:
 class Call:
     """A function applied to expressions; `options` are its constant parameters.
 
-    `depth`, `nodes` (a shared one counted wherever it stands), `costly` and `moving` are facts about the whole expression. The
+    `depth`, `nodes` (a shared one counted wherever it stands), `expensive` and `moving` are facts about the whole expression. The
     private fields keep what was found out about it: they say nothing new.
     """
 
@@ -190,7 +190,7 @@ class Call:
     options: tuple[Any, ...] = ()
     depth: int = field(init=False, repr=False, default=1)
     nodes: int = field(init=False, repr=False, default=1)
-    costly: bool = field(init=False, repr=False, default=False)
+    expensive: bool = field(init=False, repr=False, default=False)
     moving: bool = field(init=False, repr=False, default=False)
     _key: bytes = field(init=False, repr=False, default=b"")
     _type: tuple[Schema, pa.DataType] | None = field(init=False, repr=False, default=None)
@@ -200,14 +200,14 @@ class Call:
     def __post_init__(self) -> None:
         """Find the facts, from those of the arguments."""
         depth, nodes = 0, 1
-        costly, moving = self.function.costly, self.function.name == "now"
+        expensive, moving = self.function.expensive, self.function.name == "now"
         for arg in self.args:
             if isinstance(arg, Call):
                 depth, nodes = max(depth, arg.depth), nodes + arg.nodes
-                costly, moving = costly or arg.costly, moving or arg.moving
+                expensive, moving = expensive or arg.expensive, moving or arg.moving
             else:
                 nodes += 1
-        for name, value in (("depth", depth + 1), ("nodes", nodes), ("costly", costly), ("moving", moving)):
+        for name, value in (("depth", depth + 1), ("nodes", nodes), ("expensive", expensive), ("moving", moving)):
             object.__setattr__(self, name, value)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -266,7 +266,7 @@ class Call:
         """The same with columns replaced; replacements must have the types of what they replace."""
         return rebuilt(self, lambda leaf: leaf.substitute(mapping))
 
-    def datum(self, rows: Rows) -> Datum:
+    def datum(self, rows: ColumnReader) -> Datum:
         """The values: an array, or a scalar where no column is read."""
         if isinstance(rows, Known):
             return rows.value(self)
@@ -277,7 +277,7 @@ class Call:
         assert self._schedule is not None  # noqa: S101 (made above)
         return Known(rows, self._schedule).root(self)
 
-    def computed(self, rows: Rows) -> Datum:
+    def computed(self, rows: ColumnReader) -> Datum:
         """The values, computed from those of the arguments."""
         try:
             spared = self.function.spare(self, rows) if self.function.spare else None
@@ -299,13 +299,13 @@ class Call:
         check_days(values)
         return values[0] if constant else values
 
-    def evaluate(self, rows: Rows) -> pa.Array:
+    def evaluate(self, rows: ColumnReader) -> pa.Array:
         """One value per row; raises one of `ROW_ERRORS` when a row fails."""
         if len(rows) == 0:
             return fold(self, lambda node, args: _of_nothing(node, args, rows))
         return broadcast(self.datum(rows), len(rows))
 
-    def held(self, rows: Rows) -> pa.Array:
+    def held(self, rows: ColumnReader) -> pa.Array:
         """The same, texts perhaps coded."""
         if self.function.coded is None:
             return self.evaluate(rows)
@@ -380,7 +380,7 @@ def _may_be_null(node: Expression, nulls: list[bool], schema: Schema) -> bool:
             return any(nulls)
 
 
-def _of_nothing(node: Expression, args: list[pa.Array], rows: Rows) -> pa.Array:
+def _of_nothing(node: Expression, args: list[pa.Array], rows: ColumnReader) -> pa.Array:
     """Return the values of no rows, where `args` are those of the arguments."""
     return node.compute(args).slice(0, 0) if isinstance(node, Call) else node.evaluate(rows)
 
@@ -390,9 +390,9 @@ def branch_values(args: tuple[Any, ...]) -> tuple[Any, ...]:
     return (*args[1:-1:2], args[-1])
 
 
-def is_costly(expression: Expression) -> bool:
-    """Whether a costly function is applied in it."""
-    return isinstance(expression, Call) and expression.costly
+def is_expensive(expression: Expression) -> bool:
+    """Whether an expensive function is applied in it."""
+    return isinstance(expression, Call) and expression.expensive
 
 
 def conjuncts(predicate: Expression) -> Iterator[Expression]:

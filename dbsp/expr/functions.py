@@ -20,7 +20,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from dbsp.errors import CircuitError, ConfigError, DataError
-from dbsp.expr.halving import computed
+from dbsp.expr.bisection import computed
 from dbsp.expr.sources import source_text
 from dbsp.expr.type_names import schema_name
 from dbsp.zset.fitting import array_of, cast_to

@@ -16,8 +16,8 @@ import pyarrow.compute as pc
 
 from dbsp.errors import CircuitError
 from dbsp.expr.cast import to_common
-from dbsp.expr.expression import Call, Expression, Function, Operands, broadcast, is_costly
-from dbsp.expr.rows import Rows, Subset
+from dbsp.expr.expression import Call, Expression, Function, Operands, broadcast, is_expensive
+from dbsp.expr.rows import ColumnReader, Subset
 from dbsp.expr.type_names import spelled
 from dbsp.expr.types import adopt, is_float, type_of, typed
 from dbsp.zset.arrays import canonical_floats
@@ -110,10 +110,10 @@ def _fit_bools(operands: Operands) -> tuple[Expression, ...]:
 
 def _by_need(
     undecided: Callable[[pa.Array], pa.Array], combine: Callable[..., pa.Array]
-) -> Callable[[Call, Rows], pa.Array]:
+) -> Callable[[Call, ColumnReader], pa.Array]:
     """Compute the right side only for rows that the left side leaves undecided."""
 
-    def compute(call: Call, rows: Rows) -> pa.Array:
+    def compute(call: Call, rows: ColumnReader) -> pa.Array:
         left = broadcast(call.args[0].datum(rows), len(rows))
         needed = undecided(left)
         right = scatter(call.args[1], rows, needed)
@@ -124,11 +124,11 @@ def _by_need(
 
 def _sparing(
     undecided: Callable[[pa.Array], pa.Array], combine: Callable[..., pa.Array]
-) -> Callable[[Call, Rows], pa.Array | None]:
-    """Compute a costly right side so; None where it is none, or where there are too few rows."""
+) -> Callable[[Call, ColumnReader], pa.Array | None]:
+    """Compute an expensive right side so; None where it is none, or where there are too few rows."""
 
-    def compute(call: Call, rows: Rows) -> pa.Array | None:
-        if len(rows) < SPARED_ROWS_MIN or not is_costly(call.args[1]):
+    def compute(call: Call, rows: ColumnReader) -> pa.Array | None:
+        if len(rows) < SPARED_ROWS_MIN or not is_expensive(call.args[1]):
             return None
         left = broadcast(call.args[0].datum(rows), len(rows))
         return combine(left, spared(call.args[1], rows, undecided(left)))
@@ -136,13 +136,13 @@ def _sparing(
     return compute
 
 
-def spared(value: Expression, rows: Rows, needed: pa.Array) -> Any:
+def spared(value: Expression, rows: ColumnReader, needed: pa.Array) -> Any:
     """The value where it is needed, and elsewhere too if it costs little or most rows need it."""
-    spares = is_costly(value) and needed.true_count <= SPARED_SHARE * len(rows)
+    spares = is_expensive(value) and needed.true_count <= SPARED_SHARE * len(rows)
     return scatter(value, rows, needed) if spares else value.datum(rows)
 
 
-def scatter(expression: Expression, rows: Rows, needed: pa.Array) -> pa.Array:
+def scatter(expression: Expression, rows: ColumnReader, needed: pa.Array) -> pa.Array:
     """The expression computed for the rows where `needed` is true, null elsewhere."""
     mask = pc.fill_null(needed, False).to_numpy(zero_copy_only=False)
     values = expression.evaluate(Subset(rows, pa.array(np.flatnonzero(mask))))

@@ -9,8 +9,8 @@ from __future__ import annotations
 import datetime
 from dataclasses import dataclass
 
-from dbsp.durations import micros
 from dbsp.errors import CircuitError
+from dbsp.expr.durations import micros
 from dbsp.expr.expression import Call, Expression, Function, Literal, Operands
 from dbsp.zset.schema import TIMESTAMP
 
@@ -44,7 +44,7 @@ FUNCTIONS = (NOW,)
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class ClockSpan:
     """From (`enters`) or until (not `enters`) the moment `at` + `shift_us`, a row is in the answer."""
 
     at: Expression
@@ -57,7 +57,7 @@ def has_now(expression: Expression) -> bool:
     return isinstance(expression, Call) and expression.moving
 
 
-def span_of(condition: Expression) -> Span:
+def span_of(condition: Expression) -> ClockSpan:
     """What a comparison with `now()` means for a row."""
     if not isinstance(condition, Call) or condition.function.name not in _TURNED:
         equal = isinstance(condition, Call) and condition.function.name in ("equal", "not_equal")
@@ -71,13 +71,13 @@ def span_of(condition: Expression) -> Span:
     shift = _shift(right, condition)
     match name:
         case "less":  # at < now + c: from the microsecond after at - c
-            return Span(left, 1 - shift, enters=True)
+            return ClockSpan(left, 1 - shift, enters=True)
         case "less_equal":
-            return Span(left, -shift, enters=True)
+            return ClockSpan(left, -shift, enters=True)
         case "greater":  # at > now + c: until at - c
-            return Span(left, -shift, enters=False)
+            return ClockSpan(left, -shift, enters=False)
         case _:
-            return Span(left, 1 - shift, enters=False)
+            return ClockSpan(left, 1 - shift, enters=False)
 
 
 def _shift(expression: Expression, condition: Expression) -> int:

@@ -1,9 +1,9 @@
 """Computing an expression where some rows fail: which, why, and what the others give.
 
 Inside one call the rows whose arguments failed are set aside, then those of which the function knows that they fail
-(division by zero), and the call itself is halved over the rest (`dbsp.expr.halving`), over the different values where it has one
-argument. So what is computed again for a failing row is at most one kernel, not the expression. A call that computes by need
-(`when`, `coalesce`, `and`) is halved as a whole.
+(division by zero), and the call itself is halved over the rest (`dbsp.expr.bisection`), over the different values where it has
+one argument. So what is computed again for a failing row is at most one kernel, not the expression. A call that computes by
+need (`when`, `coalesce`, `and`) is halved as a whole.
 
 **Law** values and reasons are those of each row evaluated alone.
 """
@@ -16,16 +16,16 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from dbsp.expr.bisection import Positions, computed
 from dbsp.expr.expression import Call, Expression, broadcast
-from dbsp.expr.halving import Positions, computed
-from dbsp.expr.rows import ROW_ERRORS, Known, Rows, Subset, schedule_of
+from dbsp.expr.rows import ROW_ERRORS, ColumnReader, Known, Subset, schedule_of
 from dbsp.expr.types import is_float
 
 Reasons = dict[int, str]
 Data = list[Any]  # one array or scalar per argument
 
 
-def outcomes(expression: Expression, rows: Rows) -> tuple[pa.Array, Reasons]:
+def outcomes(expression: Expression, rows: ColumnReader) -> tuple[pa.Array, Reasons]:
     """The values, null where a row failed, and the reasons by row.
 
     **Cost** one evaluation if no row fails; else one per level of the expression, and about 2 log2(rows) of the failing call

@@ -106,7 +106,7 @@ REGEXP_COUNT = Function(
     fit=_fit_pattern,
     result=lambda *_: INT64,
     compute=pc.count_substring_regex,
-    costly=True,
+    expensive=True,
     text="{0}.regexp_count({1})",
 )
 REGEXP_REPLACE = Function(
@@ -114,7 +114,7 @@ REGEXP_REPLACE = Function(
     fit=_fit_replace,
     result=lambda *_: STRING,
     compute=_replace,
-    costly=True,
+    expensive=True,
     text="{0}.regexp_replace({1}, {2}, {3})",
 )
 REGEXP_EXTRACT = Function(
@@ -123,7 +123,7 @@ REGEXP_EXTRACT = Function(
     result=lambda *_: STRING,
     compute=_extract,
     nulls="always",
-    costly=True,
+    expensive=True,
     text="{0}.regexp_extract({1}, {2})",
 )
 

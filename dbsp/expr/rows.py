@@ -20,7 +20,7 @@ STRIDE = 24
 """Levels between two values that are computed ahead; each level takes some five nested calls of Python's thousand."""
 
 
-class Rows(Protocol):
+class ColumnReader(Protocol):
     """What an expression reads: columns by name, all of one length. A `Batch` is one."""
 
     def column(self, name: str) -> pa.Array:
@@ -34,7 +34,7 @@ class Rows(Protocol):
 class Subset:
     """Some rows of other rows, taken column by column when asked."""
 
-    rows: Rows
+    rows: ColumnReader
     positions: pa.Array
     taken: dict[str, pa.Array] = field(default_factory=dict)
 
@@ -97,7 +97,7 @@ def _read(node: Any, early: set[int]) -> set[int]:
 class Known:
     """Rows, and what was computed of them: values of shared objects, and the errors of all that failed."""
 
-    rows: Rows
+    rows: ColumnReader
     schedule: Schedule
     values: dict[int, Any] = field(default_factory=dict)
     errors: dict[int, BaseException] = field(default_factory=dict)

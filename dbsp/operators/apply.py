@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -17,10 +18,10 @@ import pyarrow as pa
 
 from dbsp.expr.expression import Call, ColumnRef, Expression
 from dbsp.expr.outcomes import outcomes
-from dbsp.expr.rows import ROW_ERRORS, Rows, Subset
-from dbsp.horizon import Horizon, bound_of
+from dbsp.expr.rows import ROW_ERRORS, ColumnReader, Subset
 from dbsp.operators.failures import report
-from dbsp.operators.operator import Operator, State, StepContext
+from dbsp.operators.monotone_bounds import MonotoneBounds, bound_of
+from dbsp.operators.operator import Operator, SignatureParts, State, StepContext, Time
 from dbsp.stored import stored
 from dbsp.zset.arrays import canonical_floats
 from dbsp.zset.batch import Batch
@@ -93,7 +94,7 @@ class _Flow:
 
     context: StepContext
     source: Batch
-    rows: Rows
+    rows: ColumnReader
     weights: Weights
     origin: npt.NDArray[np.int64] | None = None
     reasons: dict[int, str] = field(default_factory=dict)
@@ -129,6 +130,7 @@ class _Flow:
 class Apply(Operator):
     """Runs the stages in order."""
 
+    depends_on_time: ClassVar[Time] = Time.NOTHING
     stages: tuple[Stage, ...]
     schema: Schema
 
@@ -136,7 +138,7 @@ class Apply(Operator):
         """The stages."""
         return "; ".join(map(str, self.stages))
 
-    def horizon(self, inputs: Sequence[Horizon]) -> Horizon:
+    def monotone_bounds(self, inputs: Sequence[MonotoneBounds]) -> MonotoneBounds:
         """What the stages make of the input's bounds."""
         found = dict(inputs[0])
         for stage in self.stages:
@@ -144,6 +146,36 @@ class Apply(Operator):
                 bounds = {name: bound_of(value, found) for name, value in stage.columns}
                 found = {name: bound for name, bound in bounds.items() if bound is not None}
         return found
+
+    def only_adds(self, inputs: Sequence[bool]) -> bool:
+        """Return whether the input appends: each row of the output follows from one row of the input."""
+        return all(inputs)
+
+    def hands_on_rows(self) -> bool:
+        """Return whether no stage computes a column."""
+        return not any(_computes(stage) for stage in self.stages)
+
+    def columns_read(self) -> frozenset[str] | None:
+        """Return the columns that the stages read up to the first projection; None if no stage projects."""
+        found: frozenset[str] = frozenset()
+        for stage in self.stages:
+            if isinstance(stage, Project):
+                return found.union(*(value.columns() for _, value in stage.columns))
+            found |= stage.predicate.columns()
+        return None
+
+    def signature(self, given: SignatureParts) -> str:
+        """Return a signature of the conditions and of the computed columns.
+
+        A filter hands on rows as they are, and the readers of the node say which columns are picked.
+        """
+        stream = given.inputs[0]
+        for stage in self.stages:
+            if isinstance(stage, Keep):
+                stream = given.hashed("keep", given.text(stage.predicate), stream)
+            elif _computes(stage):
+                stream = given.hashed("project", given.text(stage.columns), stream)
+        return stream
 
     def step(self, context: StepContext, state: State, inputs: tuple[Batch, ...]) -> Batch:  # noqa: ARG002 (protocol)
         """The chain, on the changed rows alone."""
@@ -163,6 +195,11 @@ class Apply(Operator):
         report(context, batch, batch.schema.names, batch.weight, flow.reasons)
         columns = tuple(canonical_floats(_held(flow.rows, name)) for name in self.schema.names)
         return Batch(schema=self.schema, columns=columns, weights=flow.weights.reshape(-1, 1))
+
+
+def _computes(stage: Stage) -> bool:
+    """Return whether a stage makes columns that are no columns of its input under the same name."""
+    return isinstance(stage, Project) and any(value != ColumnRef(name) for name, value in stage.columns)
 
 
 def _filter(flow: _Flow, stage: Keep) -> None:
@@ -194,7 +231,7 @@ def _project(flow: _Flow, stage: Project) -> None:
     flow.rows = _Made(made, rows - len(lost))
 
 
-def _held(rows: Rows, name: str) -> pa.Array:
+def _held(rows: ColumnReader, name: str) -> pa.Array:
     """A column as it is held, texts perhaps coded."""
     match rows:
         case Batch():

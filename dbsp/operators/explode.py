@@ -8,13 +8,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from dbsp.operators.columns import column_of
-from dbsp.operators.operator import Operator, State, StepContext
+from dbsp.operators.operator import Operator, State, StepContext, Time
 from dbsp.stored import stored
 from dbsp.zset.arrays import gather
 from dbsp.zset.batch import Batch
@@ -23,9 +24,10 @@ from dbsp.zset.schema import INT64, Schema
 
 @stored("Explode", "column element position outer schema")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Explode(Operator):
+class ExplodeOperator(Operator):
     """The element takes the place of the list; columns that are not in `schema` are left out."""
 
+    depends_on_time: ClassVar[Time] = Time.NOTHING
     column: str
     element: str
     position: str | None

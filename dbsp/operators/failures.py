@@ -1,9 +1,9 @@
 """What happens to rows on which an evaluation fails: the error policy, on whole columns.
 
 A column is computed for all rows at once; only when that fails is the range halved until the failing rows are known
-(`dbsp.expr.halving`), so a step without failures pays nothing. `dead-letter`: the row leaves the stream and is noted; `null`:
+(`dbsp.expr.bisection`), so a step without failures pays nothing. `dead-letter`: the row leaves the stream and is noted; `null`:
 the value becomes null, where the column allows that (else as `dead-letter`). `stop` is as `dead-letter` here: all
-workers together end the step when rows were noted (`dbsp.verdict`).
+workers together end the step when rows were noted (`dbsp.steps.error_policy`).
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from dbsp.expr.rows import Rows
+from dbsp.expr.rows import ColumnReader
 from dbsp.operators.operator import StepContext
 
 Positions = npt.NDArray[np.int64]
 
 
 def report(
-    context: StepContext, rows: Rows, names: tuple[str, ...], weights: Positions, reasons: Mapping[int, str]
+    context: StepContext, rows: ColumnReader, names: tuple[str, ...], weights: Positions, reasons: Mapping[int, str]
 ) -> None:
     """Note failed rows, with all their columns."""
     if not reasons:

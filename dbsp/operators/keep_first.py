@@ -10,15 +10,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 from dbsp.operators.failures import report
 from dbsp.operators.keyed_runs import KeyedRuns, Positions, keyed_runs
-from dbsp.operators.operator import Operator, State, StepContext
+from dbsp.operators.operator import Operator, SignatureParts, State, StepContext, Time
 from dbsp.operators.source import POSITION
-from dbsp.stored import stored
+from dbsp.stored import stored, stored_name
 from dbsp.zset.arrays import value_view
 from dbsp.zset.batch import Batch, arrange
 from dbsp.zset.equality import equal_columns
@@ -35,6 +36,7 @@ _SIGN = np.uint64(1 << 63)
 class KeepFirst(Operator):
     """Lets the first row of each key through, and knows the keys it has seen."""
 
+    depends_on_time: ClassVar[Time] = Time.NOTHING
     schema: Schema
     key: tuple[str, ...]
 
@@ -45,6 +47,10 @@ class KeepFirst(Operator):
     def arrangements(self) -> tuple[Arrangement, ...]:
         """The keys."""
         return (Arrangement(schema=self.schema.select(self.key), key=self.key),)
+
+    def signature(self, given: SignatureParts) -> str:
+        """Return a signature that depends on the key alone: the columns of the rows are those that readers need."""
+        return given.hashed(stored_name(type(self)), str(self.key), given.inputs[0])
 
     def step(self, context: StepContext, state: State, inputs: tuple[Batch, ...]) -> Batch:
         """The rows whose key was never there."""

@@ -12,19 +12,21 @@ to make null, so `null` is like `dead-letter` here.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from dbsp.expr.functions import CALLED, UserFunction
 from dbsp.operators.failures import report
-from dbsp.operators.operator import Operator, State, StepContext
+from dbsp.operators.operator import Operator, State, StepContext, Time
 from dbsp.stored import stored
 from dbsp.zset.batch import Batch, consolidate
 
 
 @stored("MapRows", "function")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MapRows(Operator):
+class MapRowsOperator(Operator):
     """Rows become what the function makes of them."""
 
+    depends_on_time: ClassVar[Time] = Time.NOTHING
     function: UserFunction
 
     def __str__(self) -> str:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
-from dbsp.operators.operator import Operator, State, StepContext
+from dbsp.operators.operator import Operator, State, StepContext, Time
 from dbsp.stored import stored
 from dbsp.zset.batch import Batch
 from dbsp.zset.schema import NO_COLUMNS
@@ -12,8 +13,10 @@ from dbsp.zset.schema import NO_COLUMNS
 
 @stored("Nothing")
 @dataclass(frozen=True, slots=True)
-class Nothing(Operator):
+class NothingOperator(Operator):
     """Gives no rows."""
+
+    depends_on_time: ClassVar[Time] = Time.NOTHING
 
     def __str__(self) -> str:
         """As it is."""
@@ -21,4 +24,8 @@ class Nothing(Operator):
 
     def step(self, context: StepContext, state: State, inputs: tuple[Batch, ...]) -> Batch:  # noqa: ARG002 (protocol)
         """None."""
+        return self.whole_past()
+
+    def whole_past(self) -> Batch:
+        """Return no row."""
         return Batch.empty(NO_COLUMNS)

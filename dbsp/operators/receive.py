@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
-from dbsp.operators.operator import Operator, State, StepContext
+from dbsp.operators.operator import Operator, SignatureParts, State, StepContext, Time
 from dbsp.stored import stored
 from dbsp.zset.batch import Batch
 
@@ -14,6 +15,8 @@ from dbsp.zset.batch import Batch
 class Receive(Operator):
     """Hands on the rows that this worker owns."""
 
+    depends_on_time: ClassVar[Time] = Time.NOTHING
+
     def __str__(self) -> str:
         """As it is."""
         return "receive"
@@ -21,3 +24,11 @@ class Receive(Operator):
     def step(self, context: StepContext, state: State, inputs: tuple[Batch, ...]) -> Batch:  # noqa: ARG002 (protocol)
         """What arrived."""
         return inputs[0]
+
+    def hands_on_rows(self) -> bool:
+        """Return True: the rows are those that were sent."""
+        return True
+
+    def signature(self, given: SignatureParts) -> str:
+        """Return the signature of the rows that were sent."""
+        return given.received()

@@ -10,14 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 from dbsp.errors import InternalError
-from dbsp.horizon import Bound, Horizon, common
 from dbsp.operators.groups.linear_part import checked_sum
-from dbsp.operators.operator import Operator, Shows, State, StepContext
+from dbsp.operators.monotone_bounds import Bound, MonotoneBounds, common
+from dbsp.operators.operator import Operator, Shows, State, StepContext, Time
 from dbsp.stored import stored
 from dbsp.zset.batch import Batch, arrange, concat
 from dbsp.zset.schema import Arrangement, Schema
@@ -30,6 +31,7 @@ Weights = npt.NDArray[np.int64]
 class SetOperation(Operator):
     """`distinct` of one side; of two sides `difference` (SQL's EXCEPT), `intersect`, and `difference all`, `intersect all`."""
 
+    depends_on_time: ClassVar[Time] = Time.NOTHING
     kind: str
     schema: Schema
 
@@ -46,11 +48,11 @@ class SetOperation(Operator):
         """The rows with their weight on each side."""
         return (Arrangement(schema=self.schema, key=self.schema.names, weights=self.sides),)
 
-    def horizon(self, inputs: Sequence[Horizon]) -> Horizon:
+    def monotone_bounds(self, inputs: Sequence[MonotoneBounds]) -> MonotoneBounds:
         """Only rows that some side changes change."""
         return common(inputs)
 
-    def closing(self, inputs: Sequence[Horizon]) -> tuple[tuple[str, Bound] | None, ...]:
+    def closing(self, inputs: Sequence[MonotoneBounds]) -> tuple[tuple[str, Bound] | None, ...]:
         """Rows below a bound of any column are never read again."""
         return (next(iter(common(inputs).items()), None),)
 

@@ -7,12 +7,13 @@ other, so a rescale moves slots as it moves keys.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from dbsp.operators.operator import Operator, State, StepContext
+from dbsp.operators.operator import Operator, State, StepContext, Time
 from dbsp.stored import stored
 from dbsp.zset.arrays import value_view
 from dbsp.zset.batch import Batch
@@ -31,6 +32,7 @@ _LEAST, _MOST = -(1 << 63) + 1, (1 << 63) - 2
 class Slots(Operator):
     """Adds the number of each row's slot."""
 
+    depends_on_time: ClassVar[Time] = Time.NOTHING
     schema: Schema
 
     @staticmethod

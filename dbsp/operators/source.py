@@ -7,8 +7,9 @@ A table without a primary key arrives as a loose Z-set. One with a key arrives a
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
-from dbsp.operators.operator import Operator, State, StepContext
+from dbsp.operators.operator import Operator, SignatureParts, State, StepContext, Time
 from dbsp.stored import stored
 from dbsp.zset.batch import Batch
 from dbsp.zset.schema import INT8, INT64, Column, Schema
@@ -19,9 +20,10 @@ POSITION = "__position"
 
 @stored("Source", "table")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Source(Operator):
+class SourceOperator(Operator):
     """Hands on the changes of one table."""
 
+    depends_on_time: ClassVar[Time] = Time.NOTHING
     table: str
 
     def __str__(self) -> str:
@@ -31,6 +33,14 @@ class Source(Operator):
     def step(self, context: StepContext, state: State, inputs: tuple[Batch, ...]) -> Batch:  # noqa: ARG002 (protocol)
         """The table's changes."""
         return inputs[0]
+
+    def reads_table(self) -> str:
+        """Return the table."""
+        return self.table
+
+    def signature(self, given: SignatureParts) -> str:
+        """Return the signature of the table's rows."""
+        return given.table(self.table)
 
 
 def operations_schema(schema: Schema, primary_key: tuple[str, ...]) -> Schema:

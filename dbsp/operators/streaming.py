@@ -9,15 +9,16 @@ Source: DBSP, section 2 (streams) and 4 (incremental computation).
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
 from dbsp.errors import InternalError
-from dbsp.operators.joins.join import Join
-from dbsp.operators.operator import Operator, State, StepContext
+from dbsp.operators.joins.join import JoinOperator
+from dbsp.operators.operator import Operator, State, StepContext, Time
 from dbsp.stored import stored
 from dbsp.trace.chunks import MemoryChunks
-from dbsp.trace.floor import Floor
+from dbsp.trace.retention import RetentionBound
 from dbsp.trace.spine import Spine, SpineState
 from dbsp.zset.batch import Batch, arrange, concat, consolidate
 from dbsp.zset.schema import Arrangement, Schema
@@ -25,7 +26,7 @@ from dbsp.zset.schema import Arrangement, Schema
 
 @stored("Streaming", "kind schema")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Streaming(Operator):
+class StreamingOperator(Operator):
     """`delay`, `integrate`, `differentiate` or `distinct` of the Z-set that each step brings.
 
     **State** the Z-set of the step before (delay, differentiate), the sum of all (integrate), nothing (distinct).
@@ -33,6 +34,7 @@ class Streaming(Operator):
     **Cost** the Z-set of the step before, or the sum of all, at every step: that is what these operators say.
     """
 
+    depends_on_time: ClassVar[Time] = Time.STEPS
     kind: str
     schema: Schema
 
@@ -68,10 +70,11 @@ class Streaming(Operator):
 
 @stored("StepJoin", "join")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StepJoin(Operator):
+class StepJoinOperator(Operator):
     """The lifted join: pairs of rows of one step; it remembers nothing."""
 
-    join: Join
+    depends_on_time: ClassVar[Time] = Time.STEPS
+    join: JoinOperator
 
     def __str__(self) -> str:
         """The keys."""
@@ -93,9 +96,9 @@ class _Empty:
         """An empty trace."""
         return Spine(self.arrangements[index], SpineState(), MemoryChunks())
 
-    def floor(self, index: int) -> Floor | None:  # noqa: ARG002 (protocol)
+    def retention_bound(self, index: int) -> RetentionBound | None:  # noqa: ARG002 (protocol)
         """Nothing is closed."""
         return None
 
-    def append(self, index: int, batch: Batch, floor: Floor | None = None) -> None:
+    def append(self, index: int, batch: Batch, retention: RetentionBound | None = None) -> None:
         """Nothing is remembered."""

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
-from dbsp.horizon import Horizon, common
-from dbsp.operators.operator import Operator, State, StepContext
+from dbsp.operators.monotone_bounds import MonotoneBounds, common
+from dbsp.operators.operator import Operator, State, StepContext, Time
 from dbsp.stored import stored
 from dbsp.zset.batch import Batch, concat
 from dbsp.zset.schema import Schema
@@ -14,19 +15,20 @@ from dbsp.zset.schema import Schema
 
 @stored("Union", "schema")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Union(Operator):
+class UnionOperator(Operator):
     """Adds its inputs.
 
     **Law** D(a + b) = Da + Db: linear, so the change of the sum is the sum of the changes.
     """
 
+    depends_on_time: ClassVar[Time] = Time.NOTHING
     schema: Schema
 
     def __str__(self) -> str:
         """As in SQL."""
         return "union"
 
-    def horizon(self, inputs: Sequence[Horizon]) -> Horizon:
+    def monotone_bounds(self, inputs: Sequence[MonotoneBounds]) -> MonotoneBounds:
         """The least of its inputs'."""
         return common(inputs)
 

@@ -12,14 +12,15 @@ key is some 20 microseconds: at most as many as keys change.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
 from dbsp.logs import INSERT
 from dbsp.operators.keyed_runs import KeyedRuns, keyed_runs
-from dbsp.operators.operator import OUTPUT, Integral, Operator, Shows, State, StepContext
+from dbsp.operators.operator import OUTPUT, Integral, Operator, Shows, SignatureParts, State, StepContext, Time
 from dbsp.operators.source import OPERATION, POSITION
-from dbsp.stored import stored
+from dbsp.stored import stored, stored_name
 from dbsp.zset.arrays import value_view
 from dbsp.zset.batch import Batch, arrange, concat
 from dbsp.zset.equality import equal_columns
@@ -34,6 +35,7 @@ _SIGN = np.uint64(1 << 63)
 class Upsert(Operator):
     """Keeps the rows of a table by their primary key."""
 
+    depends_on_time: ClassVar[Time] = Time.NOTHING
     schema: Schema
     key: tuple[str, ...]
 
@@ -48,6 +50,18 @@ class Upsert(Operator):
     def integrals(self) -> tuple[Integral | None, ...]:
         """The rows it gives."""
         return (Integral(stream=OUTPUT),)
+
+    def keeps_table(self) -> bool:
+        """Return True: the trace is the table."""
+        return True
+
+    def hands_on_rows(self) -> bool:
+        """Return True: a row that enters the answer is a row that was pushed."""
+        return True
+
+    def signature(self, given: SignatureParts) -> str:
+        """Return a signature that depends on the key alone: the columns of the rows are those that readers need."""
+        return given.hashed(stored_name(type(self)), str(self.key), given.inputs[0])
 
     def step(self, context: StepContext, state: State, inputs: tuple[Batch, ...]) -> Batch:  # noqa: ARG002 (protocol)
         """-old +new of the keys whose row changed."""

@@ -11,13 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
-from dbsp.horizon import Bound, Horizon
 from dbsp.operators.groups.linear_part import checked_sum
-from dbsp.operators.operator import Operator, Shows, State, StepContext
+from dbsp.operators.monotone_bounds import Bound, MonotoneBounds
+from dbsp.operators.operator import Operator, Shows, State, StepContext, Time
 from dbsp.stored import stored
 from dbsp.zset.arrays import from_values
 from dbsp.zset.batch import Batch, arrange, concat
@@ -26,9 +27,10 @@ from dbsp.zset.schema import INT64, Arrangement, Schema
 
 @stored("WithWeight", "input schema")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WithWeight(Operator):
+class WithWeightOperator(Operator):
     """Rows of `input`, and last in `schema` the weight."""
 
+    depends_on_time: ClassVar[Time] = Time.NOTHING
     input: Schema
     schema: Schema
 
@@ -40,11 +42,11 @@ class WithWeight(Operator):
         """The rows."""
         return (Arrangement(schema=self.input, key=self.input.names),)
 
-    def horizon(self, inputs: Sequence[Horizon]) -> Horizon:
+    def monotone_bounds(self, inputs: Sequence[MonotoneBounds]) -> MonotoneBounds:
         """Only rows that change change."""
         return inputs[0]
 
-    def closing(self, inputs: Sequence[Horizon]) -> tuple[tuple[str, Bound] | None, ...]:
+    def closing(self, inputs: Sequence[MonotoneBounds]) -> tuple[tuple[str, Bound] | None, ...]:
         """Rows below a bound of any column are never read again."""
         return (next(iter(inputs[0].items()), None),)
 

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
+from dbsp.diagnostics.source_lines import SourceLine
 from dbsp.expr.expression import ColumnRef
-from dbsp.horizon import Horizon
 from dbsp.operators.apply import Apply, Project, Stage
+from dbsp.operators.monotone_bounds import MonotoneBounds
 from dbsp.operators.operator import Operator
 from dbsp.operators.receive import Receive
-from dbsp.plan.lending import Lending
 from dbsp.plan.nodes import BuiltLoop, ExchangeSpec, PlanNode
-from dbsp.source_lines import SourceLine
+from dbsp.plan.shared_arrangements import SharedArrangements
 from dbsp.store import TraceSpec
 from dbsp.zset.schema import Arrangement, Schema
 
@@ -50,7 +50,7 @@ class Flow:
 
 
 @dataclass(slots=True)
-class Numbers:
+class NextNumbers:
     """The next numbers of traces and exchanges: a plan and the bodies of its loops share them."""
 
     traces: int = 0
@@ -69,11 +69,11 @@ class Builder:
     nodes: list[PlanNode] = field(default_factory=list)
     exchanges: list[ExchangeSpec] = field(default_factory=list)
     loops: list[BuiltLoop] = field(default_factory=list)
-    numbers: Numbers = field(default_factory=Numbers)
+    numbers: NextNumbers = field(default_factory=NextNumbers)
     prefix: str = ""
-    horizons: dict[int, Horizon] = field(default_factory=dict)
+    monotone_bounds: dict[int, MonotoneBounds] = field(default_factory=dict)
     appending: set[int] = field(default_factory=set)
-    lending: Lending = field(default_factory=Lending)
+    shared: SharedArrangements = field(default_factory=SharedArrangements)
     _known: dict[tuple[Operator, tuple[int, ...]], int] = field(default_factory=dict)
     _received: dict[tuple[int, Key], int] = field(default_factory=dict)
 
@@ -99,15 +99,15 @@ class Builder:
         source: SourceLine | None,
     ) -> int:
         number = len(self.nodes)
-        horizons = [self.horizons.get(node, {}) for node in inputs]
-        closing = operator.closing(horizons)
-        traces, lenders = self.lending.traces(number, operator, inputs, closing, self.trace)
-        self.horizons[number] = operator.horizon(horizons)
-        if isinstance(operator, Apply) and self.appending.issuperset(inputs):
+        monotone_bounds = [self.monotone_bounds.get(node, {}) for node in inputs]
+        closing = operator.closing(monotone_bounds)
+        traces, trace_owners = self.shared.traces(number, operator, inputs, closing, self.trace)
+        self.monotone_bounds[number] = operator.monotone_bounds(monotone_bounds)
+        if inputs and operator.only_adds([number in self.appending for number in inputs]):
             self.appending.add(number)
         self.nodes.append(
             PlanNode(id=number, name=f"{self.prefix}{kind}#{number}", operator=operator, inputs=inputs, segment=segment,
-                     traces=traces, schema=schema, source=source, closing=closing, lenders=lenders)
+                     traces=traces, schema=schema, source=source, closing=closing, trace_owners=trace_owners)
         )  # fmt: skip
         return number
 
@@ -160,7 +160,7 @@ class Builder:
     def known(self) -> tuple[PlanNode, ...]:
         """The nodes, with what is known of their rows."""
         return tuple(
-            replace(node, appends=node.id in self.appending, bounded=tuple(self.horizons.get(node.id, {})))
+            replace(node, appends=node.id in self.appending, bounded=tuple(self.monotone_bounds.get(node.id, {})))
             for node in self.nodes
         )
 
@@ -175,12 +175,12 @@ class Builder:
             depth = self.segment(flow)
             receiver = self.receive(depth + 1, flow.schema, source)
             self._received[(flow.node, key)] = receiver
-            self.horizons[receiver] = self.horizons[flow.node]
+            self.monotone_bounds[receiver] = self.monotone_bounds[flow.node]
             if flow.node in self.appending:
                 self.appending.add(receiver)
             lifted = flow.distribution == key and not self.prefix
             if lifted:
-                self.lending.lifted(flow.node, receiver)
+                self.shared.lifted(flow.node, receiver)
             self.exchanges.append(
                 ExchangeSpec(id=self.numbers.exchange(), depth=depth, sender=flow.node, receiver=receiver, key=key,
                              schema=flow.schema, weights=flow.weights, lifted=lifted)

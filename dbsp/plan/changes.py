@@ -1,7 +1,7 @@
 """What of a stored pipeline's state goes on under another circuit, what is filled anew, and what is refused.
 
-A trace is kept if one of the same signature is stored; numbers may differ. What is new is filled (`dbsp.plan.filling`). Views are
-told by their names: one that says something else than before is refused, for its readers would see no change.
+A trace is kept if one of the same signature is stored; numbers may differ. What is new is filled (`dbsp.plan.backfill`). Views
+are told by their names: one that says something else than before is refused, for its readers would see no change.
 
 No I/O: the coordinator decides by this, and `dbsp.open` does. Source: design record 0024.
 """
@@ -16,12 +16,11 @@ from typing import TypeVar
 
 from dbsp.errors import CircuitError
 from dbsp.logs import Range
-from dbsp.plan.filling import TIMED, Filling, Missing, Modes, modes
-from dbsp.plan.nodes import PlanNode
+from dbsp.plan.backfill import Backfill, Missing, Modes, depends_on_time, modes
 from dbsp.plan.plan import Plan
 from dbsp.plan.signatures import Signatures, meanings, rows_of_tables, signatures
+from dbsp.steps.timing import Timing
 from dbsp.store import TraceSpec
-from dbsp.timing import Timing
 from dbsp.trace.relabel import Narrowed
 from dbsp.zset.schema import Arrangement
 
@@ -48,10 +47,10 @@ class Change:
     sources: tuple[str, ...]
     dropped: int
     watermarks: Mapping[int, int]
-    filling: Filling
+    backfill: Backfill
 
     @property
-    def fills(self) -> bool:
+    def needs_backfill(self) -> bool:
         """Whether there is anything to fill."""
         return bool(self.filled or self.views_added)
 
@@ -86,7 +85,7 @@ class Change:
         if self.sources:
             yield f"filled from what is kept of: {'; '.join(self.sources)}"
         rows: Counter[str] = Counter()
-        for range_ in self.filling.past:
+        for range_ in self.backfill.past:
             rows[range_.table] += range_.last - range_.first
         if rows:
             yield f"filled from the input log of: {', '.join(f'{table} ({count:,} rows)' for table, count in rows.items())}"
@@ -113,15 +112,15 @@ def change(
     _refuse_wider(old, plan, fresh.union(logged))
     narrowed = tuple(_narrowed(old, plan, kept))
     there = frozenset(kept) | {each.new.id for each in narrowed}
-    filling = Filling(
+    backfill = Backfill(
         kept=there, views=frozenset(added), fresh=fresh.intersection(new.tables),
         known=frozenset(node.id for node in plan.nodes if meaning.nodes[node.id] in old.nodes),
     )  # fmt: skip
-    found = modes(plan, filling)
+    found = modes(plan, backfill)
     lacking = {each.table for each in found.missing}
     if past := tuple(range_ for table, ranges in sorted(logged.items()) if table in lacking for range_ in ranges):
-        filling = replace(filling, past=past)
-        found = modes(plan, filling)
+        backfill = replace(backfill, past=past)
+        found = modes(plan, backfill)
     if found.missing:
         raise _refusal(plan, found.missing[0], frozenset(added))
     return Change(
@@ -130,7 +129,7 @@ def change(
         tables_added=tuple(name for name in new.tables if name not in old.tables),
         tables_dropped=tuple(name for name in old.tables if name not in new.tables),
         kept=kept, narrowed=narrowed, filled=tuple(_filled(plan, there)), sources=tuple(_sources(plan, found)),
-        dropped=len(old.traces) - len(there), filling=filling,
+        dropped=len(old.traces) - len(there), backfill=backfill,
         watermarks={old.watermarks[each]: number for each, number in new.watermarks.items()},
     )  # fmt: skip
 
@@ -208,7 +207,7 @@ def _refusal(plan: Plan, missing: Missing, added: frozenset[str] = frozenset()) 
             " the input log has all of them ([checkpoint] retention_s, a topic that keeps all); for this view start over with"
             " another data_dir",
         )
-    if _timed(node):
+    if depends_on_time(node):
         return CircuitError(
             f"what depends on when rows came cannot be computed later: node={node.name}{views}{line}",
             "leave it out of the new view, or start over with another data_dir",
@@ -217,10 +216,6 @@ def _refusal(plan: Plan, missing: Missing, added: frozenset[str] = frozenset()) 
         f"the past of a node is asked for, and it is not kept: node={node.name}{views}{line}",
         "have a materialized view of it from the start; for this view start over with another data_dir",
     )
-
-
-def _timed(node: PlanNode) -> bool:
-    return isinstance(node.operator, TIMED) or any(closed is not None for closed in node.closing)
 
 
 # --- telling --------------------------------------------------------------------------------------------------------
@@ -237,7 +232,7 @@ def _filled(plan: Plan, kept: frozenset[int]) -> Iterator[str]:
 
 
 def _sources(plan: Plan, found: Modes) -> Iterator[str]:
-    """What the filling reads."""
+    """What the backfill reads."""
     for number in sorted(found.told):
         node = plan.nodes[number]
         yield f"{node.name}: {node.operator}"

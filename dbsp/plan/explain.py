@@ -68,8 +68,10 @@ def _node(
     yield f"{mark}{node.id} {node.operator}{of} {_columns(node.schema)}{_facts(node)}{line}"
     closing = node.closing or (None,) * len(node.traces)
     for index, (trace, closed) in enumerate(zip(node.traces, closing, strict=True)):
-        lender = node.lender(index)
-        kept = _trace(trace) if lender is None else _borrowed(trace, f"{mark}{lender}", lender == node.id)
+        trace_owner = node.trace_owner(index)
+        kept = (
+            _trace(trace) if trace_owner is None else _borrowed(trace, f"{mark}{trace_owner}", trace_owner == node.id)
+        )
         yield f"    {kept}{'' if closed is None else f' until {closed[0]} is closed'}"
     for exchange in plan.exchanges:
         if exchange.sender == node.id and exchange.local and exchange.depth >= 0:
@@ -99,11 +101,11 @@ def _columns(schema: Schema) -> str:
     return "(" + ", ".join(f"{column.name}: {column.type}" for column in schema) + ")"
 
 
-def _borrowed(trace: TraceSpec, lender: str, itself: bool) -> str:
+def _borrowed(trace: TraceSpec, trace_owner: str, itself: bool) -> str:
     """A trace that another node adds to, or this one under another index."""
     if itself:
         return f"trace {trace.id} again"
-    return f"trace {trace.id} of {lender}, by ({', '.join(trace.arrangement.key)})"
+    return f"trace {trace.id} of {trace_owner}, by ({', '.join(trace.arrangement.key)})"
 
 
 def _trace(trace: TraceSpec) -> str:

@@ -11,15 +11,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dbsp.aggregates.kind import AggregateCall, Asked, VectorCall
+from dbsp.diagnostics.source_lines import SourceLine
 from dbsp.operators.groups import group_by as physical
 from dbsp.operators.groups.combine import Combine, Form
 from dbsp.operators.groups.ends_part import EndsPart
 from dbsp.operators.groups.first_part import FirstPart
 from dbsp.operators.groups.once import Once
-from dbsp.operators.groups.part import Part
+from dbsp.operators.groups.part import AggregatePart
 from dbsp.operators.groups.vectors import Vectors
 from dbsp.plan.builder import Builder, Flow, Key
-from dbsp.source_lines import SourceLine
 from dbsp.zset.schema import NO_COLUMNS, OrderBy, Schema
 
 
@@ -57,7 +57,7 @@ def group_flow(builder: Builder, flow: Flow, node: Grouping, needed: Key, append
     arrived = builder.together(combined, [node.keys] * len(combined), node.source)
     at = {form: number for number, form in enumerate(forms)}
     streams = tuple(at[part.form()] for part in (linear, *others))
-    operator = physical.GroupBy(keys=asked.keys, linear=linear, others=others, streams=streams, schema=schema)
+    operator = physical.GroupByOperator(keys=asked.keys, linear=linear, others=others, streams=streams, schema=schema)
     made = builder.add("group_by", operator, tuple(stream.node for stream in arrived), schema, node.source)
     return Flow(node=made, schema=schema, distribution=node.keys)
 
@@ -87,7 +87,7 @@ def _once(builder: Builder, flow: Flow, node: Grouping) -> Flow:
     return builder.distribute(once, (), node.source, builder.segment(flow))
 
 
-def _firsts(parts: Sequence[Part]) -> tuple[OrderBy, ...]:
+def _firsts(parts: Sequence[AggregatePart]) -> tuple[OrderBy, ...]:
     """The first columns of the orders of parts that only ever look at the first row; none if one of them looks at more."""
     found: dict[OrderBy, None] = {}
     for part in parts:

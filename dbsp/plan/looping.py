@@ -2,7 +2,7 @@
 
 What the body reads from outside is brought into one outer segment and goes in there; rows that a body sends back travel by
 the columns of the view, to the owner of the row, who keeps the view. The body's nodes are planned like any others, on rows
-with a round (`dbsp.algebra.in_rounds`); traces and exchanges have numbers of the whole plan.
+with a round (`dbsp.algebra.iterations`); traces and exchanges have numbers of the whole plan.
 
 Source: design record 0010.
 """
@@ -12,16 +12,16 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, replace
 
-from dbsp.algebra.in_rounds import Given, lifted
+from dbsp.algebra.iterations import Given, lifted
 from dbsp.algebra.variable import Variable
 from dbsp.circuit.graph import in_order, shared
 from dbsp.circuit.nodes import Node, Planning
-from dbsp.operators.rounds.round_set import RoundSet
-from dbsp.operators.rounds.rounds import in_rounds
+from dbsp.diagnostics.source_lines import SourceLine
+from dbsp.operators.iterations.histories import with_iteration
+from dbsp.operators.iterations.sets import SetOverIterations
 from dbsp.plan.builder import Builder, Flow, Key
 from dbsp.plan.nodes import BuiltLoop, ExchangeSpec
 from dbsp.plan.pruning import needed_columns
-from dbsp.source_lines import SourceLine
 
 OUTSIDE = -1
 """The number of a node, a depth, a segment of the other graph."""
@@ -42,7 +42,7 @@ def loop_flows(planning: Planning, node: Loop, inside: frozenset[int]) -> tuple[
     outer = planning.builder
     views, outside = _leaves(node, inside)
     names = {id(leaf): number for number, leaf in enumerate((*views, *outside))}
-    given = {id(leaf): Given(number=names[id(leaf)], schema=in_rounds(leaf.schema)) for leaf in views}
+    given = {id(leaf): Given(number=names[id(leaf)], schema=with_iteration(leaf.schema)) for leaf in views}
     given |= {id(leaf): Given(number=names[id(leaf)], schema=leaf.schema) for leaf in outside}
     roots = shared(lifted(node.bodies, inside, given))
     leaves = {leaf.number: leaf for leaf in in_order(roots) if isinstance(leaf, Given)}
@@ -121,10 +121,10 @@ class _Body:
         """Per view the node that is given what came back, and its distinct: the view."""
         fed = []
         for name, root in zip(self.node.names, self.node.bodies, strict=True):
-            row, schema = root.schema.names, in_rounds(root.schema)
+            row, schema = root.schema.names, with_iteration(root.schema)
             arrived = self.builder.receive(0, schema, self.node.source)
             edge = self.builder.add(
-                name, RoundSet(kind="distinct", schema=schema), (arrived,), schema, self.node.source
+                name, SetOverIterations(kind="distinct", schema=schema), (arrived,), schema, self.node.source
             )
             flow = Flow(node=edge, schema=schema, distribution=row)
             self.edges.append(flow)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from dbsp.horizon import Bound
+from dbsp.diagnostics.source_lines import SourceLine
+from dbsp.operators.monotone_bounds import Bound
 from dbsp.operators.operator import Operator
-from dbsp.source_lines import SourceLine
 from dbsp.store import TraceSpec
 from dbsp.zset.schema import Schema
 
@@ -17,7 +17,7 @@ class PlanNode:
 
     `closing` names, for each trace, a column and the bound below which its rows are needed no more.
     No step takes a row away from a node that `appends`; a node changes no more below a bound of its columns `bounded`.
-    `lenders` names, for each trace, the node it belongs to if that is another one, or another place of this one.
+    `trace_owners` names, for each trace, the node it belongs to if that is another one, or another place of this one.
     """
 
     id: int
@@ -31,16 +31,16 @@ class PlanNode:
     closing: tuple[tuple[str, Bound] | None, ...] = ()
     appends: bool = False
     bounded: tuple[str, ...] = ()
-    lenders: tuple[int | None, ...] = ()
+    trace_owners: tuple[int | None, ...] = ()
 
     @property
     def own(self) -> tuple[TraceSpec, ...]:
         """The traces that it adds to."""
-        return tuple(trace for index, trace in enumerate(self.traces) if self.lender(index) is None)
+        return tuple(trace for index, trace in enumerate(self.traces) if self.trace_owner(index) is None)
 
-    def lender(self, index: int) -> int | None:
+    def trace_owner(self, index: int) -> int | None:
         """The node whose trace the index-th one is; None for its own."""
-        return self.lenders[index] if self.lenders else None
+        return self.trace_owners[index] if self.trace_owners else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

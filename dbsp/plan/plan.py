@@ -16,7 +16,7 @@ from dbsp.algebra.table import Table
 from dbsp.circuit.circuit import Circuit
 from dbsp.operators.operator import Shows
 from dbsp.operators.time.event_time import EventTime
-from dbsp.operators.time.watermark import Watermark
+from dbsp.operators.time.watermark import WatermarkOperator
 from dbsp.plan.nodes import ExchangeSpec, PlanNode
 from dbsp.store import TraceSpec
 from dbsp.zset.schema import Schema
@@ -71,8 +71,8 @@ class ViewSpec:
 class Plan:
     """A circuit made runnable; `nodes` is in topological order, `segments` = deepest exchange + 2 (1 without exchange).
 
-    Under the error policy `stop` there may be one more, without nodes: see `dbsp.verdict`. What every step asks again is found
-    once and kept beside the fields; it is no part of the plan's value, nor of its bytes.
+    Under the error policy `stop` there may be one more, without nodes: see `dbsp.steps.error_policy`. What every step asks
+    again is found once and kept beside the fields; it is no part of the plan's value, nor of its bytes.
     """
 
     circuit: Circuit
@@ -91,7 +91,7 @@ class Plan:
     @property
     def watermarks(self) -> tuple[int, ...]:
         """The nodes that have a waterline."""
-        return tuple(node.id for node in self.nodes if isinstance(node.operator, Watermark))
+        return tuple(node.id for node in self.nodes if isinstance(node.operator, WatermarkOperator))
 
     @cached_property
     def event_times(self) -> Mapping[int, EventTime]:
@@ -100,7 +100,7 @@ class Plan:
         return {
             number: operator.event_time
             for number, operator in found
-            if isinstance(operator, Watermark) and operator.event_time is not None
+            if isinstance(operator, WatermarkOperator) and operator.event_time is not None
         }
 
     def segment(self, index: int) -> tuple[PlanNode, ...]:
@@ -140,13 +140,13 @@ class Plan:
         own += [view.trace for view in views if view.trace is not None]
         return tuple(sorted(own, key=lambda trace: trace.id))
 
-    def lent(self, segment: int) -> Mapping[int, tuple[TraceSpec, ...]]:
+    def shared(self, segment: int) -> Mapping[int, tuple[TraceSpec, ...]]:
         """The traces that a segment reads and others write, by their segment."""
         found: dict[int, dict[int, TraceSpec]] = {}
         for node in self.segment(segment):
-            for trace, lender in zip(node.traces, node.lenders, strict=False):
-                if lender is not None and self.nodes[lender].segment != segment:
-                    found.setdefault(self.nodes[lender].segment, {})[trace.id] = trace
+            for trace, trace_owner in zip(node.traces, node.trace_owners, strict=False):
+                if trace_owner is not None and self.nodes[trace_owner].segment != segment:
+                    found.setdefault(self.nodes[trace_owner].segment, {})[trace.id] = trace
         return {of: tuple(traces.values()) for of, traces in sorted(found.items())}
 
     def all_exchanges(self) -> tuple[ExchangeSpec, ...]:

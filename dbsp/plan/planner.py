@@ -21,8 +21,6 @@ from dbsp.circuit.fingerprint import fingerprint
 from dbsp.circuit.graph import in_order, shared
 from dbsp.circuit.nodes import Node, Planning
 from dbsp.operators.operator import AsKept
-from dbsp.operators.receive import Receive
-from dbsp.operators.source import Source
 from dbsp.plan.appending import appending
 from dbsp.plan.builder import Builder
 from dbsp.plan.nodes import BuiltLoop
@@ -91,8 +89,11 @@ def _segments(builder: Builder, error_policy: str) -> int:
     Under `stop` there is one more behind the last one in which rows may fail: it begins when all workers know what failed.
     """
     count = max((exchange.depth + 2 for exchange in builder.exchanges), default=1)
+    arrivals = {exchange.receiver for exchange in builder.exchanges}
     last = [node for node in builder.nodes if node.segment == count - 1]
-    fails = error_policy == "stop" and not all(isinstance(node.operator, Receive | Source) for node in last)
+    fails = error_policy == "stop" and not all(
+        node.id in arrivals or node.operator.reads_table() is not None for node in last
+    )
     return count + fails
 
 
@@ -117,7 +118,7 @@ def _view(planning: Planning, name: str, node: Node, materialized: bool) -> View
         flow = builder.distribute(flow, flow.schema.names, node.source)
     key = flow.distribution if flow.distribution is not None else flow.schema.names
     arrangement = Arrangement(schema=flow.schema, key=key)
-    known = builder.lending.of_stream(flow.node, arrangement)
+    known = builder.shared.of_stream(flow.node, arrangement)
     if known is not None:
         return ViewSpec(name=name, node=flow.node, schema=flow.schema, trace=known, shows=AsKept())
     trace = builder.trace(arrangement)

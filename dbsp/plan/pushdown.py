@@ -17,10 +17,10 @@ from functools import reduce
 from dbsp.algebra.filter import Filter
 from dbsp.circuit.graph import in_order
 from dbsp.circuit.nodes import Node
+from dbsp.diagnostics.source_lines import SourceLine
 from dbsp.expr.expression import Call, Expression, conjuncts
 from dbsp.expr.logic import AND
 from dbsp.expr.walking import in_order as in_order_of
-from dbsp.source_lines import SourceLine
 
 _LOGIC = ("and", "or", "not", "is_null", "is_not_null", "is_in")
 _COMPARISONS = ("equal", "not_equal", "less", "less_equal", "greater", "greater_equal")

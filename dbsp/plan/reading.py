@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 
-from dbsp.operators.apply import Apply, Keep, Stage
-from dbsp.operators.source import Source
-from dbsp.plan.nodes import PlanNode
 from dbsp.plan.plan import Plan
 
 
@@ -25,8 +22,8 @@ def columns_read(plan: Plan, table: str) -> frozenset[str] | None:
     >>> sorted(columns_read(plan(dbsp.circuit("demo", {"v": tall}, materialize=False)), "t"))
     ['k', 'x']
     """
-    found: set[str] = set()
-    sources = {node.id for node in plan.nodes if isinstance(node.operator, Source) and node.operator.table == table}
+    found: frozenset[str] = frozenset()
+    sources = {node.id for node in plan.nodes if node.operator.reads_table() == table}
     sent = {spec.sender for spec in plan.all_exchanges()}
     shown = {view.node for view in plan.views}
     declared = next(each for each in plan.tables if each.name == table)
@@ -34,30 +31,14 @@ def columns_read(plan: Plan, table: str) -> frozenset[str] | None:
         return None
     for node in plan.nodes:
         if sources.intersection(node.inputs):
-            columns = _columns_of(node)
+            columns = node.operator.columns_read()
             if columns is None:
                 return None
             found |= columns
-    return frozenset(found) & frozenset(declared.schema.names)
+    return found & frozenset(declared.schema.names)
 
 
 def columns_of(plan: Plan, tables: Collection[str]) -> dict[str, frozenset[str]]:
     """`columns_read` of each of these tables of which it is not all."""
     read = {table: columns_read(plan, table) for table in tables}
     return {table: columns for table, columns in read.items() if columns is not None}
-
-
-def _columns_of(node: PlanNode) -> set[str] | None:
-    """What a node reads of its input; None where that is not known to be less than all."""
-    return _read_by(node.operator.stages) if isinstance(node.operator, Apply) else None
-
-
-def _read_by(stages: Iterable[Stage]) -> set[str] | None:
-    """Up to the first projection, behind which nothing else is left of the input."""
-    found: set[str] = set()
-    for stage in stages:
-        if isinstance(stage, Keep):
-            found |= stage.predicate.columns()
-        else:
-            return found.union(*(value.columns() for _, value in stage.columns))
-    return None

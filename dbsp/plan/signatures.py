@@ -6,8 +6,8 @@ can be compared without the code of the circuit that the first was made of (`dbs
 
 **Law** traces of one signature hold the same rows after the same input.
 
-Where a trace is the sum of a stream, it does not matter which node asked for it first (`dbsp.plan.lending`): its signature names
-the stream. A node of a loop is told by the whole loop and its place there.
+Where a trace is the sum of a stream, it does not matter which node asked for it first (`dbsp.plan.shared_arrangements`): its
+signature names the stream. A node of a loop is told by the whole loop and its place there.
 
 Which columns of a stream are needed depends on all its readers. So the signature of a table's rows, and of what is picked of them
 or filtered, leaves the columns out; who keeps or computes something of them says which columns it reads.
@@ -25,19 +25,14 @@ from typing import Any
 from dbsp.algebra.table import Table
 from dbsp.circuit.circuit import Circuit
 from dbsp.circuit.fingerprint import node_tokens, token_of
-from dbsp.expr.expression import ColumnRef
+from dbsp.errors import InternalError
 from dbsp.expr.type_names import schema_name
-from dbsp.horizon import Edge
-from dbsp.operators.apply import Apply, Keep, Project, Stage
-from dbsp.operators.keep_first import KeepFirst
-from dbsp.operators.operator import OUTPUT
-from dbsp.operators.receive import Receive
-from dbsp.operators.source import Source
-from dbsp.operators.time.watermark import Watermark
-from dbsp.operators.upsert import Upsert
-from dbsp.plan.lending import Closing
+from dbsp.operators.monotone_bounds import BoundTerm
+from dbsp.operators.operator import OUTPUT, Operator
+from dbsp.operators.time.watermark import WatermarkOperator
 from dbsp.plan.nodes import ExchangeSpec, PlanNode
 from dbsp.plan.plan import LoopSpec, Plan
+from dbsp.plan.shared_arrangements import Closing
 from dbsp.store import TraceSpec
 from dbsp.stored import stored_fields, stored_name
 from dbsp.zset.schema import Arrangement
@@ -102,7 +97,7 @@ def signatures(plan: Plan) -> Signatures:
     1
     """
     found = meanings(plan)
-    watermarks = {found.nodes[node.id]: node.id for node in plan.nodes if isinstance(node.operator, Watermark)}
+    watermarks = {found.nodes[node.id]: node.id for node in plan.nodes if isinstance(node.operator, WatermarkOperator)}
     return Signatures(
         traces={signature: number for number, signature in found.traces.items()}, watermarks=watermarks,
         nodes=frozenset(found.nodes), views=_views(plan.circuit),
@@ -117,11 +112,11 @@ def rows_of_tables(plan: Plan) -> dict[str, TraceSpec]:
     before = {spec.receiver: spec.sender for spec in plan.exchanges}
     found = {}
     for node in plan.nodes:
-        if isinstance(node.operator, Upsert):
+        if node.operator.keeps_table():
             number = node.id
-            while not isinstance(source := plan.nodes[number].operator, Source):
+            while (table := plan.nodes[number].operator.reads_table()) is None:
                 number = before[number] if number in before else plan.nodes[number].inputs[0]
-            found[source.table] = node.traces[0]
+            found[table] = node.traces[0]
     return found
 
 
@@ -160,10 +155,8 @@ class _Tokens:
 
     def of(self, value: Any) -> str:
         """Canonical text."""
-        if isinstance(value, Edge):
+        if isinstance(value, BoundTerm):
             return f"edge {self.nodes[value.node]} {token_of(value.type)} {token_of(value.value)}"
-        if isinstance(value, Watermark):
-            return f"watermark {value.column} {value.lateness_us} {value.pushed} {schema_name(value.schema)}"
         if isinstance(value, tuple):
             return "[" + " ".join(map(self.of, value)) + "]"
         if is_dataclass(value) and not isinstance(value, type) and not hasattr(value, "token"):
@@ -210,39 +203,18 @@ class _Reading:
         return Meanings(nodes=tuple(self.nodes[node.id] for node in self.plan.nodes), traces=self.traces)
 
     def _node(self, node: PlanNode, spec: ExchangeSpec | None) -> str:
-        tokens = _Tokens(self.nodes)
-        match node.operator:
-            case Source(table=name):
-                table = next(table for table in self.plan.tables if table.name == name)
-                return _hash("source", name, tokens.of(table), schema_name(table.schema))
-            case Receive() if spec is not None and spec.lifted:
-                return self.nodes[spec.sender]
-            case Receive() if spec is not None:
-                return _hash("receive", f"{spec.key} {spec.weights} {spec.local}", self.nodes[spec.sender])
-            case Upsert(key=key) | KeepFirst(key=key) as operator:
-                return _hash(stored_name(type(operator)), str(key), self.nodes[node.inputs[0]])
-            case Apply(stages=stages):
-                return self._staged(stages, self.nodes[node.inputs[0]], tokens)
-            case operator:
-                inputs = (f"{self.nodes[n]} {schema_name(self.plan.nodes[n].schema)}" for n in node.inputs)
-                return _hash(tokens.of(operator), schema_name(node.schema), tokens.of(node.closing), *inputs)
+        return node.operator.signature(_Given(self, node, spec))
 
-    def _staged(self, stages: Sequence[Stage], stream: str, tokens: _Tokens) -> str:
-        """Filters let rows through as they are, and which columns are picked is said by whoever reads them."""
-        for stage in stages:
-            match stage:
-                case Keep(predicate=predicate):
-                    stream = _hash("keep", tokens.of(predicate), stream)
-                case Project(columns=columns):
-                    if any(value != ColumnRef(name) for name, value in columns):
-                        stream = _hash("project", tokens.of(columns), stream)
-        return stream
+    def table(self, name: str) -> str:
+        """Return the signature of a table's rows as they are pushed."""
+        table = next(table for table in self.plan.tables if table.name == name)
+        return _hash("source", name, _Tokens(self.nodes).of(table), schema_name(table.schema))
 
     def _traces(self, node: PlanNode) -> None:
         """Its own traces; those that it borrows are noted where they belong."""
         integrals = node.operator.integrals() or (None,) * len(node.traces)
         for index, (trace, integral) in enumerate(zip(node.traces, integrals, strict=True)):
-            if node.lender(index) is not None:
+            if node.trace_owner(index) is not None:
                 continue
             closed = node.closing[index] if node.closing else None
             if integral is None:
@@ -276,8 +248,46 @@ class _Reading:
         signature = self._loop(loop)
         for node in loop.body.nodes:
             for index, trace in enumerate(node.traces):
-                if node.lender(index) is None:
+                if node.trace_owner(index) is None:
                     self._note(trace, _hash("in a loop", signature, str(node.id), str(index)))
+
+
+@dataclass(frozen=True, slots=True)
+class _Given:
+    """What the signature of one node is made of (`dbsp.operators.operator.SignatureParts`)."""
+
+    reading: _Reading
+    node: PlanNode
+    spec: ExchangeSpec | None
+
+    @property
+    def inputs(self) -> Sequence[str]:
+        return [self.reading.nodes[number] for number in self.node.inputs]
+
+    def hashed(self, *parts: str) -> str:
+        return _hash(*parts)
+
+    def text(self, value: Any) -> str:
+        return _Tokens(self.reading.nodes).of(value)
+
+    def table(self, name: str) -> str:
+        return self.reading.table(name)
+
+    def received(self) -> str:
+        if self.spec is None:
+            raise InternalError(f"a node receives rows that no exchange sends: node={self.node.name}")
+        sent = self.reading.nodes[self.spec.sender]
+        return (
+            sent
+            if self.spec.lifted
+            else _hash("receive", f"{self.spec.key} {self.spec.weights} {self.spec.local}", sent)
+        )
+
+    def whole(self, operator: Operator, text: str | None = None) -> str:
+        nodes = self.reading.plan.nodes
+        inputs = (f"{self.reading.nodes[n]} {schema_name(nodes[n].schema)}" for n in self.node.inputs)
+        said = self.text(operator) if text is None else text
+        return _hash(said, schema_name(self.node.schema), self.text(self.node.closing), *inputs)
 
 
 def inner_of(loop: LoopSpec, number: int) -> int:
@@ -290,7 +300,7 @@ def _inside(loop: LoopSpec) -> Iterator[str]:
     tokens = _Tokens()
     for node in loop.body.nodes:
         kept: Sequence[str] = [tokens.arrangement(trace.arrangement) for trace in node.traces]
-        yield f"{tokens.of(node.operator)} {schema_name(node.schema)} {node.inputs} {node.segment} {kept} {node.lenders}"
+        yield f"{tokens.of(node.operator)} {schema_name(node.schema)} {node.inputs} {node.segment} {kept} {node.trace_owners}"
     back, left = set(loop.returns), {inner for inner, _ in loop.leaves}
     for spec in loop.body.exchanges:
         way = "back" if spec.id in back else "out" if spec.id in left else ""

@@ -1,9 +1,9 @@
 """Which columns joins read beyond their own, so that traces of the same rows by the same key become one trace.
 
 Two joins that read the same stream by the same key but need different columns of it would keep two traces, and send the rows
-twice. With the columns of both they keep one (`dbsp.plan.lending`): the key, the hashes and the weights are stored once, and no
-column is stored twice. Whether two uses come together is seen in a plan that is made first, as if nothing were widened:
-they must leave out the same rows and let go of the same rows.
+twice. With the columns of both they keep one (`dbsp.plan.shared_arrangements`): the key, the hashes and the weights are stored
+once, and no column is stored twice. Whether two uses come together is seen in a plan that is made first, as if nothing were
+widened: they must leave out the same rows and let go of the same rows.
 
 A use that needs nothing but the key stays as it is: its rows add up to one row per key, which is less than any other trace. Not
 so if the key is a table's primary key: then the rows are kept by that key in any case, and every use reads them there.
@@ -19,8 +19,8 @@ from dataclasses import dataclass
 
 from dbsp.circuit.nodes import Need, Node
 from dbsp.operators.operator import OUTPUT
-from dbsp.plan.lending import Closing
 from dbsp.plan.nodes import PlanNode
+from dbsp.plan.shared_arrangements import Closing
 from dbsp.zset.schema import OrderBy
 
 Place = tuple[int, int]

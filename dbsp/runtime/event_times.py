@@ -16,7 +16,7 @@ from dbsp.logs import INSERT, Changes, StepRecord
 from dbsp.operators.operator import StepContext
 from dbsp.operators.source import OPERATION
 from dbsp.plan.plan import Plan
-from dbsp.timing import WATERLINE, Signal
+from dbsp.steps.timing import WATERLINE, Signal
 from dbsp.zset.batch import Batch
 
 
@@ -34,7 +34,7 @@ def signals_of(
     found = []
     for node, event_time in plan.event_times.items():
         for partition, rows in _by_partition(event_time.table, changes, tables):
-            context = StepContext(step=record.step, clock_us=record.clock_us, error_policy=policy)
+            context = StepContext(number=record.step, error_policy=policy)
             at_us = event_time.waterline(rows, context)
             if at_us is not None:
                 found.append(Signal(node=node, kind=WATERLINE, at_us=at_us, partition=partition))

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from types import MappingProxyType
 
-from dbsp.timing import Partitions, Place
+from dbsp.steps.timing import Partitions, Place
 
 NOTHING_SAID: Mapping[Place, float | None] = MappingProxyType({})
 

@@ -23,12 +23,12 @@ import pyarrow as pa
 from dbsp.distribute.keys import Keys
 from dbsp.distribute.strategies import joint
 from dbsp.errors import DataError, UnavailableError
-from dbsp.exchange import Parcel, from_bytes, least_round, to_bytes
 from dbsp.layout import Layout
 from dbsp.logs import StepRecord
 from dbsp.runtime import ahead, loops, migrating, tasks
 from dbsp.runtime.copying import Copier, WarmRound
 from dbsp.runtime.runtime import MoveReport, StepReport, WarmProgress, WorkerReport
+from dbsp.steps.exchange import Parcel, from_bytes, least_round, to_bytes
 from dbsp.store import CheckpointId, CommitReport, VersionInfo
 from dbsp.zset.batch import concat, consolidate
 

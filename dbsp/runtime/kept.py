@@ -24,8 +24,8 @@ import numpy as np
 
 from dbsp.distribute.keys import NO_KEYS, Keys
 from dbsp.errors import DataError
-from dbsp.formats import check_format
 from dbsp.store import Database
+from dbsp.stored.format_numbers import check_format
 
 TABLE = "distributor"
 FORMAT = 1

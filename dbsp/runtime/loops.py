@@ -21,21 +21,21 @@ from typing import TypeVar
 import numpy as np
 
 from dbsp.errors import CapacityError, InternalError
-from dbsp.exchange import Address, Carried, Parcel, Slot, check_arrival, gather, split
-from dbsp.operators.rounds.rounds import rounds_of
-from dbsp.plan.filling import filling_of
+from dbsp.logs.step_commands import skipped_nodes
+from dbsp.operators.iterations.histories import iterations_of
+from dbsp.plan.backfill import backfill_of
 from dbsp.plan.plan import LoopSpec, Plan
-from dbsp.runtime.filling import Emptied
+from dbsp.runtime.backfill import Emptied
 from dbsp.runtime.moved import moved_over
 from dbsp.runtime.parked import HELD, LEFT, PENDING, RETURN, TRACE, runs_of, without_round
 from dbsp.runtime.profile import NodeProfile
 from dbsp.runtime.tasks import StepOrder, Work
-from dbsp.skips import skipped_nodes
-from dbsp.step import Arrived, SegmentResult, run_segment
+from dbsp.steps.error_policy import NodeFailure, judge
+from dbsp.steps.exchange import Address, Carried, Parcel, Slot, check_arrival, gather, split
+from dbsp.steps.segment import Arrived, SegmentResult, run_segment
 from dbsp.store import StepTransaction, TraceSpec
-from dbsp.trace.floor import Floor
+from dbsp.trace.retention import RetentionBound
 from dbsp.trace.spine import Spine
-from dbsp.verdict import FailedRow, judge
 from dbsp.zset.batch import Batch, concat
 from dbsp.zset.merge import merge
 
@@ -116,11 +116,11 @@ def run_loop_segment(
     behind = place.depth + 1
     database = work.site.database(worker)
     traces = plan.traces(behind)
-    filling = filling_of(order.record.commands)
+    backfill = backfill_of(order.record.commands)
     with database.begin(order.epoch, order.record.step, behind, traces) as begun:
         transaction = moved_over(order.migration, worker, begun, traces)
-        if filling is not None:
-            transaction = Emptied(transaction, filling.kept)
+        if backfill is not None:
+            transaction = Emptied(transaction, backfill.kept)
         view = _Turn(transaction=transaction, parked=parked)
         result = _run(order, loop, place, arrived, view)
         view.settle()
@@ -152,7 +152,7 @@ def _arrived(loop: LoopSpec, place: LoopPlace, parcels: Sequence[Parcel], parked
 
 def _by_round(batch: Batch) -> list[tuple[int, Batch]]:
     """Return the rows of each iteration."""
-    rounds = rounds_of(batch)
+    rounds = iterations_of(batch)
     order = np.argsort(rounds, kind="stable")
     values, starts = np.unique(rounds[order], return_index=True)
     dealt = batch.loose().take(order)
@@ -192,10 +192,10 @@ class _Turn:
             spine = spine.with_batch(run)
         return spine
 
-    def append(self, trace: TraceSpec, batch: Batch, floor: Floor | None = None) -> None:
+    def append(self, trace: TraceSpec, batch: Batch, retention: RetentionBound | None = None) -> None:
         """Keep a batch for the next turn; raise if it has a retention bound: no bound is known to hold inside a loop."""
-        if floor is not None:
-            raise InternalError(f"a trace of a loop has a floor: trace={trace.id} floor={floor}")
+        if retention is not None:
+            raise InternalError(f"a trace of a loop has a retention bound: trace={trace.id} retention={retention}")
         if len(batch):
             self.added.append((trace.id, batch))
 
@@ -264,7 +264,7 @@ def _parcels(
     returned: Mapping[int, Batch],
     carried: Carried,
     *,
-    failed: tuple[FailedRow, ...],
+    failed: tuple[NodeFailure, ...],
 ) -> list[Parcel]:
     """Make one parcel per worker: rows inside the body, or at its end rows for the next iteration.
 
@@ -279,7 +279,7 @@ def _parcels(
         for spec in loop.body.exchanges
         if spec.depth == place.segment and spec.id in sent and not spec.local and (last or spec.id not in loop.returns)
     }
-    rounds = [int(rounds_of(batch).min()) for batch in returned.values() if len(batch)]
+    rounds = [int(iterations_of(batch).min()) for batch in returned.values() if len(batch)]
     rounds += [slot[2] for slot in carried.parked if slot[0] == PENDING]
     return [
         Parcel(

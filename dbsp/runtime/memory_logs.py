@@ -14,7 +14,7 @@ import numpy as np
 
 from dbsp.errors import DataError, FencedError
 from dbsp.logs import Changes, DeadLetter, Range
-from dbsp.sizes import Sizes
+from dbsp.logs.sizes import Sizes
 from dbsp.zset.batch import Batch
 from dbsp.zset.encoding import encode, head_checksum
 

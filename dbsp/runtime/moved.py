@@ -19,7 +19,7 @@ from dbsp.distribute.keys import NO_KEYS
 from dbsp.distribute.places import Places
 from dbsp.runtime.kept import Kept, keep
 from dbsp.store import Database, StepTransaction, TraceSpec
-from dbsp.trace.floor import Floor
+from dbsp.trace.retention import RetentionBound
 from dbsp.trace.spine import Spine
 from dbsp.zset.batch import Batch
 from dbsp.zset.merge import merge
@@ -87,11 +87,11 @@ class _Moved:
         spine = self.transaction.spine(trace)
         return spine.with_batch(self.rows[trace.id]) if trace.id in self.rows else spine
 
-    def append(self, trace: TraceSpec, batch: Batch, floor: Floor | None = None) -> None:
+    def append(self, trace: TraceSpec, batch: Batch, retention: RetentionBound | None = None) -> None:
         """Add a batch, merged with the trace's moved rows."""
         self.touched.add(trace.id)
         whole = merge(self.rows[trace.id], batch) if trace.id in self.rows else batch
-        self.transaction.append(trace, whole, floor)
+        self.transaction.append(trace, whole, retention)
 
     def finish(self) -> None:
         """Write everything, also for traces that only have moved rows."""

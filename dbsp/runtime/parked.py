@@ -18,10 +18,10 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from dbsp.exchange import Carried, Slot
 from dbsp.logs import DeadLetter
-from dbsp.operators.rounds.rounds import ROUND
+from dbsp.operators.iterations.histories import ITERATION
 from dbsp.plan.plan import Plan
+from dbsp.steps.exchange import Carried, Slot
 from dbsp.store import StepTransaction
 from dbsp.zset.batch import Batch, concat
 from dbsp.zset.merge import merge
@@ -70,14 +70,14 @@ def _netted(letters: Sequence[DeadLetter]) -> tuple[DeadLetter, ...]:
     for letter in letters:
         plain = replace(letter, payload=without_round(letter.payload), weight=0)
         sums[plain] += letter.weight
-    if all(f'"{ROUND}"' not in letter.payload for letter in letters):
+    if all(f'"{ITERATION}"' not in letter.payload for letter in letters):
         return tuple(letters)
     return tuple(replace(letter, weight=weight) for letter, weight in sums.items() if weight)
 
 
 def without_round(payload: str) -> str:
     """Return a row's text without its iteration."""
-    if f'"{ROUND}"' not in payload:
+    if f'"{ITERATION}"' not in payload:
         return payload
     row = json.loads(payload)
-    return json.dumps({name: value for name, value in row.items() if name != ROUND})
+    return json.dumps({name: value for name, value in row.items() if name != ITERATION})

@@ -11,10 +11,10 @@ from typing import Any, ClassVar
 import numpy as np
 import pyarrow as pa
 
+from dbsp.diagnostics.source_lines import located, user_line
 from dbsp.errors import CircuitError, ConfigError
 from dbsp.expr.answering import Answering
 from dbsp.runtime.bags import bag
-from dbsp.source_lines import located, user_line
 from dbsp.zset.batch import Batch
 
 SHOWN = 20

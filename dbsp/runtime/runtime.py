@@ -18,8 +18,8 @@ import pyarrow as pa
 from dbsp.layout import Layout, least_moved, moved_shards
 from dbsp.logs import InputLog, OutputLog, StepRecord
 from dbsp.runtime.profile import NodeProfile
+from dbsp.steps.timing import Signal
 from dbsp.store import CheckpointId, CommitReport, Database, VersionInfo
-from dbsp.timing import Signal
 
 
 class Site(Protocol):

@@ -19,15 +19,16 @@ import numpy as np
 
 from dbsp.algebra.table import NO_DELETE, Table
 from dbsp.circuit.circuit import Circuit
+from dbsp.diagnostics.source_lines import located, user_line
 from dbsp.distribute.commands import to_text
 from dbsp.distribute.course import Course
-from dbsp.durations import MICROSECOND
 from dbsp.errors import CircuitError, DataError
 from dbsp.expr.answering import Answering
+from dbsp.expr.durations import MICROSECOND
 from dbsp.layout import Layout, initial, rescaled
 from dbsp.logs import DELETE, INSERT, DeadLetter, Range, StepRecord, read_so_far
+from dbsp.plan.backfill import backfill_of
 from dbsp.plan.changes import Change, change
-from dbsp.plan.filling import filling_of
 from dbsp.plan.plan import Plan
 from dbsp.plan.planner import plan as make_plan
 from dbsp.plan.signatures import signatures
@@ -39,9 +40,8 @@ from dbsp.runtime.rowset import Rowset
 from dbsp.runtime.runtime import MoveReport, StepReport
 from dbsp.runtime.tasks import Work
 from dbsp.runtime.totals import Totals, measured
-from dbsp.source_lines import located, user_line
+from dbsp.steps.timing import IDLE_S, Moment, Partitions, Timing
 from dbsp.store import CheckpointId
-from dbsp.timing import IDLE_S, Moment, Partitions, Timing
 from dbsp.trace.memory import MemoryDatabase
 from dbsp.trace.relabel import relabel
 from dbsp.version import VERSION
@@ -282,7 +282,7 @@ class Run(Answering):
 
     def _run(self, record: StepRecord) -> StepReport:
         report = self._runtime.run_step(record, *self._ways[record.step])
-        if filling_of(record.commands) is None:  # else no time passes
+        if backfill_of(record.commands) is None:  # else no time passes
             self._timing = self._timing.recorded(record.moment).finished(report.signals)
         self.reports.append(report)
         self.totals.add(report)
@@ -410,8 +410,8 @@ class Run(Answering):
         self._timing = self._saved = found.timing(self._timing)
         self.totals, self._epoch, self._inputs.tables = Totals(), self._epoch + 1, tables
         self._roll_back()
-        if found.fills:
-            self._fill(self._record(self._timing.still(), (found.filling.to_text(),)))
+        if found.needs_backfill:
+            self._fill(self._record(self._timing.still(), (found.backfill.to_text(),)))
         return found
 
     def _fill(self, record: StepRecord) -> None:

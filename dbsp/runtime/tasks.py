@@ -19,28 +19,28 @@ import pyarrow as pa
 
 from dbsp.distribute.commands import migration_of
 from dbsp.errors import ConfigError, DataError, InternalError, MismatchError, UnavailableError
-from dbsp.exchange import Address, Carried, Owners, Parcel, check_arrival, gather, split
 from dbsp.layout import Layout
 from dbsp.logs import DELETE, AcceptsOutput, Changes, DeadLetter, Range, StepRecord
+from dbsp.logs.step_commands import ACCEPT_OUTPUT, dropped_rows, skipped_nodes, without_rows
 from dbsp.operators.source import OPERATION, POSITION
-from dbsp.plan.filling import filling_of
+from dbsp.plan.backfill import backfill_of
 from dbsp.plan.plan import Plan, ViewSpec
 from dbsp.plan.reading import columns_of
 from dbsp.plan.user_code import functions_above
 from dbsp.runtime import ahead, parts, visiting
+from dbsp.runtime.backfill import BackfillSegment
 from dbsp.runtime.event_times import signals_of
-from dbsp.runtime.filling import FillingSegment
 from dbsp.runtime.keeper import Keepers
 from dbsp.runtime.moved import Migration, moved_over
 from dbsp.runtime.parked import after_loops, flush
 from dbsp.runtime.runtime import Site, WorkerReport
-from dbsp.skips import ACCEPT_OUTPUT, dropped_rows, skipped_nodes, without_rows
-from dbsp.step import NOTHING_GIVEN, Arrived, SegmentResult, run_segment
+from dbsp.steps.error_policy import judge
+from dbsp.steps.exchange import Address, Carried, Owners, Parcel, check_arrival, gather, split
+from dbsp.steps.segment import NOTHING_GIVEN, Arrived, SegmentResult, run_segment
+from dbsp.steps.timing import LATE
 from dbsp.store import CheckpointId, CommitReport, Database, VersionInfo
-from dbsp.timing import LATE
 from dbsp.trace.redistribute import Readable, WarmReport, redistribute, warm_up
 from dbsp.trace.slicing import HashRange, shared_ranges
-from dbsp.verdict import judge
 from dbsp.zset.batch import Batch, arrange, concat, consolidate
 from dbsp.zset.schema import Column, Schema
 
@@ -113,8 +113,8 @@ def run_first_segment(
     whole = {name: partial(_whole_table, work.plan, name, changes) for name in narrow}
     dead = (*(letter for change in changes for letter in change.dead), *_dropped(order, worker))
     rows = sum(len(change.batch) for change in changes)
-    fills = filling_of(order.record.commands) is not None  # the rows of its past have moved waterlines already
-    seen = () if fills else signals_of(work.plan, order.record, changes, tables)
+    backfilled = backfill_of(order.record.commands) is not None  # the rows of its past have moved waterlines already
+    seen = () if backfilled else signals_of(work.plan, order.record, changes, tables)
     carried = Carried(dead=dead, rows_in=rows, signals=seen)
     return _run(work, order, 0, worker, Arrived(tables=tables, exchanges={}, whole=whole), carried, send)
 
@@ -159,12 +159,12 @@ def _run(
     database = work.site.database(worker)
     record = order.record
     traces = work.plan.traces(segment)
-    filling = filling_of(record.commands)
-    fills = None if filling is None else FillingSegment.of(work.plan, segment, filling)
-    lent = work.plan.lent(segment) if fills is None else fills.lent()
-    with database.begin(order.epoch, record.step, segment, traces, lent) as begun:
+    backfill = backfill_of(record.commands)
+    backfilled = None if backfill is None else BackfillSegment.of(work.plan, segment, backfill)
+    shared = work.plan.shared(segment) if backfilled is None else backfilled.shared()
+    with database.begin(order.epoch, record.step, segment, traces, shared) as begun:
         moved = moved_over(order.migration, worker, begun, traces)
-        transaction = moved if fills is None else fills.emptied(moved)
+        transaction = moved if backfilled is None else backfilled.emptied(moved)
         result = run_segment(
             work.plan,
             segment,
@@ -173,9 +173,9 @@ def _run(
             arrived=arrived,
             transaction=transaction,
             skipped=skipped_nodes(record.commands),
-            given=NOTHING_GIVEN if fills is None else fills.given(begun),
+            given=NOTHING_GIVEN if backfilled is None else backfilled.given(begun),
         )
-        result = result if fills is None else fills.result(result)
+        result = result if backfilled is None else backfilled.result(result)
         flush(work.plan, segment - 1, carried.parked, transaction)
         seconds = time.perf_counter() - started
         made = Carried(
@@ -290,10 +290,10 @@ def read_changes(work: Work, order: StepOrder, worker: int, held: ahead.HeldInpu
     Changes that were read ahead, by the worker or its background worker, are used; the others are read here. A
     backfill step reads the rows of its past, without dead letters, because these were reported when the rows arrived.
     """
-    step, filling = order.record.step, filling_of(order.record.commands)
-    ranges = order.record.ranges if filling is None else filling.past
+    step, backfill = order.record.step, backfill_of(order.record.commands)
+    ranges = order.record.ranges if backfill is None else backfill.past
     mine = _ranges_read(order.record, ranges, order.layout, worker)
-    if filling is None:
+    if backfill is None:
         found = None if held is None else held.taken(step, mine)
         found = ahead.taken(work.readers, worker, mine, step, order.epoch) if found is None else found
         return _read(work, mine, step) if found is None else found
@@ -324,7 +324,7 @@ def _read(work: Work, ranges: Sequence[Range], step: int) -> list[Changes]:
 def read_before(work: Work, order: StepOrder, worker: int) -> ahead.HeldInput | None:
     """Return the worker's input of a step that runs later; None for a backfill step."""
     step = order.record.step
-    if filling_of(order.record.commands) is not None:
+    if backfill_of(order.record.commands) is not None:
         return None
     mine = _ranges_read(order.record, order.record.ranges, order.layout, worker)
     return ahead.HeldInput(step, mine, _read(work, mine, step))

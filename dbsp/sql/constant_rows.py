@@ -18,18 +18,18 @@ from dbsp.expr.expression import Literal
 from dbsp.sql.errors import about, refuse, understood
 from dbsp.sql.expressions import lowered
 from dbsp.sql.folding import folded, reads_nothing
-from dbsp.sql.scope import Rows, Scope
+from dbsp.sql.scope import QueryRows, Scope
 from dbsp.stream.stream import Stream
 from dbsp.zset.schema import list_of, struct_of
 
 
-def one_row(node: Any, tables: Mapping[str, Rows]) -> Scope:
+def one_row(node: Any, tables: Mapping[str, QueryRows]) -> Scope:
     """Return a scope of exactly one row without visible columns: the input of a query without FROM."""
     with about(node):
         return Scope(tables, Stream(Nothing()).aggregate(__one=count()), ())
 
 
-def rows_of_values(node: Any, tables: Mapping[str, Rows]) -> Rows:
+def rows_of_values(node: Any, tables: Mapping[str, QueryRows]) -> QueryRows:
     """Return the rows of VALUES, in columns `col0`, `col1`, …, each of the common type of all its values."""
     understood(node, ("expressions", "alias", "order", "limit", "offset"))
     scope = one_row(node, tables)
@@ -42,7 +42,7 @@ def rows_of_values(node: Any, tables: Mapping[str, Rows]) -> Rows:
     held = tuple(zip(*(values for _, values in columns), strict=True))
     with about(node):
         made = scope.stream.explode(Expr(Literal(held, list_of(row))), "__row").unnest("__row")
-        return Rows(made.select(*(field.name for field in row)), one=len(rows) == 1)
+        return QueryRows(made.select(*(field.name for field in row)), one=len(rows) == 1)
 
 
 def _cells(row: Any) -> Sequence[Any]:

@@ -9,8 +9,8 @@ from typing import Any, NoReturn
 
 import pyarrow as pa
 
+from dbsp.diagnostics.source_lines import SourceLine
 from dbsp.errors import CircuitError, DbspError
-from dbsp.source_lines import SourceLine
 
 _SHOWN = 60
 _CAUSES = (TypeError, ValueError, AttributeError, LookupError, ArithmeticError, pa.ArrowException)

@@ -39,14 +39,14 @@ _NAMED = {f"to_{unit}s": unit for unit in (*_MONTHS, *_SPANS)}
 
 
 @dataclass(frozen=True, slots=True)
-class Interval:
+class SqlInterval:
     """A number of months and a span of time; both are multiplied by `count`, if there is one, in each row."""
 
     months: int = 0
     span: datetime.timedelta = datetime.timedelta(0)
     count: Expr | None = None
 
-    def times(self, sign: int) -> Interval:
+    def times(self, sign: int) -> SqlInterval:
         """Return the interval multiplied by a sign, 1 or -1."""
         return replace(self, months=self.months * sign, span=self.span * sign)
 
@@ -56,7 +56,7 @@ def is_span(node: Any) -> bool:
     return type(node) in _MADE or (isinstance(node, exp.Anonymous) and node.name.casefold() in _NAMED)
 
 
-def interval(node: Any, lower: Callable[[Any], Expr]) -> Interval | None:
+def interval(node: Any, lower: Callable[[Any], Expr]) -> SqlInterval | None:
     """Return the interval that a part of the query denotes, or None if it is no interval."""
     while isinstance(node, exp.Paren):
         node = node.this
@@ -77,7 +77,7 @@ def interval(node: Any, lower: Callable[[Any], Expr]) -> Interval | None:
     return None
 
 
-def _written(node: Any, lower: Callable[[Any], Expr]) -> Interval:
+def _written(node: Any, lower: Callable[[Any], Expr]) -> SqlInterval:
     unit = node.args.get("unit")
     if unit is None:
         return _parsed(node, node.this.name)
@@ -96,9 +96,9 @@ def _number(node: Any, value: Expr) -> decimal.Decimal:
         return refuse(node, f"an interval of what is no number: number={written}", "write interval 5 minute")
 
 
-def _parsed(node: Any, text: str) -> Interval:
+def _parsed(node: Any, text: str) -> SqlInterval:
     """Return the interval that a text such as `1 day 2 hours` denotes."""
-    found = Interval()
+    found = SqlInterval()
     at = 0
     while at < len(text):
         match = _PARTS.match(text, at)
@@ -110,30 +110,30 @@ def _parsed(node: Any, text: str) -> Interval:
     return found
 
 
-def _of(node: Any, number: decimal.Decimal, unit: str) -> Interval:
+def _of(node: Any, number: decimal.Decimal, unit: str) -> SqlInterval:
     unit = unit.casefold()
     unit = unit if unit in _MONTHS or unit in _SPANS else unit.removesuffix("s")
     if unit in _MONTHS:
-        return Interval(months=int(number * _MONTHS[unit]))
+        return SqlInterval(months=int(number * _MONTHS[unit]))
     if unit not in _SPANS:
         refuse(node, f"no such unit of time: unit={unit}", f"there are {', '.join([*_MONTHS, *_SPANS])}")
     micro = datetime.timedelta(microseconds=1)
     try:
-        return Interval(span=int(number * (_SPANS[unit] // micro)) * micro)
+        return SqlInterval(span=int(number * (_SPANS[unit] // micro)) * micro)
     except (ArithmeticError, ValueError):
         refuse(node, f"a span of time that is too long: number={str(number)[:80]} unit={unit}", "write a shorter one")
 
 
-def _times(node: Any, span: Interval, count: Expr) -> Interval:
+def _times(node: Any, span: SqlInterval, count: Expr) -> SqlInterval:
     if is_constant(count):
         number = _number(node, count)
-        return Interval(
+        return SqlInterval(
             months=span.months * int(number), span=span.span * float(number) if number % 1 else span.span * int(number)
         )
     return replace(span, count=count)
 
 
-def shifted(value: Expr, by: Interval, scope: Scope) -> Expr:
+def shifted(value: Expr, by: SqlInterval, scope: Scope) -> Expr:
     """Return a time moved by an interval; a date becomes a timestamp."""
     if is_constant(value) and isinstance(constant(value), str):
         value = lit(constant(value), TIMESTAMP)

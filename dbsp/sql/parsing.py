@@ -8,8 +8,8 @@ import logging
 import re
 from typing import Any
 
+from dbsp.diagnostics.source_lines import SourceLine
 from dbsp.errors import CircuitError, ConfigError
-from dbsp.source_lines import SourceLine
 from dbsp.sql.errors import MisplacedError, Script, reported
 
 NESTING_MAX = 250

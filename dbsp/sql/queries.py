@@ -23,7 +23,7 @@ from dbsp.sql.expressions import lowered
 from dbsp.sql.grouping import aggregates_in, grouped, key_sets, text_of
 from dbsp.sql.joining import conditions_of
 from dbsp.sql.relations import Tables, with_names
-from dbsp.sql.scope import Rows, Scope
+from dbsp.sql.scope import QueryRows, Scope
 from dbsp.sql.subqueries import attached, opened, restricted
 from dbsp.sql.types import common, constant, is_constant
 from dbsp.sql.walks import parts
@@ -47,7 +47,7 @@ class Item:
     column: str = ""
 
 
-def rows_of(node: Any, tables: Tables) -> Rows:
+def rows_of(node: Any, tables: Tables) -> QueryRows:
     """Return the rows of a query: a SELECT, a set operation, VALUES, or any of them in brackets."""
     tables = _with(node, tables)
     if isinstance(node, exp.Subquery):
@@ -80,7 +80,7 @@ def _with(node: Any, tables: Tables) -> Tables:
     return known
 
 
-def _naming(tables: Tables, name: str, rows: Rows) -> dict[str, Rows]:
+def _naming(tables: Tables, name: str, rows: QueryRows) -> dict[str, QueryRows]:
     """Return the tables extended by one more, which hides a table of the same name."""
     return {**{other: each for other, each in tables.items() if other.casefold() != name.casefold()}, name: rows}
 
@@ -89,7 +89,7 @@ def _calls(node: Any, name: str) -> bool:
     return any(table.name.casefold() == name.casefold() for table in node.find_all(exp.Table))
 
 
-def _recursive(query: Any, tables: Tables, names: Sequence[Any]) -> Rows:
+def _recursive(query: Any, tables: Tables, names: Sequence[Any]) -> QueryRows:
     """Return the rows of a recursive query: its start, and all that its last part derives until nothing new appears."""
     whole = query.this
     if not isinstance(whole, exp.Union) or _calls(whole.this, query.alias):
@@ -99,14 +99,14 @@ def _recursive(query: Any, tables: Tables, names: Sequence[Any]) -> Rows:
     start = with_names(query, rows_of(whole.this, tables), names)
 
     def further(stream: Stream) -> Stream:
-        found = rows_of(whole.expression, _naming(tables, query.alias, Rows(stream)))
+        found = rows_of(whole.expression, _naming(tables, query.alias, QueryRows(stream)))
         return _alike(whole, start.stream, found.stream)[1]
 
     with about(query):
-        return Rows(recursive(start.stream, further))
+        return QueryRows(recursive(start.stream, further))
 
 
-def _combined(node: Any, tables: Tables) -> Rows:
+def _combined(node: Any, tables: Tables) -> QueryRows:
     """Return the rows of UNION, EXCEPT and INTERSECT; columns are matched by position.
 
     The parser nests a chain of set operations to the left; a loop unwinds it, so that its length needs no deep
@@ -129,14 +129,14 @@ def _runs(chain: Sequence[tuple[Any, Tables]]) -> list[list[tuple[Any, Tables]]]
     return [list(run) for _, run in runs]
 
 
-def _one_by_one(chain: Sequence[tuple[Any, Tables]], rows: Rows) -> Rows:
+def _one_by_one(chain: Sequence[tuple[Any, Tables]], rows: QueryRows) -> QueryRows:
     """Return the rows of a run as a chain of operators with two inputs each."""
     for node, tables in chain:
         rows = _of_two(node, rows, rows_of(node.expression, tables))
     return rows
 
 
-def _together(chain: Sequence[tuple[Any, Tables]], rows: Rows) -> Rows:
+def _together(chain: Sequence[tuple[Any, Tables]], rows: QueryRows) -> QueryRows:
     """Return the rows of a long run of unions as one operator, whose depth does not grow with their number.
 
     Runs of EXCEPT and INTERSECT stay chains of operators with two inputs.
@@ -157,19 +157,19 @@ def _together(chain: Sequence[tuple[Any, Tables]], rows: Rows) -> Rows:
     ]
     first, *others = (_as_types(stream, streams[0].columns, types) for stream in streams)
     with about(node):
-        return Rows(first.union(*others, distinct=bool(node.args.get("distinct"))))
+        return QueryRows(first.union(*others, distinct=bool(node.args.get("distinct"))))
 
 
-def _of_two(node: Any, left_rows: Rows, right_rows: Rows) -> Rows:
+def _of_two(node: Any, left_rows: QueryRows, right_rows: QueryRows) -> QueryRows:
     """Return the rows of one set operation on two inputs."""
     understood(node, _OPERATION)
     left, right = _alike(node, left_rows.stream, right_rows.stream)
     all_ = not node.args.get("distinct")
     with about(node):
         if isinstance(node, exp.Union):
-            return Rows(left.union(right, distinct=not all_))
+            return QueryRows(left.union(right, distinct=not all_))
         made = left.intersect(right, all=all_) if isinstance(node, exp.Intersect) else left.difference(right, all=all_)
-        return Rows(made)
+        return QueryRows(made)
 
 
 def _alike(node: Any, left: Stream, right: Stream) -> tuple[Stream, Stream]:
@@ -213,7 +213,7 @@ def _only(stream: Stream, columns: Mapping[str, Expr]) -> Stream:
     return stream if same == list(stream.columns) and len(columns) == len(same) else stream.select(**columns)
 
 
-def _selected(select: Any, tables: Tables) -> Rows:
+def _selected(select: Any, tables: Tables) -> QueryRows:
     """Return the rows of a SELECT, clause by clause: FROM and WHERE, GROUP BY, HAVING, windows, QUALIFY, then the columns."""
     scope = opened(select, None, tables, rows_of).scope
     items = _items(select, scope)
@@ -360,7 +360,7 @@ def _matching(node: Any) -> re.Pattern[str]:
     )
 
 
-def _shown(select: Any, scope: Scope, items: Sequence[Item], *, one: bool) -> Rows:
+def _shown(select: Any, scope: Scope, items: Sequence[Item], *, one: bool) -> QueryRows:
     """Return the columns of SELECT, after DISTINCT, ORDER BY and LIMIT.
 
     Columns for an order that SELECT does not show are added to the stream first, and removed at the end.
@@ -393,7 +393,7 @@ def _shown(select: Any, scope: Scope, items: Sequence[Item], *, one: bool) -> Ro
                     )
                 stream = stream.distinct()
     stream = _first(select, stream, limit, orders)
-    return Rows(_only(stream, {name: col(name) for name in outputs}), one and limit is None)
+    return QueryRows(_only(stream, {name: col(name) for name in outputs}), one and limit is None)
 
 
 def _distinct_key(node: Any, scope: Scope, outputs: Mapping[str, Expr]) -> Expr:
@@ -480,11 +480,11 @@ def _first(node: Any, stream: Stream, limit: tuple[int, int] | None, orders: Seq
         return stream.limit(limit[0], by=list(orders), offset=limit[1])
 
 
-def _cut(node: Any, rows: Rows) -> Rows:
+def _cut(node: Any, rows: QueryRows) -> QueryRows:
     """Return the rows cut by the LIMIT of a set operation, or of a query in brackets."""
     limit = _limit(node)
     if limit is None:
         return rows
     outputs = {name: col(name) for name in rows.stream.columns}
     orders, _ = _orders(node, None, outputs)
-    return Rows(_first(node, rows.stream, limit, orders))
+    return QueryRows(_first(node, rows.stream, limit, orders))

@@ -15,10 +15,10 @@ from dbsp.sql.constant_rows import one_row, rows_of_values
 from dbsp.sql.errors import about, refuse, understood
 from dbsp.sql.expressions import lowered
 from dbsp.sql.joining import conjuncts, connected, filtered, inner, outer, own_columns, pair_of, partnered
-from dbsp.sql.scope import Field, Rows, Scope, relation
+from dbsp.sql.scope import Field, QueryRows, Scope, relation
 
-Tables = Mapping[str, Rows]
-Query = Callable[[Any, Tables], Rows]
+Tables = Mapping[str, QueryRows]
+Query = Callable[[Any, Tables], QueryRows]
 _LISTS = "write the condition in WHERE, or in a query around it"
 _ELEMENT = "element"
 """Where a list that is unnested keeps what its elements are called if the query does not say it."""
@@ -156,13 +156,13 @@ def _named(node: Any, tables: Tables) -> Scope:
     return _aliased(node, known[node.name.casefold()], node.alias or node.name, tables)
 
 
-def _aliased(node: Any, rows: Rows, alias: str, tables: Tables) -> Scope:
+def _aliased(node: Any, rows: QueryRows, alias: str, tables: Tables) -> Scope:
     """Return a scope of the rows under an alias, with new names for the columns if the query gives them."""
     named = node.args.get("alias")
     return relation(tables, with_names(node, rows, [] if named is None else named.columns), alias)
 
 
-def with_names(node: Any, rows: Rows, names: Sequence[Any]) -> Rows:
+def with_names(node: Any, rows: QueryRows, names: Sequence[Any]) -> QueryRows:
     """Return the rows with new names for their first columns; refuse more names than columns."""
     if len(names) > len(rows.stream.columns):
         refuse(

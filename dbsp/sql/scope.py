@@ -23,7 +23,7 @@ from dbsp.zset.schema import Schema, is_struct
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class QueryRows:
     """The rows of a query or table, under their visible column names; `one` says that there is always exactly one row."""
 
     stream: Stream
@@ -79,7 +79,7 @@ class Scope:
     `groups` maps keys to columns, and `aggregates` maps calls, by their text, to columns.
     """
 
-    tables: Mapping[str, Rows]
+    tables: Mapping[str, QueryRows]
     stream: Stream
     fields: tuple[Field, ...]
     made: dict[int, Expr] = field(default_factory=dict)
@@ -212,6 +212,6 @@ class Scope:
         refuse(node, f"no such column: column={node.name}", nearest(node.name, dict.fromkeys(known)))
 
 
-def relation(tables: Mapping[str, Rows], rows: Rows, alias: str) -> Scope:
+def relation(tables: Mapping[str, QueryRows], rows: QueryRows, alias: str) -> Scope:
     """Return a scope of the rows alone, under an alias."""
     return Scope(tables, rows.stream, tuple(Field(name, alias, name) for name in rows.stream.columns))

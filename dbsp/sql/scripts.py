@@ -11,15 +11,15 @@ from sqlglot import exp
 
 from dbsp.circuit.build import ERROR_POLICIES, circuit
 from dbsp.circuit.circuit import Circuit
+from dbsp.diagnostics.source_lines import SourceLine, written_at
 from dbsp.errors import CircuitError
 from dbsp.expr.build import lit
 from dbsp.expr.names import nearest
-from dbsp.source_lines import SourceLine, written_at
 from dbsp.sql.errors import Script, about, offset_of, refuse, reported
 from dbsp.sql.intervals import interval
 from dbsp.sql.queries import rows_of
 from dbsp.sql.relations import with_names
-from dbsp.sql.scope import Rows
+from dbsp.sql.scope import QueryRows
 from dbsp.sql.types import column_type
 from dbsp.stream.stream import Stream
 from dbsp.stream.table import table
@@ -53,7 +53,7 @@ class Made:
 
     def __init__(self, error_policy: str) -> None:
         """Start without tables and views."""
-        self.known: dict[str, Rows] = {}
+        self.known: dict[str, QueryRows] = {}
         self.views: dict[str, Stream] = {}
         self.materialized: set[str] = set()
         self.error_policy = error_policy
@@ -73,7 +73,7 @@ class Made:
     def _name(self, node: Any, name: str, stream: Stream) -> None:
         if name.casefold() in {known.casefold() for known in self.known}:
             refuse(node, f"the name is taken: name={name}", "each table and view has a name of its own")
-        self.known[name] = Rows(stream)
+        self.known[name] = QueryRows(stream)
 
     def _view(self, node: Any) -> None:
         """Add a view, and note whether it is an output, and whether it is materialized."""

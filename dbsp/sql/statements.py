@@ -7,9 +7,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from dbsp.circuit.circuit import Circuit
+from dbsp.diagnostics.source_lines import located, user_line
 from dbsp.errors import CircuitError, ConfigError
 from dbsp.expr.walking import deep
-from dbsp.source_lines import located, user_line
 from dbsp.sql.errors import Script, reported
 from dbsp.sql.parsing import parser, statements_of
 from dbsp.stream.handle import Handle
@@ -42,7 +42,7 @@ def sql(text: str, **tables: Stream) -> Stream:
     source = user_line()
     parser()
     from dbsp.sql.queries import rows_of  # noqa: PLC0415 (sqlglot is an extra)
-    from dbsp.sql.scope import Rows  # noqa: PLC0415 (with it)
+    from dbsp.sql.scope import QueryRows  # noqa: PLC0415 (with it)
 
     script = Script(text)
     with deep():
@@ -57,7 +57,7 @@ def sql(text: str, **tables: Stream) -> Stream:
                     f"not a stream: table={name} got={type(stream).__name__}", "give what dbsp.table returned"
                 )
         with reported(script, source):
-            return rows_of(found[0], {name: Rows(stream) for name, stream in tables.items()}).stream
+            return rows_of(found[0], {name: QueryRows(stream) for name, stream in tables.items()}).stream
 
 
 def sql_circuit(name: str, script: str, file: str | None = None, error_policy: str = "dead-letter") -> Circuit:

@@ -41,7 +41,7 @@ _ONE_ROW = "write an aggregate, such as (select max(x) from …), or look up a t
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
+class OpenedQuery:
     """FROM and WHERE of a query, with its conditions on the outer query.
 
     `pairs` are the outer and inner values that must be equal, `rest` the other conditions on both queries.
@@ -64,7 +64,7 @@ class Opened:
         ]
 
 
-def opened(select: Any, around: Scope | None, tables: Any, query: Query) -> Opened:
+def opened(select: Any, around: Scope | None, tables: Any, query: Query) -> OpenedQuery:
     """Return the rows of FROM that satisfy WHERE; set conditions on the outer query apart.
 
     `around` is the scope of the outer query, or None for a query that is no subquery.
@@ -85,7 +85,7 @@ def opened(select: Any, around: Scope | None, tables: Any, query: Query) -> Open
         found = _pair(node, scope, around)
         (rest if found is None else pairs).append(node if found is None else found)
     restricted(scope, plain, query)
-    return Opened(scope, tuple(pairs), tuple(rest))
+    return OpenedQuery(scope, tuple(pairs), tuple(rest))
 
 
 def restricted(scope: Scope, conditions: Sequence[Any], query: Query) -> None:
@@ -215,13 +215,13 @@ def _exists(scope: Scope, node: Any, query: Query, how: str) -> None:
     partnered(scope, found.scope, pairs, how, found.rest)
 
 
-def _partner(scope: Scope, node: Any, query: Query) -> tuple[Opened, list[Pair]]:
+def _partner(scope: Scope, node: Any, query: Query) -> tuple[OpenedQuery, list[Pair]]:
     """Return the rows that EXISTS tests, and the keys of the join with them."""
     select = _select_of(node.this)
     if _is_plain(select):
         found = opened(select, scope, scope.tables, query)
         return found, found.keys(scope)
-    return Opened(relation(scope.tables, _alone(select, scope, query), "")), []
+    return OpenedQuery(relation(scope.tables, _alone(select, scope, query), "")), []
 
 
 def _alone(select: Any, scope: Scope, query: Query) -> Any:
@@ -387,7 +387,7 @@ def _limit_of(select: Any) -> int | None:
     return int(expression.this) if isinstance(expression, exp.Literal) and not expression.is_string else None
 
 
-def _per_key(scope: Scope, select: Any, found: Opened, query: Query) -> Expr:
+def _per_key(scope: Scope, select: Any, found: OpenedQuery, query: Query) -> Expr:
     """Return the value of a correlated query by a left join on its keys.
 
     The query is an aggregate per key, or one column of a table that is looked up by its whole primary key.

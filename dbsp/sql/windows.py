@@ -8,7 +8,7 @@ from typing import Any
 
 from sqlglot import exp
 
-import dbsp.windows as win
+import dbsp.stream.window_functions as win
 from dbsp.aggregates.aggregate import Aggregate, order_of
 from dbsp.aggregates.lists import ArrayAgg, StringAgg
 from dbsp.expr.build import Expr, col

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 
 from dbsp.algebra.select import Select
 from dbsp.circuit.nodes import Node
+from dbsp.diagnostics.source_lines import SourceLine
 from dbsp.errors import CircuitError
 from dbsp.expr.cast import castable
 from dbsp.expr.expression import ColumnRef
 from dbsp.expr.type_names import spelled
-from dbsp.source_lines import SourceLine
 from dbsp.zset.schema import Column, Schema
 
 

@@ -8,15 +8,15 @@ from typing import TypeVar
 
 import pyarrow as pa
 
-from dbsp.algebra.in_time import InTime
+from dbsp.algebra.temporal_filter import TemporalFilter
+from dbsp.diagnostics.source_lines import SourceLine
 from dbsp.errors import CircuitError
 from dbsp.expr.build import Expr, greatest, least
 from dbsp.expr.expression import Call, Expression, conjuncts
 from dbsp.expr.logic import AND
 from dbsp.expr.methods.applied import unwrap
-from dbsp.expr.now import HINT, Span, has_now, span_of
+from dbsp.expr.now import HINT, ClockSpan, has_now, span_of
 from dbsp.expr.resolving import resolve
-from dbsp.source_lines import SourceLine
 from dbsp.stream.handle import Handle
 
 S = TypeVar("S", bound=Handle)
@@ -39,21 +39,21 @@ def clocked(stream: S, predicate: Expression, source: SourceLine | None) -> S:
     leaves = _moment([span for span in spans if not span.enters], latest=False)
     named = {name: moment for name, moment in ((ENTERS, enters), (LEAVES, leaves)) if moment is not None}
     timed = below._selected([*((name, name) for name in below.columns), *named.items()], source)
-    node = InTime(
+    node = TemporalFilter(
         input=timed.node, enters=ENTERS if enters is not None else None, leaves=LEAVES if leaves is not None else None,
         schema=below.schema, source=source,
     )  # fmt: skip
     return stream._made(node)
 
 
-def _check(stream: Handle, span: Span) -> None:
+def _check(stream: Handle, span: ClockSpan) -> None:
     """Refuse to compare the clock with anything but a timestamp that depends on the row."""
     type_ = resolve(span.at, stream.schema).type(stream.schema)
     if not pa.types.is_timestamp(type_) or not span.at.columns():
         raise CircuitError(f"now() is compared with a timestamp of the row: got={span.at} type={type_}", HINT)
 
 
-def _moment(spans: Sequence[Span], latest: bool) -> Expr | None:
+def _moment(spans: Sequence[ClockSpan], latest: bool) -> Expr | None:
     """Return the clock value, in microseconds since 1970, at which the comparisons change, or None without comparisons.
 
     With `latest` all of them are true from this value on; otherwise the first becomes false there.

@@ -7,13 +7,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
+from dbsp.diagnostics.source_lines import SourceLine
 from dbsp.errors import CircuitError
 from dbsp.expr.build import Expr
 from dbsp.expr.expression import Call, ColumnRef, Expression
 from dbsp.expr.methods.applied import unwrap
 from dbsp.expr.names import missing_column
 from dbsp.expr.struct_functions import FIELD, path_of
-from dbsp.source_lines import SourceLine
 from dbsp.stream.handle import Handle
 from dbsp.stream.owners import placed
 from dbsp.zset.schema import Schema

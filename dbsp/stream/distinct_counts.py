@@ -13,11 +13,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from dbsp.algebra.window import Window
+from dbsp.algebra.window import WindowNode
+from dbsp.diagnostics.source_lines import SourceLine
 from dbsp.expr.build import Expr, when
 from dbsp.expr.expression import ColumnRef
 from dbsp.operators.order.window_calls import WindowCall
-from dbsp.source_lines import SourceLine
 from dbsp.stream.handle import Handle
 from dbsp.zset.schema import Column, OrderBy, Schema, is_list, is_struct
 
@@ -67,7 +67,7 @@ def _flagged(
     neighbour = WindowCall(name=near, function="lag" if from_start else "lead", column=column, offset=1)
     schema = Schema((*stream.schema.columns, Column(near, stream.schema[column].type)))
     kept = [(name, name) for name in stream.schema.names]
-    node = Window(
+    node = WindowNode(
         input=stream.node, partition=tuple(dict.fromkeys((*partition, column))), order=order, calls=(neighbour,),
         schema=schema, source=source,
     )  # fmt: skip

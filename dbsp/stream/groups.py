@@ -10,8 +10,9 @@ from typing import Any, ClassVar, Generic, Self, TypeVar
 from dbsp.aggregates.aggregate import Aggregate
 from dbsp.aggregates.counts import apart
 from dbsp.aggregates.kind import AggregateCall
-from dbsp.algebra.final import Final
+from dbsp.algebra.final import FinalNode
 from dbsp.algebra.group_by import GroupBy
+from dbsp.diagnostics.source_lines import SourceLine, located, user_line
 from dbsp.errors import CircuitError
 from dbsp.expr.answering import Answering
 from dbsp.expr.build import BEFORE, Expr, col, lit
@@ -19,19 +20,18 @@ from dbsp.expr.expression import ColumnRef, Expression
 from dbsp.expr.methods.applied import unwrap
 from dbsp.expr.names import missing_column, nearest
 from dbsp.expr.struct_functions import path_of
-from dbsp.source_lines import SourceLine, located, user_line
 from dbsp.stream.computed_keys import with_fields
 from dbsp.stream.owners import placed_in_aggregate
-from dbsp.stream.rows import Rows
-from dbsp.windows import WindowFunction
+from dbsp.stream.rows import RowMethods
+from dbsp.stream.window_functions import WindowFunction
 from dbsp.zset.schema import INT64, OrderBy, Schema
 
-S = TypeVar("S", bound=Rows)
+S = TypeVar("S", bound=RowMethods)
 CUBE_KEYS_MAX = 8
 EMITS = ("update", "final")
 
 
-class Groups(Rows):
+class GroupMethods(RowMethods):
     """Grouping and aggregation."""
 
     __slots__ = ()
@@ -243,7 +243,7 @@ class Group(Generic[S], Answering):
             if emit not in EMITS:
                 raise CircuitError(f"no such way to emit: emit={emit!r}", nearest(str(emit), EMITS))
             node = self._node(aggregates, source)
-            final = Final(input=node, column=None, schema=node.schema, source=source)
+            final = FinalNode(input=node, column=None, schema=node.schema, source=source)
             return self.stream._made(final if emit == "final" else node)
 
     def pivot(self, column: str | Expr, values: Sequence[Any] | Mapping[str, Any], **aggregates: Aggregate) -> S:

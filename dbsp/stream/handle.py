@@ -10,6 +10,7 @@ from dbsp.algebra.filter import Filter
 from dbsp.algebra.select import Select
 from dbsp.circuit.explain import explain_node
 from dbsp.circuit.nodes import Node
+from dbsp.diagnostics.source_lines import SourceLine, located, user_line
 from dbsp.errors import CircuitError
 from dbsp.expr.answering import Answering, lacking, no_attribute
 from dbsp.expr.build import Expr, column_name
@@ -18,7 +19,7 @@ from dbsp.expr.methods.applied import unwrap
 from dbsp.expr.names import missing_column, nearest
 from dbsp.expr.resolving import resolve
 from dbsp.expr.struct_functions import path_of
-from dbsp.source_lines import SourceLine, located, user_line
+from dbsp.stored import stored_name
 from dbsp.stream.owners import owned, placed
 from dbsp.zset.schema import BOOL, Column, Schema
 
@@ -74,7 +75,7 @@ class Handle(Answering):
 
     def __repr__(self) -> str:
         """Return the kind of the node and its schema."""
-        return f"Stream({type(self.node).__name__} {self.schema})"
+        return f"Stream({stored_name(type(self.node))} {self.schema})"
 
     def explain(self) -> str:
         """Return the query as indented text, inputs below the operators that read them.

@@ -14,6 +14,7 @@ from dbsp.algebra.join import Join
 from dbsp.algebra.select import Select
 from dbsp.algebra.side_join import SEMI, SideJoin
 from dbsp.circuit.nodes import Node
+from dbsp.diagnostics.source_lines import SourceLine
 from dbsp.errors import CircuitError
 from dbsp.expr.build import Expr, column_name
 from dbsp.expr.cast import castable, to_type
@@ -25,7 +26,6 @@ from dbsp.expr.resolving import resolve
 from dbsp.expr.type_names import spelled
 from dbsp.expr.types import common_integer, is_integer
 from dbsp.plan.pushdown import is_total
-from dbsp.source_lines import SourceLine
 from dbsp.stream.owners import placed_in_pairs
 from dbsp.zset.schema import BOOL, Column, Schema
 

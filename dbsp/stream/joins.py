@@ -6,16 +6,16 @@ from collections.abc import Mapping, Sequence
 from typing import Self, TypeVar
 
 from dbsp.algebra.side_join import SEMI
+from dbsp.diagnostics.source_lines import located, user_line
 from dbsp.errors import CircuitError
 from dbsp.expr.build import Expr
-from dbsp.source_lines import located, user_line
 from dbsp.stream.computed_keys import only, with_fields, with_hidden_fields
 from dbsp.stream.handle import check_streams
 from dbsp.stream.join_keys import joined, keys_of, sides_of
-from dbsp.stream.time_joins import TimeJoins
+from dbsp.stream.time_joins import TimeJoinMethods
 
 
-class Joins(TimeJoins):
+class Joins(TimeJoinMethods):
     """Joins on equal keys, and cross joins."""
 
     __slots__ = ()

@@ -7,13 +7,13 @@ from typing import Any, Self
 
 from dbsp.aggregates.ordering import ComputedOrder
 from dbsp.algebra.top_k import TopK
+from dbsp.diagnostics.source_lines import SourceLine, located, user_line
 from dbsp.errors import CircuitError
 from dbsp.expr.build import Expr
-from dbsp.source_lines import SourceLine, located, user_line
 from dbsp.stream.computed_keys import only, with_keys
-from dbsp.stream.rows import Rows
+from dbsp.stream.rows import RowMethods
 from dbsp.stream.window import Window
-from dbsp.windows import row_number
+from dbsp.stream.window_functions import row_number
 from dbsp.zset.schema import INT64, Column, OrderBy, Schema
 
 One = str | OrderBy | ComputedOrder | Expr
@@ -21,7 +21,7 @@ By = One | Sequence[One]
 ONE = (str, OrderBy, ComputedOrder, Expr)
 
 
-class Ordered(Rows):
+class OrderMethods(RowMethods):
     """The first rows of partitions, and functions of neighbouring rows."""
 
     __slots__ = ()

@@ -13,12 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from dbsp.aggregates.aggregate import Aggregate
-from dbsp.algebra.group_by import GroupBy
-from dbsp.algebra.join import Join
-from dbsp.algebra.map_rows import MapRows
-from dbsp.algebra.select import Select
-from dbsp.algebra.side_join import AsofJoin, LookupJoin, SideJoin
-from dbsp.circuit.nodes import Node
+from dbsp.circuit.nodes import Node, carried_by_pairs
 from dbsp.errors import CircuitError
 from dbsp.expr.expression import ColumnRef, Expression, OwnedColumn, rebuilt
 
@@ -82,24 +77,14 @@ def _called(column: OwnedColumn, node: Node) -> frozenset[str]:
     """Return the names of an owner's column in the rows of a node; empty if the column cannot be followed."""
     if node is column.owner:
         return frozenset([column.name])
-    match node:
-        case Join() | SideJoin() | AsofJoin() | LookupJoin():
-            keys = dict(zip(node.right_on, node.left_on, strict=True))
-            names = _of_sides(column, node.left, node.right, node.columns, keys)
-            for side, own in enumerate((node.left_on, node.right_on)):
-                if side in _absent(node) and _called(column, (node.left, node.right)[side]) & set(own):
-                    hint = 'mark the rows of one side before, .with_columns(found=dbsp.lit(True)), and look at dbsp.col("found")'
-                    raise CircuitError(f"the key of an outer join is that of either side: column={column}", hint)
-            return names
-        case Select():
-            same = {name for name, value in node.columns if value == ColumnRef(name)}
-            return _called(column, node.input) & same
-        case GroupBy():
-            return _called(column, node.input) & set(node.keys)
-        case MapRows():
-            return frozenset()
-    passed = [_called(column, child) for child in node.children() if node.INPUTS == ("input",)]
-    return frozenset().union(*passed) & set(node.schema.names)
+    found: set[str] = set()
+    for side, child in enumerate(node.children()):
+        for name in _called(column, child):
+            if node.ambiguous(side, name):
+                hint = 'mark the rows of one side before, .with_columns(found=dbsp.lit(True)), and look at dbsp.col("found")'
+                raise CircuitError(f"the key of an outer join is that of either side: column={column}", hint)
+            found |= node.carried(side, name)
+    return frozenset(found)
 
 
 def _only_behind_joins(owner: object, node: Node) -> bool:
@@ -120,22 +105,7 @@ def _reaches(owner: object, node: Node, *, right: bool) -> bool:
     return False
 
 
-def _absent(node: Join | SideJoin | AsofJoin | LookupJoin) -> tuple[int, ...]:
-    """Return the sides of a join whose row may be absent: 0 for the left, 1 for the right."""
-    match node:
-        case SideJoin():
-            return {"left": (1,), "right": (0,), "full": (0, 1)}.get(node.how, ())
-        case AsofJoin() | LookupJoin():
-            return (1,) if node.outer else ()
-    return ()
-
-
 def _of_sides(column: OwnedColumn, left: Node, right: Node, pairs: Pairs, keys: Mapping[str, str]) -> frozenset[str]:
     """Return the names of an owned column in pairs of rows; a right key has the left key's name."""
-    found: set[str] = set()
-    for side, node in enumerate((left, right)):
-        for name in _called(column, node):
-            found |= {out for of, own, out in pairs if of == side and own == name}
-            if side and name in keys:
-                found.add(keys[name])
-    return frozenset(found)
+    names = ((side, name) for side, node in enumerate((left, right)) for name in _called(column, node))
+    return frozenset().union(*(carried_by_pairs(pairs, keys, side, name) for side, name in names))

@@ -6,15 +6,15 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, overload
 
 from dbsp.algebra.distinct import Distinct
-from dbsp.algebra.in_rounds import check
+from dbsp.algebra.iterations import check
 from dbsp.algebra.nested import flattened
 from dbsp.algebra.recursive import Recursion, RecursiveView, inside
 from dbsp.algebra.variable import LoopId, Variable
 from dbsp.circuit.graph import in_order
 from dbsp.circuit.names import check_name
 from dbsp.circuit.nodes import Node
+from dbsp.diagnostics.source_lines import SourceLine, located, user_line
 from dbsp.errors import CircuitError
-from dbsp.source_lines import SourceLine, located, user_line
 from dbsp.stream.alignment import aligned
 from dbsp.stream.handle import Handle
 from dbsp.stream.schemas import Columns, as_schema

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from dbsp.algebra.explode import Explode
 from dbsp.algebra.map_rows import MapRows
+from dbsp.diagnostics.source_lines import located, user_line
 from dbsp.errors import CircuitError
 from dbsp.expr.build import Expr, col, column_name, lit
 from dbsp.expr.expression import Call, ColumnRef
@@ -19,11 +20,10 @@ from dbsp.expr.now import has_now
 from dbsp.expr.resolving import resolve
 from dbsp.expr.struct_functions import FIELD, path_of
 from dbsp.expr.type_names import spelled
-from dbsp.source_lines import located, user_line
 from dbsp.stream.clocked import clocked
 from dbsp.stream.owners import placed
 from dbsp.stream.schemas import Columns, as_schema
-from dbsp.stream.sets import Sets
+from dbsp.stream.sets import SetMethods
 from dbsp.zset.schema import INT64, Column, Schema, is_list, is_struct
 
 _CONDITION = 'such as dbsp.col("x") > 0'
@@ -33,7 +33,7 @@ _COMPARED = (
 )
 
 
-class Rows(Sets):
+class RowMethods(SetMethods):
     """Selections, filters and user functions."""
 
     __slots__ = ()

@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Self
 
-from dbsp.algebra.difference import Difference
+from dbsp.algebra.difference import DifferenceNode
 from dbsp.algebra.distinct import Distinct
 from dbsp.algebra.set_pair import SetPair
 from dbsp.algebra.union import Union
 from dbsp.algebra.with_weight import WithWeight
+from dbsp.diagnostics.source_lines import SourceLine, located, user_line
 from dbsp.errors import CircuitError
-from dbsp.source_lines import SourceLine, located, user_line
 from dbsp.stream.alignment import aligned
 from dbsp.stream.handle import Handle, check_streams
 from dbsp.zset.schema import INT64, Column, Schema
 
 
-class Sets(Handle):
+class SetMethods(Handle):
     """Union, difference, intersection, distinct, and weights."""
 
     __slots__ = ()
@@ -191,7 +191,7 @@ class Sets(Handle):
         """Return an operation on two sets, or with `all` on two bags."""
         left, right = aligned([self.node, other.node], source)
         if kind == "difference" and not all:
-            return self._made(Difference(left=left, right=right, schema=left.schema, source=source))
+            return self._made(DifferenceNode(left=left, right=right, schema=left.schema, source=source))
         kind = f"{kind} all" if all else kind
         return self._made(SetPair(kind=kind, left=left, right=right, schema=left.schema, source=source))
 

@@ -7,13 +7,13 @@ date. The methods are defined by family: rows, joins, sets, groups, order, time.
 
 from __future__ import annotations
 
-from dbsp.stream.groups import Groups
+from dbsp.stream.groups import GroupMethods
 from dbsp.stream.joins import Joins
-from dbsp.stream.order import Ordered
-from dbsp.stream.time import Timed
+from dbsp.stream.order import OrderMethods
+from dbsp.stream.time import TimeMethods
 
 
-class Stream(Joins, Groups, Ordered, Timed):
+class Stream(Joins, GroupMethods, OrderMethods, TimeMethods):
     """A table, or a query over tables, that changes over time.
 
     **Example**

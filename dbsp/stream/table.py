@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 
 from dbsp.algebra.table import Table
 from dbsp.circuit.names import check_name
+from dbsp.diagnostics.source_lines import located, user_line
 from dbsp.errors import CircuitError
 from dbsp.expr.names import missing_column
-from dbsp.source_lines import located, user_line
 from dbsp.stream.schemas import Columns, as_schema
 from dbsp.stream.stream import Stream
 from dbsp.zset.schema import Column, Schema

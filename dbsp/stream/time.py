@@ -8,15 +8,15 @@ from typing import Self
 
 import pyarrow as pa
 
-from dbsp.algebra.final import Final
+from dbsp.algebra.final import FinalNode
 from dbsp.algebra.hop import Hop
 from dbsp.algebra.session import Session
 from dbsp.algebra.watermark import Watermark
-from dbsp.durations import check_span, micros
+from dbsp.diagnostics.source_lines import located, user_line
 from dbsp.errors import CircuitError
 from dbsp.expr.build import Expr, col
+from dbsp.expr.durations import check_span, micros
 from dbsp.expr.names import missing_column
-from dbsp.source_lines import located, user_line
 from dbsp.stream.computed_keys import only, with_keys
 from dbsp.stream.handle import Handle
 from dbsp.zset.schema import Column, Schema
@@ -25,7 +25,7 @@ START, END = "window_start", "window_end"
 NONE = datetime.timedelta(0)
 
 
-class Timed(Handle):
+class TimeMethods(Handle):
     """Windows and watermarks."""
 
     __slots__ = ()
@@ -222,7 +222,7 @@ class Timed(Handle):
             name = None if column is None else self._name(column)
             if name is not None and name not in self.schema:
                 raise missing_column(name, self.schema)
-            return self._made(Final(input=self.node, column=name, schema=self.schema, source=source))
+            return self._made(FinalNode(input=self.node, column=name, schema=self.schema, source=source))
 
     def _window_time(self, what: str, time: str | Expr) -> str:
         """Return the name of the time column; refuse a stream that has columns with the windows' names."""

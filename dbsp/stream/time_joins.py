@@ -10,18 +10,18 @@ from typing import Any, Generic, Self, TypeVar
 import pyarrow as pa
 
 from dbsp.algebra.side_join import SEMI, AsofJoin, LookupJoin, SideJoin
-from dbsp.durations import MICROSECOND
+from dbsp.diagnostics.source_lines import SourceLine, located, user_line
 from dbsp.errors import CircuitError
 from dbsp.expr.build import Expr, col, when
+from dbsp.expr.durations import MICROSECOND
 from dbsp.expr.methods.applied import unwrap
 from dbsp.expr.resolving import resolve
 from dbsp.expr.types import is_integer
-from dbsp.operators.joins.conditional_join import Interval
-from dbsp.source_lines import SourceLine, located, user_line
+from dbsp.operators.joins.conditional_join import TimeInterval
 from dbsp.stream.computed_keys import only, with_fields, with_hidden, with_hidden_fields
 from dbsp.stream.handle import check_streams
 from dbsp.stream.join_keys import HOWS, Pairs, Sides, condition_of, keys_of, output, reads_of, sides_of
-from dbsp.stream.rows import Rows
+from dbsp.stream.rows import RowMethods
 from dbsp.zset.schema import DATE, INT64, TIMES, WHOLE, Schema
 
 Distance = int | datetime.timedelta
@@ -30,7 +30,7 @@ DAY = datetime.timedelta(days=1)
 BEFORE, BEHIND = "__before_", "__behind_"
 
 
-class TimeJoins(Rows):
+class TimeJoinMethods(RowMethods):
     """As-of, interval and lookup joins."""
 
     __slots__ = ()
@@ -194,7 +194,7 @@ class TimeJoins(Rows):
             node = SideJoin(
                 left=sides.left, right=sides.right, how=how, left_on=sides.left_on, right_on=sides.right_on,
                 columns=columns, schema=schema, where=condition, reads=reads_of(sides, pairs, condition),
-                interval=Interval(left=left, right=right, lower=least, upper=most), null_safe=null_safe, source=source,
+                interval=TimeInterval(left=left, right=right, lower=least, upper=most), null_safe=null_safe, source=source,
             )  # fmt: skip
             return self._made(node)
 
@@ -258,7 +258,7 @@ class TimeJoins(Rows):
             return self._made(node)
 
 
-J = TypeVar("J", bound=TimeJoins)
+J = TypeVar("J", bound=TimeJoinMethods)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -335,7 +335,9 @@ def _one_of(what: str, value: Any, known: Sequence[str]) -> None:
         raise CircuitError(f"no such {what}: {what}={value!r}", f"one of {', '.join(known)}")
 
 
-def _timed(what: str, left: Rows, right: Rows, on: Any, by: By, source: SourceLine | None) -> tuple[Sides, str, str]:
+def _timed(
+    what: str, left: RowMethods, right: RowMethods, on: Any, by: By, source: SourceLine | None
+) -> tuple[Sides, str, str]:
     """Return the sides, keyed by `by`, and the names of their time columns, which have one type."""
     keys = ((), ()) if by is None or (not isinstance(by, str) and not len(by)) else keys_of(by)
     sides = sides_of(left.node, right.node, keys, source)

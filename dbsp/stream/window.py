@@ -11,8 +11,9 @@ import pyarrow as pa
 from dbsp.aggregates import Aggregate
 from dbsp.aggregates.kind import AggregateCall, Asked
 from dbsp.aggregates.quantiles import Quantile
-from dbsp.algebra.window import Window as WindowNode
+from dbsp.algebra.window import WindowNode
 from dbsp.circuit.nodes import Node
+from dbsp.diagnostics.source_lines import SourceLine, located, user_line
 from dbsp.errors import CircuitError
 from dbsp.expr.answering import Answering
 from dbsp.expr.build import Expr
@@ -20,17 +21,16 @@ from dbsp.expr.expression import ColumnRef, Expression, Literal
 from dbsp.expr.resolving import resolve
 from dbsp.expr.types import adopt, is_integer
 from dbsp.operators.groups.fold_part import FoldPart
-from dbsp.operators.groups.quantile_part import Place
+from dbsp.operators.groups.quantile_part import QuantilePlace
 from dbsp.operators.order.window_calls import FOLD, NEIGHBOURS, WindowCall
-from dbsp.source_lines import SourceLine, located, user_line
 from dbsp.stream.computed_keys import only
 from dbsp.stream.distinct_counts import first_of_values
 from dbsp.stream.owners import placed, placed_in_aggregate
-from dbsp.stream.rows import Rows
-from dbsp.windows import FOLDED, WindowFunction, aggregate_name, frame_of, rolls
+from dbsp.stream.rows import RowMethods
+from dbsp.stream.window_functions import FOLDED, WindowFunction, aggregate_name, frame_of, rolls
 from dbsp.zset.schema import DATE, DURATION, FLOAT64, INT64, NO_COLUMNS, Column, OrderBy, Schema
 
-S = TypeVar("S", bound=Rows)
+S = TypeVar("S", bound=RowMethods)
 _FRACTIONS = ("percent_rank", "cume_dist")
 
 
@@ -227,10 +227,10 @@ def _where(name: str, function: WindowFunction, schema: Schema, computed: dict[E
     return None if condition is None else _column(condition, f"{name}_where", schema, computed)
 
 
-def _place(function: WindowFunction) -> Place | None:
+def _place(function: WindowFunction) -> QuantilePlace | None:
     """Return which quantile the function computes, or None for other functions."""
     kind = None if function.aggregate is None else function.aggregate.kind
-    return Place(part=kind.part, whole=kind.whole, between=kind.between) if isinstance(kind, Quantile) else None
+    return QuantilePlace(part=kind.part, whole=kind.whole, between=kind.between) if isinstance(kind, Quantile) else None
 
 
 def _result(name: str, function: WindowFunction, schema: Schema) -> tuple[tuple[Expression, ...], Column]:

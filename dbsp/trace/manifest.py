@@ -20,9 +20,9 @@ import numpy as np
 import numpy.typing as npt
 
 from dbsp.errors import DataError
-from dbsp.formats import check_format
+from dbsp.stored.format_numbers import check_format
 from dbsp.trace.chunks import ChunkRef
-from dbsp.trace.fronts import Fronts
+from dbsp.trace.live_starts import LiveStarts
 
 ID, ROWS, FIRST, LAST, NBYTES, CHECKSUM, FIRST_CODE, LAST_CODE = range(8)
 """The columns of an array of references."""
@@ -136,7 +136,7 @@ class SpineState:
     """The runs of one trace, newest last; and where the rows of long groups begin that are not all gone."""
 
     entries: tuple[Entry, ...] = ()
-    fronts: Fronts = field(default_factory=Fronts)
+    live_starts: LiveStarts = field(default_factory=LiveStarts)
 
     @property
     def rows(self) -> int:
@@ -200,7 +200,7 @@ def encode_state(state: SpineState) -> bytes:
         parts.append(_PENDING.pack(1, len(entry.runs), entry.credit))
         for run, place in entry.read():
             parts += [_PLACED.pack(place.row, len(run) - place.chunk), run.refs[place.chunk :].tobytes()]
-    parts += [_COUNT.pack(len(state.fronts)), state.fronts.words.tobytes()]
+    parts += [_COUNT.pack(len(state.live_starts)), state.live_starts.words.tobytes()]
     return b"".join(parts)
 
 
@@ -258,4 +258,4 @@ def _decode(data: bytes, where: str) -> SpineState:
                 runs=tuple(side for side, _ in sides), places=tuple(at for _, at in sides), done=done, credit=credit
             )
         )
-    return SpineState(entries=tuple(entries), fronts=Fronts(table(count_of(), 2)))
+    return SpineState(entries=tuple(entries), live_starts=LiveStarts(table(count_of(), 2)))

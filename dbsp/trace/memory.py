@@ -17,18 +17,18 @@ from typing import Self
 import numpy as np
 
 from dbsp.errors import FencedError, InternalError, UnavailableError
-from dbsp.store import NOTHING_LENT, CheckpointId, CommitReport, TraceSpec, VersionInfo, VersionView
+from dbsp.store import NOTHING_SHARED, CheckpointId, CommitReport, TraceSpec, VersionInfo, VersionView
 from dbsp.trace.chunks import CHUNK_BYTES_MAX_MEMORY, ChunkRef, ChunkStore, EndingAt, MemoryChunks
-from dbsp.trace.floor import Floor
 from dbsp.trace.manifest import ID, NBYTES, Refs, SpineState, StoredBatch, chunk_ids, chunk_refs, refs_of, state_bytes
 from dbsp.trace.merging import store
+from dbsp.trace.retention import RetentionBound
 from dbsp.trace.slicing import Warm
 from dbsp.trace.spine import Spine, append, fuel_for
 from dbsp.zset.batch import Batch
 
 States = Mapping[int, SpineState]
 Table = tuple[str, bytes]
-Appended = tuple[TraceSpec, Batch, Floor | None]
+Appended = tuple[TraceSpec, Batch, RetentionBound | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,10 +153,10 @@ class MemoryDatabase:
         step: int,
         segment: int,
         traces: Sequence[TraceSpec],
-        lent: Mapping[int, Sequence[TraceSpec]] = NOTHING_LENT,
+        shared: Mapping[int, Sequence[TraceSpec]] = NOTHING_SHARED,
     ) -> MemoryTransaction:
         """A transaction for (step, segment); `UnavailableError` if step-1 of that segment is not held."""
-        return MemoryTransaction(self, epoch, step, segment, tuple(traces), lent)
+        return MemoryTransaction(self, epoch, step, segment, tuple(traces), shared)
 
     def states_before(self, step: int, segment: int, traces: Collection[int]) -> States:
         """The traces of a segment as of step-1."""
@@ -181,9 +181,9 @@ class MemoryDatabase:
             states = dict(self.states_before(step, segment, traces))
             chunks = EndingAt(self.chunks, self._cuts)
             kept_below = self.chunks.next_number if self._rests(step) else self._kept_below
-            for trace, batch, floor in appended:
+            for trace, batch, retention in appended:
                 old, fuel = states.get(trace.id, SpineState()), fuel_for(len(batch))
-                states[trace.id] = append(old, batch, trace.arrangement, chunks, fuel, floor, kept_below=kept_below)
+                states[trace.id] = append(old, batch, trace.arrangement, chunks, fuel, retention, kept_below=kept_below)
             held = self._held.get(segment, {})
             self._held[segment] = {number: kept for number, kept in held.items() if number == step - 1} | {step: states}
             self._sweep()
@@ -488,7 +488,7 @@ class MemoryTransaction:
         step: int,
         segment: int,
         traces: tuple[TraceSpec, ...],
-        lent: Mapping[int, Sequence[TraceSpec]] = NOTHING_LENT,
+        shared: Mapping[int, Sequence[TraceSpec]] = NOTHING_SHARED,
     ) -> None:
         """Look the states up; nothing is written before `finish`."""
         self._database = database
@@ -499,7 +499,7 @@ class MemoryTransaction:
             database.check(epoch)
             self.done = database._is_done(step, segment)
             self._states = dict(database.states_before(step, segment, self._traces))
-            for of, found in lent.items():
+            for of, found in shared.items():
                 self._states |= database.states_before(step, of, {trace.id for trace in found})
         self._lease: int | None = None
 
@@ -521,10 +521,10 @@ class MemoryTransaction:
         """The trace as of step-1."""
         return Spine(trace.arrangement, self._states.get(trace.id, SpineState()), self._database.chunks)
 
-    def append(self, trace: TraceSpec, batch: Batch, floor: Floor | None = None) -> None:
-        """Add an arranged batch to the trace, seen from step+1 on; rows below the floor may be dropped."""
+    def append(self, trace: TraceSpec, batch: Batch, retention: RetentionBound | None = None) -> None:
+        """Add an arranged batch to the trace, seen from step+1 on; rows below the retention bound may be dropped."""
         check_append(trace, batch, self._traces, self._appended)
-        self._appended[trace.id] = (trace, batch, floor)
+        self._appended[trace.id] = (trace, batch, retention)
 
     def finish(self) -> None:
         """Write everything appended."""

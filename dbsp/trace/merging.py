@@ -20,8 +20,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from dbsp.trace.chunks import CUT_SHARE, ChunkRef, ChunkStore, divided, plain_size, split
-from dbsp.trace.floor import Floor, above
 from dbsp.trace.manifest import ROWS, Cursor, PendingMerge, StoredBatch, refs_of
+from dbsp.trace.retention import RetentionBound, retained
 from dbsp.trace.rows import end_to_end
 from dbsp.trace.words import lower_bound, words_at
 from dbsp.zset.batch import Batch
@@ -30,7 +30,7 @@ from dbsp.zset.schema import Arrangement
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Window:
+class RunWindow:
     """The next rows of one run, and whether they are its last."""
 
     rows: Batch
@@ -38,25 +38,27 @@ class Window:
 
 
 def advance(
-    pending: PendingMerge, arrangement: Arrangement, chunks: ChunkStore, floor: Floor | None = None
+    pending: PendingMerge, arrangement: Arrangement, chunks: ChunkStore, retention: RetentionBound | None = None
 ) -> PendingMerge | StoredBatch:
-    """Do one piece of work and charge it; the finished run when nothing is left. Rows below the floor are dropped."""
+    """Do one piece of work and charge it; the finished run when nothing is left. Rows below the retention bound are dropped."""
     sides = [
         n for n, (run, place) in enumerate(zip(pending.runs, pending.places, strict=True)) if place.chunk < len(run)
     ]
     if not sides:
         return pending.done
-    if len(pending.runs) == 1 and floor is not None:
-        return _clean_piece(pending, arrangement, chunks, floor)
+    if len(pending.runs) == 1 and retention is not None:
+        return _clean_piece(pending, arrangement, chunks, retention)
     if len(sides) == 1:
         return _finish(pending, sides[0], arrangement, chunks)
-    return _pass_on(pending, sides, arrangement, chunks) or _merge_piece(pending, sides, arrangement, chunks, floor)
+    return _pass_on(pending, sides, arrangement, chunks) or _merge_piece(pending, sides, arrangement, chunks, retention)
 
 
-def _clean_piece(pending: PendingMerge, arrangement: Arrangement, chunks: ChunkStore, floor: Floor) -> PendingMerge:
+def _clean_piece(
+    pending: PendingMerge, arrangement: Arrangement, chunks: ChunkStore, retention: RetentionBound
+) -> PendingMerge:
     """Rewrite the next rows of a run that is merged with nothing."""
     window = _window(pending.runs[0], pending.places[0], arrangement, chunks, chunks.chunk_bytes_max // 2)
-    done = emit(pending.done, above(window.rows, floor), arrangement, chunks)
+    done = emit(pending.done, retained(window.rows, retention), arrangement, chunks)
     return _moved_on(pending, {0: len(window.rows)}, done)
 
 
@@ -89,7 +91,7 @@ def _pass_on(
     return replace(pending, done=done, places=tuple(places))
 
 
-def _window(run: StoredBatch, place: Cursor, arrangement: Arrangement, chunks: ChunkStore, bytes_min: int) -> Window:
+def _window(run: StoredBatch, place: Cursor, arrangement: Arrangement, chunks: ChunkStore, bytes_min: int) -> RunWindow:
     """The next rows of a run: at least about so many bytes of them, if there are so many."""
     parts: list[Batch] = []
     size, row, index = 0, place.row, place.chunk
@@ -99,11 +101,15 @@ def _window(run: StoredBatch, place: Cursor, arrangement: Arrangement, chunks: C
         size += plain_size(len(chunk), run.ref(index).nbytes, arrangement) * len(parts[-1]) // len(chunk)
         row = 0
         index += 1
-    return Window(rows=end_to_end(parts, arrangement), ends=index == len(run))
+    return RunWindow(rows=end_to_end(parts, arrangement), ends=index == len(run))
 
 
 def _merge_piece(
-    pending: PendingMerge, sides: Sequence[int], arrangement: Arrangement, chunks: ChunkStore, floor: Floor | None
+    pending: PendingMerge,
+    sides: Sequence[int],
+    arrangement: Arrangement,
+    chunks: ChunkStore,
+    retention: RetentionBound | None,
 ) -> PendingMerge:
     """Merge the next windows up to a common cut."""
     share = chunks.chunk_bytes_max // len(sides)
@@ -112,7 +118,7 @@ def _merge_piece(
     rows = {n: len(window.rows) for n, window in windows.items()}
     if lasts:
         rows = {n: lower_bound(window.rows, min(lasts), after=True) for n, window in windows.items()}
-    merged = above(merge_all([window.rows.slice(0, rows[n]) for n, window in windows.items()]), floor)
+    merged = retained(merge_all([window.rows.slice(0, rows[n]) for n, window in windows.items()]), retention)
     return _moved_on(pending, rows, emit(pending.done, merged, arrangement, chunks))
 
 

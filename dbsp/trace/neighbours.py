@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dbsp.errors import InternalError
-from dbsp.trace.source import Source
+from dbsp.trace.source import SortedRun
 from dbsp.zset.arrays import from_values, value_view
 from dbsp.zset.batch import Batch, arrange, take_all
 from dbsp.zset.kernels import expand_ranges
@@ -48,7 +48,7 @@ class Positions:
         return replace(self, key_hash=self.key_hash[rows], first=self.first[rows], last=self.last[rows])
 
 
-def reach(sources: Sequence[Source], arrangement: Arrangement, asked: Positions, k: int, same: SameKey) -> U64:
+def reach(sources: Sequence[SortedRun], arrangement: Arrangement, asked: Positions, k: int, same: SameKey) -> U64:
     """See `Spine.reach`; `same` keeps the (query, row) pairs of one key."""
     answer = asked.first.copy() if asked.backward else asked.last.copy()
     active = np.arange(len(answer))
@@ -86,7 +86,7 @@ class _Nearest:
         self.truncated = np.zeros(len(asked.key_hash), np.bool_)
         self.limit = np.full(len(asked.key_hash), FIRST if asked.backward else LAST)
 
-    def present(self, sources: Sequence[Source], arrangement: Arrangement, same: SameKey) -> tuple[I64, U64]:
+    def present(self, sources: Sequence[SortedRun], arrangement: Arrangement, same: SameKey) -> tuple[I64, U64]:
         """(query, order code) of every row that is known in all runs and has a positive sum."""
         found = [part for source in sources for part in self._of(source)]
         if not found:
@@ -97,7 +97,7 @@ class _Nearest:
         known = ~self.truncated[query] | nearer
         return query[known], codes[known]
 
-    def _of(self, source: Source) -> Iterator[tuple[I64, Batch, I64]]:
+    def _of(self, source: SortedRun) -> Iterator[tuple[I64, Batch, I64]]:
         """(query of each row, chunk, where in it) of the nearest rows of one run; notes where it has more."""
         asked = self.asked
         taken = np.zeros(len(asked.key_hash), np.int64)
@@ -124,7 +124,7 @@ class _Nearest:
         nearest = np.maximum if asked.backward else np.minimum
         self.limit[cut] = nearest(self.limit[cut], end_code[cut])
 
-    def _nearest_first(self, source: Source, begin: U64, taken: I64, cut: Mask) -> Iterator[tuple[I64, int]]:
+    def _nearest_first(self, source: SortedRun, begin: U64, taken: I64, cut: Mask) -> Iterator[tuple[I64, int]]:
         """(queries, chunk): the chunk next to each position, then the next one for those that have `taken` too few rows of it.
 
         Where there is one more, but enough rows are taken, that is noted as `cut`.

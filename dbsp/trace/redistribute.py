@@ -20,7 +20,7 @@ from typing import Protocol
 from dbsp.store import CheckpointId, CommitReport, TraceSpec, VersionView
 from dbsp.trace.chunks import ChunkStore
 from dbsp.trace.manifest import SpineState
-from dbsp.trace.slicing import HashRange, Part, Slices, Warm, gather_slices, plan_slices
+from dbsp.trace.slicing import HashRange, SlicePart, Slices, Warm, gather_slices, plan_slices
 from dbsp.zset.batch import Batch
 from dbsp.zset.schema import Arrangement
 
@@ -172,10 +172,10 @@ def warm_up(
     return WarmReport(copied_bytes=copied, missing_bytes=missing, slices_bytes=total)
 
 
-def _parts(slices: Sequence[Slices], arrangement: Arrangement, chunk_bytes_max: int) -> Iterator[Part]:
+def _parts(slices: Sequence[Slices], arrangement: Arrangement, chunk_bytes_max: int) -> Iterator[SlicePart]:
     """What a target must copy of one trace."""
     for run in plan_slices(slices, arrangement, chunk_bytes_max):
-        yield from (item for item in run if isinstance(item, Part))
+        yield from (item for item in run if isinstance(item, SlicePart))
 
 
 def _opened(

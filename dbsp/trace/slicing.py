@@ -101,7 +101,7 @@ def _span(run: StoredBatch, wanted: HashRange) -> tuple[int, int]:
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class SlicePiece:
     """Rows `start` to `stop` of a chunk of the source at place `source`."""
 
     source: int
@@ -116,14 +116,14 @@ class Piece:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class SlicePart:
     """Pieces that follow each other in hash order and are stored together in the target.
 
     A large piece stands alone, so that what lies before it in its run does not decide how it is stored: a slice of the next
     version of a trace shares the parts of all chunks that are still there.
     """
 
-    pieces: tuple[Piece, ...]
+    pieces: tuple[SlicePiece, ...]
 
     @property
     def nbytes(self) -> int:
@@ -147,7 +147,7 @@ class Part:
         return end_to_end([_rows(piece, sources, arrangement) for piece in self.pieces], arrangement)
 
 
-def _rows(piece: Piece, sources: Sequence[Slices], arrangement: Arrangement) -> Batch:
+def _rows(piece: SlicePiece, sources: Sequence[Slices], arrangement: Arrangement) -> Batch:
     chunk = sources[piece.source].chunks.get(piece.ref, arrangement)
     return chunk if piece.stop - piece.start == len(chunk) else chunk.slice(piece.start, piece.stop)
 
@@ -196,7 +196,7 @@ def gather_slices(
 
 def plan_slices(
     sources: Sequence[Slices], arrangement: Arrangement, chunk_bytes_max: int
-) -> Iterator[list[ChunkRef | Part]]:
+) -> Iterator[list[ChunkRef | SlicePart]]:
     """The runs of `gather_slices`, oldest first: chunks to refer to, and parts to copy.
 
     **Cost**: reads the chunks at the edges of the ranges, and nothing of those that are taken whole.
@@ -219,8 +219,8 @@ class _Packer:
         """Nothing taken yet."""
         self._sources, self._arrangement = sources, arrangement
         self._large, self._enough = chunk_bytes_max // 4, chunk_bytes_max // 2
-        self._items: list[ChunkRef | Part] = []
-        self._loose: list[Piece] = []
+        self._items: list[ChunkRef | SlicePart] = []
+        self._loose: list[SlicePiece] = []
         self._loose_bytes = 0
 
     def take(self, source: int, run: StoredBatch, cursor: Cursor, wanted: HashRange) -> None:
@@ -235,7 +235,7 @@ class _Packer:
                 self._flush()
                 self._items.append(ref)
             elif whole:
-                self._add(Piece(source, ref, row, ref.rows))
+                self._add(SlicePiece(source, ref, row, ref.rows))
             else:
                 self._add_edge(source, ref, row, wanted)
 
@@ -246,9 +246,9 @@ class _Packer:
         start = max(row, int(hashes.searchsorted(np.uint64(low), "left")))
         stop = ref.rows if high > _HASH_MAX else int(hashes.searchsorted(np.uint64(high), "left"))
         if start < stop:
-            self._add(Piece(source, ref, start, stop))
+            self._add(SlicePiece(source, ref, start, stop))
 
-    def _add(self, piece: Piece) -> None:
+    def _add(self, piece: SlicePiece) -> None:
         """Add a piece behind those collected, or alone if it is large."""
         size = piece.nbytes
         if size >= self._large:
@@ -261,10 +261,10 @@ class _Packer:
     def _flush(self) -> None:
         """What was collected is one part."""
         if self._loose:
-            self._items.append(Part(tuple(self._loose)))
+            self._items.append(SlicePart(tuple(self._loose)))
             self._loose, self._loose_bytes = [], 0
 
-    def finish(self) -> list[ChunkRef | Part]:
+    def finish(self) -> list[ChunkRef | SlicePart]:
         """The run."""
         self._flush()
         return self._items

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dbsp.trace.chunks import ChunkRef, Foresight
-from dbsp.trace.fronts import Fronts
+from dbsp.trace.live_starts import LiveStarts
 from dbsp.zset.batch import Batch
 from dbsp.zset.kernels import equal_ranges, expand_ranges
 from dbsp.zset.kernels.ranges import overlap_fences
@@ -30,11 +30,11 @@ Asked = slice | I64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
+class SortedRun:
     """One sorted run as readers see it: the fences of its chunks, and how to load one; reading begins at chunk `start`.
 
-    `first` and `last` are the hashes among the `fences`, laid out for searching. Rows before the `fronts` cancel out with those
-    of the other runs. `ahead` and `ref` (of a chunk) are there where reading may wait for a disk.
+    `first` and `last` are the hashes among the `fences`, laid out for searching. Rows before the `live_starts` cancel out with
+    those of the other runs. `ahead` and `ref` (of a chunk) are there where reading may wait for a disk.
     """
 
     first: U64
@@ -42,22 +42,22 @@ class Source:
     fences: U64
     start: int
     load: Callable[[int], Batch]
-    fronts: Fronts = field(default_factory=Fronts)
+    live_starts: LiveStarts = field(default_factory=LiveStarts)
     ahead: Foresight | None = None
     ref: Callable[[int], ChunkRef] | None = None
 
     @staticmethod
-    def of(batch: Batch) -> Source:
+    def of(batch: Batch) -> SortedRun:
         """A batch in memory, as a run of one chunk."""
         key_hash = batch.key_hash if batch.key_hash is not None else np.empty(0, np.uint64)
         first, last, code = key_hash[:1], key_hash[-1:], batch.order_code
         codes = (first, last) if code is None else (code[:1], code[-1:])
         fences = np.stack([first, codes[0], last, codes[1]], axis=1)
-        return Source(first=first, last=last, fences=fences, start=0, load=lambda _: batch)
+        return SortedRun(first=first, last=last, fences=fences, start=0, load=lambda _: batch)
 
     def begin(self, key_hash: U64, first: U64) -> U64:
         """From which code on rows need be read, of those from `first` on."""
-        return np.maximum(first, self.fronts.of(key_hash)) if len(self.fronts) else first
+        return np.maximum(first, self.live_starts.of(key_hash)) if len(self.live_starts) else first
 
     def touched(self, key_hash: U64) -> Iterator[tuple[slice, int]]:
         """(queries, chunk) for every chunk that can hold rows of these hashes, in order."""

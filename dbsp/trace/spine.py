@@ -28,14 +28,14 @@ import numpy.typing as npt
 
 from dbsp.errors import InternalError
 from dbsp.trace.chunks import ChunkStore
-from dbsp.trace.floor import Floor, above
-from dbsp.trace.fronts import ROWS_MIN, Fronts, moved
-from dbsp.trace.heads import Heads, first_rows
+from dbsp.trace.first_rows import FirstRows, read_first_rows
+from dbsp.trace.live_starts import ROWS_MIN, LiveStarts, moved
 from dbsp.trace.manifest import ID, NBYTES, Entry, PendingMerge, SpineState, StoredBatch, stored
 from dbsp.trace.merging import advance, read_all, store
 from dbsp.trace.neighbours import Positions, reach
+from dbsp.trace.retention import RetentionBound, retained
 from dbsp.trace.rows import empty
-from dbsp.trace.source import Asked, Source, numbers
+from dbsp.trace.source import Asked, SortedRun, numbers
 from dbsp.zset.arrays import gather
 from dbsp.zset.batch import Batch, take_all
 from dbsp.zset.batch_rows import equal_rows
@@ -94,7 +94,7 @@ def append(
     arrangement: Arrangement,
     chunks: ChunkStore,
     fuel_rows: int | None,
-    floor: Floor | None = None,
+    retention: RetentionBound | None = None,
     *,
     kept_below: int = 0,
 ) -> SpineState:
@@ -103,19 +103,19 @@ def append(
     Chunks with numbers below `kept_below` stay: merges of runs that have such wait where they are, and what comes is merged
     among itself. Where `KEPT_RUNS_MAX` runs have gathered only merges of much of the trace wait.
 
-    Rows below the `floor` are dropped by every merge; a run of which about half lies below it is merged with nothing.
+    Rows below the `retention` are dropped by every merge; a run of which about half lies below it is merged with nothing.
 
     **Cost**: storing the batch, and a bounded number of merge pieces; a piece may overdraw the fuel by the size of a
-    chunk, which later appends pay back before the merge goes on. A floor adds a look at some rows of each run, and a
+    chunk, which later appends pay back before the merge goes on. A retention bound adds a look at some rows of each run, and a
     rewriting of runs that pays for itself in rows dropped.
     """
     entries = list(state.entries)
-    fronts = _fronts(state, batch, arrangement, chunks)
+    live_starts = _live_starts(state, batch, arrangement, chunks)
     policy = _Policy(kept_below=kept_below, rows_max=_kept_rows_max(state), fan=_fan(batch, chunks))
-    if floor is not None:
-        entries = [_stale(entry, floor, arrangement, chunks) for entry in entries]
+    if retention is not None:
+        entries = [_stale(entry, retention, arrangement, chunks) for entry in entries]
     if len(batch):
-        spent, batch = _absorb(entries, batch, arrangement, chunks, fuel_rows, floor, policy)
+        spent, batch = _absorb(entries, batch, arrangement, chunks, fuel_rows, retention, policy)
         run = StoredBatch.of(store(batch, chunks))
         if len(run):
             entries.append(run)
@@ -126,18 +126,18 @@ def append(
         replace(e, credit=e.credit + (fuel_rows or 0)) if isinstance(e, PendingMerge) and not policy.holds(e) else e
         for e in entries
     ]
-    entries = _work(fueled, arrangement, chunks, fuel_rows, floor, policy)
-    return SpineState(entries=tuple(entries), fronts=fronts)
+    entries = _work(fueled, arrangement, chunks, fuel_rows, retention, policy)
+    return SpineState(entries=tuple(entries), live_starts=live_starts)
 
 
-def _fronts(state: SpineState, batch: Batch, arrangement: Arrangement, chunks: ChunkStore) -> Fronts:
-    """The fronts of the trace with this batch; none where a read of all would be short."""
+def _live_starts(state: SpineState, batch: Batch, arrangement: Arrangement, chunks: ChunkStore) -> LiveStarts:
+    """The live starts of the trace with this batch; none where a read of all would be short."""
     if not arrangement.order or state.rows < ROWS_MIN:
-        return Fronts()
+        return LiveStarts()
     if not len(batch):
-        return state.fronts
+        return state.live_starts
     after = Spine(arrangement, state, chunks, (batch,))
-    return moved(state.fronts, batch, state.rows, after.long, after.first_codes)
+    return moved(state.live_starts, batch, state.rows, after.long, after.first_codes)
 
 
 def _kept_rows_max(state: SpineState) -> int:
@@ -175,15 +175,15 @@ class _Policy:
         return any((run.refs[:, ID] < self.kept_below).any() for run in stored(*entries))
 
 
-def _stale(entry: Entry, floor: Floor, arrangement: Arrangement, chunks: ChunkStore) -> Entry:
-    """A finished run of which half the rows looked at lie below the floor begins to be merged with nothing."""
+def _stale(entry: Entry, retention: RetentionBound, arrangement: Arrangement, chunks: ChunkStore) -> Entry:
+    """A finished run of which half the rows looked at lie below the retention bound begins to be merged with nothing."""
     if isinstance(entry, PendingMerge) or not len(entry):
         return entry
     below = seen = 0
     for index in sorted({len(entry) * part // 8 for part in (1, 3, 5, 7)}):
         chunk = chunks.get(entry.ref(index), arrangement)
-        column = gather(chunk.held_column(floor.column), np.arange(0, len(chunk), max(1, len(chunk) // _LOOKED_AT)))
-        below, seen = below + int(floor.below(column).sum()), seen + len(column)
+        column = gather(chunk.held_column(retention.column), np.arange(0, len(chunk), max(1, len(chunk) // _LOOKED_AT)))
+        below, seen = below + int(retention.below(column).sum()), seen + len(column)
     return PendingMerge.of([entry]) if 2 * below >= seen else entry
 
 
@@ -193,7 +193,7 @@ def _absorb(
     arrangement: Arrangement,
     chunks: ChunkStore,
     fuel_rows: int | None,
-    floor: Floor | None,
+    retention: RetentionBound | None,
     policy: _Policy,
 ) -> tuple[int, Batch]:
     """Merge the newest runs into the batch if they are due and short, without storing the batch alone."""
@@ -204,7 +204,7 @@ def _absorb(
         if rows <= max(FUEL_FLOOR_ROWS, fuel_rows or 0) and stored_bytes <= chunks.chunk_bytes_max:
             del entries[len(entries) - len(runs) + first :]
             parts = [read_all(run, arrangement, chunks) for run in runs[first:]]
-            return rows, above(merge_all([*parts, batch]), floor)
+            return rows, retained(merge_all([*parts, batch]), retention)
     return 0, batch
 
 
@@ -240,7 +240,7 @@ def _work(
     arrangement: Arrangement,
     chunks: ChunkStore,
     fuel: int | None,
-    floor: Floor | None,
+    retention: RetentionBound | None,
     policy: _Policy,
 ) -> list[Entry]:
     """Advance every merge as far as its credit goes, and begin the merges that are due, newest first.
@@ -252,7 +252,7 @@ def _work(
     while end > 0:
         entry: Entry = entries[end - 1]
         if isinstance(entry, PendingMerge):
-            entry = entry if policy.holds(entry) else _advanced(entry, arrangement, chunks, fuel, floor)
+            entry = entry if policy.holds(entry) else _advanced(entry, arrangement, chunks, fuel, retention)
             entries[end - 1 : end] = [entry] if entry.rows else []
             if isinstance(entry, PendingMerge):
                 end -= 1
@@ -270,11 +270,11 @@ def _work(
 
 
 def _advanced(
-    entry: Entry, arrangement: Arrangement, chunks: ChunkStore, fuel: int | None, floor: Floor | None
+    entry: Entry, arrangement: Arrangement, chunks: ChunkStore, fuel: int | None, retention: RetentionBound | None
 ) -> Entry:
     """A merge as far as its credit goes."""
     while isinstance(entry, PendingMerge) and (fuel is None or entry.credit > 0):
-        entry = advance(entry, arrangement, chunks, floor)
+        entry = advance(entry, arrangement, chunks, retention)
     return entry
 
 
@@ -340,9 +340,9 @@ class Spine:
         return view
 
     @cached_property
-    def _stored_sources(self) -> tuple[Source, ...]:
+    def _stored_sources(self) -> tuple[SortedRun, ...]:
         """Every sorted run that readers read, oldest first."""
-        found: list[Source] = []
+        found: list[SortedRun] = []
         for entry in self.state.entries:
             if isinstance(entry, StoredBatch):
                 found.append(self._source(entry))
@@ -350,7 +350,7 @@ class Spine:
                 found += [self._source(run, place.chunk, place.row) for run, place in entry.read()]
         return tuple(found)
 
-    def _source(self, run: StoredBatch, chunk: int = 0, row: int = 0) -> Source:
+    def _source(self, run: StoredBatch, chunk: int = 0, row: int = 0) -> SortedRun:
         """A run from a position on."""
 
         def load(index: int) -> Batch:
@@ -358,16 +358,16 @@ class Spine:
             return part.slice(row, len(part)) if row and index == chunk else part
 
         ahead = self._chunks.foresight()
-        return Source(
-            first=run.first, last=run.last, fences=run.fences, start=chunk, load=load, fronts=self.state.fronts,
+        return SortedRun(
+            first=run.first, last=run.last, fences=run.fences, start=chunk, load=load, live_starts=self.state.live_starts,
             ahead=ahead, ref=run.ref,
         )  # fmt: skip
 
-    def _sources(self) -> Iterator[Source]:
+    def _sources(self) -> Iterator[SortedRun]:
         """Stored runs, then the batches on top."""
         yield from self._stored_sources
         for batch in self._extra:
-            yield Source.of(batch)
+            yield SortedRun.of(batch)
 
     def parts(self) -> Iterator[Batch]:
         """Every stored chunk, run by run; together they are the trace, not consolidated across runs."""
@@ -508,7 +508,7 @@ class Spine:
 
     def first_codes(self, key_hash: U64) -> U64:
         """The code of the first row of each of these sorted different hashes that is not gone; the last code if all are."""
-        query, rows = self.heads(key_hash, 1)
+        query, rows = self.first_rows(key_hash, 1)
         found = np.full(len(key_hash), _LAST_CODE)
         if rows.order_code is not None:
             np.minimum.at(found, query, rows.order_code)
@@ -536,7 +536,7 @@ class Spine:
             scatter_add(total.reshape(-1, 1), query[same], chunk.weights_at(position[same]))
         return total
 
-    def heads(self, key_hash: U64, k: int, keys: Batch | None = None) -> tuple[I64, Batch]:
+    def first_rows(self, key_hash: U64, k: int, keys: Batch | None = None) -> tuple[I64, Batch]:
         """The beginning of each key's rows by the arrangement's order: at least the `k` first rows of positive weight.
 
         All rows that tie with the k-th in their order code are among them. Rows come consolidated over runs, ordered by
@@ -547,12 +547,14 @@ class Spine:
         **Cost**: per run and key about k rows, more where the newest runs retract what the older ones hold first.
         """
         if not self.arrangement.order:
-            raise InternalError("heads needs a trace with an order")
-        found = first_rows(tuple(self._sources()), self.arrangement, key_hash, k, keys)
+            raise InternalError("first_rows needs a trace with an order")
+        found = read_first_rows(tuple(self._sources()), self.arrangement, key_hash, k, keys)
         return found.side(found.before)
 
-    def heads_twice(self, key_hash: U64, k: int, keys: Batch | None, delta: Batch, *, backwards: bool = False) -> Heads:
-        """`heads` of this trace, and of it with `delta`, a batch arranged as it is, all of whose keys are asked for.
+    def first_rows_twice(
+        self, key_hash: U64, k: int, keys: Batch | None, delta: Batch, *, backwards: bool = False
+    ) -> FirstRows:
+        """`first_rows` of this trace, and of it with `delta`, a batch arranged as it is, all of whose keys are asked for.
 
         `backwards` the end of each key's rows: at least the `k` last rows of positive weight, from the last one on.
 
@@ -561,5 +563,5 @@ class Spine:
         **Cost**: the trace is read once; a second time for the keys alone whose first rows the delta takes away.
         """
         if not self.arrangement.order:
-            raise InternalError("heads needs a trace with an order")
-        return first_rows(tuple(self._sources()), self.arrangement, key_hash, k, keys, delta, backwards)
+            raise InternalError("first_rows needs a trace with an order")
+        return read_first_rows(tuple(self._sources()), self.arrangement, key_hash, k, keys, delta, backwards)

@@ -46,7 +46,7 @@ from dbsp.zset.kernels import WordColumns
 from dbsp.zset.narrow import NarrowWeights
 from dbsp.zset.order import order_codes
 from dbsp.zset.schema import Arrangement, Column, Schema, schema_of
-from dbsp.zset.sorted_keys import Groups, few_groups, few_rows, keys_agree, sorted_keys
+from dbsp.zset.sorted_keys import KeyGroups, few_groups, few_rows, keys_agree, sorted_keys
 
 __all__ = [
     "Batch", "arrange", "concat", "consolidate", "equal_keys", "keys_of", "keys_once", "rearrange",
@@ -439,7 +439,7 @@ def arrange(batch: Batch, arrangement: Arrangement) -> Batch:
     return _finish(batch.held, batch.weights, order, (sorted_key, sorted_code, sorted_row), arrangement, decided)
 
 
-def _summed(batch: Batch, groups: Groups, arrangement: Arrangement) -> Batch | None:
+def _summed(batch: Batch, groups: KeyGroups, arrangement: Arrangement) -> Batch | None:
     """Return the arranged batch of rows with few distinct values, or None if an intermediate sum exceeds 64 bits.
 
     **Cost** One pass over the weights, and a sort of the groups alone.
@@ -453,7 +453,7 @@ def _summed(batch: Batch, groups: Groups, arrangement: Arrangement) -> Batch | N
 
 
 def of_groups(
-    columns: Sequence[pa.Array], groups: Groups, weights: NDArray[np.int64], arrangement: Arrangement
+    columns: Sequence[pa.Array], groups: KeyGroups, weights: NDArray[np.int64], arrangement: Arrangement
 ) -> Batch:
     """Return an arranged batch of each group's first row with the group's weights, (groups, weights per row).
 

@@ -56,7 +56,7 @@ from isal.isal_zlib import crc32
 from numpy.typing import NDArray
 
 from dbsp.errors import CapacityError, DataError
-from dbsp.formats import check_format
+from dbsp.stored.format_numbers import check_format
 from dbsp.zset.arrays import (
     as_bytes,
     bool_values,

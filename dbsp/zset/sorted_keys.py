@@ -26,7 +26,7 @@ Positions = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Groups:
+class KeyGroups:
     """Rows of few keys, numbered by group in the order of first rows.
 
     Each row has its group; each group has its first row and its key's hash. Where all rows of a group are equal in
@@ -58,7 +58,7 @@ class _Last:
     order: Positions | None = None
     agree: bool | None = None
     grouped: bool = False
-    groups: Groups | None = None
+    groups: KeyGroups | None = None
 
     def is_of(self, arrays: Sequence[pa.Array]) -> bool:
         """Return whether the cached results are for these columns."""
@@ -111,7 +111,7 @@ def sorted_keys(arrays: Sequence[pa.Array], rows: int) -> tuple[Words, Positions
     return known.hashes, known.order.copy()
 
 
-def few_groups(arrays: Sequence[pa.Array], rows: int) -> Groups | None:
+def few_groups(arrays: Sequence[pa.Array], rows: int) -> KeyGroups | None:
     """Return the groups of the rows by these columns, or None if groups hardly have several rows or two keys share a hash.
 
     **Cost** A hash, a look-up in a small table, and a comparison with the group's first row, per row, once for the last
@@ -125,16 +125,16 @@ def few_groups(arrays: Sequence[pa.Array], rows: int) -> Groups | None:
     return known.groups
 
 
-def _grouped(arrays: Sequence[pa.Array], words: Words, found: tuple[Positions, Positions] | None) -> Groups | None:
+def _grouped(arrays: Sequence[pa.Array], words: Words, found: tuple[Positions, Positions] | None) -> KeyGroups | None:
     """Return the groups, or None if two keys share a hash."""
     if found is None:
         return None
     group, firsts = found
     same = hash_decides(arrays) or all(equal_by_group(array, group, firsts) for array in arrays)
-    return Groups(of=group, firsts=firsts, key_hash=words.take(firsts)) if same else None
+    return KeyGroups(of=group, firsts=firsts, key_hash=words.take(firsts)) if same else None
 
 
-def few_rows(key: Sequence[pa.Array], rest: Sequence[pa.Array], rows: int) -> Groups | None:
+def few_rows(key: Sequence[pa.Array], rest: Sequence[pa.Array], rows: int) -> KeyGroups | None:
     """Return rows numbered by their whole content, or None unless rows repeat several times on average.
 
     **Cost** As `few_groups`, at each call: two forms of the same rows share little but the key. If the first few
@@ -151,7 +151,7 @@ def few_rows(key: Sequence[pa.Array], rest: Sequence[pa.Array], rows: int) -> Gr
     if found is None or not all(equal_by_group(array, *found) for array in (*key, *rest)):
         return None
     group, firsts = found
-    return Groups(of=group, firsts=firsts, key_hash=words.take(firsts), row_hash=row_hash.take(firsts))
+    return KeyGroups(of=group, firsts=firsts, key_hash=words.take(firsts), row_hash=row_hash.take(firsts))
 
 
 def keys_agree(arrays: Sequence[pa.Array], hashes: Words, order: Positions) -> bool:

@@ -17,11 +17,11 @@ from dbsp.io.connectors.registry import input_kind, output_kind
 if TYPE_CHECKING:
     from dbsp.algebra.table import Table
     from dbsp.circuit.circuit import Circuit
-    from dbsp.findings import Examined
     from dbsp.io.embedded_input import EmbeddedInputLog
     from dbsp.io.embedded_output import EmbeddedOutputLog
     from dbsp.io.examine import Spans
     from dbsp.io.kafka.input import KafkaSource
+    from dbsp.store.findings import Examined
 
 
 @input_kind

@@ -14,10 +14,10 @@ from dbsp.io.connectors.registry import input_kind, output_kind
 
 if TYPE_CHECKING:
     from dbsp.algebra.table import Table
-    from dbsp.findings import Examined
     from dbsp.io.examine import Spans
     from dbsp.io.file_input import FileInputLog
     from dbsp.io.file_output import FileOutputLog
+    from dbsp.store.findings import Examined
 
 
 @input_kind

@@ -16,14 +16,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 from dbsp.settings import at_least, at_most, one_of, seconds_of
-from dbsp.timing import IDLE_S
+from dbsp.steps.timing import IDLE_S
 
 if TYPE_CHECKING:
     from dbsp.algebra.table import Table
     from dbsp.circuit.circuit import Circuit
-    from dbsp.findings import Examined
     from dbsp.io.output_part import Progress
     from dbsp.logs import InputLog, OutputLog, StepLog
+    from dbsp.store.findings import Examined
 
 Check: TypeAlias = Callable[[str, Any], None]
 """Refuses the value of a setting by `ConfigError`; called with the setting's full name, such as "input.format"."""

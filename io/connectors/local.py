@@ -17,9 +17,9 @@ from dbsp.io.connectors.kind import InputKind, OutputKind, Residence, option
 
 if TYPE_CHECKING:
     from dbsp.algebra.table import Table
-    from dbsp.findings import Examined
     from dbsp.io.embedded_steps import EmbeddedStepLog
     from dbsp.io.output_part import Progress
+    from dbsp.store.findings import Examined
 
 PROGRESS = ".progress"
 """The folder of the progress, beside the rows that others read."""

@@ -26,7 +26,7 @@ from dbsp.io.formats.runs import Decoded, joined, no_rows
 from dbsp.io.kafka.follow import TopicFollower
 from dbsp.io.kafka.input import KafkaSource, decoded, first_refused
 from dbsp.io.pushed import BadRow, Incoming, Position, Producer, Push
-from dbsp.skips import DroppedRow, with_way_past
+from dbsp.logs.step_commands import DroppedRow, with_way_past
 
 WAIT_S = 0.2
 AGAIN_S = 1.0

@@ -31,8 +31,8 @@ from dbsp.io.kafka.topic_ids import TopicIds
 from dbsp.io.pushed import PAYLOAD_CHARS_MAX
 from dbsp.io.waits import AGAIN_S, Waits
 from dbsp.logs import Changes, Range, Waiting
-from dbsp.sizes import Sizes, even
-from dbsp.skips import DroppedRow, unreadable
+from dbsp.logs.sizes import Sizes, even
+from dbsp.logs.step_commands import DroppedRow, unreadable
 
 BYTES_PER_ROW_UNKNOWN = 128.0
 GROWTH_CHECK_S = 10.0

@@ -17,8 +17,8 @@ from dbsp.distribute.strategies import joint
 from dbsp.errors import DataError, DbspError, FencedError, InternalError, RowsError, UnavailableError
 from dbsp.layout import Layout, moved_shards
 from dbsp.logs import StepRecord
+from dbsp.logs.step_commands import skipped_nodes
 from dbsp.runtime.runtime import MoveReport, StepReport, WarmProgress, WorkerReport
-from dbsp.skips import skipped_nodes
 from dbsp.store import CheckpointId, CommitReport, VersionInfo
 from tests.coordinator.fake_moves import FakeMove
 from tests.coordinator.fakes import (

@@ -24,8 +24,8 @@ from dbsp.errors import DataError, DbspError, FencedError, InternalError
 from dbsp.io.step_codec import decided
 from dbsp.layout import Layout, initial
 from dbsp.logs import Changes, Range, StepRecord
+from dbsp.logs.sizes import Sizes, even
 from dbsp.runtime.runtime import StepReport
-from dbsp.sizes import Sizes, even
 from dbsp.store import CheckpointId
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from dbsp.coordinator import cli, serve
 from dbsp.coordinator.address import read_address
 from dbsp.coordinator.service import Service
 from dbsp.errors import CapacityError, ConfigError
-from dbsp.operators.groups.group_by import GroupBy
+from dbsp.operators.groups.group_by import GroupByOperator
 from dbsp.zset.batch import Batch
 from tests import plain_http
 from tests.coordinator.shop import CIRCUIT, ORDERS, SETTINGS, answering, rows, script, serving, settings
@@ -70,10 +70,10 @@ def test_check_names_what_is_wrong(folder: Path, said: Said, settings: str, circ
 def test_check_runs_the_circuit_over_a_row(folder: Path, said: Said, monkeypatch: pytest.MonkeyPatch) -> None:
     """Planted: a plan that no step can run."""
 
-    def step(self: GroupBy, context: object, state: object, inputs: tuple[Batch, ...]) -> Batch:
+    def step(self: GroupByOperator, context: object, state: object, inputs: tuple[Batch, ...]) -> Batch:
         raise CapacityError(f"rows={len(inputs[0])}", "none")
 
-    monkeypatch.setattr(GroupBy, "step", step)
+    monkeypatch.setattr(GroupByOperator, "step", step)
     code, text = said(serve.main, "pipeline.toml", "--check")
     assert code == 2
     assert "the circuit cannot run: rows=" in text

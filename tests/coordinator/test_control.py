@@ -22,8 +22,8 @@ from dbsp.coordinator.running.control import (
 from dbsp.distribute.course import Course
 from dbsp.errors import DataError, FencedError
 from dbsp.layout import homes, initial, rescaled
+from dbsp.steps.timing import Timing
 from dbsp.store import CheckpointId
-from dbsp.timing import Timing
 
 LAYOUT = initial(2)
 FIRST = new_ledger(fingerprint="f", nodes=[("label", "token")], layout=LAYOUT, run="r")

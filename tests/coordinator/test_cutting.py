@@ -15,7 +15,7 @@ from dbsp.coordinator.decisions.cutting import advance, backlog, begin, cut, cut
 from dbsp.coordinator.limits import StepLimits
 from dbsp.errors import DataError
 from dbsp.logs import Range, StepRecord
-from dbsp.sizes import Sizes, even
+from dbsp.logs.sizes import Sizes, even
 
 PLACES = st.tuples(st.sampled_from("abc"), st.integers(0, 2))
 

@@ -22,7 +22,7 @@ from dbsp.coordinator.doctor import Diagnosis, diagnose
 from dbsp.coordinator.running.control import LmdbControl
 from dbsp.coordinator.service import Service
 from dbsp.errors import UnavailableError
-from dbsp.sealed import sealed
+from dbsp.stored.checksums import sealed
 from tests.coordinator.shop import settings_text
 
 CIRCUIT = """

@@ -14,8 +14,8 @@ from dbsp.coordinator.running import control
 from dbsp.coordinator.running.control import Saved, decode_ledger, encode_ledger, new_ledger
 from dbsp.errors import EngineError
 from dbsp.logs import StepRecord
+from dbsp.steps.timing import Timing
 from dbsp.store import CheckpointId
-from dbsp.timing import Timing
 from tests.coordinator.test_machine import (
     LAYOUT,
     claimed,

@@ -111,7 +111,7 @@ def test_state_is_taken_before_the_log(tmp_path: Path) -> None:
     config = write(tmp_path, AFTER.replace('"per_page": per_page', '"per_page": per_page, "visits": visits'), more=KEEP)
     found = surveyed(config, load_plan(config))
     assert found is not None
-    assert not found.change.filling.past
+    assert not found.change.backfill.past
     with changed(config) as service:
         assert content(service, "per_user") == FIRST
 
@@ -154,7 +154,7 @@ def letters(config: Config) -> list[Any]:
 
 
 def test_the_filling_is_replayed_from_the_log(tmp_path: Path) -> None:
-    """The log keeps the rows as long as a version may be opened from which the filling would be run again."""
+    """The log keeps the rows as long as a version may be opened from which the backfill would be run again."""
     config = write(tmp_path, BEFORE, more=KEEP)
     ran(config, VISITS, "visits")
     config = write(tmp_path, AFTER, more="[checkpoint]\ninterval_s = 3600")
@@ -166,7 +166,7 @@ def test_the_filling_is_replayed_from_the_log(tmp_path: Path) -> None:
         assert {view: content(again, view) for view in LAST} == LAST
         again.checkpoint()
         held = again.built.parts.inputs.floors()
-        assert held["visits", 0] == 0, "the version before the filling may still be opened"
+        assert held["visits", 0] == 0, "the version before the backfill may still be opened"
         pushed(again, LATER, "visits")
         again.checkpoint()
         assert again.built.parts.inputs.floors()["visits", 0] > 0

@@ -18,11 +18,11 @@ from dbsp.coordinator.build import build
 from dbsp.coordinator.doctor import diagnose
 from dbsp.coordinator.service import Service
 from dbsp.errors import DataError, EngineError
-from dbsp.formats import NEWER, OLDER
 from dbsp.io import chunk, embedded_input, embedded_steps, step_codec
 from dbsp.io.connectors.embedded import EmbeddedOutput
 from dbsp.io.connectors.files import FilesOutput
 from dbsp.storage import chunkfile, records
+from dbsp.stored.format_numbers import NEWER, OLDER
 from dbsp.trace import manifest
 from dbsp.version import VERSION
 from dbsp.zset import encoding

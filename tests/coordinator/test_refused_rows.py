@@ -20,8 +20,8 @@ from dbsp.errors import ConfigError, UnavailableError
 from dbsp.io.waits import Waits
 from dbsp.layout import Layout
 from dbsp.logs import StepRecord, Waiting
+from dbsp.logs.step_commands import DroppedRow, dropped_rows, unreadable
 from dbsp.runtime.runtime import StepReport
-from dbsp.skips import DroppedRow, dropped_rows, unreadable
 from tests.coordinator import fake_runtime, fakes
 
 Place = tuple[str, int]

@@ -10,14 +10,14 @@ import lmdb
 import pyarrow as pa
 import pytest
 
-from dbsp import sealed
 from dbsp.coordinator.config import load_config
 from dbsp.coordinator.service import Service
-from dbsp.findings import Examined
 from dbsp.io.embedded_output import KEPT_FROM
 from dbsp.io.environment import LMDB_ENGINE
 from dbsp.io.examine import examine_input, examine_output
 from dbsp.io.pushed import Producer
+from dbsp.store.findings import Examined
+from dbsp.stored import checksums
 from tests.coordinator.shop import settings_text
 
 CIRCUIT = """
@@ -110,7 +110,7 @@ def test_records_without_checksums_are_read(case: str, data: Path) -> None:
     folder, part, prefix, examine = CASES[case]
     file = File(data / folder, part, prefix)
     for key, value in (items := file.items()):
-        old = value[: -sealed.CRC_BYTES]
+        old = value[: -checksums.CRC_BYTES]
         file.replace((key, value), (key, old))
     assert not examine(data).findings
     for key, value in items:

@@ -22,7 +22,7 @@ from dbsp.errors import UnavailableError
 from dbsp.io.embedded_output import read_outputs
 from dbsp.io.embedded_steps import EmbeddedStepLog
 from dbsp.logs import StepRecord
-from dbsp.skips import MIGRATE
+from dbsp.logs.step_commands import MIGRATE
 from tests.coordinator.shop import settings_text
 
 CIRCUIT = """

@@ -230,9 +230,9 @@ def test_a_trace_that_a_later_segment_borrows_moves_once(strategy: str) -> None:
     """A node reads the trace of an earlier segment: it must see it after the move, and not write it again."""
     users = dbsp.table("users", {"id": dbsp.INT64, "x": dbsp.INT64}, primary_key="id")
     best = sales.group_by("shop").aggregate(id=dbsp.max("amount"))
-    circuit = dbsp.circuit("lent", {"named": best.join(users, on="id")})
+    circuit = dbsp.circuit("shared", {"named": best.join(users, on="id")})
     with dbsp.open(circuit, workers=2) as run, dbsp.open(circuit) as still:
-        assert any(run.plan.lent(segment) for segment in range(run.plan.segments))
+        assert any(run.plan.shared(segment) for segment in range(run.plan.segments))
         step(run, still)
         for workers in (3, 1):
             run.begin_rescale(workers, strategy, keys_per_step=3)

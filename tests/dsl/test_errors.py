@@ -17,7 +17,7 @@ from dbsp.expr import suggestions
 from dbsp.expr.build import When
 from dbsp.stream.groups import GroupSets
 from dbsp.stream.window import Window
-from dbsp.windows import WindowFunction
+from dbsp.stream.window_functions import WindowFunction
 
 HEAD = """\
 import dbsp

@@ -165,7 +165,7 @@ def test_the_nearest_row_where_no_distance_fits_the_type(type_: pa.DataType, bef
 @pytest.mark.parametrize("by", ["k", None])
 @pytest.mark.parametrize("how", ["left", "full", "semi", "anti"])
 def test_a_row_leaves_a_key_of_many_thousand_rows(how: str, by: str | None) -> None:
-    """Where traces begin to keep fronts, on rows that carry what they are paired with."""
+    """Where traces begin to keep live starts, on rows that carry what they are paired with."""
     a = dbsp.table("a", {"id": dbsp.INT64, "at": dbsp.INT64, "k": dbsp.STRING})
     b = dbsp.table("b", {"at": dbsp.INT64, "k": dbsp.STRING})
     near = a.interval_join(b, on="at", by=by, within=2, how=how)

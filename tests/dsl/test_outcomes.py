@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 import dbsp
 from dbsp import col
 from dbsp.expr import expression as expressions
+from dbsp.expr.bisection import reason_of
 from dbsp.expr.expression import Call, Expression
-from dbsp.expr.halving import reason_of
 from dbsp.expr.methods.applied import unwrap
 from dbsp.expr.outcomes import outcomes
 from dbsp.expr.resolving import resolve

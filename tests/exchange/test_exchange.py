@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 import dbsp
 from dbsp.errors import DataError
-from dbsp.exchange import Address, Carried, Parcel, check_arrival, from_bytes, gather, split, to_bytes
 from dbsp.layout import initial
 from dbsp.logs import DeadLetter
 from dbsp.plan.planner import plan as make_plan
 from dbsp.runtime.profile import NodeProfile
+from dbsp.steps.exchange import Address, Carried, Parcel, check_arrival, from_bytes, gather, split, to_bytes
 from dbsp.zset.batch import Batch, arrange
 
 TABLE = dbsp.table("t", {"k": dbsp.STRING, "x": dbsp.INT64})

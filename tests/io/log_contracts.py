@@ -13,7 +13,7 @@ import pytest
 
 from dbsp.errors import DataError, FencedError
 from dbsp.logs import DeadLetter, InputLog, OutputLog, Range, StepLog
-from dbsp.skips import defer_command
+from dbsp.logs.step_commands import defer_command
 from tests.io.log_samples import make_part, make_record
 
 LINES = [

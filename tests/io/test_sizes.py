@@ -22,7 +22,7 @@ from dbsp.io.file_input import FileInputLog
 from dbsp.io.local_input import TOGETHER_BYTES, LocalInputLog
 from dbsp.io.pushed import Push
 from dbsp.logs import Range
-from dbsp.sizes import Sizes
+from dbsp.logs.sizes import Sizes
 from dbsp.zset.batch import Batch
 from tests.io.log_samples import OTHER, SCHEMA, make_push
 

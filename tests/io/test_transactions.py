@@ -14,12 +14,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dbsp.errors import DataError
-from dbsp.findings import Examined
 from dbsp.io.embedded_input import EmbeddedInputLog
 from dbsp.io.examine import examine_input
 from dbsp.io.pushed import Incoming, Producer
 from dbsp.io.transactions import PART
 from dbsp.logs import Range
+from dbsp.store.findings import Examined
 from tests.io.log_samples import OTHER, TABLE, make_push
 
 

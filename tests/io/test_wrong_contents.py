@@ -20,7 +20,7 @@ from dbsp.io.kafka.copying import TopicCopy
 from dbsp.io.kafka.input import KafkaSource, _unreadable
 from dbsp.io.kafka.messages import FORMATS, MessageReader, Reading, reader_of
 from dbsp.logs import Range
-from dbsp.skips import unreadable_row
+from dbsp.logs.step_commands import unreadable_row
 from dbsp.zset.schema import BOOL, DATE, INT64, STRING, TIMESTAMP, Column, Schema, decimal
 from tests.io.avro_samples import encoded
 

@@ -13,7 +13,7 @@ import numpy as np
 
 import dbsp.operators
 from dbsp.operators.groups.binned_part import BinnedPart
-from dbsp.operators.groups.part import Part
+from dbsp.operators.groups.part import AggregatePart
 from dbsp.operators.operator import Operator
 
 
@@ -42,7 +42,7 @@ class Tally:
     def report(self) -> str:
         """One line per operator."""
         lines = [
-            f"{name:<16} changes {c.changes:>7,}  retractions {c.retractions:>7,}  vanishing {c.vanishing:>7,}"
+            f"{name:<24} changes {c.changes:>7,}  retractions {c.retractions:>7,}  vanishing {c.vanishing:>7,}"
             for name, c in sorted(self.of.items())
         ]
         return "\n".join(lines)
@@ -57,12 +57,12 @@ def operators() -> dict[str, type[Operator]]:
     while waiting:
         for kind in waiting.pop().__subclasses__():
             waiting.append(kind)
-            if "step" in vars(kind):
+            if "step" in vars(kind) and kind.__module__.startswith("dbsp."):
                 found[kind.__name__] = kind
     return found
 
 
-BASES = (Part, BinnedPart)
+BASES = (AggregatePart, BinnedPart)
 
 
 def parts() -> dict[str, Any]:

@@ -174,8 +174,10 @@ ELSEWHERE = {
     "Once": ("changes", "retractions", "vanishing"),  # it has no input, and gives one row in the first step
 }
 EVERYTHING = ("changes", "retractions", "vanishing")
-ELSEWHERE["Nothing"] = EVERYTHING  # gives no row
-ELSEWHERE |= dict.fromkeys(["LookupJoin", "Watermark", "Final", "Window"], EVERYTHING)  # have tests of their own
+ELSEWHERE["NothingOperator"] = EVERYTHING  # gives no row
+ELSEWHERE |= dict.fromkeys(
+    ["LookupJoinOperator", "WatermarkOperator", "FinalOperator", "WindowOperator"], EVERYTHING
+)  # have tests of their own
 ELSEWHERE |= dict.fromkeys(["KeepFirst", "UniqueJoin"], EVERYTHING)  # `test_unique_joins`, which counts what they met
 """What an operator cannot meet in generated circuits, by its nature."""
 

@@ -14,13 +14,14 @@ from hypothesis import strategies as st
 
 import dbsp
 from dbsp.errors import CircuitError, DbspError
+from dbsp.operators.apply import Apply
 from dbsp.operators.joins.unique_join import UniqueJoin
+from dbsp.plan.backfill import depends_on_time
 from dbsp.plan.changes import Change
-from dbsp.plan.filling import TIMED
 from dbsp.plan.planner import plan
-from dbsp.plan.signatures import _Reading, meanings
+from dbsp.plan.signatures import meanings
 from dbsp.runtime import session
-from dbsp.runtime.filling import Emptied, FillingSegment
+from dbsp.runtime.backfill import BackfillSegment, Emptied
 from dbsp.trace.relabel import relabel
 from dbsp.zset.hashing import narrow_hash
 from tests.laws.circuits import each_on_top, relations
@@ -152,7 +153,7 @@ def follow(
 
 def is_timed(relation: Relation) -> bool:
     """Whether its answer depends on when rows came."""
-    return any(isinstance(node.operator, TIMED) for node in plan(circuit({"w": relation.stream})).nodes)
+    return any(depends_on_time(node) for node in plan(circuit({"w": relation.stream})).nodes)
 
 
 def change(first: Relation, second: Relation, kept: bool) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -391,15 +392,15 @@ def without_some(self: Any, begun: Any, told: Any) -> Any:
 
 
 without_some.calls = 0  # type: ignore[attr-defined]
-past = FillingSegment._past
+past = BackfillSegment._past
 
 PLANTS: dict[str, tuple[Any, str, Any]] = {
     "traces are matched by number": (session, "relabel", by_number),
-    "one worker's rows are left out": (FillingSegment, "_past", without_some),
+    "one worker's rows are left out": (BackfillSegment, "_past", without_some),
     "kept traces are not empty for nodes that run": (Emptied, "spine", lambda self, trace: self.begun.spine(trace)),
     "what is kept is added again": (Emptied, "append", lambda self, *added: self.begun.append(*added)),
-    "kept views are put out again": (FillingSegment, "result", lambda _self, made: made),
-    "signatures leave filters out": (_Reading, "_staged", lambda _self, _stages, stream, _tokens: stream),
+    "kept views are put out again": (BackfillSegment, "result", lambda _self, made: made),
+    "signatures leave filters out": (Apply, "signature", lambda _self, given: given.inputs[0]),
 }
 
 

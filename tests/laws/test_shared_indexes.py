@@ -13,7 +13,7 @@ import dbsp
 from dbsp.plan.explain import explain
 from dbsp.plan.plan import Plan
 from dbsp.plan.planner import plan
-from dbsp.step import _NodeState
+from dbsp.steps.segment import _NodeState
 from dbsp.trace.spine import Spine
 from dbsp.zset.hashing import narrow_hash
 from tests.laws.families import indexes
@@ -27,7 +27,7 @@ shared = st.one_of(indexes.extend(leaves))
 
 def borrowed(made: Plan) -> int:
     """How many traces nodes read that are not theirs."""
-    return sum(lender is not None for node in made.nodes for lender in node.lenders)
+    return sum(trace_owner is not None for node in made.nodes for trace_owner in node.trace_owners)
 
 
 @settings(max_examples=examples(25), deadline=None, suppress_health_check=list(HealthCheck))
@@ -55,7 +55,7 @@ def test_a_borrower_that_sees_the_step_too_early_is_found(make: Any, monkeypatch
 
     def early(self: _NodeState, index: int) -> Spine:
         spine, trace = honest(self, index), self.node.traces[index]
-        late = self.node.lender(index) is None or trace.id not in self.changes
+        late = self.node.trace_owner(index) is None or trace.id not in self.changes
         return spine if late else spine.with_batch(self.changes[trace.id])
 
     replayed(make)

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 import dbsp
-import dbsp.step
+import dbsp.steps.segment
 from benchmarks import micro, parquet, plots, profiling, report
 from benchmarks.__main__ import ALL, exists, words
 from benchmarks.__main__ import main as run_all
@@ -136,20 +136,20 @@ def play(rows: int) -> list[tuple[tuple[object, ...], int]]:
 
 
 def test_a_profile_changes_nothing_and_adds_up(tmp_path):
-    before = dbsp.step._run_node, Kernel.__call__, dbsp.zset.batch.arrange
+    before = dbsp.steps.segment._run_node, Kernel.__call__, dbsp.zset.batch.arrange
     expected = play(2_000)
     profile = profiling.Profile()
     with profile.recording("demo") as made:
-        assert dbsp.step._run_node is not before[0]
+        assert dbsp.steps.segment._run_node is not before[0]
         assert play(2_000) == expected
-    assert (dbsp.step._run_node, Kernel.__call__, dbsp.zset.batch.arrange) == before
+    assert (dbsp.steps.segment._run_node, Kernel.__call__, dbsp.zset.batch.arrange) == before
 
     assert not made.stack
     assert all(cell.seconds >= 0 for cell in made.cells.values())
     assert sum(cell.seconds for cell in made.cells.values()) <= made.ended - made.started
     assert {"sort", "look-up", "hash", "store"} <= {phase for _, phase in made.cells}
-    assert any(node.endswith("GroupBy") for node, _ in made.cells)
-    assert "GroupBy" in profile.table()
+    assert any(node.endswith("GroupByOperator") for node, _ in made.cells)
+    assert "GroupByOperator" in profile.table()
 
     profile.write(tmp_path / "out.json")
     document = json.loads((tmp_path / "out.json").read_text())
@@ -170,10 +170,10 @@ def test_a_profile_changes_nothing_and_adds_up(tmp_path):
 
 def test_a_profile_of_a_function_that_is_gone_says_so(monkeypatch):
     monkeypatch.setitem(profiling.PLACES, "hash", ("dbsp.zset.hashing:no_such_function",))
-    before = dbsp.step._run_node
+    before = dbsp.steps.segment._run_node
     with pytest.raises(AttributeError, match="no_such_function"), profiling.Profile().recording("demo"):
         pass
-    assert dbsp.step._run_node is before
+    assert dbsp.steps.segment._run_node is before
 
 
 class AskedError(Exception):

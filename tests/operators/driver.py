@@ -10,8 +10,8 @@ from typing import Any
 
 from dbsp.operators.operator import Operator, StepContext
 from dbsp.store import CheckpointId, StepTransaction, TraceSpec
-from dbsp.trace.floor import Floor
 from dbsp.trace.memory import MemoryDatabase
+from dbsp.trace.retention import RetentionBound
 from dbsp.trace.spine import Spine
 from dbsp.zset.batch import Batch
 from dbsp.zset.schema import Schema
@@ -28,11 +28,11 @@ class NodeState:
     def spine(self, index: int) -> Spine:
         return self.transaction.spine(self.traces[index])
 
-    def floor(self, index: int) -> Floor | None:
+    def retention_bound(self, index: int) -> RetentionBound | None:
         return None
 
-    def append(self, index: int, batch: Batch, floor: Floor | None = None) -> None:
-        self.transaction.append(self.traces[index], batch, floor)
+    def append(self, index: int, batch: Batch, retention: RetentionBound | None = None) -> None:
+        self.transaction.append(self.traces[index], batch, retention)
 
 
 class Driver:
@@ -51,7 +51,7 @@ class Driver:
 
     def step(self, *inputs: Batch) -> Rows:
         """The rows one step gave, added up, zeros left out."""
-        context = StepContext(step=self.steps, clock_us=0, error_policy=self.policy)
+        context = StepContext(number=self.steps, depends_on=self.operator.depends_on_time, error_policy=self.policy)
         with self.database.begin(1, self.steps, 0, self.traces) as transaction:
             out = self.operator.step(context, NodeState(transaction, self.traces), inputs)
             transaction.finish()

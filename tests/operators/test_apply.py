@@ -13,9 +13,9 @@ from dbsp.expr.functions import UserFunction
 from dbsp.expr.methods.applied import unwrap
 from dbsp.expr.resolving import resolve
 from dbsp.operators.apply import Apply, Keep, Project, Stage
-from dbsp.operators.map_rows import MapRows
+from dbsp.operators.map_rows import MapRowsOperator
 from dbsp.operators.operator import StepContext
-from dbsp.operators.union import Union
+from dbsp.operators.union import UnionOperator
 from dbsp.zset.batch import Batch
 from dbsp.zset.coded import is_coded
 from tests.operators.driver import Driver, NodeState, batch, total
@@ -83,7 +83,7 @@ def twice(row: dict[str, Any]) -> list[dict[str, Any]]:
 @quick
 @given(pairs)
 def test_flat_map_keeps_weights_and_drops_failed_rows(rows: list[Any]) -> None:
-    driver = Driver(MapRows(function=UserFunction.of(twice, OUT, "flat")))
+    driver = Driver(MapRowsOperator(function=UserFunction.of(twice, OUT, "flat")))
     driver.step(batch(SCHEMA, rows))
     assert driver.answer == total((row, 2 * w) for row, w in rows if row[0] != 7)
     sevens = total((row, w) for row, w in rows if row[0] == 7)
@@ -92,7 +92,7 @@ def test_flat_map_keeps_weights_and_drops_failed_rows(rows: list[Any]) -> None:
 
 
 def test_union_adds() -> None:
-    driver = Driver(Union(schema=SCHEMA))
+    driver = Driver(UnionOperator(schema=SCHEMA))
     driver.step(batch(SCHEMA, [((1, 1), 1)]), batch(SCHEMA, [((1, 1), -1), ((2, None), 3)]))
     assert driver.answer == {(2, None): 3}
 
@@ -129,7 +129,7 @@ def test_texts_of_times_are_held_as_codes(rows: list[tuple[dt.datetime | None, i
 
 def applied(rows: Batch, *stages: Stage) -> Batch:
     """What a chain makes of rows, whose failures leave."""
-    context = StepContext(step=0, clock_us=0, error_policy="dead-letter")
+    context = StepContext(number=0, error_policy="dead-letter")
     return Apply(stages=stages, schema=TEXTS).step(context, NodeState(None, ()), (rows,))
 
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import dbsp
 from dbsp.errors import InternalError
-from dbsp.operators.groups.extremes import Extreme, ExtremesForm
+from dbsp.operators.groups.extremes import ExtremeMeasure, ExtremesForm
 from dbsp.operators.groups.linear_form import LinearForm
 from dbsp.operators.groups.measures import Limbs
 from dbsp.zset.arrays import value_view
@@ -30,7 +30,7 @@ SCHEMA = Schema.of({"k": STRING, "x": INT64, "y": UINT64, "f": FLOAT64})
 COLUMNS = ("x", "y", "f")
 FORM = ExtremesForm(
     linear=LinearForm(keys=SCHEMA.select(("k",)), measures=(Limbs("x", 2),)),
-    extremes=tuple(Extreme(column, greatest) for column in COLUMNS for greatest in (False, True)),
+    extremes=tuple(ExtremeMeasure(column, greatest) for column in COLUMNS for greatest in (False, True)),
 )
 rows = st.tuples(
     st.none() | st.sampled_from(["", "a", "b", "c"]),
@@ -76,7 +76,7 @@ def found(weights: Mapping[Any, np.ndarray], made: Iterable[tuple[Any, ...]]) ->
     }  # fmt: skip
 
 
-def number_of(extreme: Extreme, sums: np.ndarray) -> Any:
+def number_of(extreme: ExtremeMeasure, sums: np.ndarray) -> Any:
     """The number that a pair of weights stands for."""
     first, last = FORM.slots(extreme)
     low, high = sums[first:last].tolist()

@@ -22,7 +22,7 @@ from dbsp.aggregates.quantiles import Quantile
 from dbsp.aggregates.sums import Avg, Sum
 from dbsp.aggregates.variances import Variance
 from dbsp.operators.groups.combine import Combine
-from dbsp.operators.groups.group_by import GroupBy
+from dbsp.operators.groups.group_by import GroupByOperator
 from dbsp.operators.groups.limbs import joined, quotients, split
 from dbsp.operators.groups.once import Once
 from dbsp.operators.operator import StepContext
@@ -52,14 +52,14 @@ KINDS: dict[str, Any] = {
 }  # fmt: skip
 
 
-def aggregate(keys_: tuple[str, ...], *calls: str) -> tuple[GroupBy, list[Combine]]:
+def aggregate(keys_: tuple[str, ...], *calls: str) -> tuple[GroupByOperator, list[Combine]]:
     """A group-by of calls such as "sum x", and what combines its inputs."""
     made = [AggregateCall(name=c, kind=KINDS[c.split()[0]], columns=tuple(c.split()[1:])) for c in calls]
     result = [call.kind.result(call.name, tuple(map(_argument, call.columns))) for call in made]
     keyed = SCHEMA.select(keys_)
     linear, others = asked_by(made, keyed, SCHEMA, dbsp.Schema(tuple(result))).parts()
     forms = list(dict.fromkeys(part.form() for part in (linear, *others)))
-    operator = GroupBy(
+    operator = GroupByOperator(
         keys=keyed, linear=linear, others=others, schema=dbsp.Schema((*keyed.columns, *result)),
         streams=tuple(forms.index(part.form()) for part in (linear, *others)),
     )  # fmt: skip
@@ -80,7 +80,7 @@ class Grouped(Driver):
     def feed(self, pairs: list[Any]) -> Rows:
         whole = batch(SCHEMA, pairs)
         half = len(whole) // 2
-        context = StepContext(step=0, clock_us=0)
+        context = StepContext(number=0)
         inputs = []
         for combine in self.combines:
             sent = [
@@ -88,7 +88,7 @@ class Grouped(Driver):
             ]  # type: ignore[arg-type]
             inputs.append(_concat([part.loose() for part in sent]))
         if len(self.operator.keys) == 0:
-            inputs.append(Once().step(StepContext(step=self.steps, clock_us=0), None, ()))  # type: ignore[arg-type]
+            inputs.append(Once().step(StepContext(number=self.steps, depends_on=Once.depends_on_time), None, ()))  # type: ignore[arg-type]
         return self.step(*inputs)
 
 

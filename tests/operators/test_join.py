@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import dbsp
 from dbsp.errors import CapacityError
-from dbsp.operators.joins.join import Join
+from dbsp.operators.joins.join import JoinOperator
 from dbsp.operators.joins.products import product
 from tests.operators.driver import Driver, Rows, batch, total
 from tests.operators.histories import hashed, hashes, histories, keys, numbers, quick
@@ -17,7 +17,7 @@ from tests.operators.histories import hashed, hashes, histories, keys, numbers, 
 LEFT = dbsp.Schema.of({"k": dbsp.STRING, "x": dbsp.INT64})
 RIGHT = dbsp.Schema.of({"l": dbsp.STRING, "y": dbsp.INT64})
 OUT = dbsp.Schema.of({"k": dbsp.STRING, "x": dbsp.INT64, "y": dbsp.INT64})
-JOIN = Join(
+JOIN = JoinOperator(
     left=LEFT, right=RIGHT, left_on=("k",), right_on=("l",), schema=OUT,
     columns=((0, "k", "k"), (0, "x", "x"), (1, "y", "y")),
 )  # fmt: skip

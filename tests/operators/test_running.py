@@ -11,8 +11,8 @@ import pytest
 
 import dbsp
 from dbsp.operators.order import blocks, window
-from dbsp.operators.order.blocks import BlockTrace, Change
-from dbsp.operators.order.window import Window
+from dbsp.operators.order.blocks import BlocksChange, BlockTrace
+from dbsp.operators.order.window import WindowOperator
 from dbsp.operators.order.window_calls import WindowCall
 from dbsp.operators.order.window_places import Frame
 from dbsp.trace.spine import Spine
@@ -86,7 +86,7 @@ def noted(met: Counter[str], patch: pytest.MonkeyPatch) -> None:
     """Count what becomes of blocks and totals."""
     change, totals = BlockTrace.change, window.other_totals
 
-    def counted(*given: Any) -> Change:
+    def counted(*given: Any) -> BlocksChange:
         found = change(*given)
         was = Counter(found.blocks.part[found.touched].tolist())
         now = Counter(found.part.tolist())
@@ -106,9 +106,9 @@ def noted(met: Counter[str], patch: pytest.MonkeyPatch) -> None:
     patch.setattr(window, "other_totals", compared)
 
 
-def operator(calls: list[WindowCall], order: list[tuple[str, bool, bool]]) -> Window:
+def operator(calls: list[WindowCall], order: list[tuple[str, bool, bool]]) -> WindowOperator:
     by = tuple(dbsp.OrderBy(*item) for item in order)
-    return Window(input=SCHEMA, partition=("p",), order=by, calls=tuple(calls), schema=schema(calls))
+    return WindowOperator(input=SCHEMA, partition=("p",), order=by, calls=tuple(calls), schema=schema(calls))
 
 
 @pytest.mark.parametrize("frame", FRAMES, ids=str)

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 import dbsp
 from dbsp.expr.methods.applied import unwrap
 from dbsp.expr.resolving import resolve
-from dbsp.operators.joins.asof_join import AsofJoin
-from dbsp.operators.joins.conditional_join import ConditionalJoin, Interval
+from dbsp.operators.joins.asof_join import AsofJoinOperator
+from dbsp.operators.joins.conditional_join import ConditionalJoin, TimeInterval
 from dbsp.operators.joins.join_shape import JoinShape
-from dbsp.operators.joins.lookup_join import REASON, LookupJoin
+from dbsp.operators.joins.lookup_join import REASON, LookupJoinOperator
 from dbsp.operators.joins.outer_join import OuterJoin
 from dbsp.operators.joins.semi_join import SemiJoin
 from dbsp.operators.operator import Operator
@@ -108,7 +108,7 @@ def test_interval_join(
 ) -> None:
     operator = ConditionalJoin(
         shape=shape(left_only=how in ("semi", "anti")), how=how,
-        interval=Interval(left="x", right="y", lower=lower, upper=upper),
+        interval=TimeInterval(left="x", right="y", lower=lower, upper=upper),
     )  # fmt: skip
 
     def near(x: int | None, y: int | None) -> bool:
@@ -135,7 +135,7 @@ FEW = st.tuples(st.sampled_from(["a", "a", "b", None]), st.sampled_from([None, L
 def test_asof_join(
     left: History, right: History, bits: int | None, forward: bool, exact: bool, tolerance: int | None, outer: bool
 ) -> None:
-    operator = AsofJoin(
+    operator = AsofJoinOperator(
         shape=shape(), left_time="x", right_time="y", forward=forward, exact=exact, tolerance=tolerance, outer=outer
     )
 
@@ -159,7 +159,9 @@ def test_asof_ties_are_broken_by_all_columns() -> None:
         left=LEFT, right=right, left_on=("k",), right_on=("l",), columns=((0, "x", "x"), (1, "z", "z")), schema=out
     )
     driver = Driver(
-        AsofJoin(shape=tied, left_time="x", right_time="y", forward=False, exact=True, tolerance=None, outer=True)
+        AsofJoinOperator(
+            shape=tied, left_time="x", right_time="y", forward=False, exact=True, tolerance=None, outer=True
+        )
     )
     quotes = [(("a", 1, "q"), 1), (("a", 1, "p"), 2), (("a", 1, None), 1)]
     driver.step(batch(LEFT, [(("a", 5), 2)]), batch(right, quotes))
@@ -171,7 +173,7 @@ def test_asof_ties_are_broken_by_all_columns() -> None:
 
 @pytest.mark.parametrize("outer", [False, True])
 def test_lookup_join_takes_what_is_there(outer: bool) -> None:
-    driver = Driver(LookupJoin(shape=shape(), outer=outer))
+    driver = Driver(LookupJoinOperator(shape=shape(), outer=outer))
     driver.step(batch(LEFT, [(("a", 1), 1), ((None, 2), 1)]), batch(RIGHT, [(("a", 7), 1), (("b", 8), 1)]))
     nothing = {(None, 2, None): 1} if outer else {}
     assert driver.answer == {("a", 1, 7): 1} | nothing

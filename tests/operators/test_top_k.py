@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import dbsp
-from dbsp.operators.order.top_k import TopK
+from dbsp.operators.order.top_k import TopKOperator
 from tests.operators.driver import Driver, Rows, batch, total
 from tests.operators.histories import hashed, hashes, histories, keys, quick
 
@@ -16,9 +16,9 @@ texts = st.sampled_from(["12345678a", "12345678b", "12345678", "z", "", None])
 rows = st.tuples(keys, texts, st.sampled_from([None, 1, 2, 3]))
 
 
-def top(partition: tuple[str, ...], k: int, rank: bool) -> TopK:
+def top(partition: tuple[str, ...], k: int, rank: bool) -> TopKOperator:
     schema = dbsp.Schema((*SCHEMA.columns, dbsp.Column("r", dbsp.INT64, nullable=False))) if rank else SCHEMA
-    return TopK(
+    return TopKOperator(
         input=SCHEMA, partition=partition, order=(dbsp.desc("s"), dbsp.OrderBy("x")), k=k,
         rank="r" if rank else None, schema=schema,
     )  # fmt: skip

@@ -19,10 +19,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import dbsp
-from dbsp.operators.groups.covariance_part import Moments, PairCall, PairForm
-from dbsp.operators.groups.quantile_part import Place
+from dbsp.operators.groups.covariance_part import PairCall, PairForm, PairMoments
+from dbsp.operators.groups.quantile_part import QuantilePlace
 from dbsp.operators.order import blocks
-from dbsp.operators.order.window import Window
+from dbsp.operators.order.window import WindowOperator
 from dbsp.operators.order.window_calls import COVARIANCES, WindowCall
 from dbsp.operators.order.window_places import Frame
 from dbsp.trace.spine import Spine
@@ -238,7 +238,7 @@ def afresh(function: str, pairs: tuple[tuple[float, float], ...]) -> Any:
     form = PairForm(keys=keys, x="x", y="y")
     rows = batch(dbsp.Schema.of({"g": dbsp.INT64, "y": dbsp.FLOAT64, "x": dbsp.FLOAT64}), [((0, *p), 1) for p in pairs])
     bins = form.of(rows)
-    made = Moments.room(1)
+    made = PairMoments.room(1)
     order, ends = np.arange(len(bins)), np.array([0, len(bins)])
     which = np.asarray(bins.columns[1]).astype(np.int16) if len(bins) else np.zeros(0, np.int16)
     assert variances.bin_moments(order, ends, which, np.ascontiguousarray(bins.weights), *made.parts())
@@ -279,7 +279,9 @@ def check(
 ) -> None:
     with hashed(bits), patch.object(blocks, "block_rows", lambda _: block_rows):
         by = tuple(dbsp.OrderBy(*item) for item in order)
-        driver = Driver(Window(input=SCHEMA, partition=("p",), order=by, calls=tuple(calls), schema=schema(calls)))
+        driver = Driver(
+            WindowOperator(input=SCHEMA, partition=("p",), order=by, calls=tuple(calls), schema=schema(calls))
+        )
         held = list(first)
         driver.step(batch(SCHEMA, [(row, 1) for row in held]))
         assert driver.answer == wanted(held, order, calls)
@@ -330,13 +332,25 @@ def sorted_over(frame: Frame) -> list[WindowCall]:
         WindowCall(name="usual", function="mode", column="x", frame=frame),
         WindowCall(name="text", function="mode", column="s", frame=frame),
         WindowCall(
-            name="third", function="quantile_disc", column="s", frame=frame, place=Place(part=1, whole=3, between=False)
+            name="third",
+            function="quantile_disc",
+            column="s",
+            frame=frame,
+            place=QuantilePlace(part=1, whole=3, between=False),
         ),
         WindowCall(
-            name="most", function="quantile_cont", column="x", frame=frame, place=Place(part=9, whole=10, between=True)
+            name="most",
+            function="quantile_cont",
+            column="x",
+            frame=frame,
+            place=QuantilePlace(part=9, whole=10, between=True),
         ),
         WindowCall(
-            name="middle", function="quantile_cont", column="t", frame=frame, place=Place(part=1, whole=2, between=True)
+            name="middle",
+            function="quantile_cont",
+            column="t",
+            frame=frame,
+            place=QuantilePlace(part=1, whole=2, between=True),
         ),
         WindowCall(name="low", function="arg_min", column="s", other="x", frame=frame),
         WindowCall(name="high", function="arg_max", column="t", other="x", frame=frame),
@@ -465,7 +479,9 @@ def test_dense_rank_reads_what_ties_where_no_value_comes_or_goes(monkeypatch: py
 
     monkeypatch.setattr(Spine, "ranges", noted)
     calls = [FUNCTIONS["dense_rank"]]
-    made = Window(input=SCHEMA, partition=("p",), order=(dbsp.OrderBy("t"),), calls=tuple(calls), schema=schema(calls))
+    made = WindowOperator(
+        input=SCHEMA, partition=("p",), order=(dbsp.OrderBy("t"),), calls=tuple(calls), schema=schema(calls)
+    )
     driver = Driver(made)
     rows = [("a", str(n), n // 10, None) for n in range(1000)]
     given = []

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 import dbsp
-from dbsp.operators.joins.join import Join
+from dbsp.operators.joins.join import JoinOperator
 from dbsp.operators.receive import Receive
 from dbsp.plan.explain import explain
 from dbsp.plan.plan import Plan
@@ -121,7 +121,7 @@ def test_equal_inputs_and_keys_share_one_exchange_and_one_node() -> None:
     narrow = t.select("k", "x")
     made = planned(a=narrow.join(t.select("k", "f"), on="k"), b=narrow.join(t.select("k", z="x"), on="k"))
     assert len({(e.sender, e.key) for e in made.exchanges}) == len(made.exchanges)
-    lefts = [node.inputs[0] for node in made.nodes if isinstance(node.operator, Join)]
+    lefts = [node.inputs[0] for node in made.nodes if isinstance(node.operator, JoinOperator)]
     assert len(set(lefts)) == 1
     same = planned(a=t.filter(dbsp.col("x") > 1).distinct(), b=t.filter(dbsp.col("x") > 1).distinct())
     assert len([node for node in same.nodes if node.name.startswith("distinct")]) == 1
@@ -196,7 +196,7 @@ def test_a_condition_on_keys_moves_below_a_group_by_and_one_on_results_does_not(
 def test_a_condition_stays_above_what_others_read() -> None:
     joined = t.join(u, on="k")
     made = planned(a=joined.filter(dbsp.col("x") > 1), b=joined)
-    assert len([node for node in made.nodes if isinstance(node.operator, Join)]) == 1
+    assert len([node for node in made.nodes if isinstance(node.operator, JoinOperator)]) == 1
 
 
 def test_filtered_answers_stay_the_same() -> None:

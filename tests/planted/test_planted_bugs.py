@@ -20,16 +20,16 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
-import dbsp.exchange
 import dbsp.io.kafka.output
 import dbsp.io.progress
+import dbsp.steps.exchange
 from dbsp.coordinator.running.command_runner import CommandRunner
 from dbsp.errors import DbspError
 from dbsp.io.kafka import KafkaSettings
 from dbsp.io.output_part import Progress, Verdict, decide
+from dbsp.steps.timing import Partitions, Timing
 from dbsp.storage.durable import Durable
 from dbsp.store import CommitReport
-from dbsp.timing import Partitions, Timing
 from dbsp.zset import coded, equality, kernels, narrow
 from dbsp.zset.batch import Batch
 from tests.coordinator import fake_runtime, fakes
@@ -220,13 +220,13 @@ def write_again(patch: Patch) -> None:
 
 def wrong_hash_bit(patch: Patch) -> None:
     """One bit in the middle of the shard's number, for every second key only."""
-    right = dbsp.exchange.keys_of
+    right = dbsp.steps.exchange.keys_of
 
     def wrong(batch: Batch, names: Sequence[str]) -> Any:
         found = right(batch, names)
         return found ^ ((found & np.uint64(1)) << np.uint64(62))
 
-    patch.setattr(dbsp.exchange, "keys_of", wrong)
+    patch.setattr(dbsp.steps.exchange, "keys_of", wrong)
 
 
 def one_dictionary_for_all(patch: Patch) -> None:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from random import Random
 
-from dbsp.exchange import Parcel
+from dbsp.steps.exchange import Parcel
 from dbsp.store import CheckpointId
 from dbsp.trace.memory import MemoryDatabase
 from tests.sim.faults import Faults, Fired

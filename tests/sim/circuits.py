@@ -24,9 +24,9 @@ from dbsp.coordinator.decisions import events
 from dbsp.coordinator.running.command_runner import CommandRunner
 from dbsp.coordinator.running.status import LiveStatus
 from dbsp.errors import DbspError, UnavailableError
-from dbsp.exchange import Parcel
 from dbsp.layout import Layout, initial
 from dbsp.logs import DELETE, INSERT, DeadLetter, StepRecord
+from dbsp.logs.step_commands import skipped_nodes
 from dbsp.plan.plan import Plan, ViewSpec
 from dbsp.plan.planner import plan as make_plan
 from dbsp.runtime import tasks
@@ -35,7 +35,7 @@ from dbsp.runtime.memory_logs import MemoryInputLog, MemoryOutputLog
 from dbsp.runtime.runtime import MoveReport, StepReport
 from dbsp.runtime.session import MemorySite
 from dbsp.runtime.tasks import Work
-from dbsp.skips import skipped_nodes
+from dbsp.steps.exchange import Parcel
 from dbsp.store import CheckpointId
 from dbsp.trace.memory import MemoryDatabase
 from dbsp.zset.batch import Batch, concat, consolidate

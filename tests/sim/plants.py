@@ -24,8 +24,8 @@ from dbsp.layout import Layout
 from dbsp.logs import StepRecord
 from dbsp.runtime import migrating as moving_steps
 from dbsp.runtime.runtime import MoveReport
+from dbsp.steps.timing import Timing
 from dbsp.store import CheckpointId, VersionInfo
-from dbsp.timing import Timing
 from tests.coordinator import fake_runtime, fakes
 from tests.coordinator.fake_moves import FakeMove
 from tests.sim import circuit_plants, disk_plants

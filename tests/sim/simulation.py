@@ -25,7 +25,7 @@ from dbsp.coordinator.running.control import request_rescale
 from dbsp.coordinator.strategies import STRATEGIES
 from dbsp.errors import AwayError, CapacityError, DbspError, FencedError, UnavailableError
 from dbsp.logs import StepRecord
-from dbsp.skips import skipped_nodes
+from dbsp.logs.step_commands import skipped_nodes
 from tests.coordinator import fake_runtime, fakes
 from tests.sim.coverage import Coverage
 from tests.sim.faults import NONE, OUTSIDE, WRITES, Faults, Fired, drawn

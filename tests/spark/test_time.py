@@ -16,7 +16,7 @@ from dbsp.circuit.circuit import Circuit
 from dbsp.logs import StepRecord
 from dbsp.runtime.inprocess import InProcessRuntime
 from dbsp.runtime.runtime import StepReport
-from dbsp.timing import Partitions, Timing
+from dbsp.steps.timing import Partitions, Timing
 from tests.spark.pipelines import PARTITIONS, MakeRuntime, Open, Pipeline
 
 pytestmark = pytest.mark.spark

@@ -162,10 +162,10 @@ class KillingDatabase(Delegate):
     worker: int
     steps: list[int] = field(default_factory=list)
 
-    def begin(self, epoch: int, step: int, segment: int, traces: Any, *lent: Any) -> Any:
+    def begin(self, epoch: int, step: int, segment: int, traces: Any, *shared: Any) -> Any:
         self.steps.append(step)
         self.site.at(f"segment {segment} begins", self.worker, step)
-        return self.inner.begin(epoch, step, segment, traces, *lent)
+        return self.inner.begin(epoch, step, segment, traces, *shared)
 
     def state_bytes(self) -> int:
         self.site.at("all done", self.worker, self.steps[-1])

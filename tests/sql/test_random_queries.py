@@ -17,7 +17,7 @@ from sqlglot import exp
 import dbsp.aggregates as agg
 from dbsp.errors import DbspError
 from dbsp.operators.joins.outer_join import OuterJoin
-from dbsp.operators.order.top_k import TopK
+from dbsp.operators.order.top_k import TopKOperator
 from dbsp.operators.set_operation import SetOperation
 from dbsp.sql import expressions, grouping, relations, subqueries
 from dbsp.sql.joining import filtered
@@ -154,13 +154,13 @@ def distinct_keeps_weights(patch: pytest.MonkeyPatch) -> None:
 
 def nobody_moves_up(patch: pytest.MonkeyPatch) -> None:
     """First rows that are not followed by the next ones where more rows go than come."""
-    right = TopK.step
+    right = TopKOperator.step
 
-    def wrong(self: TopK, context: Any, state: Any, inputs: tuple[Batch, ...]) -> Batch:
+    def wrong(self: TopKOperator, context: Any, state: Any, inputs: tuple[Batch, ...]) -> Batch:
         made = right(self, context, state, inputs)
         return made.filter(made.weight < 0) if sum(batch.weights.sum() for batch in inputs) < 0 else made
 
-    patch.setattr(TopK, "step", wrong)
+    patch.setattr(TopKOperator, "step", wrong)
 
 
 BUGS = {

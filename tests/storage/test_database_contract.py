@@ -66,22 +66,22 @@ def test_traces_of_other_segments_are_read_as_of_the_step_before(kit: Kit) -> No
     """Whether the other segment has run this step, was opened anew, or ran long ago; what is read is never written."""
     database = opened(kit)
     run_step(database, 1, 0, [(ANN, 1)])
-    lent = {0: (BY_KEY,)}
+    shared = {0: (BY_KEY,)}
     for begun in (False, True):
         if begun:
             with database.begin(1, 1, 0, SEGMENTS[0]) as step:
                 step.append(BY_KEY, arranged(BY_KEY, [(BOB, 5)]))
                 step.finish()
-        with database.begin(1, 1, 1, SEGMENTS[1], lent) as later:
+        with database.begin(1, 1, 1, SEGMENTS[1], shared) as later:
             assert content(later.spine(BY_KEY)) == {ANN: 1}
             with pytest.raises(InternalError):
                 later.append(BY_KEY, arranged(BY_KEY, [(BOB, 1)]))
-    with database.begin(1, 1, 1, SEGMENTS[1], lent) as later:
+    with database.begin(1, 1, 1, SEGMENTS[1], shared) as later:
         later.finish()
     assert newest(database, BY_KEY) == {ANN: 1, BOB: 5}
     database.commit(1, checkpoint(1, 2))
     database.open(1, 2)
-    with database.begin(2, 2, 1, SEGMENTS[1], lent) as later:
+    with database.begin(2, 2, 1, SEGMENTS[1], shared) as later:
         assert content(later.spine(BY_KEY)) == {ANN: 1, BOB: 5}
 
 

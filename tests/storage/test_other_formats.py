@@ -13,7 +13,6 @@ from databases import BY_KEY, CHUNK_BYTES, checkpoint, first_id, run_step
 
 from dbsp.coordinator.running import control
 from dbsp.errors import DataError
-from dbsp.formats import NEWER, OLDER
 from dbsp.io import chunk, embedded_input, embedded_output, embedded_steps, file_output, step_codec
 from dbsp.io.embedded_input import EmbeddedInputLog
 from dbsp.io.embedded_output import EmbeddedOutputLog
@@ -23,6 +22,7 @@ from dbsp.io.file_output import FileOutputLog
 from dbsp.io.formats import decode_json
 from dbsp.logs import Range
 from dbsp.storage import WorkerDatabase, chunkfile, records
+from dbsp.stored.format_numbers import NEWER, OLDER
 from dbsp.trace import manifest
 from dbsp.zset import encoding
 from tests.io.log_samples import TABLE, make_part, make_record

@@ -205,7 +205,7 @@ def answers(database: WorkerDatabase, trace: TraceSpec, asked: Batch) -> list[An
         found: list[Any] = [totals(spine.matches(hashes)[1]), spine.sums(asked).tolist()]
         if trace is ORDERED:
             first, last = np.zeros(len(hashes), np.uint64), np.full(len(hashes), 2**64 - 1, np.uint64)
-            found += [totals(spine.ranges(hashes, first, last)[1]), totals(spine.heads(hashes, 3)[1])]
+            found += [totals(spine.ranges(hashes, first, last)[1]), totals(spine.first_rows(hashes, 3)[1])]
     return found
 
 

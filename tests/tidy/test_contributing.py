@@ -39,7 +39,7 @@ def test_files_that_a_page_names_exist(page: str) -> None:
 
 
 def test_a_file_that_is_not_there_is_noticed() -> None:
-    assert missing("touch `dbsp/nowhere.py` and `dbsp/step.py`") == ["dbsp/nowhere.py"]
+    assert missing("touch `dbsp/nowhere.py` and `dbsp/steps/segment.py`") == ["dbsp/nowhere.py"]
 
 
 def test_a_recipe_makes_no_file_that_is_there() -> None:

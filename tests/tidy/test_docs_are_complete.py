@@ -15,7 +15,7 @@ import dbsp.core
 from dbsp.aggregates import Aggregate
 from dbsp.stream.groups import GroupSets
 from dbsp.stream.window import Window
-from dbsp.windows import WindowFunction
+from dbsp.stream.window_functions import WindowFunction
 
 DOCS = Path(__file__).parents[2] / "docs"
 

@@ -94,7 +94,7 @@ def test_a_path_is_true(heading: str) -> None:
 
 
 def test_a_path_that_is_not_true_is_noticed() -> None:
-    begins = ("dbsp/step.py", "run_segment", False)
-    assert wrong([begins, ("dbsp/step.py", "gone", False)]) == ["dbsp/step.py has no gone"]
+    begins = ("dbsp/steps/segment.py", "run_segment", False)
+    assert wrong([begins, ("dbsp/steps/segment.py", "gone", False)]) == ["dbsp/steps/segment.py has no gone"]
     apart = [begins, ("coordinator/running/event_loop.py", "EventLoop.run", False)]
     assert wrong(apart) == ["coordinator/running/event_loop.py EventLoop.run is reached from no line above it"]

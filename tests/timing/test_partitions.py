@@ -18,7 +18,7 @@ from dbsp import col
 from dbsp.io.step_codec import record_from_json, record_to_json
 from dbsp.logs import StepRecord
 from dbsp.runtime.idleness import Idleness
-from dbsp.timing import (
+from dbsp.steps.timing import (
     WATERLINE,
     Moment,
     Partitions,

@@ -7,7 +7,7 @@ from collections import Counter
 import hypothesis.strategies as st
 import numpy as np
 from hypothesis import HealthCheck, given, settings
-from test_floor import code
+from test_retention import code
 from traces import ORDERED, STEPS, Row, added, arranged, hash_bits
 
 from dbsp.trace.chunks import MemoryChunks

@@ -150,7 +150,7 @@ def test_heads_hold_the_first_rows(
         state, model = grown(ORDERED, steps, chunks, fuel)
         keys, key_hash = queries(asked)
         batch = Batch.from_rows(SCHEMA, [(key, 0, "") for key in keys])
-        found, rows = Spine(ORDERED, state, chunks).heads(key_hash, k, batch if exact else None)
+        found, rows = Spine(ORDERED, state, chunks).first_rows(key_hash, k, batch if exact else None)
         assert (np.diff(found) >= 0).all()
         for query, key in enumerate(keys):
             got = {row: w for n, (row, w) in zip(found, rows.to_rows(), strict=True) if n == query and row[0] == key}
@@ -167,7 +167,7 @@ def test_heads_twice_are_the_heads_before_and_after(
     k: int,
     change: list[tuple[Row, int]],
 ) -> None:
-    """Both sides as `heads` gives them, whatever the change adds to the first rows or takes of them."""
+    """Both sides as `first_rows` gives them, whatever the change adds to the first rows or takes of them."""
     with hash_bits(bits):
         chunks = MemoryChunks(chunk_bytes)
         state, model = grown(ORDERED, steps, chunks, fuel)
@@ -177,8 +177,8 @@ def test_heads_twice_are_the_heads_before_and_after(
         after = dict(model)
         for row, weight in change:
             after[row] = after.get(row, 0) + weight
-        heads = Spine(ORDERED, state, chunks).heads_twice(key_hash, k, batch, delta)
-        sides = heads.side(heads.before), heads.side(heads.after)
+        first_rows = Spine(ORDERED, state, chunks).first_rows_twice(key_hash, k, batch, delta)
+        sides = first_rows.side(first_rows.before), first_rows.side(first_rows.after)
         for (found, rows), full in zip(sides, (model, after), strict=True):
             for query, key in enumerate(keys):
                 got = {
@@ -308,6 +308,6 @@ def test_wrong_questions_are_refused() -> None:
     with pytest.raises(InternalError):
         Spine(ORDERED, SpineState(), MemoryChunks()).sums(arranged(BY_KEY, []))
     with pytest.raises(InternalError):
-        spine.heads(np.empty(0, np.uint64), 1)
+        spine.first_rows(np.empty(0, np.uint64), 1)
     query, rows = spine.matches(np.array([5], np.uint64))
     assert (len(query), len(rows)) == (0, 0)

@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from dbsp.errors import CapacityError
 from dbsp.zset.kernels import OVERFLOW_HINT, RUN_SHIFT, ByteStrings, Positions, Weights, WordColumns, Words
+from dbsp.zset.kernels.first_rows import CHUNK, POSITION, QUERY, WEIGHT
 from dbsp.zset.kernels.groups import PROBED_ROWS, ROWS_PER_GROUP
 from dbsp.zset.kernels.hashes import BYTES_SEED, COMBINE, GAMMA, MIX_1, MIX_2, WORD
-from dbsp.zset.kernels.heads import CHUNK, POSITION, QUERY, WEIGHT
 from dbsp.zset.kernels.picks import PROBED_ROWS as STRETCHES_PROBED
 from dbsp.zset.kernels.picks import STRETCH_ROWS
 
@@ -405,7 +405,7 @@ def leading_words(offsets: NDArray[np.int32], data: NDArray[np.uint8]) -> Words:
 # Heads
 
 
-def collect_heads(  # noqa: PLR0917  as the kernel
+def collect_first_rows(  # noqa: PLR0917  as the kernel
     queries: Positions, lows: Positions, highs: Positions, codes: Words, rows: Words, weights: Positions, chunk: int,
     rows_max: int, taken: Positions, last: Words, cut: Mask, limit: Words, found: Positions, words: Words, count: int,
     backwards: bool,
@@ -428,7 +428,7 @@ def collect_heads(  # noqa: PLR0917  as the kernel
     return end
 
 
-def settle_heads(  # noqa: PLR0917  as the kernel
+def settle_first_rows(  # noqa: PLR0917  as the kernel
     found: Positions, words: Words, delta: int, k: int, cut: Mask, limit: Words, cut_after: Mask, limit_after: Words,
     order: Positions, scratch: Positions, ends: Positions,
     ready: Mask, kept: Positions, kept_words: Words, same: Positions,

@@ -18,11 +18,12 @@ from dbsp.zset.coded import accepted, coding_of, is_coded, plain, with_codes
 from dbsp.zset.encoding import decode, encode
 from dbsp.zset.equality import equal_by_group, equal_keys
 from dbsp.zset.hashing import hash_column
-from dbsp.zset.kernels import RUN_SHIFT, reference
+from dbsp.zset.kernels import RUN_SHIFT
 from dbsp.zset.kernels.groups import PROBED_ROWS, ROWS_MIN
 from dbsp.zset.merge import merge_all
 from dbsp.zset.order import order_codes, sort_columns
 from dbsp.zset.schema import BINARY, INT64, STRING, Arrangement, Column, OrderBy, Schema
+from tests.zset import numpy_twins as reference
 from tests.zset.strategies import TEXTS
 from tests.zset.test_encoding import _forged
 

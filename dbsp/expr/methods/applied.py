@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any, Self
 
+from dbsp.diagnostics.source_lines import located, user_line
 from dbsp.errors import CircuitError
 from dbsp.expr.answering import Answering
 from dbsp.expr.by_row import SAMPLES, by_row
 from dbsp.expr.expression import Call, ColumnRef, Expression, Function, Literal, check_constant
 from dbsp.expr.strings import CONSTANT
-from dbsp.source_lines import located, user_line
 
 
 class Applied(Answering):

@@ -8,7 +8,7 @@ from dbsp.expr import list_functions
 from dbsp.expr.methods.applied import Applied, text
 
 
-class Lists(Applied):
+class ListMethods(Applied):
     """Length, elements, membership."""
 
     __slots__ = ()

@@ -9,7 +9,7 @@ from dbsp.expr import dates, temporal, zones
 from dbsp.expr.methods.applied import Applied
 
 
-class Moments(Applied):
+class MomentMethods(Applied):
     """Parts, cutting, counting."""
 
     __slots__ = ()

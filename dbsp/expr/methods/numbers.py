@@ -8,7 +8,7 @@ from dbsp.expr import arithmetic, mathematics
 from dbsp.expr.methods.applied import Applied, whole
 
 
-class Numbers(Applied):
+class NumberMethods(Applied):
     """Arithmetic beyond the operators."""
 
     __slots__ = ()

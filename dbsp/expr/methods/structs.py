@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Self
 
+from dbsp.diagnostics.source_lines import located, user_line
 from dbsp.errors import CircuitError
 from dbsp.expr import struct_functions
 from dbsp.expr.methods.applied import Applied
-from dbsp.source_lines import located, user_line
 
 
-class Structs(Applied):
+class StructMethods(Applied):
     """Fields."""
 
     __slots__ = ()

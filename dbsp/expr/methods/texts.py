@@ -8,7 +8,7 @@ from dbsp.expr import dates, digests, documents, encodings, list_functions, patt
 from dbsp.expr.methods.applied import Applied, whole
 
 
-class Texts(Applied):
+class TextMethods(Applied):
     """Case, parts, search, regular expressions, JSON.
 
     Where an argument may be a column, the rows that share its value are computed together (`dbsp.expr.by_row`).

@@ -21,7 +21,7 @@ BIN = "__bin__"
 Sums = npt.NDArray[np.int64]
 
 
-class Form(Protocol):
+class BinnedForm(Protocol):
     """Rows as (keys, bin) with their sums."""
 
     def arrangement(self) -> Arrangement:
@@ -33,7 +33,7 @@ class Form(Protocol):
         ...
 
 
-class Call(Protocol):
+class BinnedCall(Protocol):
     """One aggregate out of the bins."""
 
     @property
@@ -53,10 +53,10 @@ def by_bin(keys: Schema, weights: int) -> Arrangement:
 class BinnedPart(ABC):
     """Aggregates that are made of the bins of one form."""
 
-    bins: Form
-    calls: tuple[Call, ...]
+    bins: BinnedForm
+    calls: tuple[BinnedCall, ...]
 
-    def form(self) -> Form:
+    def form(self) -> BinnedForm:
         """Keys and bins."""
         return self.bins
 

@@ -11,11 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import ClassVar, Protocol
 
-from dbsp.horizon import Horizon
 from dbsp.operators.groups.leading import leading
-from dbsp.operators.operator import Operator, State, StepContext
+from dbsp.operators.monotone_bounds import MonotoneBounds
+from dbsp.operators.operator import Operator, State, StepContext, Time
 from dbsp.stored import stored
 from dbsp.zset.batch import Batch, arrange, no_rows_of
 from dbsp.zset.schema import Arrangement, OrderBy
@@ -41,6 +41,7 @@ class Combine(Operator):
     With `firsts` only rows that may be the first of their key in one of these orders: for rows that never go.
     """
 
+    depends_on_time: ClassVar[Time] = Time.NOTHING
     form: Form
     order: tuple[OrderBy, ...] = ()
     firsts: tuple[OrderBy, ...] = ()
@@ -50,7 +51,7 @@ class Combine(Operator):
         firsts = f", first by {' and by '.join(map(str, self.firsts))}" if self.firsts else ""
         return f"combine {self.form}{firsts}"
 
-    def horizon(self, inputs: Sequence[Horizon]) -> Horizon:
+    def monotone_bounds(self, inputs: Sequence[MonotoneBounds]) -> MonotoneBounds:
         """That of the group's keys."""
         keys = self.form.arrangement().key
         return {name: bound for name, bound in inputs[0].items() if name in keys}

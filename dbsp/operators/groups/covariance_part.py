@@ -85,7 +85,7 @@ def number_bits(column: pa.Array) -> Sums:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Moments:
+class PairMoments:
     """What all functions of one pair of columns are made of, one entry per group.
 
     `found[j]` times 2**`exponents[j]` are the four differences; `special` says whether x, y hold infinities or NaN.
@@ -98,9 +98,9 @@ class Moments:
     covariances: Floats
 
     @staticmethod
-    def room(groups: int) -> Moments:
+    def room(groups: int) -> PairMoments:
         """Not filled in yet."""
-        return Moments(
+        return PairMoments(
             count=np.empty(groups, np.int64), special=np.empty((groups, 2), np.int64),
             found=np.empty((groups, variances.MOMENTS)), exponents=np.empty((groups, variances.MOMENTS), np.int64),
             covariances=np.empty((groups, 2)),
@@ -136,14 +136,14 @@ class PairCall:
     text: str
     function: str
 
-    def column(self, of: Moments) -> pa.Array:
+    def column(self, of: PairMoments) -> pa.Array:
         """The result; null with too few pairs, or where SQL divides by a variance of zero."""
         values, valid, special = self._values(of)
         values = np.where(special, np.nan, values)
         valid = (of.count > 0) & (valid | special) if self.function != "covar_samp" else of.count > 1
         return canonical_floats(column_of(values, valid, FLOAT64))
 
-    def _values(self, of: Moments) -> tuple[Floats, Mask, Mask]:
+    def _values(self, of: PairMoments) -> tuple[Floats, Mask, Mask]:
         """The values, where they are defined, and where an infinity or NaN takes part."""
         x, y = of.special[:, 0] != 0, of.special[:, 1] != 0
         every, either = np.ones(len(x), np.bool_), x | y
@@ -178,7 +178,7 @@ class CovariancePart(BinnedPart):
     def _values(self, groups: int, group: Positions, bins: npt.NDArray[Any], sums: Sums) -> Values:
         """The columns, out of (group, bin) rows in any order."""
         order, offsets = partition_by(group, groups)
-        made = Moments.room(groups)
+        made = PairMoments.room(groups)
         rows = np.ascontiguousarray(bins), np.ascontiguousarray(sums)
         if not variances.bin_moments(order, offsets, *rows, *made.parts()):
             raise CapacityError("a covariance overflows its bins: rows_max=134217728", OVERFLOW_HINT)

@@ -15,7 +15,7 @@ from dbsp.stored import stored
 from dbsp.zset.batch import Batch, of_groups
 from dbsp.zset.kernels import add_marked
 from dbsp.zset.schema import Arrangement, Schema
-from dbsp.zset.sorted_keys import Groups, few_rows
+from dbsp.zset.sorted_keys import KeyGroups, few_rows
 
 Mask = npt.NDArray[np.bool_]
 Weights = npt.NDArray[np.int64]
@@ -59,7 +59,7 @@ class DistinctForm:
         return rows if len(some) < len(masks) else rows.filter(np.logical_or.reduce(some))
 
 
-def _added_up(weight: Weights, masks: Sequence[Mask | None], groups: Groups) -> Weights | None:
+def _added_up(weight: Weights, masks: Sequence[Mask | None], groups: KeyGroups) -> Weights | None:
     """The weights that each filter lets through, of each group; None where a sum leaves 64 bits on the way."""
     try:
         return add_marked(masks, weight, groups.of, len(groups))

@@ -3,7 +3,8 @@
 **State** per group the rows with how often they occur, as `FirstPart` keeps them, once instead of twice. Where no row ever goes
 (`appends`), the first row and the last one, each counted: a row that is both counts twice.
 
-**Limit** rows that are gone at the far end are read again until a merge takes them away; at the near one fronts pass them once.
+**Limit** rows that are gone at the far end are read again until a merge takes them away; at the near one live starts pass them
+once.
 """
 
 from __future__ import annotations
@@ -14,13 +15,13 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from dbsp.operators.fronts import settled
+from dbsp.operators.exact_order import settled
 from dbsp.operators.groups.first_part import FirstPart, first, spread
-from dbsp.operators.groups.part import Part, Positions, Values
+from dbsp.operators.groups.part import AggregatePart, Positions, Values
 from dbsp.operators.groups.row_form import RowForm
 from dbsp.operators.operator import State
 from dbsp.stored import stored
-from dbsp.trace.heads import Heads
+from dbsp.trace.first_rows import FirstRows
 from dbsp.trace.spine import Spine
 from dbsp.zset.batch import Batch
 from dbsp.zset.runs import begins, ends
@@ -72,17 +73,17 @@ class EndsPart:
         """Read from either end."""
         found = []
         for part, backwards in ((self.near, False), (self.far, True)):
-            heads = spine.heads_twice(groups.words[0], 1, groups, delta, backwards=backwards)
-            old, new = (first(heads, side, part.order) for side in (heads.before, heads.after))
-            found.append(_End(part, heads, old, new))
+            first_rows = spine.first_rows_twice(groups.words[0], 1, groups, delta, backwards=backwards)
+            old, new = (first(first_rows, side, part.order) for side in (first_rows.before, first_rows.after))
+            found.append(_End(part, first_rows, old, new))
         return found
 
     def _few(self, spine: Spine, groups: Batch, delta: Batch) -> list[_End]:
         """The same where a group has two rows at most: one reading gives both ends."""
-        heads = spine.heads_twice(groups.words[0], _ALL, groups, delta)
-        near, far = ([find(heads, side, part.order) for side in (heads.before, heads.after)]
+        first_rows = spine.first_rows_twice(groups.words[0], _ALL, groups, delta)
+        near, far = ([find(first_rows, side, part.order) for side in (first_rows.before, first_rows.after)]
                      for part, find in ((self.near, first), (self.far, _last)))  # fmt: skip
-        return [_End(self.near, heads, *near), _End(self.far, heads, *far)]
+        return [_End(self.near, first_rows, *near), _End(self.far, first_rows, *far)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,37 +91,39 @@ class _End:
     """The first rows of a part before and after a change."""
 
     part: FirstPart
-    heads: Heads
+    first_rows: FirstRows
     old: Positions
     new: Positions
 
     def columns(self, groups: int) -> tuple[pa.Array, pa.Array]:
         """What it gives for each group, before and after."""
-        column = self.heads.column(self.part.gives)
-        return spread(column, self.heads.query, self.old, groups), spread(column, self.heads.query, self.new, groups)
+        column = self.first_rows.column(self.part.gives)
+        return spread(column, self.first_rows.query, self.old, groups), spread(
+            column, self.first_rows.query, self.new, groups
+        )
 
 
-def _last(heads: Heads, weights: Positions, order: tuple[OrderBy, ...]) -> Positions:
+def _last(first_rows: FirstRows, weights: Positions, order: tuple[OrderBy, ...]) -> Positions:
     """The first row by `order` of each group that has one, of rows that come in the reverse order of their codes."""
-    sequence = settled(heads, weights, order)
-    query = heads.query.take(sequence)
-    starts = np.flatnonzero(begins(query, heads.code.take(sequence)))
+    sequence = settled(first_rows, weights, order)
+    query = first_rows.query.take(sequence)
+    starts = np.flatnonzero(begins(query, first_rows.code.take(sequence)))
     return sequence.take(starts[ends(query.take(starts))])
 
 
 def _moved(found: Sequence[_End]) -> Batch:
     """The change of the rows at both ends, which lie in one reading, each kept once for each end."""
-    heads = found[0].heads
-    weights = np.zeros(len(heads), np.int64)
+    first_rows = found[0].first_rows
+    weights = np.zeros(len(first_rows), np.int64)
     for end in found:
         weights[end.new] += 1
         weights[end.old] -= 1
-    return heads.changed(weights)
+    return first_rows.changed(weights)
 
 
-def paired(parts: Sequence[Part]) -> tuple[Part, ...]:
+def paired(parts: Sequence[AggregatePart]) -> tuple[AggregatePart, ...]:
     """The parts, those together of which one looks at the same rows as another in the reverse order."""
-    made: list[Part] = []
+    made: list[AggregatePart] = []
     for part in parts:
         at = next((at for at, other in enumerate(made) if _is_reverse(other, part)), None)
         if at is None:
@@ -130,7 +133,7 @@ def paired(parts: Sequence[Part]) -> tuple[Part, ...]:
     return tuple(made)
 
 
-def _is_reverse(one: Part, other: Part) -> bool:
+def _is_reverse(one: AggregatePart, other: AggregatePart) -> bool:
     """Whether one trace in the order of the first serves both."""
     if not (isinstance(one, FirstPart) and isinstance(other, FirstPart)) or one.values != other.values:
         return False

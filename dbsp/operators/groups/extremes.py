@@ -34,7 +34,7 @@ from dbsp.zset.hashing import hash_columns
 from dbsp.zset.kernels import least_of_groups, most_of_groups, moves_of_ends, scatter_add, with_halves
 from dbsp.zset.order import number_words, numbers_of
 from dbsp.zset.schema import INT64, Arrangement, Column, Schema
-from dbsp.zset.sorted_keys import Groups, few_groups
+from dbsp.zset.sorted_keys import KeyGroups, few_groups
 
 Words = npt.NDArray[np.uint64]
 
@@ -43,7 +43,7 @@ _SIGN, _NONE = np.uint64(1 << 63), np.uint64((1 << 64) - 1)
 
 @stored("Extreme", "column greatest")
 @dataclass(frozen=True, slots=True)
-class Extreme:
+class ExtremeMeasure:
     """The least value of a column of numbers or times, or the greatest; a measure, though nothing that adds up.
 
     Its words are turned around for the greatest one, so that always the least word is wanted; `_NONE` stands for no value.
@@ -67,7 +67,7 @@ class Extreme:
         valid = valid_rows(batch.column(self.column))
         return words if valid is None else np.where(valid, words, _NONE)
 
-    def by_group(self, batch: Batch, numbers: Words, groups: Groups) -> Words:
+    def by_group(self, batch: Batch, numbers: Words, groups: KeyGroups) -> Words:
         """The least word of each group."""
         if self.greatest and not batch.column(self.column).null_count:
             return ~most_of_groups(numbers, groups.of, len(groups))
@@ -95,7 +95,7 @@ class ExtremesForm:
     """Rows as (keys, an extreme each) with sums as weights: those of a group at one worker are one row."""
 
     linear: LinearForm
-    extremes: tuple[Extreme, ...]
+    extremes: tuple[ExtremeMeasure, ...]
 
     def __str__(self) -> str:
         """The counts, the sums and the extremes."""
@@ -117,9 +117,9 @@ class ExtremesForm:
         linear = self.linear.arrangement()
         return replace(linear, weights=linear.weights + sum(extreme.slots for extreme in self.extremes))
 
-    def slots(self, measure: Added | Extreme | None) -> tuple[int, int]:
+    def slots(self, measure: Added | ExtremeMeasure | None) -> tuple[int, int]:
         """The weights of a measure in the trace, from the first to before the last; of None the number of rows."""
-        if not isinstance(measure, Extreme):
+        if not isinstance(measure, ExtremeMeasure):
             return self.linear.slots(measure)
         first = self.linear.arrangement().weights + measure.slots * self.extremes.index(measure)
         return first, first + measure.slots
@@ -206,7 +206,7 @@ def _joined(halves: Sums) -> Sums:
 class Ended:
     """An extreme out of its two weights; the first measure counts the values."""
 
-    extreme: Extreme
+    extreme: ExtremeMeasure
 
     def __str__(self) -> str:
         """Its name."""

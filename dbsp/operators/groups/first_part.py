@@ -18,12 +18,12 @@ import pyarrow.compute as pc
 
 from dbsp.errors import InternalError
 from dbsp.operators.columns import column_of
-from dbsp.operators.fronts import settled
+from dbsp.operators.exact_order import settled
 from dbsp.operators.groups.part import Positions, Values
 from dbsp.operators.groups.value_part import ValuePart
 from dbsp.operators.operator import State
 from dbsp.stored import stored
-from dbsp.trace.heads import Heads
+from dbsp.trace.first_rows import FirstRows
 from dbsp.trace.spine import Spine
 from dbsp.zset.arrays import is_bytes, is_decimal, is_plain, value_view
 from dbsp.zset.batch import Batch
@@ -51,44 +51,44 @@ class FirstPart(ValuePart):
 
     def step(self, state: State, groups: Batch, delta: Batch) -> tuple[Values, Values]:
         """The first row before and after the change."""
-        heads = _heads(state.spine(0), groups, delta)
-        old = first(heads, heads.before, self.order)
+        first_rows = _first_rows(state.spine(0), groups, delta)
+        old = first(first_rows, first_rows.before, self.order)
         if not len(delta):
-            values = Values(columns=(spread(heads.column(self.gives), heads.query, old, len(groups)),))
+            values = Values(columns=(spread(first_rows.column(self.gives), first_rows.query, old, len(groups)),))
             return values, values
-        new = first(heads, heads.after, self.order)
-        state.append(0, self._moved(heads, old, new) if self.appends else delta)
-        column = heads.column(self.gives)
-        sides = (spread(column, heads.query, rows, len(groups)) for rows in (old, new))
+        new = first(first_rows, first_rows.after, self.order)
+        state.append(0, self._moved(first_rows, old, new) if self.appends else delta)
+        column = first_rows.column(self.gives)
+        sides = (spread(column, first_rows.query, rows, len(groups)) for rows in (old, new))
         old_values, new_values = (Values(columns=(values,)) for values in sides)
         return old_values, new_values
 
-    def _moved(self, heads: Heads, old: Positions, new: Positions) -> Batch:
+    def _moved(self, first_rows: FirstRows, old: Positions, new: Positions) -> Batch:
         """The change of the first rows, each kept once."""
-        weights = np.zeros(len(heads), np.int64)
+        weights = np.zeros(len(first_rows), np.int64)
         weights[new] = 1
         weights[old] -= 1
-        return heads.changed(weights)
+        return first_rows.changed(weights)
 
 
-def _heads(spine: Spine, groups: Batch, delta: Batch) -> Heads:
+def _first_rows(spine: Spine, groups: Batch, delta: Batch) -> FirstRows:
     """The first rows of each group without a change and with it."""
     if groups.key_hash is None:
         raise InternalError("groups are arranged")
-    return spine.heads_twice(groups.key_hash, 1, groups, delta)
+    return spine.first_rows_twice(groups.key_hash, 1, groups, delta)
 
 
-def first(heads: Heads, weights: Positions, order: tuple[OrderBy, ...]) -> Positions:
+def first(first_rows: FirstRows, weights: Positions, order: tuple[OrderBy, ...]) -> Positions:
     """The first row of positive weight of each group that has one."""
-    sequence = settled(heads, weights, order)
-    return sequence[begins(heads.query.take(sequence))]
+    sequence = settled(first_rows, weights, order)
+    return sequence[begins(first_rows.query.take(sequence))]
 
 
 def first_rows(spine: Spine, groups: Batch, order: tuple[OrderBy, ...]) -> tuple[Positions, Batch]:
     """The groups that have rows of positive weight, and the first such row of each, in a trace sorted by `order[0]`."""
-    heads = _heads(spine, groups, Batch.empty(spine.arrangement.schema))
-    rows = first(heads, heads.before, order)
-    return heads.query.take(rows), heads.take(rows, heads.before.take(rows))
+    first_rows = _first_rows(spine, groups, Batch.empty(spine.arrangement.schema))
+    rows = first(first_rows, first_rows.before, order)
+    return first_rows.query.take(rows), first_rows.take(rows, first_rows.before.take(rows))
 
 
 def first_values(spine: Spine, groups: Batch, order: tuple[OrderBy, ...], gives: str) -> pa.Array:
@@ -120,7 +120,7 @@ def front(spine: Spine, groups: Batch, k: int) -> tuple[Positions, Batch]:
     """The first rows of each group, complete up to some order code, at least `k` of positive weight if there are so many."""
     if groups.key_hash is None:
         raise InternalError("groups are arranged")
-    return spine.heads(groups.key_hash, k, groups)
+    return spine.first_rows(groups.key_hash, k, groups)
 
 
 def in_code_order(rows: Batch, order: tuple[OrderBy, ...]) -> bool:

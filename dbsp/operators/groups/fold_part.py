@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from dbsp.operators.fronts import sorted_within
+from dbsp.operators.exact_order import sorted_within
 from dbsp.operators.groups.group_rows import rows_of
 from dbsp.operators.groups.part import Positions, Values
 from dbsp.operators.groups.value_part import ValuePart

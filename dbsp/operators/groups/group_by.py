@@ -11,16 +11,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from dbsp.horizon import Bound, Horizon, common
 from dbsp.operators.failures import report
 from dbsp.operators.groups.linear_part import LinearPart
-from dbsp.operators.groups.part import Part, PartState, Values
-from dbsp.operators.operator import Operator, Shows, State, StepContext
+from dbsp.operators.groups.part import AggregatePart, PartState, Values
+from dbsp.operators.monotone_bounds import Bound, MonotoneBounds, common
+from dbsp.operators.operator import Operator, Shows, State, StepContext, Time
 from dbsp.stored import stored
 from dbsp.zset.arrays import gather, join
 from dbsp.zset.batch import Batch, arrange, keys_once, no_rows_of
@@ -63,16 +64,17 @@ class _Side:
 
 @stored("GroupBy", "keys linear others streams schema")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GroupBy(Operator):
+class GroupByOperator(Operator):
     """One output row per group. `streams[i]` is the input in which part i finds its form; part 0 counts the rows.
 
     Without keys there is one group, which is there also without rows: one more input, the last, holds a row for it at the
     worker that owns it, in the first step (`dbsp.operators.groups.once`).
     """
 
+    depends_on_time: ClassVar[Time] = Time.NOTHING
     keys: Schema
     linear: LinearPart
-    others: tuple[Part, ...]
+    others: tuple[AggregatePart, ...]
     streams: tuple[int, ...]
     schema: Schema
 
@@ -82,7 +84,7 @@ class GroupBy(Operator):
         return f"group by ({', '.join(self.keys.names)}) {parts}".rstrip()
 
     @property
-    def parts(self) -> tuple[Part, ...]:
+    def parts(self) -> tuple[AggregatePart, ...]:
         """All parts, the linear one first."""
         return (self.linear, *self.others)
 
@@ -90,13 +92,13 @@ class GroupBy(Operator):
         """All traces of all parts."""
         return tuple(arrangement for part in self.parts for arrangement in part.arrangements())
 
-    def horizon(self, inputs: Sequence[Horizon]) -> Horizon:
+    def monotone_bounds(self, inputs: Sequence[MonotoneBounds]) -> MonotoneBounds:
         """Only groups whose rows change change."""
         return {name: bound for name, bound in common(inputs).items() if name in self.keys}
 
-    def closing(self, inputs: Sequence[Horizon]) -> tuple[tuple[str, Bound] | None, ...]:
+    def closing(self, inputs: Sequence[MonotoneBounds]) -> tuple[tuple[str, Bound] | None, ...]:
         """Groups below a bound of a key are closed: their rows are never read again."""
-        kept = next(iter(self.horizon(inputs).items()), None)
+        kept = next(iter(self.monotone_bounds(inputs).items()), None)
         return tuple(kept for _ in self.arrangements())
 
     def step(self, context: StepContext, state: State, inputs: tuple[Batch, ...]) -> Batch:
@@ -205,7 +207,7 @@ class GroupBy(Operator):
         report(context, groups, self.keys.names, np.full(len(groups), weight), reasons)
 
 
-def _delta(batch: Batch, part: Part) -> Batch:
+def _delta(batch: Batch, part: AggregatePart) -> Batch:
     """The change in the part's form, arranged as its first trace is."""
     arrangement = part.arrangements()[0]
     return arrange(batch, arrangement) if len(batch) else no_rows_of(arrangement)

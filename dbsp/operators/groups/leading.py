@@ -19,7 +19,7 @@ from dbsp.zset.kernels import run_starts
 from dbsp.zset.order import order_codes
 from dbsp.zset.runs import lengths
 from dbsp.zset.schema import OrderBy
-from dbsp.zset.sorted_keys import Groups, few_groups, keys_agree, sorted_keys
+from dbsp.zset.sorted_keys import KeyGroups, few_groups, keys_agree, sorted_keys
 
 
 def leading(rows: Batch, key: Sequence[str], orders: Sequence[OrderBy]) -> Batch:
@@ -53,7 +53,7 @@ def leading(rows: Batch, key: Sequence[str], orders: Sequence[OrderBy]) -> Batch
     return rows.take(order[stays])
 
 
-def _first_of(groups: Groups, rows: Batch, orders: Sequence[OrderBy]) -> NDArray[np.bool_]:
+def _first_of(groups: KeyGroups, rows: Batch, orders: Sequence[OrderBy]) -> NDArray[np.bool_]:
     """Which rows come first in their group, or tie with the first, in one of the orders."""
     stays = np.zeros(len(rows), np.bool_)
     for number, by in enumerate(orders):

@@ -18,7 +18,7 @@ from dbsp.stored import stored
 from dbsp.zset.batch import Batch, arrange, no_rows_of, of_groups
 from dbsp.zset.kernels import add_marked
 from dbsp.zset.schema import Arrangement, Schema
-from dbsp.zset.sorted_keys import Groups, few_groups
+from dbsp.zset.sorted_keys import KeyGroups, few_groups
 
 Sums = npt.NDArray[np.int64]
 
@@ -36,15 +36,15 @@ class Measure(Protocol):
         ...
 
 
-class Summed(Measure, Protocol):
+class SummedMeasure(Measure, Protocol):
     """A measure that can be added up by group without an array for each row."""
 
-    def by_group(self, batch: Batch, groups: Groups) -> list[Sums]:
+    def by_group(self, batch: Batch, groups: KeyGroups) -> list[Sums]:
         """What the rows of each group add, one array per slot; `CapacityError` where a sum leaves 64 bits on the way."""
         ...
 
 
-Added = Counting | Summed
+Added = Counting | SummedMeasure
 """What a form may have as a measure."""
 
 
@@ -80,7 +80,7 @@ class LinearForm:
         weights = batch.weights if len(slots) == 1 else np.column_stack(slots)
         return Batch(schema=self.keys, columns=keys, weights=weights)
 
-    def added_up(self, batch: Batch, groups: Groups) -> Sums | None:
+    def added_up(self, batch: Batch, groups: KeyGroups) -> Sums | None:
         """The sums of each group; None where one leaves 64 bits on the way."""
         counting = [measure for measure in self.measures if isinstance(measure, Counting)]
         marks = [None, *(measure.marked(batch) for measure in counting)]

@@ -32,7 +32,7 @@ Mask = npt.NDArray[np.bool_]
 Failed = Mask | Mapping[int, str] | None
 
 
-class Finish(Protocol):
+class FinishSums(Protocol):
     """How a result is made of sums; a frozen value."""
 
     def column(self, sums: Sequence[Sums], type_: pa.DataType) -> tuple[pa.Array, Failed]:
@@ -48,7 +48,7 @@ class LinearCall:
     name: str
     type: pa.DataType
     slots: tuple[tuple[int, int], ...]
-    finish: Finish
+    finish: FinishSums
 
     def values(self, sums: Sums) -> tuple[pa.Array, Failed]:
         """The column, and which rows do not fit its type."""

@@ -19,7 +19,7 @@ from dbsp.zset.arrays import bool_values, valid_rows, value_view
 from dbsp.zset.batch import Batch
 from dbsp.zset.kernels import add_by_group, add_halves
 from dbsp.zset.schema import INT64
-from dbsp.zset.sorted_keys import Groups
+from dbsp.zset.sorted_keys import KeyGroups
 
 Sums = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
@@ -68,7 +68,7 @@ class Limbs:
         weight = batch.weight
         return [product(limb, weight) for limb in split(batch.column(self.column))]
 
-    def by_group(self, batch: Batch, groups: Groups) -> list[Sums]:
+    def by_group(self, batch: Batch, groups: KeyGroups) -> list[Sums]:
         """The same, added up."""
         array = batch.column(self.column)
         if array.type == INT64 and not array.null_count:
@@ -93,7 +93,7 @@ class Squares:
         weight = batch.weight
         return [product(limb, weight) for limb in squares(batch.column(self.column))]
 
-    def by_group(self, batch: Batch, groups: Groups) -> list[Sums]:
+    def by_group(self, batch: Batch, groups: KeyGroups) -> list[Sums]:
         """The same, added up."""
         return added_up(self.of(batch), groups)
 
@@ -141,7 +141,7 @@ class Bits:
         """The weight of rows whose bit is set."""
         return list(self.each(batch))
 
-    def by_group(self, batch: Batch, groups: Groups) -> list[Sums]:
+    def by_group(self, batch: Batch, groups: KeyGroups) -> list[Sums]:
         """The same, added up."""
         return added_up(self.each(batch), groups)
 
@@ -158,7 +158,7 @@ Counting = Valid | Trues
 """Measures of one slot that add up the weights of rows: all of them are added up by group in one pass."""
 
 
-def added_up(values: Iterable[Sums], groups: Groups) -> list[Sums]:
+def added_up(values: Iterable[Sums], groups: KeyGroups) -> list[Sums]:
     """Arrays with a value for each row, added up by group."""
     return [add_by_group(np.ascontiguousarray(each), groups.of, len(groups)) for each in values]
 

@@ -7,10 +7,11 @@ worker that joins later gives none: the group is there already, in the trace tha
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
-from dbsp.operators.operator import Operator, State, StepContext
+from dbsp.operators.operator import Operator, State, StepContext, Time
 from dbsp.stored import stored
 from dbsp.zset.batch import Batch
 from dbsp.zset.schema import NO_COLUMNS
@@ -21,11 +22,16 @@ from dbsp.zset.schema import NO_COLUMNS
 class Once(Operator):
     """One row without columns in step 0, none later."""
 
+    depends_on_time: ClassVar[Time] = Time.STEPS
+
     def __str__(self) -> str:
         """As it is."""
         return "once"
 
     def step(self, context: StepContext, state: State, inputs: tuple[Batch, ...]) -> Batch:  # noqa: ARG002 (protocol)
         """The row."""
-        rows = 1 if context.step == 0 else 0
-        return Batch(schema=NO_COLUMNS, columns=(), weights=np.ones((rows, 1), np.int64))
+        return self.whole_past() if context.step == 0 else Batch.empty(NO_COLUMNS)
+
+    def whole_past(self) -> Batch:
+        """Return the row."""
+        return Batch(schema=NO_COLUMNS, columns=(), weights=np.ones((1, 1), np.int64))

@@ -17,7 +17,7 @@ import pyarrow as pa
 from dbsp.errors import InternalError
 from dbsp.operators.groups.combine import Form
 from dbsp.operators.operator import State
-from dbsp.trace.floor import Floor
+from dbsp.trace.retention import RetentionBound
 from dbsp.trace.spine import Spine
 from dbsp.zset.arrays import gather
 from dbsp.zset.batch import Batch
@@ -49,7 +49,7 @@ class Values:
         return Values(columns=tuple(gather(column, groups) for column in self.columns), failed=failed, reasons=reasons)
 
 
-class Part(Protocol):
+class AggregatePart(Protocol):
     """One or more aggregates that are kept together; a frozen value."""
 
     def form(self) -> Form:
@@ -80,13 +80,13 @@ class PartState:
         """The part's index-th trace."""
         return self.state.spine(self.first + index)
 
-    def floor(self, index: int) -> Floor | None:
+    def retention_bound(self, index: int) -> RetentionBound | None:
         """That of the part's index-th trace."""
-        return self.state.floor(self.first + index)
+        return self.state.retention_bound(self.first + index)
 
-    def append(self, index: int, batch: Batch, floor: Floor | None = None) -> None:
+    def append(self, index: int, batch: Batch, retention: RetentionBound | None = None) -> None:
         """Append to the part's index-th trace."""
-        self.state.append(self.first + index, batch, floor)
+        self.state.append(self.first + index, batch, retention)
 
 
 def same_keys(groups: Batch, group: Positions, rows: Batch) -> Mask | None:

@@ -26,7 +26,7 @@ import pyarrow.compute as pc
 
 from dbsp.errors import CapacityError
 from dbsp.operators.columns import column_of
-from dbsp.operators.fronts import sorted_within
+from dbsp.operators.exact_order import sorted_within
 from dbsp.operators.groups.between import between
 from dbsp.operators.groups.first_part import first_values, front, in_code_order
 from dbsp.operators.groups.group_rows import rows_of
@@ -52,7 +52,7 @@ _LOW, _HIGH, _SIZES, _PIVOTS, _OWED = range(5)
 
 @stored("Place", "part whole between")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class QuantilePlace:
     """The quantile `part / whole` of n values: between two of them (`between`), or at one."""
 
     part: int
@@ -81,7 +81,7 @@ class Place:
 class QuantilePart(ValuePart):
     """One quantile of the values that are not null."""
 
-    place: Place
+    place: QuantilePlace
 
     def orders(self) -> tuple[tuple[OrderBy, ...], tuple[OrderBy, ...]]:
         """How the two heaps are sorted."""
@@ -133,7 +133,7 @@ class QuantilePart(ValuePart):
         return Values(columns=(value_between(lower, upper, self.place, total),))
 
 
-def value_between(lower: pa.Array, upper: pa.Array, place: Place, count: Counts) -> pa.Array:
+def value_between(lower: pa.Array, upper: pa.Array, place: QuantilePlace, count: Counts) -> pa.Array:
     """Return the quantile of `count` values between its two neighbours: decimals exactly, other numbers as float64.
 
     The quantile is `lower` itself where it lies on that value.

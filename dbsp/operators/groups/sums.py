@@ -34,7 +34,7 @@ class Counted:
 
 @stored("Summed")
 @dataclass(frozen=True, slots=True)
-class Summed:
+class SumOfLimbs:
     """The sum that limbs stand for; fails where it does not fit its type."""
 
     def __str__(self) -> str:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dbsp.operators.groups.distinct_part import entered
-from dbsp.operators.groups.part import Part, PartState, Values
+from dbsp.operators.groups.part import AggregatePart, PartState, Values
 from dbsp.operators.groups.row_form import RowForm
 from dbsp.operators.operator import State
 from dbsp.stored import stored
@@ -26,7 +26,7 @@ class UniquePart:
     """`of` over the rows of `values`, each of them once; it reads these rows and no others."""
 
     values: RowForm
-    of: Part
+    of: AggregatePart
 
     def __str__(self) -> str:
         """The aggregate."""

@@ -8,17 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from dbsp.expr.functions import UserFunction
-from dbsp.horizon import Horizon
 from dbsp.operators.columns import column_of
 from dbsp.operators.failures import report
-from dbsp.operators.operator import Operator, State, StepContext
+from dbsp.operators.monotone_bounds import MonotoneBounds
+from dbsp.operators.operator import Operator, State, StepContext, Time
 from dbsp.stored import stored
 from dbsp.zset.arrays import bool_values, gather, valid_rows
 from dbsp.zset.batch import Batch
@@ -32,6 +32,7 @@ Integers = npt.NDArray[np.int64]
 class Vectors(Operator):
     """Adds the columns `names`: the function of the columns `reads`, which it sees as `shown`; 0 where `where` is not true."""
 
+    depends_on_time: ClassVar[Time] = Time.NOTHING
     function: UserFunction
     reads: tuple[str, ...]
     shown: tuple[str, ...]
@@ -48,7 +49,7 @@ class Vectors(Operator):
         """The rows, then the vectors."""
         return Schema((*self.rows.columns, *(Column(name, INT64) for name in self.names)))
 
-    def horizon(self, inputs: Sequence[Horizon]) -> Horizon:
+    def monotone_bounds(self, inputs: Sequence[MonotoneBounds]) -> MonotoneBounds:
         """That of the rows, which keep their columns."""
         return inputs[0]
 

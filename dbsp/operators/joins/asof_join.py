@@ -15,15 +15,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
 from dbsp.errors import InternalError
-from dbsp.horizon import Bound, Horizon, merged
 from dbsp.operators.groups.part import of_same_keys
 from dbsp.operators.joins.conditional_join import FIRST, LAST, U64, Mask, shifted
 from dbsp.operators.joins.join_shape import I64, JoinShape
-from dbsp.operators.operator import Integral, Operator, State, StepContext
+from dbsp.operators.monotone_bounds import Bound, MonotoneBounds, merged
+from dbsp.operators.operator import Integral, Operator, State, StepContext, Time
 from dbsp.operators.order.window_places import in_order
 from dbsp.stored import stored
 from dbsp.trace.neighbours import Positions
@@ -35,9 +36,10 @@ from dbsp.zset.schema import Arrangement, OrderBy
 
 @stored("AsofJoin", "shape left_time right_time forward exact tolerance outer")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AsofJoin(Operator):
+class AsofJoinOperator(Operator):
     """`exact` lets equal times meet; `outer` keeps left rows without a match."""
 
+    depends_on_time: ClassVar[Time] = Time.NOTHING
     shape: JoinShape
     left_time: str
     right_time: str
@@ -66,22 +68,22 @@ class AsofJoin(Operator):
         """Both sides."""
         return self.shape.integral(0, self.left_time, only=not self.outer), self.shape.integral(1, self.right_time)
 
-    def horizon(self, inputs: Sequence[Horizon]) -> Horizon:
+    def monotone_bounds(self, inputs: Sequence[MonotoneBounds]) -> MonotoneBounds:
         """A right row changes no left row before it; keys change of which a row changes."""
-        found = dict(self.shape.horizon(inputs))
+        found = dict(self.shape.monotone_bounds(inputs))
         closed = self._closed(inputs)
         if closed is not None:
             times = (out for side, name, out in self.shape.columns if (side, name) == (0, self.left_time))
             found |= dict.fromkeys(times, closed)
         return found
 
-    def closing(self, inputs: Sequence[Horizon]) -> tuple[tuple[str, Bound] | None, ...]:
+    def closing(self, inputs: Sequence[MonotoneBounds]) -> tuple[tuple[str, Bound] | None, ...]:
         """Left rows before all that may still come, closed keys; the last right rows may be looked up for ever."""
         left, right = self.shape.closing(inputs)
         closed = self._closed(inputs)
         return left if closed is None else (self.left_time, closed), right
 
-    def _closed(self, inputs: Sequence[Horizon]) -> Bound | None:
+    def _closed(self, inputs: Sequence[MonotoneBounds]) -> Bound | None:
         """The time below which no left row changes any more, backward."""
         left, right = inputs
         if self.forward or self.left_time not in left or self.right_time not in right:

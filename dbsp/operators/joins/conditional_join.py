@@ -18,6 +18,7 @@ from __future__ import annotations
 import datetime
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -29,12 +30,12 @@ from dbsp.expr.methods.applied import unwrap
 from dbsp.expr.outcomes import outcomes
 from dbsp.expr.resolving import resolve
 from dbsp.expr.rows import ROW_ERRORS
-from dbsp.horizon import Bound, Horizon, bound_of, merged
 from dbsp.operators.failures import report
 from dbsp.operators.groups.linear_part import checked_sum
 from dbsp.operators.joins.join_shape import I64, JoinShape
 from dbsp.operators.joins.products import product
-from dbsp.operators.operator import Integral, Operator, State, StepContext
+from dbsp.operators.monotone_bounds import Bound, MonotoneBounds, bound_of, merged
+from dbsp.operators.operator import Integral, Operator, State, StepContext, Time
 from dbsp.stored import stored
 from dbsp.trace.spine import Spine
 from dbsp.zset.arrays import gather
@@ -49,7 +50,7 @@ Mask = npt.NDArray[np.bool_]
 
 @stored("Interval", "left right lower upper")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Interval:
+class TimeInterval:
     """lower <= right time - left time <= upper; None is no bound."""
 
     left: str
@@ -127,11 +128,12 @@ class _Pairs:
 class ConditionalJoin(Operator):
     """`how` as in SQL, or semi or anti; `reads` are the condition's columns and the keys: (side, column, name)."""
 
+    depends_on_time: ClassVar[Time] = Time.NOTHING
     shape: JoinShape
     how: str
     where: Expression | None = None
     reads: tuple[tuple[int, str, str], ...] = ()
-    interval: Interval | None = None
+    interval: TimeInterval | None = None
 
     def __str__(self) -> str:
         """What stays, the keys, the condition."""
@@ -162,23 +164,23 @@ class ConditionalJoin(Operator):
         sides = [self.shape.integral(side, *times[side]) for side in (0, 1)]
         return tuple(None if side in self.preserved else sides[side] for side in (0, 1))
 
-    def horizon(self, inputs: Sequence[Horizon]) -> Horizon:
+    def monotone_bounds(self, inputs: Sequence[MonotoneBounds]) -> MonotoneBounds:
         """Only keys change of which a row changes, and times within the span of a changed row."""
-        found = dict(self.shape.horizon(inputs))
+        found = dict(self.shape.monotone_bounds(inputs))
         times = self._times(inputs)
         if self.interval is not None and times is not None:
             at = {(side, self.interval.on(side)): times[side] for side in (0, 1)}
             found |= {out: at[side, name] for side, name, out in self.shape.columns if (side, name) in at}
         return found
 
-    def closing(self, inputs: Sequence[Horizon]) -> tuple[tuple[str, Bound] | None, ...]:
+    def closing(self, inputs: Sequence[MonotoneBounds]) -> tuple[tuple[str, Bound] | None, ...]:
         """Closed keys, or times too old for what may still come on either side."""
         times = self._times(inputs)
         if self.interval is None or times is None:
             return self.shape.closing(inputs)
         return (self.interval.left, times[0]), (self.interval.right, times[1])
 
-    def _times(self, inputs: Sequence[Horizon]) -> tuple[Bound, Bound] | None:
+    def _times(self, inputs: Sequence[MonotoneBounds]) -> tuple[Bound, Bound] | None:
         """For each side the time below which no pair and no row changes any more."""
         span = self.interval
         if span is None or span.lower is None or span.upper is None:

@@ -12,14 +12,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
-from dbsp.horizon import Bound, Horizon, merged
 from dbsp.operators.joins.join_shape import JoinShape
 from dbsp.operators.joins.products import product
-from dbsp.operators.operator import Integral, Operator, State, StepContext
+from dbsp.operators.monotone_bounds import Bound, MonotoneBounds, merged
+from dbsp.operators.operator import Integral, Operator, State, StepContext, Time
 from dbsp.stored import stored
 from dbsp.zset.arrays import gather, valid_rows
 from dbsp.zset.batch import Batch, arrange, concat
@@ -32,9 +33,10 @@ Positions = npt.NDArray[np.int64]
 
 @stored("Join", "left right left_on right_on columns schema null_safe")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Join(Operator):
+class JoinOperator(Operator):
     """Inner equi-join; `columns` lists (side, input column, output column)."""
 
+    depends_on_time: ClassVar[Time] = Time.NOTHING
     left: Schema
     right: Schema
     left_on: tuple[str, ...]
@@ -68,19 +70,19 @@ class Join(Operator):
         sides = (self.left_on, self.right_on)
         return tuple(Integral(stream=side, present=() if self.null_safe else on) for side, on in enumerate(sides))
 
-    def _bounds(self, inputs: Sequence[Horizon]) -> dict[tuple[str, str], Bound]:
+    def _bounds(self, inputs: Sequence[MonotoneBounds]) -> dict[tuple[str, str], Bound]:
         """The least bound of both sides for each pair of keys that has one on both."""
         left, right = inputs
         pairs = zip(self.left_on, self.right_on, strict=True)
         return {(a, b): merged([left[a], right[b]]) for a, b in pairs if a in left and b in right}
 
-    def horizon(self, inputs: Sequence[Horizon]) -> Horizon:
+    def monotone_bounds(self, inputs: Sequence[MonotoneBounds]) -> MonotoneBounds:
         """A new row has the key of a new row of one side."""
         bounds = {(0, a): bound for (a, _), bound in self._bounds(inputs).items()}
         bounds |= {(1, b): bound for (_, b), bound in self._bounds(inputs).items()}
         return {out: bounds[side, name] for side, name, out in self.columns if (side, name) in bounds}
 
-    def closing(self, inputs: Sequence[Horizon]) -> tuple[tuple[str, Bound] | None, ...]:
+    def closing(self, inputs: Sequence[MonotoneBounds]) -> tuple[tuple[str, Bound] | None, ...]:
         """Rows whose key lies below what may still come on the other side find no partner any more."""
         (a, b), bound = next(iter(self._bounds(inputs).items()), (("", ""), None))
         return (None, None) if bound is None else ((a, bound), (b, bound))

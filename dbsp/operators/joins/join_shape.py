@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from dbsp.horizon import Bound, Horizon, merged
+from dbsp.operators.monotone_bounds import Bound, MonotoneBounds, merged
 from dbsp.operators.operator import Integral
 from dbsp.stored import stored
 from dbsp.zset.arrays import gather, valid_rows
@@ -107,19 +107,19 @@ class JoinShape:
             return rows.held_column(self.on(side)[self.on(of).index(name)])
         return pa.nulls(count, self.side(of)[name].type)
 
-    def bounds(self, inputs: Sequence[Horizon]) -> dict[tuple[str, str], Bound]:
+    def bounds(self, inputs: Sequence[MonotoneBounds]) -> dict[tuple[str, str], Bound]:
         """The least bound of both sides for each pair of keys that has one on both."""
         left, right = inputs
         pairs = zip(self.left_on, self.right_on, strict=True)
         return {(a, b): merged([left[a], right[b]]) for a, b in pairs if a in left and b in right}
 
-    def horizon(self, inputs: Sequence[Horizon]) -> Horizon:
+    def monotone_bounds(self, inputs: Sequence[MonotoneBounds]) -> MonotoneBounds:
         """A changed row has the key of a changed row of one side."""
         bounds = {(0, a): bound for (a, _), bound in self.bounds(inputs).items()}
         bounds |= {(1, b): bound for (_, b), bound in self.bounds(inputs).items()}
         return {out: bounds[side, name] for side, name, out in self.columns if (side, name) in bounds}
 
-    def closing(self, inputs: Sequence[Horizon]) -> tuple[tuple[str, Bound] | None, tuple[str, Bound] | None]:
+    def closing(self, inputs: Sequence[MonotoneBounds]) -> tuple[tuple[str, Bound] | None, tuple[str, Bound] | None]:
         """Rows of both sides whose key lies below what may still come are never read again."""
         (a, b), bound = next(iter(self.bounds(inputs).items()), (("", ""), None))
         return (None, None) if bound is None else ((a, bound), (b, bound))

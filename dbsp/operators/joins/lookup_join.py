@@ -13,13 +13,14 @@ the tables alone, but of how their changes are cut into steps, which the log rec
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
 from dbsp.operators.failures import report
 from dbsp.operators.joins.join_shape import JoinShape
 from dbsp.operators.joins.products import product
-from dbsp.operators.operator import Integral, Operator, State, StepContext
+from dbsp.operators.operator import Integral, Operator, State, StepContext, Time
 from dbsp.stored import stored
 from dbsp.zset.batch import Batch, arrange, concat, consolidate
 from dbsp.zset.kernels import scatter_add
@@ -30,9 +31,10 @@ REASON = "a lookup join takes new rows only: this one was taken back"
 
 @stored("LookupJoin", "shape outer")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LookupJoin(Operator):
+class LookupJoinOperator(Operator):
     """`outer` keeps left rows without a match."""
 
+    depends_on_time: ClassVar[Time] = Time.STEPS
     shape: JoinShape
     outer: bool
 

@@ -13,14 +13,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
-from dbsp.horizon import Bound, Horizon
 from dbsp.operators.groups.linear_part import checked_sum
 from dbsp.operators.joins.join_shape import I64, JoinShape
 from dbsp.operators.joins.products import product
-from dbsp.operators.operator import Integral, Operator, State, StepContext
+from dbsp.operators.monotone_bounds import Bound, MonotoneBounds
+from dbsp.operators.operator import Integral, Operator, State, StepContext, Time
 from dbsp.stored import stored
 from dbsp.trace.spine import Spine
 from dbsp.zset.batch import Batch, arrange, concat
@@ -46,6 +47,7 @@ def count_change(shape: JoinShape, rows: Batch, side: int, place: int, sides: in
 class OuterJoin(Operator):
     """Equi-join; `preserved` are the sides whose rows stay without a partner: (0,) left, (1,) right, (0, 1) full."""
 
+    depends_on_time: ClassVar[Time] = Time.NOTHING
     shape: JoinShape
     preserved: tuple[int, ...]
 
@@ -67,11 +69,11 @@ class OuterJoin(Operator):
         """Both sides."""
         return *(self.shape.integral(side, only=side not in self.preserved) for side in (0, 1)), None
 
-    def horizon(self, inputs: Sequence[Horizon]) -> Horizon:
+    def monotone_bounds(self, inputs: Sequence[MonotoneBounds]) -> MonotoneBounds:
         """Only keys change of which a row changes."""
-        return self.shape.horizon(inputs)
+        return self.shape.monotone_bounds(inputs)
 
-    def closing(self, inputs: Sequence[Horizon]) -> tuple[tuple[str, Bound] | None, ...]:
+    def closing(self, inputs: Sequence[MonotoneBounds]) -> tuple[tuple[str, Bound] | None, ...]:
         """Closed keys."""
         left, right = self.shape.closing(inputs)
         return left, right, left

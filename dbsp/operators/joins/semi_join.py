@@ -11,15 +11,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
-from dbsp.horizon import Bound, Horizon
 from dbsp.operators.groups.linear_part import checked_sum
 from dbsp.operators.joins.join_shape import I64, JoinShape
 from dbsp.operators.joins.outer_join import count_arrangement, count_change, rows_of_keys
 from dbsp.operators.joins.products import product
-from dbsp.operators.operator import Integral, Operator, State, StepContext
+from dbsp.operators.monotone_bounds import Bound, MonotoneBounds
+from dbsp.operators.operator import Integral, Operator, State, StepContext, Time
 from dbsp.stored import stored
 from dbsp.zset.batch import Batch, arrange, concat
 from dbsp.zset.schema import Arrangement
@@ -30,6 +31,7 @@ from dbsp.zset.schema import Arrangement
 class SemiJoin(Operator):
     """The left rows with a partner; with `anti` those without."""
 
+    depends_on_time: ClassVar[Time] = Time.NOTHING
     shape: JoinShape
     anti: bool
 
@@ -45,11 +47,11 @@ class SemiJoin(Operator):
         """The left side; an anti join gives its lonely rows."""
         return self.shape.integral(0, only=not self.anti), None
 
-    def horizon(self, inputs: Sequence[Horizon]) -> Horizon:
+    def monotone_bounds(self, inputs: Sequence[MonotoneBounds]) -> MonotoneBounds:
         """Only keys change of which a row changes."""
-        return self.shape.horizon(inputs)
+        return self.shape.monotone_bounds(inputs)
 
-    def closing(self, inputs: Sequence[Horizon]) -> tuple[tuple[str, Bound] | None, ...]:
+    def closing(self, inputs: Sequence[MonotoneBounds]) -> tuple[tuple[str, Bound] | None, ...]:
         """Closed keys."""
         left, _ = self.shape.closing(inputs)
         return left, left

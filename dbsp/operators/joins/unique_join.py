@@ -14,15 +14,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from dbsp.horizon import Horizon
 from dbsp.operators.joins.join_shape import I64, JoinShape
 from dbsp.operators.joins.products import product
-from dbsp.operators.operator import Integral, Operator, State, StepContext
+from dbsp.operators.monotone_bounds import MonotoneBounds
+from dbsp.operators.operator import Integral, Operator, State, StepContext, Time
 from dbsp.stored import stored
 from dbsp.trace.spine import Spine
 from dbsp.zset.arrays import gather
@@ -41,6 +42,7 @@ WAITING, UNIQUE, KEYS = range(3)
 class UniqueJoin(Operator):
     """Inner equi-join of which one side (0 left, 1 right) is unique; its third input is the new keys of that side's table."""
 
+    depends_on_time: ClassVar[Time] = Time.NOTHING
     shape: JoinShape
     unique: int
     keys: Schema
@@ -67,9 +69,9 @@ class UniqueJoin(Operator):
         """Two of them are sums of inputs."""
         return None, self.shape.integral(self.unique), Integral(stream=2)
 
-    def horizon(self, inputs: Sequence[Horizon]) -> Horizon:
+    def monotone_bounds(self, inputs: Sequence[MonotoneBounds]) -> MonotoneBounds:
         """A new row has the key of a new row of one side."""
-        return self.shape.horizon(inputs[:2])
+        return self.shape.monotone_bounds(inputs[:2])
 
     def step(self, context: StepContext, state: State, inputs: tuple[Batch, ...]) -> Batch:  # noqa: ARG002 (protocol)
         """The pairs that came and went."""

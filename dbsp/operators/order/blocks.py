@@ -111,7 +111,7 @@ def cut(blocks: Blocks, part: I64, codes: U64, rows: int) -> Pieces:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class BlocksChange:
     """How blocks change: the entries that give way, and what comes for them."""
 
     blocks: Blocks
@@ -160,7 +160,7 @@ class BlockTrace:
         """Whether nothing is kept of these partitions nor will be, given the partition of each row that they hold."""
         return not len(blocks.part) and int(np.bincount(part, minlength=1).max()) < 2 * block_rows(self.summing.slots)
 
-    def change(self, blocks: Blocks, touched: I64, part: I64, codes: U64, rows: Batch) -> Change:
+    def change(self, blocks: Blocks, touched: I64, part: I64, codes: U64, rows: Batch) -> BlocksChange:
         """What becomes of the blocks with these numbers, of the rows that are in them now, in order; of a partition that is a
         single one nothing is kept."""
         some = np.zeros(len(blocks.part) + len(blocks.partitions) + 1, np.bool_)
@@ -172,7 +172,7 @@ class BlockTrace:
         of_rows = (np.cumsum(kept) - 1)[pieces.of_rows] if len(mine) else pieces.of_rows
         within = kept[pieces.of_rows] if len(mine) else np.zeros(0, np.bool_)
         summaries = self.summing.of(rows.take(mine[within]), of_rows[within], int(kept.sum()))
-        return Change(
+        return BlocksChange(
             blocks=blocks,
             touched=some[blocks.numbers],
             part=pieces.part[kept],
@@ -180,7 +180,7 @@ class BlockTrace:
             summaries=summaries,
         )
 
-    def delta(self, change: Change) -> Batch:
+    def delta(self, change: BlocksChange) -> Batch:
         """The change of the trace."""
         arrangement, blocks = self.arrangement(), change.blocks
         start = from_values(np.ascontiguousarray(change.start), UINT64)

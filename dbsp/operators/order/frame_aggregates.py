@@ -20,23 +20,23 @@ import pyarrow.compute as pc
 
 from dbsp.errors import CapacityError, InternalError
 from dbsp.operators.columns import column_of
-from dbsp.operators.groups.covariance_part import Moments, PairCall, number_bits
+from dbsp.operators.groups.covariance_part import PairCall, PairMoments, number_bits
 from dbsp.operators.groups.float_part import float_bits
 from dbsp.operators.groups.linear_form import Measure
 from dbsp.operators.groups.measures import Bits, bits_of
 from dbsp.operators.groups.quantile_part import value_between
-from dbsp.operators.groups.sums import Averaged, Summed, held_by
+from dbsp.operators.groups.sums import Averaged, SumOfLimbs, held_by
 from dbsp.operators.order.summaries import First, Measured, Summary, summary_of
 from dbsp.operators.order.value_order import all_valid, codes_of, ranks_by, sorted_by
 from dbsp.operators.order.window_calls import BITS, COVARIANCES, QUANTILES, SUMMED, VARIANCES, WindowCall
-from dbsp.operators.order.window_places import I64, Mask, Places
+from dbsp.operators.order.window_places import I64, Mask, WindowPlaces
 from dbsp.zset.arrays import canonical_floats, from_values, gather, join, storage_type
 from dbsp.zset.kernels import OVERFLOW_HINT, floats, frames, variances
 from dbsp.zset.schema import FLOAT64, INT64, Schema
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Held:
+class FrameRows:
     """What each place's frame holds: the rows from `starts` to `ends`, and what row `which` of sums and values stands for."""
 
     starts: I64
@@ -46,7 +46,7 @@ class Held:
     values: tuple[pa.Array, ...]
 
     @staticmethod
-    def of(call: WindowCall, places: Places, summary: Summary | None) -> Held:
+    def of(call: WindowCall, places: WindowPlaces, summary: Summary | None) -> FrameRows:
         """The rows of the frames; what lies beyond their segments, if that is known. A total of all that is, is no row's."""
         if call.frame is None:
             raise InternalError("an aggregate over a window has a frame")
@@ -54,10 +54,10 @@ class Held:
         beyond = places.beyond.get(call.name)
         if beyond is None:
             sums = np.zeros((1, 0 if summary is None else summary.slots), np.int64)
-            return Held(starts=starts, ends=ends, which=np.zeros(len(starts), np.int64), sums=sums, values=())
+            return FrameRows(starts=starts, ends=ends, which=np.zeros(len(starts), np.int64), sums=sums, values=())
         which = beyond.which[places.segment]
         ends = np.where(which > 0, starts, ends) if call.total else ends
-        return Held(starts=starts, ends=ends, which=which, sums=beyond.sums, values=beyond.values)
+        return FrameRows(starts=starts, ends=ends, which=which, sums=beyond.sums, values=beyond.values)
 
     @property
     def rows(self) -> tuple[I64, I64]:
@@ -69,10 +69,10 @@ class Held:
         return np.asarray(_between(values, *self.rows) + self.sums[self.which, slot])
 
 
-def over_frames(call: WindowCall, places: Places, schema: Schema) -> tuple[pa.Array, Mask | None]:
+def over_frames(call: WindowCall, places: WindowPlaces, schema: Schema) -> tuple[pa.Array, Mask | None]:
     """The column, and which places have a value that does not fit its type."""
     summary = summary_of(call, places.rows.schema) if call.function in SUMMED else None
-    held = Held.of(call, places, summary)
+    held = FrameRows.of(call, places, summary)
     if call.column is None:
         return from_values(held.sum(np.ones(len(places), np.int64), 0), INT64), None
     if isinstance(summary, First):
@@ -92,7 +92,7 @@ def over_frames(call: WindowCall, places: Places, schema: Schema) -> tuple[pa.Ar
     return _of_all_values(call, array, valid, held), None
 
 
-def _of_all_values(call: WindowCall, array: pa.Array, valid: Mask, held: Held) -> pa.Array:
+def _of_all_values(call: WindowCall, array: pa.Array, valid: Mask, held: FrameRows) -> pa.Array:
     """An aggregate that needs all values of each frame."""
     if call.function in QUANTILES:
         return _quantile(call, array, valid, held)
@@ -109,21 +109,23 @@ def _of_all_values(call: WindowCall, array: pa.Array, valid: Mask, held: Held) -
 
 
 def _sum(
-    call: WindowCall, places: Places, valid: Mask, held: Held, summary: Summary | None, type_: pa.DataType
+    call: WindowCall, places: WindowPlaces, valid: Mask, held: FrameRows, summary: Summary | None, type_: pa.DataType
 ) -> tuple[pa.Array, Mask | None]:
     """The exact sum or mean of each frame, rounded once."""
     array = places.rows.column(str(call.column))
     if isinstance(summary, Measured):
         sums = _sums(places, summary.measures, held)
         scale = array.type.scale if pa.types.is_decimal(array.type) else 0
-        return (Summed() if call.function == "sum" else Averaged(scale)).column(sums, type_)
+        return (SumOfLimbs() if call.function == "sum" else Averaged(scale)).column(sums, type_)
     total, count, mean = np.empty(len(valid), np.float64), np.empty(len(valid), np.int64), call.function == "avg"
     if not floats.slide_bins(float_bits(array), valid, *held.rows, held.which, held.sums, mean, total, count):
         raise CapacityError("a sum of floats overflows its bins: rows_max=268435456", OVERFLOW_HINT)
     return canonical_floats(column_of(total, count != 0, FLOAT64)), None
 
 
-def _variance(call: WindowCall, places: Places, valid: Mask, held: Held, summary: Summary | None) -> pa.Array:
+def _variance(
+    call: WindowCall, places: WindowPlaces, valid: Mask, held: FrameRows, summary: Summary | None
+) -> pa.Array:
     """The exact variance or standard deviation of each frame, rounded once."""
     array = places.rows.column(str(call.column))
     less, result = int(call.function.endswith("samp")), np.empty(len(valid), np.float64)
@@ -141,16 +143,16 @@ def _variance(call: WindowCall, places: Places, valid: Mask, held: Held, summary
     return canonical_floats(column_of(values, count > less, FLOAT64))
 
 
-def _covariance(call: WindowCall, places: Places, y: pa.Array, valid: Mask, held: Held) -> pa.Array:
+def _covariance(call: WindowCall, places: WindowPlaces, y: pa.Array, valid: Mask, held: FrameRows) -> pa.Array:
     """A function of the exact sums of each frame's pairs; the first column depends on the other."""
-    made = Moments.room(len(places))
+    made = PairMoments.room(len(places))
     x = number_bits(places.rows.column(str(call.other)))
     if not variances.slide_moments(x, number_bits(y), valid, *held.rows, held.which, held.sums, *made.parts()):
         raise CapacityError("a covariance overflows its bins: rows_max=134217728", OVERFLOW_HINT)
     return PairCall(name=call.name, text=call.function, function=call.function).column(made)
 
 
-def _quantile(call: WindowCall, array: pa.Array, valid: Mask, held: Held) -> pa.Array:
+def _quantile(call: WindowCall, array: pa.Array, valid: Mask, held: FrameRows) -> pa.Array:
     """The value of each frame at a place of its sorted values, or between two."""
     if call.place is None:
         raise InternalError("a quantile has a place")
@@ -166,7 +168,7 @@ def _quantile(call: WindowCall, array: pa.Array, valid: Mask, held: Held) -> pa.
     return value_between(low, _rows_or_null(array, order, upper), call.place, count)
 
 
-def _sums(places: Places, measures: Sequence[Measure], held: Held) -> list[I64]:
+def _sums(places: WindowPlaces, measures: Sequence[Measure], held: FrameRows) -> list[I64]:
     """The sums of each measure over each frame."""
     made: list[I64] = []
     slot = 0
@@ -184,7 +186,7 @@ def _between(values: I64, starts: I64, ends: I64) -> I64:
     return np.asarray(sums[ends] - sums[starts])
 
 
-def _bits(call: WindowCall, places: Places, valid: Mask, held: Held) -> pa.Array:
+def _bits(call: WindowCall, places: WindowPlaces, valid: Mask, held: FrameRows) -> pa.Array:
     """And, or, xor of each frame's values, a bit at a time, by how many values have it."""
     type_ = places.rows.schema[str(call.column)].type
     count, words = held.sum(valid.astype(np.int64), 0), np.zeros(len(places), np.uint64)
@@ -194,7 +196,7 @@ def _bits(call: WindowCall, places: Places, valid: Mask, held: Held) -> pa.Array
     return column_of(words.astype(storage_type(type_)), count != 0, type_)
 
 
-def _first(by: First, places: Places, held: Held) -> pa.Array:
+def _first(by: First, places: WindowPlaces, held: FrameRows) -> pa.Array:
     """The last column's value in the row of each frame that comes first, null where it has none."""
     columns = [places.rows.column(name) for name in by.columns]
     here, valid = len(places), by.part(columns)

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from dbsp.operators.groups.fold_part import FoldPart
-from dbsp.operators.order.window_places import I64, Frame, Places
+from dbsp.operators.order.window_places import I64, Frame, WindowPlaces
 from dbsp.zset.batch import Batch
 from dbsp.zset.batch_rows import sort_rows
 from dbsp.zset.kernels import expand_ranges
@@ -22,7 +22,7 @@ from dbsp.zset.kernels import expand_ranges
 PIECE_ROWS = 1 << 20
 
 
-def fold_frames(part: FoldPart, frame: Frame, places: Places) -> tuple[pa.Array, Mapping[int, str]]:
+def fold_frames(part: FoldPart, frame: Frame, places: WindowPlaces) -> tuple[pa.Array, Mapping[int, str]]:
     """The column, and for each place on whose frame the fold failed, why."""
     form = part.values
     kept = form.kept(places.rows)

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dbsp.operators.order.blocks import Blocks, Change
+from dbsp.operators.order.blocks import Blocks, BlocksChange
 from dbsp.operators.order.summaries import Summaries, Summing
 from dbsp.operators.order.window_calls import WindowCall
-from dbsp.operators.order.window_places import I64, U64, Beyond, Mask, Places
+from dbsp.operators.order.window_places import I64, U64, Beyond, Mask, WindowPlaces
 from dbsp.operators.order.window_values import values_of
 from dbsp.zset.batch import Batch
 from dbsp.zset.equality import equal_keys
@@ -24,7 +24,7 @@ Seen = Mapping[str, Beyond]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Totals:
+class RunningTotals:
     """What all rows of some partitions came to and come to; `of` has the number of a partition among them, or -1."""
 
     of: I64
@@ -32,19 +32,19 @@ class Totals:
     new: Summaries
 
 
-def totals(calls: Sequence[WindowCall], summing: Summing, change: Change) -> Totals:
+def totals(calls: Sequence[WindowCall], summing: Summing, change: BlocksChange) -> RunningTotals:
     """Of the partitions of which blocks are kept, if a call asks for them: of the others all rows are read anyway."""
     blocks = change.blocks
     divided = blocks.divided
     if not any(call.total for call in calls):
         nothing = blocks.summaries.take(np.zeros(0, np.int64))
-        return Totals(of=np.full(len(divided), -1), old=nothing, new=nothing)
+        return RunningTotals(of=np.full(len(divided), -1), old=nothing, new=nothing)
     count = int(divided.sum())
     number = np.where(divided, np.cumsum(divided) - 1, -1)
     left, came = np.flatnonzero(~change.touched), np.flatnonzero(divided[change.part])
     parts = blocks.summaries.take(left).and_of(change.summaries.take(came))
     of_parts = np.concatenate([blocks.part[left], change.part[came]])
-    return Totals(
+    return RunningTotals(
         of=number,
         old=summing.merged(blocks.summaries, number[blocks.part], count),
         new=summing.merged(parts, number[of_parts], count),
@@ -54,7 +54,7 @@ def totals(calls: Sequence[WindowCall], summing: Summing, change: Change) -> Tot
 def other_totals(
     calls: Sequence[WindowCall],
     summing: Summing,
-    found: Totals,
+    found: RunningTotals,
     like: Batch,
     order: tuple[OrderBy, ...],
     schema: Schema,
@@ -71,7 +71,7 @@ def other_totals(
         values, failures = [], []
         for sums in (found.old, found.new):
             seen = summing.beyond(sums, at)
-            places = Places(rows=rows, segment=at, order=order, before=none, values_before=none, beyond=seen)
+            places = WindowPlaces(rows=rows, segment=at, order=order, before=none, values_before=none, beyond=seen)
             column, failed = values_of(call, places, schema)
             values.append(column)
             failures.append(np.logical_or.reduce([np.zeros(len(of), np.bool_), *failed.values()]))
@@ -80,7 +80,7 @@ def other_totals(
 
 
 def beyond(
-    calls: Sequence[WindowCall], summing: Summing, blocks: Blocks, found: Totals, part: I64, low: U64, high: U64
+    calls: Sequence[WindowCall], summing: Summing, blocks: Blocks, found: RunningTotals, part: I64, low: U64, high: U64
 ) -> tuple[Seen, Seen]:
     """What each call saw and sees beyond each stretch, which is made of whole blocks."""
     both: dict[str, Beyond] = {}

@@ -6,10 +6,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
-from dbsp.operators.operator import Operator, State, StepContext
+from dbsp.operators.operator import Operator, State, StepContext, Time
 from dbsp.stored import stored
 from dbsp.zset.arrays import from_values
 from dbsp.zset.batch import Batch
@@ -33,6 +34,7 @@ def part_column(schema: Schema) -> Column:
 class Scatter(Operator):
     """Adds the last column of `schema`: a number below `PARTS`."""
 
+    depends_on_time: ClassVar[Time] = Time.NOTHING
     schema: Schema
 
     def __str__(self) -> str:

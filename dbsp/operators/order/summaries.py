@@ -35,7 +35,7 @@ _GROUP = "__group"
 _GROUPS = Schema((Column(_GROUP, INT64, nullable=False),))
 
 
-class Form(Protocol):
+class SummaryForm(Protocol):
     """How the bins of each group's values are summed."""
 
     def of(self, batch: Batch) -> Batch:
@@ -44,7 +44,7 @@ class Form(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class RowCount:
     """1 for each row."""
 
     @property
@@ -81,7 +81,7 @@ class Binned:
     """The bins of `sums` sums of floats, one after the other, each as the kernels keep it: `specials`, then `bins`."""
 
     columns: tuple[str, ...]
-    form: Form
+    form: SummaryForm
     sums: int
     specials: int
     bins: int
@@ -140,7 +140,7 @@ Summary = Measured | Binned | First
 def summary_of(call: WindowCall, schema: Schema) -> Summary:
     """How an aggregate of `SUMMED` over these rows is summed up."""
     if call.column is None:
-        return Measured((Rows(),))
+        return Measured((RowCount(),))
     column = call.column
     if call.function in FIRSTS:
         return _first_in_order(call, column)

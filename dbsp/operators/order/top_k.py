@@ -12,16 +12,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 from dbsp.errors import InternalError
-from dbsp.horizon import Bound, Horizon, common
-from dbsp.operators.fronts import settled
-from dbsp.operators.operator import Integral, Operator, State, StepContext
+from dbsp.operators.exact_order import settled
+from dbsp.operators.monotone_bounds import Bound, MonotoneBounds, common
+from dbsp.operators.operator import Integral, Operator, State, StepContext, Time
 from dbsp.stored import stored
-from dbsp.trace.heads import Heads
+from dbsp.trace.first_rows import FirstRows
 from dbsp.zset.arrays import from_values
 from dbsp.zset.batch import Batch, arrange, concat, keys_once, rearrange
 from dbsp.zset.hashing import hash_column, hash_columns
@@ -34,9 +35,10 @@ Positions = npt.NDArray[np.int64]
 
 @stored("TopK", "input partition order k rank schema offset appends")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TopK(Operator):
+class TopKOperator(Operator):
     """`k` rows per partition by `order` after the first `offset`; `rank` names an added column that counts places from 1."""
 
+    depends_on_time: ClassVar[Time] = Time.NOTHING
     input: Schema
     partition: tuple[str, ...]
     order: tuple[OrderBy, ...]
@@ -59,13 +61,13 @@ class TopK(Operator):
         """All rows, unless the first are enough."""
         return (None if self.appends else Integral(stream=0),)
 
-    def horizon(self, inputs: Sequence[Horizon]) -> Horizon:
+    def monotone_bounds(self, inputs: Sequence[MonotoneBounds]) -> MonotoneBounds:
         """Only partitions whose rows change change."""
         return {name: bound for name, bound in common(inputs).items() if name in self.partition}
 
-    def closing(self, inputs: Sequence[Horizon]) -> tuple[tuple[str, Bound] | None, ...]:
+    def closing(self, inputs: Sequence[MonotoneBounds]) -> tuple[tuple[str, Bound] | None, ...]:
         """Partitions below a bound of a key are closed: their rows are never read again."""
-        kept = next(iter(self.horizon(inputs).items()), None)
+        kept = next(iter(self.monotone_bounds(inputs).items()), None)
         return tuple(kept for _ in self.arrangements())
 
     def step(self, context: StepContext, state: State, inputs: tuple[Batch, ...]) -> Batch:  # noqa: ARG002 (protocol)
@@ -77,45 +79,45 @@ class TopK(Operator):
         partitions = keys_once(delta)
         if partitions.key_hash is None:
             raise InternalError("partitions are arranged")
-        heads = state.spine(0).heads_twice(partitions.key_hash, self.k + self.offset, partitions, delta)
-        old, new = (self._places(heads, weights) for weights in (heads.before, heads.after))
-        state.append(0, heads.changed(new.held - old.held) if self.appends else delta)
+        first_rows = state.spine(0).first_rows_twice(partitions.key_hash, self.k + self.offset, partitions, delta)
+        old, new = (self._places(first_rows, weights) for weights in (first_rows.before, first_rows.after))
+        state.append(0, first_rows.changed(new.held - old.held) if self.appends else delta)
         if self.rank is None:
-            return heads.changed(new.shown - old.shown).but(schema=self.schema, arrangement=self._arranged)
-        return self._ranked(heads, old, new)
+            return first_rows.changed(new.shown - old.shown).but(schema=self.schema, arrangement=self._arranged)
+        return self._ranked(first_rows, old, new)
 
     @property
     def _arranged(self) -> Arrangement:
         """How the answer comes."""
         return Arrangement(schema=self.schema, key=self.partition, order=self.order)
 
-    def _places(self, heads: Heads, weights: Positions) -> _Places:
+    def _places(self, first_rows: FirstRows, weights: Positions) -> _Places:
         """The places that rows take on one side."""
-        order = settled(heads, weights, self.order)
+        order = settled(first_rows, weights, self.order)
         weight = weights.take(order)
-        first = _places_before(heads.query.take(order), weight)
+        first = _places_before(first_rows.query.take(order), weight)
         end = self.k + self.offset
         held = np.clip(end - first, 0, weight)
         begin = np.maximum(first, self.offset)
-        places = _Places(*np.zeros((3, len(heads)), np.int64))
+        places = _Places(*np.zeros((3, len(first_rows)), np.int64))
         places.first[order], places.held[order] = begin, held
         places.shown[order] = np.maximum(first + held - begin, 0)
         return places
 
-    def _ranked(self, heads: Heads, old: _Places, new: _Places) -> Batch:
+    def _ranked(self, first_rows: FirstRows, old: _Places, new: _Places) -> Batch:
         """What went and what came, one row per place; rows whose places stay are left out, and places that stay cancel."""
         moved = (old.shown != new.shown) | (old.first != new.first)
-        sides = (self._with_rank(heads, side, np.flatnonzero(moved & (side.shown > 0))) for side in (old, new))
+        sides = (self._with_rank(first_rows, side, np.flatnonzero(moved & (side.shown > 0))) for side in (old, new))
         went, came = sides
         return rearrange(concat([went.negate(), came], self.schema, words=True), self._arranged)
 
-    def _with_rank(self, heads: Heads, places: _Places, rows: Positions) -> Batch:
+    def _with_rank(self, first_rows: FirstRows, places: _Places, rows: Positions) -> Batch:
         """These rows with their rank, one row per place. Their words go along."""
         shown, first = places.shown.take(rows), places.first.take(rows)
         source = np.repeat(np.arange(len(rows)), shown)
         within = np.arange(len(source)) - np.repeat(np.cumsum(shown) - shown, shown)
         ranks = from_values(first.take(source) + within + 1, INT64)
-        taken = heads.take(rows.take(source), np.ones(len(source), np.int64))
+        taken = first_rows.take(rows.take(source), np.ones(len(source), np.int64))
         if taken.row_hash is None:
             rest = [taken.held_column(name) for name in taken.schema.names if name not in self.partition]
             hashed = hash_columns([*rest, ranks], len(ranks))

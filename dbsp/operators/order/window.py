@@ -30,21 +30,32 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from dbsp.errors import InternalError
-from dbsp.horizon import Bound, Horizon, common
 from dbsp.operators.failures import report
 from dbsp.operators.groups.part import group_of, of_same_keys
-from dbsp.operators.operator import Integral, Operator, State, StepContext
+from dbsp.operators.monotone_bounds import Bound, MonotoneBounds, common
+from dbsp.operators.operator import Integral, Operator, State, StepContext, Time
 from dbsp.operators.order.blocks import Blocks, BlockTrace
 from dbsp.operators.order.running import Seen, beyond, other_totals, totals
 from dbsp.operators.order.summaries import Summing
 from dbsp.operators.order.window_calls import DENSE, SHIFTING, WindowCall
-from dbsp.operators.order.window_places import I64, U64, Edge, Mask, Places, around, expanded, in_order, parted
+from dbsp.operators.order.window_places import (
+    I64,
+    U64,
+    EndValue,
+    Mask,
+    WindowPlaces,
+    around,
+    expanded,
+    in_order,
+    parted,
+)
 from dbsp.operators.order.window_values import Failed, values_of
 from dbsp.stored import stored
 from dbsp.trace.neighbours import FIRST, LAST, Positions
@@ -105,9 +116,10 @@ class _Found:
 
 @stored("Window", "input partition order calls schema")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Window(Operator):
+class WindowOperator(Operator):
     """Rows with the values of `calls`, over partitions in an order."""
 
+    depends_on_time: ClassVar[Time] = Time.NOTHING
     input: Schema
     partition: tuple[str, ...]
     order: tuple[OrderBy, ...]
@@ -132,13 +144,13 @@ class Window(Operator):
         """All rows; what is below zero is no sum of changes."""
         return (Integral(stream=0), *(None for _ in self.arrangements()[1:]))
 
-    def horizon(self, inputs: Sequence[Horizon]) -> Horizon:
+    def monotone_bounds(self, inputs: Sequence[MonotoneBounds]) -> MonotoneBounds:
         """Only partitions whose rows change change."""
         return {name: bound for name, bound in common(inputs).items() if name in self.partition}
 
-    def closing(self, inputs: Sequence[Horizon]) -> tuple[tuple[str, Bound] | None, ...]:
+    def closing(self, inputs: Sequence[MonotoneBounds]) -> tuple[tuple[str, Bound] | None, ...]:
         """Partitions below a bound are closed: their rows are never read again."""
-        kept = next(iter(self.horizon(inputs).items()), None)
+        kept = next(iter(self.monotone_bounds(inputs).items()), None)
         return tuple(kept for _ in self.arrangements())
 
     def step(self, context: StepContext, state: State, inputs: tuple[Batch, ...]) -> Batch:
@@ -256,12 +268,14 @@ class Window(Operator):
             made[column] = arrange(rows.but(schema=arrangement.schema), arrangement)
         return made
 
-    def _edges(self, spine: Spine, sparse: Mapping[str, Spine], partitions: Batch) -> dict[Edge, tuple[pa.Array, I64]]:
+    def _edges(
+        self, spine: Spine, sparse: Mapping[str, Spine], partitions: Batch
+    ) -> dict[EndValue, tuple[pa.Array, I64]]:
         """For each row that all rows of a partition look at: values of it, and which of them is each partition's (-1: none)."""
         wanted = dict.fromkeys(call.edge for call in self.calls if call.edge is not None)
         return {edge: self._edge(spine, sparse.get(edge.column, spine), partitions, edge) for edge in wanted}
 
-    def _edge(self, spine: Spine, sparse: Spine, partitions: Batch, edge: Edge) -> tuple[pa.Array, I64]:
+    def _edge(self, spine: Spine, sparse: Spine, partitions: Batch, edge: EndValue) -> tuple[pa.Array, I64]:
         """`sparse` holds the places that count, if nulls are skipped."""
         key_hash, count = partitions.words[0], len(partitions)
         low, high = np.full(count, FIRST), np.full(count, LAST)
@@ -282,7 +296,10 @@ class Window(Operator):
         return rows.column(edge.column), np.where(some, found, -1)
 
     def _moved(
-        self, old: Mapping[Edge, tuple[pa.Array, I64]], new: Mapping[Edge, tuple[pa.Array, I64]], partitions: int
+        self,
+        old: Mapping[EndValue, tuple[pa.Array, I64]],
+        new: Mapping[EndValue, tuple[pa.Array, I64]],
+        partitions: int,
     ) -> Mask:
         """The partitions of which every row may change: all, or those with another value at an edge."""
         moved = np.full(partitions, any(call.whole for call in self.calls))
@@ -309,7 +326,7 @@ class Window(Operator):
     def _values(self, point: I64, rows: Batch) -> tuple[I64, Batch]:
         """The different values of the order among the rows of each point, once each, beside their partition."""
         none = np.zeros(0, np.int64)
-        places = Places(rows=rows, segment=point, order=self.order, before=none, values_before=none)
+        places = WindowPlaces(rows=rows, segment=point, order=self.order, before=none, values_before=none)
         fresh, schema = places.fresh, self._values_kept.schema
         found = rows.filter(fresh).loose().project(schema.names)
         return point[fresh], found.but(schema=schema, weights=np.ones((len(found), 1), np.int64))
@@ -416,7 +433,7 @@ class Window(Operator):
         return places, weight(2 if self._counts else 1) if self._dense else none
 
     def _answer(
-        self, segment: I64, rows: Batch, stretches: _Stretches, edges: Mapping[Edge, tuple[pa.Array, I64]],
+        self, segment: I64, rows: Batch, stretches: _Stretches, edges: Mapping[EndValue, tuple[pa.Array, I64]],
         before: tuple[I64, I64], seen: Seen,
     ) -> tuple[Batch, Failed]:  # fmt: skip
         """The stretches' rows with their functions, and which of them failed, each for one reason."""
@@ -425,7 +442,7 @@ class Window(Operator):
             edge: pc.take(values, pa.array(at[stretches.part], INT64, mask=at[stretches.part] < 0))
             for edge, (values, at) in edges.items()
         }
-        places = Places(
+        places = WindowPlaces(
             rows=rows, segment=segment, order=self.order, before=before[0], values_before=before[1], edges=per_stretch,
             beyond=seen,
         )  # fmt: skip

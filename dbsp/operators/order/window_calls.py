@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dbsp.operators.groups.fold_part import FoldPart
-from dbsp.operators.groups.quantile_part import Place
-from dbsp.operators.order.window_places import Edge, Frame
+from dbsp.operators.groups.quantile_part import QuantilePlace
+from dbsp.operators.order.window_places import EndValue, Frame
 from dbsp.stored import stored
 from dbsp.zset.schema import OrderBy
 
@@ -51,7 +51,7 @@ class WindowCall:
     frame: Frame | None = None
     skips: bool = False
     other: str | None = None
-    place: Place | None = None
+    place: QuantilePlace | None = None
     by: tuple[OrderBy, ...] = ()
     where: str | None = None
     fold: FoldPart | None = None
@@ -80,12 +80,12 @@ class WindowCall:
         return (self.offset, 0) if self.function == "lag" else (0, self.offset)
 
     @property
-    def edge(self) -> Edge | None:
+    def edge(self) -> EndValue | None:
         """The row of the partition that every row takes its value from."""
         if self.function not in EDGES:
             return None
         place = self.offset if self.function == "nth_value" else 1
-        return Edge(column=str(self.column), place=place, backward=self.function == "last_value", skips=self.skips)
+        return EndValue(column=str(self.column), place=place, backward=self.function == "last_value", skips=self.skips)
 
     @property
     def whole(self) -> bool:

@@ -71,7 +71,7 @@ class Frame:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Edge:
+class EndValue:
     """The value of a column in the `place`-th row from one end of a partition; with `skips` of those where it is not null."""
 
     column: str
@@ -91,7 +91,7 @@ class Beyond:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Places:
+class WindowPlaces:
     """Rows in order, one per place, segment by segment.
 
     `before` counts the places of the partition ahead of each segment, `values_before` the different values of its order there,
@@ -104,7 +104,7 @@ class Places:
     order: tuple[OrderBy, ...]
     before: I64
     values_before: I64
-    edges: Mapping[Edge, pa.Array] = field(default_factory=dict)
+    edges: Mapping[EndValue, pa.Array] = field(default_factory=dict)
     beyond: Mapping[str, Beyond] = field(default_factory=dict)
 
     def __len__(self) -> int:

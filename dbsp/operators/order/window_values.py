@@ -16,7 +16,7 @@ from dbsp.errors import InternalError
 from dbsp.operators.order.frame_aggregates import over_frames
 from dbsp.operators.order.frame_folds import fold_frames
 from dbsp.operators.order.window_calls import AGGREGATES, EDGES, NEIGHBOURS, WindowCall
-from dbsp.operators.order.window_places import I64, Mask, Places
+from dbsp.operators.order.window_places import I64, Mask, WindowPlaces
 from dbsp.zset.arrays import from_values, gather, join, valid_rows
 from dbsp.zset.schema import FLOAT64, INT64, Schema
 
@@ -25,7 +25,7 @@ Failed = Mapping[str, Mask]
 """Places without a value, by the reason."""
 
 
-def values_of(call: WindowCall, places: Places, schema: Schema) -> tuple[pa.Array, Failed]:
+def values_of(call: WindowCall, places: WindowPlaces, schema: Schema) -> tuple[pa.Array, Failed]:
     """The column, and the places that failed."""
     if call.fold is not None and call.frame is not None:
         column, reasons = fold_frames(call.fold, call.frame, places)
@@ -46,7 +46,7 @@ def _by_reason(reasons: Mapping[int, str], count: int) -> Failed:
     return failed
 
 
-def _place(call: WindowCall, places: Places) -> pa.Array:
+def _place(call: WindowCall, places: WindowPlaces) -> pa.Array:
     """What depends on the order alone."""
     within, size = places.at - places.start, places.end - places.start
     peers = places.peers_start - places.start
@@ -68,7 +68,7 @@ def _place(call: WindowCall, places: Places) -> pa.Array:
     raise InternalError(f"no such window function: function={call.function}")
 
 
-def _moved(call: WindowCall, places: Places) -> pa.Array:
+def _moved(call: WindowCall, places: WindowPlaces) -> pa.Array:
     """A value of another row."""
     if call.edge is not None:
         return gather(places.edges[call.edge], places.segment)
@@ -83,7 +83,7 @@ def _moved(call: WindowCall, places: Places) -> pa.Array:
     return gather(both, np.where(there, target, places.at + len(places)))
 
 
-def _target(call: WindowCall, places: Places, column: pa.Array) -> I64:
+def _target(call: WindowCall, places: WindowPlaces, column: pa.Array) -> I64:
     """The place whose value each place takes; any place outside its segment where there is none."""
     valid = valid_rows(column) if call.skips else None
     if valid is None:

@@ -11,14 +11,15 @@ up to then add up to; so nothing that came out is ever taken back. A row whose c
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
-from dbsp.horizon import Bound, code_of
-from dbsp.operators.operator import Operator, State, StepContext
+from dbsp.operators.monotone_bounds import Bound, code_of
+from dbsp.operators.operator import Operator, State, StepContext, Time
 from dbsp.operators.slots import SLOT, slot_hashes
 from dbsp.stored import stored
-from dbsp.trace.floor import Floor
+from dbsp.trace.retention import RetentionBound
 from dbsp.zset.batch import Batch, arrange, concat, consolidate
 from dbsp.zset.order import order_codes
 from dbsp.zset.schema import Arrangement, OrderBy, Schema
@@ -26,9 +27,10 @@ from dbsp.zset.schema import Arrangement, OrderBy, Schema
 
 @stored("Final", "input column bound schema")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Final(Operator):
+class FinalOperator(Operator):
     """Rows whose `column` has fallen below the `bound`."""
 
+    depends_on_time: ClassVar[Time] = Time.WATERLINES
     input: Schema
     column: str
     bound: Bound
@@ -60,5 +62,5 @@ class Final(Operator):
             first = np.full(len(hashes), code_of(self.bound, before) or 0, np.uint64)
             made.append(spine.ranges(hashes, first, np.full(len(hashes), max(now - 1, 0), np.uint64))[1].loose())
         if spine.rows or len(delta):
-            state.append(0, delta.filter(~passed), Floor(column=self.column, code=now))
+            state.append(0, delta.filter(~passed), RetentionBound(column=self.column, code=now))
         return consolidate(concat(made, self.input).project(self.schema.names))

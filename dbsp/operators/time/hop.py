@@ -11,6 +11,7 @@ from __future__ import annotations
 import datetime
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -19,8 +20,8 @@ import pyarrow.compute as pc
 from dbsp.expr.arithmetic import ADD, SUBTRACT
 from dbsp.expr.dates import BUCKET
 from dbsp.expr.expression import Call, ColumnRef, Literal
-from dbsp.horizon import Horizon, bound_of
-from dbsp.operators.operator import Operator, State, StepContext
+from dbsp.operators.monotone_bounds import MonotoneBounds, bound_of
+from dbsp.operators.operator import Operator, State, StepContext, Time
 from dbsp.operators.time.far import windowed
 from dbsp.stored import stored
 from dbsp.zset.batch import Batch
@@ -29,9 +30,10 @@ from dbsp.zset.schema import DURATION, INT64, Schema
 
 @stored("Hop", "time size_us slide_us offset_us start end schema")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Hop(Operator):
+class HopOperator(Operator):
     """Adds the columns `start` and `end`."""
 
+    depends_on_time: ClassVar[Time] = Time.NOTHING
     time: str
     size_us: int
     slide_us: int
@@ -44,7 +46,7 @@ class Hop(Operator):
         """The windows."""
         return f"hop {self.time} size={self.size_us}us slide={self.slide_us}us offset={self.offset_us}us"
 
-    def horizon(self, inputs: Sequence[Horizon]) -> Horizon:
+    def monotone_bounds(self, inputs: Sequence[MonotoneBounds]) -> MonotoneBounds:
         """Of a window, the first start that lies less than a size before the bound of the time, and its end."""
         bounds = inputs[0].get(self.time)
         if bounds is None:

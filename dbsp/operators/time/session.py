@@ -13,18 +13,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dbsp.horizon import Bound, Horizon
-from dbsp.operators.operator import Operator, State, StepContext
+from dbsp.operators.monotone_bounds import Bound, MonotoneBounds
+from dbsp.operators.operator import Operator, State, StepContext, Time
 from dbsp.operators.slots import code, value_of, whole
 from dbsp.operators.time.far import windowed
 from dbsp.stored import stored
-from dbsp.trace.floor import above
+from dbsp.trace.retention import retained
 from dbsp.trace.spine import Spine
 from dbsp.zset.batch import Batch, arrange, concat, keys_of
 from dbsp.zset.equality import equal_columns
@@ -62,9 +63,10 @@ def _codes(times: Times) -> Words:
 
 @stored("Session", "input partition time gap_us start end schema")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Session(Operator):
+class SessionOperator(Operator):
     """Adds `start` and `end` of each row's session; `input` is the schema without them."""
 
+    depends_on_time: ClassVar[Time] = Time.NOTHING
     input: Schema
     partition: tuple[str, ...]
     time: str
@@ -81,13 +83,13 @@ class Session(Operator):
         """The rows with their sessions, by partition and time."""
         return (Arrangement(schema=self.schema, key=self.partition, order=(OrderBy(self.time),)),)
 
-    def horizon(self, inputs: Sequence[Horizon]) -> Horizon:
+    def monotone_bounds(self, inputs: Sequence[MonotoneBounds]) -> MonotoneBounds:
         """A row in time can join a session only up to its end."""
         return {self.end: inputs[0][self.time]} if self.time in inputs[0] else {}
 
-    def closing(self, inputs: Sequence[Horizon]) -> tuple[tuple[str, Bound] | None, ...]:
+    def closing(self, inputs: Sequence[MonotoneBounds]) -> tuple[tuple[str, Bound] | None, ...]:
         """Sessions that ended below the waterline are closed."""
-        return (next(iter(self.horizon(inputs).items()), None),)
+        return (next(iter(self.monotone_bounds(inputs).items()), None),)
 
     def step(self, context: StepContext, state: State, inputs: tuple[Batch, ...]) -> Batch:
         """The rows whose session changed; one whose session would reach beyond the calendar by itself fails.
@@ -104,7 +106,7 @@ class Session(Operator):
             (arrangement,) = self.arrangements()
             spine = state.spine(0)
             stored = spine.ranges(*self._stretches(spine, delta).known())[1].loose()
-            old = above(arrange(stored, arrangement), state.floor(0))
+            old = retained(arrange(stored, arrangement), state.retention_bound(0))
             new = self._sessions(concat([old.project(self.input.names), delta], self.input))
             change = arrange(concat([old.loose().negate(), new], self.schema), arrangement)
             if len(change):

@@ -12,28 +12,31 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import numpy as np
 import pyarrow.compute as pc
 
-from dbsp.horizon import Horizon, watermark_bound
+from dbsp.expr.type_names import schema_name
 from dbsp.operators.failures import payload_of
-from dbsp.operators.operator import Operator, State, StepContext
+from dbsp.operators.monotone_bounds import MonotoneBounds, watermark_bound
+from dbsp.operators.operator import Operator, SignatureParts, State, StepContext, Time
 from dbsp.operators.time.event_time import EventTime
+from dbsp.steps.timing import LATE, WATERLINE
 from dbsp.stored import stored
-from dbsp.timing import LATE, WATERLINE
 from dbsp.zset.batch import Batch, consolidate
 from dbsp.zset.schema import INT64, Schema
 
 
 @stored("Watermark", "schema column lateness_us node pushed")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Watermark(Operator):
+class WatermarkOperator(Operator):
     """Bounds `column` from below; `node` is its own number. Rows are added up first, unless they come as they were pushed.
 
     `event_time` reads the time at the source of a table; None on any other stream. It follows from the input, and is not stored.
     """
 
+    depends_on_time: ClassVar[Time] = Time.WATERLINES
     schema: Schema
     column: str
     lateness_us: int
@@ -46,9 +49,13 @@ class Watermark(Operator):
         followed = "" if self.event_time is None else f" per partition of {self.event_time.table}"
         return f"watermark {self.column} lateness={self.lateness_us}us{followed}"
 
-    def horizon(self, inputs: Sequence[Horizon]) -> Horizon:
+    def monotone_bounds(self, inputs: Sequence[MonotoneBounds]) -> MonotoneBounds:
         """The waterline bounds the column, beside what the input has."""
         return {**inputs[0], self.column: watermark_bound(self.node, self.schema[self.column].type)}
+
+    def signature(self, given: SignatureParts) -> str:
+        """Return a signature without the number of the node, which depends on the rest of the circuit."""
+        return given.whole(self, f"watermark {self.column} {self.lateness_us} {self.pushed} {schema_name(self.schema)}")
 
     def step(self, context: StepContext, state: State, inputs: tuple[Batch, ...]) -> Batch:  # noqa: ARG002 (protocol)
         """The rows that are in time."""

@@ -30,7 +30,6 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from pyspark import TaskContext
 
 from dbsp.errors import CapacityError, DbspError, InternalError
-from dbsp.exchange import Parcel, from_bytes, least_of, least_round, sections_of
 from dbsp.layout import Layout
 from dbsp.logs import StepRecord
 from dbsp.plan.plan import Plan
@@ -45,6 +44,7 @@ from dbsp.runtime.spark.parcel_files import ParcelFiles, passed_on
 from dbsp.runtime.spark.parcel_files import arrived as at_hand
 from dbsp.runtime.spark.placement import drain, refuse_elsewhere, seated
 from dbsp.runtime.spark.shared import PackedWork, settle, unpack
+from dbsp.steps.exchange import Parcel, from_bytes, least_of, least_round, sections_of
 
 if TYPE_CHECKING:
     from pyspark import Broadcast

@@ -1,0 +1,198 @@
+"""The nodes of a recursion's body, each as what it is on rows with a round (`dbsp.operators.iterations.histories`).
+
+Linear nodes carry the round along, a join takes the later one, distinct and min or max become functions of the round. What
+comes from outside the loop is there from round 0 on: it gets its round only where it is added to rows that have one. A node
+that has no entry here is refused when the circuit is built.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from dbsp.algebra.select import Select
+from dbsp.circuit.graph import in_order
+from dbsp.circuit.nodes import Need, Node, Planning
+from dbsp.diagnostics.source_lines import SourceLine
+from dbsp.errors import CircuitError
+from dbsp.expr.build import Expr, col, lit
+from dbsp.expr.expression import ColumnRef, Expression
+from dbsp.expr.methods.applied import unwrap
+from dbsp.expr.resolving import resolve
+from dbsp.operators.iterations.extremes import ExtremesOverIterations, IterationExtreme
+from dbsp.operators.iterations.histories import ITERATION, ITERATION_COLUMN, with_iteration
+from dbsp.operators.iterations.sets import SetOverIterations
+from dbsp.plan.builder import Flow
+from dbsp.stored import stored, stored_name
+from dbsp.zset.schema import INT64, Schema
+
+CAN = (
+    "a recursion can hold select, with_columns, filter, explode, inner joins (not null-safe), union, distinct, min and max,"
+    " and difference, semi and anti joins against a stream that does not depend on it"
+)
+RESULT = (
+    "aggregate the recursion's result (its rows are a set: a column with the path keeps equal ones apart), or, where it depends"
+    " on itself and need not end, write out as many rounds as are wanted, each a join and a group_by"
+)
+INSTEAD = dict.fromkeys(
+    ("arg_min", "arg_max", "first", "last"),
+    "keep the min or max inside, and find the row that has it by a join after the recursion",
+)
+
+
+@stored("Given", "number")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Given(Node):
+    """A stream whose flow is known: a view of the round before, or what comes from outside the loop."""
+
+    INPUTS: ClassVar[tuple[str, ...]] = ()
+    number: int
+    schema: Schema
+    source: SourceLine | None = field(default=None, compare=False)
+
+    def __str__(self) -> str:
+        """Its number."""
+        return f"given {self.number}"
+
+    def carried(self, side: int, name: str) -> frozenset[str]:  # noqa: ARG002 (none is followed)
+        """Return none: it has no input."""
+        return frozenset()
+
+    def kept(self, need: Need) -> Need:
+        """What is needed, no more."""
+        return need
+
+    def plan(self, planning: Planning) -> Flow:
+        """The flow it was given."""
+        return planning.input(self)
+
+
+@stored("SetByRound", "kind")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetByIteration(Node):
+    """Distinct (one input) or difference (two) of rows with rounds."""
+
+    INPUTS: ClassVar[tuple[str, ...]] = ("inputs",)
+    kind: str
+    inputs: tuple[Node, ...]
+    schema: Schema
+    source: SourceLine | None = field(default=None, compare=False)
+
+    def children(self) -> tuple[Node, ...]:
+        """The sides."""
+        return self.inputs
+
+    def __str__(self) -> str:
+        """Which one."""
+        return f"{self.kind} by round"
+
+    def carried(self, side: int, name: str) -> frozenset[str]:  # noqa: ARG002 (none is followed)
+        """Return none: the planner makes this node, after columns are followed."""
+        return frozenset()
+
+    def plan(self, planning: Planning) -> Flow:
+        """Both sides distributed by the row."""
+        row = tuple(name for name in self.schema.names if name != ITERATION)
+        flows = [planning.input(child).pick(self.schema.names) for child in self.inputs]
+        flows = planning.builder.together(flows, [row] * len(flows), self.source)
+        operator = SetOverIterations(kind=self.kind, schema=self.schema)
+        nodes = tuple(flow.node for flow in flows)
+        made = planning.builder.add(self.kind, operator, nodes, self.schema, self.source)
+        return Flow(node=made, schema=self.schema, distribution=row)
+
+
+@stored("ExtremesByRound", "keys extremes")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExtremesByIteration(Node):
+    """Min and max of groups of rows with rounds."""
+
+    input: Node
+    keys: tuple[str, ...]
+    extremes: tuple[IterationExtreme, ...]
+    schema: Schema
+    source: SourceLine | None = field(default=None, compare=False)
+
+    def __str__(self) -> str:
+        """Keys and aggregates."""
+        return f"aggregate by ({', '.join(self.keys)}) {', '.join(map(str, self.extremes))} by round"
+
+    def carried(self, side: int, name: str) -> frozenset[str]:  # noqa: ARG002 (there is one input)
+        """Return the column under its own name, if it is still there."""
+        return frozenset([name]).intersection(self.schema.names)
+
+    def wanted(self, kept: Need) -> tuple[Need, ...]:  # noqa: ARG002 (all are kept)
+        """Keys, arguments, the round."""
+        return (frozenset(self._columns()),)
+
+    def _columns(self) -> frozenset[str]:
+        return frozenset((*self.keys, *(extreme.column for extreme in self.extremes), ITERATION))
+
+    def plan(self, planning: Planning) -> Flow:
+        """The rows at the owners of the groups."""
+        wanted = self._columns()
+        flow = planning.input(self.input)
+        flow = flow.pick(tuple(name for name in self.input.schema.names if name in wanted))
+        flow = planning.builder.distribute(flow, self.keys, self.source)
+        operator = ExtremesOverIterations(rows=flow.schema, keys=self.keys, extremes=self.extremes, schema=self.schema)
+        made = planning.builder.add("extremes", operator, (flow.node,), self.schema, self.source)
+        return Flow(node=made, schema=self.schema, distribution=self.keys)
+
+
+def lifted(roots: Sequence[Node], inside: frozenset[int], given: Mapping[int, Node]) -> tuple[Node, ...]:
+    """The roots on rows with a round, each one round later: what they say becomes true in the next round.
+
+    `given` are, by identity, the nodes for variables and for streams of outside.
+    """
+    made: dict[int, Node] = dict(given)
+    for node in in_order(roots):
+        if id(node) in inside and id(node) not in made:
+            inputs = [made.get(id(child), child) for child in node.children()]
+            varies = [id(child) in inside for child in node.children()]
+            check(node, varies)
+            made[id(node)] = node.in_iterations(inputs, varies)
+    found = []
+    for root in roots:
+        node = made[id(root)] if id(root) in inside else from_start(made[id(root)])
+        found.append(with_iteration_column(node, root.schema, col(ITERATION) + 1, root.source))
+    return tuple(found)
+
+
+def check(node: Node, varies: Sequence[bool]) -> None:
+    """Refuse a node that cannot stand inside a loop; `varies` says which inputs do."""
+    line = "" if node.source is None else f" at={node.source}"
+    refusal = node.refusal_in_recursion(varies)
+    if refusal is None:
+        return
+    if refusal.message:
+        raise CircuitError(f"{refusal.message}{line}", refusal.hint)
+    hint = f"{CAN}; apply it before the recursion, or to its result"
+    raise CircuitError(f"{_kind(node)} cannot stand inside a recursion: node={node}{line}", hint)
+
+
+def _kind(node: Node) -> str:
+    name = stored_name(type(node))
+    return "a recursion" if name in ("Recursion", "RecursiveView") else name
+
+
+def from_start_where_fixed(inputs: Sequence[Node], varies: Sequence[bool]) -> tuple[Node, ...]:
+    """Return the inputs with iterations: those that do not depend on the loop are there from iteration 0 on."""
+    return tuple(node if moves else from_start(node) for node, moves in zip(inputs, varies, strict=True))
+
+
+def set_by_iteration(kind: str, node: Node, inputs: Sequence[Node], varies: Sequence[bool]) -> Node:
+    """Return `distinct` or `difference` of rows that carry their iteration."""
+    sides = from_start_where_fixed(inputs, varies)
+    return SetByIteration(kind=kind, inputs=sides, schema=with_iteration(node.schema), source=node.source)
+
+
+def from_start(node: Node) -> Node:
+    """Rows of outside, there from round 0 on."""
+    return with_iteration_column(node, node.schema, lit(0, INT64), node.source)
+
+
+def with_iteration_column(node: Node, schema: Schema, value: Expr, source: SourceLine | None) -> Node:
+    """The columns of `schema`, with this round."""
+    found: Expression = resolve(unwrap(value), node.schema)
+    columns = (*((name, ColumnRef(name)) for name in schema.names), (ITERATION, found))
+    return Select(input=node, columns=columns, schema=Schema((*schema.columns, ITERATION_COLUMN)), source=source)

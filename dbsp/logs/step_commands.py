@@ -1,0 +1,166 @@
+"""The decisions to go on without rows that failed, or that end the process, as commands in a step record.
+
+Under the error policy `stop` a step on which rows fail at a node ends with `RowsError`. `skip node=12`, added to the record of
+that step, says: in this step the rows that fail at node 12 leave the stream as dead letters. It names the node, not the
+rows, because which rows fail there is decided by the record and the state alone: the same at every replay (invariant 3).
+
+`drop {"reason": …, "rows": [[table, partition, offset, payload], …]}` says: these rows of the input end the process that runs
+the step. They are not even read in this step, and are dead letters with the payload that the command holds.
+
+`defer [table, partition, offset]` says: this step takes no row of this place from this offset on. Its ranges are cut there, so
+that a later step takes these rows. Nobody decides it: the input waits meanwhile, for a message that no setting explains.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from dbsp.errors import DataError, RowsError
+from dbsp.logs import Range
+
+MIGRATE = "migrate "
+"""How commands of another kind begin: see `dbsp.distribute.commands`, which refuses those that it does not know."""
+BACKFILL = "fill "
+"""How a third kind begins: see `dbsp.plan.backfill`."""
+
+_PREFIX = "skip node="
+_DROP = "drop "
+_DEFER = "defer "
+ACCEPT_OUTPUT = "accept-output"
+"""The command that says: what this step gives now counts, and its difference to what was put out is put out with a later step."""
+WAY_PAST = "mend the settings and start again, or make this message a dead letter: `coordinator skip`"
+UNREADABLE = -1
+"""In the place of a node: the row did not come so far."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DroppedRow:
+    """A row of the input that a step leaves out, with what is known of its content."""
+
+    table: str
+    partition: int
+    offset: int
+    payload: str
+    reason: str = ""
+
+
+def drop_command(rows: Sequence[DroppedRow], reason: str) -> str:
+    """Return the command that leaves out these rows.
+
+    >>> drop_command([DroppedRow(table="t", partition=0, offset=5, payload="{}")], "SIGSEGV")
+    'drop {"reason": "SIGSEGV", "rows": [["t", 0, 5, "{}"]]}'
+    """
+    places = [[row.table, row.partition, row.offset, row.payload] for row in rows]
+    return _DROP + json.dumps({"reason": reason, "rows": places})
+
+
+def dropped_rows(commands: Iterable[str]) -> tuple[DroppedRow, ...]:
+    """Return the rows that a step with these commands leaves out."""
+    found: list[DroppedRow] = []
+    for command in commands:
+        if command.startswith(_DROP):
+            said = json.loads(command.removeprefix(_DROP))
+            found += [
+                DroppedRow(table=table, partition=partition, offset=offset, payload=payload, reason=said["reason"])
+                for table, partition, offset, payload in said["rows"]
+            ]
+    return tuple(found)
+
+
+def defer_command(table: str, partition: int, offset: int) -> str:
+    """Return the command that leaves the rows of a place to a later step, from this offset on.
+
+    >>> defer_command("t", 0, 5)
+    'defer ["t", 0, 5]'
+    """
+    return _DEFER + json.dumps([table, partition, offset])
+
+
+def deferred(ranges: Sequence[Range], command: str) -> tuple[Range, ...]:
+    """Return what is left of a step's ranges under a command: all of them, unless it leaves rows to a later step.
+
+    >>> [(r.first, r.last) for r in deferred([Range(table="t", partition=0, first=3, last=9)], 'defer ["t", 0, 5]')]
+    [(3, 5)]
+    """
+    if not command.startswith(_DEFER):
+        return tuple(ranges)
+    table, partition, offset = json.loads(command.removeprefix(_DEFER))
+    cut = (
+        replace(each, last=min(each.last, offset)) if (each.table, each.partition) == (table, partition) else each
+        for each in ranges
+    )
+    return tuple(each for each in cut if each.first < each.last)
+
+
+def is_decided(commands: Sequence[str]) -> bool:
+    """Return whether somebody has decided about a step with these commands."""
+    return bool(skipped_nodes(commands) or dropped_rows(commands)) or ACCEPT_OUTPUT in commands
+
+
+def unreadable(message: str, hint: str | None, row: DroppedRow) -> RowsError:
+    """Return the error of a row that the settings do not explain; it crosses processes as other errors of rows do."""
+    place = json.dumps([row.table, row.partition, row.offset])
+    return RowsError(message, with_way_past(hint), UNREADABLE, place, 1, ((row.payload, message, 1),))
+
+
+def with_way_past(hint: str | None) -> str:
+    """Return a hint with what can be done about a message that the settings do not explain."""
+    return WAY_PAST if hint is None else f"{hint}; {WAY_PAST}"
+
+
+def unreadable_row(error: RowsError) -> DroppedRow | None:
+    """Return the row that the settings do not explain; None of an error of another kind."""
+    if error.node != UNREADABLE or not error.rows:
+        return None
+    table, partition, offset = json.loads(error.name)
+    return DroppedRow(table=table, partition=partition, offset=offset, payload=error.rows[0][0], reason=error.message)
+
+
+def without_rows(ranges: Sequence[Range], rows: Sequence[DroppedRow]) -> tuple[Range, ...]:
+    """Return the ranges in pieces that do not hold these rows.
+
+    >>> row = DroppedRow(table="t", partition=0, offset=5, payload="{}")
+    >>> [(r.first, r.last) for r in without_rows([Range(table="t", partition=0, first=3, last=9)], [row])]
+    [(3, 5), (6, 9)]
+    """
+    kept: list[Range] = []
+    for range_ in ranges:
+        at = range_.first
+        holes = {row.offset for row in rows if (row.table, row.partition) == (range_.table, range_.partition)}
+        for hole in sorted(offset for offset in holes if range_.first <= offset < range_.last):
+            kept.append(replace(range_, first=at, last=hole))
+            at = hole + 1
+        kept.append(replace(range_, first=at))
+    return tuple(piece for piece in kept if piece.first < piece.last) if rows else tuple(ranges)
+
+
+def skip_command(node: int) -> str:
+    """The command for a node of the plan.
+
+    >>> skip_command(12)
+    'skip node=12'
+    """
+    return f"{_PREFIX}{node}"
+
+
+def skipped_nodes(commands: Iterable[str]) -> frozenset[int]:
+    """The nodes whose failing rows leave the stream in a step with these commands.
+
+    **Errors** `DataError` for a command that this version does not know: it must not be run as if it were not there.
+
+    >>> sorted(skipped_nodes(["skip node=12", "skip node=3"]))
+    [3, 12]
+    """
+    found = set()
+    for command in commands:
+        if command.startswith((MIGRATE, BACKFILL, _DROP, _DEFER)) or command == ACCEPT_OUTPUT:
+            continue
+        number = command.removeprefix(_PREFIX)
+        if number == command or not number.isdigit():
+            raise DataError(
+                f"a step record holds an unknown command: command={command!r}", "run the version that wrote it"
+            )
+        found.add(int(number))
+    return frozenset(found)

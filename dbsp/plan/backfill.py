@@ -1,0 +1,267 @@
+"""How the traces and views that a changed circuit adds get what they would hold, had they been there from the beginning.
+
+One step without input does it, the *backfill step*. Every node of the plan is in one of three modes in it:
+
+- *still*: nobody asks for its past, or there is none; it gives nothing.
+- *told*: its past is asked for, and a kept trace is exactly the sum of its rows, or shows its answer: these rows are its change.
+- *runs*: it takes the step as the first of all, from empty traces, with the past of its inputs as their change; of what it
+  adds to traces only what was not kept is written. A table of which nothing tells, and whose input log still has all rows that
+  the steps have read, runs too: it reads them once more (`Backfill.past`).
+
+Who is asked: whatever owns a trace that was not kept, the node of a view that is new, and, up to what can be told, all that
+these read. All other nodes stand still, and time with them: the clock and the waterlines are those of the step before.
+
+**Law** the change that a node gives for the whole past of its inputs at once is the sum of all its changes, however the past was
+split into steps. So afterwards the new traces hold what they would hold, and the new views' changes in this step are the views.
+
+That is so for every operator but those whose answer depends on when rows came: by a clock, by a waterline, in the paper's
+streams of steps. These are never run; where one would have to be, there is no backfill.
+
+Source: design record 0024.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from dbsp.logs import Range
+from dbsp.logs.step_commands import BACKFILL
+from dbsp.operators.operator import OUTPUT, AsKept, Shows, Time
+from dbsp.plan.nodes import PlanNode
+from dbsp.plan.plan import Plan
+from dbsp.plan.signatures import roots
+from dbsp.store import TraceSpec
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Backfill:
+    """What a backfill step must know: traces that are `kept`, views that are new, nodes that were there, tables without a past.
+
+    `past` are the rows of tables that are read from the input log once more: all that steps have read of these tables.
+    """
+
+    kept: frozenset[int]
+    views: frozenset[str]
+    known: frozenset[int]
+    fresh: frozenset[str] = frozenset()
+    past: tuple[Range, ...] = ()
+
+    @property
+    def read_again(self) -> frozenset[str]:
+        """The tables whose rows are read once more."""
+        return frozenset(range_.table for range_ in self.past)
+
+    def to_text(self) -> str:
+        """The command, as it stands in a step record."""
+        lists = {"kept": self.kept, "views": self.views, "known": self.known, "fresh": self.fresh}
+        stands: dict[str, list[Any]] = {name: sorted(each) for name, each in lists.items()}
+        if self.past:
+            stands["past"] = [[each.table, each.partition, each.first, each.last] for each in self.past]
+        return BACKFILL + json.dumps(stands, separators=(",", ":"))
+
+
+def backfill_of(commands: Iterable[str]) -> Backfill | None:
+    """The backfill that a step record asks for; None for any other step.
+
+    >>> step = Backfill(kept=frozenset([3]), views=frozenset(["a b"]), known=frozenset())
+    >>> step.to_text()
+    'fill {"kept":[3],"views":["a b"],"known":[],"fresh":[]}'
+    >>> backfill_of([step.to_text()]) == step
+    True
+    """
+    for command in commands:
+        if command.startswith(BACKFILL):
+            found = json.loads(command[len(BACKFILL) :])
+            past = tuple(
+                Range(table=table, partition=partition, first=first, last=last)
+                for table, partition, first, last in found.pop("past", ())
+            )
+            return Backfill(**{name: frozenset(each) for name, each in found.items()}, past=past)
+    return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Told:
+    """A node's past: the rows of a kept trace in a segment, as they are or as an operator shows them."""
+
+    trace: TraceSpec
+    segment: int
+    shows: Shows
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Missing:
+    """A node whose past is asked for, and why it cannot be had; `views` are those that ask."""
+
+    node: int
+    table: str | None
+    views: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Modes:
+    """The modes of all nodes but those that stand still; `sent` are exchanges that bring rows; `missing` what cannot be had."""
+
+    told: Mapping[int, Told]
+    runs: frozenset[int]
+    once: frozenset[int]
+    sent: frozenset[int]
+    missing: tuple[Missing, ...]
+
+
+def modes(plan: Plan, backfill: Backfill) -> Modes:
+    """Which node does what in the backfill step."""
+    return _Asking(plan, backfill).modes()
+
+
+def depends_on_time(node: PlanNode) -> bool:
+    """Return whether the node's answer depends on when rows came: by its operator, or by what it lets go."""
+    return node.operator.depends_on_time is not Time.NOTHING or any(closed is not None for closed in node.closing)
+
+
+class _Asking:
+    """Goes from the new traces and views up to what can be told."""
+
+    def __init__(self, plan: Plan, backfill: Backfill) -> None:
+        self.plan, self.backfill = plan, backfill
+        self.roots = roots(plan)
+        self.sums = dict(self._sums())
+        self.senders = {spec.receiver: spec.sender for spec in plan.exchanges}
+        self._sent_on()
+        self.fed = {spec.id: spec.sender for spec in plan.exchanges}
+        arrivals = {spec.id: spec.receiver for spec in plan.exchanges}
+        self.behind = {arrivals[outer]: loop for loop in plan.loops for _, outer in loop.leaves}
+        self.turning: set[int] = set()
+        self.told: dict[int, Told] = {}
+        self.once: set[int] = set()
+        self.runs: set[int] = set()
+        self.missing: dict[int, set[str]] = {}
+
+    def modes(self) -> Modes:
+        """Ask for every new trace and view."""
+        views = {view.name: view for view in self.plan.views}
+        for node in self.plan.nodes:
+            if any(trace.id not in self.backfill.kept for trace in node.own):
+                self._ask(node.id, self._readers(node.id))
+        for view in views.values():
+            lacks = view.integrates and view.trace is not None and view.trace.id not in self.backfill.kept
+            if lacks or view.name in self.backfill.views:
+                self._ask(view.node, [view.name])
+        self._ask_loops()
+        missing = (
+            Missing(node=node, table=self.plan.nodes[node].operator.reads_table(), views=tuple(sorted(names)))
+            for node, names in sorted(self.missing.items())
+        )
+        entered = {outer for loop in self.plan.loops if loop.id in self.turning for outer, _ in loop.enters}
+        sent = entered.union(spec.id for spec in self.plan.exchanges if spec.receiver in self.runs)
+        return Modes(
+            told=self.told,
+            runs=frozenset(self.runs),
+            once=frozenset(self.once),
+            sent=frozenset(sent),
+            missing=tuple(missing),
+        )
+
+    def _ask_loops(self) -> None:
+        """A loop that is new reads the past of all that flows in."""
+        for loop in self.plan.loops:
+            if any(trace.id not in self.backfill.kept for trace in loop.body.all_traces()):
+                self.turning.add(loop.id)
+                for outer, _ in loop.enters:
+                    self._ask(self.fed[outer], self._readers(loop.place))
+
+    def _ask(self, start: int, views: Iterable[str]) -> None:
+        """Note the mode of a node, and of what it reads."""
+        waiting, names = [start], set(views)
+        seen: set[int] = set()
+        while waiting:
+            number = waiting.pop()
+            if number in seen:
+                continue
+            seen.add(number)
+            if not self._note(self.plan.nodes[number]):
+                self.missing.setdefault(number, set()).update(names)
+            elif number in self.runs:
+                waiting.extend(self._read(self.plan.nodes[number]))
+
+    def _note(self, node: PlanNode) -> bool:
+        """Note the mode of one node; False where its past cannot be had."""
+        lacks = any(trace.id not in self.backfill.kept for trace in node.own)
+        table = node.operator.reads_table()
+        if table is not None and table in self.backfill.fresh:
+            return True
+        if node.operator.whole_past() is not None:
+            self.once.add(node.id)
+            return True
+        if not lacks and (told := self._told(node)) is not None:
+            self.told[node.id] = told
+            return True
+        if table is not None and table in self.backfill.read_again:
+            self.runs.add(node.id)
+            return True
+        if table is not None or depends_on_time(node):
+            return False
+        if node.id in self.behind:
+            self.turning.add(self.behind[node.id].id)
+        self.runs.add(node.id)
+        return True
+
+    def _told(self, node: PlanNode) -> Told | None:
+        """What tells a node's past."""
+        found = self.sums.get(self.roots[node.id])
+        if found is not None:
+            return found
+        shows = None if any(closed is not None for closed in node.closing) else node.operator.shows()
+        if shows is None or node.traces[0].id not in self.backfill.kept:
+            return None
+        return Told(trace=node.traces[0], segment=self._home(node, 0), shows=shows)
+
+    def _sums(self) -> Iterator[tuple[int, Told]]:
+        """The kept traces that are sums of all rows of a stream, by where the stream comes from."""
+        for node in self.plan.nodes:
+            for index, integral in enumerate(node.operator.integrals()):
+                trace = node.traces[index]
+                if integral is None or integral.left_out(trace.arrangement.schema):
+                    continue
+                if node.closing and node.closing[index] is not None:
+                    continue
+                stream = node.id if integral.stream == OUTPUT else node.inputs[integral.stream]
+                yield from self._sum(stream, trace, self._home(node, index))
+        for view in self.plan.views:
+            if view.integrates and view.trace is not None:
+                yield from self._sum(view.node, view.trace, self.plan.nodes[view.node].segment)
+
+    def _sum(self, stream: int, trace: TraceSpec, segment: int) -> Iterator[tuple[int, Told]]:
+        if trace.id in self.backfill.kept and trace.arrangement.schema == self.plan.nodes[stream].schema:
+            yield self.roots[stream], Told(trace=trace, segment=segment, shows=AsKept())
+
+    def _home(self, node: PlanNode, index: int) -> int:
+        """The segment that a trace of a node belongs to."""
+        trace_owner = node.trace_owner(index)
+        return self.plan.nodes[node.id if trace_owner is None else trace_owner].segment
+
+    def _sent_on(self) -> None:
+        """Rows of tables lie anywhere before the first exchange: what it brought to their owners tells them as well."""
+        for spec in self.plan.exchanges:
+            if spec.local or self.plan.nodes[spec.sender].segment:
+                continue
+            found = self.sums.get(self.roots[spec.receiver])
+            if found is not None:
+                self.sums.setdefault(spec.sender, found)
+
+    def _read(self, node: PlanNode) -> Iterable[int]:
+        """The nodes that one reads, also across an exchange or a loop."""
+        if node.id in self.behind:
+            return [self.fed[outer] for outer, _ in self.behind[node.id].enters]
+        return (self.senders[node.id],) if node.id in self.senders else node.inputs
+
+    def _readers(self, start: int) -> tuple[str, ...]:
+        """The views that are made of a node."""
+        reached = {start}
+        for node in self.plan.nodes:
+            if node.id not in reached and reached.intersection(self._read(node)):
+                reached.add(node.id)
+        return tuple(sorted(view.name for view in self.plan.views if view.node in reached))

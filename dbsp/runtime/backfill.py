@@ -1,0 +1,122 @@
+"""Run a backfill step (`dbsp.plan.backfill`): what each node reads, and which of its results are written.
+
+The segments run as in any other step, by the same function. A node that does not run gets its change from outside. A
+node that runs sees its kept traces empty, because the rows that it would add to them are there already.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from types import TracebackType
+
+from dbsp.plan.backfill import Backfill, Modes, Told, modes
+from dbsp.plan.plan import Plan
+from dbsp.steps.segment import SegmentResult
+from dbsp.store import StepTransaction, TraceSpec
+from dbsp.trace.chunks import MemoryChunks
+from dbsp.trace.manifest import SpineState
+from dbsp.trace.retention import RetentionBound
+from dbsp.trace.spine import Spine
+from dbsp.zset.batch import Batch, arrange, concat
+
+
+@dataclass(slots=True)
+class Emptied:
+    """A step's transaction in which the kept traces are empty, and are not changed."""
+
+    begun: StepTransaction
+    kept: frozenset[int]
+    done: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Take over whether the step was written before."""
+        self.done = self.begun.done
+
+    def __enter__(self) -> Emptied:
+        """Return this transaction; the caller has entered the wrapped one."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Do nothing: the caller leaves the wrapped transaction."""
+
+    def spine(self, trace: TraceSpec) -> Spine:
+        """Return the trace; an empty one if the trace was kept."""
+        if trace.id in self.kept:
+            return Spine(trace.arrangement, SpineState(), MemoryChunks())
+        return self.begun.spine(trace)
+
+    def append(self, trace: TraceSpec, batch: Batch, retention: RetentionBound | None = None) -> None:
+        """Add a batch, unless the trace was kept."""
+        if trace.id not in self.kept:
+            self.begun.append(trace, batch, retention)
+
+    def finish(self) -> None:
+        """Write the added batches."""
+        self.begun.finish()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BackfillSegment:
+    """A segment of a backfill step."""
+
+    plan: Plan
+    segment: int
+    backfill: Backfill
+    modes: Modes
+
+    @classmethod
+    def of(cls, plan: Plan, segment: int, backfill: Backfill) -> BackfillSegment:
+        """Return the segment, with the mode of each of its nodes."""
+        return cls(plan=plan, segment=segment, backfill=backfill, modes=modes(plan, backfill))
+
+    def shared(self) -> Mapping[int, Sequence[TraceSpec]]:
+        """Return the traces of other segments that this step reads, including those that the segment always reads."""
+        found = {of: {trace.id: trace for trace in traces} for of, traces in self.plan.shared(self.segment).items()}
+        for node in self.plan.segment(self.segment):
+            told = self.modes.told.get(node.id)
+            if told is not None and told.segment != self.segment:
+                found.setdefault(told.segment, {})[told.trace.id] = told.trace
+        return {of: tuple(traces.values()) for of, traces in sorted(found.items())}
+
+    def emptied(self, begun: StepTransaction) -> StepTransaction:
+        """Return the transaction that nodes see."""
+        return Emptied(begun, self.backfill.kept)
+
+    def given(self, begun: StepTransaction) -> dict[int, Batch]:
+        """Return the changes of the nodes that do not run."""
+        found = {}
+        for node in self.plan.segment(self.segment):
+            told = self.modes.told.get(node.id)
+            if told is not None:
+                found[node.id] = self._past(begun, told)
+            elif (whole := node.operator.whole_past()) is not None and node.id in self.modes.once:
+                found[node.id] = whole
+            elif node.id not in self.modes.runs:
+                found[node.id] = Batch.empty(node.schema)
+        return found
+
+    def _past(self, begun: StepTransaction, told: Told) -> Batch:
+        """Return all rows of a node so far."""
+        arrangement = told.trace.arrangement
+        parts = list(begun.spine(told.trace).parts())
+        rows = concat(parts, arrangement.schema) if parts else Batch.empty(arrangement.schema, arrangement.weights)
+        return told.shows.shown(arrange(rows, arrangement), self.plan.circuit.error_policy).loose()
+
+    def result(self, made: SegmentResult) -> SegmentResult:
+        """Return the part of the segment's result that leaves the segment.
+
+        These are rows for nodes that run, new views, and failures at new nodes.
+        """
+        wanted = self.modes.sent
+        known = {self.plan.nodes[number].name for number in self.backfill.known}
+        return replace(
+            made,
+            sent={number: batch if number in wanted else batch.slice(0, 0) for number, batch in made.sent.items()},
+            views={name: batch if name in self.backfill.views else batch.slice(0, 0) for name, batch in made.views.items()},
+            dead=tuple(letter for letter in made.dead if letter.origin not in known),
+            failed=tuple(row for row in made.failed if row.node not in self.backfill.known),
+            signals=(),
+        )  # fmt: skip

@@ -1,0 +1,271 @@
+"""The exchange: rows move to the worker that owns their key, in parcels.
+
+All exchanges of one depth travel together: one parcel per source and destination, empty or not, so that a receiver counts
+exactly W of them. A parcel says where it belongs (run, epoch, step, round, layout version, depth, source, destination) and
+carries checksums; one that does not fit is refused by name (fault 29). A parcel from a worker to itself also carries what an
+early segment made for the end of the step: its parts of the outputs, its dead letters, its figures.
+
+Left out: how parcels get from process to process (the runtimes' business) and what a layout is (`dbsp.layout`).
+Source: docs/concepts/steps.md. No I/O here.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Protocol
+
+import numpy as np
+
+from dbsp.errors import DataError
+from dbsp.layout import Layout
+from dbsp.logs import DeadLetter
+from dbsp.plan.nodes import ExchangeSpec
+from dbsp.plan.plan import Plan
+from dbsp.runtime.profile import NodeProfile
+from dbsp.steps.error_policy import NodeFailure
+from dbsp.steps.timing import Signal
+from dbsp.zset.batch import Batch, keys_of
+from dbsp.zset.encoding import decode, encode
+from dbsp.zset.kernels import partition_by
+from dbsp.zset.merge import sum_of
+from dbsp.zset.schema import Arrangement, OrderBy, Schema
+
+MAGIC = b"DBSPXCH1"
+Slot = tuple[str, int, int]
+"""Where something is parked: what it is, the number of its exchange or trace, and which of several."""
+_FRONT = struct.Struct("<8sII")
+_ALIGN = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Address:
+    """Where a parcel belongs; `source` and `destination` are worker numbers."""
+
+    run: str
+    epoch: int
+    step: int
+    layout_version: int
+    depth: int
+    source: int
+    destination: int
+    round: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Carried:
+    """What a worker keeps for the end of its own step: output parts, dead letters, figures.
+
+    While a loop runs, `parked` is all that the worker has of it: see `dbsp.runtime.loops`.
+    """
+
+    parts: Mapping[str, Batch] = field(default_factory=dict)
+    dead: tuple[DeadLetter, ...] = ()
+    rows_in: int = 0
+    seconds: float = 0.0
+    nodes: tuple[NodeProfile, ...] = ()
+    parked: Mapping[Slot, Batch] = field(default_factory=dict)
+    signals: tuple[Signal, ...] = ()
+
+    def plus(self, other: Carried) -> Carried:
+        """Both together; no view is made twice in one step."""
+        return Carried(
+            parts={**self.parts, **other.parts},
+            dead=self.dead + other.dead,
+            rows_in=self.rows_in + other.rows_in,
+            seconds=self.seconds + other.seconds,
+            nodes=self.nodes + other.nodes,
+            parked={**self.parked, **other.parked},
+            signals=self.signals + other.signals,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parcel:
+    """What one worker sends one worker at one depth of one step: a batch per exchange number.
+
+    `least` is the first round for which the source has work for a loop, -1 where it has none. `failed` is what failed at the
+    source and is yet to be judged (`dbsp.steps.error_policy`): all destinations get all of it.
+    """
+
+    address: Address
+    batches: Mapping[int, Batch]
+    carried: Carried | None = None
+    least: int = -1
+    failed: tuple[NodeFailure, ...] = ()
+
+
+class Owners(Protocol):
+    """Who owns which key: a layout, or the places of a step in which keys are between two layouts."""
+
+    @property
+    def workers(self) -> tuple[int, ...]:
+        """All owners, in order."""
+        ...
+
+    def slot_of(self, key_hash: np.ndarray) -> np.ndarray:
+        """The position in `workers` of the owner of each key hash."""
+        ...
+
+
+def split(batch: Batch, spec: ExchangeSpec, owners: Owners) -> list[Batch]:
+    """The rows of a batch by owner, one batch per entry of `owners.workers`; rows keep their order and arrangement.
+
+    **Law** the sum of the result is the batch (invariant 2: each row has one owner).
+    **Cost** one hash (none if the batch is arranged by the same key) and one counting sort over the owners; nothing with
+    one worker.
+    """
+    count = len(owners.workers)
+    if count == 1 or len(batch) == 0:
+        return [batch, *([batch.slice(0, 0)] * (count - 1))]
+    arranged = batch.arrangement is not None and batch.arrangement.key == spec.key
+    key_hash = batch.key_hash if arranged and batch.key_hash is not None else keys_of(batch, spec.key)
+    order, offsets = partition_by(owners.slot_of(key_hash), count)
+    dealt = batch.take(order, words=arranged)
+    if arranged:  # a stable deal of sorted rows leaves every share sorted
+        dealt = dealt.but(arrangement=batch.arrangement)
+    return [dealt.slice(int(offsets[slot]), int(offsets[slot + 1])) for slot in range(count)]
+
+
+def least_round(leasts: Iterable[int]) -> int | None:
+    """The first round for which some worker has work."""
+    return min((least for least in leasts if least >= 0), default=None)
+
+
+def gather(parcels: Sequence[Parcel], plan: Plan, depth: int) -> dict[int, Batch]:
+    """What arrived for each exchange of a depth, as one batch each, ordered by source: no result depends on timing.
+
+    What is arranged is merged, not sorted again.
+    """
+    ordered = sorted(parcels, key=lambda parcel: parcel.address.source)
+    return {spec.id: sum_of([p.batches[spec.id] for p in ordered if spec.id in p.batches], spec.schema, spec.weights)
+            for spec in plan.exchanges if spec.depth == depth}  # fmt: skip
+
+
+def check_arrival(parcels: Sequence[Parcel], expected: Address, layout: Layout) -> None:
+    """Refuse any set of parcels but exactly one from each worker, all for this place of this step."""
+    for parcel in parcels:
+        if parcel.address != replace(expected, source=parcel.address.source):
+            raise _misplaced(parcel.address, expected)
+    sources = sorted(parcel.address.source for parcel in parcels)
+    if sources != sorted(layout.workers):
+        raise DataError(
+            f"parcels missing or doubled: step={expected.step} depth={expected.depth} destination={expected.destination}"
+            f" sources={sources} workers={list(layout.workers)}"
+        )
+
+
+def _misplaced(found: Address, expected: Address) -> DataError:
+    got, want = _flat(found), _flat(expected) | {"source": found.source}
+    wrong = [f"{name}={got[name]} expected_{name}={want[name]}" for name in got if got[name] != want[name]]
+    return DataError(f"a parcel of another place was refused: source={found.source} {' '.join(wrong)}")
+
+
+def to_bytes(parcel: Parcel) -> bytes:
+    """A parcel as one block of bytes: front (magic, checksum, length), index (JSON), sections aligned to 64 bytes."""
+    return b"".join(sections_of(parcel))
+
+
+def sections_of(parcel: Parcel) -> list[bytes | bytearray]:
+    """The same bytes, not yet joined."""
+    sections: list[bytes | bytearray] = []
+    index: dict[str, object] = {"least": parcel.least, "address": _flat(parcel.address), "batches": [], "carried": None}
+    index["failed"] = [_flat(row) for row in parcel.failed]
+    index["batches"] = [[number, *_add(sections, batch)] for number, batch in sorted(parcel.batches.items())]
+    if parcel.carried is not None:
+        carried = parcel.carried
+        index["carried"] = {
+            "parts": [[name, *_add(sections, batch)] for name, batch in sorted(carried.parts.items())],
+            "dead": [_flat(letter) for letter in carried.dead],
+            "rows_in": carried.rows_in,
+            "seconds": carried.seconds,
+            "nodes": [_flat(node) for node in carried.nodes],
+            "signals": [_flat(signal) for signal in carried.signals],
+            "parked": [[*slot, *_add(sections, batch)] for slot, batch in sorted(carried.parked.items())],
+        }
+    head = json.dumps(index, separators=(",", ":")).encode()
+    front = _FRONT.pack(MAGIC, zlib.crc32(head), len(head))
+    return [front, head, _padding(len(front) + len(head)), *sections]
+
+
+def from_bytes(data: bytes | memoryview, plan: Plan) -> Parcel:
+    """The parcel again, its batches reading the bytes in place; `DataError` if the checksums do not fit."""
+    index, length = _index(data)
+    start = _FRONT.size + length + len(_padding(_FRONT.size + length))
+    body = memoryview(data)[start:]
+    exchanges = {spec.id: spec.schema for spec in plan.all_exchanges()}
+    batches = {number: _read(body, place, exchanges[number]) for number, *place in index["batches"]}
+    carried = _carried(index["carried"], body, plan, exchanges)
+    return Parcel(
+        address=Address(**index["address"]), batches=batches, carried=carried, least=index["least"],
+        failed=tuple(NodeFailure(**row) for row in index["failed"]),
+    )  # fmt: skip
+
+
+def least_of(data: bytes | memoryview) -> int:
+    """The first round for which the source of a parcel has work, without reading its batches."""
+    return int(_index(data)[0]["least"])
+
+
+def _index(data: bytes | memoryview) -> tuple[dict[str, Any], int]:
+    """A parcel's index and its length, checked."""
+    if len(data) < _FRONT.size:
+        raise DataError(f"an exchange parcel is cut short: bytes={len(data)}")
+    magic, checksum, length = _FRONT.unpack_from(data)
+    head = bytes(data[_FRONT.size : _FRONT.size + length])
+    if magic != MAGIC or zlib.crc32(head) != checksum:
+        raise DataError(f"an exchange parcel is damaged: bytes={len(data)}")
+    return json.loads(head), length
+
+
+def _carried(
+    index: dict[str, Any] | None, body: memoryview, plan: Plan, exchanges: Mapping[int, Schema]
+) -> Carried | None:
+    if index is None:
+        return None
+    schemas = {view.name: view.schema for view in plan.views}
+    traces = {trace.id: trace.arrangement.schema for trace in plan.all_traces()} if index["parked"] else {}
+    return Carried(
+        parts={name: _read(body, place, schemas[name]) for name, *place in index["parts"]},
+        dead=tuple(DeadLetter(**letter) for letter in index["dead"]),
+        rows_in=index["rows_in"],
+        seconds=index["seconds"],
+        signals=tuple(Signal(**signal) for signal in index["signals"]),
+        nodes=tuple(NodeProfile(**node) for node in index["nodes"]),
+        parked={
+            (kind, number, at): _read(body, place, (traces if kind == "trace" else exchanges)[number])
+            for kind, number, at, *place in index["parked"]
+        },
+    )
+
+
+def _add(sections: list[bytes | bytearray], batch: Batch) -> tuple[int, int, dict[str, Any] | None]:
+    """Append an encoded batch; its first byte, its size, how it is arranged."""
+    first = sum(map(len, sections))
+    data = encode(batch)
+    sections.extend((data, _padding(len(data))))
+    form = batch.arrangement
+    if form is None:
+        return first, len(data), None
+    return first, len(data), {"key": form.key, "order": [_flat(by) for by in form.order], "weights": form.weights}
+
+
+def _read(body: memoryview, place: Sequence[Any], schema: Schema) -> Batch:
+    first, size, form = place
+    if form is None:
+        return decode(body[first : first + size], schema)
+    order = tuple(OrderBy(**by) for by in form["order"])
+    arrangement = Arrangement(schema=schema, key=tuple(form["key"]), order=order, weights=form["weights"])
+    return decode(body[first : first + size], schema, arrangement)
+
+
+def _padding(size: int) -> bytes:
+    return b"\0" * (-size % _ALIGN)
+
+
+def _flat(value: Any) -> dict[str, Any]:
+    """The fields of a value of plain parts; `dataclasses.asdict` would copy each part deeply."""
+    return {each.name: getattr(value, each.name) for each in fields(value)}
