@@ -1,7 +1,7 @@
-"""A pipeline as an object: start it, push rows, read views, checkpoint, rescale, stop. The HTTP interface is a thin coat on it.
+"""A pipeline as an object: start it, push rows, read views, checkpoint, rescale, stop. The HTTP interface is a thin layer.
 
-All methods may be called from any thread; what touches the runtime is handed to the event loop's thread. A push returns when the
-rows are durable, with their position; `wait_until_processed(position)` returns when their results are.
+All methods may be called from any thread; the event loop's thread does the work that needs the runtime. A push returns
+when the rows are durable, with their position; `wait_until_processed(position)` returns when their results are.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ from dbsp.version import VERSION
 
 
 class Service(Ingest, Reads, Decisions, Rescales):
-    """One running pipeline.
+    """A running pipeline with all interfaces.
 
-    **Errors** methods raise `UnavailableError` when the service has ended, with the reason; `start` and `stop` raise the error
-    that ended it.
+    **Errors** methods raise `UnavailableError` when the service has ended, with the reason; `start` and `stop` raise
+    the error that ended it.
     """
 
     def __init__(self, config: Config, built: Built | None = None) -> None:
@@ -47,7 +47,7 @@ class Service(Ingest, Reads, Decisions, Rescales):
         self.first_steps = FirstSteps(config, self.built.plan, self.built.parts.steps, self._observers.noted)
 
     def __enter__(self) -> Self:
-        """Start; a service that does not is closed before the error goes on."""
+        """Start the service; close it if the start fails."""
         try:
             self.start()
         except BaseException:
@@ -58,14 +58,14 @@ class Service(Ingest, Reads, Decisions, Rescales):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Stop, without a last checkpoint if an error is on its way out."""
+        """Stop the service; without a last checkpoint if the body raised an error."""
         if kind is None:
             self.stop()
         else:
             self.stop(now=True, quiet=True)
 
     def tell(self, observer: Observer) -> None:
-        """Tell one more what happens, on the event loop's thread; before `start`."""
+        """Add an observer, which is called on the event loop's thread; call this before `start`."""
         self._observers.add(observer)
 
     def start(self, *, wait: bool = True, timeout_s: float | None = None) -> None:
@@ -96,7 +96,7 @@ class Service(Ingest, Reads, Decisions, Rescales):
             self._backups.close()
 
     def stop(self, *, now: bool = False, quiet: bool = False, timeout_s: float | None = None) -> None:
-        """Checkpoint and end (`now`: without a checkpoint); raises the error that ended the service, unless `quiet`."""
+        """End after a last checkpoint (`now`: without); raise the error that ended the service, unless `quiet`."""
         if self._thread is not None:
             if not self.live_status.now.ended:
                 self._loop.submit(events.StopAsked(now=now), lambda state: True if _is_end(state) else None)
@@ -108,11 +108,11 @@ class Service(Ingest, Reads, Decisions, Rescales):
             self._raise_if_broken()
 
     def ask_to_stop(self, *, now: bool = False) -> None:
-        """As `stop`, without waiting; may be called from a signal handler."""
+        """Request a stop without waiting for it; may be called from a signal handler."""
         self._loop.submit(events.StopAsked(now=now), lambda state: True if _is_end(state) else None)
 
     def wait_for_end(self, timeout_s: float | None = None) -> commands.Shutdown | None:
-        """Wait for the service to end; why it did, or None if it has not yet."""
+        """Wait for the service to end; return the reason, or None if it still runs."""
         if self._thread is not None:
             self._thread.join(timeout_s)
             if not self._thread.is_alive():
@@ -120,7 +120,7 @@ class Service(Ingest, Reads, Decisions, Rescales):
         return None
 
     def close(self) -> None:
-        """Close logs and ledger; the event loop has ended."""
+        """Close logs and ledger, after the event loop has ended."""
         if self._closed:
             return
         self._closed = True
@@ -143,22 +143,22 @@ class Service(Ingest, Reads, Decisions, Rescales):
             raise error_of(self._finish.code, self._finish.message, self._finish.hint)
 
     def note_bug(self, where: str, error: BaseException) -> None:
-        """Put the story of an error that nobody foresaw into the log."""
+        """Write the traceback of an unexpected error into the event log."""
         self._log.noted(BugFound(where=where, error="".join(traceback.format_exception(error))))
 
     def explain(self) -> str:
-        """The plan, and what every node did since this process started."""
+        """Return the plan, with the measurements of every node since this process started."""
         return self.metrics.explained(self.built.plan)
 
     def readiness(self) -> tuple[bool, dict[str, Any]]:
-        """Whether steps are taken and answers given, and what is wrong: alarms, also those that keep nobody from either."""
+        """Return whether the service takes steps, and its alarms, including those that do not affect readiness."""
         now, health = self.snapshot, self.watch.health
         ready = is_ready(now, health)
         health_json = health_as_json(health, sorted(self._tables), now.processed)
         return ready, {"ready": ready, "state": now.state, "alarms": health_json["alarms"]}
 
     def status(self) -> dict[str, Any]:
-        """The snapshot as JSON values."""
+        """Return the status of the service as JSON values."""
         now, layout = self.snapshot, self.layout()
         return {
             "name": self.config.pipeline.name, "run": self.built.facts.run, **snapshot_as_json(now),

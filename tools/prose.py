@@ -26,8 +26,6 @@ NOT_YET: tuple[str, ...] = (
     "coordinator/*.py",
     "coordinator/backup",
     "coordinator/http",
-    "coordinator/query",
-    "coordinator/serving",
     "dbsp/algebra",
     "dbsp/circuit",
     "dbsp/expr",

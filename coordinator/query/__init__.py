@@ -1,5 +1,5 @@
 """Queries over the views, in processes of their own.
 
-statement    one SELECT, and its limits
-process      the process, as the service sees it; child: as it sees itself
+Module `statement` checks and runs one SELECT within limits; `process` is the service's side of the process, `child` the
+other.
 """

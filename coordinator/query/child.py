@@ -1,8 +1,9 @@
 """The process in which queries run: `python -m dbsp.coordinator.query.child`, fed by `dbsp.coordinator.query.process`.
 
-DuckDB bounds its own buffers and looks at an interrupt between vectors, but one call of one function is neither: two strings
-of a gigabyte joined cost gigabytes and no timer stops it. So statements run here, where the system bounds what a process may
-take: memory by `RLIMIT_DATA`, time by the parent's kill and, should the parent be gone, by `RLIMIT_CPU`.
+DuckDB bounds its own buffers and checks for an interrupt between vectors, but neither covers one call of one function.
+Joining two strings of a gigabyte costs gigabytes, and no timer stops it. So statements run here, where the system
+limits the process: memory by `RLIMIT_DATA`, time by the parent's kill. `RLIMIT_CPU` limits the time if the parent is
+gone.
 
 Protocol, on standard input and output; a header is one line of JSON:
 
@@ -10,7 +11,7 @@ Protocol, on standard input and output; a header is one line of JSON:
     parent  {"bytes"} + one Arrow stream per  child  {"done": true} + one Arrow stream, or {"error": {…}}
             view that is read
 
-Then the next query; the end of the input ends the process.
+Then the next query follows; the end of the input ends the process.
 """
 
 from __future__ import annotations
@@ -37,14 +38,14 @@ COPIES_OF_A_VIEW = 3
 
 
 def main() -> None:
-    """Answer queries until the input ends."""
+    """Serve queries until the input ends."""
     pa.set_cpu_count(1)
     own_bytes = _data_bytes() + OWN_BYTES_MAX
     serve(sys.stdin.buffer, sys.stdout.buffer, lambda limits, view_bytes: bounded(limits, own_bytes, view_bytes))
 
 
 def serve(source: BinaryIO, sink: BinaryIO, bound: Callable[[QueryLimits, int], None]) -> None:
-    """Answer queries until the input ends; `bound(limits, bytes of the views)` is called before each runs."""
+    """Serve queries until the input ends; `bound(limits, bytes of the views)` is called before each runs."""
     put(sink, READY)
     while line := source.readline():
         asked = json.loads(line)
@@ -78,7 +79,7 @@ def _answer(sink: BinaryIO, sql: str, tables: Mapping[str, pa.Table], limits: Qu
 
 
 def too_much_memory(limits: QueryLimits) -> CapacityError:
-    """The error of a query that reached the system's bound."""
+    """Return the error of a query that reached the memory limit of the process."""
     return CapacityError(
         f"the query needs too much memory: memory_mb_max={limits.memory_mb_max}",
         "ask for less, or raise `memory_mb_max` in [query]",
@@ -86,7 +87,7 @@ def too_much_memory(limits: QueryLimits) -> CapacityError:
 
 
 def bounded(limits: QueryLimits, own_bytes: int, view_bytes: int) -> None:
-    """Let this process take its own memory, the views, the query's, and no more; and the query's time of a processor."""
+    """Limit this process to its own memory, the views and the query's memory, and to the query's processor time."""
     bytes_max = own_bytes + COPIES_OF_A_VIEW * view_bytes + (limits.memory_mb_max << 20)
     resource.setrlimit(resource.RLIMIT_DATA, (bytes_max, resource.getrlimit(resource.RLIMIT_DATA)[1]))
     used = sum(resource.getrusage(resource.RUSAGE_SELF)[:2])
@@ -95,7 +96,7 @@ def bounded(limits: QueryLimits, own_bytes: int, view_bytes: int) -> None:
 
 
 def _data_bytes() -> int:
-    """What `RLIMIT_DATA` counts of this process; 0 where the system does not say (there the limit is not kept either)."""
+    """Return the bytes that `RLIMIT_DATA` counts for this process; 0 where the system neither reports nor limits them."""
     try:
         status = Path("/proc/self/status").read_text()
     except OSError:
@@ -108,50 +109,50 @@ def _data_bytes() -> int:
 
 
 def put_table(sink: BinaryIO, table: pa.Table) -> None:
-    """Write a table."""
+    """Write a table as an Arrow stream."""
     with pa.ipc.new_stream(pa.PythonFile(Uncloseable(sink), mode="w"), table.schema) as writer:
         writer.write_table(table)
 
 
 def get_table(source: BinaryIO) -> pa.Table:
-    """Read a table."""
+    """Read a table from an Arrow stream."""
     with pa.ipc.open_stream(pa.PythonFile(Uncloseable(source), mode="r")) as reader:
         return reader.read_all()
 
 
 @dataclass(frozen=True, slots=True)
 class Uncloseable:
-    """A file that Arrow cannot close: another stream follows in it."""
+    """A file that Arrow cannot close, because another stream follows."""
 
     file: BinaryIO
     closed: bool = False
 
     def read(self, count: int = -1) -> bytes:
-        """Read."""
+        """Read up to `count` bytes."""
         return self.file.read(count)
 
     def write(self, data: bytes) -> int:
-        """Write."""
+        """Write the bytes."""
         return self.file.write(data)
 
     def flush(self) -> None:
-        """Flush."""
+        """Flush the file."""
         self.file.flush()
 
     def readable(self) -> bool:
-        """For Arrow."""
+        """Return True, as Arrow requires."""
         return True
 
     def writable(self) -> bool:
-        """For Arrow."""
+        """Return True, as Arrow requires."""
         return True
 
     def seekable(self) -> bool:
-        """Never."""
+        """Return False: the file is a pipe."""
         return False
 
     def close(self) -> None:
-        """Stay open."""
+        """Leave the file open."""
 
 
 if __name__ == "__main__":

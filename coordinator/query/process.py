@@ -1,8 +1,8 @@
-"""Queries in a process of their own, so that no statement can take the coordinator's memory or time, or end it.
+"""Run queries in a process of their own, so that no statement can exhaust the coordinator's memory or time, or end it.
 
-A process is started for the first query and kept for the next one; it is killed when a query of it reaches a bound, breaks
-off, or does not answer `KILL_AFTER_S` after its time. At most `at_once_max` queries run at a time; more wait, then are refused
-and to be sent again. `query_child` is the other side.
+A process is started for the first query and kept for the next. It is killed when its query reaches a limit, breaks off,
+or does not end `KILL_AFTER_S` after its time. At most `at_once_max` queries run at a time; more wait, and are refused
+after a time limit. Module `child` is the other side.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ Read: TypeAlias = Callable[[Sequence[str]], Mapping[str, pa.Table]]
 
 
 class Queries:
-    """Runs queries, each in a process that serves one at a time."""
+    """The queries of a service; each runs in a process that serves one query at a time."""
 
     def __init__(self, *, at_once_max: int = 2, command: Sequence[str] = COMMAND) -> None:
-        """Nothing is started before the first query."""
+        """Start no process before the first query."""
         self._command = list(command)
         self._places = threading.Semaphore(at_once_max)
         self._lock = threading.Lock()
@@ -45,10 +45,10 @@ class Queries:
     def ask(
         self, sql: str, views: Sequence[str], read: Read, limits: QueryLimits, unread: Sequence[str] = ()
     ) -> pa.Table:
-        """The statement's result; `read(names)` gives the views that it reads; those `unread` are there, but cannot be.
+        """Return the statement's result; `read(names)` returns the views that it reads; views in `unread` cannot be read.
 
-        **Errors** `ConfigError` for a statement that is refused or wrong; `CapacityError` names the bound that was reached;
-        `UnavailableError` while too many run.
+        **Errors** `ConfigError` for a statement that is refused or wrong; `CapacityError` names the limit that was
+        reached; `UnavailableError` while too many run.
         """
         if not self._places.acquire(timeout=limits.timeout_s):
             raise UnavailableError("too many queries run at once", "ask again, or raise `at_once_max` in [query]")
@@ -68,7 +68,7 @@ class Queries:
             self._places.release()
 
     def close(self) -> None:
-        """End the process that waits; one that works is ended when its query is."""
+        """End the idle process; a busy one ends with its query."""
         with self._lock:
             self._closed = True
             idle, self._idle = self._idle, None
@@ -76,13 +76,13 @@ class Queries:
             idle.close()
 
     def __enter__(self) -> Self:
-        """Itself."""
+        """Return this object."""
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Close."""
+        """Close the queries."""
         self.close()
 
     def _take(self) -> _Process:
@@ -103,10 +103,10 @@ class Queries:
 
 
 class _Process(ChildProcess):
-    """One process that answers queries."""
+    """The service's side of one process that runs queries."""
 
     def __init__(self, command: Sequence[str]) -> None:
-        """Start it; an interrupt at the terminal is not for it."""
+        """Start the process, shielded from interrupts at the terminal."""
         super().__init__(command)
         self._late = False
         with self._killed_after(START_S):
@@ -118,11 +118,11 @@ class _Process(ChildProcess):
 
     @property
     def alive(self) -> bool:
-        """Whether it can still answer."""
+        """Return True if the process still runs."""
         return self._process.poll() is None
 
     def ask(self, sql: str, views: Sequence[str], read: Read, limits: QueryLimits, unread: Sequence[str]) -> pa.Table:
-        """One query."""
+        """Run one query and return its result."""
         asked = {"sql": sql, "views": list(views), "unread": list(unread), "limits": asdict(limits)}
         with self._bounded(limits):
             put(self._in, asked)
@@ -138,7 +138,7 @@ class _Process(ChildProcess):
 
     @contextmanager
     def _bounded(self, limits: QueryLimits) -> Iterator[None]:
-        """Talk to it, and kill it when its time is over."""
+        """Run the body, and kill the process when its time is over."""
         try:
             with self._killed_after(limits.timeout_s + KILL_AFTER_S):
                 yield
@@ -155,7 +155,7 @@ class _Process(ChildProcess):
         return found
 
     def _broken_off(self, limits: QueryLimits) -> DbspError:
-        """Why it does not answer: killed because its time was over, or ended by the system at its bound of memory."""
+        """Return why the process gave no result: killed after its time, or ended by the system at its memory limit."""
         story = self._ended()
         if self._late:
             hint = "ask for less, or raise `timeout_s` in [query]"

@@ -1,11 +1,12 @@
-"""Ad-hoc SQL over the views: one read-only statement, nothing else reachable, bounded in time and memory.
+"""Ad-hoc SQL over the views: one read-only statement, no access to anything else, limited in time and memory.
 
-A fresh DuckDB in memory gets the views it needs as tables and is then closed up: no files, no network, no extensions, no
-Python variables, no settings. Before that the statement itself is checked on DuckDB's own parse of it: exactly one, a
-SELECT, reading only views and a few harmless table functions (others take raw addresses or SQL as text).
+A fresh DuckDB in memory gets the needed views as tables. It is then closed up: no files, no network, no extensions, no
+Python variables, no settings. Before that the statement is checked on DuckDB's own parse. It must be exactly one
+SELECT, which reads only views and a few harmless table functions. Other table functions take raw addresses or SQL as
+text.
 
-Left out: history (a query sees all its views as of one step), and the process that this runs in, which the system keeps
-from taking more memory or time than DuckDB counts (`dbsp.coordinator.query.process`).
+A query sees all its views as of one step, and no history. Module `dbsp.coordinator.query.process` provides the process
+in which this runs, where the system limits the memory and time that DuckDB does not count.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ _CLOSED = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueryLimits:
-    """What one query may cost."""
+    """The limits of one query."""
 
     memory_mb_max: int = 512
     timeout_s: float = 10.0
@@ -53,7 +54,7 @@ class QueryLimits:
 
 
 def not_readable(view: str, views: Sequence[str], known: Sequence[str]) -> ConfigError:
-    """Why a view is not among those that can be read: of those known their changes alone are kept."""
+    """Return the error for a view that cannot be read: unknown, or known (`known`) with its changes alone stored."""
     if view not in known:
         return ConfigError(f"no such view: view={view} views={sorted(views)}")
     hint = f"`coordinator changes {view}` tells what every step changed in it"
@@ -63,7 +64,7 @@ def not_readable(view: str, views: Sequence[str], known: Sequence[str]) -> Confi
 
 
 def views_of(sql: str, views: Sequence[str], unread: Sequence[str] = ()) -> tuple[str, ...]:
-    """The views a statement reads, after checking that it is one SELECT over views alone; those `unread` cannot be read.
+    """Check that a statement is one SELECT over views alone, and return the views; those in `unread` cannot be read.
 
     **Errors** `ConfigError` says what is wrong with the statement.
     """
@@ -86,7 +87,7 @@ def views_of(sql: str, views: Sequence[str], unread: Sequence[str] = ()) -> tupl
 
 
 def run_query(sql: str, tables: Mapping[str, pa.Table], limits: QueryLimits) -> pa.Table:
-    """The statement's result over these tables (views with a last column `weight`: rows are repeated by it).
+    """Return the statement's result over these tables; rows are repeated by the last column `weight` of a view.
 
     **Errors** `ConfigError` for what DuckDB refuses; `CapacityError` names the limit that was reached.
     """
@@ -122,7 +123,7 @@ def run_query(sql: str, tables: Mapping[str, pa.Table], limits: QueryLimits) -> 
 
 
 def repeat_by_weight(table: pa.Table) -> pa.Table:
-    """A Z-set as SQL's rows: each as often as its weight says; rows of negative weight are left out."""
+    """Convert a Z-set to SQL rows: repeat each row by its weight, and drop rows of negative weight."""
     if WEIGHT not in table.column_names:
         return table
     at = table.schema.get_all_field_indices(WEIGHT)[-1]
@@ -175,7 +176,7 @@ class _Node:
 
 
 def _refuse_no_text(sql: str) -> None:
-    """Refuse what JSON can say and no text can hold."""
+    """Raise `ConfigError` for a lone surrogate, which JSON can express but UTF-8 cannot."""
     try:
         sql.encode()
     except UnicodeEncodeError as error:
@@ -188,8 +189,8 @@ def _refuse_no_text(sql: str) -> None:
 def _walk(tree: Any) -> Iterator[_Node]:
     """Yield every object of a parse tree, with the names in its scope.
 
-    A common table expression is known to those that follow it in its `WITH`, and to all that is within the query of the `WITH`;
-    to itself only where it is recursive.
+    A common table expression is visible to those that follow it in its `WITH`, and to all parts of the query of the
+    `WITH`. It is visible to itself only if it is recursive.
     """
     stack: list[tuple[Any, frozenset[str]]] = [(tree, frozenset())]
     while stack:
@@ -220,7 +221,7 @@ def _check_functions(nodes: Sequence[_Node]) -> None:
 
 
 def _tables(nodes: Sequence[_Node], views: Sequence[str], unread: Sequence[str]) -> tuple[str, ...]:
-    """Return the views among the tables read; every other name must be a common table expression in whose scope it stands."""
+    """Return the views that are read; every other name must be a common table expression in scope."""
     known = {view.lower(): view for view in views}
     found: dict[str, None] = {}
     for node in nodes:

@@ -1,8 +1,10 @@
-"""The interfaces of a service, one module for each kind of caller; `dbsp.coordinator.service.Service` has all of them.
+"""The interfaces of a service, one module for each kind of caller; `dbsp.coordinator.service.Service` combines them.
 
-core         settings, event loop, live status: what the interfaces share
-ingest       rows in
-reads        results out
-decisions    checkpoint, back up, pause, skip rows, upgrade
-rescales     the layout and its changes
+| module | contents |
+| --- | --- |
+| `core` | settings, event loop, live status: the parts that the interfaces share |
+| `ingest` | pushing rows |
+| `reads` | reading results |
+| `decisions` | checkpoint, backup, pause, skipping rows, upgrade |
+| `rescales` | the layout and its changes |
 """

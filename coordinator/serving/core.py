@@ -1,4 +1,4 @@
-"""The parts of a service that all its interfaces share: settings, event loop, live status, waiting for an answer."""
+"""The parts of a service that all its interfaces share: settings, event loop, live status, waiting for a result."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from dbsp.logs.step_commands import ACCEPT_OUTPUT
 
 
 class ServiceCore:
-    """One pipeline with its event loop, before it is given an interface."""
+    """A pipeline with its event loop, the base class of all interfaces."""
 
     def __init__(self, config: Config, built: Built | None = None) -> None:
         """Open logs and ledger; nothing runs before the service starts."""
@@ -43,16 +43,16 @@ class ServiceCore:
 
     @property
     def live_status(self) -> LiveStatus:
-        """The newest snapshot, and waiting on it."""
+        """Return the live status, which has the newest snapshot and can be waited on."""
         return self._loop.live_status
 
     @property
     def snapshot(self) -> Snapshot:
-        """The service as of the last event."""
+        """Return the service as of the last event."""
         return self._loop.live_status.now
 
     def table(self, name: str) -> Table:
-        """A table of the circuit; `ConfigError` lists them."""
+        """Return a table of the circuit; raise `ConfigError`, with the names of all tables, if there is none."""
         if name not in self._tables:
             raise ConfigError(f"no such table: table={name} tables={sorted(self._tables)}")
         return self._tables[name]
@@ -75,7 +75,7 @@ class ServiceCore:
 
 
 def refuse_halted(halt: states.Halt | None) -> None:
-    """`UnavailableError` while a step waits for a decision."""
+    """Raise `UnavailableError` if a step waits for a decision."""
     if halt is not None:
         what = "the next step ends its process" if halt.death else "rows of the next step fail"
         hint = "`coordinator status` names them, `coordinator skip` goes on without them"

@@ -19,17 +19,17 @@ from dbsp.coordinator.upgrades import Departure
 
 
 class Decisions(ServiceCore):
-    """The interface of operators, for all but rescales."""
+    """The interface of operators, for everything but rescales."""
 
     copies: TopicCopies
 
     def __init__(self, config: Config, built: Built | None = None) -> None:
-        """Open nothing more."""
+        """Open nothing that the base class has not opened."""
         super().__init__(config, built)
         self._backups = Backups(config, self._observers.noted)
 
     def checkpoint(self, timeout_s: float | None = None) -> int:
-        """Make the state of now a version; the number of the one that holds it, when it is published."""
+        """Make the present state a version, and return the version's number when it is published."""
         wanted: list[int] = []
 
         def met(state: states.State) -> int | None:
@@ -41,9 +41,10 @@ class Decisions(ServiceCore):
         return cast(int, self._result(lambda: self._loop.submit(events.CheckpointAsked(), met), timeout_s))
 
     def back_up(self, folder: Path, timeout_s: float | None = None) -> dict[str, Any]:
-        """Take a checkpoint, and copy all that is needed to go on from now into a new folder in `folder`, while steps go on.
+        """Take a checkpoint and copy the whole pipeline into a new folder in `folder`, while steps go on.
 
-        What was copied, and how long no step could be taken for it. **Errors** as `Backups.make`; as `checkpoint`.
+        Returns a description of the copy, and how long no step could be taken for it. **Errors** as `Backups.make` and
+        `checkpoint`.
         """
 
         def between_steps(action: Callable[[], Any]) -> Any:
@@ -52,11 +53,11 @@ class Decisions(ServiceCore):
         return self._backups.make(folder, lambda: self.checkpoint(timeout_s), between_steps)
 
     def pause(self, timeout_s: float | None = None) -> int:
-        """Take no further step; the next one."""
+        """Take no further step; return the number of the next step."""
         return self._settle(events.PauseAsked(), states.Paused, timeout_s)
 
     def resume(self, timeout_s: float | None = None) -> int:
-        """Take steps again; the next one."""
+        """Take steps again; return the number of the next step."""
         return self._settle(events.ResumeAsked(), states.Running, timeout_s)
 
     def _settle(
@@ -69,13 +70,14 @@ class Decisions(ServiceCore):
         return cast(int, self._result(lambda: self._loop.submit(request, met), timeout_s))
 
     def skip(self, step: int | None = None, timeout_s: float | None = None) -> Skipped:
-        """Go on without the rows that halt the pipeline, or at which the copy of a topic stops: they become dead letters.
+        """Go on without the rows that halt the pipeline, or that stop the copy of a topic: they become dead letters.
 
-        Either they fail under the error policy `stop`, or they end the process that runs their step: then they are found first,
-        by tries in processes of their own.
+        The rows either fail under the error policy `stop`, or kill the process that runs their step. In the second case
+        trials in processes of their own find them first.
 
-        The decision is logged before the step runs again, so a replay takes it too; it returns when the step is done, or rows
-        of it fail at a later node. With `step`, one that was logged before is answered again.
+        The decision is logged before the step runs again, so that a replay follows it too. The call returns when the
+        step is done, or rows of the step fail at a later node. For a `step` with an earlier decision, it returns that
+        decision again.
 
         **Errors** `ConfigError` if there is nothing to decide about.
         """
@@ -85,18 +87,19 @@ class Decisions(ServiceCore):
         return Skips(self._loop, self.built.parts, self._result).skip(step, timeout_s)
 
     def accept_output(self, step: int | None = None, timeout_s: float | None = None) -> Skipped:
-        """Go on although a step that ran again gives another output: it counts from now on, and the difference is put out.
+        """Accept that a replayed step gives another output, which counts from now on; the difference is written.
 
         The decision is logged before the step runs again. **Errors** `ConfigError` if there is nothing to decide about.
         """
         return Skips(self._loop, self.built.parts, self._result).accept_output(step, timeout_s)
 
     def upgrade(self, timeout_s: float | None = None) -> Departure:
-        """Go on as the version of dbsp that is installed now: returns when all is stopped at a checkpoint with no later step.
+        """Hand the pipeline over to the installed version of dbsp; return when all is stopped at a checkpoint.
 
-        Before that the installed version has shown that it can start here. Whoever started the service starts the other one then.
-        **Errors** `ConfigError` unless `dbsp-coordinator` started it; `EngineError` if the other one cannot start, or is none;
-        `UnavailableError` if it was given up. Steps go on after each of them.
+        No step is logged above the checkpoint. Before that the installed version has proved that it can start here. The
+        program that started the service starts the other version afterwards.
+        **Errors** `ConfigError` unless `dbsp-coordinator` started it; `EngineError` if the other version cannot start,
+        or there is none; `UnavailableError` if the upgrade was abandoned. Steps go on after each of them.
         """
         refuse_halted(self.snapshot.halt)
 

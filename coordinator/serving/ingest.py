@@ -1,4 +1,4 @@
-"""Rows in: push rows, wait until they are processed, ask how far they have come."""
+"""The interface for pushing rows: append rows, wait until they are processed, ask for their progress."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Ingest(ServiceCore):
     """The interface of producers."""
 
     def __init__(self, config: Config, built: Built | None = None) -> None:
-        """Open nothing more; copies of topics and the watch begin with the service."""
+        """Prepare the copies of topics and the watch; they begin with the service."""
         super().__init__(config, built)
         self.copies = TopicCopies(config, self.built.plan, self.built.parts, self, self._observers.noted)
         self.watch = Watch(
@@ -32,7 +32,7 @@ class Ingest(ServiceCore):
     def push(
         self, table: str, rows: Rows, *, delete: bool = False, partition: int = 0, producer: Producer | None = None
     ) -> Position:
-        """Append rows to a table's input; durable on return, at the position given back."""
+        """Append rows to a table's input; they are durable on return, at the returned position."""
         push = as_push(self.table(table), rows, delete=delete)
         return self.push_many([Incoming(table=table, push=push, producer=producer, partition=partition)])[0]
 
@@ -41,7 +41,7 @@ class Ingest(ServiceCore):
     ) -> list[Position]:
         """Append rows of several tables in one transaction, all or none; one step takes all of them, however many.
 
-        With a producer its number counts for each of the tables.
+        With a producer, its sequence number counts for each of the tables.
         """
         pushes = {name: as_push(self.table(name), each) for name, each in rows.items()}
         for name, push in pushes.items():
@@ -52,9 +52,9 @@ class Ingest(ServiceCore):
         return self.push_many(incoming, together=True)
 
     def push_many(self, incoming: Sequence[Incoming], *, together: bool = False) -> list[Position]:
-        """Append many pushes in one synced transaction; `OverloadedError` while too much waits to be processed.
+        """Append many pushes in one synced transaction; with `together` one step takes all of them.
 
-        `together`: one step takes all of them.
+        **Errors** `OverloadedError` while too many rows wait to be processed.
         """
         writer = self._writer()
         inputs = self.built.parts.inputs
@@ -65,19 +65,19 @@ class Ingest(ServiceCore):
         return positions
 
     def last_sequence(self, table: str, producer: str) -> int | None:
-        """The newest sequence number that a producer's pushes to a table have reached: where it goes on after a crash."""
+        """Return the newest sequence number of a producer's pushes to a table, from which it continues after a crash."""
         return self._writer().last_sequence(table, producer)
 
     def _writer(self) -> InputWriter:
         return writer_of(self.built.parts.inputs, self.config.input)
 
     def wait_until_processed(self, position: Position, timeout_s: float | None = None) -> None:
-        """Return when the results of these rows are durable in the outputs and seen in the views."""
+        """Wait until the results of these rows are durable in the outputs and visible in the views."""
         self.live_status.wait_for(lambda now: now.has_processed(position) or now.halt is not None, timeout_s)
         self.refuse_unprocessed(position, timeout_s)
 
     def refuse_unprocessed(self, position: Position, waited_s: float | None) -> None:
-        """An error that says why these rows are not processed, if they are not."""
+        """Raise an error that says why these rows are not processed, if they are not."""
         if not self.snapshot.has_processed(position):
             self._refuse_ended()
             refuse_halted(self.snapshot.halt)
@@ -88,7 +88,7 @@ class Ingest(ServiceCore):
             )
 
     def completion(self, table: str, partition: int, offset: int) -> Completion:
-        """How far one row has come."""
+        """Return the progress of one row: durable, processed, and in which step."""
         self.table(table)
         place = (table, partition)
         ends = {**self.watch.health.ends, **self.built.parts.inputs.ends()}
@@ -99,7 +99,7 @@ class Ingest(ServiceCore):
         return Completion(durable=ends[place] > offset, processed=processed, step=step, delivered=processed)
 
     def lag_rows(self) -> int:
-        """How many rows wait in the input, as the input tells: other inputs than the embedded one are asked once a second."""
+        """Return how many rows wait in the input; inputs other than the embedded one are asked once a second."""
         now = self.snapshot
         if now.ended or (not self.config.input.knows_ends and not self.watch.health.ends):
             return now.lag_rows

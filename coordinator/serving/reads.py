@@ -1,4 +1,4 @@
-"""Results out: read views, follow their changes, query them."""
+"""The interface for results: read views, follow their changes, query them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Reads(ServiceCore):
     """The interface of readers."""
 
     def __init__(self, config: Config, built: Built | None = None) -> None:
-        """Open nothing more; Delta tables begin with the service."""
+        """Prepare the Delta tables, which begin with the service."""
         super().__init__(config, built)
         self._kept_views: dict[str, ViewRows] = {}
         self._feed = Feed(config, self.built.plan)
@@ -32,15 +32,15 @@ class Reads(ServiceCore):
         self.delta = DeltaTables(config, self.built.plan, self, self._feed, self._observers.noted)
 
     def views(self) -> tuple[str, ...]:
-        """The views that can be read."""
+        """Return the names of the views that can be read."""
         return tuple(view.name for view in self.built.plan.views if view.trace is not None)
 
     def read_view(self, view: str, timeout_s: float | None = None) -> ViewRows:
-        """A view as of the last finished step."""
+        """Return a view as of the last finished step."""
         return self.read_views((view,), timeout_s)[0]
 
     def read_views(self, views: Sequence[str], timeout_s: float | None = None) -> list[ViewRows]:
-        """Several views as of the same step."""
+        """Return several views as of the same step."""
         for view in views:
             if view not in self.views():
                 raise not_readable(view, self.views(), self._feed.views)
@@ -51,7 +51,7 @@ class Reads(ServiceCore):
         return cast(list[ViewRows], self._result(lambda: self._loop.ask(question), timeout_s))
 
     def _read_now(self, runtime: Any, facts: states.Facts, view: str) -> ViewRows:
-        """On the event loop's thread: a view after the last step, read once per step as long as it is not large."""
+        """Read a view on the event loop's thread; cache it for the step if it is small."""
         kept = self._kept_views.get(view)
         if kept is not None and kept.step == facts.next_step:
             return kept
@@ -62,17 +62,17 @@ class Reads(ServiceCore):
         return found
 
     def changes(self, view: str, first: int = 0, *, rows_max: int = 10_000) -> ViewChanges:
-        """What the finished steps from `first` on changed in a view (or in `dead_letters`), as far as some `rows_max` rows go.
+        """Return the changes of a view (or `dead_letters`) in finished steps from `first` on, up to about `rows_max` rows.
 
         **Law** see `dbsp.coordinator.running.feed`: begin at 0, or at the step of `read_view`, and go on at `next`.
-        **Errors** `PositionError` for steps that were dropped (`retention_steps`) or never taken; `ConfigError` where the
-        outputs are not embedded ones.
+        **Errors** `PositionError` for steps that were dropped (`retention_steps`) or never taken; `ConfigError` where
+        the outputs are not embedded ones.
         """
         self._refuse_ended()
         return self._feed.read(view, first, self.snapshot, rows_max)
 
     def query(self, sql: str, timeout_s: float | None = None) -> tuple[int, pa.Table]:
-        """(step, result) of one read-only statement over the views, all as of that step."""
+        """Return (step, result) of one read-only statement over the views, all as of that step."""
         section = self.config.query
         limits = QueryLimits(
             memory_mb_max=section.memory_mb_max, timeout_s=section.timeout_s, threads=section.threads,

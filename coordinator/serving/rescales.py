@@ -1,4 +1,4 @@
-"""The layout: which worker owns what, what a rescale would move, and the rescale."""
+"""The interface for the layout: which worker owns which shards, the plan of a rescale, and the rescale."""
 
 from __future__ import annotations
 
@@ -20,26 +20,27 @@ class Rescales(ServiceCore):
     """The interface of operators for the number of workers."""
 
     def plan_rescale(self, workers: int) -> RescalePlan:
-        """What a rescale to `workers` would move, once nothing moves any more; `ConfigError` if there cannot be so many."""
+        """Return what a rescale to `workers` would move after the present moves; raise `ConfigError` for an impossible count."""
         layout, step = self._layout_to_be(), self.snapshot.step
         return plan_rescale(layout, workers, step=step, state_bytes=self._state_bytes(), rates=self._rates)
 
     def _state_bytes(self) -> dict[int, int]:
-        """What every worker's state takes, as of the last step; empty before the first one."""
+        """Return the state bytes of every worker as of the last step; empty before the first step."""
         report = self.snapshot.last_report
         return {worker.worker: worker.state_bytes for worker in report.workers} if report is not None else {}
 
     def rescale(
         self, workers: int, timeout_s: float | None = None, *, strategy: str | None = None
     ) -> MoveReport | None:
-        """Go on with `workers` workers; returns when a checkpoint in the new layout is published.
+        """Change the number of workers; return when a checkpoint in the new layout is published.
 
-        `strategy`: "cold" stops the steps until all state is moved; "warmup" moves most of it beside them; "icadd" and
-        "redistribute" move it key by key in the steps (None: as the settings say). The request is durable before anything moves,
-        so
-        a crash resumes it. While keys move another rescale waits. What has moved since it was asked for; None if nothing has.
+        Strategy "cold" stops the steps until all state is moved. Strategy "warmup" moves most of it while steps run.
+        Strategies "icadd" and "redistribute" move it key by key in the steps. None means the strategy of the settings.
+        The request is durable before anything moves, so a crash resumes it. While keys move, another rescale waits. The
+        result is what has moved since the request; None if nothing has.
 
-        **Errors** `UnavailableError` if it was given up: an error, `cancel_rescale`, or another count that was asked for since.
+        **Errors** `UnavailableError` if the rescale was abandoned: because of an error, `cancel_rescale`, or a newer
+        request.
         """
         strategy = strategy or self.config.layout.strategy
         if strategy not in STRATEGIES:
@@ -68,9 +69,9 @@ class Rescales(ServiceCore):
         return None if moved is before else moved
 
     def cancel_rescale(self, timeout_s: float | None = None) -> None:
-        """Take back a rescale that has not come to its switch; returns when nothing of it is left.
+        """Cancel a rescale that has not reached its switch; return when nothing of it is left.
 
-        Keys that have moved already move back. Of one that waits behind another, the one that waits is taken back.
+        Keys that have moved already move back. If a rescale waits for another, the waiting one is cancelled.
         **Errors** `ConfigError` if none is under way; `UnavailableError` if it is too late.
         """
         begun: list[bool] = []
@@ -94,28 +95,28 @@ class Rescales(ServiceCore):
         self._result(lambda: self._loop.submit(events.CancelAsked(), met), timeout_s)
 
     def request_rescale(self, workers: int, strategy: str = COLD) -> None:
-        """Note the request durably; before `start`, the service begins with it."""
+        """Note the request durably; before `start`, the service begins with the rescale."""
         epoch = self.snapshot.epoch if self._thread is not None else None
         self.built.parts.control.change(epoch, lambda ledger: ledgers.request_rescale(ledger, workers, strategy))
         if self._thread is None:
             self._loop.begin_with_rescale(workers, strategy)
 
     def layout(self) -> Layout:
-        """The layout in use; while keys move, the workers of both."""
+        """Return the layout in use; while keys move, it has the workers of both sides."""
         return self.snapshot.layout or self.built.facts.layout
 
     @property
     def workers_to_be(self) -> int:
-        """How many workers there are once nothing moves any more."""
+        """Return the number of workers after the present moves."""
         return len(self._layout_to_be().workers)
 
     def _layout_to_be(self) -> Layout:
-        """The layout in use once nothing moves any more."""
+        """Return the layout that is in use after the present moves."""
         course = self.snapshot.course if self.snapshot.layout is not None else self.built.facts.course
         return self.layout() if course is None else course.new
 
     def layout_status(self) -> dict[str, Any]:
-        """The layout as JSON values."""
+        """Return the layout as JSON values."""
         inputs = self.built.parts.inputs
         partitions = {name: inputs.partitions(name) for name in sorted(self._tables)}
         return layout_as_json(self.layout(), partitions, self._state_bytes(), self.snapshot.course)
