@@ -1,8 +1,8 @@
 """Errors on their way from a task to the caller.
 
-A `DbspError` in a task is an answer, not an accident: it is the same at every retry, so the task returns it as a value and
-Spark does not run it again. It passes through later segments as a marked block of bytes in the place of a parcel. All
-other errors are raised in the task, so that Spark retries; what comes back when it gives up is told apart here.
+A `DbspError` in a task is the same at every retry. So the task returns it as a value, and Spark does not run the task
+again. The value passes through later segments as a marked block of bytes instead of a parcel. All other errors are
+raised in the task, so that Spark retries. This module classifies the exception that Spark raises when it gives up.
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ class Failure:
     rows: tuple[tuple[str, str, int], ...] = ()
 
     def to_bytes(self) -> bytes:
-        """The failure as a block that is no parcel."""
+        """Encode the failure as a block that is no parcel."""
         fields = [self.worker, self.code, self.message, self.hint, self.node, self.name, self.count, self.rows]
         return MARK + json.dumps(fields).encode()
 
     def error(self) -> DbspError:
-        """The error again, of its own class, naming the worker."""
+        """Return the error, of its own class, with the worker in its message."""
         message = self.message if "worker=" in self.message else f"{self.message} worker={self.worker}"
         if self.code == RowsError.code:  # all workers say the same
             return RowsError(self.message, self.hint, self.node, self.name, self.count, self.rows)
@@ -64,7 +64,7 @@ class Failure:
 
 
 def failure_of(error: DbspError, worker: int) -> Failure:
-    """The value that stands for an error."""
+    """Return the failure for an error on a worker."""
     found = Failure(worker=worker, code=error.code, message=error.message, hint=error.hint)
     if isinstance(error, RowsError):
         return replace(found, node=error.node, name=error.name, count=error.count, rows=error.rows)
@@ -72,12 +72,12 @@ def failure_of(error: DbspError, worker: int) -> Failure:
 
 
 def is_failure(block: bytes) -> bool:
-    """Whether a block that arrived is a failure, not a parcel."""
+    """Return whether a received block is a failure, not a parcel."""
     return block[: len(MARK)] == MARK
 
 
 def failure_from(block: bytes) -> Failure:
-    """The failure in a block."""
+    """Decode the failure in a block."""
     worker, code, message, hint, node, name, count, rows = json.loads(block[len(MARK) :])
     return Failure(
         worker=worker, code=code, message=message, hint=hint, node=node, name=name, count=count,
@@ -86,9 +86,9 @@ def failure_from(block: bytes) -> Failure:
 
 
 def worst(failures: Sequence[Failure]) -> Failure:
-    """The one to raise: a fenced worker first (the caller must stop), else the first reported that is no row's fault.
+    """Return the failure to raise: a fenced worker first (the caller must stop), else the first that rows did not cause.
 
-    If rows failed and nothing else, any worker's: all have judged the same.
+    If only rows failed, any worker's failure will do, because all have judged the same.
     """
     known = sorted(set(failures), key=lambda failure: (failure.worker, failure.message))
     others = [failure for failure in known if failure.code != RowsError.code]
@@ -96,15 +96,16 @@ def worst(failures: Sequence[Failure]) -> Failure:
 
 
 def jvm_lost(what: str) -> UnavailableError:
-    """The driver's JVM is gone; nothing in this process can go on with it."""
+    """Return the error for a dead JVM of the driver; nothing in this process can go on with it."""
     return UnavailableError(f"the Spark JVM died: while={what}", _AGAIN)
 
 
 def job_failed(what: str, text: str) -> DbspError:
-    """What a failed Spark job means, told from the text of its exception.
+    """Translate the text of a failed Spark job's exception.
 
-    A Python traceback in it is an error that a task raised on purpose, a bug of this project, or memory. All else (a lost
-    executor, a Python worker that dies whenever its task is tried, a cancelled job, a lost shuffle file) is an outage.
+    A Python traceback in it is an error that a task raised on purpose, a bug of this project, or memory. All else is
+    an outage: a lost executor, a Python worker that dies whenever its task is tried, a cancelled job, a lost shuffle
+    file.
     """
     if _CANCELLED.search(text):
         return UnavailableError(f"the Spark job was cancelled: while={what}", _AGAIN)
@@ -127,7 +128,7 @@ def job_failed(what: str, text: str) -> DbspError:
 
 
 def _told(last: str) -> DbspError | None:
-    """The error of ours that a task raised for Spark to see, out of a traceback's last line; None for any other one."""
+    """Return the `DbspError` in the last line of a traceback, which a task raised for Spark; None for other errors."""
     name, _, story = last.partition(": ")
     kind = next((kind for kind in KINDS.values() if name == f"{kind.__module__}.{kind.__name__}"), None)
     if kind is None or issubclass(kind, (InternalError, RowsError)):
@@ -137,7 +138,7 @@ def _told(last: str) -> DbspError | None:
 
 
 def _traceback(text: str) -> str:
-    """The last Python traceback of a JVM exception, without the JVM's frames."""
+    """Return the last Python traceback of a JVM exception, without the JVM's frames."""
     story = text[text.rindex("Traceback (most recent call last)") :]
     end = re.search(r"\n\s*(at [\w.$]+\(|SQLSTATE)", story)
     return story[: end.start()].strip() if end else story.strip()

@@ -20,7 +20,7 @@ _HINT = (
 
 
 def java_version(text: str) -> int | None:
-    """The major version out of what `java -version` prints.
+    """Return the major version in the output of `java -version`; None if there is none.
 
     >>> java_version('openjdk version "17.0.15" 2025-04-15'), java_version('java version "1.8.0_402"')
     (17, 8)
@@ -31,7 +31,7 @@ def java_version(text: str) -> int | None:
 
 
 def java_command(environment: Mapping[str, str] = os.environ) -> str:
-    """The Java that Spark will start; `ConfigError` with the command to install one if there is none."""
+    """Return the Java that Spark will start; raise `ConfigError` with the command to install one if there is none."""
     home = environment.get("JAVA_HOME")
     command = str(Path(home) / "bin" / "java") if home else shutil.which("java", path=environment.get("PATH"))
     if command is None:
@@ -40,7 +40,7 @@ def java_command(environment: Mapping[str, str] = os.environ) -> str:
 
 
 def require_java(environment: Mapping[str, str] = os.environ) -> int:
-    """The version of the Java that Spark will start; `ConfigError` with the command to install one if it is none that will do."""
+    """Return the version of the Java that Spark will start; raise `ConfigError` if it is absent or too old."""
     command = java_command(environment)
     try:
         probe = subprocess.run(  # noqa: S603  (the user's own java)

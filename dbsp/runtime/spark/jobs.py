@@ -32,10 +32,11 @@ Order = tuple[Job, "Future[Any]"] | None
 
 
 def begun(job: RDD[Any]) -> Any:
-    """Start a job that has no elements; `get` of what comes back waits for its end.
+    """Start a job that has no elements; `get` of the returned action waits for its end.
 
-    For each job Spark reads the whole class that a closure was written in, to look at the closure: that of `collect` is in a
-    class so large, and passes through another, that it was a quarter of what the JVM did in a small step.
+    For each job Spark reads the whole class in which a closure was written, to look at the closure. The class of
+    `collect` is very large, and its closure passes through another class. Reading them was a quarter of the JVM's
+    work in a small step.
     """
     java: Any = job._jrdd
     return java.collectAsync()
@@ -56,11 +57,10 @@ class JobThread:
         idle: Job = lambda: None,
         heard: Callable[[], int] = lambda: 0,
     ) -> None:
-        """`alive` tells whether the JVM's process is there; `idle` runs whenever no job came for `idle_s`.
+        """Start the thread; `alive` returns whether the JVM's process runs; `idle` is called after `idle_s` without a job.
 
-        A job is not silent while the number of `heard` grows, though none of its tasks has finished.
-
-        Jobs of different pools share the cores fairly, if Spark was started so.
+        A job is not silent while the number of `heard` grows, even if none of its tasks has finished. Jobs of
+        different pools share the cores fairly, if Spark was started with fair scheduling.
         """
         self._context = context
         self.group = group
@@ -75,7 +75,7 @@ class JobThread:
         self._thread.start()
 
     def run(self, what: str, job: Job) -> Any:
-        """The result of a job; `DbspError` says why there is none."""
+        """Run a job and return its result; a `DbspError` says why there is none."""
         if self._closed:
             raise UnavailableError(f"the Spark runtime is closed: while={what}")
         if not self._alive():
@@ -93,7 +93,7 @@ class JobThread:
             raise
 
     def post(self, job: Job) -> None:
-        """Run a job for which nobody waits, and whose failure nobody minds."""
+        """Run a job without waiting for it; ignore its failure."""
         if not self._closed:
             self._orders.put((job, Future()))
 
@@ -122,14 +122,14 @@ class JobThread:
                 )
 
     def _silence(self) -> str:
-        """Who has not answered, as far as that can be told."""
+        """Return the words that name the silent workers, as far as Spark can tell."""
         try:
             return self.silent()
         except (Py4JError, OSError, EOFError):
             return ""
 
     def _progress(self) -> tuple[int, tuple[tuple[int, int], ...]]:
-        """What was heard, and finished tasks by active stage, of this group's jobs."""
+        """Return the number of `heard`, and the finished tasks by active stage, of this group's jobs."""
         tracker = self._context.statusTracker()
         jobs = [tracker.getJobInfo(number) for number in tracker.getJobIdsForGroup(self.group)]
         own = {int(number) for job in jobs if job is not None for number in job.stageIds}
@@ -151,7 +151,7 @@ class JobThread:
         self._thread.join(_CANCEL_WAIT_S)
 
     def _translated(self, what: str, error: Exception) -> DbspError:
-        """What an error of Spark, of the bridge to it or of its sockets means."""
+        """Translate an error of Spark, of the bridge to it or of its sockets."""
         if isinstance(error, Py4JJavaError):
             return job_failed(what, str(error))
         if isinstance(error, (Py4JNetworkError, OSError, EOFError)) or not self._alive():
@@ -173,7 +173,7 @@ class JobThread:
                 future.set_result(result)
 
     def _next(self) -> Order:
-        """The next job; while there is none, the idle one."""
+        """Return the next job; call `idle` while there is none."""
         while True:
             with suppress(queue.Empty):
                 return self._orders.get(timeout=self._idle_s)

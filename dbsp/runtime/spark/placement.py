@@ -1,8 +1,8 @@
-"""Where tasks run: an RDD of one empty partition per worker, each with the host its layout names.
+"""The hosts of tasks: an RDD of one empty partition per worker, each with the host that its layout names.
 
-The place comes from the layout, never from where something happens to be cached: after a lost executor, cached blocks
-would pull every later step to the wrong host. It stays a hint to Spark; no answer depends on it. A task that finds itself on
-another host than its worker's ends at once, and Spark runs it again.
+The host is that of the layout, and never that of cached blocks. After a lost executor, cached blocks would pull every
+later step to the wrong host. The host is only a hint to Spark, and no result depends on it. A task on another host
+than its worker's ends at once, and Spark runs it again.
 """
 
 from __future__ import annotations
@@ -24,19 +24,20 @@ _NOTHING = pickle.dumps([])
 
 
 def ground_rdd(context: SparkContext, hosts: Sequence[str]) -> RDD[int]:
-    """An RDD whose partition i is empty and prefers `hosts[i]`; an empty name means anywhere."""
+    """Return an RDD whose partition i is empty and prefers `hosts[i]`; an empty name means any host."""
     if not any(hosts):
         return context.parallelize([], len(hosts))
     return RDD(_placed(context, hosts, 1), context)
 
 
 def seated(arrived: RDD[T], hosts: Sequence[str], senders: int) -> RDD[T]:
-    """What arrives behind a shuffle, partition i at `hosts[i]`: Spark would put it anywhere.
+    """Place the records after a shuffle: partition i at `hosts[i]`, because Spark would put it anywhere.
 
-    **Shape** each of the `senders` has sent exactly one record to each partition, which Spark then holds as one block each.
+    **Shape** each of the `senders` has sent exactly one record to each partition, which Spark then holds as one block
+    each.
 
-    Each block is paired with an element of an RDD that has places, and let go of it again: nothing is copied, and the pair's task
-    runs where that RDD's partition wants to be.
+    Each block is paired with an element of an RDD that has places, and separated from it again. Nothing is copied,
+    and the pair's task runs where that RDD's partition prefers to be.
     """
     if not any(hosts):
         return arrived
@@ -46,7 +47,7 @@ def seated(arrived: RDD[T], hosts: Sequence[str], senders: int) -> RDD[T]:
 
 
 def _placed(context: SparkContext, hosts: Sequence[str], elements: int) -> Any:
-    """A Java RDD of so many elements in each partition, of which partition i prefers `hosts[i]`."""
+    """Return a Java RDD of `elements` elements in each partition, of which partition i prefers `hosts[i]`."""
     jvm: Any = context._jvm
     wanted = jvm.java.util.HashMap()
     for index, host in enumerate(hosts):
@@ -63,7 +64,7 @@ def _placed(context: SparkContext, hosts: Sequence[str], elements: int) -> Any:
 def refuse_elsewhere(host: str, worker: int) -> None:
     """End a task that Spark has put on another host than its worker's: Spark runs it again.
 
-    **Errors** `UnavailableError`, for Spark to see; who waits for the job is told when it has failed too often.
+    **Errors** `UnavailableError`, which Spark sees; the caller of the job gets it after too many failures.
     """
     if host and not is_here(host):
         raise UnavailableError(
@@ -78,18 +79,18 @@ def drain(records: Iterable[int]) -> None:
 
 
 def _names(jvm: Any, host: str) -> Any:
-    """A Java list of the host, or of nothing if there is none."""
+    """Return a Java list of the host, empty if there is none."""
     return jvm.java.util.Collections.singletonList(host) if host else jvm.java.util.Collections.emptyList()
 
 
 def _sequence(context: SparkContext, items: Any) -> Any:
-    """A Scala immutable sequence of the items of a Java list."""
+    """Return a Scala immutable sequence of the items of a Java list."""
     jvm: Any = context._jvm
     return jvm.scala.jdk.javaapi.CollectionConverters.asScala(items).toSeq()
 
 
 def live_hosts(context: SparkContext) -> set[str]:
-    """The hosts that have an executor now; in `local[N]` the driver is the executor."""
+    """Return the hosts that have an executor now; in `local[N]` the driver is the executor."""
     status = context._jsc.sc().getExecutorMemoryStatus()
     hosts = [name.rpartition(":")[0] for name in str(status.keySet().mkString(" ")).split()]
     if not str(context.master).startswith("local["):

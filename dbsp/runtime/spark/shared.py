@@ -1,6 +1,7 @@
-"""What tasks share with the driver: the `Work` of a run, pickled once, broadcast once, unpickled once per Python process.
+"""The values that tasks share with the driver: the `Work` of a run, pickled once, broadcast once, unpickled once per
+process.
 
-The bytes travel from the driver to its own workers only; nothing that comes from Kafka or LMDB is ever unpickled.
+The bytes are sent from the driver to its own workers only; nothing that is read from Kafka or LMDB is ever unpickled.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ def pack(work: Work) -> PackedWork:
 
 @functools.lru_cache(maxsize=_WORKS_KEPT)
 def unpack(packed: PackedWork) -> Work:
-    """The work again, the same object for the same bytes: its site keeps open databases for the next task.
+    """Return the work, the same object for the same bytes: its worker resources keep databases open for the next task.
 
     **Errors** `EngineError` in a Python worker that imports another version of dbsp than the driver runs.
     """
