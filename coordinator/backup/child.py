@@ -30,7 +30,7 @@ from dbsp.errors import DbspError, InternalError
 
 
 def main() -> None:
-    """One backup."""
+    """Make one backup, as the parent asks."""
     source, sink = sys.stdin.buffer, sys.stdout.buffer
     config = pickle.loads(base64.b64decode(source.readline()))  # noqa: S301 - our own parent's
     put(sink, {"ready": True})
@@ -62,7 +62,7 @@ def _make(config: Config, folder: Path, sink: BinaryIO) -> dict[str, Any]:
 
 
 def _end_with(source: BinaryIO) -> None:
-    """End when the parent does: nobody would hear of this backup."""
+    """End the process when the parent ends, because no one would learn of this backup."""
     while os.read(source.fileno(), 1):  # not `source.read`, whose lock would be held at the end
         pass
     os._exit(1)

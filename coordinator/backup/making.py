@@ -55,7 +55,7 @@ ROOM_BYTES = 1 << 30
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackupSource:
-    """An LMDB file of the pipeline: its folder, and that in the backup."""
+    """An LMDB file of the pipeline: its folder, and its folder in the backup."""
 
     folder: Path
     place: str
@@ -82,9 +82,10 @@ class PinnedFiles:
 
 @contextmanager
 def pinning(config: Config) -> Iterator[PinnedFiles]:
-    """Hold all files as of now. A ledger that changes meanwhile (a service without our leave) makes it begin anew.
+    """Hold all files as of now; begin again if the ledger changes meanwhile.
 
-    **Errors** `UnavailableError` if there is nothing to back up; `DataError` names a broken file; `ConfigError` with Kafka.
+    **Errors** `UnavailableError` if there is nothing to back up; `DataError` names a broken file; `ConfigError` with
+    Kafka.
     """
     refuse_kinds(config)
     if not (config.data_dir / "steps").is_dir():
@@ -108,7 +109,7 @@ def _nothing(config: Config) -> DbspError:
 
 
 def _pinned(config: Config, held: ExitStack) -> PinnedFiles | None:
-    """One try; None if the ledger changed meanwhile."""
+    """Try once to pin all files; return None if the ledger changed meanwhile."""
     control = held.enter_context(_pin(BackupSource(folder=config.data_dir / "control", place="control")))
     ledger = ledger_of(Opened.of(control.env, control.txn, ("ledger",)).get("ledger", b"ledger"))
     if not ledger.epoch:
@@ -128,7 +129,7 @@ def _pinned(config: Config, held: ExitStack) -> PinnedFiles | None:
 
 @contextmanager
 def _pin(source: BackupSource) -> Iterator[_Pin]:
-    """One file, read only, in a transaction; places of readers that were killed are given back."""
+    """Open one file read-only in a transaction; free the reader slots of killed processes."""
     file = source.folder / "data.mdb"
     check_data_file(file)
     try:
@@ -149,7 +150,7 @@ def _pin(source: BackupSource) -> Iterator[_Pin]:
 
 
 def _sources(config: Config, ledger: Ledger) -> Iterator[BackupSource]:
-    """All files but the ledger's, each before those it depends on."""
+    """Yield all files but the ledger's, each before the files it depends on."""
     data_dir, members = config.data_dir, sorted(ledger.members)
     joining = {worker for worker in ledger.forming if not database_home(data_dir, worker).exists()}
     there = [worker for worker in members if worker not in joining]
@@ -175,7 +176,7 @@ def _progress_sources(config: Config, ledger: Ledger) -> Iterator[BackupSource]:
 
 
 def folder_name(step: int, now: datetime) -> str:
-    """The name of a backup: sorts by time.
+    """Return the name of a backup; names sort by time.
 
     **Example**
 
@@ -186,7 +187,7 @@ def folder_name(step: int, now: datetime) -> str:
 
 
 def begin(folder: Path, step: int) -> Path:
-    """The folder of a backup that begins; its name says that it is unfinished."""
+    """Create the folder of a new backup; its name says that it is unfinished."""
     name = folder_name(step, datetime.now(UTC))
     try:
         make_folder(folder)
@@ -202,7 +203,7 @@ def begin(folder: Path, step: int) -> Path:
 
 
 def copy(pinned: PinnedFiles, made: Path) -> None:
-    """Copy what is pinned; nothing of the pipeline is needed afterwards."""
+    """Copy the pinned files; the backup needs nothing of the pipeline afterwards."""
     for pin in pinned.pins:
         target = made / pin.source.place
         try:
@@ -215,7 +216,7 @@ def copy(pinned: PinnedFiles, made: Path) -> None:
 
 
 def finish(config: Config, pinned: PinnedFiles, made: Path) -> tuple[Path, Manifest]:
-    """Look at the copy, note every checksum, write the manifest, give the folder its name. The pins are not needed any more."""
+    """Check the copy, write the manifest with every checksum, and rename the folder; the pins are not needed any more."""
     _look(config, made)
     try:
         files = tuple(_noted(made, pin.source.place) for pin in pinned.pins)
@@ -232,9 +233,9 @@ def finish(config: Config, pinned: PinnedFiles, made: Path) -> tuple[Path, Manif
 
 
 def make(config: Config, folder: Path, report: Callable[[str, Path, int], None]) -> tuple[Path, Manifest]:
-    """A whole backup of a pipeline that does not run; `report(phase, folder, bytes at most)` before each phase.
+    """Make a whole backup of a stopped pipeline; call `report(phase, folder, bytes at most)` before each phase.
 
-    **Errors** as `pinning`; `UnavailableError` if it cannot be written: what there is of it is deleted.
+    **Errors** as `pinning`; `UnavailableError` if the backup cannot be written: its remains are deleted.
     """
     refuse_place(config, folder)
     with pinning(config) as pinned:
@@ -249,7 +250,7 @@ def make(config: Config, folder: Path, report: Callable[[str, Path, int], None])
 
 @contextmanager
 def deleted_unless_done(made: Path) -> Iterator[None]:
-    """Delete an unfinished backup when it fails."""
+    """Delete an unfinished backup if the body fails."""
     try:
         yield
     except BaseException:
@@ -282,7 +283,7 @@ def _manifest(config: Config, pinned: PinnedFiles, made: Path, files: tuple[Back
 
 
 def _look(config: Config, made: Path) -> None:
-    """`DataError` if the copy is not sound, which then its source is not."""
+    """Raise `DataError` if the copy is not sound, which means that its source is not."""
     found = diagnose(as_copied(config, made))
     if found.findings:
         first = found.findings[0]
@@ -294,7 +295,7 @@ def _look(config: Config, made: Path) -> None:
 
 
 def as_copied(config: Config, made: Path) -> Config:
-    """The settings of a pipeline whose data folder is a backup."""
+    """Return the settings of a pipeline whose data folder is a backup."""
     return replace(
         config, pipeline=replace(config.pipeline, data_dir=made), output=config.output.in_backup(),
         layout=replace(config.layout, standbys=[]),

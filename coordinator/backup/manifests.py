@@ -37,7 +37,7 @@ REMEDY = "take another backup: `coordinator backups` lists them"
 @stored("BackupFile", "path bytes sha256")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackupFile:
-    """One file, by its path in the backup."""
+    """A file of a backup, by its path in the backup."""
 
     path: str
     bytes: int
@@ -72,11 +72,11 @@ class Manifest:
 
     @property
     def bytes(self) -> int:
-        """Of all files."""
+        """Return the size of all files in bytes."""
         return sum(file.bytes for file in self.files)
 
     def as_json(self) -> dict[str, Any]:
-        """What people and scripts ask for."""
+        """Return the description of the backup for people and scripts, as JSON values."""
         return {
             "pipeline": self.pipeline, "at": self.at, "step": self.step, "version": self.version,
             "checkpoint_step": self.checkpoint_step, "workers": self.workers, "bytes": self.bytes,
@@ -96,7 +96,7 @@ class ListedBackup:
 
     @property
     def state(self) -> str:
-        """In one word."""
+        """Return the state in one word: unfinished, broken, damaged or whole."""
         if self.manifest is None:
             return "unfinished" if self.name.endswith(UNFINISHED) else "broken"
         return "damaged" if self.damage else "whole"
@@ -117,7 +117,7 @@ def progress_place(config: Config) -> str | None:
 
 
 def refuse_place(config: Config, folder: Path) -> None:
-    """`ConfigError` where a backup would be lost together with what it is of."""
+    """Raise `ConfigError` for a folder in which a backup would be lost together with its source."""
     if not folder.is_absolute():
         raise ConfigError(f"not an absolute path: folder={folder}", "name the folder as the service's host sees it")
     if folder.resolve().is_relative_to(config.data_dir.resolve()):
@@ -130,7 +130,7 @@ def refuse_place(config: Config, folder: Path) -> None:
 
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:
-    """Write it, whole or not at all."""
+    """Write the manifest, whole or not at all."""
     body = json.dumps(to_stored(manifest), sort_keys=True)
     sealed = json.dumps(
         {"format": FORMAT, "sha256": hashlib.sha256(body.encode()).hexdigest(), "backup": json.loads(body)}
@@ -139,7 +139,7 @@ def write_manifest(folder: Path, manifest: Manifest) -> None:
 
 
 def read_manifest(folder: Path) -> Manifest:
-    """The manifest of a backup; `DataError` says what the folder is instead."""
+    """Return the manifest of a backup; raise `DataError` that says what the folder is instead."""
     file = folder / MANIFEST
     try:
         found = json.loads(file.read_text())
@@ -211,7 +211,7 @@ def _decoded(body: Mapping[str, Any]) -> Manifest:
 
 
 def checksum(file: Path, report: Callable[[int], None] = lambda _count: None) -> str:
-    """Of a file's bytes, read in pieces; `report` of the size of each."""
+    """Return the SHA-256 of a file, read in pieces; call `report` with the size of each."""
     found = hashlib.sha256()
     with file.open("rb") as stream:
         while piece := stream.read(READ_BYTES):
@@ -221,7 +221,7 @@ def checksum(file: Path, report: Callable[[int], None] = lambda _count: None) ->
 
 
 def damage(folder: Path, manifest: Manifest, report: Callable[[int], None] = lambda _count: None) -> Iterator[str]:
-    """What is not as the manifest says, of every file.
+    """Yield a text for each file that differs from the manifest.
 
     **Cost** reads everything.
     """
@@ -241,7 +241,7 @@ def damage(folder: Path, manifest: Manifest, report: Callable[[int], None] = lam
 
 
 def backups_in(folder: Path, *, check: bool, report: Callable[[str], None] = lambda _name: None) -> list[ListedBackup]:
-    """The backups of a folder by name, so by time; with `check` all their checksums are computed.
+    """Return the backups of a folder, ordered by name and so by time; with `check` verify all checksums.
 
     **Errors** `ConfigError` if it is no folder.
     """
@@ -267,7 +267,7 @@ def _listed(folder: Path, check: bool) -> ListedBackup:
 
 
 def bytes_in(folder: Path) -> int:
-    """What lies in a folder, also while it grows or goes."""
+    """Return the bytes of all files in a folder, also while the folder grows or is deleted."""
     total = 0
     for place, _, names in os.walk(folder):
         for name in names:

@@ -44,10 +44,10 @@ class BackupProgress:
 
 
 class Backups:
-    """Makes backups of one pipeline."""
+    """The backups of one pipeline."""
 
     def __init__(self, config: Config, note: Notify, *, command: Sequence[str] = COMMAND) -> None:
-        """Nothing is started before the first; `note` is told how each ends."""
+        """Start no process before the first backup; `note` receives how each ends."""
         self._config, self._note, self._command = config, note, list(command)
         self._turn = threading.Lock()
         self._progress: BackupProgress | None = None
@@ -59,7 +59,7 @@ class Backups:
 
     @property
     def progress(self) -> BackupProgress | None:
-        """How far the one under way is; None if there is none."""
+        """Return the progress of the backup under way; None if there is none."""
         found, made = self._progress, self._made
         if found is None:
             return None
@@ -69,7 +69,7 @@ class Backups:
     def make(
         self, folder: Path, checkpoint: Callable[[], Any], between_steps: Callable[[Callable[[], Any]], Any]
     ) -> dict[str, Any]:
-        """A backup in `folder`; `between_steps(action)` runs an action while no step and no command does.
+        """Make a backup in `folder`; `between_steps(action)` runs an action while no step and no command runs.
 
         **Errors** `UnavailableError` while another is made, or if it cannot be written; `ConfigError` with Kafka, or for a folder
         that cannot be used; `DataError` if the pipeline's files are broken.
@@ -121,7 +121,7 @@ class Backups:
                 self._tidy()
 
     def _pin(self, process: _Process, folder: Path) -> float:
-        """On the event loop's thread: how long it took."""
+        """Let the process pin the files, on the event loop's thread; return the seconds it took."""
         at = time.monotonic()
         process.put({"folder": str(folder)})
         timer = threading.Timer(PIN_S, process.kill)
@@ -152,17 +152,17 @@ class Backups:
                 process.close()
 
     def close(self) -> None:
-        """Break off the one under way, and begin no other: the service has ended."""
+        """Abort the backup under way, and refuse others, because the service has ended."""
         self._closed = True
         if self._process is not None:
             self._process.kill()
 
 
 class _Process(ChildProcess):
-    """One process that makes one backup."""
+    """The service's side of one process that makes one backup."""
 
     def __init__(self, command: Sequence[str], config: Config) -> None:
-        """Start it; an interrupt at the terminal is not for it."""
+        """Start the process, shielded from interrupts at the terminal."""
         self.over = False  # it has said its last word, and pins nothing
         super().__init__(command)
         self._write(base64.b64encode(pickle.dumps(config)) + b"\n")
@@ -173,12 +173,12 @@ class _Process(ChildProcess):
             self._in.flush()
 
     def put(self, header: dict[str, Any]) -> None:
-        """Tell it something."""
+        """Send a message to the process."""
         with suppress(OSError):
             put(self._in, header)
 
     def answer(self) -> dict[str, Any]:
-        """What it says next; its error is raised, and its early end."""
+        """Return the next message of the process; raise if it reports an error or ends early."""
         line = self._out.readline()
         if not line:
             raise UnavailableError(
