@@ -1,11 +1,12 @@
-"""Which archive of classes Spark's JVM starts with: what it would load from its jars, as it has it in memory, in one file.
+"""Find the archive of classes that Spark's JVM starts with: one file with the loaded form of the classes in its jars.
 
-With it Spark is there in a little more than half the time, for half of the processor's. `dbsp.runtime.spark.prepare` makes it.
+With the archive Spark starts in little more than half the time and uses half the processor time.
+`dbsp.runtime.spark.prepare` makes the archive.
 
-**Law** an archive changes nothing but the time: the JVM compares it with itself and with its jars, and leaves one of others
-alone. A file is named by what it was made of, so each Java and each Spark has its own.
+**Law** an archive changes only the start time: the JVM compares the archive with itself and its jars, and ignores another's
+archive. The file name is a hash of the Java and the Spark that made the archive, so each pair has its own file.
 
-Left out: executors that are not the driver; they start once, and elsewhere.
+Left out: executors other than the driver; they start once, on other hosts.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ UNUSED_DAYS = 30
 
 
 def archive_file() -> Path:
-    """The archive of the Java and the Spark at hand, whether it is there or not, beside compiled kernels.
+    """Return the path of the archive for this Java and this Spark, in the folder of compiled kernels; it may not exist.
 
     **Errors** `ConfigError` without Java.
     """
@@ -40,21 +41,21 @@ def archive_file() -> Path:
 
 
 def using(archive: Path) -> str:
-    """The option for Java with which it uses the archive; nothing where there is none. It counts as used."""
+    """Return the Java option that uses the archive, and mark the archive as used; empty if the archive does not exist."""
     if not archive.exists():
         return ""
-    with suppress(OSError):  # that of an installation that others have made
+    with suppress(OSError):  # the archive belongs to another user's installation
         os.utime(archive)
     return f'"-XX:SharedArchiveFile={archive}"'
 
 
 def making(archive: Path) -> str:
-    """The option for Java with which it writes an archive when it ends."""
+    """Return the Java option that writes the archive when the JVM exits."""
     return f'"-XX:ArchiveClassesAtExit={archive}"'
 
 
 def forget_unused(folder: Path) -> None:
-    """Delete archives that were not used for long."""
+    """Delete the archives in `folder` that were not used for `UNUSED_DAYS` days."""
     oldest = time.time() - UNUSED_DAYS * 86_400
     for archive in folder.glob("*.jsa"):
         with suppress(OSError):

@@ -1,6 +1,6 @@
-"""The small jobs around steps: create, fence, list versions, open, commit, take over, read a view, delete.
+"""Run the small jobs around steps: create, fence, list versions, open, commit, take over, read a view, delete.
 
-Each runs one function per worker, on the worker's host, and brings back a small value or a `Failure`.
+Each job runs one function per worker, on the worker's host, and returns a small value or a `Failure` for each.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _IPC_ROWS = 1 << 18
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControlTask:
-    """One function of (work, worker, *arguments), a module-level one, for every worker of a list, at its host."""
+    """A function of (work, worker, *arguments) to run for every worker of a list, on its host; a module-level function."""
 
     work: Broadcast[PackedWork]
     workers: tuple[int, ...]
@@ -40,12 +40,12 @@ class ControlTask:
 
 
 def partial_of(task: ControlTask) -> Callable[[int, Iterable[int]], Iterator[tuple[int, Any] | Failure]]:
-    """The job's function: `run_control` for this task."""
+    """Return the job's function: `run_control` for this task."""
     return partial(run_control, task)
 
 
 def run_control(task: ControlTask, index: int, nothing: Iterable[int]) -> Iterator[tuple[int, Any] | Failure]:
-    """The worker's number and what the function returned, or its failure."""
+    """Run the task's function for one worker; yield the worker's number with the result, or the failure."""
     drain(nothing)
     worker = task.workers[index]
     try:
@@ -62,12 +62,12 @@ def run_control(task: ControlTask, index: int, nothing: Iterable[int]) -> Iterat
 
 
 def create(work: tasks.Work, worker: int, checkpoint: CheckpointId) -> None:
-    """Make version 0 where it is absent."""
+    """Make the worker's database with version 0, if it is absent."""
     work.site.database(worker, checkpoint)
 
 
 def view_bytes(work: tasks.Work, worker: int, view: str, epoch: int) -> bytes:
-    """The worker's rows of a view as an Arrow stream, with their weights."""
+    """Return the worker's rows of a view as an Arrow stream, with their weights in the column `weight`."""
     part = tasks.view_part(work, worker, tasks.materialized_view(work.plan, view), epoch)
     table = part.to_arrow(weight_column="weight")
     sink = pa.BufferOutputStream()
@@ -77,7 +77,7 @@ def view_bytes(work: tasks.Work, worker: int, view: str, epoch: int) -> bytes:
 
 
 def open_version(work: tasks.Work, worker: int, version: int, epoch: int, layout: Layout) -> CheckpointId:
-    """Open the worker, and load what its steps will need into this process."""
+    """Open a version of the worker, and load the kernels that its steps need into this process."""
     load_kernels()
     if work.keepers is not None:
         work.keepers.prepare(worker)
@@ -85,14 +85,14 @@ def open_version(work: tasks.Work, worker: int, version: int, epoch: int, layout
 
 
 def warm(work: tasks.Work, worker: int) -> int:
-    """Nothing but what any task costs; a process that has done it has the modules, the circuit and the kernels loaded."""
+    """Load the modules, the circuit and the kernels into this process; return a value that nothing uses."""
     load_kernels()
     return len(work.plan.nodes) + worker
 
 
 @functools.cache
 def load_kernels() -> int:
-    """Load the compiled kernels, once per process; the first step would do so one by one."""
+    """Load all compiled kernels, once per process, and return their number; the first step would load them one by one."""
     count = compile_all()
     settle("kernels")
     return count

@@ -1,12 +1,15 @@
-"""PySpark's daemon with all that a task needs loaded before: Python workers are forks of it, and begin where it is.
+"""Run PySpark's daemon with everything loaded that a task needs: Python workers are forks of this process.
 
-PySpark's own loads nothing, so that each worker, one that takes the place of a killed one too, would load modules and compiled
-kernels for itself, some two seconds of a processor. Here that is done once, and the memory is shared.
+PySpark's own daemon loads nothing. Each worker, also the replacement of a killed one, would then load modules and compiled
+kernels itself, which takes some two seconds of processor time. This daemon loads them once, and its forks share the memory.
 
-Spark starts this module by its name (`spark.python.daemon.module`), for which dbsp must be installed where executors run, as
-`dbsp.runtime.spark.shared` demands anyway. What is loaded here must not start threads of Python's: they would not be there in a
-fork. Those that libraries start when they are loaded (OpenBLAS, jemalloc) are made anew by them. Nothing may be opened here,
-no file, no database, and nothing may be written to standard output, which is Spark's.
+Spark starts this module by its name (`spark.python.daemon.module`). So dbsp must be installed where executors run, which
+`dbsp.runtime.spark.shared` requires anyway.
+
+- Loaded modules must not start Python threads: a fork has no copy of these threads.
+- Libraries that start threads of their own when loaded (OpenBLAS, jemalloc) restart them in a fork.
+- This process must not open a file or a database.
+- This process must not write to standard output, which Spark reads.
 
 Source: `pyspark.daemon`; docs/design/0034.
 """
@@ -24,7 +27,7 @@ ALWAYS = ("pyspark.worker", "dbsp.runtime.spark.step_job")
 
 
 def load() -> None:
-    """Load what tasks need; pyarrow looks for pandas at the first value that is made of one of Python's."""
+    """Load the modules and kernels that tasks need; the scalar makes pyarrow look for pandas now, not in each fork."""
     for name in (*ALWAYS, *filter(None, os.environ.get(PRELOADS, "").split(","))):
         importlib.import_module(name)
     pa.scalar(0)
@@ -34,7 +37,7 @@ def load() -> None:
 
 
 def main() -> None:
-    """Load, then do as PySpark's daemon does."""
+    """Load, then run PySpark's daemon."""
     from pyspark.daemon import manager  # noqa: PLC0415 - as above
 
     load()

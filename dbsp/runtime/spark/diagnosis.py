@@ -1,7 +1,7 @@
-"""Why a job failed, or does not end: which workers have not answered, which hosts are gone, which have another version.
+"""Explain why a job failed or does not end: silent workers, unreachable hosts, hosts with another version of dbsp.
 
-Spark tells what it did with a task, not why; a host that is powered off shows as a task on another host, or as silence. So
-executors' addresses are tried, and the states of tasks read, when there is something to explain. A job that ends well costs
+Spark reports what happened to a task, not why. A host that is powered off shows as a task on another host, or as silence. So
+this module connects to the executors' addresses and reads the states of tasks, after a failure only. A successful job pays
 nothing.
 """
 
@@ -26,7 +26,7 @@ _TASKS_MAX = 100_000
 
 
 def unfinished(context: SparkContext, group: str, count: int) -> tuple[int, ...]:
-    """The partitions, of so many, whose task in the stage under way of a job group has not ended; none where no stage runs."""
+    """Return the partitions below `count` without a finished task in the group's running stage; empty if no stage runs."""
     tracker = context.statusTracker()
     jobs = [tracker.getJobInfo(number) for number in tracker.getJobIdsForGroup(group)]
     own = {int(number) for job in jobs if job is not None for number in job.stageIds}
@@ -42,7 +42,7 @@ def unfinished(context: SparkContext, group: str, count: int) -> tuple[int, ...]
 
 
 def hosts_away(context: SparkContext, hosts: Iterable[str]) -> tuple[str, ...]:
-    """Those of the named hosts on which no executor answers: Spark has none there, or nobody takes its connections."""
+    """Return the named hosts on which no executor answers: Spark has none there, or a connection to its address fails."""
     wanted = {host for host in hosts if host}
     if not wanted:
         return ()
@@ -53,7 +53,7 @@ def hosts_away(context: SparkContext, hosts: Iterable[str]) -> tuple[str, ...]:
 
 
 def unreachable(addresses: Iterable[str]) -> set[str]:
-    """The hosts of "host:port" addresses where nobody takes a connection within `CONNECT_S`."""
+    """Return the hosts of "host:port" addresses of which none accepts a connection within `CONNECT_S` seconds."""
 
     def answers(address: str) -> bool:
         host, _, port = address.rpartition(":")
@@ -69,7 +69,7 @@ def unreachable(addresses: Iterable[str]) -> set[str]:
 
 
 def versions_on(context: SparkContext, hosts: Sequence[str]) -> Mapping[str, str]:
-    """The version of dbsp that Python workers import, by the name of the host."""
+    """Return the version of dbsp that Python workers import, by the name of the host."""
     cloudpickle.register_pickle_by_value(probe)  # type: ignore[no-untyped-call]
     return dict(ground_rdd(context, hosts).mapPartitionsWithIndex(probe.version_here).collect())
 
@@ -81,9 +81,9 @@ def explained(
     away: Callable[[], Sequence[str]],
     versions: Callable[[], Mapping[str, str]],
 ) -> DbspError:
-    """The error by its cause, where that is a host: one that does not answer, or one with another version of dbsp.
+    """Return the error that names the cause, if a host is the cause: it does not answer, or has another version of dbsp.
 
-    `homes` are the hosts of the job's workers. An error that no host explains stays as it is.
+    `homes` are the hosts of the job's workers. An error that no host explains is returned unchanged.
     """
     if not isinstance(error, UnavailableError | InternalError):
         return error
@@ -97,7 +97,7 @@ def explained(
 
 
 def host_gone(what: str, homes: Mapping[int, str], gone: Sequence[str], reason: str) -> UnavailableError:
-    """The error that names hosts which do not answer, with their workers."""
+    """Return the error that names the hosts which do not answer, with their workers."""
     workers = sorted(worker for worker, host in homes.items() if host in gone)
     return UnavailableError(
         f"a host of workers does not answer: hosts={', '.join(gone)} workers={workers} while={what} reason={reason}",
@@ -106,7 +106,7 @@ def host_gone(what: str, homes: Mapping[int, str], gone: Sequence[str], reason: 
 
 
 def other_version(found: Mapping[str, str]) -> EngineError:
-    """The error that names hosts with another version of dbsp than the coordinator's."""
+    """Return the error that names the hosts with another version of dbsp than the coordinator's."""
     story = ", ".join(f"{host} has {version}" for host, version in sorted(found.items()))
     return EngineError(
         f"hosts have another version of dbsp than the coordinator: {story}; coordinator={VERSION}",

@@ -1,25 +1,26 @@
-"""Steps without jobs: where all workers of a layout have a core of this host at once, their tasks stay and meet in the driver.
+"""Resident tasks: one Spark job runs many steps, and its tasks rendezvous and exchange blocks in the driver.
 
-A job of Spark costs more than a small step's work in it: to be submitted, to be brought to a Python worker, to end; and so does
-each of its stages. So one job stands for many steps. A task of it is a worker, and asks the driver for the next step by a
-socket in the file system. At an exchange it brings its blocks there, and waits for those that the others have for it; large
-parcels lie in files, and their blocks are names. With the next question it brings its report. Who asks while the others, or the
-driver, have not done with a step is told of the one that comes next, if that is known, and may prepare for it.
+Used where every worker of a layout has a core of this host at the same time. Submitting a Spark job, reaching a Python worker and
+ending the job cost more than the work of a small step. Each stage adds a similar cost. So one resident job runs many steps, with
+one task for each worker. A task asks the driver for the next step over a Unix domain socket. At an exchange the task sends its
+blocks to the driver and waits for the blocks that the other workers have for it. A large parcel is a file, and its block is the
+file's name. The next request carries the report of the finished step. If a task asks
+before the step has ended everywhere, the driver announces the next step, if known. The task may then prepare that step.
 
 Invariants:
-1. Every standing job and every step has a number of its own; who comes under another one is turned away, and so is who waits when
-   it ends.
-2. What a worker brings to a step counts once and stays until the step ends: a task that Spark runs again is given the step again,
-   brings it again, and gets what the first one got.
-3. One job stands at a time, of all that share a context: tasks that wait for one another hold cores for which nobody else may
-   wait.
-4. Who stands without work goes: after `LINGER_S` without a step, or when it is sent away, never in the middle of a step.
-5. A job of which a task was run again ends after the step: Spark counts how often a task fails over all steps of a job, and would
-   give up one that stands for days.
-6. Who is told of a step to come has reported of the one before it, and is told once: nobody waits for preparations of a step that
-   is not the next one to be done.
+1. Every resident job and every step has its own number. The driver rejects a task that gives another number, and a task that
+   waits when its job or step ends.
+2. The first blocks of a worker for an exchange count, and stay until the step ends. Thus a task that Spark runs again receives
+   the step again, sends its blocks again, and gets the same blocks as the first attempt.
+3. At most one resident job runs for each Spark context. Its tasks wait for one another and hold their cores meanwhile: two such
+   jobs could each hold the cores that the other needs.
+4. A resident task exits after `LINGER_S` idle seconds or when dismissed, never during a step.
+5. A job with a retried task ends after the current step. Spark counts the failures of a task over the whole life of its job, and
+   would fail a job that runs for days.
+6. The driver announces a coming step to a worker once, after the worker reported the step before. Thus no step waits for the
+   preparation of a step that is not the next one.
 
-Left out: Spark's barrier stages. Their `allGather` wakes who waits once a second, and a stage whose task fails ends its job.
+Left out: Spark's barrier stages. Their `allGather` wakes waiting tasks once a second, and a failed task ends the whole job.
 """
 
 from __future__ import annotations
@@ -53,12 +54,12 @@ Brought = dict[tuple[int, int], list[bytes]]
 
 
 class TurnedAwayError(UnavailableError):
-    """A task came, or waited, for what is over: another one has done its work, or nobody wants it any more."""
+    """The driver rejected a task because its job or its step has ended; the task has nothing left to do."""
 
 
 @dataclass(slots=True)
 class _Step:
-    """What it is, what its workers have brought, by depth and source, and what they report."""
+    """The running step: its order, the blocks by exchange depth and source slot, and the reports by slot."""
 
     number: int
     workers: int
@@ -68,21 +69,21 @@ class _Step:
     reports: dict[int, bytes] = field(default_factory=dict)
 
     def whole(self, depth: int) -> bool:
-        """Whether all have come to an exchange."""
+        """Return whether every worker has sent its blocks to the exchange at this depth."""
         return all((depth, source) in self.brought for source in range(self.workers))
 
     def blocks_for(self, depth: int, destination: int) -> list[bytes]:
-        """What the others have for a worker, in the order of the sources."""
+        """Return the blocks for one worker, in the order of the source slots."""
         return [self.brought[depth, source][destination] for source in range(self.workers)]
 
     def done(self) -> bool:
-        """Whether all have reported."""
+        """Return whether every worker has reported."""
         return len(self.reports) == self.workers
 
 
 @dataclass(frozen=True, slots=True)
 class _Coming:
-    """A step that comes: its place among all steps, its order, the workers that were told of it."""
+    """An announced step: its place among all steps, its order, and the slots that were told of it."""
 
     place: int
     order: bytes
@@ -90,13 +91,14 @@ class _Coming:
 
 
 class Meetings:
-    """The driver's side: a socket in `folder`, and a thread per task that has come.
+    """The driver's side of resident tasks: a socket in `folder`, and one thread for each connected task.
 
-    **State** the job that stands, the blocks and reports of the step that runs. `turn` is the lock of the context.
+    **State** the number of the resident job, and the blocks and reports of the running step. `turn` is the context's lock: the
+    resident job holds the lock from `stand` to `over` (invariant 3).
     """
 
     def __init__(self, folder: Path, turn: threading.Lock, linger_s: float = LINGER_S) -> None:
-        """Listen; the folder is for this user alone, and its name is short, as that of a socket must be."""
+        """Listen on a socket in `folder`; the folder must be private to this user, and its path short enough for a socket."""
         self.address = tempfile.mktemp(prefix="meet-", dir=folder)  # noqa: S306 - it fails where there is such a file
         self._turn, self._linger_s = turn, linger_s
         self._change = threading.Condition()
@@ -114,7 +116,7 @@ class Meetings:
         threading.Thread(target=self._accept, name="dbsp-meetings", daemon=True).start()
 
     def stand(self) -> int:
-        """The number under which the tasks of a new job stand; `over` must follow when it has ended."""
+        """Begin a resident job and return its number; wait for the context's lock. Call `over` when the job has ended."""
         self._turn.acquire()
         with self._change:
             self._standing, self._leaves, self._rests_since = self._next_number(), False, time.monotonic()
@@ -122,28 +124,28 @@ class Meetings:
             return self._standing
 
     def over(self, standing: int) -> None:
-        """The job has ended, and what it did not do is not done."""
+        """End the resident job and release the context's lock; a running step fails."""
         with self._change:
             if self._standing == standing:
                 self._part()
         self._turn.release()
 
     def send_away(self) -> None:
-        """Let the tasks that stand go when they have no step to do."""
+        """Dismiss the resident tasks: at once if no step runs, otherwise after the running step."""
         with self._change:
             self._leave()
 
     def coming(self, order: bytes, place: int) -> None:
-        """The step at this place is known: who has reported of the one before it is told."""
+        """Notify the workers of the step at this place; a worker that reported the step before may prepare it."""
         with self._change:
             self._coming = _Coming(place, order)
             self._change.notify_all()
 
     def step(self, standing: int, order: bytes, workers: int, place: int) -> list[bytes] | None:
-        """What the workers report of a step, in the order of the layout; None where nobody stands under this number any more.
+        """Run a step and return the reports in the layout's order; return None if the resident job has ended already.
 
-        `place` is its number among all steps.
-        **Errors** `UnavailableError` where the job ends before the step does.
+        `place` is the step's number among all steps of the pipeline.
+        **Errors** `UnavailableError` if the job ends before the step does.
         """
         with self._change:
             if self._standing != standing:
@@ -152,6 +154,7 @@ class Meetings:
             self._place = place
             self._change.notify_all()
             self._change.wait_for(lambda: step.done() or self._standing != standing)
+            # Idle time counts from the end of a step: a step longer than the limit must not dismiss its own tasks.
             self._step, self._rests_since = None, time.monotonic()
             if self._leaves and self._standing == standing:
                 self._part()
@@ -165,18 +168,22 @@ class Meetings:
         return self._number
 
     def _leave(self) -> None:
-        """Stand no longer than the step that runs, if one does."""
+        """End the resident job now, or after the running step if there is one."""
         self._leaves = True
         if self._step is None:
             self._part()
 
     def _part(self) -> None:
-        """Nobody stands any more."""
+        """Forget the resident job and wake the waiting tasks, so that they exit."""
         self._standing = None
         self._change.notify_all()
 
     def awaited(self) -> tuple[int, ...]:
-        """The slots of the workers that have neither reported of the step that runs nor come to its last exchange so far."""
+        """Return the slots whose progress the running step awaits; empty if no step runs.
+
+        A slot is awaited if its worker has neither reported nor reached the deepest exchange so far. If all have reached that
+        exchange, every slot without a report is awaited.
+        """
         with self._change:
             step = self._step
             if step is None:
@@ -187,18 +194,18 @@ class Meetings:
             ) or tuple(slot for slot in range(step.workers) if slot not in step.reports)
 
     def heard(self) -> int:
-        """How often a worker has come to an exchange so far: where it grows, a job goes on."""
+        """Return the number of requests received from tasks so far; a growing number shows that the job makes progress."""
         return self._heard
 
     def close(self) -> None:
-        """Listen no more."""
+        """Stop listening and delete the socket."""
         with suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
         Path(self.address).unlink(missing_ok=True)
 
     def _accept(self) -> None:
-        """The thread that listens."""
+        """Accept connections and start a thread for each; the body of the listening thread."""
         while True:
             try:
                 came, _ = self._listener.accept()
@@ -207,7 +214,7 @@ class Meetings:
             threading.Thread(target=self._serve, args=(came,), name="dbsp-meeting", daemon=True).start()
 
     def _serve(self, came: socket.socket) -> None:
-        """One task, question by question, until it leaves or is turned away."""
+        """Serve one task, request by request, until the task exits or is rejected."""
         with came, came.makefile("rb") as stream, suppress(OSError, EOFError):
             new = True
             while True:
@@ -223,7 +230,7 @@ class Meetings:
                 came.sendall(_COUNT.pack(len(found)) + _written(found))
 
     def _join(self, standing: int, slot: int) -> None:
-        """A task has come; where it is not the first of its worker, one before it has failed."""
+        """Register a new task; a second task of a slot means that the first one failed (invariant 5)."""
         with self._change:
             if self._standing == standing:
                 if slot in self._came:
@@ -231,19 +238,20 @@ class Meetings:
                 self._came.add(slot)
 
     def _exchange(self, number: int, depth: int, source: int, blocks: list[bytes]) -> list[bytes] | None:
-        """What all have for this worker; None where its step is not the one that runs."""
+        """Wait until all workers reach the exchange; return the blocks for `source`, or None if the step does not run."""
         with self._change:
             self._heard += 1
             step = self._step
             if step is None or step.number != number:
                 return None
+            # A retried task sends its blocks again. The first ones stay: another worker may have read them already.
             step.brought.setdefault((depth, source), blocks)
             self._change.notify_all()
             self._change.wait_for(lambda: self._step is not step or step.whole(depth))
             return step.blocks_for(depth, source) if self._step is step else None
 
     def _asked(self, standing: int, slot: int, report: list[bytes]) -> list[bytes] | None:
-        """The next step of a worker, with its number; no blocks where it may go, None where it does not stand here."""
+        """Return the next step with its number for a worker; empty to dismiss the task, None if its job has ended."""
         with self._change:
             self._heard += 1
             if self._standing is not None and self._standing != standing:
@@ -255,6 +263,7 @@ class Meetings:
                 if self._step is None and rested >= self._linger_s:
                     self._part()
             step, coming = self._step, self._coming
+            # The running step takes precedence over an announced one: other workers may wait for this worker's blocks.
             if self._standing != standing:
                 return []
             if step is not None and self._awaits(slot):
@@ -265,11 +274,11 @@ class Meetings:
             return []
 
     def _has_news(self, standing: int, slot: int) -> bool:
-        """Whether there is something to tell a worker that asks."""
+        """Return whether a waiting worker can be sent a step, an announcement or its dismissal."""
         return self._standing != standing or self._awaits(slot) or self._may_prepare(slot)
 
     def _reported(self, slot: int, report: bytes) -> None:
-        """Keep the first report of a worker."""
+        """Keep the first report of a worker; ignore reports of other steps."""
         (number,) = _NUMBER.unpack_from(report)
         step = self._step
         if step is not None and step.number == number:
@@ -277,11 +286,11 @@ class Meetings:
             self._change.notify_all()
 
     def _awaits(self, slot: int) -> bool:
-        """Whether a step runs that this worker has not reported of."""
+        """Return whether a step runs that this worker has not reported."""
         return self._step is not None and slot not in self._step.reports
 
     def _may_prepare(self, slot: int) -> bool:
-        """Whether a worker has done its part of the last step, and was not told of the one behind it."""
+        """Return whether a worker reported the last step and has no announcement of the step after it (invariant 6)."""
         coming, last = self._coming, self._place
         if coming is None or last is None or coming.place != last + 1 or slot in coming.told:
             return False
@@ -290,7 +299,7 @@ class Meetings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Meeting:
-    """A task's side: worker `slot` of the layout, in the job that stands under this number."""
+    """A resident task's connection to the driver: worker `slot` of the layout, in the resident job `number`."""
 
     number: int
     slot: int
@@ -298,11 +307,11 @@ class Meeting:
     stream: BinaryIO
 
     def asked(self, report: tuple[int, bytes] | None) -> tuple[int, bytes] | None:
-        """The next step, with its number, for the report of the one before; None when it is time to go.
+        """Send the report of the last step and return the next step with its number; None when the task is dismissed.
 
-        The number is `COMES` for one that is not to be done yet: it will be told again, to whoever asks again.
+        The number is `COMES` for an announced step, which must not run yet: the driver sends the step again when it starts.
 
-        **Errors** `TurnedAwayError` where the job has ended.
+        **Errors** `TurnedAwayError` if the job has ended.
         """
         told = [] if report is None else [_NUMBER.pack(report[0]) + report[1]]
         found = self._answered(self.number, _ASKS, told)
@@ -312,9 +321,9 @@ class Meeting:
         return number, found[0][_NUMBER.size :]
 
     def exchange(self, step: int, depth: int, blocks: Sequence[bytes]) -> list[bytes]:
-        """Bring a block for each worker; what all have for this one, in the order of the layout.
+        """Send a block for each worker and return the blocks that all workers have for this one, in the layout's order.
 
-        **Errors** `TurnedAwayError` where the step has ended.
+        **Errors** `TurnedAwayError` if the step has ended.
         """
         return self._answered(step, depth, blocks)
 
@@ -330,7 +339,7 @@ class Meeting:
 
 @contextmanager
 def joined(address: str, number: int, slot: int) -> Iterator[Meeting]:
-    """Go to where the tasks of a job meet. **Errors** `UnavailableError` where nobody listens."""
+    """Connect a task to the driver's socket. **Errors** `UnavailableError` if the driver does not listen."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as link:
         try:
             link.connect(address)
@@ -341,18 +350,18 @@ def joined(address: str, number: int, slot: int) -> Iterator[Meeting]:
 
 
 def _written(blocks: Sequence[bytes]) -> bytes:
-    """The lengths of blocks, and the blocks."""
+    """Return the blocks as bytes for the socket: all lengths, then all blocks."""
     return b"".join([*(_LENGTH.pack(len(block)) for block in blocks), *blocks])
 
 
 def _read_blocks(stream: BinaryIO, count: int) -> list[bytes]:
-    """So many blocks."""
+    """Read `count` blocks from the socket."""
     lengths = [_LENGTH.unpack(_exactly(stream, _LENGTH.size))[0] for _ in range(count)]
     return [_exactly(stream, length) for length in lengths]
 
 
 def _exactly(stream: BinaryIO, size: int) -> bytes:
-    """So many bytes. **Errors** `EOFError` where they end before."""
+    """Read exactly `size` bytes. **Errors** `EOFError` if the stream ends before."""
     found = stream.read(size)
     if len(found) < size:
         raise EOFError

@@ -1,15 +1,15 @@
-"""Parcels beside the shuffle: where all workers share a host, a large parcel lies in a file and only its name goes through Spark.
+"""Pass large parcels as files: if all workers share a host, only the file's name goes through Spark's shuffle.
 
-Through the shuffle the bytes of a parcel are copied some eight times, by two Python processes, their sockets, and the JVM, which
-also needs room for them. A file that is gone after seconds is two copies into and out of the system's page cache; it is never
-synced. Small parcels travel as they are.
+The shuffle copies the bytes of a parcel some eight times: in two Python processes, their sockets and the JVM. The JVM also
+needs memory for them. A file that is deleted within seconds is two copies, into and out of the system's page cache. The file
+is never synced. Small parcels go through the shuffle themselves.
 
 Invariants:
-1. A file is whole before its name is passed on, and never changes; a task that runs twice writes two files, of equal bytes.
-2. Files are deleted when no job of their step runs any more, so a task may run again at any time and finds what it was told of.
-3. What was read is checked as if it had come through the shuffle: a parcel carries its own checksums.
+1. A file is complete before its name is sent, and never changes. A task that runs twice writes two files with equal bytes.
+2. Files are deleted when no job of their step runs any more. Thus a task that Spark runs again finds the files that it needs.
+3. A parcel from a file is verified like one from the shuffle: a parcel carries its own checksums.
 
-Left out: hosts that share nothing; there the shuffle carries all bytes.
+Left out: hosts without a shared disk; there the shuffle carries all bytes.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ _FLAGS = mmap.MAP_SHARED | getattr(mmap, "MAP_POPULATE", 0)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParcelFiles:
-    """Where the parcels of one runtime lie that have `bytes_min` bytes or more."""
+    """The folder for the parcels of one runtime that have `bytes_min` bytes or more."""
 
     folder: str
     bytes_min: int
 
     @classmethod
     def make(cls, work_dir: Path, bytes_min: int) -> ParcelFiles:
-        """In a new folder, which goes with Spark's own files if not before."""
+        """Make a new folder in `work_dir`; a folder left behind is removed with Spark's own files."""
         return cls(folder=tempfile.mkdtemp(prefix="parcels-", dir=work_dir), bytes_min=bytes_min)
 
     def clear(self) -> None:
-        """Delete all: no step runs. What a task writes that was cancelled and lives on a little goes with the next."""
+        """Delete all files; call only when no step runs. The next call deletes what a cancelled task writes later."""
         with suppress(FileNotFoundError), os.scandir(self.folder) as entries:
             for entry in entries:
                 with suppress(FileNotFoundError):
@@ -56,9 +56,9 @@ class ParcelFiles:
 
 
 def passed_on(files: ParcelFiles | None, sections: Sequence[bytes | bytearray]) -> bytes:
-    """What goes through the shuffle for a parcel: its bytes, or the name of a new file that holds them.
+    """Return the block for a parcel: the parcel's bytes, or the marked name and size of a new file that contains them.
 
-    **Errors** `UnavailableError` where the file cannot be written.
+    **Errors** `UnavailableError` if the file cannot be written.
     """
     size = sum(map(len, sections))
     if files is None or size < files.bytes_min:
@@ -78,16 +78,16 @@ def passed_on(files: ParcelFiles | None, sections: Sequence[bytes | bytearray]) 
 
 
 def _write(file: int, section: bytes | bytearray) -> None:
-    """All of it; the system writes some 2 GiB at most at once."""
+    """Write the whole section; one system call writes at most about 2 GiB."""
     left = memoryview(section)
     while left:
         left = left[os.write(file, left) :]
 
 
 def arrived(block: bytes) -> bytes | memoryview:
-    """The bytes of a parcel that came as a block; of a file, read where they lie for as long as somebody holds them.
+    """Return the bytes of a parcel from its block; a file is memory-mapped for as long as the view is held.
 
-    **Errors** `DataError` for a file that is not what was written; `UnavailableError` for one that is gone.
+    **Errors** `DataError` for a file of the wrong size; `UnavailableError` for a file that cannot be read.
     """
     if not block.startswith(MARK):
         return block

@@ -1,7 +1,7 @@
-"""Makes the archive of classes that Spark's JVM starts with: `python -m dbsp.runtime.spark.prepare`.
+"""Make the archive of classes that Spark's JVM starts with: `python -m dbsp.runtime.spark.prepare`.
 
-Once for each Java and each Spark; one that is there is left alone. It takes some ten seconds: a Spark is started that notes what
-it loads, runs jobs like those of steps, and writes the archive when it ends.
+The archive is made once for each Java and each Spark; an existing one is kept. Making an archive takes some ten seconds. The
+program starts a Spark that records the classes it loads, runs jobs like those of steps, and writes the archive at exit.
 """
 
 from __future__ import annotations
@@ -28,14 +28,15 @@ WITHOUT = "Spark starts without one, too"
 
 
 def prepare() -> Path:
-    """The archive, made if it is absent.
+    """Return the path of the archive; make the archive if it is absent.
 
-    **Errors** `ConfigError` without Java, or where the cache folder cannot be written; `UnavailableError` where Spark does not
-    start, or its JVM writes no archive.
+    **Errors** `ConfigError` without Java, or if the cache folder cannot be written; `UnavailableError` if Spark does not start,
+    or if its JVM writes no archive.
     """
     archive = archive_file()
     if archive.exists():
         return archive
+    # The archive is written under another name and renamed: a Spark that starts meanwhile must not read half of it.
     beside = archive.with_name(f".{archive.name}.{os.getpid()}")
     try:
         archive.parent.mkdir(parents=True, exist_ok=True)
@@ -52,7 +53,7 @@ def prepare() -> Path:
 
 
 def _write(archive: Path) -> None:
-    """Start a Spark that writes it, and let it end."""
+    """Start a Spark that records its classes, run jobs on it, and let it write the archive at exit."""
     handle = start(SparkSettings(conf=_CONF), java_option=making(archive))
     try:
         _work(handle.context)
@@ -64,14 +65,17 @@ def _write(archive: Path) -> None:
 
 
 def _work(context: SparkContext) -> None:
-    """What steps do: something broadcast, stages with a shuffle between them, rows that come back."""
+    """Run a job that loads the classes of steps: a broadcast, two stages with a shuffle, and collected rows."""
     added = context.broadcast(1)
     pairs: Any = context.parallelize(range(4), 2).map(lambda n: (n % 2, n + added.value))
     pairs.partitionBy(2).mapPartitionsWithIndex(lambda _, rows: iter(list(rows))).collect()
 
 
 def _end(handle: SparkHandle) -> None:
-    """Let the JVM end by itself, which is when it writes; what one leaves that ends otherwise may be half an archive."""
+    """Wait until the JVM exits by itself, since it writes the archive then; a killed JVM may leave half an archive.
+
+    **Errors** `UnavailableError` if the JVM does not exit within `WRITES_S` seconds, or exits with an error code.
+    """
     handle.context.stop()
     if handle.process.stdin is not None:
         handle.process.stdin.close()
@@ -84,7 +88,7 @@ def _end(handle: SparkHandle) -> None:
 
 
 def main() -> None:
-    """Make it, and say where it is."""
+    """Make the archive and print its path and the seconds taken; exit with 1 on an error."""
     started = time.perf_counter()
     try:
         archive = prepare()

@@ -1,6 +1,6 @@
-"""Which version of dbsp a Python worker imports: a task that is pickled whole, so that any version can run it.
+"""Find the version of dbsp that a Python worker imports: a task that is pickled by value, so that any version can run it.
 
-It must import nothing of this project before it runs: modules and classes of another version may not be there.
+The module must import nothing of this project: another version on a worker may lack the modules and classes.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 
 
 def version_here(_index: int, nothing: Iterable[int]) -> Iterator[tuple[str, str]]:
-    """The host of this task, and the version there; of one without dbsp the error."""
+    """Yield the host of this task with its version of dbsp, or with the import error if dbsp is absent."""
     import socket  # noqa: PLC0415 - it travels with the function
     from collections import deque  # noqa: PLC0415 - as above
 

@@ -1,12 +1,18 @@
-"""Starts Spark the way steps need it, and stops it without leaving anything behind.
+"""Start Spark with the settings that steps need, and stop it without leaving processes or files.
 
-A step is one small job, so what is set here is what a job costs: unix domain sockets to the Python workers (a one-exchange
-job falls from 137 to 40-65 ms), no UI, no console progress, short memories of finished jobs. The rest keeps steps right:
-no speculation, no reduce locality (a task's place comes from the layout alone), retries also in `local[N]`, the driver's
-own interpreter in every worker.
+A step is one small job, so most settings lower the cost of a job:
+
+- Unix domain sockets to the Python workers (a job with one exchange falls from 137 to 40-65 ms);
+- no UI, no console progress, and few finished jobs kept in memory.
+
+The other settings keep steps correct:
+
+- no speculation, and no reduce locality: the layout alone places a task;
+- retries of failed tasks also in `local[N]`;
+- the driver's own interpreter in every worker.
 
 Left out: SQL sessions (only RDDs are used) and anything about steps (`dbsp.runtime.spark.runtime`).
-Source: docs/concepts/steps.md; the figures and traps are those of PySpark 4.3.
+Source: docs/concepts/steps.md; the figures are those of PySpark 4.3.
 """
 
 from __future__ import annotations
@@ -90,15 +96,18 @@ appender.console.layout.pattern = %d{yyyy-MM-dd HH:mm:ss} %p %c{1}: %m%n%ex
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SparkSettings:
-    """How Spark is started.
+    """The settings that Spark is started with.
 
-    `conf` overrides anything set here. In `work_dir` each process has a folder for Spark's scratch files and its log, which stays
-    until another process starts there; without one a temporary folder is made and removed. `environment` is for the Python
-    workers, and `preloads` names modules that they begin with (`dbsp.runtime.spark.daemon`). `worker_silence_s` is how long a job
-    may go without finishing a task before it is cancelled: before Spark gives the executor up and runs its tasks a second time
-    (`dbsp.runtime.spark.timeouts`). Where all workers share this host, what one sends another in one
-    exchange goes through a file in `work_dir` from `parcel_file_bytes_min` bytes on: below that a file costs more than it saves.
-    `executors_wait_s` is how long is waited for an executor on a host of the layout.
+    - `conf`: overrides every setting made here.
+    - `work_dir`: each process makes a folder in it for Spark's scratch files and log. The folder stays until another process
+      starts there. Without `work_dir` the process makes a temporary folder and removes it.
+    - `environment`: environment variables of the Python workers.
+    - `preloads`: modules that the Python workers start with (`dbsp.runtime.spark.daemon`).
+    - `worker_silence_s`: a job in which no task finishes for so long is cancelled. The limit must be below the time after which
+      Spark gives up the executor and runs its tasks again (`dbsp.runtime.spark.timeouts`).
+    - `parcel_file_bytes_min`: if all workers share this host, a parcel of at least so many bytes is passed as a file in
+      `work_dir`. Below that size a file costs more than it saves.
+    - `executors_wait_s`: how long to wait for an executor on each host of the layout.
     """
 
     master: str = "local[2]"
@@ -112,14 +121,14 @@ class SparkSettings:
     executors_wait_s: float = 60.0
 
     def __post_init__(self) -> None:
-        """Refuse what could never finish a job."""
+        """Check the time limits. **Errors** `ConfigError` for a limit under which jobs could not end properly."""
         if self.worker_silence_s <= 0:
             raise ConfigError(f"worker_silence_s must be positive: worker_silence_s={self.worker_silence_s}")
         check_timeouts(self.worker_silence_s, self.conf)
 
 
 def with_retries(master: str) -> str:
-    """A local master that runs failed tasks again, as every other master does.
+    """Return the master with retries of failed tasks for a local one, since other masters retry anyway.
 
     >>> [with_retries(m) for m in ("local", "local[2]", "local[*]", "local[2,1]", "spark://host:7077")]
     ['local[1,4]', 'local[2,4]', 'local[*,4]', 'local[2,1]', 'spark://host:7077']
@@ -130,12 +139,12 @@ def with_retries(master: str) -> str:
 
 
 def is_local(master: str) -> bool:
-    """Whether everything runs on this machine (`local[...]`, `local-cluster[...]`)."""
+    """Return whether everything runs on this machine (`local[...]`, `local-cluster[...]`)."""
     return master.startswith("local")
 
 
 def makes_secrets(master: str) -> bool:
-    """Whether Spark makes its own secret; the secret of a cluster is in the settings of its daemons.
+    """Return whether Spark makes its own secret; a cluster's secret is in the settings of its daemons.
 
     >>> [makes_secrets(m) for m in ("local", "local[*,4]", "local-cluster[2,1,1024]", "spark://host:7077")]
     [True, True, False, False]
@@ -144,7 +153,7 @@ def makes_secrets(master: str) -> bool:
 
 
 def configuration(settings: SparkSettings, work_dir: Path, jvm_dir: Path, java_option: str = "") -> dict[str, str]:
-    """All settings that Spark is started with; the user's own come last. `jvm_dir` is for the JVM's temporary files."""
+    """Return all settings for Spark; the user's override the others. `jvm_dir` is for the JVM's temporary files."""
     log4j = work_dir / "log4j2.properties"
     java = (
         f'-Dlog4j2.configurationFile={log4j.as_uri()} {_COMPILER} "-Djava.io.tmpdir={jvm_dir}" {java_option}'.rstrip()
@@ -171,7 +180,7 @@ def configuration(settings: SparkSettings, work_dir: Path, jvm_dir: Path, java_o
 
 
 def _worker_environment(local: bool) -> dict[str, str]:
-    """What a worker shares with the driver: where compiled kernels are kept and, on one machine, where modules are found."""
+    """Return the environment that workers share with the driver: the kernel cache and, on one machine, the module path."""
     found = {name: os.environ[name] for name in ("NUMBA_CACHE_DIR",) if name in os.environ}
     if local:
         found["PYTHONPATH"] = os.pathsep.join(str(Path(entry).resolve()) for entry in sys.path)
@@ -180,7 +189,10 @@ def _worker_environment(local: bool) -> dict[str, str]:
 
 @dataclass(slots=True)
 class SparkHandle:
-    """A running Spark: its context, the process of its JVM, its folders; whose turn it is to run tasks that wait for others."""
+    """A running Spark: its context, its JVM process and its folders.
+
+    `turn` is held by a job whose tasks wait for one another: only one such job may hold cores of the context.
+    """
 
     context: SparkContext
     process: subprocess.Popen[bytes]
@@ -190,11 +202,11 @@ class SparkHandle:
     turn: threading.Lock = field(default_factory=threading.Lock)
 
     def alive(self) -> bool:
-        """Whether the JVM is still there."""
+        """Return whether the JVM process runs."""
         return self.process.poll() is None
 
     def stop(self) -> None:
-        """Stop the context and its JVM, also a dead one, so that another can be started in this process."""
+        """Stop the context and its JVM, even a dead one, so that this process can start another."""
         gateway: Any = self.context._gateway
         if self.alive():
             with suppress(Py4JError, OSError):
@@ -209,10 +221,11 @@ class SparkHandle:
 
 
 def start(settings: SparkSettings, java_option: str | None = None) -> SparkHandle:
-    """Start a JVM and a context in it; with this option, or else the one for the archive of classes that there may be.
+    """Start a JVM with a Spark context in it.
 
-    **Errors** `ConfigError` without Java, or when a context is running here already; `UnavailableError` with the end of
-    Spark's log when it does not come up.
+    `java_option` is passed to the JVM; None chooses the option for the archive of classes, if one exists.
+    **Errors** `ConfigError` without Java, or if this process has a Spark context already; `UnavailableError`, with the end of
+    Spark's log, if Spark does not start.
     """
     require_java()
     logging.root.addFilter(told_by_jobs)
@@ -241,9 +254,9 @@ def start(settings: SparkSettings, java_option: str | None = None) -> SparkHandl
 
 
 def _context(conf: SparkConf, gateway: Any) -> SparkContext:
-    """The context, with the classes at hand that jobs name.
+    """Create the context and look up the JVM classes that every job names, so that jobs find them in a cache.
 
-    PySpark's warning about the version of pandas, which nothing here uses, is kept to ourselves.
+    PySpark's warning about the version of pandas is suppressed, because nothing here uses pandas.
     """
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", ".*pandas", FutureWarning)
@@ -259,16 +272,16 @@ def _context(conf: SparkConf, gateway: Any) -> SparkContext:
 
 
 def _lost(*_: Any) -> None:
-    """PySpark's server of accumulators, which nothing here uses, prints a traceback when the JVM dies; jobs tell of it."""
+    """Ignore an error of PySpark's accumulator server, which would print a traceback when the JVM dies; jobs report that."""
 
 
 def told_by_jobs(record: logging.LogRecord) -> bool:
-    """Whether a record of the root logger is not py4j's of a connection that broke, which is a traceback; jobs tell of it."""
+    """Return False for py4j's log record of a broken connection, a traceback, since jobs report that; True for all others."""
     return record.msg != "Exception while sending command." or Path(record.pathname).parent.name != "py4j"
 
 
 def end_process(process: subprocess.Popen[bytes]) -> None:
-    """End the JVM: it leaves when its standard input closes; kill it if it does not."""
+    """End the JVM: close its standard input and terminate it; kill it if it does not exit within `_STOP_TIMEOUT_S`."""
     if process.stdin is not None:
         with suppress(OSError):
             process.stdin.close()
@@ -281,7 +294,7 @@ def end_process(process: subprocess.Popen[bytes]) -> None:
 
 
 def _forget(context: SparkContext | None) -> None:
-    """PySpark keeps its gateway in class attributes: a new start must not find the old one."""
+    """Clear the gateway in PySpark's class attributes, so that a new start does not find the old one."""
     if context is not None and getattr(context, "_accumulatorServer", None) is not None:
         context._accumulatorServer.shutdown()
         context._accumulatorServer = None  # type: ignore[assignment]
@@ -291,9 +304,9 @@ def _forget(context: SparkContext | None) -> None:
 
 
 def _fresh(work_dir: Path | None) -> Path:
-    """An empty folder for Spark, this process's own in `work_dir`: what processes that are gone have left there is removed.
+    """Make an empty folder of this process in `work_dir` for Spark; remove the folders of processes that have ended.
 
-    That of one that lives is left alone: it is a coordinator that was replaced, or one that replaces this one.
+    A folder of a live process stays: that process is a replaced coordinator, or one that replaces this one.
     """
     if work_dir is None:
         return Path(tempfile.mkdtemp(prefix="dbsp-spark-"))
@@ -306,9 +319,9 @@ def _fresh(work_dir: Path | None) -> Path:
 
 
 def _for_jvm() -> Path:
-    """A folder for what the JVM unpacks and for its sockets; those of processes that are gone go.
+    """Make a folder for the JVM's unpacked files and its sockets; remove those of processes that have ended.
 
-    It lies in `/tmp`, which is the JVM's own default, where a socket's path in the system's temporary folder would be too long.
+    If a socket's path in the system's temporary folder would be too long, the folder is made in `/tmp`, the JVM's default.
     """
     prefix, home = f"{_JVM_DIR}{own_name()}-", Path(tempfile.gettempdir())
     if len(str(home / prefix)) + _IN_JVM_DIR > _SOCKET_CHARS_MAX:
@@ -321,9 +334,9 @@ def _for_jvm() -> Path:
 
 @contextmanager
 def _launch_environment(settings: SparkSettings) -> Iterator[None]:
-    """The variables that Spark's launcher and PySpark read from this process while they start.
+    """Set the environment variables that Spark's launcher and PySpark read while they start; restore them afterwards.
 
-    Workers take the driver's own interpreter; only for a remote master may PYSPARK_PYTHON name another one.
+    Workers use the driver's own interpreter. Only with a remote master may PYSPARK_PYTHON name another one.
     """
     package = str(Path(pyspark.__file__).parent)
     wanted: dict[str, Any] = {
@@ -352,6 +365,6 @@ def _put(variables: Mapping[str, str | None]) -> None:
 
 
 def _tail(log: Path) -> str:
-    """The end of Spark's log, on one line."""
+    """Return the end of Spark's log on one line."""
     data = log.read_bytes()[-_LOG_TAIL_BYTES:] if log.exists() else b""
     return " | ".join(line for line in data.decode(errors="replace").splitlines() if line.strip())

@@ -1,12 +1,12 @@
-"""Carrying state between hosts for a rescale, through Spark's shuffle: a job a piece, from the givers' hosts to the takers'.
+"""Transfer state between hosts for a rescale through Spark's shuffle: one job a piece, from sources to targets.
 
-    ground RDD of the givers ── the next chunks for each taker ── partitionBy ── kept on the taker's host ── what has landed
+    ground RDD of the sources ── next chunks for each target ── partitionBy ── stored on the target's host ── `Landed`
 
-Every giver sends each taker one block, empty where nothing goes that way. The driver knows what each taker has, and asks for the
-rest; pieces are bounded, so that steps find their cores again soon. Tasks may run twice: chunks never change, and taking one
-again does nothing.
+Each source sends every target one block; the block is empty where the pair has no transfer. The driver tracks the chunks that
+each target has and requests the missing ones. Pieces are bounded in bytes, so that steps get their cores back soon. Spark may
+run a task twice: chunks never change, and storing a chunk again does nothing.
 
-Source: docs/concepts/rescale.md; design record 0031. What travels, and what becomes of it: `dbsp.runtime.visiting`.
+Source: docs/concepts/rescale.md; design record 0031. `dbsp.runtime.visiting` says what a transfer contains and how it is used.
 """
 
 from __future__ import annotations
@@ -39,7 +39,10 @@ _NOTHING = b""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShipTask:
-    """One piece: what goes from whom to whom, of a version of the givers; `bytes_max` for each that sends."""
+    """A piece of a transfer: the routes, the chunks that the targets hold already, and the version that the sources read.
+
+    `bytes_max` bounds the bytes that one source sends in this piece, over all of its routes.
+    """
 
     work: Broadcast[PackedWork]
     version: int
@@ -52,12 +55,12 @@ class ShipTask:
     bytes_max: int
 
     def host(self, layout: Layout, worker: int) -> str:
-        """Where a worker lives."""
+        """Return the host of a worker in a layout."""
         return layout.hosts[layout.workers.index(worker)]
 
 
 def ship_rdd(ground: RDD[int], task: ShipTask) -> RDD[Landed | Failure]:
-    """The job of a piece, not yet run; `ground` has a partition for each giver, at its host."""
+    """Return the job of a piece, not yet run; `ground` has one partition for each source worker, on its host."""
     sent: RDD[Record] = ground.mapPartitionsWithIndex(partial(send, task))
     arrived = sent.partitionBy(len(task.takers), slot)
     hosts = [task.host(task.new, taker) for taker in task.takers]
@@ -65,7 +68,7 @@ def ship_rdd(ground: RDD[int], task: ShipTask) -> RDD[Landed | Failure]:
 
 
 def send(task: ShipTask, index: int, nothing: Iterable[int]) -> Iterator[Record]:
-    """On a giver's host: a block for each taker."""
+    """Yield one block for each target worker; runs on a source's host. A failure is sent to every target."""
     drain(nothing)
     giver, work = task.givers[index], unpack(task.work.value)
     refuse_elsewhere(task.host(task.old, giver), giver)
@@ -79,14 +82,14 @@ def send(task: ShipTask, index: int, nothing: Iterable[int]) -> Iterator[Record]
 
 
 def _block(task: ShipTask, work: Any, route: Route, ways: int) -> bytes:
-    """What a taker is sent next."""
+    """Return the next chunks for a target, pickled; the source's byte limit is shared equally among its routes."""
     share = max(1, task.bytes_max // ways)
     shipment = visiting.ship(work, route, task.version, task.old, task.new, task.held[route], share)
     return pickle.dumps((route, shipment))
 
 
 def receive(task: ShipTask, index: int, records: Iterable[Record]) -> Iterator[Landed | Failure]:
-    """On a taker's host: keep what has come."""
+    """Store the chunks that arrived; yield a `Landed` for each, or the worst failure. Runs on a target's host."""
     blocks = [block for _, block in records if block]
     taker, work = task.takers[index], unpack(task.work.value)
     refuse_elsewhere(task.host(task.new, taker), taker)
@@ -103,13 +106,13 @@ def receive(task: ShipTask, index: int, records: Iterable[Record]) -> Iterator[L
 
 
 class Shipping:
-    """One version's way to those who take slices of it; the driver's side.
+    """The driver's record of the transfer of one version from an old layout to a new one.
 
-    **State** which chunks each taker has, and how much it lacks.
+    **State** the chunks that each target has on each route, and the bytes that it still lacks.
     """
 
     def __init__(self, work: Broadcast[PackedWork], version: int, epoch: int, old: Layout, new: Layout) -> None:
-        """Nothing is known yet of what the takers have."""
+        """Begin without knowing which chunks the targets hold."""
         self.epoch = epoch
         self._work, self._version, self._old, self._new = work, version, old, new
         self._held: dict[Route, Numbers] = {}
@@ -118,24 +121,24 @@ class Shipping:
         self._left: dict[Route, tuple[int, int]] = {}
 
     def routes(self, takers: Sequence[int]) -> list[Route]:
-        """What is still on its way to these takers."""
+        """Return the routes to these targets that are not complete yet."""
         return [each for each in visiting.routes(self._old, self._new, takers) if each not in self._whole]
 
     def home(self, taker: int) -> str:
-        """Where a taker lives."""
+        """Return the host of a target in the new layout."""
         return self._new.hosts[self._new.workers.index(taker)]
 
     def unasked(self, takers: Sequence[int]) -> list[int]:
-        """Takers that were not asked yet what they have."""
+        """Return the targets that were not asked yet which chunks they hold."""
         return [taker for taker in takers if taker not in self._asked]
 
     def note_held(self, taker: int, held: Mapping[Route, Numbers]) -> None:
-        """A taker says what it has."""
+        """Record the chunks that a target holds, by route."""
         self._asked.add(taker)
         self._held |= held
 
     def piece(self, routes: Sequence[Route], bytes_max: int) -> ShipTask:
-        """The next piece on these ways."""
+        """Return the task that carries the next piece on these routes."""
         return ShipTask(
             work=self._work, version=self._version, epoch=self.epoch, old=self._old, new=self._new,
             givers=tuple(sorted({route.giver for route in routes})),
@@ -144,7 +147,7 @@ class Shipping:
         )  # fmt: skip
 
     def note_landed(self, landed: Iterable[Landed]) -> None:
-        """A piece has come."""
+        """Record what the targets stored of a piece; a complete route is not sent again."""
         for each in landed:
             self._held[each.route] = np.union1d(self._held.get(each.route, visiting.NOTHING_HELD), each.numbers)
             self._left[each.route] = each.left_bytes, each.total_bytes
@@ -152,7 +155,7 @@ class Shipping:
                 self._whole.add(each.route)
 
     def progress(self, taker: int) -> WarmReport:
-        """How much of what a taker needs is still to come; what it copies then is told then."""
+        """Return how many bytes a target still lacks, at least 1; copied bytes are 0, as copying begins after the transfer."""
         mine = [sizes for route, sizes in self._left.items() if route.taker == taker]
         left, total = (sum(sizes[at] for sizes in mine) for at in (0, 1))
         return WarmReport(copied_bytes=0, missing_bytes=max(1, left), slices_bytes=total)

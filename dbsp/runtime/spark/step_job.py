@@ -1,19 +1,19 @@
-"""One step as one Spark job: segment 0, an exchange, segment 1, ..., the last segment's reports.
+"""Run one step as one Spark job: segment 0, an exchange, segment 1, ..., the last segment's reports.
 
     ground RDD (one empty partition per worker) ── segment 0 ── partitionBy ── segment 1 ── ... ── collect
 
-A step with a recursion is several jobs: the driver must know, at the end of each round, whether some worker has more to do. A
-job that only looks at the parcels of a round leaves their shuffle files behind, and the next job starts from these.
+A step with a recursion takes several jobs: after each iteration the driver must know whether some worker has more to do. A job
+that only inspects the parcels of an iteration leaves their shuffle files, and the next job starts from these files.
 
-Where all workers have a core of one host at once, the tasks of one job stay for many steps instead, and exchange without a
-shuffle, in the rounds of a recursion too: see `dbsp.runtime.spark.meetings`.
+If every worker has a core of one host at the same time, resident tasks run many steps in one job instead. They exchange through
+the driver without a shuffle, also within a recursion: see `dbsp.runtime.spark.meetings`.
 
-    ground RDD ── (step: segment 0, meeting, segment 1, ... report) again and again, for one worker in one task
+    ground RDD ── (step: segment 0, exchange in the driver, segment 1, ... report) for step after step, one task per worker
 
 A record of an exchange is (slot of the destination in `layout.workers`, parcel as bytes or the name of its file). Spark may run
-any task again at any time; the tasks are `dbsp.runtime.tasks`, which allow it. A job is the same for all steps of a layout, so
-that it can be built before its step is known: work and layout are broadcast, and the record comes as a local property, which
-Spark hands to every task of a job, a repeated one too, or by the meeting.
+any task again at any time; `dbsp.runtime.tasks` allows that. The job is the same for all steps of a layout, so that the driver
+can build it before its step is known. Work and layout are broadcast. The step's record is a local property, which Spark passes
+to every task of a job, also to a retried one. A resident task receives the record from the driver.
 """
 
 from __future__ import annotations
@@ -62,10 +62,10 @@ Result = WorkerReport | Failure
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepTask:
-    """What the tasks of all steps of a layout are given, or of one step of a migration; small: it is pickled into each stage.
+    """The arguments of all tasks of a layout, or of one migration step; kept small, because Spark pickles them into each stage.
 
-    Large parcels lie in files, if there may be any (`dbsp.runtime.spark.parcel_files`). `told` is the step, where it does not
-    come with the job; `held` what a worker has read of it already.
+    `parcels` is where large parcels are written as files; None disables files. `told` is the step, if the job's local property
+    does not carry the step. `held` is the input that the worker has read for the step already.
     """
 
     work: Broadcast[PackedWork]
@@ -76,7 +76,7 @@ class StepTask:
     held: HeldInput | None = None
 
     def order(self, index: int) -> tasks.StepOrder:
-        """The order that the segments of the worker at this place take."""
+        """Return the step order for the worker in this slot; fail if the task runs on another host and disks are not shared."""
         record, epoch = self.told or _told_by_job()
         layout, work = self.layout.value, unpack(self.work.value)
         if not work.common_disk:
@@ -86,7 +86,10 @@ class StepTask:
         return tasks.StepOrder(record=record, epoch=epoch, layout=layout, migration=migration)
 
     def block(self, parcel: Parcel) -> bytes:
-        """What goes through the shuffle for a parcel; Spark holds a record in one array, so it must stay well below 2 GiB."""
+        """Return the bytes that the exchange carries for a parcel: the parcel, or the name of its file.
+
+        **Errors** `CapacityError` above `PARCEL_BYTES_MAX`: Spark holds a record in one array, which must stay well below 2 GiB.
+        """
         sections = sections_of(parcel)
         size = sum(map(len, sections))
         if size > PARCEL_BYTES_MAX:
@@ -99,13 +102,13 @@ class StepTask:
 
 
 def _told_by_job() -> tuple[StepRecord, int]:
-    """The step of a job, as `as_property` wrote it."""
+    """Return the step that the job's local property names, with its epoch; `as_property` wrote the property."""
     told: tuple[StepRecord, int] = pickle.loads(base64.b64decode(_property(ORDER)))  # noqa: S301  (made by this project's driver)
     return told
 
 
 def _property(name: str) -> str:
-    """What a job was told by a local property."""
+    """Return a local property of the job of this task. **Errors** `InternalError` if the property is absent."""
     context = TaskContext.get()
     told = context.getLocalProperty(name) if context is not None else None
     if told is None:
@@ -114,20 +117,23 @@ def _property(name: str) -> str:
 
 
 def as_property(record: StepRecord, epoch: int) -> str:
-    """A step as the local property of its jobs."""
+    """Return a step and its epoch as text for the local property `ORDER`."""
     return base64.b64encode(pickle.dumps((record, epoch))).decode()
 
 
 def slot(key: int) -> int:
-    """The partitioner: keys are partition numbers. One function for all jobs, since Spark compares partitioners by it."""
+    """Return the key as the partition number.
+
+    All jobs share this function, since Spark compares partitioners by it.
+    """
     return key
 
 
 def step_rdd(ground: RDD[int], task: StepTask, workers: int, plan: Plan, step: int) -> RDD[Result]:
-    """The last job of one step, not yet run; its elements are one report or failure per worker.
+    """Return the last job of one step, not yet run; its elements are one report or failure per worker.
 
-    Only where the plan has loops does it matter which step it is: their rounds are run here.
-    **Errors** what went wrong in a round of a loop.
+    `step` matters only if the plan has loops: this function runs their iterations, as jobs of their own.
+    **Errors** the worst failure of a loop's iteration.
     """
     if plan.segments == 1:
         return ground.mapPartitionsWithIndex(partial(only_segment, task))
@@ -142,10 +148,10 @@ def step_rdd(ground: RDD[int], task: StepTask, workers: int, plan: Plan, step: i
 
 
 def exchanged(records: RDD[Record], task: StepTask, workers: int) -> RDD[Record]:
-    """The records at their destinations, where these live.
+    """Return the RDD of records shuffled to their destinations, each on the host of its worker.
 
-    Spark would take Kryo for them, and each task would make its own anew, which costs more than to pass on small blocks. Where
-    large ones lie in files, Java's own way of writing does.
+    Spark would choose Kryo, and each task would build its own Kryo serializer, which costs more than passing small blocks. With
+    large parcels in files the blocks are small, and Java's serializer suffices.
     """
     arrived = records.partitionBy(workers, slot)
     if task.parcels is not None:
@@ -158,7 +164,7 @@ def exchanged(records: RDD[Record], task: StepTask, workers: int) -> RDD[Record]
 def _loops(
     arrived: RDD[Record], task: StepTask, workers: int, plan: Plan, depth: int, step: int
 ) -> tuple[RDD[Record], int]:
-    """Run the loops behind a segment, a job per round; what arrives behind them, and how many turns there were."""
+    """Run the loops after a segment, one job per turn; return the records that arrive after them and the number of turns."""
     turn = 0
     place = first_place(plan, depth, _least(arrived)) if plan.loops_after(depth) else None
     while place is not None:
@@ -170,7 +176,7 @@ def _loops(
 
 
 def _least(arrived: RDD[Record]) -> int | None:
-    """The first round for which some worker has work; the gravest failure, if there is one, is raised."""
+    """Return the first iteration for which some worker has work, or None; raise the worst failure, if any."""
     found: list[int | Failure] = arrived.mapPartitions(looked_at).collect()
     failures = [each for each in found if isinstance(each, Failure)]
     if failures:
@@ -179,13 +185,13 @@ def _least(arrived: RDD[Record]) -> int | None:
 
 
 def looked_at(records: Iterable[Record]) -> Iterator[int | Failure]:
-    """What the driver must know of the parcels."""
+    """Yield, for each parcel, its least pending iteration or its failure: all that the driver needs of a parcel."""
     for _, block in records:
         yield failure_from(block) if is_failure(block) else least_of(at_hand(block))
 
 
 def loop_segment(task: StepTask, place: LoopPlace, index: int, records: Iterable[Record]) -> Iterator[Record]:
-    """One segment of one round of a loop."""
+    """Run one segment of one loop iteration and return the records for the next exchange."""
 
     def run(order: tasks.StepOrder, worker: int, parcels: list[Parcel]) -> list[bytes] | WorkerReport:
         return run_loop_segment(unpack(task.work.value), order, place, worker, parcels, task.block)
@@ -194,9 +200,9 @@ def loop_segment(task: StepTask, place: LoopPlace, index: int, records: Iterable
 
 
 def standing_worker(task: StepTask, meetings: str, index: int, nothing: Iterable[int]) -> Iterator[Result]:
-    """A worker for as long as its job stands: step after step, as the driver says; it has no elements.
+    """Run one worker's part of step after step, until the driver dismisses the task; return no elements.
 
-    **Errors** what a task raises for Spark to run it again, as every segment does; who is turned away has nothing left to do.
+    **Errors** as those of every segment: Spark then runs the task again. A task that the driver rejects ends without an error.
     """
     drain(nothing)
     report: tuple[int, bytes] | None = None
@@ -208,6 +214,7 @@ def standing_worker(task: StepTask, meetings: str, index: int, nothing: Iterable
             if number == COMES:
                 report, held = None, read_before(replace(task, told=told), index)
                 continue
+            # `held` serves the step after its announcement; `replace` drops the input with the step.
             mine = replace(task, told=told, held=held)
             result = whole_step(mine, partial(_met, meeting, number, itertools.count()), index)
             report, held = (number, pickle.dumps(result)), None
@@ -215,7 +222,7 @@ def standing_worker(task: StepTask, meetings: str, index: int, nothing: Iterable
 
 
 def read_before(task: StepTask, index: int) -> HeldInput | None:
-    """What a worker reads of a step that comes, while it has nothing else to do; what is wrong with it the step will meet."""
+    """Read the input of an announced step while the worker is idle; return None on an error, which the step itself reports."""
     with suppress(DbspError):
         order = task.order(index)
         return tasks.read_before(unpack(task.work.value), order, order.layout.workers[index])
@@ -227,7 +234,7 @@ Met: TypeAlias = Callable[[Iterable[Record]], list[Record]]
 
 
 def whole_step(task: StepTask, met: Met, index: int) -> Result:
-    """All segments of one worker, which meets the others between them: its report, or a failure."""
+    """Run all segments of one worker, with an exchange after each but the last; return the report or the failure."""
     plan = unpack(task.work.value).plan
     last = plan.segments - 1
     if last == 0:
@@ -246,11 +253,11 @@ def whole_step(task: StepTask, met: Met, index: int) -> Result:
 def _rounds(
     task: StepTask, met: Met, plan: Plan, depth: int, index: int, arrived: list[Record]
 ) -> tuple[list[Record], int]:
-    """The loops behind a segment; what arrives behind them, and how many turns there were.
+    """Run the loops after a segment; return the records that arrive after them and the number of turns.
 
-    Every worker is told the least round of every other by the parcel that it gets from there, and a failure as well, so all
-    decide alike where to go on.
-    **Errors** `CapacityError` of a loop that goes on too long, on all workers.
+    Each parcel carries the least pending iteration of its sender, or the sender's failure. Every worker gets one from every
+    worker, so all take the same decision without asking the driver.
+    **Errors** `CapacityError` on all workers, if a loop exceeds its limit of iterations.
     """
     turn, step = 0, task.order(index).record.step
     place = first_place(plan, depth, _least_here(arrived)) if plan.loops_after(depth) else None
@@ -261,17 +268,20 @@ def _rounds(
 
 
 def _least_here(arrived: list[Record]) -> int | None:
-    """The first round for which some worker has work, as the parcels of all say; failures say nothing."""
+    """Return the first iteration for which some worker has work, by the parcels that arrived, or None; skip failures."""
     return least_round(least_of(at_hand(block)) for _, block in arrived if not is_failure(block))
 
 
 def _met(meeting: Meeting, step: int, depths: Iterator[int], records: Iterable[Record]) -> list[Record]:
-    """See `Met`; exchanges are numbered as they come, which is the same on all workers."""
+    """Exchange records with the other workers, as `Met` says.
+
+    Exchanges are numbered in the order of their calls, which is the same on all workers.
+    """
     return list(enumerate(meeting.exchange(step, next(depths), [block for _, block in records])))
 
 
 def only_segment(task: StepTask, index: int, nothing: Iterable[int]) -> Iterator[Result]:
-    """The whole step of one worker, without an exchange."""
+    """Run a step of a plan without exchanges for one worker and yield its report or failure."""
     drain(nothing)
     order = task.order(index)
     worker = order.layout.workers[index]
@@ -280,7 +290,7 @@ def only_segment(task: StepTask, index: int, nothing: Iterable[int]) -> Iterator
 
 
 def first_segment(task: StepTask, index: int, nothing: Iterable[int]) -> Iterator[Record]:
-    """Segment 0 of one worker: its parcels, or its failure to everyone."""
+    """Run segment 0 of one worker; return its parcels, or its failure for every worker."""
     drain(nothing)
     order = task.order(index)
     worker = order.layout.workers[index]
@@ -289,7 +299,7 @@ def first_segment(task: StepTask, index: int, nothing: Iterable[int]) -> Iterato
 
 
 def middle_segment(task: StepTask, segment: int, turn: int, index: int, records: Iterable[Record]) -> Iterator[Record]:
-    """A segment between two exchanges; a failure that arrives is passed on in the place of work."""
+    """Run a segment between two exchanges; a failure that arrived is passed on instead."""
     return _passed_on(task, segment, index, records, partial(_later, task, segment, turn))
 
 
@@ -300,7 +310,7 @@ def _passed_on(
     records: Iterable[Record],
     run: Callable[[tasks.StepOrder, int, list[Parcel]], list[bytes] | WorkerReport],
 ) -> Iterator[Record]:
-    """What a worker makes of what arrived; a failure that arrives, in its place."""
+    """Run a segment on the parcels that arrived and return its records; if a failure arrived, return that for every worker."""
     order = task.order(index)
     worker = order.layout.workers[index]
     blocks = [block for _, block in records]
@@ -311,7 +321,7 @@ def _passed_on(
 
 
 def last_segment(task: StepTask, segment: int, turn: int, index: int, records: Iterable[Record]) -> Iterator[Result]:
-    """The segment that writes the outputs; its report, or the failure that arrived or happened."""
+    """Run the segment that writes the outputs; yield its report, or the failure that arrived or occurred."""
     order = task.order(index)
     worker = order.layout.workers[index]
     blocks = [block for _, block in records]
@@ -335,7 +345,7 @@ def _later(
 
 
 def _sent(layout: Layout, segment: int, worker: int, run: Callable[[], list[bytes] | WorkerReport]) -> Iterator[Record]:
-    """The records of a segment's parcels; of its failure, if it failed."""
+    """Run a segment and return its parcels as records; on an error return the failure for every worker."""
     try:
         blocks = run()
         settle(f"segment {segment}")
