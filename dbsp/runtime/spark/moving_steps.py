@@ -1,9 +1,9 @@
-"""The steps of a hot rescale on Spark: the workers are asked in a small job before each, and told what moved with the step's own.
+"""Run the steps of a hot rescale on Spark: a small job asks the workers what moves, then the step's job moves it.
 
-What moves is decided in the driver (`dbsp.runtime.migrating`) between the two jobs. The step's job is described when it is known,
-not ahead: its tasks are given a broadcast of their own, which lives as long as the job, so a task that Spark runs again finds the
-same in it. The keys that are moving are broadcast once, where they are found out or first read; a step says only how far each
-giver has come. Nothing is put into a database before the step; what a worker keeps after it is written by its last task.
+The driver decides what moves between the two jobs (`dbsp.runtime.migrating`). So the step's job is built after the decision,
+not ahead of the step. Its tasks receive a broadcast that lives as long as the job: a task that Spark runs again finds the same
+values. The moving keys are broadcast once, when they are found or first read; a step carries only the progress of each source.
+Nothing is written into a database before the step. The last task of a worker writes what the worker keeps afterwards.
 
 Source: design record 0015. Invariants 3 and 9.
 """
@@ -36,19 +36,19 @@ PackedRows = Mapping[int, bytes]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PackedAnswer:
-    """A worker's answer, its rows as bytes."""
+    """A worker's answer with its rows encoded as bytes."""
 
     answer: Answer
     rows: PackedRows
 
     def unpacked(self, plan: Plan) -> Answer:
-        """The answer again."""
+        """Return the answer with its rows decoded."""
         return replace(self.answer, rows=_unpacked(self.rows, plan))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PackedMigration:
-    """What all tasks of one step are given, without the keys; a task decodes the rows of its own worker."""
+    """The migration that all tasks of one step receive, without the keys; a task decodes only the rows of its own worker."""
 
     places: Places
     moved: Mapping[int, PackedRows]
@@ -59,13 +59,13 @@ class PackedMigration:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Moving:
-    """Where a step's tasks find what they are given."""
+    """The broadcasts from which a step's tasks read their migration: the keys of all steps, and one step's part."""
 
     keys: Broadcast[Keys]
     step: Broadcast[PackedMigration]
 
     def of(self, worker: int, plan: Plan) -> Migration:
-        """The part of one worker."""
+        """Return the migration for one worker, with that worker's rows decoded."""
         told = self.step.value
         return Migration(
             places=replace(told.places, keys=self.keys.value),
@@ -75,7 +75,7 @@ class Moving:
 
 
 def ask(work: Work, worker: int, record: StepRecord, epoch: int, old: Layout, new: Layout) -> PackedAnswer:
-    """What `migrating.ask` says, as bytes."""
+    """Return the answer of `migrating.ask` with its rows encoded."""
     answer = migrating.ask(work, worker, record, epoch, old, new)
     return PackedAnswer(answer=replace(answer, rows={}), rows=_packed(answer.rows))
 
@@ -90,26 +90,26 @@ def _unpacked(rows: PackedRows, plan: Plan) -> Rows:
 
 
 class MovingSteps:
-    """What the steps of one migration share with each other on Spark.
+    """The state that the steps of one migration share on Spark.
 
-    **State** the broadcasts of their layout and of the keys that are moving.
+    **State** the broadcasts of the steps' layout and of the moving keys; the driver's migration state.
     """
 
     def __init__(self, context: SparkContext) -> None:
-        """Nothing is broadcast yet."""
+        """Begin without broadcasts."""
         self._context = context
         self.driver = migrating.Driver()
         self._layout: tuple[Layout, Broadcast[Layout]] | None = None
         self._keys: tuple[Keys, Broadcast[Keys]] | None = None
 
     def layout(self, layout: Layout) -> Broadcast[Layout]:
-        """The layout of the steps, broadcast once."""
+        """Return the broadcast of the steps' layout; make it when the layout changes."""
         if self._layout is None or self._layout[0] != layout:
             self._layout = layout, self._renewed(self._layout, layout)
         return self._layout[1]
 
     def moving(self, decision: Decision) -> Moving:
-        """What a step's tasks are given; whoever runs the step lets go of `step`."""
+        """Return the broadcasts for a step's tasks; the caller must destroy `step` after the step."""
         migration = decision.migration
         keys = migration.places.keys
         if self._keys is None or self._keys[0] is not keys:
@@ -121,14 +121,14 @@ class MovingSteps:
         return Moving(keys=self._keys[1], step=self._context.broadcast(packed))
 
     def _renewed(self, held: tuple[Any, Broadcast[Any]] | None, value: Any) -> Broadcast[Any]:
-        """A broadcast in the place of another."""
+        """Broadcast a value and destroy the broadcast that it replaces."""
         made = self._context.broadcast(value)
         if held is not None:
             let_go(held[1])
         return made
 
     def close(self) -> None:
-        """Let go of what was broadcast; the migration is over, or another runtime goes on with it."""
+        """Destroy the broadcasts and forget the driver's state: the migration is over, or another runtime continues it."""
         for held in (self._layout, self._keys):
             if held is not None:
                 let_go(held[1])
@@ -137,6 +137,6 @@ class MovingSteps:
 
 
 def let_go(broadcast: Broadcast[Any]) -> None:
-    """No job needs it any more; a JVM that is gone needs nothing."""
+    """Destroy a broadcast that no job needs; ignore errors, since a lost JVM has nothing to free."""
     with suppress(Exception):
         broadcast.destroy()

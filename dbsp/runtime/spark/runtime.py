@@ -1,10 +1,12 @@
-"""The runtime on Spark: a step is a job, or one of many for tasks that stay; all around it is one small job, or is done here.
+"""Run all workers on Spark. A step is one job, or one of many steps of a resident job.
 
-Implements `dbsp.runtime.runtime.Runtime` with the functions that `dbsp.runtime.inprocess` calls, so that both give the
-same bytes. It decides nothing; the driver process holds no state but the epoch it was told. Python workers hold none at
-all: any of them may run any worker's next task.
+Every other operation is one or a few small jobs, or runs in the driver process.
 
-Source: docs/concepts/steps.md. Faults 5 to 8 of the fault tests are its business.
+This module implements `dbsp.runtime.runtime.Runtime` with the functions that `dbsp.runtime.inprocess` calls, so that both give
+the same bytes. The driver process holds no durable state; it knows only the epoch. Python workers hold no state at all: any
+Python worker may run any worker's next task.
+
+Source: docs/concepts/steps.md. Faults 5 to 8 of the fault tests concern this module.
 """
 
 from __future__ import annotations
@@ -63,7 +65,7 @@ _LOOK_S = 0.2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Stage:
-    """What all steps in one layout share."""
+    """The objects that all steps in one layout share: the broadcast layout and the runner of the steps."""
 
     layout: Layout
     broadcast: Broadcast[Layout]
@@ -71,12 +73,12 @@ class _Stage:
 
 
 class SparkRuntime:
-    """Runs all workers as Spark tasks; implements `dbsp.runtime.runtime.Runtime`.
+    """A runtime that runs all workers as Spark tasks; implements `dbsp.runtime.runtime.Runtime`.
 
-    **State** the epoch; per layout a ground RDD, a broadcast and the job of the step to come. Nothing a restart would miss.
-    **Cost** a step is one Spark job of `plan.segments` stages; where `local[N]` has a core for each worker the tasks of one job
-    stay for step after step.
-    **Errors** a `DbspError` of a task comes back as itself; a lost JVM, executor or worker is an `UnavailableError`.
+    **State** the epoch; for each layout a ground RDD, a broadcast and the next step's job. A restart needs none of them.
+    **Cost** a step is one Spark job of `plan.segments` stages. If `local[N]` has a core for each worker, resident tasks run many
+    steps in one job.
+    **Errors** a task's `DbspError` is raised unchanged; a lost JVM, executor or worker raises an `UnavailableError`.
     """
 
     def __init__(
@@ -86,7 +88,7 @@ class SparkRuntime:
         *,
         spark: session.SparkHandle | None = None,
     ) -> None:
-        """Start Spark with `settings`, or use one that runs already (it is then left running by `close`)."""
+        """Start Spark with `settings`, or use the running `spark`, which `close` does not stop."""
         self.work = work
         self.settings = settings or session.SparkSettings()
         self.epoch = 0
@@ -117,19 +119,19 @@ class SparkRuntime:
         return self._spark.context
 
     def __enter__(self) -> Self:
-        """The runtime itself."""
+        """Return the runtime itself."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Close."""
+        """Close the runtime."""
         self.close()
 
     def create(self, workers: Sequence[int], checkpoint: CheckpointId, hosts: Sequence[str] = ()) -> None:
-        """Make version 0 where it is absent."""
+        """Make version 0 of each worker that has none."""
         self._control("create", workers, hosts, control_job.create, checkpoint)
 
     def fence(self, epoch: int, workers: Sequence[int], hosts: Sequence[str] = ()) -> tuple[int, ...]:
-        """Raise the epoch of every worker; a copy under way is ended."""
+        """Raise the epoch of every worker and end a running copy; return the workers restored from a standby."""
         self._end_copy_jobs()
         if self._here is not None:
             found = self._here.fence(epoch, workers)
@@ -140,7 +142,7 @@ class SparkRuntime:
         return found
 
     def fence_others(self, epoch: int, workers: Sequence[int], hosts: Sequence[str] = ()) -> tuple[int, ...]:
-        """Fence those whose hosts have an executor now, in a job whose failure is no error."""
+        """Fence the workers whose hosts have an executor now and return them; if the job fails, return none."""
         near, at = self._reachable(workers, hosts)
         try:
             reached = self._control_at("fence others", near, at, tasks.fence_other, (epoch,))
@@ -149,18 +151,18 @@ class SparkRuntime:
         return tuple(worker for worker in near if reached[worker])
 
     def _reachable(self, workers: Sequence[int], hosts: Sequence[str]) -> tuple[tuple[int, ...], tuple[str, ...]]:
-        """Return those of these workers whose hosts have an executor now, and their hosts."""
+        """Return the workers whose hosts have an executor now, with these hosts; a worker without a host is reachable."""
         places = tuple(hosts) or ("",) * len(workers)
         alive = self._jobs.run("look for executors", lambda: live_hosts(self._context)) if any(places) else set()
         found = [(worker, host) for worker, host in zip(workers, places, strict=True) if not host or host in alive]
         return tuple(worker for worker, _ in found), tuple(host for _, host in found)
 
     def versions(self, workers: Sequence[int], hosts: Sequence[str] = ()) -> Mapping[int, tuple[VersionInfo, ...]]:
-        """What every worker can open."""
+        """Return the versions that every worker can open."""
         return self._control("versions", workers, hosts, tasks.versions)
 
     def open(self, version: int, epoch: int, layout: Layout) -> CheckpointId:
-        """Open all workers of the layout; they must agree on the checkpoint."""
+        """Open all workers of the layout and return their checkpoint. **Errors** `DataError` if workers hold different ones."""
         self._await_hosts(layout.workers, layout.hosts)
         found = set(self._control_in("open", layout, control_job.open_version, version, epoch, layout).values())
         if len(found) != 1:
@@ -170,7 +172,10 @@ class SparkRuntime:
         return checkpoint
 
     def run_step(self, record: StepRecord, layout: Layout, coming: Layout | None = None) -> StepReport:
-        """Run the step, and in a migration a job that asks what moves; with shuffles a recursion is a job more per round."""
+        """Run a step and return its report; in a migration, first run a job that asks the workers what moves.
+
+        Without resident tasks a recursion adds jobs for each iteration.
+        """
         started = time.perf_counter()
         moving = None if coming is None else self._decide(record, layout, coming)
         layout = layout if moving is None else moving.layout
@@ -191,7 +196,7 @@ class SparkRuntime:
         )  # fmt: skip
 
     def _decide(self, record: StepRecord, old: Layout, new: Layout) -> Decision:
-        """Ask the workers of both layouts in one job, and decide here what moves."""
+        """Ask the workers of both layouts in one job, and decide in the driver what moves in this step."""
         both, epoch = joint(old, new), self.epoch
         packed = self._control_in("ask", both, moving_steps.ask, record, epoch, old, new)
         answers = {worker: packed[worker].unpacked(self.work.plan) for worker in both.workers}
@@ -202,10 +207,11 @@ class SparkRuntime:
         return migrating.decide(self._moving.driver, record, epoch, old, new, answers, fetch)
 
     def read_ahead(self, record: StepRecord, layout: Layout) -> None:
-        """Tell the keepers of the step's workers: from here, or in a small job beside the step's own where they are elsewhere.
+        """Start to read the input of a coming step while another step runs.
 
-        Input that is cheaper to read than to pass on between processes is touched by a thread of this one, and read by workers
-        that stay, when they have nothing else to do.
+        Background workers read the input. This process asks those on its own host; a small job asks those on other hosts. Without
+        readers, the input is cheaper to read than to pass between processes. A thread of this process then touches the input,
+        and idle resident tasks read it.
         """
         if self.work.readers is None:
             ahead.begin_touching(self._toucher, self.work.site, record, self.epoch)
@@ -221,14 +227,17 @@ class SparkRuntime:
             self._ahead_jobs.post(lambda: self._control_rdd(*task).collect())
 
     def _near_keepers(self) -> tasks.Work | None:
-        """The work as this process sees it, where the workers' keepers are on this host and end with a JVM that is known."""
+        """Return the work for this process to reach the background workers, which are children of the local JVM.
+
+        None without background workers, or if they may be on other hosts.
+        """
         if self.work.keepers is None or not str(self._context.master).startswith("local["):
             return None
         owner = find_process(self._spark.process.pid)
         return replace(self.work, keepers=self.work.keepers.below(owner))
 
     def _step(self, record: StepRecord, layout: Layout, decided: Decision | None) -> list[Any]:
-        """Tell the tasks of this thread's jobs which step it is, and run them."""
+        """Run the step's tasks and return their results; call on the jobs' thread, whose local properties name the step."""
         self._ran_in = layout
         if decided is None:
             return self._stage_of(layout).steps.run(record, self.epoch)
@@ -246,20 +255,20 @@ class SparkRuntime:
         return found
 
     def pin(self, version: int, checkpoint: CheckpointId, layout: Layout) -> None:
-        """Pin every worker."""
+        """Pin the state of every worker."""
         if self._here is not None:
             self._here.pin(version, checkpoint, layout)
         else:
             self._control_in("pin", layout, tasks.pin, version, checkpoint, layout)
 
     def copy(self, version: int, checkpoint: CheckpointId, layout: Layout) -> Future[Mapping[int, CommitReport]]:
-        """Copy every worker beside the steps: a piece of each in turn here, or in small jobs in a pool of their own."""
+        """Copy every worker piece by piece while steps run, in this process or in small jobs of a separate pool."""
         if self._here is not None:
             return self._here.copy(version, checkpoint, layout)
         return self._copied(layout, tasks.copy, version, checkpoint)
 
     def commit(self, version: int, checkpoint: CheckpointId, layout: Layout) -> Mapping[int, CommitReport]:
-        """Pin and copy every worker, here or in few jobs: no step waits for a piece to end."""
+        """Pin and copy every worker, in this process or in few jobs; no step runs meanwhile, so pieces are large."""
         if self._here is not None:
             return self._here.commit(version, checkpoint, layout)
         return self._copied(layout, tasks.commit, version, checkpoint, layout).result()
@@ -267,7 +276,7 @@ class SparkRuntime:
     def _copied(
         self, layout: Layout, function: Callable[..., CommitReport | None], *arguments: Any
     ) -> Future[Mapping[int, CommitReport]]:
-        """A job per piece of all workers that are not done, until all are."""
+        """Run one job for each round of pieces, over the workers that are not finished, until all are."""
         hosts = dict(zip(layout.workers, layout.hosts, strict=True))
 
         def piece(workers: tuple[int, ...]) -> dict[int, CommitReport | None]:
@@ -279,7 +288,7 @@ class SparkRuntime:
     def redistribute(
         self, version: int, checkpoint: CheckpointId, old: Layout, new: Layout, cut: CheckpointId | None = None
     ) -> MoveReport:
-        """Make `version` on every worker of the new layout by slicing the opened version of the old one's, or their `cut`."""
+        """Make `version` on every worker of the new layout by slicing the old layout's opened version, or its `cut`."""
         if cut is not None:
             self.pin(version, cut, old)
         if not self.work.common_disk:
@@ -290,13 +299,13 @@ class SparkRuntime:
         return MoveReport.of(old, new, taken)
 
     def hold_merges(self, old: Layout, new: Layout) -> None:
-        """Hold them on every worker, in a job."""
+        """Hold the merges on every worker of the old layout, in one job."""
         self._control_in("hold merges", old, tasks.hold_merges, self.epoch, old, new)
 
     def warm(
         self, version: int, old: Layout, new: Layout, told: Callable[[WarmProgress], None], at_once: int
     ) -> Future[Mapping[int, WarmProgress]]:
-        """Copy for every new owner in small jobs beside those of the steps, in a pool of their own."""
+        """Copy state to every new owner while steps run, in small jobs of a separate pool."""
         epoch, sums, hosts = self.epoch, WarmRound(told), dict(zip(new.workers, new.hosts, strict=True))
         shipping = Shipping(self._packed, version, epoch, old, new)
 
@@ -311,7 +320,7 @@ class SparkRuntime:
     def _shipped(
         self, shipping: Shipping, takers: Sequence[int], bytes_max: int, jobs: JobThread
     ) -> dict[int, WarmReport]:
-        """Carry a piece of what these takers need of other hosts; those that still lack something, and how much."""
+        """Transfer the next piece from other hosts to these targets; return a report for each target that still lacks data."""
         routes = shipping.routes(takers)
         if routes and (asked := shipping.unasked(sorted({route.taker for route in routes}))):
             self._ask_held(shipping, asked, routes, jobs)
@@ -322,7 +331,7 @@ class SparkRuntime:
         return {taker: shipping.progress(taker) for taker in {route.taker for route in shipping.routes(takers)}}
 
     def _ask_held(self, shipping: Shipping, takers: Sequence[int], routes: Sequence[Route], jobs: JobThread) -> None:
-        """Ask takers which chunks they have already."""
+        """Ask targets which chunks they hold already, and record their replies."""
         givers, hosts = sorted({route.giver for route in routes}), [shipping.home(taker) for taker in takers]
         arguments = (givers, shipping.epoch)
         found = self._control_at("ask what is there", tuple(takers), tuple(hosts), visiting.held, arguments, jobs)
@@ -330,34 +339,37 @@ class SparkRuntime:
             shipping.note_held(taker, held)
 
     def cool(self, workers: Sequence[int], layout_version: int, hosts: Sequence[str] = ()) -> None:
-        """End the warm-up for a layout; these workers forget what they have of it."""
+        """End the warm-up for a layout; these workers delete what they copied for that layout."""
         self._warmer.end(self._warm_jobs.cancel)
         self._control("cool", workers, hosts, tasks.cool, self.epoch, layout_version)
 
     def _beside(self, jobs: Future[_Told]) -> Future[_Told]:
-        """These jobs want cores beside the steps: no task of a step waits there for the next one until they are done."""
+        """Register jobs that need cores while steps run: resident tasks are dismissed after each step until the jobs are done."""
         self._beside_steps = [*(each for each in self._beside_steps if not each.done()), jobs]
         self._meetings.send_away()
         return jobs
 
     def _stays(self) -> bool:
-        """Whether nobody but the steps wants the cores: Spark is this runtime's own, and no job runs beside them."""
+        """Return whether only steps need the cores: this runtime owns Spark, and no other job runs."""
         return self._owned and all(each.done() for each in self._beside_steps)
 
     def _end_copy_jobs(self) -> None:
-        """Nothing is copied in jobs beside the steps any more."""
+        """Cancel the jobs of copies and warm-ups that run while steps run."""
         self._copier.end(self._copy_jobs.cancel)
         self._warmer.end(self._warm_jobs.cancel)
 
     def read_view(self, view: str, layout: Layout) -> pa.Table:
-        """All workers' rows of a view, consolidated."""
+        """Return all workers' rows of a view, consolidated, with their weights in the column `weight`."""
         spec = tasks.materialized_view(self.work.plan, view)
         streams = self._control_in(f"read view {view}", layout, control_job.view_bytes, view, self.epoch)
         parts = [_batch(streams[worker], spec.schema) for worker in layout.workers]
         return consolidate(concat(parts, spec.schema)).to_arrow(weight_column="weight")
 
     def discard(self, workers: Sequence[int], hosts: Sequence[str] = (), *, must: bool = True) -> tuple[int, ...]:
-        """Delete databases that no openable version names: one job says which these are, another deletes no others."""
+        """Delete databases that no openable version names; return the workers that could not be reached.
+
+        A first job lists these databases, and a second job deletes only the listed ones. With `must`, an absent host is an error.
+        """
         near, at = (tuple(workers), tuple(hosts)) if must else self._reachable(workers, hosts)
         try:
             condemned = self._control("look for what to discard", near, at, tasks.condemn, self.epoch)
@@ -369,27 +381,27 @@ class SparkRuntime:
         return tuple(worker for worker in workers if worker not in near)
 
     def warm_up(self, layout: Layout, rounds: int = 1) -> None:
-        """Start the Python workers, import what a step needs, load the compiled kernels; a step then finds them ready."""
+        """Start the Python workers and load modules and compiled kernels into them before the first step."""
         for _ in range(rounds):
             self._control_in("warm up", layout, control_job.warm)
 
     def _job_thread(self, name: str, **idle: Any) -> JobThread:
-        """A thread for jobs of one kind, in a group and a pool of their own."""
+        """Return a new thread for jobs of one kind, with a Spark job group and a scheduler pool of its own."""
         group = f"dbsp-{self.work.run}-{id(self):x}-{name}"
         return JobThread(self._context, group, self.settings.worker_silence_s, self._spark.alive, pool=name, **idle)
 
     def _keep_warm(self) -> None:
-        """Spark ends Python workers that were idle for a minute, and new ones need seconds: keep them busy a little."""
+        """Run an empty job on idle Python workers: Spark ends them after an idle minute, and new ones take seconds to start."""
         layout = self._ran_in
         if layout is not None:
             self._control_rdd(layout.workers, layout.hosts, control_job.warm, ()).collect()
 
     def cancel(self) -> None:
-        """Cancel the job that runs, from another thread; its caller gets an `UnavailableError`."""
+        """Cancel the running job; any thread may call this. The job's caller gets an `UnavailableError`."""
         self._jobs.cancel()
 
     def close(self) -> None:
-        """End a copy under way, stop the jobs, and Spark if this runtime started it."""
+        """End a running copy, stop the jobs, and stop Spark if this runtime started it."""
         self._closing.set()
         if self._here is not None:
             self._here.end_copies(COPY_WAIT_S)
@@ -414,13 +426,13 @@ class SparkRuntime:
     def _control(
         self, what: str, workers: Sequence[int], hosts: Sequence[str], function: Callable[..., Any], *arguments: Any
     ) -> dict[int, Any]:
-        """One function per worker, on its host; anywhere where no host is named."""
+        """Run one function for each worker on its host, after waiting for executors there; any host if none is named."""
         places = tuple(hosts) or ("",) * len(workers)
         self._await_hosts(workers, places)
         return self._control_at(what, tuple(workers), places, function, arguments)
 
     def _control_in(self, what: str, layout: Layout, function: Callable[..., Any], *arguments: Any) -> dict[int, Any]:
-        """One function per worker of a layout, on the worker's host."""
+        """Run one function for each worker of a layout on the worker's host; return the results by worker."""
         return self._control_at(what, layout.workers, layout.hosts, function, arguments)
 
     def _control_at(
@@ -434,6 +446,7 @@ class SparkRuntime:
     ) -> dict[int, Any]:
         if not workers:
             return {}
+        # Resident tasks may hold every core: without their dismissal the job would wait until they are idle for `LINGER_S`.
         if jobs is None:
             self._meetings.send_away()
         results = self._run(
@@ -445,7 +458,7 @@ class SparkRuntime:
     def _run(
         self, jobs: JobThread, what: str, workers: Sequence[int], hosts: Sequence[str], job: Callable[[], Any]
     ) -> Any:
-        """Run a job; where it fails because of a host, the error names that one."""
+        """Run a job; if a host is the cause of its failure, the error names the host."""
         try:
             return jobs.run(what, job)
         except DbspError as error:
@@ -457,13 +470,13 @@ class SparkRuntime:
             ) from None
 
     def _away(self, hosts: Sequence[str]) -> Sequence[str]:
-        """Those of the hosts that do not answer; none if Spark cannot tell."""
+        """Return the hosts that do not answer; empty if Spark cannot be asked."""
         with suppress(Py4JError, OSError, EOFError):
             return diagnosis.hosts_away(self._context, hosts)
         return ()
 
     def _versions(self, hosts: Sequence[str]) -> Mapping[str, str]:
-        """The versions of dbsp on the hosts; none if that cannot be told."""
+        """Return the version of dbsp on each host; empty if the job that asks fails."""
         with suppress(DbspError):
             found: Mapping[str, str] = self._jobs.run(
                 "ask for versions", lambda: diagnosis.versions_on(self._context, hosts)
@@ -472,7 +485,7 @@ class SparkRuntime:
         return {}
 
     def awaited(self) -> Sequence[int]:
-        """Return the workers that have not answered in the step that runs; see `dbsp.runtime.runtime.TellsAwaited`."""
+        """Return the workers that have not answered in the running step; see `dbsp.runtime.runtime.TellsAwaited`."""
         layout, stage = self._ran_in, self._stage
         if layout is None:
             return ()
@@ -488,7 +501,7 @@ class SparkRuntime:
         return () if layout is None else self._away(layout.hosts)
 
     def _silent(self) -> str:
-        """Who has not answered, for the error of a job that was silent."""
+        """Return the silent workers and hosts as text for the error of a job without progress."""
         awaited, away = self.awaited(), self.hosts_away()
         told = f" workers_that_have_not_answered={list(awaited)}" if awaited else ""
         return told + (f" hosts_that_do_not_answer={', '.join(away)}" if away else "")
@@ -502,7 +515,7 @@ class SparkRuntime:
         return self._ground(hosts).mapPartitionsWithIndex(control_job.partial_of(task))
 
     def _ground(self, hosts: tuple[str, ...]) -> RDD[int]:
-        """The RDD for a list of hosts, made once."""
+        """Return the RDD with an empty partition on each host; keep the last `_GROUNDS_KEPT` of them."""
         if hosts not in self._grounds:
             while len(self._grounds) >= _GROUNDS_KEPT:
                 self._grounds.pop(next(iter(self._grounds)))
@@ -510,7 +523,7 @@ class SparkRuntime:
         return self._grounds[hosts]
 
     def _stage_of(self, layout: Layout) -> _Stage:
-        """What steps in this layout share, made at its first step."""
+        """Return what steps in this layout share; make it at the layout's first step and close the previous layout's."""
         stage = self._stage
         if stage is None or (stage.layout is not layout and stage.layout != layout):
             if stage is not None:
@@ -523,16 +536,17 @@ class SparkRuntime:
         return stage
 
     def _steps(self, task: StepTask, layout: Layout) -> StepsAhead | StepsTogether:
-        """The steps of a layout: their tasks meet where they may, or there is a shuffle at each exchange."""
+        """Return the runner of a layout's steps: resident tasks if every worker has a core, else jobs with shuffles."""
         ground, plan, workers = self._ground(layout.hosts), self.work.plan, len(layout.workers)
         if meet(self._context, workers):
             return StepsTogether(ground, task, workers, self._meetings, self._stays)
         return StepsAhead(ground, task, workers, plan)
 
     def _await_hosts(self, workers: Sequence[int], hosts: Sequence[str]) -> None:
-        """Until each host has an executor: they come some time after Spark has started, or after one was lost.
+        """Wait until each host has an executor; executors register some time after Spark starts, or after a loss.
 
-        Spark would put the tasks of a host without one anywhere. **Errors** `UnavailableError` where one does not come.
+        Spark would run the tasks of a host without an executor on any host.
+        **Errors** `UnavailableError` if a host has none after `executors_wait_s` seconds.
         """
         limit_s = time.monotonic() + self.settings.executors_wait_s
         while any(hosts):
@@ -552,9 +566,10 @@ class SparkRuntime:
 
 
 def _beside_workers(work: tasks.Work) -> InProcessRuntime | None:
-    """What fences, pins and copies in this process, where the workers' databases are on its host: a job costs more than that.
+    """Return the runtime that fences, pins and copies in this process, since a Spark job costs more than these.
 
-    None where a worker's output log, which a pin trims, is dear to open and stays with its keeper.
+    The workers' databases must be on this host. None if a worker's output log, which a pin trims, is expensive to open and so
+    stays with its background worker.
     """
     if isinstance(work.site, KeepsOutput) and work.site.output_is_dear:
         return None
@@ -563,7 +578,7 @@ def _beside_workers(work: tasks.Work) -> InProcessRuntime | None:
 
 
 def _successes(results: Sequence[Any], kind: type) -> list[Any]:
-    """The results that are no failure; the gravest failure is raised."""
+    """Return the results of one type; raise the worst failure if there is one."""
     failures = [result for result in results if isinstance(result, Failure)]
     if failures:
         raise worst(failures).error()
@@ -571,7 +586,7 @@ def _successes(results: Sequence[Any], kind: type) -> list[Any]:
 
 
 def _batch(data: bytes, schema: Any) -> Batch:
-    """A worker's rows of a view, out of its Arrow stream."""
+    """Return a worker's rows of a view as a batch, from an Arrow stream with a `weight` column."""
     table = pa.ipc.open_stream(data).read_all()
     weights = table.column("weight").to_numpy().reshape(-1, 1)
     return Batch.from_arrow(table.drop_columns(["weight"]), schema, weights)

@@ -1,11 +1,11 @@
-"""Builds the job of the next step while the one before it runs.
+"""Build the Spark job of the next step while the current step runs.
 
-To describe a job to Spark takes the driver a few milliseconds of calls into the JVM, a tenth of a small step. The job is the
-same for every step of a layout, so the next one is described while the driver only waits for this one. A description is
-used once: Spark would take the shuffle files of a job that ran before for the result of its next run.
+Building a job takes the driver a few milliseconds of calls into the JVM, a tenth of a small step. All steps of a layout
+have the same job, so the next job is built while the driver only waits for the current one. Each job runs once: Spark would take
+the shuffle files of an earlier run of the same job as the result of the next run.
 
-The thread is a daemon and not one of an executor's, which the interpreter would wait for at its exit: a call into a JVM
-that is stopped never returns.
+The builder is a daemon thread, not a thread of an executor. The interpreter would wait for an executor's thread at its exit,
+and a call into a stopped JVM never returns.
 """
 
 from __future__ import annotations
@@ -29,15 +29,14 @@ CLOSE_WAIT_S = 10.0
 
 
 class StepsAhead:
-    """The jobs of the steps of one layout.
+    """The jobs of the steps of one layout, each built ahead of its step.
 
-    **State** the description of at most one job to come, and a thread that makes it.
-    **Errors** those of Spark, of the description as of the run: from `run`. What fails ahead of its step is described again
-    at the step.
+    **State** at most one job built ahead, and the thread that builds it.
+    **Errors** `run` raises Spark's errors, those of building included. A job whose early build failed is built again at its step.
     """
 
     def __init__(self, ground: RDD[int], task: StepTask, workers: int, plan: Plan) -> None:
-        """A recursion runs jobs while it is described, so nothing is made ahead of it."""
+        """Start the building thread, unless the plan has loops: building such a job runs other jobs, so it cannot be early."""
         self._ground, self._task, self._workers, self._plan = ground, task, workers, plan
         self._next: Future[RDD[Any]] | None = None
         self._orders: queue.SimpleQueue[tuple[int, Future[RDD[Any]]] | None] = queue.SimpleQueue()
@@ -47,7 +46,7 @@ class StepsAhead:
             self._thread.start()
 
     def run(self, record: StepRecord, epoch: int) -> list[Any]:
-        """What the workers report of a step; which one it is the jobs learn from this thread's local property."""
+        """Run a step and return the workers' reports; a local property of this thread tells the tasks which step runs."""
         self._ground.context.setLocalProperty(ORDER, as_property(record, epoch))
         job = self._made()
         if job is None:
@@ -58,7 +57,7 @@ class StepsAhead:
         return job.collect()
 
     def _made(self) -> RDD[Any] | None:
-        """What was described ahead; None if nothing was, or it failed: if there is a reason, it fails again at the step."""
+        """Return the job built ahead, or None; a failed build also gives None, as a lasting cause fails again at the step."""
         made, self._next = self._next, None
         if made is not None:
             with suppress(Exception):
@@ -72,7 +71,7 @@ class StepsAhead:
         return job
 
     def _build(self) -> None:
-        """The thread."""
+        """Build jobs until the order to end; the body of the thread."""
         while (order := self._orders.get()) is not None:
             step, future = order
             try:
@@ -83,7 +82,7 @@ class StepsAhead:
                 future.set_result(job)
 
     def close(self, wait_s: float = CLOSE_WAIT_S) -> None:
-        """End the thread; one that hangs in the JVM is left to itself after `wait_s`."""
+        """End the thread; abandon it after `wait_s` seconds if it hangs in the JVM."""
         if self._thread is not None:
             thread, self._thread = self._thread, None
             self._orders.put(None)

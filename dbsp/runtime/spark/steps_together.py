@@ -1,6 +1,6 @@
-"""The steps of a layout without a job for each: the tasks of one job stay, and are given one step after the other.
+"""Run the steps of a layout on resident tasks: one Spark job runs many steps.
 
-See `dbsp.runtime.spark.meetings`. Where others need the cores a job stands for one step alone.
+`dbsp.runtime.spark.meetings` explains the protocol. While other jobs need the cores, the resident job ends after each step.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ CLOSE_WAIT_S = 10.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Standing:
-    """A job whose tasks stay: the number under which they stand, and its end."""
+    """A resident job: its number, its Spark action, and a future that ends with it."""
 
     number: int
     action: Any
@@ -38,16 +38,16 @@ class _Standing:
 
 
 class StepsTogether:
-    """The steps of one layout.
+    """The runner of one layout's steps on resident tasks.
 
-    **State** the job that stands, and a thread that waits for its end.
-    **Errors** those of Spark; of a job that ends in the middle of a step.
+    **State** the resident job, and a thread that waits for its end.
+    **Errors** those of Spark, and the error of a job that ends during a step.
     """
 
     def __init__(
         self, ground: RDD[int], task: StepTask, workers: int, meetings: Meetings, stays: Callable[[], bool]
     ) -> None:
-        """Describe the job; `stays` says after each step whether its tasks may wait for the next one."""
+        """Build the job; `stays` returns, after each step, whether the tasks may keep their cores until the next one."""
         self._job: RDD[Any] = ground.mapPartitionsWithIndex(partial(standing_worker, task, meetings.address))
         self._workers, self._meetings, self._stays = workers, meetings, stays
         self._standing: _Standing | None = None
@@ -56,39 +56,39 @@ class StepsTogether:
         self._watcher.start()
 
     def run(self, record: StepRecord, epoch: int) -> list[Any]:
-        """What the workers report of a step."""
+        """Run a step and return the workers' reports; start a resident job if there is none."""
         order, reports = pickle.dumps((record, epoch)), None
         while reports is None:
             standing = self._standing = self._at_hand() or self._begin()
             try:
                 reports = self._meetings.step(standing.number, order, self._workers, record.step)
             except DbspError:
-                standing.ended.result()  # what ended it says more
+                standing.ended.result()  # raises the job's own error, which names the cause
                 raise
             if reports is None:
-                standing.ended.exception()  # it has gone for want of steps; whether well does not matter
+                standing.ended.exception()  # the idle job ended before the step began; start another, however it ended
         if not self._stays():
             self._meetings.send_away()
             standing.ended.result()
         return [pickle.loads(report) for report in reports]  # noqa: S301  (made by this project's workers)
 
     def coming(self, record: StepRecord, epoch: int) -> None:
-        """A step comes, and its record is durable: workers that have nothing to do may read its input."""
+        """Notify idle workers of a step whose record is durable, so that they read its input."""
         self._meetings.coming(pickle.dumps((record, epoch)), record.step)
 
     def close(self) -> None:
-        """Let the tasks go, and wait for the end of their job; one that hangs in the JVM is left to itself."""
+        """Dismiss the tasks and wait for the end of their job; abandon it after `CLOSE_WAIT_S` seconds if it hangs in the JVM."""
         self._meetings.send_away()
         self._began.put(None)
         self._watcher.join(CLOSE_WAIT_S)
 
     def _at_hand(self) -> _Standing | None:
-        """The job that stands, unless it has ended."""
+        """Return the resident job; None if there is none or it has ended."""
         standing = self._standing
         return None if standing is None or standing.ended.done() else standing
 
     def _begin(self) -> _Standing:
-        """Start a job, in the group and the pool of this thread."""
+        """Start a resident job in this thread's job group and pool."""
         number = self._meetings.stand()
         try:
             self._job.context.setLocalProperty(MEETING, str(number))
@@ -100,7 +100,7 @@ class StepsTogether:
         return standing
 
     def _watch(self) -> None:
-        """The thread: it waits for jobs to end, one after the other, as they stand one at a time."""
+        """Wait for the end of each resident job in turn and pass on its error; the body of the thread."""
         while (standing := self._began.get()) is not None:
             error = None
             try:
@@ -115,9 +115,10 @@ class StepsTogether:
 
 
 def meet(context: SparkContext, workers: int) -> bool:
-    """Whether the tasks of a step may wait for one another: all of them certainly run at once, as long as the JVM lives.
+    """Return whether the tasks of a step may wait for one another, because all of them certainly run at once.
 
-    Not where executors come and go.
+    That holds for `local[N]` with a core for each worker. With separate executors it does not: a lost one would leave the other
+    tasks waiting.
     """
     if not str(context.master).startswith("local["):
         return False

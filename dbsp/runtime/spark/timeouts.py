@@ -1,9 +1,9 @@
-"""The order of two time-outs: a worker's silence is noticed before Spark gives its executor up.
+"""Order two time-outs: a worker's silence is noticed before Spark gives up its executor.
 
-Spark runs the tasks of an executor that it has given up a second time, elsewhere or in another process of the same host, while
-the first attempt may go on: an executor that is stopped, or cut off, is not dead. A task that is late changes nothing
-(`dbsp.storage`), but a step that waits for a second attempt waits for both time-outs. So `worker_silence_s` comes first: the job
-is cancelled, a new epoch refuses whatever the silent worker still writes, and the pipeline recovers.
+After giving up an executor, Spark runs its tasks again, on another host or in another process of the same host. The first
+attempt may still run, because a stopped or disconnected executor is not dead. A late task changes nothing (`dbsp.storage`), but
+a step that waits for a second attempt waits for both time-outs. So `worker_silence_s` must end first. The job is then cancelled,
+a new epoch rejects whatever the silent worker still writes, and the pipeline recovers.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _BARE_S = {_NETWORK: 1.0, _BLOCKS: 1e-3, _WORKERS: 1.0}
 
 
 def timeouts(worker_silence_s: float) -> dict[str, str]:
-    """Return the settings of Spark by which it gives executors up after the silence was noticed.
+    """Return the Spark settings under which it gives up an executor only after the silence was noticed.
 
     >>> timeouts(120.0)["spark.network.timeout"]
     '180s'
@@ -43,7 +43,7 @@ def timeouts(worker_silence_s: float) -> dict[str, str]:
 
 
 def check_timeouts(worker_silence_s: float, conf: Mapping[str, str]) -> None:
-    """Refuse settings by which Spark would give an executor up before its silence is noticed.
+    """Refuse settings under which Spark would give up an executor before its silence is noticed.
 
     **Errors** `ConfigError` names both settings.
     """
