@@ -1,4 +1,4 @@
-"""Arrow columns made of numpy values and a mask."""
+"""Arrow columns built from numpy values and a validity mask."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Mask = npt.NDArray[np.bool_]
 
 
 def column_of(values: npt.NDArray[Any], valid: Mask, type_: pa.DataType) -> pa.Array:
-    """A column of at most 64 bits per value, or of decimals as (n, 2) words; null where `valid` is not set.
+    """Return a column of values of at most 64 bits, or of decimals as (n, 2) words; null where `valid` is False.
 
     **Example**
 

@@ -1,8 +1,8 @@
-"""Explode: one row per element of a list.
+"""Explode: output one row per element of a list.
 
-**Law** linear: every element's row has the weight of the row it came from.
+**Law** Linear: every element's row has the weight of its input row.
 
-**Cost** the elements of the changed rows.
+**Cost** The elements of the changed rows.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from dbsp.zset.schema import INT64, Schema
 @stored("Explode", "column element position outer schema")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExplodeOperator(Operator):
-    """The element takes the place of the list; columns that are not in `schema` are left out."""
+    """Replace the list column by its elements; columns that are not in `schema` are left out."""
 
     depends_on_time: ClassVar[Time] = Time.NOTHING
     column: str
@@ -35,11 +35,11 @@ class ExplodeOperator(Operator):
     schema: Schema
 
     def __str__(self) -> str:
-        """The list."""
+        """Return the operator's name with the list column."""
         return f"{'outer ' if self.outer else ''}explode {self.column}"
 
     def step(self, context: StepContext, state: State, inputs: tuple[Batch, ...]) -> Batch:  # noqa: ARG002 (protocol)
-        """The rows of the elements of the changed rows."""
+        """Return one row per element of the changed rows; with `outer`, also one for an empty list."""
         (batch,) = inputs
         lists = batch.column(self.column)
         counts = np.asarray(pc.fill_null(pc.list_value_length(lists), 0)).astype(np.int64)

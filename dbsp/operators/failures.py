@@ -1,9 +1,9 @@
-"""What happens to rows on which an evaluation fails: the error policy, on whole columns.
+"""Failing rows: how the error policy applies to whole columns.
 
-A column is computed for all rows at once; only when that fails is the range halved until the failing rows are known
-(`dbsp.expr.bisection`), so a step without failures pays nothing. `dead-letter`: the row leaves the stream and is noted; `null`:
-the value becomes null, where the column allows that (else as `dead-letter`). `stop` is as `dead-letter` here: all
-workers together end the step when rows were noted (`dbsp.steps.error_policy`).
+A column is computed for all rows at once. Only if that fails, bisection finds the failing rows (`dbsp.expr.bisection`), so a
+step without failures pays nothing. Under `dead-letter` the row leaves the stream and is recorded. Under `null` the value becomes
+null if the column allows nulls; otherwise the row is treated as under `dead-letter`. `stop` acts like `dead-letter` here: all
+workers together end the step if any row was recorded (`dbsp.steps.error_policy`).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Positions = npt.NDArray[np.int64]
 def report(
     context: StepContext, rows: ColumnReader, names: tuple[str, ...], weights: Positions, reasons: Mapping[int, str]
 ) -> None:
-    """Note failed rows, with all their columns."""
+    """Record failed rows with all their columns; `reasons` maps row indices to error texts."""
     if not reasons:
         return
     if context.whole is not None:
@@ -39,10 +39,10 @@ def report(
 
 
 def payload_of(row: Mapping[str, Any]) -> str:
-    """A row as dead letters hold it."""
+    """Return a row as the JSON text that dead letters contain."""
     return json.dumps(row, default=_plain)
 
 
 def _plain(value: Any) -> str:
-    """A value JSON has no form for: bytes in hexadecimal, else as Python writes it."""
+    """Return the text of a value that JSON cannot represent: hexadecimal for bytes, else `str`."""
     return value.hex() if isinstance(value, bytes) else str(value)

@@ -1,4 +1,4 @@
-"""Integration of a materialized view: its changes are added to its trace."""
+"""Integration of a materialized view: its changes are appended to its trace."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from dbsp.zset.batch import Batch, arrange
 
 
 def integrate(delta: Batch, trace: TraceSpec, transaction: StepTransaction) -> Batch:
-    """Append the change of a view to its trace; the change, arranged as the trace is.
+    """Append the change of a view to its trace, and return the change, arranged like the trace.
 
-    **Law** after step s the trace holds the sum of the changes up to s: the view.
+    **Law** After step s the trace contains the sum of the changes up to s, which is the view.
     """
     arranged = arrange(delta, trace.arrangement)
     if len(arranged):

@@ -1,12 +1,12 @@
-"""Map: a user's Python function, called once per changed row, or once per batch of them.
+"""Map: call a user's Python function once per changed row, or once per batch of changed rows.
 
-**Law** linear, provided the function is pure: a retraction calls it again and must get the same rows.
+**Law** Linear if the function is pure: a retraction calls the function again and must get the same rows.
 
-**Cost** of a function of rows: Python per row, which no other operator has. Equal rows are added up first, so each is asked
-once per step.
+**Cost** A function of rows costs a Python call per row, unlike any other operator. Rows are consolidated first, so the function
+gets each distinct row once per step.
 
-**Errors** a row on which the function raises, or returns what does not fit, leaves by the error policy; there is no value
-to make null, so `null` is like `dead-letter` here.
+**Errors** A row on which the function raises, or returns a value that does not fit, leaves by the error policy. No value can
+become null, so `null` acts like `dead-letter` here.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from dbsp.zset.batch import Batch, consolidate
 @stored("MapRows", "function")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MapRowsOperator(Operator):
-    """Rows become what the function makes of them."""
+    """Replace each row by the rows that the user's function returns."""
 
     depends_on_time: ClassVar[Time] = Time.NOTHING
     function: UserFunction
 
     def __str__(self) -> str:
-        """The function."""
+        """Return the kind and the name of the function."""
         return f"{CALLED[self.function.kind]} {self.function.name}"
 
     def step(self, context: StepContext, state: State, inputs: tuple[Batch, ...]) -> Batch:  # noqa: ARG002 (protocol)
-        """The function's rows, each with the weight of the row it came from."""
+        """Return the function's rows, each with the weight of its input row."""
         schema = self.function.schema
         batch = consolidate(inputs[0])
         if len(batch) == 0:

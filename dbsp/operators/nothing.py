@@ -1,4 +1,4 @@
-"""Nothing: no row and no column, in every step."""
+"""The operator without rows and columns."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from dbsp.zset.schema import NO_COLUMNS
 @stored("Nothing")
 @dataclass(frozen=True, slots=True)
 class NothingOperator(Operator):
-    """Gives no rows."""
+    """Emit no rows in any step."""
 
     depends_on_time: ClassVar[Time] = Time.NOTHING
 
     def __str__(self) -> str:
-        """As it is."""
+        """Return the operator's name."""
         return "nothing"
 
     def step(self, context: StepContext, state: State, inputs: tuple[Batch, ...]) -> Batch:  # noqa: ARG002 (protocol)
-        """None."""
+        """Return an empty batch."""
         return self.whole_past()
 
     def whole_past(self) -> Batch:
-        """Return no row."""
+        """Return an empty batch: the operator never emits a row."""
         return Batch.empty(NO_COLUMNS)

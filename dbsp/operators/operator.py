@@ -1,12 +1,12 @@
-"""What an operator is: a frozen value that turns the changes of its inputs into the change of its output.
+"""Base of all operators: frozen values that compute the change of their output from the changes of their inputs.
 
-The executor (`dbsp.steps.segment`) gives it the changes of one step and its own traces as of the step before; whatever it appends
-to a trace is seen from the next step on. An operator keeps nothing itself, so it is a pure function of these.
+The executor (`dbsp.steps.segment`) passes the changes of one step and the operator's traces as of the previous step. Batches
+that the operator appends to a trace are visible from the next step on. An operator stores nothing itself: it is a pure function.
 
 Invariants:
-1. Output and appended batches depend on (context, state, inputs) alone: no clock, no randomness, no order of arrival.
-2. An input may be loose (any order, repeats, zero weights), and so may the output.
-3. An operator is picklable, and equal to another one that computes the same.
+1. Output and appended batches depend only on (context, state, inputs): no clock, no randomness, no order of arrival.
+2. An input may be loose (any order, repeated rows, zero weights), and so may the output.
+3. An operator is picklable, and equal to another operator that computes the same.
 
 Source: docs/concepts/circuits.md.
 """
@@ -29,7 +29,7 @@ from dbsp.zset.schema import Arrangement, Schema
 
 
 class Time(enum.Enum):
-    """What of a step's time decides an operator's answer."""
+    """The part of a step's time that an operator's output depends on."""
 
     NOTHING = "nothing"
     STEPS = "how rows are split into steps"
@@ -41,20 +41,23 @@ NO_TIME = Moment(clock_us=0)
 
 
 class State(Protocol):
-    """What a node may touch of the store in one step."""
+    """The part of the store that a node may read and write in one step."""
 
     def spine(self, index: int) -> Spine:
-        """The node's index-th trace as of the step before."""
+        """Return the node's index-th trace as of the previous step."""
         ...
 
     def retention_bound(self, index: int) -> RetentionBound | None:
-        """Rows of the trace below it are closed by a waterline: which of them, and of their retractions, are there is chance."""
+        """Return the bound below which a waterline has closed the rows of the trace; None without such a bound.
+
+        Merges may drop a closed row and keep its retraction, or the reverse: an operator ignores rows below the bound.
+        """
         ...
 
     def append(self, index: int, batch: Batch, retention: RetentionBound | None = None) -> None:
-        """Add a batch, arranged as the trace is; seen from the next step on; at most once per trace and step.
+        """Append a batch, arranged like the trace, at most once per trace and step; it is visible from the next step on.
 
-        Rows below the retention bound are needed no more from then on. Where the trace is another node's, that one adds the
+        Rows below the retention bound are not needed from then on. If the trace belongs to another node, that node appends the
         same batch.
         """
         ...
@@ -62,7 +65,7 @@ class State(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class RowFailure:
-    """A row that could not be used: its content as JSON, why, and with which weight it came."""
+    """A row that failed: its content as JSON, the reason, its weight, and whether it failed for being late."""
 
     payload: str
     reason: str
@@ -72,10 +75,10 @@ class RowFailure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepContext:
-    """The step that an operator takes; failures of rows and signals for later steps are collected here.
+    """The context of one step of an operator; collects failures of rows and signals for later steps.
 
-    `number` is the step's number, and `moment` its time, of which the operator reads only what it `depends_on`.
-    Where columns of the input that nobody needs were left unread, `whole` reads its rows with all of them, to show some.
+    `number` is the step's number. `moment` is the step's time, of which the operator reads only the part that `depends_on` names.
+    If unneeded columns of the input were not read, `whole` reads its rows with all columns, to report them.
     """
 
     number: int
@@ -94,12 +97,12 @@ class StepContext:
 
     @property
     def clock_us(self) -> int:
-        """Return what `now()` shows, for an operator that depends on the clock."""
+        """Return the value of `now()` in microseconds, for an operator that depends on the clock."""
         return self._timed(Time.CLOCK).clock_us
 
     @property
     def clock_before_us(self) -> int | None:
-        """Return what `now()` showed in the step before, for an operator that depends on the clock."""
+        """Return the value of `now()` in the previous step, in microseconds; None if there is none."""
         return self._timed(Time.CLOCK).clock_before_us
 
     @property
@@ -116,19 +119,19 @@ class StepContext:
         return self.moment
 
     def fail(self, payload: str, reason: str, weight: int) -> None:
-        """Note a row that leaves the stream."""
+        """Record a failed row, which leaves the stream."""
         self.failures.append(RowFailure(payload, reason, weight))
 
     def late(self, payload: str, reason: str, weight: int) -> None:
-        """Note a row that came too late: it leaves the stream under every error policy."""
+        """Record a late row, which leaves the stream under every error policy."""
         self.failures.append(RowFailure(payload, reason, weight, late=True))
 
     def signal(self, node: int, kind: str, at_us: int) -> None:
-        """Say something to whoever decides about the steps to come."""
+        """Send a signal to the scheduler of later steps."""
         self.signals.append(Signal(node=node, kind=kind, at_us=at_us))
 
     def waterline(self, node: int) -> Waterline | None:
-        """The waterline of a watermark, once there is one."""
+        """Return the waterline of a watermark's node, or None before the first one."""
         return self._timed(Time.WATERLINES).waterline(node)
 
 
@@ -138,10 +141,10 @@ OUTPUT = -1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Integral:
-    """A trace that is nothing but the sum of all rows of one stream: an input, or the `OUTPUT`.
+    """A trace that equals the sum of all rows of one stream: an input, or the `OUTPUT`.
 
-    Rows with a null in one of the columns `present` are left out; `only` says that the operator has no other use for them.
-    Equal ones are kept once, by the node that asks first, and read by all (design record 0013).
+    Rows with a null in a column of `present` are left out; `only` says that the operator does not need them.
+    Equal integrals are stored once, by the node that asks first, and read by all (design record 0013).
     """
 
     stream: int
@@ -149,12 +152,12 @@ class Integral:
     only: bool = True
 
     def left_out(self, schema: Schema) -> frozenset[str]:
-        """The columns whose nulls keep rows out; a column that holds none says nothing."""
+        """Return the columns of `present` that are nullable in the schema: a null in them keeps a row out."""
         return frozenset(name for name in self.present if schema[name].nullable)
 
 
 class SignatureParts(Protocol):
-    """What a node's signature is made of."""
+    """The parts from which a node's signature is built."""
 
     @property
     def inputs(self) -> Sequence[str]:
@@ -183,19 +186,19 @@ class SignatureParts(Protocol):
 
 
 class Shows(Protocol):
-    """An operator whose first trace says all about its answer, so that a view of it needs no trace of its own."""
+    """An operator whose first trace determines its output, so that a view of the operator needs no trace of its own."""
 
     def shown(self, kept: Batch, error_policy: str) -> Batch:
-        """The answer, out of the rows of the first trace, arranged."""
+        """Return the arranged output, computed from the rows of the first trace."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class AsKept:
-    """A trace that holds the rows of the answer as they are."""
+    """A `Shows` for a trace that contains the output rows unchanged."""
 
     def shown(self, kept: Batch, error_policy: str) -> Batch:  # noqa: ARG002 (protocol)
-        """These rows."""
+        """Return the rows unchanged."""
         return kept
 
 
@@ -204,10 +207,10 @@ STATED = ("depends_on_time", "step", "__str__")
 
 
 class Operator(ABC):
-    """One kind of physical node; a frozen, picklable dataclass. `str(operator)` says what it does in a few words.
+    """Base class of the physical nodes: frozen, picklable dataclasses. `str(operator)` describes the operation in a few words.
 
-    The rest of the project asks an operator for its facts, and knows no kinds of operators. A fact has a default only where
-    the default is right for every operator, if perhaps slow. The other facts every operator states, or its definition fails.
+    The rest of the project asks an operator for its facts, and knows no operator classes. A fact has a default only if
+    the default is right for every operator, though perhaps slow. Every operator states the other facts, or its definition fails.
     """
 
     __slots__ = ()
@@ -219,7 +222,7 @@ class Operator(ABC):
     """
 
     def __init_subclass__(cls, **keywords: Any) -> None:
-        """Refuse a class that leaves one of the facts unsaid."""
+        """Raise `InternalError` for a class that does not state one of the facts in `STATED`."""
         super().__init_subclass__(**keywords)
         unsaid = [
             name for name in STATED if getattr(getattr(cls, name, None), "__isabstractmethod__", not hasattr(cls, name))
@@ -230,51 +233,51 @@ class Operator(ABC):
             )
 
     def arrangements(self) -> tuple[Arrangement, ...]:
-        """How its traces are arranged, by index; none unless it keeps something."""
+        """Return the arrangements of the operator's traces, by index; empty for a stateless operator."""
         return ()
 
     def integrals(self) -> tuple[Integral | None, ...]:
-        """For each trace the stream it is the sum of; None, or nothing, for what is made of several or by the operator."""
+        """Return for each trace the stream that it integrates; None, or no entry, for a trace that is not an integral."""
         return ()
 
     @abstractmethod
     def step(self, context: StepContext, state: State, inputs: tuple[Batch, ...]) -> Batch:
-        """The change of the output for the changes of the inputs."""
+        """Return the change of the output for the changes of the inputs."""
 
     @abstractmethod
     def __str__(self) -> str:
-        """What it does, in a few words."""
+        """Return a description of the operation in a few words."""
 
     def shows(self) -> Shows | None:
-        """Itself, if its first trace says all about its answer."""
+        """Return the operator as `Shows` if its first trace determines its output; None otherwise."""
         return None
 
     def monotone_bounds(self, inputs: Sequence[MonotoneBounds]) -> MonotoneBounds:  # noqa: ARG002 (for others to use)
-        """Bounds below which the output never changes again, where the inputs never change below theirs."""
+        """Return bounds below which the output never changes again, given such bounds of the inputs."""
         return {}
 
     def closing(self, inputs: Sequence[MonotoneBounds]) -> tuple[tuple[str, Bound] | None, ...]:  # noqa: ARG002 (for others to use)
-        """For each trace a column, and the bound below which its rows are never read again; nothing if that is not known."""
+        """Return for each trace a column and the bound below which its rows are never read again; None if unknown."""
         return ()
 
     def reads_table(self) -> str | None:
-        """Return the table whose changes the operator hands on; None for an operator that reads other operators."""
+        """Return the table whose changes the operator forwards; None for an operator that reads other operators."""
         return None
 
     def whole_past(self) -> Batch | None:
-        """Return the sum of all rows that the operator ever gives, if no input decides it; None otherwise."""
+        """Return the sum of all rows that the operator ever emits, if no input determines it; None otherwise."""
         return None
 
     def keeps_table(self) -> bool:
-        """Return whether the first trace holds the rows of a table by its primary key."""
+        """Return whether the first trace contains the rows of a table by its primary key."""
         return False
 
     def only_adds(self, inputs: Sequence[bool]) -> bool:  # noqa: ARG002 (for others to use)
-        """Return whether no row ever leaves the answer, where `inputs` says this of each input."""
+        """Return whether no row ever leaves the output, where `inputs` says the same of each input."""
         return False
 
     def hands_on_rows(self) -> bool:
-        """Return whether each row of the output is a row of the input, with columns picked at most."""
+        """Return whether each output row is an input row, possibly with fewer columns."""
         return False
 
     def columns_read(self) -> frozenset[str] | None:
@@ -282,9 +285,9 @@ class Operator(ABC):
         return None
 
     def signature(self, given: SignatureParts) -> str:
-        """Return the signature of a node with this operator: equal signatures have equal answers for equal inputs.
+        """Return the signature of a node with this operator: equal signatures imply equal outputs for equal inputs.
 
-        The default tells all stored fields apart, so it is right for every operator. An operator whose answer does not
-        depend on some of them returns a text without these, so that more of the state survives a change of the circuit.
+        The default covers all stored fields, so it is right for every operator. An operator whose output does not
+        depend on some fields returns a text without them, so that more state survives a change of the circuit.
         """
         return given.whole(self)

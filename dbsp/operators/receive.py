@@ -1,4 +1,4 @@
-"""The receiving end of an exchange: the executor gives it what arrived, ordered by sender."""
+"""Receiving end of an exchange: the executor passes the received rows, ordered by sender."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from dbsp.zset.batch import Batch
 @stored("Receive")
 @dataclass(frozen=True, slots=True)
 class Receive(Operator):
-    """Hands on the rows that this worker owns."""
+    """Forward the received rows, which this worker owns."""
 
     depends_on_time: ClassVar[Time] = Time.NOTHING
 
     def __str__(self) -> str:
-        """As it is."""
+        """Return the operator's name."""
         return "receive"
 
     def step(self, context: StepContext, state: State, inputs: tuple[Batch, ...]) -> Batch:  # noqa: ARG002 (protocol)
-        """What arrived."""
+        """Return the rows received in this step."""
         return inputs[0]
 
     def hands_on_rows(self) -> bool:
-        """Return True: the rows are those that were sent."""
+        """Return True: the output rows are the sent rows."""
         return True
 
     def signature(self, given: SignatureParts) -> str:

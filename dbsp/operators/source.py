@@ -1,7 +1,7 @@
-"""The source of a table's changes: the executor gives it what the input log holds for the step.
+"""Source of a table's changes: the executor passes the input log's rows of the step.
 
-A table without a primary key arrives as a loose Z-set. One with a key arrives as operations: the row, `__operation`
-(0 insert, 1 delete) and `__position`, which orders the operations of a step; of a deleted row only the key need be there.
+A table without a primary key arrives as a loose Z-set. A table with a primary key arrives as operations: the row, `__operation`
+(0 insert, 1 delete) and `__position`, which orders the operations of a step. A deleted row needs only its key.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ POSITION = "__position"
 @stored("Source", "table")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceOperator(Operator):
-    """Hands on the changes of one table."""
+    """Forward the changes of one table."""
 
     depends_on_time: ClassVar[Time] = Time.NOTHING
     table: str
 
     def __str__(self) -> str:
-        """The table."""
+        """Return the operator's name with the table."""
         return f"source {self.table}"
 
     def step(self, context: StepContext, state: State, inputs: tuple[Batch, ...]) -> Batch:  # noqa: ARG002 (protocol)
-        """The table's changes."""
+        """Return the table's changes in this step."""
         return inputs[0]
 
     def reads_table(self) -> str:
-        """Return the table."""
+        """Return the name of the table."""
         return self.table
 
     def signature(self, given: SignatureParts) -> str:
@@ -44,6 +44,6 @@ class SourceOperator(Operator):
 
 
 def operations_schema(schema: Schema, primary_key: tuple[str, ...]) -> Schema:
-    """The schema in which a table with a primary key arrives: outside the key a delete may leave anything null."""
+    """Return the schema of the operations on a table with a primary key; all other columns are nullable, for deletes."""
     columns = (Column(c.name, c.type, c.name not in primary_key) for c in schema)
     return Schema((*columns, Column(OPERATION, INT8, nullable=False), Column(POSITION, INT64, nullable=False)))

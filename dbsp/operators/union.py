@@ -1,4 +1,4 @@
-"""Union: the sum of Z-sets, SQL's UNION ALL."""
+"""Union: the sum of Z-sets, which is SQL's UNION ALL."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from dbsp.zset.schema import Schema
 @stored("Union", "schema")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnionOperator(Operator):
-    """Adds its inputs.
+    """Add the inputs.
 
     **Law** D(a + b) = Da + Db: linear, so the change of the sum is the sum of the changes.
     """
@@ -25,14 +25,14 @@ class UnionOperator(Operator):
     schema: Schema
 
     def __str__(self) -> str:
-        """As in SQL."""
+        """Return the operator's name."""
         return "union"
 
     def monotone_bounds(self, inputs: Sequence[MonotoneBounds]) -> MonotoneBounds:
-        """The least of its inputs'."""
+        """Return the lowest of the inputs' bounds, for columns that have a bound on every input."""
         return common(inputs)
 
     def step(self, context: StepContext, state: State, inputs: tuple[Batch, ...]) -> Batch:  # noqa: ARG002 (protocol)
-        """All rows of all inputs."""
+        """Return all changed rows of all inputs."""
         whole = concat(inputs, self.schema)
         return Batch(schema=self.schema, columns=whole.held, weights=whole.weights)

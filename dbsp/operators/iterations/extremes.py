@@ -1,12 +1,12 @@
-"""Min and max inside a recursion: the extreme of each group, as a function of the round.
+"""Min and max inside a recursion: the extreme of each group as a function of the iteration.
 
-**Law** with g(s, r) the rows of a group integrated over the steps up to s and the rounds up to r, the group's row at (s, r) is
-the extreme of g(s, r); what leaves is its change against both the step before and the round before.
+**Law** Let g(s, r) be the rows of a group, integrated over the steps up to s and the iterations up to r.
+The group's row at (s, r) contains the extremes of g(s, r). The output is its change against the previous step and iteration.
 
-**State** per group its rows with the rounds in which they came and went.
+**State** The rows of each group, with the iterations in which they were inserted and deleted.
 
-**Cost** per changed group the rows of the group: which value is the least depends on the round, so no one order of them
-gives it for all rounds. A group here is what one key gets from its neighbours in the loop.
+**Cost** Per changed group all rows of the group. The least value depends on the iteration, so no single sort order gives the
+extreme for all iterations. A group contains the rows that one key gets from its neighbours in the loop.
 """
 
 from __future__ import annotations
@@ -39,21 +39,24 @@ _RUN, _AT = "__run__", "__at__"
 @stored("Extreme", "name column descending")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IterationExtreme:
-    """One min or max: its name and its column."""
+    """A min or max aggregate with its output name and input column."""
 
     name: str
     column: str
     descending: bool
 
     def __str__(self) -> str:
-        """The aggregate."""
+        """Return the aggregate as text."""
         return f"{self.name} = {'max' if self.descending else 'min'}({self.column})"
 
 
 @stored("RoundExtremes", "rows keys extremes schema")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExtremesOverIterations(Operator):
-    """One row per group and round in which it changes: the keys, the extremes, the round."""
+    """Aggregate each group's extremes by iteration.
+
+    Output one row per group and iteration in which the group's row changes: the keys, the extremes, the iteration.
+    """
 
     depends_on_time: ClassVar[Time] = Time.NOTHING
     rows: Schema
@@ -62,15 +65,15 @@ class ExtremesOverIterations(Operator):
     schema: Schema
 
     def __str__(self) -> str:
-        """The keys and the aggregates."""
+        """Return the keys and the aggregates as text."""
         return f"group by ({', '.join(self.keys)}) {', '.join(map(str, self.extremes))} by round".replace("  ", " ")
 
     def arrangements(self) -> tuple[Arrangement, ...]:
-        """The rows of each group."""
+        """Return the arrangement of the input rows by group."""
         return (Arrangement(schema=self.rows, key=self.keys),)
 
     def step(self, context: StepContext, state: State, inputs: tuple[Batch, ...]) -> Batch:  # noqa: ARG002 (protocol)
-        """The rows of the groups that changed, at the rounds where they did."""
+        """Return the changes of the groups' rows, dated with the iterations at which they change."""
         (arrangement,) = self.arrangements()
         delta = arrange(inputs[0], arrangement)
         if len(delta) == 0:
@@ -83,7 +86,10 @@ class ExtremesOverIterations(Operator):
         return self._change(found, old, new)
 
     def _chosen(self, found: Histories, spans: Spans) -> Integers:
-        """Per aggregate and moment the row that holds the extreme; -1 where there is none. The last line: whether any lives."""
+        """Return per aggregate and moment the index of the row with the extreme, or -1 if there is none.
+
+        The last line is 0 at moments when the group has a row, and -1 at others.
+        """
         held, first, last = spans
         lines = [_least(found, held, first, last, extreme) for extreme in self.extremes]
         alive = np.full(found.moments, _NONE)
@@ -92,7 +98,10 @@ class ExtremesOverIterations(Operator):
         return np.stack([*lines, alive])
 
     def _change(self, found: Histories, old: Integers, new: Integers) -> Batch:
-        """new(r) - new(r - 1) - old(r) + old(r - 1) at every moment where old and new differ, or did at the moment before."""
+        """Return the rows' double difference over steps and iterations: new(r) - new(r - 1) - old(r) + old(r - 1).
+
+        Only moments where old and new differ, or differed at the moment before, contribute.
+        """
         at = np.arange(found.moments)
         before = np.where(found.begins, _NONE, at - 1)
         differs = (old != new).any(axis=0)
@@ -109,7 +118,7 @@ class ExtremesOverIterations(Operator):
         return Batch(schema=self.schema, columns=whole.columns, weights=whole.weights)
 
     def _rows(self, found: Histories, chosen: Integers, at: Integers, shown: Integers, weight: int) -> Batch:
-        """The groups' rows as of the moments `at`, dated with the moments `shown`; without those that have none."""
+        """Return the groups' rows as of the moments `at`, dated with the moments `shown`; skip groups without rows."""
         lives = chosen[-1, at] >= 0
         at, shown = at[lives], shown[lives]
         place = found.last_rows
@@ -124,7 +133,7 @@ class ExtremesOverIterations(Operator):
 
 
 def _by_value(found: Histories) -> tuple[Integers, Mask]:
-    """The rows of each group brought together by value, in order of their rounds; whether a row is equal to the one before."""
+    """Return the order that sorts each group's rows by value and then iteration, and the mask of repeated values."""
     names = tuple(name for name in found.rows.schema.names if name != ITERATION)
     schema = Schema((Column(_RUN, INT64, nullable=False), *(found.rows.schema[n] for n in names), Column(_AT, INT64)))
     columns = (
@@ -141,9 +150,10 @@ def _by_value(found: Histories) -> tuple[Integers, Mask]:
 
 
 def _spans(found: Histories, row: Integers, weight: Integers, same: Mask) -> Spans:
-    """When values are there: (row, first moment, moment after the last) for every time a value's summed weight is positive.
+    """Return the spans in which values exist: (row, first moment, moment after the last).
 
-    A value may come at one round and go at a later one; equal rows of a group are one value.
+    A span is a time during which the summed weight of a value is positive. A value may be inserted at one iteration and deleted
+    at a later one. Equal rows of a group are one value.
     """
     if len(row) == 0:
         return row, row, row
@@ -161,7 +171,7 @@ def _spans(found: Histories, row: Integers, weight: Integers, same: Mask) -> Spa
 
 
 def _least(found: Histories, held: Integers, first: Integers, last: Integers, extreme: IterationExtreme) -> Integers:
-    """Per moment the row with the extreme value among those that are there; values that are null take no part."""
+    """Return per moment the index of the row with the extreme value among the existing rows, ignoring nulls; -1 for none."""
     chosen = np.full(found.moments, _NONE)
     valid = valid_rows(found.rows.column(extreme.column))
     if valid is not None:

@@ -1,12 +1,13 @@
-"""Rounds: inside a recursion a row says, in a column, in which round of the loop it changed.
+"""Iterations: inside a recursion, a column of each row contains the iteration of the loop in which the row changed.
 
-A stream of the loop at step s and round r is the sum of its changes at all earlier steps and rounds: the two-dimensional
-integral of DBSP's nested streams. Kept as a Z-set of (row, round), its change in a step is an ordinary change, so an operator
-of the loop is an ordinary incremental operator on rows with one more column. Linear operators carry the column along, a join
-takes the later of two rounds, and what is not linear answers with a function of the round (this module).
+A stream of the loop at step s and iteration r is the sum of its changes at all earlier steps and iterations.
+This is the two-dimensional integral of DBSP's nested streams. The stream is stored as a Z-set of (row, iteration).
+Its change in a step is then an ordinary change.
+So an operator of the loop is an ordinary incremental operator on rows with one more column. Linear operators keep the column.
+A join takes the later of two iterations. Nonlinear operators compute a function of the iteration with this module.
 
-**Law** causality: what an operator gives at round r depends on what it got at rounds <= r alone. So a change that arrives for
-round r may at once correct the answer at later rounds, out of stored history; those corrections wait for their round.
+**Law** Causality: the output at iteration r depends only on the input at iterations <= r. A change for iteration r may
+therefore at once correct the output of later iterations out of stored history. Those corrections wait for their iteration.
 
 Source: DBSP, sections on nested streams and recursion; design record 0010.
 """
@@ -36,22 +37,22 @@ Mask = npt.NDArray[np.bool_]
 
 
 def with_iteration(schema: Schema) -> Schema:
-    """The schema with a round."""
+    """Return the schema with the iteration column appended."""
     return Schema((*schema.columns, ITERATION_COLUMN))
 
 
 def iterations_of(batch: Batch) -> Integers:
-    """The round of each row."""
+    """Return the iteration of each row."""
     found: Integers = batch.column(ITERATION).to_numpy(zero_copy_only=False)
     return found
 
 
 @dataclass(frozen=True, kw_only=True)
 class Histories:
-    """All rows of the keys that changed, in order of (key, round): those stored, and those that came.
+    """All stored and new rows of the changed keys, in order of (key, iteration).
 
-    `moment` numbers the different (key, round) pairs row by row, `first` says at which moments a key begins; `rows` are loose.
-    `before` are the weights as stored (zero for rows that came), `change` those that came (zero for rows stored).
+    A moment is a distinct (key, iteration) pair. `run` is the key number of each row, and `moment` its moment; `rows` are loose.
+    `before` contains the stored weights (zero for new rows), `change` the new ones (zero for stored rows).
     """
 
     rows: Batch
@@ -62,24 +63,24 @@ class Histories:
 
     @property
     def moments(self) -> int:
-        """How many (key, round) pairs there are."""
+        """Return the number of (key, iteration) pairs."""
         return int(self.moment[-1]) + 1 if len(self.moment) else 0
 
     @cached_property
     def last_rows(self) -> Integers:
-        """The last row of each moment."""
+        """Return the index of the last row of each moment."""
         return np.flatnonzero(ends(self.moment))
 
     @cached_property
     def begins(self) -> Mask:
-        """Whether a moment is the first one of its key."""
+        """Return the mask of the moments that are the first of their key."""
         return begins(self.run[self.last_rows])
 
 
 def histories(spine: Spine, delta: Batch, keys: Sequence[str]) -> Histories:
-    """The histories of the keys of `delta`, which is arranged as the spine is, by these keys.
+    """Return the histories of the keys of `delta`, which is arranged by these keys like the spine.
 
-    **Cost** one look-up, and the rows that are stored for the keys: for a set one per round in which the row changed.
+    **Cost** One look-up, and the rows stored for the keys. A set stores one row per iteration in which the row changed.
     """
     if delta.key_hash is None:
         raise InternalError("changes are arranged by their key")
@@ -109,7 +110,7 @@ def histories(spine: Spine, delta: Batch, keys: Sequence[str]) -> Histories:
 
 
 def integrated(found: Histories, weights: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Per moment, the sum of the weights of its key up to its round."""
+    """Return per moment the sum of the weights of its key up to its iteration."""
     total = np.cumsum(weights, axis=0)  # may wrap; what is subtracted wraps alike
     base = (total - weights)[begins(found.run)]
     here: npt.NDArray[np.int64] = total[found.last_rows] - base[np.cumsum(found.begins) - 1]
@@ -117,6 +118,6 @@ def integrated(found: Histories, weights: npt.NDArray[np.int64]) -> npt.NDArray[
 
 
 def differentiated(values: Integers, begins: Mask) -> Integers:
-    """Per moment, the change against the moment before it of the same key; against zero at its first."""
+    """Return per moment the change against the previous moment of the same key, or against zero at the first."""
     earlier = np.concatenate([np.zeros(min(1, len(values)), np.int64), values[:-1]])
     return values - np.where(begins, 0, earlier)

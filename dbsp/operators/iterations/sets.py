@@ -1,13 +1,13 @@
-"""Distinct and difference inside a recursion: the answer, as a function of the round, changes at the rounds of its history.
+"""Distinct and difference inside a recursion: set membership as a function of the iteration.
 
-**Law** with w(s, r) the weights of a row integrated over the steps up to s and the rounds up to r, and m the membership
-function of the operation into {0, 1}, the change at (s, r) is
-    [m w(s, r) - m w(s - 1, r)] - [m w(s, r - 1) - m w(s - 1, r - 1)],
-which is zero except at rounds where the row's history, or its change, has something.
+**Law** Let w(s, r) be the weights of a row, integrated over the steps up to s and the iterations up to r.
+Let m be the membership function of the operation into {0, 1}. The change at (s, r) is
+    [m w(s, r) - m w(s - 1, r)] - [m w(s, r - 1) - m w(s - 1, r - 1)].
+The change is zero except at iterations that occur in the row's history or in its new changes.
 
-**State** per row and round in which it changed one weight per side.
+**State** One weight per side, for each row and each iteration in which the row changed.
 
-**Cost** per changed row the rounds of its history.
+**Cost** Per changed row the iterations of its history.
 """
 
 from __future__ import annotations
@@ -32,27 +32,27 @@ _SIDES = {"distinct": 1, "difference": 2}
 @stored("RoundSet", "kind schema")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetOverIterations(Operator):
-    """`distinct` of one side, or `difference` of two; `schema` ends with the round."""
+    """Compute `distinct` of one input or `difference` of two; the last column of `schema` is the iteration."""
 
     depends_on_time: ClassVar[Time] = Time.NOTHING
     kind: str
     schema: Schema
 
     def __str__(self) -> str:
-        """Which one."""
+        """Return the operation as text."""
         return f"{self.kind} by round"
 
     @property
     def row(self) -> tuple[str, ...]:
-        """The columns of the row itself."""
+        """Return the columns of the row without the iteration."""
         return tuple(name for name in self.schema.names if name != ITERATION)
 
     def arrangements(self) -> tuple[Arrangement, ...]:
-        """The rows with their rounds, found by the row."""
+        """Return the arrangement by row, with one weight per side."""
         return (Arrangement(schema=self.schema, key=self.row, weights=_SIDES[self.kind]),)
 
     def step(self, context: StepContext, state: State, inputs: tuple[Batch, ...]) -> Batch:  # noqa: ARG002 (protocol)
-        """The rows that entered the answer at a round and those that left it."""
+        """Return the rows that enter or leave the output, dated with the iteration."""
         (arrangement,) = self.arrangements()
         sides = [_on_side(batch, self.schema, side, len(inputs)) for side, batch in enumerate(inputs) if len(batch)]
         delta = arrange(concat(sides, self.schema), arrangement) if sides else Batch.empty(self.schema)
@@ -68,7 +68,7 @@ class SetOverIterations(Operator):
         return Batch(schema=self.schema, columns=rows.columns, weights=change[moved].reshape(-1, 1))
 
     def _member(self, weights: Weights) -> Weights:
-        """1 for what is in the answer, 0 for the rest."""
+        """Return 1 for each row that is in the output, given its weights per side, and 0 for the others."""
         match self.kind:
             case "distinct":
                 return (weights[:, 0] > 0).astype(np.int64)
@@ -79,7 +79,7 @@ class SetOverIterations(Operator):
 
 
 def _on_side(batch: Batch, schema: Schema, side: int, sides: int) -> Batch:
-    """The rows with their weight in the place of one side."""
+    """Return the rows with `sides` weights each: the row's weight at index `side`, zero elsewhere."""
     weights = np.zeros((len(batch), sides), np.int64)
     weights[:, side] = batch.weight
     return Batch(schema=schema, columns=batch.columns, weights=weights)

@@ -1,1 +1,1 @@
-"""Joins: rows of two streams side by side."""
+"""Operators that join the rows of two streams."""

@@ -1,14 +1,17 @@
-"""As-of join: every left row with the right row of its key that is nearest in time, before it or behind it.
+"""As-of join: pair every left row with the right row of its key that is nearest in time, before or after the left row.
 
-**Law** of the right rows of the key whose time is not behind the left row's (backward; forward: not before it), and not further
-than the tolerance, the nearest; of several at that time the first by all columns. For a fixed right side it is linear in the
-left one, so with m the match: change = m'(Da) + m'(b) - m(b), b being the stored left rows between a time that changed on the
-right and the next one that is there: no other row's match can change.
+**Law** A candidate is a right row of the key that is within the tolerance and not later than the left row.
+With `forward`, a candidate is not earlier than the left row.
+The match is the nearest candidate; among several at that time, the first by all columns.
+For a fixed right side the join is linear in the left side. With m the match: change = m'(Da) + m'(b) - m(b).
+Here b contains the stored left rows between a changed right time and the next right time that exists.
+The match of no other left row can change.
 
-**State** both sides by key, sorted by time: of the left the columns that are needed, of the right all, which decide ties.
+**State** Both sides by key, sorted by time. The left side keeps the needed columns; the right side keeps all, since they
+decide ties.
 
-**Cost** per changed left row a search in the right side's key; per changed right row a search for its neighbour in time, and two
-for each left row between them. Right rows of one key and one time are read together.
+**Cost** One search in the right side's key per changed left row. Per changed right row: one search for its neighbour in time,
+and two searches for each left row in between. Right rows of one key and one time are read together.
 """
 
 from __future__ import annotations
@@ -37,7 +40,10 @@ from dbsp.zset.schema import Arrangement, OrderBy
 @stored("AsofJoin", "shape left_time right_time forward exact tolerance outer")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AsofJoinOperator(Operator):
-    """`exact` lets equal times meet; `outer` keeps left rows without a match."""
+    """Join each left row with the nearest right row in time.
+
+    `exact` lets equal times match; `outer` keeps left rows without a match.
+    """
 
     depends_on_time: ClassVar[Time] = Time.NOTHING
     shape: JoinShape
@@ -49,7 +55,7 @@ class AsofJoinOperator(Operator):
     outer: bool
 
     def __str__(self) -> str:
-        """The keys, the times, how far."""
+        """Return the kind of join with its keys, times and tolerance."""
         sign = {(False, True): "<=", (False, False): "<", (True, True): ">=", (True, False): ">"}
         within = "" if self.tolerance is None else f" within {self.tolerance}"
         kind = "left" if self.outer else "inner"
@@ -57,7 +63,7 @@ class AsofJoinOperator(Operator):
         return f"{kind} as-of join {self.shape} by {times}{within}"
 
     def arrangements(self) -> tuple[Arrangement, ...]:
-        """The left side, the right side."""
+        """Return the arrangements of the left and the right side, each by key and time."""
         shape = self.shape
         return (
             Arrangement(schema=shape.left, key=shape.left_on, order=(OrderBy(self.left_time),)),
@@ -65,11 +71,14 @@ class AsofJoinOperator(Operator):
         )
 
     def integrals(self) -> tuple[Integral | None, ...]:
-        """Both sides."""
+        """Return the integrals of both inputs, without rows that have a null time or key."""
         return self.shape.integral(0, self.left_time, only=not self.outer), self.shape.integral(1, self.right_time)
 
     def monotone_bounds(self, inputs: Sequence[MonotoneBounds]) -> MonotoneBounds:
-        """A right row changes no left row before it; keys change of which a row changes."""
+        """Return the bounds of the output's keys and, for a backward join, of its left time.
+
+        A right row changes the match of no earlier left row. Only changed keys have changed rows.
+        """
         found = dict(self.shape.monotone_bounds(inputs))
         closed = self._closed(inputs)
         if closed is not None:
@@ -78,20 +87,24 @@ class AsofJoinOperator(Operator):
         return found
 
     def closing(self, inputs: Sequence[MonotoneBounds]) -> tuple[tuple[str, Bound] | None, ...]:
-        """Left rows before all that may still come, closed keys; the last right rows may be looked up for ever."""
+        """Return the columns and bounds below which stored rows are never read again.
+
+        They are left rows earlier than every possible change, and closed keys.
+        The last right row of an open key may be looked up forever.
+        """
         left, right = self.shape.closing(inputs)
         closed = self._closed(inputs)
         return left if closed is None else (self.left_time, closed), right
 
     def _closed(self, inputs: Sequence[MonotoneBounds]) -> Bound | None:
-        """The time below which no left row changes any more, backward."""
+        """Return the time below which no left row changes again; None for a forward join or without bounds on both times."""
         left, right = inputs
         if self.forward or self.left_time not in left or self.right_time not in right:
             return None
         return merged([left[self.left_time], right[self.right_time]])
 
     def step(self, context: StepContext, state: State, inputs: tuple[Batch, ...]) -> Batch:  # noqa: ARG002 (protocol)
-        """The changed left rows with their match, and the rows whose match changed as they were and are."""
+        """Return the changed left rows with their matches, and corrections for stored left rows whose match changed."""
         shape = self.shape
         by_left, by_right = self.arrangements()
         able, lonely = shape.meeting(inputs[0], 0, self.left_time)
@@ -112,7 +125,10 @@ class AsofJoinOperator(Operator):
         return concat([batch.loose() for batch in made], shape.schema)
 
     def _between(self, lefts: Spine, rights: Spine, right: Batch) -> Batch:
-        """The stored left rows between each changed time and the next one, away from it, that is there."""
+        """Return the stored left rows whose match a changed right row may alter.
+
+        They are between each changed right time and the next existing right time, away from the match's direction.
+        """
         shape, (by_left, by_right) = self.shape, self.arrangements()
         names = (*shape.right_on, self.right_time)
         schema = shape.right.select(dict.fromkeys(names))
@@ -127,7 +143,10 @@ class AsofJoinOperator(Operator):
         return arrange(rows.loose(), by_left)
 
     def _ranges(self, there: Spine, changed: Batch) -> tuple[U64, U64]:
-        """Which left times each changed right time may be the match of; those of one key do not overlap."""
+        """Return the first and last left time for which each changed right time may be the match.
+
+        The ranges of one key do not overlap.
+        """
         key_hash, codes = changed.words[0], changed.order_code
         if codes is None:
             raise InternalError("arranged rows carry their words")
@@ -151,14 +170,14 @@ class AsofJoinOperator(Operator):
         return np.where(never, LAST, first), np.where(never, FIRST, last)
 
     def _there(self, there: Spine, keys: Batch, key_hash: U64, codes: U64) -> Mask:
-        """Whether each key has a right row at its time."""
+        """Return the mask of the keys that have a right row at the given time code."""
         query, rows = of_same_keys(keys, *there.ranges(key_hash, codes, codes))
         if len(query):
             query, _ = in_order(query, rows.loose(), (OrderBy(self.right_time),))
         return np.asarray(np.bincount(query, minlength=len(keys)) > 0)
 
     def _answer(self, rights: Spine, rows: Batch) -> Batch:
-        """Left rows, arranged, with their match."""
+        """Return the output rows of arranged left rows, given the right side."""
         number, match = self._matches(rights, rows)
         at = np.minimum(number.searchsorted(np.arange(len(rows))), max(len(number) - 1, 0))
         found = number[at] == np.arange(len(rows)) if len(number) else np.zeros(len(rows), np.bool_)
@@ -169,7 +188,7 @@ class AsofJoinOperator(Operator):
         return concat(made, self.shape.schema)
 
     def _matches(self, rights: Spine, rows: Batch) -> tuple[I64, Batch]:
-        """(number of the left row, right row) for each left row that has candidates, ascending, the best one first."""
+        """Return the numbers of the left rows that have candidates, ascending, and the best right row for each."""
         first, last, never = self._candidates(rows)
         keys = self.shape.keys(rows, 0, self.shape.right_on)
         asked = Positions(key_hash=rows.words[0], first=first, last=last, backward=not self.forward)
@@ -186,7 +205,7 @@ class AsofJoinOperator(Operator):
         return _spread(query, one, back, found)
 
     def _candidates(self, rows: Batch) -> tuple[U64, U64, Mask]:
-        """Which right times each left row may look at, and which rows may look at none."""
+        """Return the first and last right time that each left row may match, and the mask of left rows that can match none."""
         codes = rows.order_code
         if codes is None:
             raise InternalError("arranged rows carry their words")
@@ -201,14 +220,14 @@ class AsofJoinOperator(Operator):
 
 
 def _different(rows: U64) -> tuple[I64, I64]:
-    """The first of each run of equal rows, and for every row the number of its run."""
+    """Return the index of the first row of each run of equal rows, and the run number of every row."""
     fresh = np.ones(len(rows), np.bool_)
     fresh[1:] = (rows[1:] != rows[:-1]).any(axis=1)
     return np.flatnonzero(fresh), np.cumsum(fresh) - 1
 
 
 def _spread(query: I64, one: I64, back: I64, found: Batch) -> tuple[I64, Batch]:
-    """The best row of each query, for every row that the query stands for."""
+    """Return the best row of each query, repeated for every left row that shares the query."""
     if len(query) == 0:
         return query, found
     best = np.minimum(query.searchsorted(one), len(query) - 1)

@@ -1,16 +1,16 @@
-"""Conditional join: an equi-join whose pairs must meet a further condition, or lie within a span of time of each other.
+"""Conditional join: an equi-join whose pairs also satisfy a condition, or a bound on the difference of their times.
 
-**Law** the pairs are those of the join for which the condition is true. A preserved row is alone where no pair of it is: with
-p(r) the summed weights of the pairs of row r, a change of either side changes p by the weights of the changed pairs alone.
+**Law** The pairs are those of the equi-join for which the condition is true. A preserved row is unmatched while it has no pair.
+Let p(r) be the summed weights of the pairs of row r. A change of either side changes p only by the weights of the changed pairs.
 
-**State** both sides by key, with the columns that are needed; beside the weight of a row of a side that may be alone, p(r). Where
-times are compared, a key's rows are sorted by them.
+**State** Both sides by key, with the needed columns. Each row of a preserved side carries p(r) as a second weight.
+If the join compares times, the rows of a key are sorted by time.
 
-**Cost** per changed row one look-up in the other side: all rows of its key, or those within the span; the condition on each of
-these pairs; and a look-up for every row whose p changes.
+**Cost** Per changed row one look-up in the other side: all rows of its key, or those within the interval.
+The condition is evaluated on each of these pairs. Every row whose p changes costs one more look-up.
 
-**Errors** a pair on which the condition fails is noted by the error policy and is no pair; it is noted again, with the opposite
-weight, when it goes.
+**Errors** A pair on which the condition fails is reported by the error policy and is no pair. It is reported again, with the
+opposite weight, when the pair is deleted.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ Mask = npt.NDArray[np.bool_]
 @stored("Interval", "left right lower upper")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimeInterval:
-    """lower <= right time - left time <= upper; None is no bound."""
+    """Bound on the time difference of a pair: lower <= right time - left time <= upper; None is unbounded."""
 
     left: str
     right: str
@@ -59,15 +59,18 @@ class TimeInterval:
     upper: int | None
 
     def __str__(self) -> str:
-        """As a reader would write it."""
+        """Return the interval as a mathematical expression."""
         return f"{self.right} - {self.left} in [{self.lower}, {self.upper}]"
 
     def on(self, side: int) -> str:
-        """The time of a side."""
+        """Return the name of the time column of a side."""
         return self.right if side else self.left
 
     def window(self, codes: U64, side: int) -> tuple[U64, U64]:
-        """Which codes on the other side each time of a side meets, first and last."""
+        """Return the first and last time code on the other side that each code of `side` can be paired with.
+
+        A code that can be paired with none gets the empty range from `LAST` to `FIRST`.
+        """
         least, most = self.lower, self.upper
         if side == 1:
             least, most = (None if most is None else -most), (None if least is None else -least)
@@ -84,7 +87,7 @@ class TimeInterval:
 
 
 def shifted(codes: U64, by: int) -> tuple[U64, Mask]:
-    """The codes so much further, stopped at the ends; which of them were."""
+    """Return the codes shifted by `by` and clamped to the range of 64 bits, and the mask of the clamped ones."""
     step = np.uint64(min(abs(by), int(LAST)))
     if by >= 0:
         beyond = codes > LAST - step
@@ -95,7 +98,10 @@ def shifted(codes: U64, by: int) -> tuple[U64, Mask]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Pairs:
-    """Rows of both sides, place by place, and the weight of each pair; columns are gathered when they are read."""
+    """Pairs of rows, given as indices into the rows of both sides, with the weight of each pair.
+
+    Columns are gathered only when they are read.
+    """
 
     left: Batch
     left_at: I64
@@ -105,20 +111,20 @@ class _Pairs:
     reads: tuple[tuple[int, str, str], ...]
 
     def __len__(self) -> int:
-        """How many pairs there are."""
+        """Return the number of pairs."""
         return len(self.weights)
 
     def column(self, name: str) -> pa.Array:
-        """A column of the condition."""
+        """Return a column that the condition reads, with one value per pair."""
         side, own = next((side, own) for side, own, out in self.reads if out == name)
         return gather(self.right.column(own), self.right_at) if side else gather(self.left.column(own), self.left_at)
 
     def take(self, rows: I64) -> _Pairs:
-        """Some of them."""
+        """Return the pairs at the given indices."""
         return replace(self, left_at=self.left_at[rows], right_at=self.right_at[rows], weights=self.weights[rows])
 
     def of(self, side: int) -> Batch:
-        """The rows of a side, each with the weight of its pair."""
+        """Return the rows of a side, each with the weight of its pair."""
         rows, at = (self.right, self.right_at) if side else (self.left, self.left_at)
         return rows.take(at).with_weights(self.weights)
 
@@ -126,7 +132,10 @@ class _Pairs:
 @stored("ConditionalJoin", "shape how where reads interval")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConditionalJoin(Operator):
-    """`how` as in SQL, or semi or anti; `reads` are the condition's columns and the keys: (side, column, name)."""
+    """Join two inputs by key and by a further condition.
+
+    `how` is a kind of SQL join, or semi or anti. `reads` lists the condition's columns and the keys: (side, column, name).
+    """
 
     depends_on_time: ClassVar[Time] = Time.NOTHING
     shape: JoinShape
@@ -136,17 +145,17 @@ class ConditionalJoin(Operator):
     interval: TimeInterval | None = None
 
     def __str__(self) -> str:
-        """What stays, the keys, the condition."""
+        """Return the kind of join with its keys and its condition."""
         also = [str(part) for part in (self.interval, self.where) if part is not None]
         return f"{self.how} join {self.shape} where {' and '.join(also)}"
 
     @property
     def preserved(self) -> tuple[int, ...]:
-        """The sides whose rows carry p."""
+        """Return the sides whose rows carry p, the summed weights of their pairs."""
         return PRESERVED[self.how]
 
     def arrangements(self) -> tuple[Arrangement, ...]:
-        """The left side, the right side."""
+        """Return the arrangements of the left and the right side; a preserved side has a second weight for p."""
         shape = self.shape
         return tuple(
             Arrangement(
@@ -159,13 +168,16 @@ class ConditionalJoin(Operator):
         )
 
     def integrals(self) -> tuple[Integral | None, ...]:
-        """The sides whose rows do not carry p."""
+        """Return the integrals of the sides whose rows do not carry p; None for a preserved side."""
         times = [() if self.interval is None else (self.interval.on(side),) for side in (0, 1)]
         sides = [self.shape.integral(side, *times[side]) for side in (0, 1)]
         return tuple(None if side in self.preserved else sides[side] for side in (0, 1))
 
     def monotone_bounds(self, inputs: Sequence[MonotoneBounds]) -> MonotoneBounds:
-        """Only keys change of which a row changes, and times within the span of a changed row."""
+        """Return the bounds of the output's keys and, with an interval, of its times.
+
+        An output row changes only if its key has a changed row, and only within the interval around a changed row.
+        """
         found = dict(self.shape.monotone_bounds(inputs))
         times = self._times(inputs)
         if self.interval is not None and times is not None:
@@ -174,14 +186,17 @@ class ConditionalJoin(Operator):
         return found
 
     def closing(self, inputs: Sequence[MonotoneBounds]) -> tuple[tuple[str, Bound] | None, ...]:
-        """Closed keys, or times too old for what may still come on either side."""
+        """Return the columns and bounds below which stored rows are never read again.
+
+        They are closed keys, or times too old for any later row of either side.
+        """
         times = self._times(inputs)
         if self.interval is None or times is None:
             return self.shape.closing(inputs)
         return (self.interval.left, times[0]), (self.interval.right, times[1])
 
     def _times(self, inputs: Sequence[MonotoneBounds]) -> tuple[Bound, Bound] | None:
-        """For each side the time below which no pair and no row changes any more."""
+        """Return for each side the time below which no pair and no row changes again; None if there is no such bound."""
         span = self.interval
         if span is None or span.lower is None or span.upper is None:
             return None
@@ -200,7 +215,7 @@ class ConditionalJoin(Operator):
         return bounds[0], bounds[1]
 
     def step(self, context: StepContext, state: State, inputs: tuple[Batch, ...]) -> Batch:
-        """The pairs and the rows alone that came and went."""
+        """Return the changes of the pairs and of the unmatched rows."""
         shape, arrangements = self.shape, self.arrangements()
         deltas, made = [], []
         for side, batch in enumerate(inputs):
@@ -225,7 +240,7 @@ class ConditionalJoin(Operator):
         return concat(made, shape.schema)
 
     def _pairs(self, delta: Batch, spine: Spine, side: int) -> list[_Pairs]:
-        """The pairs of changed rows with the other side; none or one."""
+        """Return the pairs of the changed rows of a side with the other side: an empty list or one element."""
         if len(delta) == 0:
             return []
         if self.interval is None or delta.order_code is None:
@@ -240,7 +255,10 @@ class ConditionalJoin(Operator):
         return [_Pairs(left=left, left_at=left_at, right=right, right_at=right_at, weights=weights, reads=self.reads)]
 
     def _true(self, context: StepContext, pairs: list[_Pairs]) -> list[_Pairs]:
-        """The pairs that meet the condition; those on which it fails are noted, added up over how they are stored."""
+        """Return the pairs that satisfy the condition, and report those on which the condition fails.
+
+        Equal failures are consolidated, so that the report does not depend on how the rows are stored.
+        """
         where = self.where
         if where is None:
             return pairs
@@ -257,13 +275,13 @@ class ConditionalJoin(Operator):
         return kept
 
     def _content(self, pairs: _Pairs) -> Batch:
-        """The pairs as dead letters show them."""
+        """Return the pairs as the dead-letter log shows them."""
         schema = Schema(tuple(replace(self.shape.side(side)[own], name=out) for side, own, out in self.reads))
         columns = tuple(pairs.column(out) for _, _, out in self.reads)
         return Batch(schema=schema, columns=columns, weights=pairs.weights.reshape(-1, 1))
 
     def _alone(self, state: State, side: int, delta: Batch, pairs: list[_Pairs], arrangement: Arrangement) -> Batch:
-        """The rows of a side that are now alone, or no longer; for a semi join those with a pair."""
+        """Return the change of a side's unmatched rows, or of its matched rows for a semi join."""
         came = [_wide(some.of(side), 2, place=1, of=some.weights) for some in pairs]
         touched = arrange(concat([delta.loose(), *came], arrangement.schema), arrangement)
         if len(touched) == 0:
@@ -274,20 +292,20 @@ class ConditionalJoin(Operator):
         return self.shape.alone(touched, side, change)
 
     def _member(self, weights: I64) -> I64:
-        """How often a row is in the answer beside its pairs."""
+        """Return how often each row is in the output apart from its pairs, given its weight and p."""
         paired = weights[:, 1] > 0
         return np.where(paired if self.how == "semi" else ~paired, weights[:, 0], 0)
 
 
 def _wide(rows: Batch, count: int, place: int = 0, of: I64 | None = None) -> Batch:
-    """The rows with so many weights, theirs in one place."""
+    """Return the rows with `count` weights each: the given weight at index `place`, zero elsewhere."""
     weights = np.zeros((len(rows), count), np.int64)
     weights[:, place] = rows.weight if of is None else of
     return Batch(schema=rows.schema, columns=rows.columns, weights=weights)
 
 
 def evaluated(where: Expression, rows: _Pairs) -> tuple[Mask, dict[int, str]]:
-    """On which rows a condition is true, and why it failed on others."""
+    """Return the mask of the pairs for which the condition is true, and the error text of each pair on which it fails."""
     reasons: dict[int, str] = {}
     try:
         values = where.evaluate(rows)
@@ -297,6 +315,6 @@ def evaluated(where: Expression, rows: _Pairs) -> tuple[Mask, dict[int, str]]:
 
 
 def note(context: StepContext, rows: Batch, reason: str) -> None:
-    """Note failed rows, equal ones added up: how they are stored is nobody's business."""
+    """Report failed pairs after consolidation, so that the report does not depend on how the rows are stored."""
     rows = consolidate(rows)
     report(context, rows, rows.schema.names, rows.weight, dict.fromkeys(range(len(rows)), reason))

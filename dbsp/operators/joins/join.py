@@ -1,11 +1,11 @@
-"""Join: pairs of rows whose keys are equal; a null key meets nothing, unless the join is null-safe.
+"""Inner equi-join: pairs of rows whose keys are equal. A null key matches nothing, unless the join is null-safe.
 
-**Law** bilinear: D(a ⋈ b) = Da ⋈ (b + Db) + a ⋈ Db, where a and b are as of the step before. Weights multiply.
+**Law** The join is bilinear: D(a ⋈ b) = Da ⋈ (b + Db) + a ⋈ Db, where a and b are as of the step before. Weights multiply.
 
-**State** both sides, keyed by the join key, with the columns that the output or the key needs; rows with a null in the key
-are not kept unless it meets something. Without keys every pair of rows is one: the cross join.
+**State** Both sides by join key, with the columns that the output or the key needs. Rows with a null key are kept only by a
+null-safe join. A join without keys is the cross join.
 
-**Cost** per changed row one look-up in the other side, and the pairs it makes.
+**Cost** Per changed row one look-up in the other side, and the resulting pairs.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class JoinOperator(Operator):
     null_safe: bool = False
 
     def __str__(self) -> str:
-        """The keys."""
+        """Return the kind of join with its keys."""
         if not self.left_on:
             return "cross join"
         pairs = zip(self.left_on, self.right_on, strict=True)
@@ -55,40 +55,40 @@ class JoinOperator(Operator):
 
     @property
     def shape(self) -> JoinShape:
-        """Its sides and keys, as other joins have them."""
+        """Return the sides, keys and output columns as a `JoinShape`, which the other joins share."""
         return JoinShape(
             left=self.left, right=self.right, left_on=self.left_on, right_on=self.right_on, columns=self.columns,
             schema=self.schema, null_safe=self.null_safe,
         )  # fmt: skip
 
     def arrangements(self) -> tuple[Arrangement, ...]:
-        """The left side, the right side."""
+        """Return the arrangements of the left and the right side by key."""
         return Arrangement(schema=self.left, key=self.left_on), Arrangement(schema=self.right, key=self.right_on)
 
     def integrals(self) -> tuple[Integral | None, ...]:
-        """Rows with a null in the key meet nothing."""
+        """Return the integrals of both inputs, without rows that have a null key unless the join is null-safe."""
         sides = (self.left_on, self.right_on)
         return tuple(Integral(stream=side, present=() if self.null_safe else on) for side, on in enumerate(sides))
 
     def _bounds(self, inputs: Sequence[MonotoneBounds]) -> dict[tuple[str, str], Bound]:
-        """The least bound of both sides for each pair of keys that has one on both."""
+        """Return the lower of both sides' bounds for each pair of key columns that has a bound on both sides."""
         left, right = inputs
         pairs = zip(self.left_on, self.right_on, strict=True)
         return {(a, b): merged([left[a], right[b]]) for a, b in pairs if a in left and b in right}
 
     def monotone_bounds(self, inputs: Sequence[MonotoneBounds]) -> MonotoneBounds:
-        """A new row has the key of a new row of one side."""
+        """Return the bounds of the output's key columns: a changed output row has the key of a changed input row."""
         bounds = {(0, a): bound for (a, _), bound in self._bounds(inputs).items()}
         bounds |= {(1, b): bound for (_, b), bound in self._bounds(inputs).items()}
         return {out: bounds[side, name] for side, name, out in self.columns if (side, name) in bounds}
 
     def closing(self, inputs: Sequence[MonotoneBounds]) -> tuple[tuple[str, Bound] | None, ...]:
-        """Rows whose key lies below what may still come on the other side find no partner any more."""
+        """Return the key columns and the bound below which stored rows find no further partner; (None, None) without a bound."""
         (a, b), bound = next(iter(self._bounds(inputs).items()), (("", ""), None))
         return (None, None) if bound is None else ((a, bound), (b, bound))
 
     def step(self, context: StepContext, state: State, inputs: tuple[Batch, ...]) -> Batch:  # noqa: ARG002 (protocol)
-        """The pairs that came and went."""
+        """Return the change of the pairs, and append the changes of both sides to their traces."""
         by_left, by_right = self.arrangements()
         left = arrange(self._meeting(inputs[0], self.left_on), by_left)
         right = arrange(self._meeting(inputs[1], self.right_on), by_right)
@@ -104,11 +104,11 @@ class JoinOperator(Operator):
         return concat(made, self.schema)
 
     def _meeting(self, rows: Batch, names: tuple[str, ...]) -> Batch:
-        """The rows that can meet others."""
+        """Return the rows whose key can match: those without a null key, or all if the join is null-safe."""
         return rows if self.null_safe else _without_null(rows, names)
 
     def _pairs(self, delta: Batch, query: Positions, found: Batch, side: int) -> Batch:
-        """The output rows of (changed row, stored row) pairs with one key hash, where the keys are equal."""
+        """Return the output rows of (changed row, stored row) candidates with one key hash, after comparing the keys."""
         names, others = (self.left_on, self.right_on) if side == 0 else (self.right_on, self.left_on)
         keys = [delta.held_column(name) for name in names]
         other_keys = [found.held_column(name) for name in others]
@@ -125,6 +125,6 @@ class JoinOperator(Operator):
 
 
 def _without_null(batch: Batch, names: tuple[str, ...]) -> Batch:
-    """The rows with no null in these columns."""
+    """Return the rows that have no null in the given columns."""
     masks = [mask for name in names if (mask := valid_rows(batch.held_column(name))) is not None]
     return batch.filter(np.logical_and.reduce(masks)) if masks else batch

@@ -1,7 +1,7 @@
-"""What joins have in common: two sides with keys, which rows can meet, and what an output row is made of.
+"""Parts that the joins share: two sides with keys, the rows that can match, and the columns of an output row.
 
-A row with a null in its key meets nothing, unless the join is null-safe; nor does one without a time, where the join looks at
-times. Such a row is never kept; an outer join gives it alone.
+A row with a null key matches nothing, unless the join is null-safe. A row with a null time matches nothing if the join compares
+times. Such a row is never stored; an outer join emits it as unmatched.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ I64 = npt.NDArray[np.int64]
 @stored("JoinShape", "left right left_on right_on columns schema null_safe")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinShape:
-    """The sides (0 left, 1 right) and their keys; `columns` lists (side, input column, output column).
+    """The sides (0 left, 1 right) and keys of a join; `columns` lists (side, input column, output column).
 
-    A left key is in the output what the key is: of a right row that is alone it is the right key.
+    A left key column in the output contains the key. For an unmatched right row it therefore contains the right key.
     """
 
     left: Schema
@@ -42,25 +42,25 @@ class JoinShape:
     null_safe: bool = False
 
     def __str__(self) -> str:
-        """The keys."""
+        """Return the key columns as text."""
         pairs = zip(self.left_on, self.right_on, strict=True)
         keys = ", ".join(a if a == b else f"{a} = {b}" for a, b in pairs)
         return f"on ({keys})" + (" null-safe" if self.null_safe else "")
 
     def on(self, side: int) -> tuple[str, ...]:
-        """The key of a side."""
+        """Return the key columns of a side."""
         return self.right_on if side else self.left_on
 
     def side(self, side: int) -> Schema:
-        """The columns of a side."""
+        """Return the schema of a side."""
         return self.right if side else self.left
 
     def integral(self, side: int, *others: str, only: bool = True) -> Integral:
-        """The sum of the rows of a side that can meet others; `only`: the rest is of no use."""
+        """Return the integral of a side's rows that can match; `only` says that the join needs no other rows of the side."""
         return Integral(stream=side, present=(*others, *(() if self.null_safe else self.on(side))), only=only)
 
     def meeting(self, batch: Batch, side: int, *others: str) -> tuple[Batch, Batch]:
-        """The rows that can meet rows of the other side, and those that cannot; `others` must not be null either."""
+        """Return the rows that can match and the rows that cannot; a null in a column of `others` also prevents a match."""
         names = (*others, *(() if self.null_safe else self.on(side)))
         masks = [mask for name in names if (mask := valid_rows(batch.held_column(name))) is not None]
         if not masks:
@@ -69,7 +69,7 @@ class JoinShape:
         return batch.filter(able), batch.filter(~able)
 
     def keys(self, rows: Batch, side: int, names: tuple[str, ...]) -> Batch:
-        """The keys of arranged rows under other names, one per row and in their order, with their hashes."""
+        """Return the keys of arranged rows under the column names `names`, in the rows' order, with their hashes."""
         own = self.side(side)
         schema = Schema(tuple(Column(new, own[old].type) for new, old in zip(names, self.on(side), strict=True)))
         columns = tuple(rows.held_column(name) for name in self.on(side))
@@ -77,7 +77,10 @@ class JoinShape:
         return Batch(schema=schema, columns=columns, weights=ones, key_hash=rows.key_hash)
 
     def same_key(self, rows: Batch, query: I64, found: Batch, side: int) -> tuple[I64, Batch]:
-        """Those pairs (row of a side, row found on the other by its hash) that have one key."""
+        """Return only those candidates whose keys are equal, given pairs of rows whose key hashes are equal.
+
+        `query` is the index of the row in `rows`; `found` contains the candidates of the other side.
+        """
         keys = [rows.held_column(name) for name in self.on(side)]
         theirs = [found.held_column(name) for name in self.on(1 - side)]
         if len(query) == 0 or (hash_decides(keys) and hash_decides(theirs)):
@@ -86,7 +89,7 @@ class JoinShape:
         return (query, found) if same.all() else (query[same], found.take(np.flatnonzero(same)))
 
     def paired(self, left: Batch, left_at: I64, right: Batch, right_at: I64, weights: I64) -> Batch:
-        """The output rows of pairs of rows."""
+        """Return the output rows of pairs of rows, given by indices into both sides."""
         columns = tuple(
             gather(left.held_column(name), left_at) if side == 0 else gather(right.held_column(name), right_at)
             for side, name, _ in self.columns
@@ -94,7 +97,7 @@ class JoinShape:
         return Batch(schema=self.schema, columns=columns, weights=weights.reshape(-1, 1))
 
     def alone(self, rows: Batch, side: int, weights: I64) -> Batch:
-        """The output rows of rows of one side without a partner: nulls in place of the other side."""
+        """Return the output rows of unmatched rows of a side, with nulls for the other side's columns; skip zero weights."""
         there = np.flatnonzero(weights)
         rows = rows.take(there)
         columns = tuple(self._alone(rows, side, of, name, len(there)) for of, name, _ in self.columns)
@@ -108,18 +111,18 @@ class JoinShape:
         return pa.nulls(count, self.side(of)[name].type)
 
     def bounds(self, inputs: Sequence[MonotoneBounds]) -> dict[tuple[str, str], Bound]:
-        """The least bound of both sides for each pair of keys that has one on both."""
+        """Return the lower of both sides' bounds for each pair of key columns that has a bound on both sides."""
         left, right = inputs
         pairs = zip(self.left_on, self.right_on, strict=True)
         return {(a, b): merged([left[a], right[b]]) for a, b in pairs if a in left and b in right}
 
     def monotone_bounds(self, inputs: Sequence[MonotoneBounds]) -> MonotoneBounds:
-        """A changed row has the key of a changed row of one side."""
+        """Return the bounds of the output's key columns: a changed output row has the key of a changed input row."""
         bounds = {(0, a): bound for (a, _), bound in self.bounds(inputs).items()}
         bounds |= {(1, b): bound for (_, b), bound in self.bounds(inputs).items()}
         return {out: bounds[side, name] for side, name, out in self.columns if (side, name) in bounds}
 
     def closing(self, inputs: Sequence[MonotoneBounds]) -> tuple[tuple[str, Bound] | None, tuple[str, Bound] | None]:
-        """Rows of both sides whose key lies below what may still come are never read again."""
+        """Return the key columns and the bound below which stored rows are never read again; (None, None) without a bound."""
         (a, b), bound = next(iter(self.bounds(inputs).items()), (("", ""), None))
         return (None, None) if bound is None else ((a, bound), (b, bound))

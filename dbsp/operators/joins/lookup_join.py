@@ -1,13 +1,13 @@
-"""Lookup join: every new left row with the right side as it is in the step in which the row comes; never changed again.
+"""Lookup join: pair every new left row with the right side as of the row's step; the result never changes afterwards.
 
-**Law** output of step n = Da(n) ⋈ b(n), with b(n) the right side after step n's changes: bilinear in these. It is no function of
-the tables alone, but of how their changes are cut into steps, which the log records: a replay gives the same rows.
+**Law** The output of step n is Da(n) ⋈ b(n), with b(n) the right side after step n's changes; it is bilinear in both.
+It depends on how the tables' changes are split into steps. The log records the split, so a replay gives the same rows.
 
-**State** the right side by key.
+**State** The right side by key.
 
-**Cost** per new left row one look-up, and the pairs it makes.
+**Cost** Per new left row one look-up, and the resulting pairs.
 
-**Errors** a left row that is taken back cannot be answered: it goes to the dead-letter log, and what was given for it stays.
+**Errors** The deletion of a left row has no answer. It is written to the dead-letter log, and the row's earlier output remains.
 """
 
 from __future__ import annotations
@@ -32,26 +32,26 @@ REASON = "a lookup join takes new rows only: this one was taken back"
 @stored("LookupJoin", "shape outer")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LookupJoinOperator(Operator):
-    """`outer` keeps left rows without a match."""
+    """Join new left rows with the current right side; `outer` keeps left rows without a match."""
 
     depends_on_time: ClassVar[Time] = Time.STEPS
     shape: JoinShape
     outer: bool
 
     def __str__(self) -> str:
-        """The keys."""
+        """Return the kind of join with its keys."""
         return f"{'left' if self.outer else 'inner'} lookup join {self.shape}"
 
     def arrangements(self) -> tuple[Arrangement, ...]:
-        """The right side."""
+        """Return the arrangement of the right side by key."""
         return (Arrangement(schema=self.shape.right, key=self.shape.right_on),)
 
     def integrals(self) -> tuple[Integral | None, ...]:
-        """The right side."""
+        """Return the integral of the right input."""
         return (self.shape.integral(1),)
 
     def step(self, context: StepContext, state: State, inputs: tuple[Batch, ...]) -> Batch:
-        """The new rows with what there is."""
+        """Return the new left rows joined with the right side after this step's changes."""
         shape = self.shape
         (by_key,) = self.arrangements()
         right = arrange(shape.meeting(inputs[1], 1)[0], by_key)
@@ -73,7 +73,7 @@ class LookupJoinOperator(Operator):
 
 
 def _new(context: StepContext, rows: Batch) -> Batch:
-    """The rows that came; those that were taken back are noted."""
+    """Return the inserted rows, and report the deleted ones as failures."""
     if len(rows) == 0:
         return rows
     rows = consolidate(rows)

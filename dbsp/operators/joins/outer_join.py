@@ -1,12 +1,13 @@
-"""Outer join: the pairs of a join, and the rows of one side or both that have no partner, once each with nulls.
+"""Outer join: the pairs of a join, and the unmatched rows of one or both sides, padded with nulls.
 
-**Law** left ⋈ right + {a row of a preserved side, with nulls: its key has no row on the other side}. The pairs change as in a
-join. With u(k) = 1 where key k has no row on the other side and 0 elsewhere, the rows alone change by u'·Da + (u' - u)·a.
+**Law** left ⋈ right + {rows of a preserved side whose key has no row on the other side, padded with nulls}.
+The pairs change as in an inner join. Let u(k) = 1 if key k has no row on the other side, and 0 otherwise.
+The unmatched rows change by u'·Da + (u' - u)·a.
 
-**State** both sides by key with the columns that are needed, and for each key how many rows a side has that the other waits for.
+**State** Both sides by key, with the needed columns. For each preserved side, the number of rows per key on the other side.
 
-**Cost** per changed row one look-up in the other side and one in the counts, and the pairs it makes; where a key gets its first
-partner or loses its last, the rows of the preserved side with this key.
+**Cost** Per changed row one look-up in the other side, one in the counts, and the resulting pairs. If a key gets its first
+partner or loses its last, also the rows of the preserved side with this key.
 """
 
 from __future__ import annotations
@@ -29,13 +30,13 @@ from dbsp.zset.schema import NO_COLUMNS, Arrangement, Column, Schema
 
 
 def count_arrangement(shape: JoinShape, sides: int) -> Arrangement:
-    """How many rows a key has, once for each of so many sides."""
+    """Return the arrangement of row counts by key, with one weight for each of `sides` sides."""
     schema = Schema(tuple(Column(name, shape.left[name].type) for name in shape.left_on))
     return Arrangement(schema=schema, key=shape.left_on, weights=sides)
 
 
 def count_change(shape: JoinShape, rows: Batch, side: int, place: int, sides: int) -> Batch:
-    """The keys of changed rows of a side, with their weights in a place."""
+    """Return the keys of changed rows of a side, with the rows' weights at index `place` of `sides` weights."""
     weights = np.zeros((len(rows), sides), np.int64)
     weights[:, place] = rows.weight
     keys = shape.keys(rows, side, shape.left_on)
@@ -45,19 +46,19 @@ def count_change(shape: JoinShape, rows: Batch, side: int, place: int, sides: in
 @stored("OuterJoin", "shape preserved")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OuterJoin(Operator):
-    """Equi-join; `preserved` are the sides whose rows stay without a partner: (0,) left, (1,) right, (0, 1) full."""
+    """Outer equi-join; `preserved` lists the sides that keep unmatched rows: (0,) left, (1,) right, (0, 1) full."""
 
     depends_on_time: ClassVar[Time] = Time.NOTHING
     shape: JoinShape
     preserved: tuple[int, ...]
 
     def __str__(self) -> str:
-        """What stays, and the keys."""
+        """Return the kind of join with its keys."""
         kind = "full" if len(self.preserved) > 1 else ("left", "right")[self.preserved[0]]
         return f"{kind} join {self.shape}"
 
     def arrangements(self) -> tuple[Arrangement, ...]:
-        """The left side, the right side, the rows per key of the sides that the other waits for."""
+        """Return the arrangements of the left side, the right side, and the row counts per key."""
         shape = self.shape
         return (
             Arrangement(schema=shape.left, key=shape.left_on),
@@ -66,20 +67,20 @@ class OuterJoin(Operator):
         )
 
     def integrals(self) -> tuple[Integral | None, ...]:
-        """Both sides."""
+        """Return the integrals of both inputs; None for the row counts."""
         return *(self.shape.integral(side, only=side not in self.preserved) for side in (0, 1)), None
 
     def monotone_bounds(self, inputs: Sequence[MonotoneBounds]) -> MonotoneBounds:
-        """Only keys change of which a row changes."""
+        """Return the bounds of the output's keys: only a key with a changed row has changed output."""
         return self.shape.monotone_bounds(inputs)
 
     def closing(self, inputs: Sequence[MonotoneBounds]) -> tuple[tuple[str, Bound] | None, ...]:
-        """Closed keys."""
+        """Return the key columns and bounds below which stored rows and counts are never read again."""
         left, right = self.shape.closing(inputs)
         return left, right, left
 
     def step(self, context: StepContext, state: State, inputs: tuple[Batch, ...]) -> Batch:  # noqa: ARG002 (protocol)
-        """The pairs and the rows alone that came and went."""
+        """Return the changes of the pairs and of the unmatched rows."""
         shape, arrangements = self.shape, self.arrangements()
         deltas, made = [], []
         for side, batch in enumerate(inputs):
@@ -105,7 +106,7 @@ class OuterJoin(Operator):
         return concat(made, shape.schema)
 
     def _pairs(self, delta: Batch, spine: Spine, side: int) -> Batch:
-        """The pairs of changed rows with the other side."""
+        """Return the pairs of the changed rows of a side with the other side."""
         shape = self.shape
         query, found = shape.same_key(delta, *spine.matches(delta.words[0]), side)
         weights = product(delta.weight[query], found.weight)
@@ -115,7 +116,7 @@ class OuterJoin(Operator):
         return shape.paired(found, at, delta, query, weights)
 
     def _changes(self, deltas: Sequence[Batch]) -> list[Batch]:
-        """For every preserved side how many rows of the other side came per key."""
+        """Return for every preserved side the change of the other side's row count per key."""
         sides = len(self.preserved)
         return [
             count_change(self.shape, deltas[1 - side], 1 - side, place, sides)
@@ -123,14 +124,14 @@ class OuterJoin(Operator):
         ]
 
     def _present(self, delta: Batch, side: int, counts: Spine, place: int) -> Batch:
-        """The changed rows of a side whose key has no partner now."""
+        """Return the changed rows of a side whose key has no partner after this step."""
         if len(delta) == 0:
             return Batch.empty(self.shape.schema)
         partners = counts.sums(self.shape.keys(delta, side, self.shape.left_on))[:, place]
         return self.shape.alone(delta, side, np.where(partners > 0, 0, delta.weight))
 
     def _flipped(self, spine: Spine, side: int, change: Batch, old: I64, place: int) -> Batch:
-        """The rows of a side, as of the step before, whose key got its first partner or lost its last."""
+        """Return the change of stored rows of a side whose key got its first partner or lost its last."""
         new = checked_sum(old, change.weights)
         turn = (new[:, place] <= 0).astype(np.int64) - (old[:, place] <= 0)
         keys = change.filter(turn != 0)
@@ -141,7 +142,10 @@ class OuterJoin(Operator):
 
 
 def rows_of_keys(shape: JoinShape, spine: Spine, keys: Batch, side: int) -> tuple[I64, Batch]:
-    """(number of the key, row) of the stored rows of a side; the keys are arranged under the left names."""
+    """Return the stored rows of a side with the given keys, and the index of each row's key.
+
+    `keys` is arranged under the left side's column names.
+    """
     renamed = JoinShape(
         left=keys.schema, right=shape.side(side), left_on=shape.left_on, right_on=shape.on(side), columns=(),
         schema=NO_COLUMNS,

@@ -1,4 +1,4 @@
-"""Products of weights, checked: what a join and a weighted sum multiply must stay within 64 signed bits."""
+"""Checked products of weights: the products in joins and weighted sums must fit into 64 signed bits."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _LIMIT = 1 << 63
 
 
 def product(left: Integers, right: Integers) -> Integers:
-    """`left * right`, element by element; `CapacityError` where it leaves 64 bits.
+    """Return the element-wise product `left * right`; raise `CapacityError` if a product exceeds 64 bits.
 
     **Example**
 
@@ -31,5 +31,5 @@ def product(left: Integers, right: Integers) -> Integers:
 
 
 def _peak(values: Integers) -> int:
-    """The greatest magnitude."""
+    """Return the greatest absolute value of a non-empty array."""
     return max(int(values.max()), -int(values.min()))

@@ -1,10 +1,10 @@
-"""Semi and anti join: the left rows whose key has a row on the right, and those whose key has none.
+"""Semi and anti join: the left rows whose key has a row on the right side, or has none.
 
-**Law** with u(k) = 1 where key k is wanted and 0 elsewhere, the answer u·a changes by u'·Da + (u' - u)·a.
+**Law** Let u(k) = 1 if the output keeps the left rows of key k, and 0 otherwise. The output u·a changes by u'·Da + (u' - u)·a.
 
-**State** the left rows by key, and for each key how many rows the right side has; none of the right side's other columns.
+**State** The left rows by key, and the number of right rows per key. No other column of the right side is stored.
 
-**Cost** per changed row one look-up in the counts; where a key gets its first partner or loses its last, its left rows.
+**Cost** Per changed row one look-up in the counts. If a key gets its first partner or loses its last, also its left rows.
 """
 
 from __future__ import annotations
@@ -29,35 +29,35 @@ from dbsp.zset.schema import Arrangement
 @stored("SemiJoin", "shape anti")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SemiJoin(Operator):
-    """The left rows with a partner; with `anti` those without."""
+    """Keep the left rows that have a partner, or with `anti` those that have none."""
 
     depends_on_time: ClassVar[Time] = Time.NOTHING
     shape: JoinShape
     anti: bool
 
     def __str__(self) -> str:
-        """Which one, and the keys."""
+        """Return the kind of join with its keys."""
         return f"{'anti' if self.anti else 'semi'} join {self.shape}"
 
     def arrangements(self) -> tuple[Arrangement, ...]:
-        """The left side, the right rows per key."""
+        """Return the arrangements of the left side and of the right side's row counts per key."""
         return Arrangement(schema=self.shape.left, key=self.shape.left_on), count_arrangement(self.shape, 1)
 
     def integrals(self) -> tuple[Integral | None, ...]:
-        """The left side; an anti join gives its lonely rows."""
+        """Return the integral of the left input, which an anti join also reads for rows with a null key; None for the counts."""
         return self.shape.integral(0, only=not self.anti), None
 
     def monotone_bounds(self, inputs: Sequence[MonotoneBounds]) -> MonotoneBounds:
-        """Only keys change of which a row changes."""
+        """Return the bounds of the output's keys: only a key with a changed row has changed output."""
         return self.shape.monotone_bounds(inputs)
 
     def closing(self, inputs: Sequence[MonotoneBounds]) -> tuple[tuple[str, Bound] | None, ...]:
-        """Closed keys."""
+        """Return the key column and the bound below which stored rows and counts are never read again."""
         left, _ = self.shape.closing(inputs)
         return left, left
 
     def step(self, context: StepContext, state: State, inputs: tuple[Batch, ...]) -> Batch:  # noqa: ARG002 (protocol)
-        """The rows that came into the answer and left it."""
+        """Return the left rows that enter or leave the output."""
         shape = self.shape
         by_key, by_count = self.arrangements()
         able, lonely = shape.meeting(inputs[0], 0)
@@ -81,5 +81,5 @@ class SemiJoin(Operator):
         return concat(made, shape.schema)
 
     def _wanted(self, counts: I64) -> I64:
-        """1 for a key whose left rows are in the answer."""
+        """Return 1 for each count whose key's left rows are in the output, and 0 otherwise."""
         return np.asarray((counts[:, 0] > 0) != self.anti).astype(np.int64)

@@ -1,13 +1,15 @@
-"""Unique join: pairs of rows whose keys are equal, where one side is rows of a table that has one row per key, for ever.
+"""Unique join: an inner equi-join in which one side consists of rows of a table with one permanent row per key.
 
-**Law** that of the inner join. With s the unique side, D(a ⋈ s) = Da ⋈ (s + Ds) + a ⋈ Ds, and Ds has only keys that were never
-there: so of a only the rows are read whose key was never there. The table's keys come beside s, which may lack rows of it
-(those that a filter below left out): a key that is in the table and not in s has no partner and never will have.
+**Law** The result equals the inner join. With s the unique side, D(a ⋈ s) = Da ⋈ (s + Ds) + a ⋈ Ds.
+Ds contains only keys that never existed before, so only rows of a with such keys are read.
+A third input has the table's keys, because a filter may leave rows of the table out of s.
+A key that is in the table and not in s has no partner and never gets one.
 
-**State** the unique side, the keys of its table, and those rows of the other side that wait for a key; they leave when it comes.
+**State** The unique side, its table's keys, and the waiting rows: rows of the other side whose key does not exist yet.
+A waiting row is deleted when its key arrives.
 
-**Cost** per changed row of the other side a look-up, and one in the keys if it has no partner; it is neither sorted nor kept
-unless it waits. Per new key a look-up in the rows that wait.
+**Cost** Per changed row of the other side one look-up, and one in the keys if it has no partner. Such a row is neither sorted
+nor stored unless it waits. Per new key one look-up in the waiting rows.
 """
 
 from __future__ import annotations
@@ -40,7 +42,7 @@ WAITING, UNIQUE, KEYS = range(3)
 @stored("UniqueJoin", "shape unique keys")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UniqueJoin(Operator):
-    """Inner equi-join of which one side (0 left, 1 right) is unique; its third input is the new keys of that side's table."""
+    """Inner equi-join with one unique side (0 left, 1 right); the third input has the new keys of that side's table."""
 
     depends_on_time: ClassVar[Time] = Time.NOTHING
     shape: JoinShape
@@ -48,16 +50,16 @@ class UniqueJoin(Operator):
     keys: Schema
 
     def __str__(self) -> str:
-        """The keys, and which side waits."""
+        """Return the keys and the side whose rows wait."""
         return f"unique join {self.shape}: {'left' if self.unique else 'right'} rows wait for their only partner"
 
     @property
     def many(self) -> int:
-        """The side that waits."""
+        """Return the number of the side that is not unique; its rows may wait."""
         return 1 - self.unique
 
     def arrangements(self) -> tuple[Arrangement, ...]:
-        """The rows that wait, the unique side, the keys of its table."""
+        """Return the arrangements of the waiting rows, the unique side, and its table's keys."""
         shape = self.shape
         return (
             Arrangement(schema=shape.side(self.many), key=shape.on(self.many)),
@@ -66,15 +68,15 @@ class UniqueJoin(Operator):
         )
 
     def integrals(self) -> tuple[Integral | None, ...]:
-        """Two of them are sums of inputs."""
+        """Return the integrals of the unique side and of the keys; None for the waiting rows."""
         return None, self.shape.integral(self.unique), Integral(stream=2)
 
     def monotone_bounds(self, inputs: Sequence[MonotoneBounds]) -> MonotoneBounds:
-        """A new row has the key of a new row of one side."""
+        """Return the bounds of the output's keys: a changed output row has the key of a changed input row."""
         return self.shape.monotone_bounds(inputs[:2])
 
     def step(self, context: StepContext, state: State, inputs: tuple[Batch, ...]) -> Batch:  # noqa: ARG002 (protocol)
-        """The pairs that came and went."""
+        """Return the change of the pairs, and update the waiting rows."""
         by_many, by_unique, by_key = self.arrangements()
         many, _ = self.shape.meeting(inputs[self.many], self.many)
         unique, keys = arrange(inputs[self.unique], by_unique), arrange(inputs[2], by_key)
@@ -96,7 +98,7 @@ class UniqueJoin(Operator):
         return concat(made, self.shape.schema)
 
     def _met(self, many: Batch, unique: Spine, keys: Spine) -> tuple[Batch, Batch]:
-        """The pairs that rows make with what is there, and the rows whose key is not there."""
+        """Return the pairs of changed rows with the existing unique rows, and the rows whose key does not exist yet."""
         columns = [many.held_column(name) for name in self.shape.on(self.many)]
         hashes, order = sorted_keys(columns, len(many))
         query, found = unique.matches(hashes, words=False)
@@ -110,19 +112,19 @@ class UniqueJoin(Operator):
         return self._pairs(self.many, many, at, found), many.take(order)
 
     def _awaited(self, unique: Batch, waiting: Spine) -> Batch:
-        """The pairs that rows of the unique side make with those that waited."""
+        """Return the pairs of new rows of the unique side with the rows that waited for their keys."""
         query, found = waiting.matches(unique.words[0], words=False)
         return self._pairs(self.unique, unique, *self.shape.same_key(unique, query, found, self.unique))
 
     def _served(self, keys: Batch, waiting: Spine) -> Batch:
-        """The rows that need not wait any more."""
+        """Return the waiting rows whose key has now arrived."""
         query, found = waiting.matches(keys.words[0], words=False)
         theirs = [found.held_column(name) for name in self.shape.on(self.many)]
         same = _equal(theirs, np.arange(len(found)), [gather(column, query) for column in keys.held])
         return found.filter(same)
 
     def _pairs(self, side: int, rows: Batch, at: I64, found: Batch) -> Batch:
-        """The output rows of changed rows of a side with rows found on the other."""
+        """Return the output rows of changed rows of a side, given the rows found on the other side."""
         columns = tuple(
             gather(rows.held_column(name), at) if of == side else found.held_column(name)
             for of, name, _ in self.shape.columns
@@ -132,14 +134,14 @@ class UniqueJoin(Operator):
 
 
 def _not_among(count: int, places: I64) -> npt.NDArray[np.bool_]:
-    """Of so many places which are not among these."""
+    """Return the mask of the indices in `range(count)` that are not in `places`."""
     free = np.ones(count, np.bool_)
     free[places] = False
     return free
 
 
 def _equal(columns: Sequence[pa.Array], rows: I64, others: Sequence[pa.Array]) -> npt.NDArray[np.bool_]:
-    """Which rows, found by their hash, have the same key as the others, one after the other."""
+    """Return the mask of the candidates, matched by hash, whose keys are really equal."""
     if hash_decides(columns) and hash_decides(others):
         return np.ones(len(rows), np.bool_)
     return equal_columns(columns, rows, others, np.arange(len(rows)))

@@ -1,1 +1,1 @@
-"""Operators that look at time: windows, watermarks, the clock."""
+"""Operators that depend on event time or the clock: windows, watermarks, temporal filters."""

@@ -1,11 +1,11 @@
-"""Event time of a table: how the time of a watermark is read from rows as they were pushed, before any exchange.
+"""Event time of a table: how a watermark's time is read from rows as they were pushed, before any exchange.
 
-The watermark's own node may stand behind filters and projections, and for a table with a primary key behind an exchange, where
-nobody knows any more which partition a row came from. So the time is computed at the source, per partition: by the same filters
-and projections, of which only what the time needs is kept.
+The watermark's own node may follow filters and projections. For a table with a primary key it follows an exchange, after
+which the input partition of a row is unknown. So the time is computed at the source, per partition. The computation applies the
+same filters and projections, reduced to the columns that the time needs.
 
-**Law** the latest time of some rows is the maximum over the parts they are cut into. Rows that fail in the chain do not count;
-their failures are noted where the chain itself runs.
+**Law** The latest time of some rows is the maximum over any partition of the rows. Rows that fail in the chain do not count;
+their failures are reported by the chain's own node.
 
 Source: design record 0041.
 """
@@ -25,7 +25,10 @@ from dbsp.zset.schema import INT64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventTime:
-    """Reads the time `column` of rows of `table`; `chain` makes the column out of the table's, None where it is one of them."""
+    """Reader of the time `column` from rows of `table`.
+
+    `chain` computes the column from the table's columns; None if the column belongs to the table.
+    """
 
     table: str
     column: str

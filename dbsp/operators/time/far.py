@@ -1,4 +1,4 @@
-"""Rows whose windows would reach beyond the calendar: they fail by the error policy, as a computed day does there."""
+"""Handling of rows whose windows exceed the calendar: they fail by the error policy, like a computed date out of range."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ Micros = npt.NDArray[np.int64]
 def windowed(
     context: StepContext, batch: Batch, timed: Mask, least: Micros, most: Micros, *, nulls: bool = True
 ) -> tuple[Batch, Mask]:
-    """The rows, and which of them have windows: the `timed` ones, all of whose days, from `least` to `most`, are of the calendar.
+    """Return the rows that stay, and the mask of those that have windows.
 
-    The others leave the stream and are noted; under the policy `null` they stay, and have none, if windows may be null.
+    A `timed` row has windows if its times, from `least` to `most`, are within the calendar. Other timed rows leave the stream
+    and are reported. Under the policy `null` they stay without windows, if windows may be null.
     """
     first, last = MICROS
     far = timed & ((least < first) | (most > last))

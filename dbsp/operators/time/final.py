@@ -1,11 +1,11 @@
-"""Final: rows are held back until nothing can change them any more.
+"""Final: hold rows back until no later change can affect them.
 
-**Law** a row comes out in the step whose waterline puts it below the bound of its column, with the weight that all changes
-up to then add up to; so nothing that came out is ever taken back. A row whose column is null never does.
+**Law** A row is emitted in the step whose waterline puts it below the bound of its column. Its weight is the sum of all changes
+up to then. No emitted row is ever retracted. A row whose column is null is never emitted.
 
-**State** the rows held back, in order of the column; what came out is dropped piece by piece.
+**State** The rows held back, sorted by the column; emitted rows are dropped gradually.
 
-**Cost** one look-up of a range of time; rows outside it are not read.
+**Cost** One look-up of a time range; rows outside the range are not read.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from dbsp.zset.schema import Arrangement, OrderBy, Schema
 @stored("Final", "input column bound schema")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FinalOperator(Operator):
-    """Rows whose `column` has fallen below the `bound`."""
+    """Emit the rows whose `column` is below the `bound` of the waterlines."""
 
     depends_on_time: ClassVar[Time] = Time.WATERLINES
     input: Schema
@@ -37,15 +37,15 @@ class FinalOperator(Operator):
     schema: Schema
 
     def __str__(self) -> str:
-        """By what."""
+        """Return the operator's name with the column."""
         return f"final by {self.column}"
 
     def arrangements(self) -> tuple[Arrangement, ...]:
-        """The rows by slot and column."""
+        """Return the arrangement of the held rows by slot and column."""
         return (Arrangement(schema=self.input, key=(SLOT,), order=(OrderBy(self.column),)),)
 
     def step(self, context: StepContext, state: State, inputs: tuple[Batch, ...]) -> Batch:
-        """The rows that became final."""
+        """Return the rows that became final in this step."""
         (arrangement,) = self.arrangements()
         delta = arrange(inputs[0], arrangement)
         now = code_of(self.bound, {line.node: line.now_us for line in context.waterlines})

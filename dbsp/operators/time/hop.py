@@ -1,9 +1,9 @@
-"""Hopping windows: each changed row once per window that holds its time.
+"""Hopping windows: emit each changed row once for every window that contains its time.
 
-**Law** linear. A window [start, start + size) begins at offset + a whole number of slides; a row whose time is null is in
-one window, that of null; where size < slide a row may be in none.
+**Law** Linear. A window [start, start + size) begins at the offset plus a whole number of slides.
+A row with a null time is in one window, whose bounds are null. If size < slide, a row may be in no window.
 
-**Cost** size / slide rows per row.
+**Cost** size / slide output rows per input row.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from dbsp.zset.schema import DURATION, INT64, Schema
 @stored("Hop", "time size_us slide_us offset_us start end schema")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HopOperator(Operator):
-    """Adds the columns `start` and `end`."""
+    """Repeat each row for its windows, and add the window bounds as columns `start` and `end`."""
 
     depends_on_time: ClassVar[Time] = Time.NOTHING
     time: str
@@ -43,11 +43,14 @@ class HopOperator(Operator):
     schema: Schema
 
     def __str__(self) -> str:
-        """The windows."""
+        """Return the size, slide and offset of the windows."""
         return f"hop {self.time} size={self.size_us}us slide={self.slide_us}us offset={self.offset_us}us"
 
     def monotone_bounds(self, inputs: Sequence[MonotoneBounds]) -> MonotoneBounds:
-        """Of a window, the first start that lies less than a size before the bound of the time, and its end."""
+        """Return the input's bounds, and those of the window columns.
+
+        The bound of `start` is the first window start after the bound of the time minus the size; `end` is one size later.
+        """
         bounds = inputs[0].get(self.time)
         if bounds is None:
             return inputs[0]
@@ -60,7 +63,7 @@ class HopOperator(Operator):
         return {**inputs[0], **{name: bound for name, bound in made.items() if bound is not None}}
 
     def step(self, context: StepContext, state: State, inputs: tuple[Batch, ...]) -> Batch:  # noqa: ARG002 (protocol)
-        """The rows, each as often as it has windows; one of whose windows reach beyond the calendar fails."""
+        """Return each row once per window; report rows whose windows exceed the calendar."""
         (batch,) = inputs
         if len(batch) == 0:
             return Batch.empty(self.schema)
@@ -79,11 +82,11 @@ class HopOperator(Operator):
         return Batch(schema=self.schema, columns=(*taken.columns, *kept), weights=taken.weights)
 
     def _numbers(self, batch: Batch) -> tuple[np.ndarray, np.ndarray]:
-        """Of each row the number of the window before its first one, and of its last one, counted in slides past the offset."""
+        """Return for each row the number of the window before its first, and of its last window, counted from the offset."""
         at = np.asarray(batch.column(self.time).cast(INT64).fill_null(0)) - self.offset_us
         return (at - self.size_us) // self.slide_us, at // self.slide_us
 
     def _times(self, name: str, start: np.ndarray, valid: np.ndarray) -> pa.Array:
-        """A column of window bounds."""
+        """Return the column of window starts or ends, with nulls for rows without a valid time."""
         values = start + self.size_us if name == self.end else start
         return pa.array(values, INT64, mask=None if valid.all() else ~valid).cast(self.schema[name].type)

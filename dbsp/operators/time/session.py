@@ -1,12 +1,12 @@
 """Session windows: rows of a partition that follow each other within a gap share a window.
 
-**Law** of the rows with a positive weight, ordered by time within their partition, a new session begins where the time since the
-row before is more than the gap; every row is given its session's first time and its last time plus the gap. The change is
--old +new over the rows whose session changed, under insertions (sessions merge) and deletions (they split) alike.
+**Law** Rows with a positive weight are ordered by time within their partition. A new session begins where the time since the
+previous row is more than the gap. Every row gets its session's first time, and its last time plus the gap.
+The change is -old +new over the rows whose session changed. Insertions merge sessions, and deletions split them.
 
-**State** the rows as they are in the answer, by partition, in order of time; rows of negative weight wait without a window.
+**State** The output rows by partition, in order of time; rows of negative weight are stored without a window.
 
-**Cost** the rows of the sessions around the changed rows: they are found by ranges of time that double until a gap ends them.
+**Cost** The rows of the sessions around the changed rows. The search doubles its time ranges until a gap ends them.
 """
 
 from __future__ import annotations
@@ -40,7 +40,11 @@ _SIGN = np.uint64(1 << 63)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stretches:
-    """Ranges of time per key hash, sorted, apart from each other: the times known inside, how far around them was searched."""
+    """Disjoint time ranges per key hash, sorted.
+
+    `first` and `last` are the earliest and latest known times of a stretch.
+    `low` and `high` are the limits of the search around them.
+    """
 
     key_hash: Words
     first: Times
@@ -49,11 +53,11 @@ class Stretches:
     high: Times
 
     def searched(self) -> tuple[Words, Words, Words]:
-        """What was searched, as a spine is asked."""
+        """Return the searched ranges in the form that `Spine.ranges` takes."""
         return self.key_hash, _codes(self.low), _codes(self.high)
 
     def known(self) -> tuple[Words, Words, Words]:
-        """Whole sessions alone, as a spine is asked."""
+        """Return the ranges from the first to the last known time in the form that `Spine.ranges` takes."""
         return self.key_hash, _codes(self.first), _codes(self.last)
 
 
@@ -64,7 +68,7 @@ def _codes(times: Times) -> Words:
 @stored("Session", "input partition time gap_us start end schema")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionOperator(Operator):
-    """Adds `start` and `end` of each row's session; `input` is the schema without them."""
+    """Add the bounds of each row's session as columns `start` and `end`; `input` is the schema without them."""
 
     depends_on_time: ClassVar[Time] = Time.NOTHING
     input: Schema
@@ -76,26 +80,29 @@ class SessionOperator(Operator):
     schema: Schema
 
     def __str__(self) -> str:
-        """By what."""
+        """Return the time column, the gap and the partition."""
         return f"session {self.time} gap={self.gap_us}us per ({', '.join(self.partition)})"
 
     def arrangements(self) -> tuple[Arrangement, ...]:
-        """The rows with their sessions, by partition and time."""
+        """Return the arrangement of the output rows by partition and time."""
         return (Arrangement(schema=self.schema, key=self.partition, order=(OrderBy(self.time),)),)
 
     def monotone_bounds(self, inputs: Sequence[MonotoneBounds]) -> MonotoneBounds:
-        """A row in time can join a session only up to its end."""
+        """Return the bound of the time as the bound of `end`.
+
+        A row that is not late can join a session only up to the session's end.
+        """
         return {self.end: inputs[0][self.time]} if self.time in inputs[0] else {}
 
     def closing(self, inputs: Sequence[MonotoneBounds]) -> tuple[tuple[str, Bound] | None, ...]:
-        """Sessions that ended below the waterline are closed."""
+        """Return the `end` column and its bound: sessions that ended below the bound never change again."""
         return (next(iter(self.monotone_bounds(inputs).items()), None),)
 
     def step(self, context: StepContext, state: State, inputs: tuple[Batch, ...]) -> Batch:
-        """The rows whose session changed; one whose session would reach beyond the calendar by itself fails.
+        """Return the rows whose session changed, before and after; report rows whose own window exceeds the calendar.
 
-        A row is stored with its session's end, so a session that grew leaves rows with ends below the waterline, and what
-        retracts them: they are passed over, because merges drop one without the other.
+        A row is stored with its session's end. A session that grew leaves stored rows with ends below the waterline, and their
+        retractions. These are skipped, because merges may drop one without the other.
         """
         (batch,) = inputs
         at = whole(batch, self.time)
@@ -115,7 +122,7 @@ class SessionOperator(Operator):
         return concat(parts, self.schema)
 
     def _stretches(self, spine: Spine, delta: Batch) -> Stretches:
-        """All times that may share a session, before or after, with a changed row."""
+        """Return the time ranges that may share a session, before or after the change, with a changed row."""
         key_hash, times = keys_of(delta, self.partition), whole(delta, self.time)
         order = np.lexsort((times, key_hash))
         key_hash, times = key_hash[order], times[order]
@@ -133,7 +140,7 @@ class SessionOperator(Operator):
         return found
 
     def _known(self, spine: Spine, found: Stretches, key_hash: Words, times: Times) -> Stretches:
-        """The stretches grown to the sessions' ends, as far as was searched."""
+        """Return the stretches, extended to the sessions' ends as far as the search has seen them."""
         if spine.rows == 0:
             return found
         query, rows = spine.ranges(*found.searched())
@@ -153,7 +160,7 @@ class SessionOperator(Operator):
         return Stretches(key_hash=found.key_hash, first=first, last=last, low=found.low, high=found.high)
 
     def _sessions(self, rows: Batch) -> Batch:
-        """The rows, added up, each with its session; those of negative weight without one."""
+        """Return the consolidated rows with their sessions; rows of negative weight get no session."""
         rows = arrange(rows, Arrangement(schema=self.input, key=self.partition, order=(OrderBy(self.time),))).loose()
         waits = self._windowed(rows.filter(rows.weight < 0), None)
         rows = rows.filter(rows.weight > 0)
@@ -171,7 +178,7 @@ class SessionOperator(Operator):
         return concat([self._windowed(rows, bounds), waits], self.schema)
 
     def _windowed(self, rows: Batch, bounds: tuple[Times, Times] | None) -> Batch:
-        """The rows with the two columns; nulls without bounds."""
+        """Return the rows with the two window columns, which are null without `bounds`."""
         type_ = self.schema[self.start].type
         nothing = [pa.nulls(len(rows), type_)] * 2
         added = nothing if bounds is None else [pa.array(values, INT64).cast(type_) for values in bounds]
@@ -179,27 +186,27 @@ class SessionOperator(Operator):
 
 
 def _breaks(key: Words | Times, times: Times, gap: int) -> npt.NDArray[np.bool_]:
-    """Where, in rows sorted by key and time, a new stretch begins."""
+    """Return the mask of the rows, sorted by key and time, that begin a new stretch."""
     breaks = begins(key)
     breaks[1:] |= times[1:] - times[:-1] > gap
     return breaks
 
 
 def _searched(found: Stretches, width: int, gap: int) -> Stretches:
-    """Search further where a session may go on beyond what was searched."""
+    """Return the stretches with a wider search range wherever a session may extend beyond the searched range."""
     low = np.where(found.first - gap < found.low, _least(found.first, width), found.low)
     high = np.where(found.last + gap > found.high, _most(found.last, width), found.high)
     return Stretches(key_hash=found.key_hash, first=found.first, last=found.last, low=low, high=high)
 
 
 def _least(times: Times, width: int) -> Times:
-    """So much earlier, within what a time can be."""
+    """Return the times minus `width`, clamped to the earliest possible time."""
     floor = value_of(code(-(1 << 63)))
     return np.where(times < floor + width, floor, times - width) if width < _SPAN else np.full(len(times), floor)
 
 
 def _most(times: Times, width: int) -> Times:
-    """So much later, within what a time can be."""
+    """Return the times plus `width`, clamped to the latest possible time."""
     ceiling = value_of(code((1 << 63) - 1))
     return np.where(times > ceiling - width, ceiling, times + width) if width < _SPAN else np.full(len(times), ceiling)
 
@@ -208,7 +215,7 @@ _SPAN = 1 << 62
 
 
 def _joined(found: Stretches) -> Stretches:
-    """Stretches of one key whose searched ranges meet become one."""
+    """Return the stretches after merging those of one key whose searched ranges overlap."""
     count = len(found.key_hash)
     order = np.lexsort((found.low, found.key_hash))
     key_hash, low, high = found.key_hash[order], found.low[order], found.high[order]
@@ -230,7 +237,7 @@ def _joined(found: Stretches) -> Stretches:
 
 
 def _stretch_of(found: Stretches, key_hash: Words, times: Times) -> Times:
-    """The number of the stretch that each changed row lies in."""
+    """Return the index of the stretch that contains each changed row."""
     number = np.lexsort((np.concatenate([found.low, times]), np.concatenate([found.key_hash, key_hash])))
     of = np.cumsum(number < len(found.low)) - 1
     out = np.empty(len(number), np.int64)

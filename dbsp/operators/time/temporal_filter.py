@@ -1,12 +1,12 @@
-"""In time: rows enter and leave the answer as the logged clock moves.
+"""Temporal filter: rows enter and leave the output as the logged clock advances.
 
-**Law** after a step with clock c the answer is {row : enters <= c < leaves}. Its change is the changed rows that are in it now,
-plus the stored rows whose entering or leaving lies between the clock before and c.
+**Law** After a step with clock c the output is {row : enters <= c < leaves}. The change contains the changed rows that are
+in the output now. It also contains the stored rows that enter or leave between the previous clock and c.
 
-**State** rows that have not entered yet, by the time they do; rows that have not left yet, by the time they do. What the
-clock has passed is dropped piece by piece.
+**State** The rows that have not entered yet, by the time of entry. The rows that have not left yet, by the time of leaving. Rows
+that the clock has passed are dropped gradually.
 
-**Cost** two look-ups of a range of time; rows outside it are not read. The next step is due when the next row enters or leaves.
+**Cost** Two look-ups of a time range; rows outside it are not read. The next step is due when the next row enters or leaves.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _EVER = np.iinfo(np.int64)
 @stored("InTime", "input enters leaves schema")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TemporalFilterOperator(Operator):
-    """Keeps the rows whose span `enters <= clock < leaves` lies ahead; None stands for always and for ever."""
+    """Keep the rows for which `enters <= clock < leaves`; a column of None means no bound on that side."""
 
     depends_on_time: ClassVar[Time] = Time.CLOCK
     input: Schema
@@ -42,16 +42,16 @@ class TemporalFilterOperator(Operator):
     schema: Schema
 
     def __str__(self) -> str:
-        """The span."""
+        """Return the operator's name with the two columns."""
         return f"rows in time [{self.enters or 'always'}, {self.leaves or 'for ever'})"
 
     def arrangements(self) -> tuple[Arrangement, ...]:
-        """The rows by slot and by the time at which they enter; the same for leaving."""
+        """Return the arrangements of the rows by slot and time of entry, and by slot and time of leaving."""
         bounds = (name for name in (self.enters, self.leaves) if name is not None)
         return tuple(Arrangement(schema=self.input, key=(SLOT,), order=(OrderBy(name),)) for name in bounds)
 
     def step(self, context: StepContext, state: State, inputs: tuple[Batch, ...]) -> Batch:
-        """What came in time, entered, left."""
+        """Return the changed rows that are in the output now, and the stored rows that entered or left since the last step."""
         now, before = context.clock_us, context.clock_before_us
         (delta,) = inputs
         enters, leaves = self._span(delta)
@@ -67,24 +67,24 @@ class TemporalFilterOperator(Operator):
         return concat(parts, self.input).project(self.schema.names)
 
     def _span(self, rows: Batch) -> tuple[Times, Times]:
-        """From when, until when each row is in the answer."""
+        """Return the times at which each row enters and leaves the output."""
         enters = np.full(len(rows), _EVER.min) if self.enters is None else whole(rows, self.enters)
         leaves = np.full(len(rows), _EVER.max) if self.leaves is None else whole(rows, self.leaves)
         return enters, leaves
 
     def _entered(self, spine: Spine, now: int, before: int | None) -> Batch:
-        """Stored rows that were ahead, and are in time now."""
+        """Return the stored rows that entered the output since the previous clock and are still in it."""
         rows = _between(spine, before, now)
         return rows.filter(self._span(rows)[1] > now).loose()
 
     def _left(self, spine: Spine, now: int, before: int | None) -> Batch:
-        """Stored rows that were in time, and are no more."""
+        """Return the negated stored rows that were in the output at the previous clock and have left it."""
         rows = _between(spine, before, now)
         was = np.zeros(len(rows), np.bool_) if before is None else self._span(rows)[0] <= before
         return rows.filter(was).loose().negate()
 
     def _keep(self, context: StepContext, state: State, index: int, rows: Batch) -> None:
-        """Store rows that lie ahead, let go of what the clock has passed, say when the next one is due."""
+        """Store rows with a future time, drop rows that the clock has passed, and signal when the next row is due."""
         arrangement = self.arrangements()[index]
         spine = state.spine(index)
         if not len(rows) and not spine.rows:
@@ -98,7 +98,7 @@ class TemporalFilterOperator(Operator):
 
 
 def _between(spine: Spine, before: int | None, now: int) -> Batch:
-    """Stored rows whose time is after `before` and not after `now`."""
+    """Return the stored rows whose time is after `before` and not after `now`."""
     hashes = slot_hashes() if spine.rows else np.empty(0, np.uint64)
     first = code(_EVER.min if before is None else before + 1)
     _, rows = spine.ranges(hashes, np.full(len(hashes), first, np.uint64), np.full(len(hashes), code(now), np.uint64))

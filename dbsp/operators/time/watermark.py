@@ -1,11 +1,12 @@
-"""Watermark: rows later than allowed leave the stream, and the rest bound how late a row may be in the steps to come.
+"""Watermark: drop rows that are later than allowed, and bound how late the rows of later steps may be.
 
-**Law** a row passes if its time is not below the waterline of the step. That of a table follows the latest time of each input
-partition, which is taken at the source (`EventTime`); that of any other stream the latest time that any worker saw here up to the
-step before; both minus the lateness. A row whose time is null is never late. A late row is a dead letter under every error
-policy, and so is the retraction of a row that came in time, if it comes late.
+**Law** A row passes if its time is not below the waterline of the step. The waterline is a latest time minus the lateness.
+For a table, the waterline follows the latest time of each input partition, read at the source (`EventTime`).
+For any other stream, the latest time is the latest that any worker saw at this node up to the previous step.
+A row with a null time is never late. A late row is a dead letter under every error policy. The late retraction of a row that
+arrived in time is a dead letter too.
 
-**State** none: the waterline is in the step's record.
+**State** None: the waterline is in the step's record.
 """
 
 from __future__ import annotations
@@ -31,9 +32,10 @@ from dbsp.zset.schema import INT64, Schema
 @stored("Watermark", "schema column lateness_us node pushed")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WatermarkOperator(Operator):
-    """Bounds `column` from below; `node` is its own number. Rows are added up first, unless they come as they were pushed.
+    """Drop late rows, so that the waterline bounds `column` from below; `node` is the operator's own number.
 
-    `event_time` reads the time at the source of a table; None on any other stream. It follows from the input, and is not stored.
+    Rows are consolidated first, unless they are `pushed`. `event_time` reads the time at the source of a table; it is None on any
+    other stream. It follows from the input, and is not stored.
     """
 
     depends_on_time: ClassVar[Time] = Time.WATERLINES
@@ -45,12 +47,12 @@ class WatermarkOperator(Operator):
     event_time: EventTime | None = field(default=None, compare=False)
 
     def __str__(self) -> str:
-        """The column and the lateness."""
+        """Return the column, the lateness and, for a table, the table's name."""
         followed = "" if self.event_time is None else f" per partition of {self.event_time.table}"
         return f"watermark {self.column} lateness={self.lateness_us}us{followed}"
 
     def monotone_bounds(self, inputs: Sequence[MonotoneBounds]) -> MonotoneBounds:
-        """The waterline bounds the column, beside what the input has."""
+        """Return the input's bounds, with the waterline as the bound of the column."""
         return {**inputs[0], self.column: watermark_bound(self.node, self.schema[self.column].type)}
 
     def signature(self, given: SignatureParts) -> str:
@@ -58,7 +60,7 @@ class WatermarkOperator(Operator):
         return given.whole(self, f"watermark {self.column} {self.lateness_us} {self.pushed} {schema_name(self.schema)}")
 
     def step(self, context: StepContext, state: State, inputs: tuple[Batch, ...]) -> Batch:  # noqa: ARG002 (protocol)
-        """The rows that are in time."""
+        """Return the rows that are not late, and report the others; signal a new waterline unless `event_time` does."""
         batch = inputs[0] if self.pushed else consolidate(inputs[0])
         if len(batch) == 0:
             return batch
@@ -75,7 +77,7 @@ class WatermarkOperator(Operator):
         return batch.filter(~late) if late.any() else batch
 
     def _report(self, context: StepContext, late: Batch, line_us: int) -> None:
-        """Note the late rows."""
+        """Report the late rows as dead letters."""
         line = np.datetime64(line_us, "us")
         reason = f"{LATE}{self.column} is below the waterline {line}"
         names = late.schema.names
