@@ -1,7 +1,7 @@
-"""Window functions: what `stream.window(...).with_columns(...)` computes per row from the rows around it.
+"""Window functions: `stream.window(...).with_columns(...)` computes them for each row from the rows around it.
 
-All look at the rows of one partition in the order of the window; ties are broken by all columns, so every answer is
-determined. Rows that are equal in all columns take one place each.
+Every function reads the rows of one partition in the order of the window. All columns break ties, so every result is
+deterministic. Each of several equal rows takes a place of its own.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _ROLLED = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WindowFunction(NotAValue):
-    """A function over a window, not yet bound to a stream; made by `dbsp.lag` and its like."""
+    """A function over a window, not yet bound to a stream; `dbsp.lag`, `dbsp.rank` and the other functions here make it."""
 
     _CALLED: ClassVar[str] = "a window function"
     _OTHERS: ClassVar[tuple[str, ...]] = ("window function",)
@@ -65,9 +65,9 @@ class WindowFunction(NotAValue):
 
 
 def row_number() -> WindowFunction:
-    """The place of the row in its partition, from 1; int64.
+    """Return the place of the row in its partition, from 1; int64.
 
-    **Cost** a row that comes or goes moves all rows behind it.
+    **Cost** an inserted or deleted row changes the result of all rows after it.
 
     **Example**
 
@@ -86,7 +86,7 @@ def row_number() -> WindowFunction:
 
 
 def rank() -> WindowFunction:
-    """1 more than the rows that come before in the order itself: ties have one rank, and leave a gap; int64.
+    """Return 1 plus the number of rows strictly before the row: ties share a rank and leave a gap; int64.
 
     **Cost** as `row_number`.
 
@@ -107,11 +107,11 @@ def rank() -> WindowFunction:
 
 
 def dense_rank() -> WindowFunction:
-    """1 more than the different values that come before: ties have one rank, and leave no gap; int64.
+    """Return 1 plus the number of distinct order values before the row: ties share a rank and leave no gap; int64.
 
-    **State** beside the rows each different value of a partition's order, once.
+    **State** the rows, and each distinct order value of a partition once.
 
-    **Cost** a change among rows that tie touches these alone; a value that comes or goes moves all rows behind it.
+    **Cost** a change among rows that tie touches only these rows. A new or vanished order value changes all rows after it.
 
     **Example**
 
@@ -133,9 +133,9 @@ def dense_rank() -> WindowFunction:
 
 
 def percent_rank() -> WindowFunction:
-    """(rank - 1) / (rows - 1), 0 for a single row; float64.
+    """Return (rank - 1) / (rows - 1) in the partition, or 0 for a single row; float64.
 
-    **Cost** a change computes its whole partition anew, because the number of rows is in every answer.
+    **Cost** a change recomputes its whole partition, because every result depends on the number of rows.
 
     **Example**
 
@@ -154,7 +154,7 @@ def percent_rank() -> WindowFunction:
 
 
 def cume_dist() -> WindowFunction:
-    """The part of the rows that come before or tie; float64.
+    """Return the fraction of the partition's rows that are before the row or tie with it; float64.
 
     **Cost** as `percent_rank`.
 
@@ -175,7 +175,9 @@ def cume_dist() -> WindowFunction:
 
 
 def ntile(parts: int) -> WindowFunction:
-    """The number, from 1, of the part when the partition is cut into `parts` of one length, the first ones longer by one.
+    """Return the number, from 1, of the row's part in its partition; int64.
+
+    The partition is cut into `parts` parts of equal length; if that leaves a remainder, the first parts have one row more.
 
     **Cost** as `percent_rank`.
 
@@ -196,13 +198,15 @@ def ntile(parts: int) -> WindowFunction:
 
 
 def lag(argument: str | Expr, offset: int = 1, default: Any = NOTHING, *, ignore_nulls: bool = False) -> WindowFunction:
-    """The value in the row `offset` places before; `default`, else null, where there is none.
+    """Return the value in the row `offset` places before; without such a row return `default`, or null if none is given.
 
-    With `ignore_nulls` rows where it is null are passed over: the value before that is none. So the last known value, a gap
-    filled forward, is `dbsp.coalesce(dbsp.col("x"), dbsp.col("before"))` after `before=dbsp.lag("x", ignore_nulls=True)`.
+    With `ignore_nulls`, rows whose value is null are skipped. To fill gaps with the last known value, first add
+    `before=dbsp.lag("x", ignore_nulls=True)`, then compute `dbsp.coalesce(dbsp.col("x"), dbsp.col("before"))`.
 
-    **Cost** a changed row touches the `offset` rows behind it, however large the partition; with `ignore_nulls`, those up to
-    the `offset`-th one with a value. **State** with `ignore_nulls`, beside the rows, partition and order of those with a value.
+    **Cost** a changed row touches the `offset` rows after it, whatever the size of the partition. With `ignore_nulls` it touches
+    the rows up to the `offset`-th one with a value.
+
+    **State** the rows. With `ignore_nulls` also the partition and order of the rows with a value.
 
     **Example**
 
@@ -223,8 +227,9 @@ def lag(argument: str | Expr, offset: int = 1, default: Any = NOTHING, *, ignore
 def lead(
     argument: str | Expr, offset: int = 1, default: Any = NOTHING, *, ignore_nulls: bool = False
 ) -> WindowFunction:
-    """The value in the row `offset` places behind; `default`, else null, where there is none. `ignore_nulls` and
-    **Cost** as `lag`.
+    """Return the value in the row `offset` places after; without such a row return `default`, or null if none is given.
+
+    `ignore_nulls`, **State** and **Cost** as `lag`; a changed row touches the rows before it.
 
     **Example**
 
@@ -243,10 +248,10 @@ def lead(
 
 
 def first_value(argument: str | Expr, *, ignore_nulls: bool = False) -> WindowFunction:
-    """The value in the first row of the partition; with `ignore_nulls` the first that is not null.
+    """Return the value in the first row of the partition; with `ignore_nulls` the first value that is not null.
 
-    **Cost** a change of that value changes every row of the partition; other changes touch their row alone. With
-    `ignore_nulls` the rows before that value are read.
+    **Cost** a change of the first value changes every row of the partition; another change touches only its own row. With
+    `ignore_nulls` the rows before the first value are read.
 
     **Example**
 
@@ -265,7 +270,7 @@ def first_value(argument: str | Expr, *, ignore_nulls: bool = False) -> WindowFu
 
 
 def last_value(argument: str | Expr, *, ignore_nulls: bool = False) -> WindowFunction:
-    """The value in the last row of the partition: of all of it, not, as in SQL without a frame, up to the row's ties.
+    """Return the value in the last row of the whole partition; SQL without a frame stops at the row's ties instead.
 
     `ignore_nulls` and **Cost** as `first_value`.
 
@@ -286,7 +291,7 @@ def last_value(argument: str | Expr, *, ignore_nulls: bool = False) -> WindowFun
 
 
 def nth_value(argument: str | Expr, n: int, *, ignore_nulls: bool = False) -> WindowFunction:
-    """The value in the n-th row of the partition, from 1; null if it has fewer. Of all of it, as `last_value`.
+    """Return the value in the n-th row of the whole partition, from 1; null if the partition has fewer rows.
 
     `ignore_nulls` as `first_value`. **Cost** as `first_value`, and the first n rows are read.
 
@@ -312,36 +317,56 @@ def rolling(
     rows: int | tuple[int | None, int | None] | None = None,
     range: Bound | tuple[Bound, Bound] = None,  # noqa: A002 (SQL's name)
 ) -> WindowFunction:
-    """An aggregate over a frame around each row: so many `rows`, or the rows within a `range` of the order column.
+    """Return an aggregate over a frame around each row: a number of `rows`, or a `range` of the order column.
 
-    **Shape** `rows=2`: the row and the 2 before it. `rows=(2, 1)`: from 2 before to 1 behind; a negative number lies on the
-    other side, so `rows=(5, -1)` leaves the row itself out; None is no bound. `range=dbsp.minutes(5)`: from 5 minutes
-    before up to the row's own time, both included, ties too; `range=(before, behind)`, where a negative bound lies on the
-    other side too: `range=(dbsp.days(7), -dbsp.days(1))` is the week before the row's day. A range needs one ordering
-    column: a timestamp or a duration with spans, a date with spans of whole days or numbers of days, integers with
-    numbers; with the bounds None and 0, all rows and those that tie, any order. Before and behind follow the order, so in a
-    descending one "before" is greater. Rows whose order is null are a frame of their own. Aggregates: count, sum, avg, min,
-    max, variances and standard deviations, covariances and regression, count_distinct, mode, median and quantiles, arg_min,
-    arg_max, first and last by an order of their own, bool_and, bool_or, bit_and, bit_or, bit_xor, string_agg and array_agg in
-    an order of their own, fold_aggregate; each with
-    `.where(condition)`. `rows=(None, 0)` is a running total, row by row, `range=(None, 0)` one for all that tie, and
-    `rows=(None, None)` the total of the partition, which needs no order.
+    **Shape** before and after follow the order of the window: in a descending order, "before" means greater.
 
-    **State** beside the rows, for frames without a bound, a summary for every few hundred rows of a partition that has more;
-    for a count_distinct of such a frame the rows once more, by partition and value.
+    | frame | rows in the frame |
+    | --- | --- |
+    | `rows=2` | the row and the 2 before it |
+    | `rows=(2, 1)` | from 2 before to 1 after |
+    | `rows=(5, -1)` | from 5 before to 1 before: a negative bound is on the other side |
+    | `rows=(None, 0)` | a running total, row by row: None is no bound |
+    | `rows=(None, None)` | all rows of the partition; needs no order |
+    | `range=dbsp.minutes(5)` | from 5 minutes before up to the row's own time, both included, with ties |
+    | `range=(dbsp.days(7), -dbsp.days(1))` | the week before the row's day |
+    | `range=(None, 0)` | a running total that includes all rows that tie |
 
-    **Cost** a changed row touches the rows whose frame holds it, and reads those that these frames hold. With a frame from
-    the partition's start these are the rows behind the first change, with one to its end those in front of the last: of the
-    others it reads summaries, one for a few hundred. A total of the partition touches the changed row alone while it stays
-    the same, and reads some hundred rows near it; a count_distinct looks for the neighbours of a changed row among those of
-    its value, and is then a count of the rows that are the first with theirs. Without a bound mode, median, quantiles,
-    string_agg, array_agg and fold_aggregate compute the whole partition anew. string_agg, array_agg and fold_aggregate put
-    every frame together anew that they touch: so many rows as all these frames hold, a fold_aggregate in Python; without a
-    bound that grows with the square of the partition. Of others each row read enters and leaves the frame once, however long
-    frames are; extremes, first, last, count_distinct, mode and quantiles sort the rows read by their values too, covariances
-    take some microseconds a row. Sums, variances and covariances of floats are exact.
+    A range with distances needs one ordering column:
 
-    **Errors** A sum that does not fit its type, or a frame that a fold_aggregate fails on, leaves by the error policy.
+    - a timestamp or a duration takes spans;
+    - a date takes spans of whole days, or numbers of days;
+    - an integer takes numbers.
+
+    A range whose bounds are None or 0 takes any order. Rows whose order is null are a frame of their own.
+
+    These aggregates can be used, each with `.where(condition)`:
+
+    - count, count_distinct, sum, avg, min, max, mode, median and quantiles;
+    - variances and standard deviations, covariances and regression;
+    - arg_min, arg_max; first and last by an order of their own;
+    - bool_and, bool_or, bit_and, bit_or, bit_xor;
+    - string_agg and array_agg in an order of their own; fold_aggregate.
+
+    **State** the rows. For frames without a bound, a partition of more than a few hundred rows keeps a summary for every few
+    hundred. A count_distinct over such a frame keeps the rows once more, by partition and value.
+
+    **Cost** a changed row touches the rows whose frame contains it, and reads the rows that these frames contain.
+
+    - A frame from the partition's start: the touched rows are those after the first change. A frame to the partition's end: the
+      touched rows are those before the last change. Of the other rows only summaries are read, one for a few hundred rows.
+    - A total of the partition touches only the changed row while the total stays the same, and reads some hundred rows near it.
+    - A count_distinct without a bound looks for the neighbours of a changed row among the rows with its value. It is then a count
+      of the rows that are the first with their value.
+    - Without a bound, mode, median, quantiles, string_agg, array_agg and fold_aggregate recompute the whole partition.
+    - string_agg, array_agg and fold_aggregate rebuild every frame that they touch, a fold_aggregate in Python. The cost is the
+      number of rows in all these frames; without a bound it grows with the square of the partition.
+    - For other aggregates each row read enters and leaves the frame once, however long frames are.
+    - Extremes, first, last, count_distinct, mode and quantiles also sort the rows read by their values.
+    - Covariances take some microseconds a row.
+    - Sums, variances and covariances of floats are exact.
+
+    **Errors** the error policy handles a sum that does not fit its type, and a frame on which a fold_aggregate fails.
 
     **Example**
 
@@ -400,7 +425,7 @@ def rolling(
 
 
 def aggregate_name(value: Any) -> str:
-    """What SQL calls an aggregate; of anything else how Python shows it."""
+    """Return the SQL name of an aggregate, or the `repr` of any other value."""
     if not isinstance(value, Aggregate):
         return repr(value)
     match value.kind:
@@ -420,14 +445,15 @@ def aggregate_name(value: Any) -> str:
 
 
 def rolls(value: Any) -> bool:
-    """Whether it is an aggregate that `rolling` takes."""
+    """Return whether the value is an aggregate that `rolling` takes."""
     return isinstance(value, Aggregate) and isinstance(value.kind, _ROLLED)
 
 
 def frame_of(function: WindowFunction, unit: str | None) -> Frame | None:
-    """The frame with its bounds as whole numbers: of rows, or of the order column's `unit` (us, day, or 1; None: no unit).
+    """Return the frame with whole numbers as bounds, or None for a function without a frame.
 
-    **Errors** `CircuitError` for a distance over an order that has none, or a bound of another kind.
+    A bound counts rows, or units of the order column: `unit` is "us", "day" or "1", and None for an order without distances.
+    **Errors** `CircuitError` for a distance over an order without distances, or a bound of a type that does not fit.
     """
     if function.rows is not None:
         return Frame(kind="rows", preceding=function.rows[0], following=function.rows[1])
@@ -445,7 +471,7 @@ def frame_of(function: WindowFunction, unit: str | None) -> Frame | None:
 
 
 def _distance(bound: Any, unit: str) -> int | None:
-    """A bound as a number of units of the order column."""
+    """Return a bound as a number of units of the order column; None for no bound."""
     if bound is None:
         return None
     span = isinstance(bound, datetime.timedelta)
@@ -468,7 +494,7 @@ def _distance(bound: Any, unit: str) -> int | None:
 
 
 def _rows_bounds(rows: Any) -> tuple[Any, Any]:
-    """How many rows before and behind."""
+    """Return how many rows the frame takes before and after the row; check both bounds."""
     before, behind = _pair("rows", rows, zero=0)
     for bound in (before, behind):
         if bound is not None and (isinstance(bound, bool) or not isinstance(bound, int)):
@@ -479,7 +505,7 @@ def _rows_bounds(rows: Any) -> tuple[Any, Any]:
 
 
 def _pair(what: str, bounds: Any, zero: Any) -> tuple[Any, Any]:
-    """A frame's two bounds; one alone is the preceding one."""
+    """Return the two bounds of a frame; a single bound is the preceding one, and `zero` the following one."""
     if not isinstance(bounds, tuple):
         return bounds, zero
     if len(bounds) != 2:  # noqa: PLR2004 (before and behind)
