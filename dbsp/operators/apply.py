@@ -1,9 +1,9 @@
 """Apply: a chain of filters and projections over expressions, fused into one operator.
 
-**Law** linear: apply(a + b) = apply(a) + apply(b), so the change of the output is the chain applied to the change.
+**Law** Linear: apply(a + b) = apply(a) + apply(b), so the change of the output is the chain applied to the change.
 
-Rows are not moved by a filter until a later stage reads a column of what is left. A row on which an expression fails
-leaves by the error policy (`dbsp.operators.failures`); a retraction of it fails alike, so nothing stays behind.
+A filter does not copy rows; a column is filtered when a later stage reads it. A row on which an expression fails leaves by
+the error policy (`dbsp.operators.failures`). A retraction of the row fails in the same way, so both cancel out.
 """
 
 from __future__ import annotations
@@ -34,31 +34,31 @@ Weights = npt.NDArray[np.int64]
 @stored("Keep", "predicate schema")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Keep:
-    """A filter: rows for which the predicate is true stay."""
+    """Filter stage: keep the rows for which the predicate is true."""
 
     predicate: Expression
     schema: Schema
 
     def __str__(self) -> str:
-        """As a reader would write it."""
+        """Return the filter as text."""
         return f"filter {self.predicate}"
 
 
 @stored("Project", "columns schema")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Project:
-    """A projection: a row becomes the values of these expressions."""
+    """Projection stage: replace each row by the values of the expressions."""
 
     columns: tuple[tuple[str, Expression], ...]
     schema: Schema
 
     def __str__(self) -> str:
-        """As a reader would write it."""
+        """Return the projection as text."""
         return "select " + ", ".join(_named(name, value) for name, value in self.columns)
 
     @property
     def is_plain(self) -> bool:
-        """Whether it only picks and renames columns."""
+        """Return whether the stage only picks and renames columns."""
         return all(isinstance(value, ColumnRef) for _, value in self.columns)
 
 
@@ -71,26 +71,26 @@ def _named(name: str, value: Expression) -> str:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Made:
-    """Computed columns, as rows that a later stage reads."""
+    """Computed columns in the form of rows that a later stage reads."""
 
     columns: Mapping[str, pa.Array]
     rows: int
     taken: dict[str, pa.Array] = field(default_factory=dict)
 
     def column(self, name: str) -> pa.Array:
-        """A column by name, plain; made once."""
+        """Return a column by name, decoded; the result is cached."""
         if name not in self.taken:
             self.taken[name] = plain(self.columns[name])
         return self.taken[name]
 
     def __len__(self) -> int:
-        """How many rows there are."""
+        """Return the number of rows."""
         return self.rows
 
 
 @dataclass(slots=True)
 class _Flow:
-    """The rows on their way through the stages; `origin` is their place among the rows that came in."""
+    """The state of a batch between stages; `origin` contains the index of each remaining row in the input, None for all rows."""
 
     context: StepContext
     source: Batch
@@ -100,7 +100,7 @@ class _Flow:
     reasons: dict[int, str] = field(default_factory=dict)
 
     def keep(self, mask: npt.NDArray[np.bool_]) -> None:
-        """Only the rows of the mask go on."""
+        """Drop the rows that are not in the mask."""
         positions = np.flatnonzero(mask)
         if len(positions) == len(mask):
             return
@@ -109,7 +109,7 @@ class _Flow:
         self.origin = positions if self.origin is None else self.origin[positions]
 
     def fail(self, reasons: Mapping[int, str]) -> None:
-        """Note failed rows, by their place among the rows that came in, and drop them."""
+        """Record failed rows by their index in the input, and drop them."""
         for row, reason in reasons.items():
             self.reasons[row if self.origin is None else int(self.origin[row])] = reason
         mask = np.ones(len(self.rows), np.bool_)
@@ -117,7 +117,7 @@ class _Flow:
         self.keep(mask)
 
     def value(self, expression: Expression) -> tuple[pa.Array, dict[int, str]]:
-        """A column, texts perhaps coded, and the rows on which it failed."""
+        """Return an expression's column, texts perhaps dictionary-coded, and the error texts of the failed rows."""
         rows = self.rows
         try:
             return expression.held(rows) if isinstance(expression, Call) else expression.evaluate(rows), {}
@@ -128,18 +128,18 @@ class _Flow:
 @stored("Apply", "stages schema")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Apply(Operator):
-    """Runs the stages in order."""
+    """Run the stages in order on the changed rows."""
 
     depends_on_time: ClassVar[Time] = Time.NOTHING
     stages: tuple[Stage, ...]
     schema: Schema
 
     def __str__(self) -> str:
-        """The stages."""
+        """Return the stages as text."""
         return "; ".join(map(str, self.stages))
 
     def monotone_bounds(self, inputs: Sequence[MonotoneBounds]) -> MonotoneBounds:
-        """What the stages make of the input's bounds."""
+        """Return the bounds of the output columns, derived from the input's bounds through the stages."""
         found = dict(inputs[0])
         for stage in self.stages:
             if isinstance(stage, Project):
@@ -148,7 +148,7 @@ class Apply(Operator):
         return found
 
     def only_adds(self, inputs: Sequence[bool]) -> bool:
-        """Return whether the input appends: each row of the output follows from one row of the input."""
+        """Return whether the input only adds rows: each output row follows from one input row."""
         return all(inputs)
 
     def hands_on_rows(self) -> bool:
@@ -167,7 +167,7 @@ class Apply(Operator):
     def signature(self, given: SignatureParts) -> str:
         """Return a signature of the conditions and of the computed columns.
 
-        A filter hands on rows as they are, and the readers of the node say which columns are picked.
+        A filter forwards rows unchanged, and the readers of the node determine which columns are picked.
         """
         stream = given.inputs[0]
         for stage in self.stages:
@@ -178,12 +178,12 @@ class Apply(Operator):
         return stream
 
     def step(self, context: StepContext, state: State, inputs: tuple[Batch, ...]) -> Batch:  # noqa: ARG002 (protocol)
-        """The chain, on the changed rows alone."""
+        """Return the chain's output for the changed rows."""
         (batch,) = inputs
         return self.applied(context, batch)
 
     def applied(self, context: StepContext, batch: Batch) -> Batch:
-        """Run the rows of a batch through the stages; rows that fail are noted in the context."""
+        """Return the rows of a batch after all stages; failed rows are reported to the context."""
         if len(batch) == 0:
             return Batch.empty(self.schema)
         flow = _Flow(context, batch, batch, batch.weight)
@@ -198,12 +198,12 @@ class Apply(Operator):
 
 
 def _computes(stage: Stage) -> bool:
-    """Return whether a stage makes columns that are no columns of its input under the same name."""
+    """Return whether a stage computes a column, or renames one."""
     return isinstance(stage, Project) and any(value != ColumnRef(name) for name, value in stage.columns)
 
 
 def _filter(flow: _Flow, stage: Keep) -> None:
-    """Keep the rows of a true predicate; under policy `null` a failure counts as null, so the row leaves."""
+    """Keep the rows for which the predicate is true; under policy `null` a failure counts as null, so the row leaves."""
     mask, reasons = flow.value(stage.predicate)
     if reasons and flow.context.error_policy != "null":
         flow.fail(reasons)
@@ -212,7 +212,10 @@ def _filter(flow: _Flow, stage: Keep) -> None:
 
 
 def _project(flow: _Flow, stage: Project) -> None:
-    """Compute the columns; a row that fails in one of them leaves, or has a null there where the policy and schema say so."""
+    """Compute the columns of a projection.
+
+    A row on which an expression fails leaves the stream. Under policy `null` a nullable column gets a null instead.
+    """
     made: dict[str, pa.Array] = {}
     lost: dict[int, str] = {}
     for name, expression in stage.columns:
@@ -232,7 +235,7 @@ def _project(flow: _Flow, stage: Project) -> None:
 
 
 def _held(rows: ColumnReader, name: str) -> pa.Array:
-    """A column as it is held, texts perhaps coded."""
+    """Return a column in its stored form, with texts perhaps dictionary-coded."""
     match rows:
         case Batch():
             return rows.held_column(name)
@@ -250,6 +253,6 @@ def _all_but(rows: int, failed: Mapping[int, str]) -> npt.NDArray[np.bool_]:
 
 
 def _true(values: pa.Array) -> npt.NDArray[np.bool_]:
-    """Where a boolean column is true; null is not."""
+    """Return the mask of the true values of a boolean column; nulls count as false."""
     filled: npt.NDArray[np.bool_] = values.fill_null(False).to_numpy(zero_copy_only=False)
     return filled

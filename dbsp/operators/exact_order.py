@@ -1,4 +1,4 @@
-"""The exact order of rows that come in the order of their codes: only rows that tie there are compared by their columns."""
+"""Exact order of rows that arrive sorted by order code: only rows with equal codes are compared by their columns."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ _GROUP = "__group__"
 
 
 def sorted_within(group: Positions, rows: Batch, order: Sequence[OrderBy]) -> Positions:
-    """The exact order of rows within their groups: by `order`, then by all columns."""
+    """Return the permutation that sorts rows within their groups by `order`, then by all columns."""
     schema = Schema((Column(_GROUP, INT64, nullable=False), *rows.schema.columns))
     numbered = Batch(schema=schema, columns=(from_values(group, INT64), *rows.columns), weights=rows.weights)
     return sort_rows(numbered, (OrderBy(_GROUP), *order))
 
 
 def settled(first_rows: FirstRows, weights: Weights, order: Sequence[OrderBy]) -> Positions:
-    """The rows of positive weight on one side, in exact order within their queries.
+    """Return the indices of the rows of positive weight, in exact order within their queries.
 
-    **Cost** a comparison sort of the rows alone that share query and order code with another one.
+    **Cost** A comparison sort of only those rows that share their query and order code with another row.
     """
     positions = np.flatnonzero(weights > 0)
     query, code = first_rows.query.take(positions), first_rows.code.take(positions)

@@ -1,10 +1,11 @@
-"""Keep first: of an append-only table with a primary key the first row of every key; what comes after it is a dead letter.
+"""Keep first: pass on the first row of each primary key of an append-only table; later rows are dead letters.
 
-**Law** per key the first row that ever came, in order of position within a step; every other one is noted, none is lost.
+**Law** Per key the first row that ever arrived passes; within a step, the row with the lowest position. Every other row is
+reported.
 
-**State** the keys, without the other columns.
+**State** The keys, without the other columns.
 
-**Cost** a look-up per new row.
+**Cost** One look-up per new row.
 """
 
 from __future__ import annotations
@@ -34,26 +35,26 @@ _SIGN = np.uint64(1 << 63)
 @stored("KeepFirst", "schema key")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeepFirst(Operator):
-    """Lets the first row of each key through, and knows the keys it has seen."""
+    """Pass on the first row of each key, and store the keys seen so far."""
 
     depends_on_time: ClassVar[Time] = Time.NOTHING
     schema: Schema
     key: tuple[str, ...]
 
     def __str__(self) -> str:
-        """The key."""
+        """Return the key columns as text."""
         return f"first of each ({', '.join(self.key)})"
 
     def arrangements(self) -> tuple[Arrangement, ...]:
-        """The keys."""
+        """Return the arrangement of the keys."""
         return (Arrangement(schema=self.schema.select(self.key), key=self.key),)
 
     def signature(self, given: SignatureParts) -> str:
-        """Return a signature that depends on the key alone: the columns of the rows are those that readers need."""
+        """Return a signature that depends on the key alone: the other columns vary with the needs of readers."""
         return given.hashed(stored_name(type(self)), str(self.key), given.inputs[0])
 
     def step(self, context: StepContext, state: State, inputs: tuple[Batch, ...]) -> Batch:
-        """The rows whose key was never there."""
+        """Return the rows whose key is new, and report the others."""
         rows = inputs[0]
         if len(rows) == 0:
             return Batch.empty(self.schema)
@@ -73,7 +74,7 @@ class KeepFirst(Operator):
         return Batch.of(self.schema, rows.columns)
 
     def _known(self, state: State, rows: Batch, first: Positions, runs: KeyedRuns) -> Mask:
-        """Which of the keys were there before this step."""
+        """Return the mask of the step's keys that existed before the step."""
         query, found = state.spine(0).matches(runs.key_hash, words=False)
         keys, stored = [rows.column(name) for name in self.key], list(found.columns)
         if not (hash_decides(keys) and hash_decides(stored)):

@@ -1,4 +1,4 @@
-"""Rows brought together by key, whatever their hashes: the rows of one key are neighbours, keys in order of their hash."""
+"""Grouping of rows by key even if hashes collide: rows of one key are neighbours, and keys are ordered by hash."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Words = npt.NDArray[np.uint64]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyedRuns:
-    """The order that brings equal keys together, where each key's run starts, and its hash."""
+    """Runs of rows with equal keys: the sorting permutation, the start of each run, and the hash of each run's key."""
 
     order: Positions
     starts: Positions
@@ -30,19 +30,19 @@ class KeyedRuns:
 
     @property
     def lengths(self) -> Positions:
-        """How many rows each run has."""
+        """Return the number of rows in each run."""
         return lengths(self.starts, len(self.order))
 
     @property
     def last(self) -> Positions:
-        """The row at the end of each run."""
+        """Return the index of the last row of each run."""
         return np.asarray(self.order[self.starts + self.lengths - 1])
 
 
 def keyed_runs(keys: Sequence[pa.Array], within: Words) -> KeyedRuns:
-    """The runs of rows with one key; rows of a run in order of `within`.
+    """Return the runs of rows with equal keys; the rows of a run are in order of `within`.
 
-    **Cost** one hash and one sort; a comparison sort of those rows alone whose hash is shared by several keys.
+    **Cost** One hash and one sort. Only rows whose hash is shared by several keys need a comparison sort.
     """
     hashes, _, _, order = sort_words(hash_columns(keys, len(within)), within, None)
     starts = run_starts(hashes)

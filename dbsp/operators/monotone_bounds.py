@@ -1,8 +1,9 @@
-"""Monotone bounds: for some columns of a stream, a bound below which it never changes again.
+"""Monotone bounds: for some columns of a stream, a bound below which the stream never changes again.
 
-A watermark says so of its time column: no row below the waterline passes it. What is computed from the column by a function
-that never falls, such as the end of its window, has a bound, too: the function of the waterline. A bound is the least of a few
-such functions, so that a join of two streams has one. Operators whose groups lie below a bound let go of them.
+A watermark gives such a bound for its time column: no row below the waterline passes. A non-decreasing
+function of the time, such as the end of its window, is bounded by the same function of the waterline.
+A bound is the least of several such functions, so that a join of two streams has a bound too. Operators drop state that is below
+a bound.
 
 Source: design record 0006.
 """
@@ -30,7 +31,7 @@ _MOVED = ("add", "subtract")
 @stored("Edge", "node type value")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BoundTerm:
-    """A function that never falls of the waterline of a watermark; `type` is that of its time column."""
+    """A non-decreasing function of a watermark's waterline; `type` is the type of the watermark's time column."""
 
     node: int
     type: pa.DataType
@@ -43,26 +44,26 @@ MonotoneBounds = Mapping[str, Bound]
 
 @dataclass(frozen=True, slots=True)
 class _Waterline:
-    """One row: the waterline."""
+    """A table of one row and one column, the waterline, on which a bound's expression is evaluated."""
 
     value: pa.Array
 
     def column(self, name: str) -> pa.Array:  # noqa: ARG002 (there is one)
-        """The waterline."""
+        """Return the waterline column."""
         return self.value
 
     def __len__(self) -> int:
-        """One."""
+        """Return 1, the number of rows."""
         return 1
 
 
 def watermark_bound(node: int, type_: pa.DataType) -> Bound:
-    """The bound of a watermark's own column."""
+    """Return the bound of a watermark's own time column."""
     return (BoundTerm(node=node, type=type_, value=ColumnRef(WATERLINE_COLUMN)),)
 
 
 def bound_of(expression: Expression, monotone_bounds: MonotoneBounds) -> Bound | None:
-    """The bound of a column computed from others; None where none is known."""
+    """Return the bound of a column computed from others; None if no bound is known."""
     rising = _rising(expression)
     if rising is None or rising not in monotone_bounds:
         return None
@@ -73,7 +74,7 @@ def bound_of(expression: Expression, monotone_bounds: MonotoneBounds) -> Bound |
 
 
 def _rising(expression: Expression) -> str | None:
-    """The column of which an expression is a function that never falls."""
+    """Return the column of which an expression is a non-decreasing function; None if there is no such column."""
     inner: Expression | None = expression
     while isinstance(inner, Call):
         inner = _rising_argument(inner)
@@ -81,7 +82,7 @@ def _rising(expression: Expression) -> str | None:
 
 
 def _rising_argument(call: Call) -> Expression | None:
-    """Return the argument with which a call never falls."""
+    """Return the argument in which a call is non-decreasing; None if there is no such argument."""
     if not call.args:
         return None
     first, *rest = call.args
@@ -98,7 +99,7 @@ def _rising_argument(call: Call) -> Expression | None:
 
 
 def common(several: Sequence[MonotoneBounds]) -> MonotoneBounds:
-    """Of columns that all have, the least of their bounds."""
+    """Return the least bound of each column that has a bound in all of `several`."""
     if not several:
         return {}
     names = set(several[0]).intersection(*several[1:])
@@ -106,12 +107,12 @@ def common(several: Sequence[MonotoneBounds]) -> MonotoneBounds:
 
 
 def merged(bounds: Sequence[Bound]) -> Bound:
-    """The least of several bounds."""
+    """Return the least of several bounds."""
     return tuple(dict.fromkeys(edge for bound in bounds for edge in bound))
 
 
 def code_of(bound: Bound, waterlines: Mapping[int, int]) -> int | None:
-    """The order code of a bound where the waterlines stand; None while one of them is not there."""
+    """Return the order code of a bound at the given waterlines, by node; None if a waterline is missing or evaluation fails."""
     codes: list[int] = []
     for edge in bound:
         at = waterlines.get(edge.node)
@@ -126,6 +127,6 @@ def code_of(bound: Bound, waterlines: Mapping[int, int]) -> int | None:
 
 
 def retention_bound(column: str, bound: Bound, waterlines: Sequence[Waterline]) -> RetentionBound | None:
-    """What a trace may drop in a step."""
+    """Return the bound below which a trace may drop rows in a step; None while a waterline is missing."""
     code = code_of(bound, {line.node: line.now_us for line in waterlines})
     return None if code is None else RetentionBound(column=column, code=code)

@@ -1,9 +1,9 @@
-"""Operations on sets: what is in the answer depends, row by row, on how often the row is on each side.
+"""Set operations: how often a row is in the output depends on the row's weight on each side.
 
-**Law** with the weights (a, b, …) of a row on all sides and a pointwise function f into the whole numbers from 0, the answer
-holds the row f(a, b, …) times; its change is f(new) - f(old), at the changed rows alone.
+**Law** Let a, b, … be the weights of a row on all sides, and f a function into the non-negative integers.
+The output contains the row f(a, b, …) times. Its change is f(new) - f(old), at the changed rows only.
 
-**State** one weight per side for every different row, keyed by the whole row.
+**State** One weight per side for every distinct row, keyed by the whole row.
 """
 
 from __future__ import annotations
@@ -29,35 +29,38 @@ Weights = npt.NDArray[np.int64]
 @stored("SetOperation", "kind schema")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetOperation(Operator):
-    """`distinct` of one side; of two sides `difference` (SQL's EXCEPT), `intersect`, and `difference all`, `intersect all`."""
+    """Compute `distinct` of one input, or a set operation of two.
+
+    The operations of two inputs are `difference` (SQL's EXCEPT), `intersect`, `difference all` and `intersect all`.
+    """
 
     depends_on_time: ClassVar[Time] = Time.NOTHING
     kind: str
     schema: Schema
 
     def __str__(self) -> str:
-        """Which one."""
+        """Return the operation as text."""
         return self.kind
 
     @property
     def sides(self) -> int:
-        """How many inputs there are."""
+        """Return the number of inputs."""
         return 1 if self.kind == "distinct" else 2
 
     def arrangements(self) -> tuple[Arrangement, ...]:
-        """The rows with their weight on each side."""
+        """Return the arrangement by row, with one weight per side."""
         return (Arrangement(schema=self.schema, key=self.schema.names, weights=self.sides),)
 
     def monotone_bounds(self, inputs: Sequence[MonotoneBounds]) -> MonotoneBounds:
-        """Only rows that some side changes change."""
+        """Return the least common bounds of the inputs: an output row changes only with an equal input row."""
         return common(inputs)
 
     def closing(self, inputs: Sequence[MonotoneBounds]) -> tuple[tuple[str, Bound] | None, ...]:
-        """Rows below a bound of any column are never read again."""
+        """Return a bounded column with its bound, below which stored rows are never read again."""
         return (next(iter(common(inputs).items()), None),)
 
     def step(self, context: StepContext, state: State, inputs: tuple[Batch, ...]) -> Batch:  # noqa: ARG002 (protocol)
-        """The rows that entered the answer and those that left it."""
+        """Return the rows that enter or leave the output."""
         (arrangement,) = self.arrangements()
         sides = [_on_side(batch, self.schema, side, self.sides) for side, batch in enumerate(inputs) if len(batch)]
         if not sides:
@@ -72,17 +75,17 @@ class SetOperation(Operator):
         return Batch(schema=self.schema, columns=delta.take(moved).columns, weights=change[moved].reshape(-1, 1))
 
     def shows(self) -> Shows | None:
-        """Itself."""
+        """Return the operator itself: its trace determines its output."""
         return self
 
     def shown(self, kept: Batch, error_policy: str) -> Batch:  # noqa: ARG002 (protocol)
-        """The rows in the answer."""
+        """Return the output rows, computed from the stored weights."""
         member = self._member(kept.weights)
         rows = np.flatnonzero(member)
         return Batch(schema=self.schema, columns=kept.take(rows).columns, weights=member[rows].reshape(-1, 1))
 
     def _member(self, weights: Weights) -> Weights:
-        """How often each row is in the answer."""
+        """Return how often each row is in the output, given its weights per side."""
         match self.kind:
             case "distinct":
                 return (weights[:, 0] > 0).astype(np.int64)
@@ -100,7 +103,7 @@ class SetOperation(Operator):
 
 
 def _on_side(batch: Batch, schema: Schema, side: int, sides: int) -> Batch:
-    """The rows with their weight in the place of one side."""
+    """Return the rows with `sides` weights each: the row's weight at index `side`, zero elsewhere."""
     weights = np.zeros((len(batch), sides), np.int64)
     weights[:, side] = batch.weight
     return Batch(schema=schema, columns=batch.columns, weights=weights)

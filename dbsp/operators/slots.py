@@ -1,7 +1,7 @@
-"""Slots: rows dealt out over a fixed number of groups by their hash, so that each group can be kept in order of time.
+"""Slots: rows are distributed by hash over a fixed number of groups, each of which can be sorted by time.
 
-What must be found by time alone has no key of its own; one group for all would lie on one worker. A slot is a key like any
-other, so a rescale moves slots as it moves keys.
+Rows that are found by time alone have no key of their own, and a single group would place all of them on one worker. A slot is an
+ordinary key, so a rescale moves slots like keys.
 """
 
 from __future__ import annotations
@@ -30,43 +30,43 @@ _LEAST, _MOST = -(1 << 63) + 1, (1 << 63) - 2
 @stored("Slots", "schema")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Slots(Operator):
-    """Adds the number of each row's slot."""
+    """Append the slot number of each row as a column."""
 
     depends_on_time: ClassVar[Time] = Time.NOTHING
     schema: Schema
 
     @staticmethod
     def over(schema: Schema) -> Slots:
-        """For rows of this schema."""
+        """Return the operator for rows of the given schema."""
         return Slots(schema=Schema((*schema.columns, Column(SLOT, INT16, nullable=False))))
 
     def __str__(self) -> str:
-        """How many there are."""
+        """Return the number of slots as text."""
         return f"{SLOTS} slots"
 
     def step(self, context: StepContext, state: State, inputs: tuple[Batch, ...]) -> Batch:  # noqa: ARG002 (protocol)
-        """The rows with their slots."""
+        """Return the rows with their slot numbers."""
         (batch,) = inputs
         slot = (hash_columns(batch.held, len(batch)) >> _SHIFT).astype(np.int16)
         return Batch(schema=self.schema, columns=(*batch.held, pa.array(slot)), weights=batch.weights)
 
 
 def slot_hashes() -> npt.NDArray[np.uint64]:
-    """The key hashes of all slots, sorted, each once."""
+    """Return the distinct key hashes of all slots, sorted."""
     return np.unique(hash_columns([pa.array(np.arange(SLOTS, dtype=np.int16))], SLOTS))
 
 
 def code(value: int) -> int:
-    """The order code of a whole number, kept off the codes that nulls have."""
+    """Return the order code of an integer, clamped so that it differs from the codes of nulls."""
     return min(max(value, _LEAST), _MOST) + _SIGN
 
 
 def value_of(code_: int) -> int:
-    """The whole number of an order code."""
+    """Return the integer of an order code."""
     return code_ - _SIGN
 
 
 def whole(batch: Batch, name: str) -> npt.NDArray[np.int64]:
-    """An int64 column without nulls."""
+    """Return a column without nulls as an int64 array."""
     column = batch.column(name)
     return np.asarray(value_view(column if column.type == INT64 else column.cast(INT64)))

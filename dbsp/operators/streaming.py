@@ -1,7 +1,7 @@
-"""The operators that DBSP is made of, on the stream of changes itself: delay, integration, differentiation, lifted operators.
+"""DBSP's basic operators on the stream of changes: delay, integration, differentiation, lifted operators.
 
-The rest of the engine never uses them: its operators are the incremental ones that the paper derives from these. They are for
-writing the paper's equations down and trying them (`dbsp.core`).
+The rest of the engine never uses them: its operators are the incremental operators that the paper derives from them. They serve
+to write down the paper's equations and try them (`dbsp.core`).
 
 Source: DBSP, section 2 (streams) and 4 (incremental computation).
 """
@@ -27,11 +27,11 @@ from dbsp.zset.schema import Arrangement, Schema
 @stored("Streaming", "kind schema")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamingOperator(Operator):
-    """`delay`, `integrate`, `differentiate` or `distinct` of the Z-set that each step brings.
+    """Apply `delay`, `integrate`, `differentiate` or `distinct` to the Z-set of each step.
 
-    **State** the Z-set of the step before (delay, differentiate), the sum of all (integrate), nothing (distinct).
+    **State** The Z-set of the previous step (delay, differentiate), the sum of all Z-sets (integrate), nothing (distinct).
 
-    **Cost** the Z-set of the step before, or the sum of all, at every step: that is what these operators say.
+    **Cost** Every step reads the stored Z-set in full, as the definitions of these operators require.
     """
 
     depends_on_time: ClassVar[Time] = Time.STEPS
@@ -39,15 +39,15 @@ class StreamingOperator(Operator):
     schema: Schema
 
     def __str__(self) -> str:
-        """Which one."""
+        """Return the kind of operator as text."""
         return f"{self.kind} of the stream"
 
     def arrangements(self) -> tuple[Arrangement, ...]:
-        """What it remembers."""
+        """Return the arrangement of the stored Z-set by row; empty for `distinct`."""
         return () if self.kind == "distinct" else (Arrangement(schema=self.schema, key=self.schema.names),)
 
     def step(self, context: StepContext, state: State, inputs: tuple[Batch, ...]) -> Batch:  # noqa: ARG002 (protocol)
-        """The Z-set of this step of the output."""
+        """Return the Z-set of the output stream at this step."""
         now = consolidate(inputs[0])
         if self.kind == "distinct":
             rows = now.take(np.flatnonzero(now.weight > 0))
@@ -71,34 +71,34 @@ class StreamingOperator(Operator):
 @stored("StepJoin", "join")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepJoinOperator(Operator):
-    """The lifted join: pairs of rows of one step; it remembers nothing."""
+    """Lifted join: pair the rows of a single step, without state."""
 
     depends_on_time: ClassVar[Time] = Time.STEPS
     join: JoinOperator
 
     def __str__(self) -> str:
-        """The keys."""
+        """Return the join's keys."""
         return f"{self.join} within a step"
 
     def step(self, context: StepContext, state: State, inputs: tuple[Batch, ...]) -> Batch:  # noqa: ARG002 (protocol)
-        """The pairs that the incremental join makes out of an empty past."""
+        """Return the pairs that the incremental join computes with empty traces."""
         past = _Empty(self.join.arrangements())
         return self.join.step(context, past, inputs)
 
 
 @dataclass(frozen=True, slots=True)
 class _Empty:
-    """A past in which nothing happened."""
+    """A `State` whose traces are empty and that discards appended batches."""
 
     arrangements: tuple[Arrangement, ...]
 
     def spine(self, index: int) -> Spine:
-        """An empty trace."""
+        """Return an empty trace."""
         return Spine(self.arrangements[index], SpineState(), MemoryChunks())
 
     def retention_bound(self, index: int) -> RetentionBound | None:  # noqa: ARG002 (protocol)
-        """Nothing is closed."""
+        """Return None: no waterline closes any row."""
         return None
 
     def append(self, index: int, batch: Batch, retention: RetentionBound | None = None) -> None:
-        """Nothing is remembered."""
+        """Discard the batch."""

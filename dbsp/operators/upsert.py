@@ -1,12 +1,12 @@
-"""Upsert: the operations on a table with a primary key become a Z-set that holds one row per key.
+"""Upsert: turn the operations on a table with a primary key into a Z-set with one row per key.
 
-**Law** per key the last operation of the step wins. An insert takes the place of the row of its key; a delete of an absent
-key does nothing; a replacement by the same row changes nothing.
+**Law** Per key the last operation of the step wins. An insert replaces the row of its key. A delete of an absent key changes
+nothing, and neither does a replacement by the same row.
 
-**State** the rows as they are, keyed by the primary key, with the columns that are needed.
+**State** The current rows, keyed by the primary key, with the needed columns.
 
-**Cost** a look-up per changed key, with all columns of its row. A large state lies in many chunks, and each that holds a changed
-key is some 20 microseconds: at most as many as keys change.
+**Cost** One look-up per changed key, with all columns of its row. A large state has many chunks; each chunk that contains a
+changed key costs some 20 microseconds.
 """
 
 from __future__ import annotations
@@ -33,38 +33,38 @@ _SIGN = np.uint64(1 << 63)
 @stored("Upsert", "schema key")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Upsert(Operator):
-    """Keeps the rows of a table by their primary key."""
+    """Maintain the rows of a table by their primary key."""
 
     depends_on_time: ClassVar[Time] = Time.NOTHING
     schema: Schema
     key: tuple[str, ...]
 
     def __str__(self) -> str:
-        """The key."""
+        """Return the key columns as text."""
         return f"upsert by ({', '.join(self.key)})"
 
     def arrangements(self) -> tuple[Arrangement, ...]:
-        """The rows, by primary key."""
+        """Return the arrangement of the rows by primary key."""
         return (Arrangement(schema=self.schema, key=self.key),)
 
     def integrals(self) -> tuple[Integral | None, ...]:
-        """The rows it gives."""
+        """Return the integral of the operator's own output."""
         return (Integral(stream=OUTPUT),)
 
     def keeps_table(self) -> bool:
-        """Return True: the trace is the table."""
+        """Return True: the trace contains the table."""
         return True
 
     def hands_on_rows(self) -> bool:
-        """Return True: a row that enters the answer is a row that was pushed."""
+        """Return True: a row that enters the output is a pushed row."""
         return True
 
     def signature(self, given: SignatureParts) -> str:
-        """Return a signature that depends on the key alone: the columns of the rows are those that readers need."""
+        """Return a signature that depends on the key alone: the other columns vary with the needs of readers."""
         return given.hashed(stored_name(type(self)), str(self.key), given.inputs[0])
 
     def step(self, context: StepContext, state: State, inputs: tuple[Batch, ...]) -> Batch:  # noqa: ARG002 (protocol)
-        """-old +new of the keys whose row changed."""
+        """Return the negated old rows and the new rows of the keys that changed."""
         (operations,) = inputs
         (arrangement,) = self.arrangements()
         if len(operations) == 0:
@@ -82,15 +82,15 @@ class Upsert(Operator):
         return delta
 
     def shows(self) -> Shows | None:
-        """Itself."""
+        """Return the operator itself: its trace is its output."""
         return self
 
     def shown(self, kept: Batch, error_policy: str) -> Batch:  # noqa: ARG002 (protocol)
-        """The rows as they are kept."""
+        """Return the stored rows unchanged."""
         return kept
 
     def _old(self, state: State, last: Batch, runs: KeyedRuns) -> Batch:
-        """The stored rows of the keys, as they lie in the trace."""
+        """Return the stored rows of the changed keys, in the order of the trace."""
         query, found = state.spine(0).matches(runs.key_hash, words=False)
         keys = [last.column(name) for name in self.key]
         stored = [found.column(name) for name in self.key]

@@ -1,7 +1,7 @@
-"""The value between two decimals, exactly: arithmetic of 128 bits on whole columns.
+"""Exact interpolation between two decimals: arithmetic of 128 bits on whole columns.
 
-Arrow's division of wide decimals is wrong for some numbers (`dbsp.expr.decimals`), and floats lose digits beyond the 16th. So
-numbers are four limbs of 32 bits in two's complement, each held in 64 bits, so that a product with a part below 2**31 fits.
+Arrow's division of wide decimals is wrong for some numbers (`dbsp.expr.decimals`), and floats lose digits beyond the 16th.
+So numbers are four limbs of 32 bits in two's complement, each stored in 64 bits. A limb's product with a number below 2**31 fits.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ _LIMB, _LIMB_BITS = np.uint64(0xFFFFFFFF), np.uint64(32)
 def between(lower: pa.Array, upper: pa.Array, rest: npt.NDArray[np.int64], whole: int) -> pa.Array:
     """Return lower + (upper - lower) * rest / whole, cut to the decimal places that both have.
 
-    It is cut towards zero, but downwards where the type has more than 18 digits: so DuckDB does. The arithmetic is exact.
-    Null where `lower` is; `upper` does not matter where `rest` is 0.
+    The result is cut towards zero, but downwards if the type has more than 18 digits, as in DuckDB. The arithmetic is exact.
+    The result is null where `lower` is null; `upper` does not matter where `rest` is 0.
 
     **Limit** lower <= upper, 0 <= rest < whole < 2**31.
     """

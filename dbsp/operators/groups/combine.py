@@ -1,10 +1,11 @@
-"""Combine: rows pre-summed into what an aggregate needs of them, before they travel.
+"""Combine: pre-sum rows into the form that an aggregate needs, before the exchange.
 
-**Law** linear: a form of a + b is the form of a plus the form of b, so summing before the exchange and again after it
-gives the same. Several rows of a group become one row of sums.
+**Law** Linear: the form of a + b is the form of a plus the form of b. So summing before the exchange and again after it
+gives the same result. Several rows of a group become one row of sums.
 
-Where rows are kept in an order, they travel in it, so that their owner has nothing to sort. Where an aggregate only asks for
-the first rows in some orders and no row ever goes, the others do not travel: the first of a + b is the first of a or of b.
+If rows are stored in an order, they are sent in that order, so that their owner need not sort. If an aggregate needs only the
+first rows in some orders and no row is deleted, other rows are not sent.
+The reason: the first of a + b is the first of a or of b.
 """
 
 from __future__ import annotations
@@ -22,23 +23,23 @@ from dbsp.zset.schema import Arrangement, OrderBy
 
 
 class Form(Protocol):
-    """What rows become for an aggregate: fewer columns, perhaps several weights; linear."""
+    """A linear transformation of rows for an aggregate: fewer columns, perhaps several weights."""
 
     def arrangement(self) -> Arrangement:
-        """Schema, key and weights of the result."""
+        """Return the schema, key and weights of the result."""
         ...
 
     def of(self, batch: Batch) -> Batch:
-        """The rows in this form, loose."""
+        """Return the rows in this form, loose."""
         ...
 
 
 @stored("Combine", "form order firsts")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Combine(Operator):
-    """Brings rows into a form and adds up equal ones, sorted within each key by `order`.
+    """Convert rows into a form and add up equal rows, sorted within each key by `order`.
 
-    With `firsts` only rows that may be the first of their key in one of these orders: for rows that never go.
+    With `firsts`, keep only rows that may be the first of their key in one of these orders; for inputs without deletions.
     """
 
     depends_on_time: ClassVar[Time] = Time.NOTHING
@@ -47,17 +48,17 @@ class Combine(Operator):
     firsts: tuple[OrderBy, ...] = ()
 
     def __str__(self) -> str:
-        """What rows become."""
+        """Return the form and the orders as text."""
         firsts = f", first by {' and by '.join(map(str, self.firsts))}" if self.firsts else ""
         return f"combine {self.form}{firsts}"
 
     def monotone_bounds(self, inputs: Sequence[MonotoneBounds]) -> MonotoneBounds:
-        """That of the group's keys."""
+        """Return the bounds of the group's keys."""
         keys = self.form.arrangement().key
         return {name: bound for name, bound in inputs[0].items() if name in keys}
 
     def step(self, context: StepContext, state: State, inputs: tuple[Batch, ...]) -> Batch:  # noqa: ARG002 (protocol)
-        """The sums of the changed rows."""
+        """Return the changed rows in the form, summed and arranged."""
         arrangement = replace(self.form.arrangement(), order=self.order)
         if len(inputs[0]) == 0:
             return no_rows_of(arrangement)

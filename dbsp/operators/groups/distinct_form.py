@@ -1,4 +1,4 @@
-"""The values of a column in each group, with one weight per filter: what several distinct counts of one column share."""
+"""Form that several distinct counts of one column share: the values in each group, with one weight per filter."""
 
 from __future__ import annotations
 
@@ -24,26 +24,29 @@ Weights = npt.NDArray[np.int64]
 @stored("DistinctForm", "values filters")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DistinctForm:
-    """Rows as (keys, value) without nulls; weight i counts the rows for which `filters[i]` is true, None is true for all."""
+    """Rows as (keys, value) without null values.
+
+    Weight i counts the rows for which `filters[i]` is true; a filter of None is true for all rows.
+    """
 
     values: RowForm
     filters: tuple[str | None, ...]
 
     def __str__(self) -> str:
-        """The column and the filters."""
+        """Return the column and the filters as text."""
         return f"{self.values} where {', '.join(each or 'true' for each in self.filters)}"
 
     @property
     def keys(self) -> Schema:
-        """The keys of the groups."""
+        """Return the schema of the groups' keys."""
         return self.values.keys
 
     def arrangement(self) -> Arrangement:
-        """By group."""
+        """Return the arrangement by group, with one weight per filter."""
         return Arrangement(schema=self.values.schema, key=self.keys.names, weights=len(self.filters))
 
     def of(self, batch: Batch) -> Batch:
-        """The keys and the value of rows that some filter lets through; of few different rows each once, arranged."""
+        """Return the keys and values of the rows that pass a filter, consolidated if few rows are distinct."""
         counted = self.values.counted(batch)
         masks = [None if each is None else Trues(each).marked(counted) for each in self.filters]
         rows = self.values.shaped(counted)
@@ -60,7 +63,7 @@ class DistinctForm:
 
 
 def _added_up(weight: Weights, masks: Sequence[Mask | None], groups: KeyGroups) -> Weights | None:
-    """The weights that each filter lets through, of each group; None where a sum leaves 64 bits on the way."""
+    """Return the summed weights per group and filter; None if a sum exceeds 64 bits on the way."""
     try:
         return add_marked(masks, weight, groups.of, len(groups))
     except CapacityError:

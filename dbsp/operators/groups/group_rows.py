@@ -1,4 +1,4 @@
-"""All rows of some groups as of now, out of a trace by group: for what can only be made of the whole group."""
+"""All current rows of some groups, read from a trace by group, for aggregates that need the whole group."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _GROUP = "__group__"
 
 
 def rows_of(spine: Spine, groups: Batch) -> tuple[Positions, Batch]:
-    """Which group each row is of, and the rows without their keys, added up over all runs, in no order.
+    """Return the group index of each row, and the rows without their keys, consolidated over all runs, in no order.
 
-    **Cost** reads the groups.
+    **Cost** All rows of the groups.
     """
     if groups.key_hash is None:
         raise InternalError("groups are arranged")

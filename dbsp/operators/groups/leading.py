@@ -1,9 +1,9 @@
-"""The rows of each key that may be its first in one of several orders: all that min, max and the like need of rows that never go.
+"""The rows of each key that may be first in one of several orders: enough for min and max if no row is deleted.
 
-**Law** for rows of positive weight, the first row of a key among the result is its first among all rows, in each of the orders
-and however ties are settled: every row whose order code is the least of its key stays.
+**Law** For rows of positive weight, the first row of a key in the result is the first among all rows. This is true of each
+order and every rule for ties. The result keeps every row whose order code is the least of its key.
 
-Left out: who of them is the first. The owner of the key decides, when the rows of all workers are there.
+The result does not say which row is first. The owner of the key decides after the rows of all workers have arrived.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from dbsp.zset.sorted_keys import KeyGroups, few_groups, keys_agree, sorted_keys
 
 
 def leading(rows: Batch, key: Sequence[str], orders: Sequence[OrderBy]) -> Batch:
-    """The rows that come first, or tie with the first, in one of the orders; all rows where some of them go.
+    """Return the rows that are first, or tie with the first, in one of the orders; all rows if any weight is not positive.
 
-    **Cost** a sort of the keys' hashes (none if they were sorted just now), and a pass for each order; no sort by value.
+    **Cost** A sort of the keys' hashes (none if they were just sorted), and a pass for each order; no sort by value.
 
     **Example**
 
@@ -54,7 +54,7 @@ def leading(rows: Batch, key: Sequence[str], orders: Sequence[OrderBy]) -> Batch
 
 
 def _first_of(groups: KeyGroups, rows: Batch, orders: Sequence[OrderBy]) -> NDArray[np.bool_]:
-    """Which rows come first in their group, or tie with the first, in one of the orders."""
+    """Return the mask of the rows that are first in their group, or tie with the first, in one of the orders."""
     stays = np.zeros(len(rows), np.bool_)
     for number, by in enumerate(orders):
         column = rows.column(by.column)

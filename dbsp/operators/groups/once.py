@@ -1,7 +1,7 @@
-"""Once: a row without columns, in the first step of all; so that the one group of an aggregate without keys exists.
+"""Once: a row without columns in step 0, so that the one group of an aggregate without keys exists.
 
-Every worker gives one, the exchange brings them to the owner of the empty key, and however many arrive they mean the same. A
-worker that joins later gives none: the group is there already, in the trace that was moved to its owner.
+Every worker emits one, and the exchange sends them to the owner of the empty key; any number of them means the same. A
+worker that joins later emits none: the group already exists in the trace that was moved to its owner.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from dbsp.zset.schema import NO_COLUMNS
 @stored("Once")
 @dataclass(frozen=True, slots=True)
 class Once(Operator):
-    """One row without columns in step 0, none later."""
+    """Emit one row without columns in step 0, and none later."""
 
     depends_on_time: ClassVar[Time] = Time.STEPS
 
     def __str__(self) -> str:
-        """As it is."""
+        """Return the operator's name."""
         return "once"
 
     def step(self, context: StepContext, state: State, inputs: tuple[Batch, ...]) -> Batch:  # noqa: ARG002 (protocol)
-        """The row."""
+        """Return the row in step 0, and an empty batch in later steps."""
         return self.whole_past() if context.step == 0 else Batch.empty(NO_COLUMNS)
 
     def whole_past(self) -> Batch:
-        """Return the row."""
+        """Return the row of step 0."""
         return Batch(schema=NO_COLUMNS, columns=(), weights=np.ones((1, 1), np.int64))

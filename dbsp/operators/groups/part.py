@@ -1,7 +1,7 @@
-"""What an aggregate is to a group-by: a part of the output row, kept from what the rows leave behind.
+"""Aggregate parts: a group-by is built from parts, each of which computes some of the output columns.
 
-A part says in which form it wants the rows (`Form`, pre-summed before the exchange), which traces it keeps, and what its
-columns were and are for the groups that changed. Adding an aggregate is adding a part.
+A part states in which form it needs the rows (`Form`, pre-summed before the exchange) and which traces it keeps. It computes
+its columns before and after a step, for the groups that changed. A new aggregate is a new part.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ Positions = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Values:
-    """A part's columns for the groups, in their order; `failed` marks groups without a value, `reasons` may say why.
+    """A part's columns for the groups, in the groups' order; `failed` marks groups without a value, `reasons` may say why.
 
-    A group that failed for no reason given has a result that does not fit its type.
+    A group that failed without a reason has a result that does not fit its type.
     """
 
     columns: tuple[pa.Array, ...]
@@ -42,7 +42,7 @@ class Values:
     reasons: Mapping[int, str] = field(default_factory=dict)
 
     def at(self, groups: Positions) -> Values:
-        """Those of some of the groups, which are in order."""
+        """Return the values of the given groups, whose indices are ascending."""
         failed = None if self.failed is None else self.failed[groups]
         places = {int(group): place for place, group in enumerate(groups)} if self.reasons else {}
         reasons = {places[group]: reason for group, reason in self.reasons.items() if group in places}
@@ -50,38 +50,41 @@ class Values:
 
 
 class AggregatePart(Protocol):
-    """One or more aggregates that are kept together; a frozen value."""
+    """A frozen value that computes one aggregate, or several that share their state."""
 
     def form(self) -> Form:
-        """What it needs of the rows."""
+        """Return the form in which the part needs the rows."""
         ...
 
     def names(self) -> tuple[str, ...]:
-        """The output columns it gives."""
+        """Return the names of the part's output columns."""
         ...
 
     def arrangements(self) -> tuple[Arrangement, ...]:
-        """Its traces."""
+        """Return the arrangements of the part's traces."""
         ...
 
     def step(self, state: State, groups: Batch, delta: Batch) -> tuple[Values, Values]:
-        """What its columns were and are for `groups` (one row each, arranged by the keys), given the changed rows in its form."""
+        """Return the part's columns before and after the step for `groups`, given the changed rows in the part's form.
+
+        `groups` contains one row per group, arranged by the keys.
+        """
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class PartState:
-    """A part's own traces among those of the node."""
+    """View of a part's own traces within the node's state."""
 
     state: State
     first: int
 
     def spine(self, index: int) -> Spine:
-        """The part's index-th trace."""
+        """Return the part's index-th trace."""
         return self.state.spine(self.first + index)
 
     def retention_bound(self, index: int) -> RetentionBound | None:
-        """That of the part's index-th trace."""
+        """Return the retention bound of the part's index-th trace."""
         return self.state.retention_bound(self.first + index)
 
     def append(self, index: int, batch: Batch, retention: RetentionBound | None = None) -> None:
@@ -90,7 +93,7 @@ class PartState:
 
 
 def same_keys(groups: Batch, group: Positions, rows: Batch) -> Mask | None:
-    """Whether each row is of the group it was found for by its hash; None where the hash decides that."""
+    """Return the mask of the rows whose key equals the group's, given matches by hash; None if equal hashes imply equal keys."""
     keys = list(groups.held)
     theirs = [rows.held_column(name) for name in groups.schema.names]
     if hash_decides(keys) and hash_decides(theirs):
@@ -99,7 +102,7 @@ def same_keys(groups: Batch, group: Positions, rows: Batch) -> Mask | None:
 
 
 def of_same_keys(groups: Batch, group: Positions, rows: Batch, *, words: bool = False) -> tuple[Positions, Batch]:
-    """The (group, row) pairs that have one key, out of those with one hash; `words` keeps hashes and order codes."""
+    """Return the (group, row) pairs with equal keys, given pairs with equal hashes; `words` keeps hashes and order codes."""
     same = same_keys(groups, group, rows)
     if same is None or same.all():
         return group, rows
@@ -107,7 +110,7 @@ def of_same_keys(groups: Batch, group: Positions, rows: Batch, *, words: bool = 
 
 
 def group_of(groups: Batch, rows: Batch) -> Positions:
-    """For each row, arranged by the same key, the number of its group; every row has one."""
+    """Return the index of each row's group; raise `InternalError` if a row has none. Both are arranged by the same key."""
     if groups.key_hash is None or rows.key_hash is None:
         raise InternalError("groups and rows are arranged by the group's key")
     if len(groups) == len(rows) and _same_arrays(groups.held, rows.held):
@@ -124,10 +127,10 @@ def group_of(groups: Batch, rows: Batch) -> Positions:
 
 
 def _same_arrays(groups: Sequence[pa.Array], rows: Sequence[pa.Array]) -> bool:
-    """Whether the first columns of rows are those of the groups, held alike."""
+    """Return whether the first columns of the rows equal the groups' columns, in the same stored form."""
     return all(a is b or (a.type == b.type and a.equals(b)) for a, b in zip(groups, rows, strict=False))
 
 
 def key_columns(batch: Batch, keys: Sequence[str]) -> tuple[pa.Array, ...]:
-    """The key columns, in order."""
+    """Return the key columns in order, in their stored form."""
     return tuple(batch.held_column(name) for name in keys)

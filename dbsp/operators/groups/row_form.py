@@ -1,4 +1,4 @@
-"""The rows of a group with the columns that an aggregate reads: what needs more than sums is kept from these."""
+"""Form for aggregates that need more than sums: the rows of a group, with the columns that the aggregate reads."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from dbsp.zset.schema import Arrangement, Column, Schema
 @stored("RowForm", "keys columns present where")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowForm:
-    """Rows as (keys, columns): without those with a null in a `present` column, and only where `where` is true."""
+    """Rows as (keys, columns), without rows that have a null in a `present` column or whose `where` column is not true."""
 
     keys: Schema
     columns: tuple[Column, ...]
@@ -26,27 +26,27 @@ class RowForm:
     where: str | None = None
 
     def __str__(self) -> str:
-        """The columns."""
+        """Return the columns, the keys and the filter as text."""
         where = f" where {self.where}" if self.where else ""
         return f"values of {', '.join(c.name for c in self.columns)} by ({', '.join(self.keys.names)}){where}"
 
     @property
     def values(self) -> Schema:
-        """The columns that are read, under names that no key has."""
+        """Return the schema of the value columns, under names that no key has."""
         columns = (Column(value_name(c.name), c.type, c.nullable and c.name not in self.present) for c in self.columns)
         return Schema(tuple(columns))
 
     @property
     def schema(self) -> Schema:
-        """The keys, then the values."""
+        """Return the schema of the keys followed by the values."""
         return Schema((*self.keys.columns, *self.values.columns))
 
     def arrangement(self) -> Arrangement:
-        """By group."""
+        """Return the arrangement by group."""
         return Arrangement(schema=self.schema, key=self.keys.names)
 
     def kept(self, batch: Batch) -> npt.NDArray[np.bool_]:
-        """Which rows count."""
+        """Return the mask of the rows that count."""
         keep = np.ones(len(batch), np.bool_)
         for name in self.present:
             valid = valid_rows(batch.column(name))
@@ -56,20 +56,20 @@ class RowForm:
         return keep
 
     def counted(self, batch: Batch) -> Batch:
-        """The rows that count, with all their columns."""
+        """Return the rows that count, with all their columns."""
         keep = self.kept(batch)
         return batch if keep.all() else batch.take(np.flatnonzero(keep))
 
     def of(self, batch: Batch) -> Batch:
-        """The keys and the values of the rows that count."""
+        """Return the keys and the values of the rows that count."""
         return self.shaped(self.counted(batch))
 
     def shaped(self, counted: Batch) -> Batch:
-        """The keys and the values of rows that all count."""
+        """Return the keys and the values of rows that all count."""
         columns = key_columns(counted, (*self.keys.names, *(column.name for column in self.columns)))
         return Batch(schema=self.schema, columns=columns, weights=counted.held_weights)
 
 
 def value_name(column: str) -> str:
-    """The name of a value beside the keys."""
+    """Return the name of a value column, which no key has."""
     return f"__value__{column}"

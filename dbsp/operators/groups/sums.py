@@ -1,4 +1,7 @@
-"""What is made of sums of measures: counts, sums and means. The first measure counts the values, the second has their limbs."""
+"""Aggregates computed from sums of measures: counts, sums and means.
+
+The first measure counts the values. The second measure has the limbs of their sum.
+"""
 
 from __future__ import annotations
 
@@ -21,28 +24,28 @@ Mask = npt.NDArray[np.bool_]
 @stored("Counted")
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """A count is its sum."""
+    """Count aggregate: the summed measure is the count."""
 
     def __str__(self) -> str:
-        """Its name."""
+        """Return the aggregate's name."""
         return "count"
 
     def column(self, sums: Sequence[Sums], type_: pa.DataType) -> tuple[pa.Array, Mask | None]:
-        """As it is."""
+        """Return the counts as a column; no count fails."""
         return from_values(np.ascontiguousarray(sums[0][:, 0]), type_), None
 
 
 @stored("Summed")
 @dataclass(frozen=True, slots=True)
 class SumOfLimbs:
-    """The sum that limbs stand for; fails where it does not fit its type."""
+    """Sum aggregate, joined from limbs; a sum that does not fit its type fails."""
 
     def __str__(self) -> str:
-        """Its name."""
+        """Return the aggregate's name."""
         return "sum"
 
     def column(self, sums: Sequence[Sums], type_: pa.DataType) -> tuple[pa.Array, Mask | None]:
-        """Null where there is no value."""
+        """Return the sums, null for groups without values, and the mask of the groups whose sum does not fit."""
         valid = sums[0][:, 0] != 0
         low, high, fits = joined(sums[1])
         if pa.types.is_decimal(type_):
@@ -54,7 +57,10 @@ class SumOfLimbs:
 
 
 def held_by(function: str, set_: Sums, count: Sums) -> Mask:
-    """Whether a bit is set, out of how many of the values have it: in all (`and`), in any (`or`), in an odd number (`xor`)."""
+    """Return whether a bit of the result is set, given how many of `count` values have the bit.
+
+    All values must have it for `and`, any value for `or`, an odd number of values for `xor`.
+    """
     match function:
         case "and":
             return np.asarray(set_ == count)
@@ -67,16 +73,16 @@ def held_by(function: str, set_: Sums, count: Sums) -> Mask:
 @stored("Averaged", "scale")
 @dataclass(frozen=True, slots=True)
 class Averaged:
-    """The mean of numbers with so many decimal places: a float64; of durations the nearest duration."""
+    """Mean aggregate: a float64 for numbers with `scale` decimal places, the nearest duration for durations."""
 
     scale: int
 
     def __str__(self) -> str:
-        """Its name."""
+        """Return the aggregate's name."""
         return "avg"
 
     def column(self, sums: Sequence[Sums], type_: pa.DataType) -> tuple[pa.Array, Mask | None]:
-        """Null where there is no value."""
+        """Return the means, null for groups without values, and the mask of the groups whose sum does not fit."""
         count = np.ascontiguousarray(sums[0][:, 0])
         valid = count != 0
         low, high, fits = joined(sums[1])

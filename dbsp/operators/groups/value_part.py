@@ -1,4 +1,4 @@
-"""What the aggregates have in common that keep the values they look at, each as a row."""
+"""Base of the aggregates that store the values they read, each value as a row."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from dbsp.stored import stored
 @stored("ValuePart", "name text values")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ValuePart:
-    """One aggregate of rows of a group, and the form in which they are kept."""
+    """An aggregate over stored rows, with the form in which the rows are stored."""
 
     name: str
     text: str
     values: RowForm
 
     def __str__(self) -> str:
-        """The aggregate."""
+        """Return the aggregate as text."""
         return f"{self.name} = {self.text}"
 
     def form(self) -> RowForm:
-        """Keys and values."""
+        """Return the form of keys and values."""
         return self.values
 
     def names(self) -> tuple[str, ...]:
-        """The aggregate's name."""
+        """Return the aggregate's name."""
         return (self.name,)
 
     @property
     def value(self) -> str:
-        """The first column of the values: the only one of most aggregates."""
+        """Return the name of the first value column, which is the only one for most aggregates."""
         return value_name(self.values.columns[0].name)
