@@ -36,7 +36,6 @@ NOT_YET: tuple[str, ...] = (
     "dbsp/steps",
     "dbsp/store",
     "dbsp/stored",
-    "dbsp/trace",
     "dbsp/*.py",
     "io",
     "docs/states.md",

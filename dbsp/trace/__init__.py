@@ -1,5 +1,5 @@
-"""Traces: the history of a stream, kept as a short list of sorted immutable runs.
+"""Keep traces: the history of a stream, as a short list of sorted immutable runs.
 
-`chunks` stores pieces of runs, `manifest` says which pieces a trace consists of, `spine` reads and grows a trace,
-`memory` is the two-version database that forgets.
+`chunks` stores the pieces of runs. `manifest` describes which pieces make up a trace. `spine` reads a trace and
+appends to it. `memory` is the two-version database in memory, which loses its state with the process.
 """

@@ -1,14 +1,14 @@
-"""Chunks: pieces of stored batches, bounded in bytes, immutable, known by a number.
+"""Store runs as chunks: numbered, immutable pieces of bounded size.
 
-A run of any length is stored as chunks of at most `chunk_bytes_max` bytes, counted plain (`Batch.nbytes`; encoded they take
-fewer), so that merging, copying to the durable side and slicing for a rescale are bounded pieces of work. A reference carries
-the fences (key hash and order code of the first and the last row), so a reader touches only the chunks that can hold what it
-asks for, also within a group of many chunks.
+A run of any length is stored as chunks of at most `chunk_bytes_max` bytes in plain form (`Batch.nbytes`; encoded
+chunks are smaller). So merging, copying to the durable database and slicing for a rescale are bounded pieces of work.
+A reference contains the fences: key hash and order code of the chunk's first and last row. With the fences, a reader
+loads only the chunks that can contain its rows, also within a group of many chunks.
 
 Invariants:
-1. A chunk is arranged, holds no zero weight and no row twice, and never changes (invariant 1 of ARCHITECTURE.md).
-2. Rows that are equal in all three sort words (key hash, order code, row hash) are never divided between two chunks of one
-   batch, so that merging piece by piece consolidates exactly what merging whole batches would.
+1. A chunk is arranged, has no zero weight and no row twice, and never changes (invariant 1 of ARCHITECTURE.md).
+2. Rows with three equal sort words (key hash, order code, row hash) are never divided between two chunks of one batch.
+   So merging piece by piece consolidates the same rows as merging whole batches.
 
 Source: docs/concepts/data.md and docs/concepts/storage.md.
 """
@@ -37,10 +37,10 @@ CUT_SHARE = 32
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChunkRef:
-    """Where a chunk is, and what can be known of it without reading it.
+    """Reference to a chunk: its number, and the facts that are known without reading it.
 
-    `first` and `last` are the key hashes of its ends, `first_code` and `last_code` the order codes there, 0 where rows have
-    none; `checksum` is 0 where chunks are not bytes.
+    `first` and `last` are the key hashes of the first and last row. `first_code` and `last_code` are their order
+    codes, or 0 if the arrangement has no order. `checksum` is 0 if chunks are not stored as bytes.
     """
 
     id: int
@@ -54,7 +54,7 @@ class ChunkRef:
 
     @staticmethod
     def of(number: int, chunk: Batch, nbytes: int, checksum: int = 0) -> ChunkRef:
-        """To an arranged batch that is stored under a number.
+        """Return the reference to an arranged batch that is stored under `number`.
 
         **Errors** `InternalError` for a batch that is not arranged, or empty.
         """
@@ -69,32 +69,32 @@ class ChunkRef:
 
     @property
     def begins(self) -> tuple[int, int]:
-        """Hash and code of the first row."""
+        """Return the key hash and the order code of the first row."""
         return self.first, self.first_code
 
     @property
     def ends(self) -> tuple[int, int]:
-        """Hash and code of the last row."""
+        """Return the key hash and the order code of the last row."""
         return self.last, self.last_code
 
 
 class Foresight(Protocol):
-    """Told what of a chunk will be read next, where reading may have to wait for a disk."""
+    """Receiver of hints about the next reads of a chunk, for stores whose reads may wait for a disk."""
 
     def hashes(self, ref: ChunkRef, key_hash: npt.NDArray[np.uint64]) -> None:
-        """These hashes, sorted, will be looked for."""
+        """Expect a look-up of these sorted hashes in the chunk."""
         ...
 
     def rows(self, ref: ChunkRef, low: npt.NDArray[np.int64], high: npt.NDArray[np.int64]) -> None:
-        """They were found here: rows from each `low` to below its `high` will be read."""
+        """Expect a read of the rows from each `low` to before its `high`."""
         ...
 
 
 class ChunkStore(Protocol):
-    """Keeps chunks; `get` may answer with views that live no longer than the transaction behind it.
+    """Store of chunks; `get` may return views that are valid only while the store's transaction is open.
 
-    `cuts` are key hashes, ascending, at which chunks end if they can: where the hashes of another owner to come begin. `written`
-    says that a chunk becomes bytes of a file, so that putting it costs more than having it in memory.
+    `cuts` are ascending key hashes at which chunks end if possible: the first hashes of the shards of future owners.
+    `written` is True if a chunk becomes bytes of a file, so that storing costs more than keeping the batch in memory.
     """
 
     chunk_bytes_max: int
@@ -106,22 +106,25 @@ class ChunkStore(Protocol):
         ...
 
     def get(self, ref: ChunkRef, arrangement: Arrangement) -> Batch:
-        """The stored batch."""
+        """Return the stored batch."""
         ...
 
     def foresight(self) -> Foresight | None:
-        """Whom to tell before rows of a chunk are looked up; None where reading does not wait."""
+        """Return the receiver of read hints, or None if reads never wait."""
         ...
 
 
 def plain_size(rows: int, nbytes: int, arrangement: Arrangement) -> int:
-    """How many bytes so many rows have plain, at least, that take `nbytes` as they are stored: limits are of plain bytes."""
+    """Return the least number of bytes in plain form of `rows` rows that take `nbytes` bytes as stored.
+
+    Size limits count plain bytes, because encoded sizes say little about the rows.
+    """
     return max(nbytes, rows * _row_bytes_min(arrangement))
 
 
 @lru_cache(maxsize=1024)
 def _row_bytes_min(arrangement: Arrangement) -> int:
-    """The bytes of a row whose texts are empty."""
+    """Return the plain bytes of a row whose texts are empty."""
     words = 1 + bool(arrangement.order) + arrangement.hashes_rows
     widths = (_OFFSET_BYTES if not fits_a_word(c.type) else c.type.bit_width // 8 for c in arrangement.schema)
     return 8 * (words + arrangement.weights) + sum(widths)
@@ -130,7 +133,7 @@ def _row_bytes_min(arrangement: Arrangement) -> int:
 def split(batch: Batch, chunk_bytes_max: int) -> Iterator[Batch]:
     """Cut an arranged batch into pieces of at most `chunk_bytes_max` bytes, never inside equal sort words.
 
-    **Limit**: rows that share all sort words stay together however many they are.
+    **Limit**: rows with equal sort words stay in one piece, however many there are.
     """
     if len(batch) == 0:
         return
@@ -156,7 +159,7 @@ def split(batch: Batch, chunk_bytes_max: int) -> Iterator[Batch]:
 
 
 def divided(batch: Batch, cuts: Sequence[int], bytes_min: int) -> Iterator[Batch]:
-    """Cut an arranged batch where the key hashes of `cuts` begin, but into no piece of less than about `bytes_min` bytes."""
+    """Cut an arranged batch at the key hashes `cuts`, into pieces of at least about `bytes_min` bytes."""
     key_hash = batch.key_hash
     if not cuts or key_hash is None or len(batch) == 0:
         yield batch
@@ -170,7 +173,10 @@ def divided(batch: Batch, cuts: Sequence[int], bytes_min: int) -> Iterator[Batch
 
 
 def _halves(batch: Batch, chunk_bytes_max: int) -> Iterator[Batch]:
-    """Cut a batch whose rows differ much in size in two, as often as it takes."""
+    """Split a batch in two until the pieces fit.
+
+    A cut by row numbers makes pieces that are too large if rows differ much in size.
+    """
     middle = cut_after(batch, len(batch) // 2)
     if middle >= len(batch) or batch.nbytes <= chunk_bytes_max * 5 // 4:
         yield batch
@@ -180,20 +186,20 @@ def _halves(batch: Batch, chunk_bytes_max: int) -> Iterator[Batch]:
 
 
 def cut_after(batch: Batch, position: int) -> int:
-    """The first position from `position` on that starts other sort words than those of the row before it."""
+    """Return the first position from `position` on whose sort words differ from those of the row before."""
     if position <= 0 or position >= len(batch):
         return max(0, min(position, len(batch)))
     return lower_bound(batch, words_at(batch, position - 1), after=True)
 
 
 class MemoryChunks:
-    """Chunks as objects in this process.
+    """Store of chunks as objects in this process.
 
     **Cost**: `put` and `get` are one dictionary access; nothing is copied.
     """
 
     def __init__(self, chunk_bytes_max: int = CHUNK_BYTES_MAX_MEMORY) -> None:
-        """An empty store."""
+        """Create an empty store."""
         self.chunk_bytes_max = chunk_bytes_max
         self.cuts: Sequence[int] = ()
         self.written = False
@@ -204,7 +210,7 @@ class MemoryChunks:
         self._lock = threading.Lock()
 
     def put(self, chunk: Batch) -> ChunkRef:
-        """Keep the batch."""
+        """Keep the batch under a new number."""
         with self._lock:
             ref = ChunkRef.of(self._next, chunk, chunk.nbytes)
             self._next += 1
@@ -213,30 +219,30 @@ class MemoryChunks:
         return ref
 
     def get(self, ref: ChunkRef, arrangement: Arrangement) -> Batch:  # noqa: ARG002 (the batch knows its own)
-        """The batch that was put."""
+        """Return the batch that was put; raise `InternalError` if the chunk was dropped."""
         try:
             return self._chunks[ref.id]
         except KeyError:
             raise InternalError(f"chunk is gone: chunk={ref.id} rows={ref.rows}") from None
 
     def foresight(self) -> None:
-        """Reading never waits."""
+        """Return None: reads never wait."""
 
     @property
     def next_number(self) -> int:
-        """The number of the next chunk."""
+        """Return the number of the next chunk."""
         return self._next
 
     def __len__(self) -> int:
-        """How many chunks are held."""
+        """Return the number of chunks."""
         return len(self._chunks)
 
     def due(self) -> bool:
-        """Whether so much was put since the last `keep` that looking for garbage pays."""
+        """Return True if enough bytes were put since the last `keep` that collecting garbage pays."""
         return self._fresh_bytes > max(16 << 20, self._kept_bytes // 4)
 
     def keep(self, ids: Iterable[npt.NDArray[np.uint64]]) -> None:
-        """Let go of every chunk whose number is not among these."""
+        """Drop every chunk whose number is not in `ids`."""
         wanted: set[int] = set()
         for some in ids:
             wanted.update(some.tolist())
@@ -248,21 +254,21 @@ class MemoryChunks:
 
 
 class EndingAt:
-    """A store whose new chunks end at these key hashes too."""
+    """Store that ends new chunks at the key hashes `cuts`, and keeps them in another store."""
 
     def __init__(self, chunks: ChunkStore, cuts: Sequence[int]) -> None:
-        """Keep chunks in `chunks`."""
+        """Keep chunks in `chunks`, with `cuts` in place of its own cuts."""
         self._chunks = chunks
         self.chunk_bytes_max, self.cuts, self.written = chunks.chunk_bytes_max, cuts, chunks.written
 
     def put(self, chunk: Batch) -> ChunkRef:
-        """Store it."""
+        """Store the chunk in the other store."""
         return self._chunks.put(chunk)
 
     def get(self, ref: ChunkRef, arrangement: Arrangement) -> Batch:
-        """The stored batch."""
+        """Return the stored batch."""
         return self._chunks.get(ref, arrangement)
 
     def foresight(self) -> Foresight | None:
-        """That of the store."""
+        """Return the receiver of read hints of the other store."""
         return self._chunks.foresight()

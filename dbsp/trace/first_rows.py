@@ -1,16 +1,18 @@
-"""The first rows of many keys at once, out of several sorted runs, and what they are with a change.
+"""Read the first rows of many keys at once from several sorted runs, without and with a change.
 
-Each run gives its first m rows of each key. A run that has more is *truncated* there, and then only rows before its last
-given order code are known completely; so of all runs together only rows below the least such code are trusted. Where fewer
-than k trusted rows have a positive sum, m grows for those keys alone.
+Each run yields its first m rows of each key. A run with more rows is *truncated* at the last row that it yields.
+Of a truncated run, only rows before the order code of that row are known completely.
+So over all runs, only rows below the least such code are trusted.
+If fewer than k trusted rows have a positive sum, m grows for these keys alone.
 
-Which rows they are is decided by words alone, of all runs at once; columns are read to confirm that rows with equal words are
-the same and that rows with a key's hash are of that key, and gathered of those rows alone that a reader takes. Keys whose hash,
-or a row's words, turn out to be shared are answered by adding up all their rows.
+Words alone choose the rows, of all runs at once. Columns are read to confirm that rows with equal words are equal,
+and that rows with a key's hash belong to the key. Columns are gathered only of the rows that a reader takes.
+If a key's hash or a row's words are shared, the key is read in full: all its rows are summed.
 
-The last rows are the first ones of runs that are read backwards, so one trace serves both ends of an order.
+The last rows are the first rows of runs that are read backwards, so one trace serves both ends of an order.
 
-Of rows with several weights the first one is told: it says whether a row is there (`dbsp.zset.schema.Arrangement`).
+If rows have several weights, the first weight is read: it says whether a row is present
+(`dbsp.zset.schema.Arrangement`).
 
 **Law**: the rows of a key on either side are exactly the rows of the consolidated trace up to some order code.
 """
@@ -53,10 +55,10 @@ _NO_CODES = np.empty(0, np.uint64)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FirstRows:
-    """The first rows of queries, each row once, in order of (query, sort words), with its weights without a change and with it.
+    """The first rows of the queries, each row once, ordered by (query, sort words), with its weights before and after a change.
 
-    Read backwards the last rows, words in falling order. A weight is 0 where the row is not among the first ones of that side.
-    Columns are gathered of the rows alone that are taken.
+    Read backwards, these are the last rows, with falling words. A weight is 0 if the row is not among the first rows
+    of that side. Columns are gathered only of the rows that are taken.
     """
 
     arrangement: Arrangement
@@ -71,18 +73,18 @@ class FirstRows:
     row: U64
 
     def __len__(self) -> int:
-        """How many rows there are."""
+        """Return the number of rows."""
         return len(self.query)
 
     def column(self, name: str) -> pa.Array:
-        """A column of all rows."""
+        """Return a column of all rows."""
         index = self.arrangement.schema.index(name)
         if not len(self):
             return no_rows(self.arrangement.schema.columns[index].type)
         return plain(_column(self.chunks, index, *_places(len(self.chunks), self.chunk, self.position)))
 
     def take(self, rows: I64, weights: I64) -> Batch:
-        """Some rows with these weights, as a loose batch with its words."""
+        """Return some rows with these weights, as a loose batch with its words."""
         if not len(rows):
             return empty(self.arrangement)
         places = _places(len(self.chunks), self.chunk.take(rows), self.position.take(rows))
@@ -96,7 +98,7 @@ class FirstRows:
         )
 
     def changed(self, weights: I64) -> Batch:
-        """Those rows whose weight is not zero, arranged; for a weight of each row."""
+        """Return the rows with a weight other than zero, arranged; `weights` has one weight per row."""
         rows = np.flatnonzero(weights)
         taken = self.take(rows, weights.take(rows))
         hashes, codes, hashed = taken.words
@@ -108,7 +110,7 @@ class FirstRows:
         return rearrange(taken, self.arrangement)
 
     def side(self, weights: I64) -> tuple[I64, Batch]:
-        """The rows of one side, and which query each is of."""
+        """Return the rows with a weight other than zero, and the query of each row."""
         rows = np.flatnonzero(weights)
         return self.query.take(rows), self.take(rows, weights.take(rows))
 
@@ -118,7 +120,7 @@ Places = tuple[list[tuple[int, I64]], I64 | None]
 
 
 def _places(chunks: int, chunk: I64, position: I64) -> Places:
-    """Of rows that lie there, in their order."""
+    """Return the positions by chunk, and the order that restores the given order of the rows."""
     order, bounds = partition_by(chunk, chunks)
     dealt = position.take(order)
     parts = [(index, dealt[low:high]) for index, (low, high) in enumerate(pairwise(bounds.tolist())) if low < high]
@@ -130,7 +132,7 @@ def _places(chunks: int, chunk: I64, position: I64) -> Places:
 
 
 def _column(chunks: Sequence[Batch], index: int, parts: list[tuple[int, I64]], places: I64 | None) -> pa.Array:
-    """One column of rows at such places, at least one row."""
+    """Return one column of the rows at these places; there must be at least one row."""
     columns = [chunks[chunk].held[index] for chunk, _ in parts]
     if places is None:
         return gather(columns[0], parts[0][1])
@@ -146,7 +148,7 @@ def read_first_rows(
     delta: Batch | None = None,
     backwards: bool = False,
 ) -> FirstRows:
-    """See `Spine.first_rows` and `Spine.first_rows_twice`; `backwards` the last rows."""
+    """Return the rows of `Spine.first_rows` and `Spine.first_rows_twice`; with `backwards`, the last rows."""
     reading = _Reading(sources, arrangement, key_hash, k, keys, delta, backwards)
     alone = np.ones(len(key_hash), np.bool_)
     same = key_hash[1:] == key_hash[:-1]
@@ -165,7 +167,7 @@ def read_first_rows(
 
 
 class _Reading:
-    """What is asked, and what was found so far."""
+    """A read of first rows: the queries, and the rows found so far."""
 
     def __init__(
         self,
@@ -177,7 +179,7 @@ class _Reading:
         delta: Batch | None,
         backwards: bool,
     ) -> None:
-        """Nothing found yet."""
+        """Start with no rows found."""
         self.backwards = backwards
         self.sources = sources
         self.arrangement = arrangement
@@ -190,7 +192,7 @@ class _Reading:
         self.words: list[U64] = []
 
     def first_rows(self) -> FirstRows:
-        """All that was found, in order."""
+        """Return all rows found, in order of the queries."""
         if len(self.kept) == 1:
             return self._first_rows(self.kept[0], self.words[0])
         kept = np.concatenate([np.empty((AFTER + 1, 0), np.int64), *self.kept], axis=1)
@@ -199,7 +201,7 @@ class _Reading:
         return self._first_rows(kept.take(order, axis=1), words.take(order, axis=1))
 
     def _first_rows(self, kept: I64, words: U64) -> FirstRows:
-        """Rows that were found."""
+        """Return found rows as `FirstRows`."""
         words = ~words if self.backwards else words
         return FirstRows(
             arrangement=self.arrangement, key_hash=self.key_hash, chunks=self.chunks, query=kept[QUERY], chunk=kept[CHUNK],
@@ -207,7 +209,10 @@ class _Reading:
         )  # fmt: skip
 
     def round(self, active: I64, rows_max: int) -> tuple[Mask, Mask]:
-        """Look at so many rows of each run for these queries; which are answered, and which must be read in full."""
+        """Read up to `rows_max` rows of each run for these queries.
+
+        Return two masks: the queries that are answered, and the queries that must be read in full.
+        """
         found = _Candidates(self.key_hash.take(active), rows_max, self.chunks, self.backwards)
         for source in self.sources:
             found.read(source)
@@ -229,9 +234,10 @@ class _Reading:
         return ready, doubtful
 
     def _strangers(self, kept: I64, words: U64, delta: int) -> I64:
-        """Rows that are not of the key of their query, though of its hash; of unknown keys those unlike the first one.
+        """Return the rows that have the hash of their query's key but belong to another key.
 
-        Rows of the chunk `delta`, all of whose keys are asked for, are of the one key with their hash that is asked for.
+        If the keys are unknown, return the rows whose key differs from that of the query's first row.
+        The queries contain all keys of the chunk `delta`, so its rows need no check if the keys are known.
         """
         names = self.arrangement.key
         chunks = [[chunk.held_column(name) for name in names] for chunk in self.chunks]
@@ -252,7 +258,7 @@ class _Reading:
         return np.concatenate(wrong) if wrong else _NO_ROWS
 
     def in_full(self, queries: I64) -> None:
-        """Answer these by all rows of their hashes, added up."""
+        """Answer these queries by the sum of all rows of their hashes."""
         if not len(queries):
             return
         asked = self.key_hash.take(queries)
@@ -282,17 +288,17 @@ class _Reading:
 
 
 def _first_weight(rows: Batch) -> I64:
-    """The weight of each row that says whether it is there."""
+    """Return the weight of each row that says whether the row is present."""
     return rows.weight if rows.width == 1 else np.ascontiguousarray(rows.weights[:, 0])
 
 
 def _weighing(rows: Batch, before: int, after: int) -> Batch:
-    """Rows with so many times their first weight on either side."""
+    """Return the rows with `before` and `after` times their first weight as the weights of the two sides."""
     return rows.but(weights=rows.weights[:, :1] * np.array([before, after]))
 
 
 def _all_rows(source: SortedRun, hashes: U64) -> Iterator[tuple[Batch, I64]]:
-    """Where all rows of some hashes lie in a run."""
+    """Yield (chunk, positions) of all rows of these hashes in a run."""
     for asked, index in source.touched(hashes):
         chunk = source.load(index)
         position = expand_ranges(*source.find(index, chunk, hashes[asked]))[1]
@@ -301,15 +307,15 @@ def _all_rows(source: SortedRun, hashes: U64) -> Iterator[tuple[Batch, I64]]:
 
 
 def _first_of_each(first_rows: FirstRows, name: str) -> pa.Array:
-    """A column of the first row of each query that has rows."""
+    """Return a column of the first row of each query that has rows."""
     return gather(first_rows.column(name), np.flatnonzero(begins(first_rows.query)))
 
 
 class _Candidates:
-    """The first rows of each query in every run that was read, and how far they are known."""
+    """The first rows of each query in every run read so far, and the limit up to which they are known completely."""
 
     def __init__(self, hashes: U64, rows_max: int, chunks: list[Batch], backwards: bool) -> None:
-        """Nothing read yet; `chunks` is added to."""
+        """Start with no rows read; `read` appends to `chunks`."""
         self.backwards = backwards
         self.hashes = hashes
         self.rows_max = rows_max
@@ -322,7 +328,7 @@ class _Candidates:
         self.count = 0
 
     def read(self, source: SortedRun) -> None:
-        """The first rows of each query in one run."""
+        """Read the first rows of each query in one run."""
         hashes = self.hashes
         taken, last = np.zeros(len(hashes), np.int64), np.empty(len(hashes), np.uint64)
         begin = end = _NO_CODES
@@ -343,7 +349,7 @@ class _Candidates:
             some = True
 
     def _collect(self, chunk: Batch, queries: I64, low: I64, high: I64, taken: I64, last: U64) -> None:
-        """The first rows of each query in these ranges of a chunk of the run."""
+        """Collect the first rows of each query in these ranges of a chunk of the run."""
         _, codes, rows = chunk.words
         if codes is None:
             raise InternalError("a trace with an order stores order codes")
@@ -361,9 +367,10 @@ class _Candidates:
         self.chunks.append(chunk)
 
     def settled(self, k: int, delta: int, cut: Mask, limit: U64) -> tuple[I64, U64, I64, Mask]:
-        """The first rows of each query, the chunk `delta` being the change, without which the limits are these.
+        """Return the first rows of each query; chunk `delta` is the change, and `cut` and `limit` are the limits without it.
 
-        Rows as in `FirstRows`, the candidates that were added to others for their equal words, and which queries are answered.
+        Return the rows as in `FirstRows`, their words, the pairs of candidates with equal words, and the mask of the
+        answered queries.
         """
         rows, queries = self.count, len(self.hashes)
         order, scratch = np.empty(rows, np.int64), np.empty(rows, np.int64)
@@ -379,7 +386,7 @@ class _Candidates:
         return kept[:, :count], words[:, :count], same[:, :pairs], ready
 
     def differing(self, same: I64) -> I64:
-        """Queries of those pairs of candidates that are not the same row."""
+        """Return the queries of the pairs of candidates whose rows differ although their words are equal."""
         if not same.shape[1]:
             return _NO_ROWS
         left, right = (self.found.take(side, axis=0) for side in same)

@@ -1,12 +1,14 @@
-"""Live starts: where the rows of a long group begin that are not all gone.
+"""Track live starts: the order code at which the rows of a long group begin that are not cancelled.
 
-In a queue the oldest rows leave all the time. They stay at the front of the large, old runs, with their retractions in the
-newer ones, until merges reach them, and whoever asks for the first rows would read all of them again. A front says for a key
-hash the order code of the first row that is there, so that readers begin behind those that cancel out.
+In a queue the oldest rows leave all the time. They stay at the front of large, old runs until merges reach them, with
+their retractions in newer runs. Without live starts, every read of the first rows would read the cancelled rows
+again. A live start is the order code of the first present row of a key hash. Readers begin there.
 
-**Law** all stored rows of the hash with a lesser code sum to zero.
+**Law** all stored rows of the hash with a smaller code sum to zero.
 
-**State** 16 bytes for a group whose rows were taken away while it was long.
+**State** 16 bytes for each group from which rows were retracted while it was long.
+
+Source: design record 0005.
 """
 
 from __future__ import annotations
@@ -32,31 +34,31 @@ _NOTHING.flags.writeable = False
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LiveStarts:
-    """Rows of (key hash, order code), sorted by hash."""
+    """Live starts of one trace: rows of (key hash, order code), sorted by hash."""
 
     words: U64 = field(default_factory=lambda: _NOTHING)
 
     def __len__(self) -> int:
-        """How many there are."""
+        """Return the number of live starts."""
         return len(self.words)
 
     def __eq__(self, other: object) -> bool:
-        """Equal when all words are."""
+        """Return True if all words are equal."""
         return isinstance(other, LiveStarts) and np.array_equal(self.words, other.words)
 
     def __hash__(self) -> int:
-        """By the words."""
+        """Return the hash of the words."""
         return hash(self.words.tobytes())
 
     def of(self, key_hash: U64) -> U64:
-        """The front of each hash; the least code where there is none."""
+        """Return the live start of each hash; 0, the least code, for a hash without a live start."""
         if not len(self):
             return np.zeros(len(key_hash), np.uint64)
         at = np.minimum(self.words[:, 0].searchsorted(key_hash), len(self) - 1)
         return np.where(self.words[at, 0] == key_hash, self.words[at, 1], np.uint64(0))
 
     def lowered(self, batch: Batch) -> LiveStarts:
-        """As they are when these arranged rows are added."""
+        """Return the live starts lowered to the first order code of each key in `batch`, an arranged batch."""
         key_hash, code = batch.words[0], batch.order_code
         if not len(self) or not len(batch) or code is None:
             return self
@@ -66,7 +68,7 @@ class LiveStarts:
         return LiveStarts(np.column_stack([self.words[:, 0], least]))
 
     def replaced(self, key_hash: U64, code: U64) -> LiveStarts:
-        """With these codes for these different hashes; the least code: none."""
+        """Return the live starts with these codes for these different hashes; code 0 removes a hash."""
         kept = self.words[~np.isin(self.words[:, 0], key_hash)]
         made = np.concatenate([kept, np.column_stack([key_hash, code])[code > 0]])
         return LiveStarts(made[np.argsort(made[:, 0])])
@@ -79,11 +81,13 @@ Firsts = Callable[[U64], U64]
 
 
 def moved(live_starts: LiveStarts, batch: Batch, rows: int, long: Long, firsts: Firsts) -> LiveStarts:
-    """The live starts when a batch is added to so many `rows`; `firsts` tells of the trace with it.
+    """Return the live starts after `batch` is added to a trace of `rows` rows.
 
-    **Cost** to look the keys up from which rows are taken, where they are few for the trace. Where rows are taken away in front
-    of the first that is there, or a long group loses rows for the first time: to read as far as the next that is there. So each
-    row that is gone is passed once.
+    `long` and `firsts` read the trace that includes the batch.
+
+    **Cost** one look-up of the keys from which rows are retracted, if they are few for the trace.
+    A live start is found anew by reading on to the next present row. This happens if rows before it are retracted,
+    or if a long group loses rows for the first time. So each cancelled row is passed once.
     """
     lowered = live_starts.lowered(batch)
     key_hash, code = batch.words[0], batch.order_code

@@ -1,13 +1,13 @@
-"""Manifests: which chunks a trace consists of, as values that can be stored.
+"""Describe which chunks a trace consists of, as values that can be stored.
 
-A `StoredBatch` is one sorted run, cut into chunks; a `PendingMerge` is neighbouring runs on their way to becoming one,
-with what is done so far; a `SpineState` is the list of both, newest last. All are values and never change, so keeping an
-older state costs only the chunks it alone refers to.
+A `StoredBatch` is one sorted run, cut into chunks. A `PendingMerge` is a merge of neighbouring runs with its finished
+part. A `SpineState` is the list of both, newest last. No value changes, so keeping an older state costs only its own
+chunks.
 
-Chunk references are held as one array of eight words per chunk, so that encoding, decoding and collecting numbers cost no
-Python work per chunk.
+References are one array of eight words per chunk, so that encoding, decoding and collecting numbers need no Python
+work per chunk.
 
-Source: docs/concepts/steps.md (merge progress is part of the manifest) and 6.
+Source: docs/concepts/steps.md (merge progress is part of the manifest) and docs/concepts/storage.md.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _NO_REFS.flags.writeable = False
 
 
 def refs_of(refs: Iterable[ChunkRef]) -> Refs:
-    """References as an array."""
+    """Return the references as an array of eight words per chunk."""
     rows = [
         (ref.id, ref.rows, ref.first, ref.last, ref.nbytes, ref.checksum, ref.first_code, ref.last_code) for ref in refs
     ]
@@ -46,7 +46,10 @@ def refs_of(refs: Iterable[ChunkRef]) -> Refs:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StoredBatch:
-    """One sorted run: its chunks in order of their rows; `fences` has hash and code of each one's first row and of its last."""
+    """A sorted run: the references to its chunks, in row order.
+
+    `fences` has the hash and the order code of each chunk's first row and of its last row.
+    """
 
     refs: Refs = field(default_factory=lambda: _NO_REFS)
     rows: int = field(init=False)
@@ -55,7 +58,7 @@ class StoredBatch:
     fences: npt.NDArray[np.uint64] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        """Lay the fences out for searching."""
+        """Copy the fences into contiguous arrays for searching."""
         object.__setattr__(self, "rows", int(self.refs[:, ROWS].sum()))
         object.__setattr__(self, "first", np.ascontiguousarray(self.refs[:, FIRST]))
         object.__setattr__(self, "last", np.ascontiguousarray(self.refs[:, LAST]))
@@ -63,23 +66,23 @@ class StoredBatch:
 
     @staticmethod
     def of(refs: Iterable[ChunkRef]) -> StoredBatch:
-        """A run of these chunks."""
+        """Return the run of these chunks."""
         return StoredBatch(refs_of(refs))
 
     def __eq__(self, other: object) -> bool:
-        """Equal when the chunks are."""
+        """Return True if the references are equal."""
         return isinstance(other, StoredBatch) and np.array_equal(self.refs, other.refs)
 
     def __hash__(self) -> int:
-        """By the chunks."""
+        """Return the hash of the references."""
         return hash(self.refs.tobytes())
 
     def __len__(self) -> int:
-        """How many chunks there are."""
+        """Return the number of chunks."""
         return len(self.refs)
 
     def ref(self, index: int) -> ChunkRef:
-        """One reference."""
+        """Return the reference to the chunk at `index`."""
         number, rows, first, last, nbytes, checksum, first_code, last_code = self.refs[index].tolist()
         return ChunkRef(
             id=number, rows=rows, first=first, last=last, nbytes=nbytes, checksum=checksum, first_code=first_code,
@@ -87,13 +90,13 @@ class StoredBatch:
         )  # fmt: skip
 
     def __iter__(self) -> Iterator[ChunkRef]:
-        """The references, in order."""
+        """Yield the references in order."""
         return (self.ref(index) for index in range(len(self.refs)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cursor:
-    """How far a merge has read one side: chunk, and row inside it."""
+    """Position of a merge in one of its runs: the chunk, and the row inside the chunk."""
 
     chunk: int = 0
     row: int = 0
@@ -101,9 +104,9 @@ class Cursor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PendingMerge:
-    """Neighbouring runs being merged, oldest first; readers read `done`, and the runs from their places on.
+    """A merge of neighbouring runs, oldest first; readers read `done`, then the runs from their cursors on.
 
-    `credit` is how many rows may be merged before the next piece must wait; a piece may overdraw it, later appends pay back.
+    `credit` is the number of rows to merge before the merge waits. A piece may overdraw the credit; later appends pay.
     """
 
     runs: tuple[StoredBatch, ...]
@@ -113,17 +116,17 @@ class PendingMerge:
 
     @staticmethod
     def of(runs: Iterable[StoredBatch], credit: int = 0) -> PendingMerge:
-        """A merge with nothing done yet."""
+        """Return a merge of `runs` with nothing done."""
         runs = tuple(runs)
         return PendingMerge(runs=runs, places=(Cursor(),) * len(runs), credit=credit)
 
     @property
     def rows(self) -> int:
-        """Rows held by what readers read."""
+        """Return the number of rows that readers read: the finished part and the unread rest of the runs."""
         return self.done.rows + sum(rows_from(run, place) for run, place in zip(self.runs, self.places, strict=True))
 
     def read(self) -> Iterator[tuple[StoredBatch, Cursor]]:
-        """What readers read: runs, each from a place on."""
+        """Yield the runs that readers read, each with the cursor to begin at."""
         yield self.done, Cursor()
         yield from zip(self.runs, self.places, strict=True)
 
@@ -133,24 +136,24 @@ Entry = StoredBatch | PendingMerge
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpineState:
-    """The runs of one trace, newest last; and where the rows of long groups begin that are not all gone."""
+    """State of one trace: its runs and merges, newest last, and the live starts of its long groups."""
 
     entries: tuple[Entry, ...] = ()
     live_starts: LiveStarts = field(default_factory=LiveStarts)
 
     @property
     def rows(self) -> int:
-        """Stored rows, counting a row once per run it is in."""
+        """Return the number of stored rows; a row counts once per run that contains it."""
         return sum(entry.rows for entry in self.entries)
 
 
 def rows_from(batch: StoredBatch, cursor: Cursor) -> int:
-    """Rows of a run from a position on."""
+    """Return the number of rows of a run from `cursor` on."""
     return int(batch.refs[cursor.chunk :, ROWS].sum()) - cursor.row
 
 
 def stored(*entries: Entry) -> Iterator[StoredBatch]:
-    """Every run that entries refer to; of a half-merged one only what is still to be read."""
+    """Yield every run of `entries`; of a merge, the finished part and the chunks not fully read."""
     for entry in entries:
         if isinstance(entry, StoredBatch):
             yield entry
@@ -160,24 +163,24 @@ def stored(*entries: Entry) -> Iterator[StoredBatch]:
 
 
 def refs(state: SpineState) -> Iterator[ChunkRef]:
-    """Every chunk that reading the state may touch."""
+    """Yield the reference of every chunk that reading the state may touch."""
     for batch in stored(*state.entries):
         yield from batch
 
 
 def chunk_refs(state: SpineState) -> Refs:
-    """The same as one array."""
+    """Return the references of every chunk that reading the state may touch, as one array."""
     parts = [batch.refs for batch in stored(*state.entries)]
     return np.concatenate(parts) if parts else _NO_REFS
 
 
 def chunk_ids(state: SpineState) -> npt.NDArray[np.uint64]:
-    """The numbers of those chunks."""
+    """Return the numbers of every chunk that reading the state may touch."""
     return np.ascontiguousarray(chunk_refs(state)[:, ID])
 
 
 def state_bytes(state: SpineState) -> int:
-    """Bytes of those chunks."""
+    """Return the stored bytes of every chunk that reading the state may touch."""
     return int(chunk_refs(state)[:, NBYTES].sum())
 
 
@@ -191,7 +194,7 @@ _COUNT = struct.Struct("<Q")
 
 
 def encode_state(state: SpineState) -> bytes:
-    """A state as bytes: little-endian, 64 bytes per chunk."""
+    """Encode a state as bytes: little-endian, 64 bytes per chunk."""
     parts = [_HEAD.pack(_MAGIC, FORMAT, 0, len(state.entries))]
     for entry in state.entries:
         if isinstance(entry, StoredBatch):
@@ -205,7 +208,10 @@ def encode_state(state: SpineState) -> bytes:
 
 
 def decode_state(data: bytes, where: str = "") -> SpineState:
-    """The state that `encode_state` wrote; chunks that a half-done merge has passed are dropped from it. `where` it was."""
+    """Return the state that `encode_state` wrote; `where` names the data in errors.
+
+    Chunks that a merge has passed are not part of the state. Raise `DataError` for broken data.
+    """
     try:
         return _decode(data, where)
     except (struct.error, ValueError, IndexError) as error:

@@ -1,8 +1,9 @@
-"""The two-version database in memory: the twin of `dbsp.storage.WorkerDatabase` that forgets with its process.
+"""Keep a worker's two-version database in memory: the counterpart of `dbsp.storage.WorkerDatabase` without durability.
 
-States are values, so a version is a dictionary of states and opening one is an assignment. Both pass the same contract tests.
+States are values, so a version is a dictionary of states, and opening a version is an assignment.
+Both databases pass the same contract tests.
 
-Invariants (of ARCHITECTURE.md): 3, 6, 12; a (step, segment) is written once, and reads of it always see step - 1.
+Invariants (of ARCHITECTURE.md): 3, 6, 12; a (step, segment) is written once, and its reads always see step - 1.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ Appended = tuple[TraceSpec, Batch, RetentionBound | None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Version:
-    """What a version holds."""
+    """A version: its checkpoint, next step, traces, and small tables."""
 
     checkpoint: CheckpointId
     step: int
@@ -73,7 +74,7 @@ class MemoryDatabase:
     def __init__(
         self, checkpoint: CheckpointId, version: int | None = 0, chunk_bytes_max: int = CHUNK_BYTES_MAX_MEMORY
     ) -> None:
-        """A new database that holds `version`, empty (None: no version at all, for a worker that joins)."""
+        """Create a database with an empty `version`; None creates no version, for a worker that joins."""
         self.chunks = MemoryChunks(chunk_bytes_max)
         self._lock = threading.RLock()
         self._epoch = checkpoint.epoch
@@ -96,20 +97,20 @@ class MemoryDatabase:
         self._opened_in: tuple[int, int] | None = None
 
     def versions(self) -> tuple[VersionInfo, ...]:
-        """The versions that can be opened, oldest first."""
+        """Return the versions that can be opened, oldest first."""
         with self._lock:
             held = sorted(self._versions.items())
             return tuple(VersionInfo(version=number, checkpoint=version.checkpoint) for number, version in held)
 
     def raise_epoch(self, epoch: int) -> None:
-        """Make `epoch` the newest; `FencedError` if a newer one is there."""
+        """Make `epoch` the newest epoch; raise `FencedError` if there is a newer one."""
         with self._lock:
             if epoch < self._epoch:
                 raise FencedError(f"a newer epoch owns this database: epoch={epoch} newest={self._epoch}")
             self._epoch = epoch
 
     def open(self, version: int, epoch: int) -> CheckpointId:
-        """Discard other versions and all steps since; the state is that of `version`. A repeat in one epoch does nothing."""
+        """Open a version: discard other versions and all steps since. A repeat in one epoch does nothing."""
         with self._lock:
             self.raise_epoch(epoch)
             if self._opened_in == (epoch, version):
@@ -125,7 +126,7 @@ class MemoryDatabase:
             return kept.checkpoint
 
     def _open(self, version: int, epoch: int, kept: _Version) -> None:
-        """Go back to a version."""
+        """Reset the state to that of a version."""
         self._versions = {version: kept}
         self._opened, self._opened_in = (version, epoch), (epoch, version)
         self._base_step = kept.checkpoint.step
@@ -135,7 +136,7 @@ class MemoryDatabase:
         self._sweep(force=True)
 
     def check(self, epoch: int) -> int:
-        """The opened version; refuses an epoch that is not the one this database was opened in."""
+        """Return the opened version; raise an error if the database was not opened in this epoch."""
         if epoch < self._epoch:
             raise FencedError(f"a newer epoch owns this database: epoch={epoch} newest={self._epoch}")
         if self._opened is None or self._opened[1] != epoch:
@@ -143,7 +144,7 @@ class MemoryDatabase:
         return self._opened[0]
 
     def attach(self, epoch: int) -> None:
-        """Nothing to find: the state is this object's; refuses an epoch that it was not opened in."""
+        """Check that the database was opened in this epoch; there is no state to find, because this object has it."""
         with self._lock:
             self.check(epoch)
 
@@ -155,11 +156,11 @@ class MemoryDatabase:
         traces: Sequence[TraceSpec],
         shared: Mapping[int, Sequence[TraceSpec]] = NOTHING_SHARED,
     ) -> MemoryTransaction:
-        """A transaction for (step, segment); `UnavailableError` if step-1 of that segment is not held."""
+        """Begin a transaction for (step, segment); raise `UnavailableError` if the segment's step - 1 is not held."""
         return MemoryTransaction(self, epoch, step, segment, tuple(traces), shared)
 
     def states_before(self, step: int, segment: int, traces: Collection[int]) -> States:
-        """The traces of a segment as of step-1."""
+        """Return the traces of a segment as of step - 1."""
         held = self._held.get(segment, {})
         opened = self._versions[self._opened[0]].traces if self._opened else {}
         base = {number: state for number, state in opened.items() if number in traces}
@@ -169,11 +170,11 @@ class MemoryDatabase:
         return base | dict(held.get(step - 1, {}))
 
     def _is_done(self, step: int, segment: int) -> bool:
-        """Whether (step, segment) was written."""
+        """Return True if (step, segment) was written."""
         return step in self._held.get(segment, {})
 
     def _write(self, epoch: int, step: int, segment: int, traces: set[int], appended: Sequence[Appended]) -> None:
-        """What `finish` does: append everything, hold the result as `step`, let go of what is older than step-1."""
+        """Append the batches of a transaction, hold the result as `step`, and drop the steps before step - 1."""
         with self._lock:
             self.check(epoch)
             if self._is_done(step, segment):
@@ -189,18 +190,18 @@ class MemoryDatabase:
             self._sweep()
 
     def _rests(self, step: int) -> bool:
-        """Whether a step merges nothing that is there: the first one of a version that was made of slices."""
+        """Return True if `step` must not merge existing runs: the first step of a version that was made of slices."""
         return self._opened is not None and self._versions[self._opened[0]].sliced and step == self._base_step
 
     def take_back(self, step: int) -> None:
-        """Forget what segments have written of the newest step, which did not come to its end."""
+        """Drop what segments have written of the newest step, which did not complete."""
         with self._lock:
             for held in self._held.values():
                 held.pop(step, None)
             self._held = {segment: held for segment, held in self._held.items() if held}
 
     def pin(self, version: int, checkpoint: CheckpointId) -> None:
-        """Keep the state after step `checkpoint.step - 1` for `copy`, so that steps may go on before it."""
+        """Keep the state after step `checkpoint.step - 1` for `copy`, so that further steps may run before the copy."""
         with self._lock:
             opened = self.check(checkpoint.epoch)
             if version in self._pinned and self._pinned[version].checkpoint == checkpoint:
@@ -220,7 +221,7 @@ class MemoryDatabase:
                 self._kept_below = self.chunks.next_number
 
     def commit(self, version: int, checkpoint: CheckpointId) -> CommitReport:
-        """Make the state after step `checkpoint.step - 1` version `version`; repeating it does nothing."""
+        """Make the state after step `checkpoint.step - 1` version `version`; a repeat does nothing."""
         with self._lock:
             done = self._versions.get(version)
             if done is None or done.checkpoint != checkpoint:
@@ -228,7 +229,7 @@ class MemoryDatabase:
             return self.copy(version, checkpoint)
 
     def copy(self, version: int, checkpoint: CheckpointId, bytes_max: int | None = None) -> CommitReport:  # noqa: ARG002
-        """Make the pinned cut version `version`; there is nothing to copy in memory, so it is always done at once."""
+        """Make the pinned cut version `version`; in memory nothing is copied, so one call completes."""
         with self._lock:
             opened = self.check(checkpoint.epoch)
             done = self._versions.get(version)
@@ -244,11 +245,11 @@ class MemoryDatabase:
             return report
 
     def _step_of(self, checkpoint: CheckpointId) -> int:
-        """The next step as it was set, or the checkpoint's when steps have passed it."""
+        """Return the next step as it was set, or the checkpoint's step if that is greater."""
         return max(self._step, checkpoint.step)
 
     def _cut(self, step: int) -> States:
-        """All traces as of step-1."""
+        """Return all traces as of step - 1."""
         if self._opened is None:
             raise InternalError("the database is not open")
         states = dict(self._versions[self._opened[0]].traces)
@@ -259,7 +260,7 @@ class MemoryDatabase:
         return states
 
     def _report(self, version: int, traces: States, before: States) -> CommitReport:
-        """Count the chunks that this version has and the one before it has not."""
+        """Count the chunks of this version that the version before does not have."""
         now, old = _refs(traces), _refs(before)
         fresh = now[~np.isin(now[:, ID], old[:, ID])]
         return CommitReport(
@@ -270,11 +271,11 @@ class MemoryDatabase:
         )
 
     def get(self, table: str, key: bytes) -> bytes | None:
-        """A value of the small tables."""
+        """Return a value of the small tables, or None."""
         return self._table.get((table, key))
 
     def put(self, epoch: int, table: str, key: bytes, value: bytes | None) -> None:
-        """Write (None: delete) a small value; part of the next commit."""
+        """Write a small value (None deletes it); the next commit includes it."""
         with self._lock:
             self.check(epoch)
             if value is None:
@@ -283,30 +284,30 @@ class MemoryDatabase:
                 self._table[(table, key)] = bytes(value)
 
     def get_step(self) -> int:
-        """The next step to apply."""
+        """Return the next step to apply."""
         return self._step
 
     def set_step(self, epoch: int, step: int) -> None:
-        """Set the next step to apply; part of the next commit."""
+        """Set the next step to apply; the next commit includes it."""
         with self._lock:
             self.check(epoch)
             self._step = step
 
     def _newest(self) -> States:
-        """Every trace as of the newest finished step of its segment."""
+        """Return every trace as of the newest finished step of its segment."""
         states = dict(self._versions[self._opened[0]].traces) if self._opened else {}
         for held in self._held.values():
             states.update(held[max(held)])
         return states
 
     def state_bytes(self) -> int:
-        """Bytes of all chunks the newest state refers to."""
+        """Return the bytes of all chunks to which the newest state refers."""
         with self._lock:
             return sum(state_bytes(state) for state in self._newest().values())
 
     @contextmanager
     def read_trace(self, trace: TraceSpec) -> Iterator[Spine]:
-        """The trace as of the newest finished step of its segment."""
+        """Open the trace as of the newest finished step of its segment."""
         with self._lock:
             state = self._newest().get(trace.id, SpineState())
             lease = self._lease([state])
@@ -317,7 +318,7 @@ class MemoryDatabase:
 
     @contextmanager
     def read_version(self, version: int) -> Iterator[VersionView]:
-        """The traces of a version, to be sliced."""
+        """Open the traces of a version for slicing."""
         with self._lock:
             if version not in self._versions:
                 raise UnavailableError(f"no such version: version={version} versions={sorted(self._versions)}")
@@ -330,7 +331,7 @@ class MemoryDatabase:
 
     @contextmanager
     def read_cut(self, version: int, cut: CheckpointId) -> Iterator[VersionView]:
-        """The traces of the cut that was pinned for `version`, to be sliced."""
+        """Open the traces of the cut that was pinned for `version`, for slicing."""
         with self._lock:
             self.check(cut.epoch)
             found = self._cut_for(version, cut)
@@ -341,7 +342,7 @@ class MemoryDatabase:
             self._release(lease)
 
     def _cut_for(self, version: int, cut: CheckpointId) -> _Version:
-        """The cut that was pinned."""
+        """Return the pinned cut; raise `UnavailableError` if there is none for this version and checkpoint."""
         found = self._pinned.get(version)
         if found is None or found.checkpoint != cut:
             raise UnavailableError(f"no cut is pinned for this version: version={version} step={cut.step}")
@@ -354,7 +355,7 @@ class MemoryDatabase:
         make: Callable[[ChunkStore], Mapping[int, SpineState]],
         cut: CheckpointId | None = None,
     ) -> CommitReport:
-        """Make `version` out of states that `make` builds; what was there as version - 1 stays beside it."""
+        """Make `version` from the states that `make` builds; version - 1 is kept if it exists."""
         with self._lock:
             self.raise_epoch(checkpoint.epoch)
             done = self._versions.get(version)
@@ -385,19 +386,19 @@ class MemoryDatabase:
 
     @property
     def chunk_bytes_max(self) -> int:
-        """How large a chunk may be, about."""
+        """Return the approximate largest size of a chunk in bytes."""
         return self.chunks.chunk_bytes_max
 
     def warm_chunks(self) -> Warm:
-        """The parts that were taken in ahead of a version."""
+        """Return the chunks of the parts that a warm-up copied, by the keys of the parts."""
         with self._lock:
             return dict(self._warm)
 
     def touch_warm(self) -> None:
-        """All of it is in memory."""
+        """Do nothing: all chunks are in memory."""
 
     def take_warm(self, epoch: int, layout_version: int, opened: bool, parts: Sequence[tuple[bytes, Batch]]) -> int:
-        """Keep the rows of these parts as chunks that no version refers to; the bytes."""
+        """Keep the rows of these parts as chunks to which no version refers; return their bytes."""
         with self._lock:
             if epoch != self._epoch:
                 raise FencedError(f"a newer epoch owns this database: epoch={epoch} newest={self._epoch}")
@@ -409,7 +410,7 @@ class MemoryDatabase:
             return sum(ref.nbytes for refs in made.values() for ref in refs)
 
     def _begin_warm(self, layout_version: int) -> None:
-        """The first piece of a try sweeps what an earlier one left; one that is over is refused."""
+        """Drop the parts of an earlier layout's warm-up; raise `UnavailableError` if this warm-up has ended."""
         newest = self._warm_try
         if newest is None or newest < layout_version:
             self._warm, self._warm_try, self._warms = {}, layout_version, True
@@ -418,7 +419,7 @@ class MemoryDatabase:
             raise UnavailableError(f"this warm-up is over: {story}", "ask for the rescale again")
 
     def hold_merges(self, epoch: int, layout_version: int, cuts: Sequence[int]) -> None:
-        """Merges of what there is wait, and new chunks end at `cuts`."""
+        """Make merges of existing chunks wait, and end new chunks at the key hashes `cuts`."""
         with self._lock:
             self.check(epoch)
             newest, over = self._hold_try
@@ -430,14 +431,14 @@ class MemoryDatabase:
                 self._kept_below, self._cuts = self.chunks.next_number, tuple(cuts)
 
     def end_hold(self, epoch: int, layout_version: int) -> None:
-        """Merges go on, unless they wait for a later layout."""
+        """Let merges proceed, unless they wait for a later layout."""
         with self._lock:
             self.check(epoch)
             if self._hold_try[0] <= layout_version:
                 self._hold_try, self._kept_below, self._cuts = (layout_version, True), 0, ()
 
     def forget_warm(self, epoch: int, layout_version: int) -> None:
-        """Let go of what was taken in for this layout or earlier ones."""
+        """Drop the parts that were copied for this layout or earlier ones."""
         with self._lock:
             if epoch < self._epoch:
                 raise FencedError(f"a newer epoch owns this database: epoch={epoch} newest={self._epoch}")
@@ -446,12 +447,12 @@ class MemoryDatabase:
                 self._sweep(force=True)
 
     def close(self) -> None:
-        """Forget the steps since the last commit."""
+        """Drop the steps since the last commit."""
         with self._lock:
             self._opened, self._opened_in, self._held = None, None, {}
 
     def _lease(self, states: list[SpineState]) -> int:
-        """Keep the chunks of these states until released."""
+        """Keep the chunks of these states until `_release`; return the number of the lease."""
         number = max(self._leases, default=0) + 1
         self._leases[number] = states
         return number
@@ -462,7 +463,7 @@ class MemoryDatabase:
             self._leases.pop(number, None)
 
     def _sweep(self, force: bool = False) -> None:
-        """Let go of chunks that nothing refers to, when enough has gathered (invariant 12)."""
+        """Drop unreferenced chunks when enough bytes have gathered, or if forced (invariant 12)."""
         if not (force or self.chunks.due()):
             return
         roots = [version.traces for version in (*self._versions.values(), *self._pinned.values())]
@@ -474,12 +475,12 @@ class MemoryDatabase:
 
 
 def _refs(traces: States) -> Refs:
-    """All chunk references of several traces."""
+    """Return all chunk references of several traces."""
     return np.concatenate([chunk_refs(SpineState()), *(chunk_refs(state) for state in traces.values())])
 
 
 class MemoryTransaction:
-    """See `dbsp.store.StepTransaction`."""
+    """A step transaction in memory; see `dbsp.store.StepTransaction`."""
 
     def __init__(
         self,
@@ -490,7 +491,7 @@ class MemoryTransaction:
         traces: tuple[TraceSpec, ...],
         shared: Mapping[int, Sequence[TraceSpec]] = NOTHING_SHARED,
     ) -> None:
-        """Look the states up; nothing is written before `finish`."""
+        """Look up the states; nothing is written before `finish`."""
         self._database = database
         self._key = (epoch, step, segment)
         self._appended: dict[int, Appended] = {}
@@ -504,7 +505,7 @@ class MemoryTransaction:
         self._lease: int | None = None
 
     def __enter__(self) -> Self:
-        """Begin reading."""
+        """Begin reading: keep the chunks of the states."""
         with self._database._lock:
             self._lease = self._database._lease(list(self._states.values()))
         return self
@@ -512,34 +513,34 @@ class MemoryTransaction:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """End reading; what was not finished is dropped."""
+        """End reading, and drop appends that were not finished."""
         if self._lease is not None:
             self._database._release(self._lease)
         self._appended = {}
 
     def spine(self, trace: TraceSpec) -> Spine:
-        """The trace as of step-1."""
+        """Return the trace as of step - 1."""
         return Spine(trace.arrangement, self._states.get(trace.id, SpineState()), self._database.chunks)
 
     def append(self, trace: TraceSpec, batch: Batch, retention: RetentionBound | None = None) -> None:
-        """Add an arranged batch to the trace, seen from step+1 on; rows below the retention bound may be dropped."""
+        """Add an arranged batch to the trace, visible from step + 1 on; rows below the retention bound may be dropped."""
         check_append(trace, batch, self._traces, self._appended)
         self._appended[trace.id] = (trace, batch, retention)
 
     def finish(self) -> None:
-        """Write everything appended."""
+        """Write all appended batches."""
         epoch, step, segment = self._key
         self._database._write(epoch, step, segment, self._traces, list(self._appended.values()))
 
 
 def step_is_open(step: int, held: Collection[int], base_step: int) -> bool:
-    """Whether a step can be run, or run again: its state before is held, and no later step would be undone by it."""
+    """Return True if a step can run or run again: the state before is held, and no later step would be undone."""
     before = step - 1 in held or step == base_step
     return before and (not held or step in held or step == max(held) + 1)
 
 
 def check_append(trace: TraceSpec, batch: Batch, traces: set[int], appended: Mapping[int, object]) -> None:
-    """Refuse an append that the contract rules out."""
+    """Raise `InternalError` for an append that the contract rules out."""
     if trace.id not in traces or trace.id in appended:
         raise InternalError(f"a trace is appended to once per step, by its own segment: trace={trace.id}")
     if batch.arrangement != trace.arrangement:

@@ -1,15 +1,16 @@
-"""Merging neighbouring runs chunk by chunk, with a bounded amount of work at a time.
+"""Merge neighbouring runs chunk by chunk, with a bounded amount of work at a time.
 
-A piece takes the next window of each run, cuts all behind the least of their last sort words (a cut never divides rows
-with equal words), merges the parts and emits chunks. So a piece costs at most about a window for each run, whatever the runs'
-sizes, and what is merged so far is complete up to its last words.
+A piece reads the next window of each run. The cut is the least last sort word of the windows that do not end their
+run. After the cut, a run may have unread rows that precede rows of the other windows. The piece merges the rows up to
+the cut and emits chunks. A cut never divides rows with equal words, because such rows must be consolidated together.
+The windows share one chunk's bytes, so a piece costs about the same for runs of any length.
 
 Invariants:
-1. `done`, then what is left of the runs, holds exactly the rows of all, at every moment.
-2. Every sort word in `done` is below every one still to be read.
-3. Whole chunks that no other run overlaps are passed on by reference.
+1. `done`, followed by the unread rest of the runs, contains exactly the rows of all runs, at every moment.
+2. Every sort word in `done` is below every unread sort word.
+3. Whole chunks of fair size that no other run overlaps are passed on by reference.
 
-**Cost**: each row is read and written once per merge it takes part in; how many these are says `dbsp.trace.spine`.
+**Cost**: each row is read and written once per merge of its run; `dbsp.trace.spine` bounds the number of merges.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from dbsp.zset.schema import Arrangement
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunWindow:
-    """The next rows of one run, and whether they are its last."""
+    """The next rows of one run; `ends` is True if no rows of the run follow."""
 
     rows: Batch
     ends: bool
@@ -40,7 +41,10 @@ class RunWindow:
 def advance(
     pending: PendingMerge, arrangement: Arrangement, chunks: ChunkStore, retention: RetentionBound | None = None
 ) -> PendingMerge | StoredBatch:
-    """Do one piece of work and charge it; the finished run when nothing is left. Rows below the retention bound are dropped."""
+    """Do one piece of work and charge its rows to the credit; return the finished run if nothing is left.
+
+    Rows below the retention bound are dropped.
+    """
     sides = [
         n for n, (run, place) in enumerate(zip(pending.runs, pending.places, strict=True)) if place.chunk < len(run)
     ]
@@ -56,14 +60,14 @@ def advance(
 def _clean_piece(
     pending: PendingMerge, arrangement: Arrangement, chunks: ChunkStore, retention: RetentionBound
 ) -> PendingMerge:
-    """Rewrite the next rows of a run that is merged with nothing."""
+    """Rewrite the next rows of a run that is merged alone, without the rows below the retention bound."""
     window = _window(pending.runs[0], pending.places[0], arrangement, chunks, chunks.chunk_bytes_max // 2)
     done = emit(pending.done, retained(window.rows, retention), arrangement, chunks)
     return _moved_on(pending, {0: len(window.rows)}, done)
 
 
 def _finish(pending: PendingMerge, side: int, arrangement: Arrangement, chunks: ChunkStore) -> StoredBatch:
-    """All runs but one have ended: the rest of it follows, whole chunks by reference."""
+    """Append the rest of the last unfinished run: whole chunks by reference, a started chunk rewritten."""
     run, place = pending.runs[side], pending.places[side]
     done, start = pending.done, place.chunk
     if place.row:
@@ -76,7 +80,11 @@ def _finish(pending: PendingMerge, side: int, arrangement: Arrangement, chunks: 
 def _pass_on(
     pending: PendingMerge, sides: Sequence[int], arrangement: Arrangement, chunks: ChunkStore
 ) -> PendingMerge | None:
-    """Hand on the next chunk of one run unread, if it is whole, of fair size and ends before the others begin."""
+    """Pass on the next chunk of one run unread, or return None.
+
+    The chunk must be unstarted, at least a quarter of the largest size, and end before the other runs begin.
+    Smaller chunks are merged, so that a run does not decay into small chunks.
+    """
     heads = {n: pending.runs[n].ref(pending.places[n].chunk) for n in sides}
     side = min(sides, key=lambda n: heads[n].ends)
     head = heads[side]
@@ -92,7 +100,7 @@ def _pass_on(
 
 
 def _window(run: StoredBatch, place: Cursor, arrangement: Arrangement, chunks: ChunkStore, bytes_min: int) -> RunWindow:
-    """The next rows of a run: at least about so many bytes of them, if there are so many."""
+    """Return the next rows of a run, by whole chunks: at least about `bytes_min` bytes, or all rows."""
     parts: list[Batch] = []
     size, row, index = 0, place.row, place.chunk
     while index < len(run) and (not parts or size < bytes_min):
@@ -123,14 +131,14 @@ def _merge_piece(
 
 
 def _moved_on(pending: PendingMerge, rows: Mapping[int, int], done: StoredBatch) -> PendingMerge:
-    """So many rows of each run are `done`."""
+    """Return the merge with its cursors advanced by `rows`, `done` replaced and the credit charged."""
     places = zip(pending.runs, pending.places, strict=True)
     moved = tuple(_moved(run, place, rows.get(n, 0)) for n, (run, place) in enumerate(places))
     return replace(pending, places=moved, done=done, credit=pending.credit - sum(rows.values()))
 
 
 def _moved(side: StoredBatch, cursor: Cursor, rows: int) -> Cursor:
-    """The position `rows` rows further on."""
+    """Return the cursor advanced by `rows` rows, over as many chunks as needed."""
     index, row = cursor.chunk, cursor.row + rows
     while index < len(side) and row >= int(side.refs[index, ROWS]):
         row -= int(side.refs[index, ROWS])
@@ -139,7 +147,7 @@ def _moved(side: StoredBatch, cursor: Cursor, rows: int) -> Cursor:
 
 
 def emit(done: StoredBatch, batch: Batch, arrangement: Arrangement, chunks: ChunkStore) -> StoredBatch:
-    """Add rows behind a run; a last chunk that is small is joined with them, so that chunks do not crumble."""
+    """Append rows to a finished part; rewrite a small last chunk together with the rows."""
     if len(batch) == 0:
         return done
     kept = done.refs
@@ -152,12 +160,12 @@ def emit(done: StoredBatch, batch: Batch, arrangement: Arrangement, chunks: Chun
 
 
 def store(batch: Batch, chunks: ChunkStore) -> list[ChunkRef]:
-    """Put an arranged batch, cut into chunks."""
+    """Store an arranged batch as chunks and return their references."""
     pieces = divided(batch, chunks.cuts, chunks.chunk_bytes_max // CUT_SHARE)
     return [chunks.put(part) for piece in pieces for part in split(piece, chunks.chunk_bytes_max)]
 
 
 def read_all(batch: StoredBatch, arrangement: Arrangement, chunks: ChunkStore) -> Batch:
-    """A whole run in memory (only for small ones)."""
+    """Return a whole run as one batch in memory; for small runs only."""
     parts: Sequence[Batch] = [chunks.get(ref, arrangement) for ref in batch]
     return end_to_end(parts, arrangement)

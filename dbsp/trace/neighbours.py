@@ -1,10 +1,10 @@
-"""The neighbours of positions in ordered groups: how far k places before or behind a position reach.
+"""Find how far the k rows before or after a position reach, in ordered groups.
 
-Each run gives its m rows next to the position. A run that has more is *truncated* there, so of all runs together only rows
-nearer than the nearest such end are known completely. Where fewer than k of these have a positive sum, m grows for those
-positions alone.
+Each run yields its m rows next to the position. A run with more rows is *truncated* at the last row that it yields.
+Over all runs, only rows nearer than the nearest such end are known completely.
+If fewer than k of the known rows have a positive sum, m grows for these positions alone.
 
-**Law**: between a position and the code that is answered lie at least k rows of the consolidated trace, or all there are.
+**Law**: between a position and the returned code are at least k rows of the consolidated trace, or all there are.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _QUERY = "__query"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Positions:
-    """Sorted key hashes, an inclusive range of order codes each, and from which end of it to look."""
+    """Sorted key hashes, an inclusive range of order codes for each, and the end of the range to start from."""
 
     key_hash: U64
     first: U64
@@ -44,12 +44,12 @@ class Positions:
     backward: bool
 
     def take(self, rows: I64) -> Positions:
-        """Some of them."""
+        """Return the positions at these indices."""
         return replace(self, key_hash=self.key_hash[rows], first=self.first[rows], last=self.last[rows])
 
 
 def reach(sources: Sequence[SortedRun], arrangement: Arrangement, asked: Positions, k: int, same: SameKey) -> U64:
-    """See `Spine.reach`; `same` keeps the (query, row) pairs of one key."""
+    """Return the codes of `Spine.reach`; `same` keeps the (query, row) pairs whose keys are equal."""
     answer = asked.first.copy() if asked.backward else asked.last.copy()
     active = np.arange(len(answer))
     rows_max = max(_ROWS_MIN, 2 * k)
@@ -67,7 +67,7 @@ def reach(sources: Sequence[SortedRun], arrangement: Arrangement, asked: Positio
 
 
 def _of_active(active: I64, same: SameKey) -> SameKey:
-    """The same for queries numbered among the active ones."""
+    """Return `same` for queries that are numbered among the active ones."""
 
     def kept(query: I64, rows: Batch) -> tuple[I64, Batch]:
         query, rows = same(active[query], rows)
@@ -77,17 +77,17 @@ def _of_active(active: I64, same: SameKey) -> SameKey:
 
 
 class _Nearest:
-    """The rows next to each position, at most `rows_max` per run; what of them is known completely."""
+    """The rows next to each position, at most `rows_max` per run, and the limit up to which they are known completely."""
 
     def __init__(self, asked: Positions, rows_max: int) -> None:
-        """Nothing read yet."""
+        """Start with no rows read."""
         self.asked = asked
         self.rows_max = rows_max
         self.truncated = np.zeros(len(asked.key_hash), np.bool_)
         self.limit = np.full(len(asked.key_hash), FIRST if asked.backward else LAST)
 
     def present(self, sources: Sequence[SortedRun], arrangement: Arrangement, same: SameKey) -> tuple[I64, U64]:
-        """(query, order code) of every row that is known in all runs and has a positive sum."""
+        """Return (query, order code) of every row that is known in all runs and has a positive sum."""
         found = [part for source in sources for part in self._of(source)]
         if not found:
             return np.empty(0, np.int64), np.empty(0, np.uint64)
@@ -98,7 +98,7 @@ class _Nearest:
         return query[known], codes[known]
 
     def _of(self, source: SortedRun) -> Iterator[tuple[I64, Batch, I64]]:
-        """(query of each row, chunk, where in it) of the nearest rows of one run; notes where it has more."""
+        """Yield (query of each row, chunk, position) of the nearest rows of one run; record where the run has more."""
         asked = self.asked
         taken = np.zeros(len(asked.key_hash), np.int64)
         end_code = np.zeros(len(taken), np.uint64)
@@ -125,9 +125,9 @@ class _Nearest:
         self.limit[cut] = nearest(self.limit[cut], end_code[cut])
 
     def _nearest_first(self, source: SortedRun, begin: U64, taken: I64, cut: Mask) -> Iterator[tuple[I64, int]]:
-        """(queries, chunk): the chunk next to each position, then the next one for those that have `taken` too few rows of it.
+        """Yield (queries, chunk): the chunk next to each position, then further chunks while `taken` is below `rows_max`.
 
-        Where there is one more, but enough rows are taken, that is noted as `cut`.
+        If a position has enough rows and the run has a further chunk, set `cut` for the position.
         """
         asked = self.asked
         low, high = source.span(asked.key_hash, begin, asked.last)
@@ -144,7 +144,7 @@ class _Nearest:
 
 
 def _present(query: I64, rows: Batch, arrangement: Arrangement) -> tuple[I64, U64]:
-    """(query, order code) of the rows whose sum over all runs is positive."""
+    """Return (query, order code) of the rows whose sum over all runs is positive."""
     schema = Schema((Column(_QUERY, INT64, nullable=False), *arrangement.schema.columns))
     numbered = Batch(schema=schema, columns=(from_values(query, INT64), *rows.columns), weights=rows.weights)
     summed = arrange(numbered, Arrangement(schema=schema, key=(_QUERY,), order=arrangement.order))

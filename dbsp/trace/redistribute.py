@@ -1,11 +1,11 @@
-"""Making a version of one worker's database out of slices of others': the state part of a rescale.
+"""Make a version of one worker's database from slices of other databases: the state part of a rescale.
 
-Sources are only read. The target holds the new version when its last transaction has landed, and not before; a target that
-is a source too keeps its own old version beside it, and chunks that stay are shared by reference.
+Sources are only read. The target has the new version once its last transaction is committed, and not before.
+A target that is also a source keeps its own old version, and shares the chunks that stay by reference.
 
-A warm-up copies the parts of an earlier version's slices ahead of time, beside the steps, into a place that no version refers to
-(`warm_up`); the version itself is then made by the same `redistribute`, which refers to every part that is there. So a
-warm-up changes what has to be copied at the end, and nothing else.
+A warm-up (`warm_up`) copies the parts of an earlier version's slices in advance, while steps run. No version refers
+to them. The same `redistribute` then makes the version and refers to every part that exists. So a warm-up changes
+only how much is copied at the end.
 
 Source: docs/concepts/rescale.md; invariants 2 and 12.
 """
@@ -26,23 +26,23 @@ from dbsp.zset.schema import Arrangement
 
 
 class Readable(Protocol):
-    """What can be read as of a version."""
+    """A database whose versions can be read."""
 
     def read_version(self, version: int) -> AbstractContextManager[VersionView]:
-        """The traces of a version."""
+        """Open the traces of a version."""
         ...
 
     def read_cut(self, version: int, cut: CheckpointId) -> AbstractContextManager[VersionView]:
-        """The traces of a cut that was pinned for `version`."""
+        """Open the traces of a cut that was pinned for `version`."""
         ...
 
 
 class Redistributable(Readable, Protocol):
-    """A database that can be read as of a version, and given one."""
+    """A database whose versions can be read, and that can adopt a new one."""
 
     @property
     def chunk_bytes_max(self) -> int:
-        """How large its chunks may be, about."""
+        """Return the approximate largest size of a chunk in bytes."""
         ...
 
     def adopt(
@@ -52,27 +52,28 @@ class Redistributable(Readable, Protocol):
         make: Callable[[ChunkStore], Mapping[int, SpineState]],
         cut: CheckpointId | None = None,
     ) -> CommitReport:
-        """Make `version` out of states that `make` builds in the given chunk store; repeating it does nothing.
+        """Make `version` from the states that `make` builds in the given chunk store; a repeat does nothing.
 
-        With `cut` they may refer to the chunks of the cut that was pinned here for `version`.
-        Warm chunks that the version does not refer to are gone afterwards.
+        With `cut`, the states may refer to the chunks of the cut that was pinned here for `version`.
+        Warm chunks to which the version does not refer are dropped afterwards.
         """
         ...
 
     def warm_chunks(self) -> Warm:
-        """The parts that were taken in ahead of a version, by their keys."""
+        """Return the chunks of the parts that a warm-up copied, by the keys of the parts."""
         ...
 
     def take_warm(self, epoch: int, layout_version: int, opened: bool, parts: Sequence[tuple[bytes, Batch]]) -> int:
-        """Keep the rows of these parts as chunks that no version refers to, in one transaction of `epoch`; the bytes written.
+        """Keep the rows of these parts as chunks to which no version refers; return the bytes written.
 
-        Refused where a warm-up for this layout or a later one was ended; parts for an earlier layout are let go of.
-        `opened` says that steps run on this database in this epoch: their chunks and these never get the same number.
+        One transaction of `epoch` writes them. Parts for an earlier layout are dropped.
+        The call fails if a warm-up for this layout or a later one has ended.
+        `opened` is True if steps run on this database in this epoch: their chunks and these never get the same number.
         """
         ...
 
     def touch_warm(self) -> None:
-        """All that is missing was taken in: have it in memory when it is used."""
+        """Load the warm chunks into memory, after all missing parts were copied."""
         ...
 
 
@@ -82,7 +83,7 @@ Givers = Mapping[int, tuple[Readable, Sequence[HashRange]]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _View:
-    """A giver's version, opened."""
+    """An opened version of a source database."""
 
     giver: int
     database: Readable
@@ -92,7 +93,7 @@ class _View:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WarmReport:
-    """One piece of a warm-up: bytes it copied, bytes of slices that are still not there, bytes of slices in all."""
+    """Result of one piece of a warm-up: bytes copied, bytes of slices still missing, bytes of slices in all."""
 
     copied_bytes: int
     missing_bytes: int
@@ -109,10 +110,10 @@ def redistribute(
     cut: CheckpointId | None = None,
     opened: bool = False,
 ) -> CommitReport:
-    """Make `version` in `target` from these hash ranges of each giver's version - 1, or of the `cut` pinned for `version`.
+    """Make `version` in `target` from these hash ranges of each source's version - 1, or of the `cut` pinned for `version`.
 
-    `opened`: steps have run on the target too, so with a `cut` it has one as well.
-    **Cost**: what moves is copied chunk by chunk; what stays in the target is referred to.
+    `opened` is True if steps have run on the target too, so that with a `cut` the target has a cut as well.
+    **Cost**: rows that move are copied chunk by chunk; chunks that stay in the target are referred to.
     """
     with ExitStack() as stack:
         views = _opened(
@@ -142,10 +143,10 @@ def warm_up(
     bytes_max: int,
     opened: bool,
 ) -> WarmReport:
-    """Copy about `bytes_max` bytes of the parts of these slices of `version` that the target has not yet.
+    """Copy about `bytes_max` bytes of those parts of the slices of `version` that the target does not have.
 
-    `layout_version` is that of the checkpoint which the parts are to become part of. `opened`: steps run on the target too.
-    **Cost** that of planning the slices (per chunk reference), and of what is copied.
+    `layout_version` is the layout of the checkpoint that will use the parts. `opened` is True if steps run on the
+    target too. **Cost** planning the slices (per chunk reference), and copying.
     """
     with ExitStack() as stack:
         views = _opened(stack, givers, lambda giver: giver.read_version(version))
@@ -173,7 +174,7 @@ def warm_up(
 
 
 def _parts(slices: Sequence[Slices], arrangement: Arrangement, chunk_bytes_max: int) -> Iterator[SlicePart]:
-    """What a target must copy of one trace."""
+    """Yield the parts of one trace that a target must copy."""
     for run in plan_slices(slices, arrangement, chunk_bytes_max):
         yield from (item for item in run if isinstance(item, SlicePart))
 
@@ -181,7 +182,7 @@ def _parts(slices: Sequence[Slices], arrangement: Arrangement, chunk_bytes_max: 
 def _opened(
     stack: ExitStack, givers: Givers, read: Callable[[Readable], AbstractContextManager[VersionView]]
 ) -> list[_View]:
-    """What is read of each giver, open as long as the stack."""
+    """Open the wanted version of each source until the stack is closed."""
     return [
         _View(giver=giver, database=database, ranges=ranges, version=stack.enter_context(read(database)))
         for giver, (database, ranges) in givers.items()
@@ -189,7 +190,7 @@ def _opened(
 
 
 def _slices(trace: TraceSpec, views: Sequence[_View], target: Redistributable) -> list[Slices]:
-    """One trace's slices of all givers, side by side."""
+    """Return the slices of one trace of all sources."""
     return [
         Slices(
             state=view.version.traces.get(trace.id, SpineState()),

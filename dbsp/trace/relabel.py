@@ -1,7 +1,7 @@
-"""The next version of a database with the same rows under other numbers of traces: the state part of a changed circuit.
+"""Make a database version with the same rows under other trace numbers: the state of a changed circuit.
 
-No chunk is copied: the new version refers to those of the one before it, which stays beside it until the new one is opened. Only
-where fewer columns are needed than there are rows are written again, one trace at a time in memory.
+No chunk is copied. The new version refers to the chunks of the version before it, which is kept until the new version
+is opened. Only traces that need fewer columns are rewritten, one at a time in memory.
 
 Source: design record 0024.
 """
@@ -21,7 +21,7 @@ from dbsp.zset.batch import arrange, concat
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Narrowed:
-    """The rows of a table, kept by its key as `old`, and with some of the columns as `new`."""
+    """The rows of a table, stored by its key as trace `old`, and with a part of the columns as trace `new`."""
 
     table: str
     old: TraceSpec
@@ -35,7 +35,10 @@ def relabel(
     kept: Mapping[int, int],
     narrowed: Sequence[Narrowed] = (),
 ) -> CommitReport:
-    """Make `version` + 1 out of `version`: each trace of `kept` holds what the one of the number beside it held."""
+    """Make `version` + 1 from `version`: trace `new` has the rows of trace `kept[new]`.
+
+    `narrowed` names the traces that are rewritten with fewer columns.
+    """
     with database.read_version(version) as view:
 
         def make(chunks: ChunkStore) -> Mapping[int, SpineState]:
@@ -48,7 +51,7 @@ def relabel(
 
 
 def _narrow(view: VersionView, narrowed: Narrowed, chunks: ChunkStore) -> SpineState:
-    """The trace with fewer columns, as one run."""
+    """Return the state of the trace with fewer columns, as one run."""
     before, after = narrowed.old.arrangement, narrowed.new.arrangement
     parts = list(Spine(before, view.traces[narrowed.old.id], view.chunks).parts())
     rows = concat(parts, before.schema).project(after.schema.names).loose()

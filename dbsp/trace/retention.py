@@ -1,7 +1,8 @@
-"""Floors: rows of a trace below a bound are needed no more, and may be dropped when they are met.
+"""Drop the rows of a trace below a retention bound when a merge reads them.
 
-Whoever gives a retention bound knows that no later step reads a row below it: its window is closed. Dropping is physical only:
-which rows are still there below a retention bound is nobody's business, and depends on how runs were merged.
+The operator that sets a retention bound knows that no later step reads a row below it, because the row's window is
+closed. Dropping is physical only. Which rows below the bound still exist depends on past merges, and no reader may
+rely on it.
 
 Source: design record 0006.
 """
@@ -21,20 +22,23 @@ from dbsp.zset.schema import OrderBy
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetentionBound:
-    """Rows whose value in `column` has an order code below `code` are needed no more; a null is above every retention bound."""
+    """Bound below which rows are no longer needed: an order code of the values in `column`.
+
+    Nulls are above every retention bound.
+    """
 
     column: str
     code: int
 
     def below(self, values: pa.Array) -> npt.NDArray[np.bool_]:
-        """Which rows are needed no more, by their values in `column`."""
+        """Return the mask of the values in `column` that are below the bound."""
         return np.asarray(order_codes(values, OrderBy(self.column)) < np.uint64(self.code))
 
 
 def retained(batch: Batch, retention: RetentionBound | None) -> Batch:
-    """An arranged batch without what lies below the retention bound.
+    """Return an arranged batch without the rows below the retention bound.
 
-    **Law** a filter: what is left is arranged, too.
+    **Law** a filter: the remaining rows stay arranged.
 
     **Example**
 

@@ -1,7 +1,7 @@
-"""Gathering and joining rows of stored batches without losing their hashes.
+"""Join rows of stored batches without losing their hashes.
 
-Operators get loose batches out of a trace; the hashes that were computed when the rows were stored travel along, so nobody
-hashes a stored row again.
+Operators read loose batches from a trace. The hashes computed when the rows were stored stay with the rows, so no
+stored row is hashed again.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from dbsp.zset.schema import Arrangement
 
 
 def end_to_end(batches: Sequence[Batch], arrangement: Arrangement) -> Batch:
-    """Arranged batches whose rows follow each other, as one arranged batch.
+    """Return one arranged batch of batches whose rows follow each other in order.
 
-    **Cost**: copies every row, except that one batch alone is handed back.
+    **Cost**: copies every row; a single batch is returned as is.
     """
     if len(batches) == 1:
         return batches[0]
@@ -23,5 +23,5 @@ def end_to_end(batches: Sequence[Batch], arrangement: Arrangement) -> Batch:
 
 
 def empty(arrangement: Arrangement) -> Batch:
-    """No rows, loose, with the word columns that rows of this arrangement have."""
+    """Return a loose batch without rows, with the word columns of this arrangement."""
     return no_rows_of(arrangement).but(arrangement=None)

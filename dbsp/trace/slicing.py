@@ -1,8 +1,9 @@
-"""Slicing a trace by shard, and putting slices of several workers together: what a rescale does to state.
+"""Slice a trace by shard, and join slices of several workers: the work of a rescale on state.
 
-A shard is one contiguous range of key hashes (docs/concepts/data.md), so of every run it is one range of chunks; only the chunks
-at its edges are read and cut. Slices of different workers never overlap, because every key has one owner (invariant 2), so
-runs of different workers are laid side by side in hash order and nothing is merged.
+A shard is one contiguous range of key hashes (docs/concepts/data.md), so it is one range of chunks of every run.
+Only the chunks at the edges of a range are read and cut.
+Slices of different workers never overlap, because every key has one owner (invariant 2).
+So runs of different workers are put side by side in hash order, without merging.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ _HASH_MAX = (1 << 64) - 1
 
 
 def joined_ranges(ranges: Sequence[HashRange]) -> list[HashRange]:
-    """The same hashes in order, neighbouring ranges made one, empty ones left out."""
+    """Return the same hashes as sorted ranges: touching ranges joined, empty ranges omitted."""
     out: list[HashRange] = []
     for low, high in sorted(ranges):
         if low >= high:
@@ -45,7 +46,7 @@ def joined_ranges(ranges: Sequence[HashRange]) -> list[HashRange]:
 
 
 def shared_ranges(left: Sequence[HashRange], right: Sequence[HashRange]) -> list[HashRange]:
-    """The hashes in both of two lists of disjoint ranges.
+    """Return the hashes that are in both of two lists of disjoint ranges.
 
     >>> shared_ranges([(0, 10), (20, 30)], [(5, 25)])
     [(5, 10), (20, 25)]
@@ -56,9 +57,10 @@ def shared_ranges(left: Sequence[HashRange], right: Sequence[HashRange]) -> list
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Slices:
-    """Some hash ranges of one trace; `shared` says that the target already holds the chunks of `chunks`.
+    """Hash ranges of one trace of one source worker.
 
-    `giver` is the number of the worker whose trace it is; no two of one slicing have the same.
+    `shared` is True if the target already has the chunks of `chunks`.
+    `giver` is the number of the source worker; no two slices of one slicing have the same number.
     """
 
     state: SpineState
@@ -69,7 +71,7 @@ class Slices:
 
 
 def runs_of(state: SpineState) -> list[tuple[StoredBatch, Cursor]]:
-    """The sorted runs that readers read, oldest first, each from a position on."""
+    """Return the sorted runs that readers read, oldest first, each with the cursor to begin at."""
     found: list[tuple[StoredBatch, Cursor]] = []
     for entry in state.entries:
         if isinstance(entry, StoredBatch):
@@ -80,7 +82,9 @@ def runs_of(state: SpineState) -> list[tuple[StoredBatch, Cursor]]:
 
 
 def refs_within(states: Iterable[SpineState], ranges: Sequence[HashRange]) -> Refs:
-    """References to all chunks with rows of these hash ranges that readers of the states read, each once, by their numbers.
+    """Return the references of all chunks with rows of these hash ranges that readers of the states read.
+
+    Each chunk appears once, ordered by number.
 
     **Law** `plan_slices` of these states and ranges reads no other chunk, and names no other.
     """
@@ -94,7 +98,7 @@ def refs_within(states: Iterable[SpineState], ranges: Sequence[HashRange]) -> Re
 
 
 def _span(run: StoredBatch, wanted: HashRange) -> tuple[int, int]:
-    """From which to before which chunk of a run there may be rows of a hash range."""
+    """Return the first chunk, and the chunk after the last, that may have rows of a hash range."""
     low, high = wanted
     begin = int(run.last.searchsorted(np.uint64(low), "left"))
     return begin, len(run) if high > _HASH_MAX else int(run.first.searchsorted(np.uint64(high), "left"))
@@ -102,7 +106,7 @@ def _span(run: StoredBatch, wanted: HashRange) -> tuple[int, int]:
 
 @dataclass(frozen=True, slots=True)
 class SlicePiece:
-    """Rows `start` to `stop` of a chunk of the source at place `source`."""
+    """Rows `start` to before `stop` of a chunk of the source at index `source`."""
 
     source: int
     ref: ChunkRef
@@ -111,7 +115,7 @@ class SlicePiece:
 
     @property
     def nbytes(self) -> int:
-        """The bytes of these rows, about."""
+        """Return the approximate stored bytes of these rows."""
         return self.ref.nbytes * (self.stop - self.start) // max(1, self.ref.rows)
 
 
@@ -119,22 +123,22 @@ class SlicePiece:
 class SlicePart:
     """Pieces that follow each other in hash order and are stored together in the target.
 
-    A large piece stands alone, so that what lies before it in its run does not decide how it is stored: a slice of the next
-    version of a trace shares the parts of all chunks that are still there.
+    A large piece is a part by itself, so that the rows before it in its run do not decide how it is stored.
+    So a slice of the next version of a trace shares the parts of all chunks that still exist.
     """
 
     pieces: tuple[SlicePiece, ...]
 
     @property
     def nbytes(self) -> int:
-        """The bytes of all pieces, about."""
+        """Return the approximate stored bytes of all pieces."""
         return sum(piece.nbytes for piece in self.pieces)
 
     def key(self, sources: Sequence[Slices], layout_version: int) -> bytes:
-        """What the part is made of and for which layout, in 16 bytes.
+        """Return 16 bytes that identify the part's pieces and the layout.
 
-        Chunks never change and their numbers are not used twice in a worker. A giver is known by its worker's number, not by its
-        place among the sources, which another layout changes.
+        Chunks never change, and a worker does not reuse their numbers. The key uses the source worker's number.
+        The worker's index among the sources would differ in another layout.
         """
         words = [
             (sources[piece.source].giver, piece.ref.id, piece.start, piece.stop, layout_version)
@@ -143,7 +147,7 @@ class SlicePart:
         return blake2b(np.array(words, "<u8").tobytes(), digest_size=16).digest()
 
     def rows(self, sources: Sequence[Slices], arrangement: Arrangement) -> Batch:
-        """The rows, in order; views of the sources' chunks where it is one piece."""
+        """Return the rows in order; a single piece is a view of the source's chunk."""
         return end_to_end([_rows(piece, sources, arrangement) for piece in self.pieces], arrangement)
 
 
@@ -160,7 +164,7 @@ def slice_shards(
     target: ChunkStore,
     shared: bool = False,
 ) -> SpineState:
-    """The rows of these hash ranges as a state in `target`; see `gather_slices`."""
+    """Return the rows of these hash ranges as a state in `target`; see `gather_slices`."""
     return gather_slices([Slices(state=state, ranges=ranges, chunks=source, shared=shared)], arrangement, target)
 
 
@@ -171,14 +175,15 @@ def gather_slices(
     warm: Warm = NOTHING_WARM,
     layout_version: int = 0,
 ) -> SpineState:
-    """One state of slices whose hash ranges do not overlap: run n is everybody's n-th oldest run, in hash order.
+    """Return one state of slices whose hash ranges do not overlap.
 
-    So what a source adds changes nothing of the runs below: slices of its next version have their parts.
+    Run n consists of the n-th oldest run of every source, in hash order.
+    So a source's newer runs change nothing in the runs below: slices of its next version have the same parts.
 
-    **Law** the rows, runs and bounds of chunks do not depend on `warm`: it only saves copying what the target has already, for
-    the layout of this version.
-    **Cost**: whole chunks are copied (when `shared`: only referred to); chunks at an edge are read and cut; small pieces
-    that follow each other are joined, also those of different sources.
+    **Law** the rows, runs and bounds of chunks do not depend on `warm`.
+    The parts in `warm` only save copying what the target already has for the layout of this version.
+    **Cost**: whole chunks are copied, or only referred to if `shared`. Chunks at an edge are read and cut.
+    Small pieces that follow each other are joined, also pieces of different sources.
     """
     entries: list[StoredBatch] = []
     for run in plan_slices(sources, arrangement, target.chunk_bytes_max):
@@ -197,9 +202,9 @@ def gather_slices(
 def plan_slices(
     sources: Sequence[Slices], arrangement: Arrangement, chunk_bytes_max: int
 ) -> Iterator[list[ChunkRef | SlicePart]]:
-    """The runs of `gather_slices`, oldest first: chunks to refer to, and parts to copy.
+    """Yield the runs of `gather_slices`, oldest first: references to chunks, and parts to copy.
 
-    **Cost**: reads the chunks at the edges of the ranges, and nothing of those that are taken whole.
+    **Cost**: reads the chunks at the edges of the ranges, and none of the chunks that are taken whole.
     """
     runs = [runs_of(source.state) for source in sources]
     depth = max(map(len, runs), default=0)
@@ -213,10 +218,10 @@ def plan_slices(
 
 
 class _Packer:
-    """Plans one run out of whole chunks and pieces of chunks, keeping small neighbouring pieces together."""
+    """Planner of one run from whole chunks and pieces of chunks; small neighbouring pieces become one part."""
 
     def __init__(self, sources: Sequence[Slices], arrangement: Arrangement, chunk_bytes_max: int) -> None:
-        """Nothing taken yet."""
+        """Start with no pieces."""
         self._sources, self._arrangement = sources, arrangement
         self._large, self._enough = chunk_bytes_max // 4, chunk_bytes_max // 2
         self._items: list[ChunkRef | SlicePart] = []
@@ -224,7 +229,7 @@ class _Packer:
         self._loose_bytes = 0
 
     def take(self, source: int, run: StoredBatch, cursor: Cursor, wanted: HashRange) -> None:
-        """Add the wanted rows of a run, from a position on; ranges come in order."""
+        """Add the wanted rows of a run, from a cursor on; calls must pass the ranges in hash order."""
         low, high = wanted
         begin, end = _span(run, wanted)
         shared = self._sources[source].shared
@@ -240,7 +245,7 @@ class _Packer:
                 self._add_edge(source, ref, row, wanted)
 
     def _add_edge(self, source: int, ref: ChunkRef, row: int, wanted: HashRange) -> None:
-        """Add the wanted rows of a chunk at an edge, from `row` on."""
+        """Add the wanted rows of a chunk at an edge of the range, from `row` on."""
         low, high = wanted
         hashes = self._sources[source].chunks.get(ref, self._arrangement).words[0]
         start = max(row, int(hashes.searchsorted(np.uint64(low), "left")))
@@ -249,7 +254,7 @@ class _Packer:
             self._add(SlicePiece(source, ref, start, stop))
 
     def _add(self, piece: SlicePiece) -> None:
-        """Add a piece behind those collected, or alone if it is large."""
+        """Add a piece to the collected pieces; a large piece becomes a part alone."""
         size = piece.nbytes
         if size >= self._large:
             self._flush()
@@ -259,12 +264,12 @@ class _Packer:
             self._flush()
 
     def _flush(self) -> None:
-        """What was collected is one part."""
+        """Make one part of the collected pieces."""
         if self._loose:
             self._items.append(SlicePart(tuple(self._loose)))
             self._loose, self._loose_bytes = [], 0
 
     def finish(self) -> list[ChunkRef | SlicePart]:
-        """The run."""
+        """Return the planned run."""
         self._flush()
         return self._items

@@ -1,8 +1,8 @@
-"""Sources: one sorted run as readers see it, and which of its chunks a look-up must touch.
+"""Read one sorted run, and find the chunks that a look-up must load.
 
-A run's fences say which key hash and which order code each chunk begins and ends with, so that a look-up of a range of codes
-touches the chunks it lies in and no others of its key: in a group of many chunks the work is that of the look-ups, not of the
-group.
+The fences of a run are the key hash and the order code of each chunk's first and last row.
+So a look-up of a range of codes loads only the chunks that the range touches.
+In a group of many chunks, the work depends on the look-ups, not on the size of the group.
 
 Source: docs/concepts/storage.md (the manifest holds the fences).
 """
@@ -31,10 +31,11 @@ Asked = slice | I64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SortedRun:
-    """One sorted run as readers see it: the fences of its chunks, and how to load one; reading begins at chunk `start`.
+    """A sorted run as readers see it: the fences of its chunks, and a function that loads a chunk.
 
-    `first` and `last` are the hashes among the `fences`, laid out for searching. Rows before the `live_starts` cancel out with
-    those of the other runs. `ahead` and `ref` (of a chunk) are there where reading may wait for a disk.
+    Reading begins at chunk `start`. `first` and `last` are the hashes of the `fences`, copied for searching.
+    Rows before the `live_starts` cancel out with rows of the other runs.
+    `ahead` and `ref` (of a chunk) are set if reading may wait for a disk.
     """
 
     first: U64
@@ -48,7 +49,7 @@ class SortedRun:
 
     @staticmethod
     def of(batch: Batch) -> SortedRun:
-        """A batch in memory, as a run of one chunk."""
+        """Return a batch in memory as a run of one chunk."""
         key_hash = batch.key_hash if batch.key_hash is not None else np.empty(0, np.uint64)
         first, last, code = key_hash[:1], key_hash[-1:], batch.order_code
         codes = (first, last) if code is None else (code[:1], code[-1:])
@@ -56,17 +57,17 @@ class SortedRun:
         return SortedRun(first=first, last=last, fences=fences, start=0, load=lambda _: batch)
 
     def begin(self, key_hash: U64, first: U64) -> U64:
-        """From which code on rows need be read, of those from `first` on."""
+        """Return the order code to read each hash from: `first`, or the live start if it is greater."""
         return np.maximum(first, self.live_starts.of(key_hash)) if len(self.live_starts) else first
 
     def touched(self, key_hash: U64) -> Iterator[tuple[slice, int]]:
-        """(queries, chunk) for every chunk that can hold rows of these hashes, in order."""
+        """Yield (queries, chunk) for every chunk that can contain rows of these hashes, in order."""
         for asked, chunk in self._touched(key_hash):
             self._told(chunk, key_hash[asked])
             yield asked, chunk
 
     def overlapped(self, key_hash: U64, first: U64, last: U64) -> Iterator[tuple[Asked, int]]:
-        """(queries, chunk) for every chunk that can hold rows with codes from `first` to `last` of these hashes, in order."""
+        """Yield (queries, chunk) for every chunk that can contain rows of these hashes with codes from `first` to `last`."""
         if len(self.first) - self.start <= 1:  # most runs of a small state: there is nothing to tell apart
             yield from self.touched(key_hash)
             return
@@ -74,13 +75,13 @@ class SortedRun:
         yield from self.by_chunk(key_hash, query, chunk)
 
     def span(self, key_hash: U64, first: U64, last: U64) -> tuple[I64, I64]:
-        """From which chunk to below which one each range of codes lies."""
+        """Return the first chunk, and the chunk after the last, of each range of codes."""
         lows, highs = np.empty(len(key_hash), np.int64), np.empty(len(key_hash), np.int64)
         overlap_fences(lows, highs, key_hash, first, last, self.fences, self.start)
         return lows, highs
 
     def by_chunk(self, key_hash: U64, query: I64, chunk: I64) -> Iterator[tuple[I64, int]]:
-        """(queries, chunk) for every chunk that some query, ascending, is to be looked up in."""
+        """Yield (queries, chunk) for every chunk that some query needs; `query` is ascending."""
         order = np.argsort(chunk, kind="stable")
         query, chunk = query[order], chunk[order]
         for begin, end in pairwise([*np.flatnonzero(begins(chunk)).tolist(), len(chunk)]):
@@ -89,19 +90,19 @@ class SortedRun:
             yield query[begin:end], at
 
     def find(self, chunk: int, rows: Batch, key_hash: U64) -> tuple[I64, I64]:
-        """The range of each of these sorted hashes in a chunk that was loaded."""
+        """Return the range of rows of each of these sorted hashes in a loaded chunk."""
         low, high = equal_ranges(key_hash, rows.words[0])
         if self.ahead is not None and self.ref is not None:
             self.ahead.rows(self.ref(chunk), low, high)
         return low, high
 
     def _told(self, chunk: int, key_hash: U64) -> None:
-        """Say what will be looked for, where that helps."""
+        """Tell the foresight about the look-up, if reading may wait for a disk."""
         if self.ahead is not None and self.ref is not None:
             self.ahead.hashes(self.ref(chunk), key_hash)
 
     def _touched(self, key_hash: U64) -> Iterator[tuple[slice, int]]:
-        """The same, told to nobody."""
+        """Yield the pairs of `touched` without announcing the look-up."""
         first, last = self.first[self.start :], self.last[self.start :]
         if len(first) == 1:  # most runs of a small state: no arrays of bounds
             low, high = int(key_hash.searchsorted(first[0], "left")), int(key_hash.searchsorted(last[0], "right"))
@@ -120,5 +121,5 @@ class SortedRun:
 
 
 def numbers(asked: Asked) -> I64:
-    """The numbers of these queries."""
+    """Return the numbers of these queries as an array."""
     return np.arange(asked.start, asked.stop) if isinstance(asked, slice) else asked

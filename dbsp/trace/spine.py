@@ -1,20 +1,41 @@
-"""Spines: a trace as a short list of sorted runs, read as one and grown by appending.
+"""Read a trace as one relation and append batches to it with a bounded amount of merging.
 
-`append` adds one run and does a bounded amount of merging. Neighbouring runs merge, all at once, when the oldest of them is not
-much longer than a share, 1 / (FAN - 1), of the newer ones together. So of appends of one size FAN make a run, FAN of these the
-next; a row is written once on each level, and a level has FAN - 1 runs at most. Wide rows that are stored as bytes merge by more
-(`WIDE_FAN`). A merge that is not finished stays in the state
-and goes on at the next append; meanwhile readers read what is done and what is left.
+A spine is a short list of sorted runs, oldest first. `append` adds a run and advances the merges under way.
+`Spine` reads all runs together.
 
-`Spine` is the reading view. All look-ups take a sorted array of key hashes and answer for all of them at once; Python works
-per chunk, never per row. What is read is not consolidated unless it says so: a row may come once per run it is in, and rows
-of another key with the same hash come too (callers decide by the columns).
+**Which runs merge.** The newest runs merge with an older run of n rows when (fan - 1) * n <= `SLACK` * (rows of all
+newer runs). All runs from the oldest such run on merge at once. For equal appends and a fan of 4, four runs become
+one run. Four such runs become the next one. So each row is written once per level, and a level holds at most three
+runs. The number of levels is logarithmic in the rows of the trace. Neighbouring runs alone merge, so the list stays
+ordered by age.
+**Why each merge ends in time.** Every append of r rows gives each merge a credit of `fuel_for(r)` = 4 r + 8,192 rows.
+A merge of n rows ends when its credits add up to n, so before n / 4 more rows arrive. Wide rows get half: n / 2.
+An append that merges small runs in memory (`_absorb`) gives the rest of its fuel only.
+A piece may overdraw the credit by about a chunk; the merge then waits until later appends have paid.
+An unfinished merge is part of the state. Readers read its finished part and the unread rest of its runs.
 
-Leaves out: who stores chunks and states (`dbsp.trace.memory`, `dbsp.storage`).
+**Bounds.**
+
+| constant | value | reason |
+| --- | --- | --- |
+| `FAN` | 4 | 16 equal appends are written twice, not four times as with a fan of 2 (design record 0005) |
+| fan of 2 | 2 | mostly retractions, or an empty batch: cancelled rows leave the trace early |
+| `WIDE_FAN`, `WIDE_BYTES` | 8, 128 bytes | writing a wide row to a file costs more than searching a further run |
+| `SLACK` | 1.25 | appends of about one size differ a little; at a fan of 8, seven equal runs already suffice |
+| `SHORT_ROWS` | 65,536 | below, a further run costs more in look-ups than the writing, so two runs merge |
+| `RUNS_MAX` | 16 | bounds how many runs one merge reads |
+| `WIDE_SHARE` | 2 | a step's merged chunks stay in memory and in the scratch until the step ends |
+| `FUEL_FLOOR_ROWS` | 8,192 | merges advance also when appends are tiny |
+| `KEPT_RUNS_MAX`, `KEPT_SHARE` | 48, 16 | from 48 entries on, merges up to 1/16 of the trace rewrite kept chunks too |
+
+**Ordering rules.** Look-ups take a sorted array of key hashes and return the rows of all of them at once. Python
+works per chunk, never per row. Results are not consolidated unless a method says so: a row appears once per run. Rows
+of another key with the same hash appear too; callers compare the key columns.
+This module does not store anything: see `dbsp.trace.memory` and `dbsp.storage`.
 
 Invariants: 1 of ARCHITECTURE.md (runs), and those of `merging`. A state is a value: appending makes a new one.
-
-Source: DBSP, section 4 (integration and delay are the trace); docs/concepts/data.md and docs/concepts/storage.md.
+Source: DBSP, section 4 (integration and delay are the trace); design record 0005;
+docs/concepts/data.md and docs/concepts/storage.md.
 """
 
 from __future__ import annotations
@@ -81,9 +102,9 @@ _Found = tuple[Asked, I64, I64, Batch]
 
 
 def fuel_for(rows: int) -> int:
-    """How many rows each merge may go forward when `rows` are appended.
+    """Return how many rows each merge may advance when `rows` rows are appended.
 
-    **Law**: a merge of n rows is done before n / 4 more rows have arrived behind it (wide ones: n / 2), so runs never pile up.
+    **Law**: a merge of n rows ends before n / 4 more rows are appended (wide rows: n / 2), so runs never pile up.
     """
     return FUEL_PER_ROW * rows + FUEL_FLOOR_ROWS
 
@@ -98,16 +119,16 @@ def append(
     *,
     kept_below: int = 0,
 ) -> SpineState:
-    """The state with one more run, after merging at most about `fuel_rows` rows per merge under way (None: all of it).
+    """Return the state with `batch` as one more run, after a bounded amount of merging.
 
-    Chunks with numbers below `kept_below` stay: merges of runs that have such wait where they are, and what comes is merged
-    among itself. Where `KEPT_RUNS_MAX` runs have gathered only merges of much of the trace wait.
+    Each merge under way advances by at most about `fuel_rows` rows; None finishes every merge.
+    Chunks with numbers below `kept_below` stay: merges of runs that contain such chunks wait. Newer runs merge among
+    themselves meanwhile. From `KEPT_RUNS_MAX` entries on, only merges of a large part of the trace wait.
+    Every merge drops the rows below `retention`. A run of which about half is below the bound is rewritten alone.
 
-    Rows below the `retention` are dropped by every merge; a run of which about half lies below it is merged with nothing.
-
-    **Cost**: storing the batch, and a bounded number of merge pieces; a piece may overdraw the fuel by the size of a
-    chunk, which later appends pay back before the merge goes on. A retention bound adds a look at some rows of each run, and a
-    rewriting of runs that pays for itself in rows dropped.
+    **Cost**: storing the batch, and a bounded number of merge pieces. A piece may overdraw the fuel by the size of a
+    chunk. Later appends pay the overdraft before the merge continues. A retention bound adds a sample of rows of each
+    run. The rewriting of a run pays for itself in dropped rows.
     """
     entries = list(state.entries)
     live_starts = _live_starts(state, batch, arrangement, chunks)
@@ -131,7 +152,7 @@ def append(
 
 
 def _live_starts(state: SpineState, batch: Batch, arrangement: Arrangement, chunks: ChunkStore) -> LiveStarts:
-    """The live starts of the trace with this batch; none where a read of all would be short."""
+    """Return the live starts of the trace with `batch`; empty for unordered traces and those below `ROWS_MIN` rows."""
     if not arrangement.order or state.rows < ROWS_MIN:
         return LiveStarts()
     if not len(batch):
@@ -141,27 +162,27 @@ def _live_starts(state: SpineState, batch: Batch, arrangement: Arrangement, chun
 
 
 def _kept_rows_max(state: SpineState) -> int:
-    """Up to how many rows a merge goes on although it changes what is to be kept."""
+    """Return the rows up to which a merge proceeds although it rewrites kept chunks; 0 below `KEPT_RUNS_MAX` entries."""
     return max(FUEL_FLOOR_ROWS, state.rows // KEPT_SHARE) if len(state.entries) >= KEPT_RUNS_MAX else 0
 
 
 def _fan(batch: Batch, chunks: ChunkStore) -> int:
-    """How many runs of one length merge when such a batch is appended."""
+    """Return the merge fan-in for an append of `batch`."""
     if _retracts(batch):
         return 2
     return WIDE_FAN if chunks.written and batch.nbytes >= WIDE_BYTES * len(batch) else FAN
 
 
 def _retracts(batch: Batch) -> bool:
-    """Whether much of a batch takes rows away, or nothing comes: what is gone should leave the trace soon."""
+    """Return True if at least an eighth of the rows are retractions, or the batch is empty."""
     return 8 * int(np.count_nonzero(batch.weights[:, 0] < 0)) >= len(batch)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Policy:
-    """How many runs of one length merge, and which stay as they are.
+    """Merge policy of one append: the fan-in, and which merges wait.
 
-    The latter are those with chunks below a number, of more than `rows_max` rows together.
+    A merge waits if it reads chunks with numbers below `kept_below` and more than `rows_max` rows together.
     """
 
     kept_below: int
@@ -169,14 +190,18 @@ class _Policy:
     fan: int
 
     def holds(self, *entries: Entry) -> bool:
-        """Whether a merge of these waits."""
+        """Return True if a merge of these entries waits."""
         if not self.kept_below or sum(entry.rows for entry in entries) <= self.rows_max:
             return False
         return any((run.refs[:, ID] < self.kept_below).any() for run in stored(*entries))
 
 
 def _stale(entry: Entry, retention: RetentionBound, arrangement: Arrangement, chunks: ChunkStore) -> Entry:
-    """A finished run of which half the rows looked at lie below the retention bound begins to be merged with nothing."""
+    """Return `entry`, as a merge of this run alone if half its sampled rows are below the bound.
+
+    The sample reads at most four chunks and some 256 rows of each, so the check costs the same for every length of
+    run.
+    """
     if isinstance(entry, PendingMerge) or not len(entry):
         return entry
     below = seen = 0
@@ -196,7 +221,12 @@ def _absorb(
     retention: RetentionBound | None,
     policy: _Policy,
 ) -> tuple[int, Batch]:
-    """Merge the newest runs into the batch if they are due and short, without storing the batch alone."""
+    """Merge the newest runs into the batch in memory if they are due and short.
+
+    So the batch is not stored alone first.
+
+    Return the rows merged (0 if none) and the batch to store. The absorbed runs are removed from `entries`.
+    """
     runs = _newest(entries, policy)
     for first in _due_places([*(run.rows for run in runs), len(batch)], policy.fan):
         rows = sum(run.rows for run in runs[first:]) + len(batch)
@@ -209,7 +239,7 @@ def _absorb(
 
 
 def _newest(entries: Sequence[Entry], policy: _Policy) -> list[StoredBatch]:
-    """The newest runs that may merge with what comes, oldest first."""
+    """Return the newest finished runs that may merge with the batch, oldest first; stop at a merge or a run that waits."""
     found: list[StoredBatch] = []
     for entry in reversed(entries):
         if not isinstance(entry, StoredBatch) or policy.holds(entry, *found):
@@ -219,7 +249,9 @@ def _newest(entries: Sequence[Entry], policy: _Policy) -> list[StoredBatch]:
 
 
 def _due_places(lengths: Sequence[int], fan: int) -> list[int]:
-    """Which of neighbouring runs of these lengths, oldest first, are due to merge with all that are newer, oldest first.
+    """Return the places of the runs that are due to merge with all newer runs, oldest first.
+
+    `lengths` are the rows of neighbouring runs, oldest first.
 
     >>> _due_places([90_000] * 3, 4), _due_places([90_000] * 4, 4), _due_places([360_000, *[90_000] * 4], 4)
     ([], [0], [1])
@@ -243,10 +275,10 @@ def _work(
     retention: RetentionBound | None,
     policy: _Policy,
 ) -> list[Entry]:
-    """Advance every merge as far as its credit goes, and begin the merges that are due, newest first.
+    """Advance every merge as far as its credit allows, and begin the merges that are due, newest first.
 
-    Of those that this append cannot end one begins: where many are due (a rescale gives up all that were under way, and what was
-    held goes on), the others begin with the next appends.
+    At most one merge begins that this append cannot finish. Many merges may be due at once: a rescale gives up all
+    merges under way, and waiting merges become free. The others begin at the next appends.
     """
     end, may_begin = len(entries), True
     while end > 0:
@@ -272,14 +304,14 @@ def _work(
 def _advanced(
     entry: Entry, arrangement: Arrangement, chunks: ChunkStore, fuel: int | None, retention: RetentionBound | None
 ) -> Entry:
-    """A merge as far as its credit goes."""
+    """Return the merge after it used its credit; a finished run if nothing is left to merge."""
     while isinstance(entry, PendingMerge) and (fuel is None or entry.credit > 0):
         entry = advance(entry, arrangement, chunks, retention)
     return entry
 
 
 def _stretch(entries: Sequence[Entry], place: int) -> tuple[int, int]:
-    """From where to before where there are finished runs alone, around a place."""
+    """Return the bounds of the finished runs around `place`: the first place, and the place after the last."""
     begin = end = place
     while begin > 0 and isinstance(entries[begin - 1], StoredBatch):
         begin -= 1
@@ -289,19 +321,19 @@ def _stretch(entries: Sequence[Entry], place: int) -> tuple[int, int]:
 
 
 def _is_short(rows: int, fuel: int | None) -> bool:
-    """Whether a merge of so many rows ends in the append that begins it."""
+    """Return True if a merge of `rows` rows ends in the append that begins it."""
     return fuel is None or rows <= fuel
 
 
 def _due(stretch: Sequence[Entry], policy: _Policy) -> list[StoredBatch]:
-    """The newest of these runs that are due to merge, oldest first."""
+    """Return the newest runs of `stretch` that are due to merge, oldest first; empty if none are."""
     runs = _newest(stretch, policy)
     places = _due_places([run.rows for run in runs], policy.fan)
     return runs[places[0] :] if places else []
 
 
 class Spine:
-    """The reading view of a trace: stored runs, and perhaps batches of the running step on top.
+    """The reading view of a trace: stored runs, and perhaps arranged batches of the running step that are not stored.
 
     **Example**
 
@@ -330,18 +362,18 @@ class Spine:
 
     @property
     def rows(self) -> int:
-        """Stored rows, counting a row once per run it is in."""
+        """Return the number of stored rows; a row counts once per run that contains it."""
         return self.state.rows + sum(len(batch) for batch in self._extra)
 
     def with_batch(self, batch: Batch) -> Spine:
-        """The same trace with one more arranged batch."""
+        """Return a view of the same trace with one more arranged batch; the stored runs are shared."""
         view = Spine(self.arrangement, self.state, self._chunks, (*self._extra, batch))
         view.__dict__["_stored_sources"] = self._stored_sources
         return view
 
     @cached_property
     def _stored_sources(self) -> tuple[SortedRun, ...]:
-        """Every sorted run that readers read, oldest first."""
+        """Return every stored sorted run that readers read, oldest first."""
         found: list[SortedRun] = []
         for entry in self.state.entries:
             if isinstance(entry, StoredBatch):
@@ -351,7 +383,7 @@ class Spine:
         return tuple(found)
 
     def _source(self, run: StoredBatch, chunk: int = 0, row: int = 0) -> SortedRun:
-        """A run from a position on."""
+        """Return the reader of a run from a position on."""
 
         def load(index: int) -> Batch:
             part = self._chunks.get(run.ref(index), self.arrangement)
@@ -364,24 +396,23 @@ class Spine:
         )  # fmt: skip
 
     def _sources(self) -> Iterator[SortedRun]:
-        """Stored runs, then the batches on top."""
+        """Yield the stored runs, then the batches that are not stored."""
         yield from self._stored_sources
         for batch in self._extra:
             yield SortedRun.of(batch)
 
     def parts(self) -> Iterator[Batch]:
-        """Every stored chunk, run by run; together they are the trace, not consolidated across runs."""
+        """Yield every chunk of the trace, run by run; rows are not consolidated across runs."""
         for source in self._sources():
             for index in range(source.start, len(source.first)):
                 yield source.load(index)
 
     def matches(self, key_hash: U64, *, words: bool = True) -> tuple[I64, Batch]:
-        """All rows whose key hash is among those asked for.
+        """Return all rows whose key hash is among `key_hash`.
 
-        **Shape**: `key_hash` sorted, repeats allowed; answers (which query each row belongs to, the rows as a loose batch
-        with their hashes, without `words` without them). Rows come once per run; equality is that of hashes only.
-
-        **Cost**: per run, a merge-like search of the chunks that can match, and one gather of what matched.
+        **Shape**: `key_hash` is sorted and may repeat. Return (query of each row, the rows as a loose batch); `words`
+        adds their hashes. A row appears once per run. Only hashes are compared, not keys.
+        **Cost**: per run, a merge-like search of the chunks that can match, and one gather of the matching rows.
         """
         found: list[_Found] = []
         for source in self._sources():
@@ -391,10 +422,10 @@ class Spine:
         return self._gathered(found, words=words)
 
     def _gathered(self, found: Sequence[_Found], *, words: bool) -> tuple[I64, Batch]:
-        """All rows of the ranges, and which query each belongs to.
+        """Return all rows of the ranges, and the query to which each row belongs.
 
-        The ranges of all chunks are spread out at once, and their columns made at once: a large trace has many chunks, in each
-        of which a small change finds few rows.
+        Expand the ranges and gather the columns of all chunks at once, because a small change finds few rows in each
+        of many chunks.
         """
         if not found:
             return np.empty(0, np.int64), empty(self.arrangement)
@@ -409,11 +440,10 @@ class Spine:
         return queries[asked], take_all(parts, words=words)
 
     def sums(self, keys: Batch) -> npt.NDArray[np.int64]:
-        """The weights stored for exactly these rows, summed over all runs; zeros where there is none.
+        """Return the weights stored for exactly these rows, summed over all runs; 0 for a row that is not stored.
 
-        **Shape**: `keys` arranged as the trace is; answers int64 (n, d).
-
-        **Cost**: like `matches`, but rows are gathered only where the hash does not decide equality.
+        **Shape**: `keys` is arranged as the trace is; the result is int64 (n, d).
+        **Cost**: like `matches`, but rows are gathered only if the hash does not decide equality.
         """
         key_hash, row_hash, code = keys.key_hash, keys.row_hash, keys.order_code
         if key_hash is None or (code is None) != (not self.arrangement.order):
@@ -440,17 +470,17 @@ class Spine:
         return total
 
     def ranges(self, key_hash: U64, first: U64, last: U64) -> tuple[I64, Batch]:
-        """The rows of each key hash whose order code lies between `first` and `last`, both included.
+        """Return the rows of each key hash whose order code is between `first` and `last`, both included.
 
-        **Shape**: `key_hash` sorted, repeats allowed, with a range each; answers as `matches`: rows come once per run.
-
-        **Cost**: per run, two binary searches per query in the chunks that its range lies in, and one gather of what is in the
-        ranges.
+        **Shape**: `key_hash` is sorted and may repeat, with one range each. The result is as in `matches`: a row
+        appears once per run.
+        **Cost**: per run, two binary searches per query in the chunks that its range touches, and one gather of the
+        rows found.
         """
         return self._gathered(list(self._cut(key_hash, first, last)), words=True)
 
     def first_code(self, key_hash: U64, code: int) -> int | None:
-        """The least order code stored for any of these key hashes that is at least `code`, perhaps of retracted rows.
+        """Return the least order code of these key hashes that is at least `code`, or None; the row may be retracted.
 
         **Cost**: like `ranges`, without a gather.
         """
@@ -464,7 +494,7 @@ class Spine:
         return least
 
     def _cut(self, key_hash: U64, first: U64, last: U64) -> Iterator[_Found]:
-        """(queries, from and to which position for each, chunk) of every chunk that ranges touch."""
+        """Yield (queries, first position, position after the last, chunk) for every chunk that the ranges touch."""
         if not self.arrangement.order:
             raise InternalError("a range needs a trace with an order")
         for source in self._sources():
@@ -476,12 +506,12 @@ class Spine:
                 yield asked, low, high, chunk
 
     def reach(self, asked: Positions, k: int, keys: Batch) -> U64:
-        """How far one must look from one end of each range of codes to see `k` rows of positive weight.
+        """Return how far to look from one end of each range of codes to see `k` rows of positive weight.
 
-        **Shape**: `asked.key_hash` sorted, repeats allowed; `keys` a batch of the key columns, aligned with it; the order
-        code of the k-th row from the end that is asked for, or the other end of the range where there are fewer.
-
-        **Cost**: per run and query about k rows, more where the newest runs retract what the older ones hold there.
+        **Shape**: `asked.key_hash` is sorted and may repeat; `keys` is a batch of the key columns, aligned with these
+        hashes. The result is the order code of the k-th row from the chosen end, or the other end of a range with
+        fewer rows.
+        **Cost**: per run and query about k rows, and more if the newest runs retract rows of older runs there.
         """
         if not self.arrangement.order:
             raise InternalError("a reach needs a trace with an order")
@@ -496,7 +526,10 @@ class Spine:
         return reach(tuple(self._sources()), self.arrangement, asked, k, same)
 
     def long(self, key_hash: U64) -> Mask:
-        """Which of these sorted different hashes have many rows in the longest run: so many, or more than one chunk of them."""
+        """Return the mask of the hashes that have many rows in the longest run.
+
+        Many means at least `ROWS_MIN` rows, or rows in more than one chunk. `key_hash` is sorted without repeats.
+        """
         source = max(self._stored_sources, key=lambda source: len(source.first) - source.start)
         low, high = source.span(key_hash, np.zeros(len(key_hash), np.uint64), np.full(len(key_hash), _LAST_CODE))
         found: Mask = high - low > 1
@@ -507,7 +540,7 @@ class Spine:
         return found
 
     def first_codes(self, key_hash: U64) -> U64:
-        """The code of the first row of each of these sorted different hashes that is not gone; the last code if all are."""
+        """Return the code of the first uncancelled row of each of these sorted different hashes, or the last code."""
         query, rows = self.first_rows(key_hash, 1)
         found = np.full(len(key_hash), _LAST_CODE)
         if rows.order_code is not None:
@@ -515,11 +548,10 @@ class Spine:
         return found
 
     def weight_between(self, key_hash: U64, first: U64, last: U64, keys: Batch) -> I64:
-        """The summed weights of each key's rows whose order code lies between `first` and `last`, both included.
+        """Return the summed weights of each key's rows whose order code is between `first` and `last`, both included.
 
         **Shape**: as `ranges`, with `keys` a batch of the key columns, aligned with `key_hash`; int64 per query.
-
-        **Cost**: like `ranges`, but reads 8 bytes per row in the ranges, and the key's columns only where the hash does
+        **Cost**: like `ranges`, but reads only 8 bytes per row of the ranges. Key columns are read if the hash does
         not decide equality.
         """
         total = np.zeros(len(key_hash), np.int64)
@@ -537,14 +569,12 @@ class Spine:
         return total
 
     def first_rows(self, key_hash: U64, k: int, keys: Batch | None = None) -> tuple[I64, Batch]:
-        """The beginning of each key's rows by the arrangement's order: at least the `k` first rows of positive weight.
+        """Return at least the first `k` rows of positive weight of each key, by the arrangement's order.
 
-        All rows that tie with the k-th in their order code are among them. Rows come consolidated over runs, ordered by
-        (query, sort words). Give the queries' key columns as `keys` (a batch with those columns, aligned with `key_hash`)
-        so that rows are of the key itself where two keys share a hash; without it, a hash that is seen
-        to be shared is answered in full.
-
-        **Cost**: per run and key about k rows, more where the newest runs retract what the older ones hold first.
+        All rows that tie with the k-th row in their order code are included. Rows are consolidated over runs, ordered
+        by (query, sort words). `keys` is a batch of the queries' key columns, aligned with `key_hash`. With `keys`,
+        only rows of the key itself count. Without `keys`, a hash that several keys share is returned in full.
+        **Cost**: per run and key about k rows, and more if the newest runs retract the first rows of older runs.
         """
         if not self.arrangement.order:
             raise InternalError("first_rows needs a trace with an order")
@@ -554,13 +584,14 @@ class Spine:
     def first_rows_twice(
         self, key_hash: U64, k: int, keys: Batch | None, delta: Batch, *, backwards: bool = False
     ) -> FirstRows:
-        """`first_rows` of this trace, and of it with `delta`, a batch arranged as it is, all of whose keys are asked for.
+        """Return `first_rows` of this trace, and of the trace with `delta`.
 
-        `backwards` the end of each key's rows: at least the `k` last rows of positive weight, from the last one on.
+        `delta` is arranged as the trace is, and the queries contain all its keys. With `backwards`, read the end of
+        each key's rows: at least the last `k` rows of positive weight, from the last row on.
 
-        **Shape**: each row once, with its weights before and after; columns are gathered only of the rows that are taken.
-
-        **Cost**: the trace is read once; a second time for the keys alone whose first rows the delta takes away.
+        **Shape**: each row once, with its weights before and after; columns are gathered only of the rows that are
+        taken.
+        **Cost**: the trace is read once, and a second time for the keys whose first rows the delta retracts.
         """
         if not self.arrangement.order:
             raise InternalError("first_rows needs a trace with an order")

@@ -1,7 +1,7 @@
-"""Sort words: the one to three 64-bit words by which the rows of an arranged batch are ordered.
+"""Read and search sort words: the one to three 64-bit words that order the rows of an arranged batch.
 
-The words of a row are (key hash, order code if the arrangement has one, row hash unless these two tell all). Searching a
-batch by words is at most three binary searches, each inside the range the one before it left.
+The words are the key hash, the order code if the arrangement has an order, and the row hash. The row hash is omitted
+if the other words determine the row. A search by words is at most three nested binary searches.
 """
 
 from __future__ import annotations
@@ -16,7 +16,10 @@ U64 = npt.NDArray[np.uint64]
 
 
 def word_columns(batch: Batch) -> tuple[U64, ...]:
-    """The word arrays of an arranged batch, most significant first."""
+    """Return the word arrays of an arranged batch, most significant first.
+
+    **Errors** `InternalError` if the batch is not arranged.
+    """
     if batch.key_hash is None:
         raise InternalError(f"the batch is not arranged: rows={len(batch)}")
     more = (words for words in (batch.order_code, batch.row_hash) if words is not None)
@@ -24,12 +27,12 @@ def word_columns(batch: Batch) -> tuple[U64, ...]:
 
 
 def words_at(batch: Batch, position: int) -> tuple[np.uint64, ...]:
-    """The words of one row."""
+    """Return the sort words of the row at `position`."""
     return tuple(column[position] for column in word_columns(batch))
 
 
 def lower_bound(batch: Batch, words: tuple[np.uint64, ...], after: bool = False) -> int:
-    """The first position whose words are not below `words` (with `after`: are above them).
+    """Return the first position whose words are at least `words`; with `after`, greater than `words`.
 
     **Cost**: one binary search per word.
     """
