@@ -1,6 +1,7 @@
-"""The three logs on Kafka: `KafkaInputLog`, `KafkaStepLog`, `KafkaOutputLog`, the same contracts as the embedded ones.
+"""The three logs on Kafka: `KafkaInputLog`, `KafkaStepLog`, `KafkaOutputLog`, with the contracts of the embedded
+logs.
 
-Needs `confluent-kafka`, which is imported when a client is first made.
+They need `confluent-kafka`, which is imported when the first client is made.
 """
 
 from __future__ import annotations

@@ -1,9 +1,12 @@
-"""Kafka clients with the settings that correctness needs, and the reads the logs are made of.
+"""Kafka clients with the settings that correctness needs, and the reads that the logs are built from.
 
-No reader here ever starts "wherever": partitions are assigned to explicit offsets, an offset that is gone is a `DataError` that
-names it, and only committed records up to the last stable offset are seen. Transaction markers take offsets too, so offsets
-have gaps and the highest one is usually not a record: ends are found by reading to the end-of-partition event.
-`confluent_kafka` is imported on first use: the package is optional, and a client must be made in the process that uses it.
+Every reader assigns partitions to explicit offsets. An offset that is gone is a `DataError` that names the offset.
+Readers see only committed records, up to the last stable offset. Transaction markers take offsets too. So offsets
+have gaps, and the highest offset is usually no record: a reader finds the end of a partition by the end-of-partition
+event.
+
+`confluent_kafka` is imported on first use: the package is optional, and a client must be made in the process that
+uses it.
 """
 
 from __future__ import annotations
@@ -45,11 +48,11 @@ leader can neither end nor be taken over (`CONCURRENT_TRANSACTIONS`).
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KafkaSettings:
-    """Where the brokers are and what the pipeline's own topics and transactional ids begin with.
+    """The addresses of the brokers, and the prefix of the pipeline's own topics and transactional ids.
 
-    `properties` are further librdkafka settings (security, for one); those that correctness rests on cannot be changed.
-    `timeout_s` bounds every wait for a broker: after it an `UnavailableError` says what was waited for. Topics that are made here
-    have `replication_factor` copies; -1 leaves it to the cluster.
+    `properties` are further librdkafka settings, such as security; the settings that correctness needs cannot be
+    changed. `timeout_s` bounds every wait for a broker: afterwards an `UnavailableError` names the request. New
+    topics have `replication_factor` copies; -1 means the cluster's default.
     """
 
     brokers: str
@@ -59,12 +62,12 @@ class KafkaSettings:
     replication_factor: int = -1
 
     def topic(self, name: str) -> str:
-        """The pipeline's own topic of this name."""
+        """Return the full name of the pipeline's own topic `name`."""
         return f"{self.pipeline}.{name}"
 
 
 def kafka() -> Any:
-    """The `confluent_kafka` module; `ConfigError` with the command that installs it."""
+    """Return the `confluent_kafka` module; raise a `ConfigError` with the install command if it is absent."""
     try:
         return importlib.import_module("confluent_kafka")
     except ImportError as error:
@@ -72,7 +75,11 @@ def kafka() -> Any:
 
 
 def translate(error: Any, doing: str, brokers: str) -> DbspError:
-    """Return our error for one of Kafka's: its reader must stop, raise a limit, mend data, wait, or try again."""
+    """Translate an error of Kafka into an error of the engine, by what its reader has to do.
+
+    `FencedError`: stop. `CapacityError`: raise a limit. `DataError`: restore data. `ConfigError`: fix a setting.
+    `AwayError`: wait. Any other code is an `UnavailableError`: try again.
+    """
     module = kafka()
     cause = error.args[0] if isinstance(error, module.KafkaException) else error
     code = cause.code() if isinstance(cause, module.KafkaError) else None
@@ -96,18 +103,21 @@ def translate(error: Any, doing: str, brokers: str) -> DbspError:
 
 
 def admin_module() -> Any:
-    """The `confluent_kafka.admin` module."""
+    """Return the `confluent_kafka.admin` module."""
     kafka()
     return importlib.import_module("confluent_kafka.admin")
 
 
 def make_admin(settings: KafkaSettings) -> Any:
-    """An admin client."""
+    """Return a new admin client."""
     return admin_module().AdminClient(_base(settings))
 
 
 def make_consumer(settings: KafkaSettings, *, isolation: str = "read_committed", tells_ends: bool = False) -> Any:
-    """A consumer that is told where to read, and leaves no offsets with the brokers; an offset that is gone is an error."""
+    """Return a consumer without a consumer group: the caller assigns offsets, and the brokers store none.
+
+    An offset that is gone is an error. With `tells_ends` the consumer reports the end of each partition as an event.
+    """
     fixed = {
         "group.id": f"{settings.pipeline}-reader",
         "enable.auto.commit": False,
@@ -123,10 +133,13 @@ def make_consumer(settings: KafkaSettings, *, isolation: str = "read_committed",
 
 
 def make_producer(settings: KafkaSettings, transactional_id: str, *, failures_only: bool = False) -> Any:
-    """A transactional producer; the caller calls `init_transactions`. With `failures_only` it reports no message that arrived.
+    """Return a transactional producer; the caller calls `init_transactions`.
 
-    How long a transaction may take is the user's to change (`transaction.timeout.ms`): so long may what a dead owner left open
-    hold back whoever reads what is committed.
+    With `failures_only` the producer reports the messages that failed, and no others. The user may set
+    `transaction.timeout.ms`: a transaction that a dead owner left open delays the readers of committed records that
+    long.
+
+    **Errors** `ConfigError` if this timeout is not a number.
     """
     given = settings.properties.get(TRANSACTION_TIMEOUT, str(int(1000 * TRANSACTION_TIMEOUT_S)))
     if not given.isdecimal():
@@ -138,7 +151,7 @@ def make_producer(settings: KafkaSettings, transactional_id: str, *, failures_on
         "acks": "all",
         TRANSACTION_TIMEOUT: limit_ms,
         "message.timeout.ms": min(limit_ms, int(1000 * settings.timeout_s)),
-        "linger.ms": 20,  # a commit sends at once what waits
+        "linger.ms": 20,  # a commit sends waiting messages at once
         "delivery.report.only.error": failures_only,
     }
     return kafka().Producer(_base(settings) | fixed)
@@ -153,10 +166,10 @@ def _base(settings: KafkaSettings) -> dict[str, Any]:
 def watermarks(
     settings: KafkaSettings, consumer: Any, topic: str, partition: int, settle_s: float = SETTLE_S
 ) -> tuple[int, int]:
-    """The first kept offset, and the last stable one, or for a consumer that reads uncommitted records where the log ends.
+    """Return the first kept offset and the last stable one; for a consumer of uncommitted records the end of the log.
 
-    A broker that does not know the partition yet, or not any more, is asked again for `settle_s`; before each time the client
-    asks who leads the partition, as it may have heard of the topic before the partition was added.
+    A broker that does not know the partition (yet, or any more) is asked again for `settle_s`. Before each retry the
+    client asks for the leader, because its metadata may be older than the partition.
     """
     place, doing = (
         kafka().TopicPartition(topic, partition),
@@ -180,14 +193,14 @@ def watermarks(
 
 
 def _ask_anew(settings: KafkaSettings, consumer: Any, topic: str) -> None:
-    """Let a client ask which partitions a topic has and who leads them; what it hears shows in its next question."""
+    """Refresh the client's metadata of a topic, for its next request; ignore errors of Kafka."""
     with suppress(kafka().KafkaException):
         consumer.list_topics(topic, timeout=settings.timeout_s)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Place:
-    """What is read: offsets of a partition from `first` to before `last`."""
+    """A range to read: the offsets of a partition from `first` to before `last`."""
 
     topic: str
     partition: int
@@ -195,15 +208,15 @@ class _Place:
     last: int
 
     def __str__(self) -> str:
-        """As errors name it."""
+        """Return the range as error messages name it."""
         return f"topic={self.topic} partition={self.partition} first={self.first} last={self.last}"
 
 
 class Reader:
-    """Reads committed records of explicit ranges; makes its consumer in the process that uses it, again after a fork."""
+    """A reader of committed records in explicit ranges; each process, also a forked one, makes its own consumer."""
 
     def __init__(self, settings: KafkaSettings) -> None:
-        """Nothing is connected before the first read."""
+        """Store the settings; the first read connects."""
         self._settings = settings
         self._consumers: dict[str, Any] = {}
         self._process = 0
@@ -215,11 +228,11 @@ class Reader:
         """Events from there on that have arrived already."""
 
     def consumer(self) -> Any:
-        """The consumer of this process."""
+        """Return this process's consumer of committed records."""
         return self._made("read_committed")
 
     def _uncommitted(self) -> Any:
-        """A consumer that is asked only where the log ends, transactions in progress included."""
+        """Return this process's consumer of uncommitted records, which is asked only for the end of the log."""
         return self._made("read_uncommitted")
 
     def _made(self, isolation: str) -> Any:
@@ -230,9 +243,12 @@ class Reader:
         return self._consumers[isolation]
 
     def partitions(self, topic: str, wanted: int = 1) -> int:
-        """How many partitions a topic has, fewer than `wanted` only after `SETTLE_S`; `ConfigError` if it is not there then.
+        """Return the number of partitions of a topic.
 
-        A broker learns of topics some time after they were made or widened, or after it was started.
+        A broker learns of new topics and partitions with a delay, also after its own start. So the reader waits
+        `settle_s` before it returns fewer than `wanted`.
+
+        **Errors** `ConfigError` if the topic is still absent after this time.
         """
         with self._renewed_if_away():
             return self._partitions(topic, wanted)
@@ -257,12 +273,15 @@ class Reader:
             pause.wait(POLL_S)
 
     def bounds(self, topic: str, partition: int) -> tuple[int, int]:
-        """(first kept offset, last stable offset)."""
+        """Return the first kept offset and the last stable offset of a partition."""
         with self._renewed_if_away():
             return watermarks(self._settings, self.consumer(), topic, partition, self.settle_s)
 
     def look(self, timeout_s: float) -> None:
-        """Return when some broker answers. **Errors** `AwayError` if none does within the time."""
+        """Return when some broker answers.
+
+        **Errors** `AwayError` if none answers within `timeout_s`.
+        """
         with self._renewed_if_away():
             try:
                 self.consumer().list_topics(timeout=timeout_s)
@@ -271,7 +290,7 @@ class Reader:
 
     @contextmanager
     def _renewed_if_away(self) -> Iterator[None]:
-        """Let go of the clients when a broker is away: the next ones read certificates and addresses anew."""
+        """Close the clients when a broker is away, so that the next clients read certificates and addresses again."""
         try:
             yield
         except AwayError:
@@ -279,13 +298,14 @@ class Reader:
             raise
 
     def settled_bounds(self, topic: str, partition: int, known: int = 0) -> tuple[int, int]:
-        """As `bounds`, after waiting until no transaction is open or being finished there, at most `SETTLE_S`.
+        """Return the same as `bounds`, after waiting at most `SETTLE_S` for open transactions to end.
 
-        A commit returns before its marker is written, so the last stable offset may lag behind what is already decided. It is
-        waited for `timeout_s` until that has reached `known`, below which records are known to be committed.
+        A commit returns before the broker writes its marker, so the last stable offset may lag behind committed
+        records. Records below `known` are known to be committed: the reader waits `timeout_s` until the stable offset
+        reaches `known`.
 
-        **Law** what is returned lies below `known` only if the log itself ends there: records were lost.
-        **Errors** `UnavailableError` if `known` is in the log and not stable yet.
+        **Law** The returned end is below `known` only if the log itself ends there: records were lost. **Errors**
+        `AwayError` if `known` is in the log and not stable after this time.
         """
         begun = time.monotonic()
         pause = threading.Event()
@@ -304,16 +324,17 @@ class Reader:
             pause.wait(POLL_S)
 
     def read(self, topic: str, partition: int, first: int, last: int, *, go_on: bool = False) -> Iterator[Any]:
-        """The committed messages with `first <= offset < last`, where `last` is at most the last stable offset.
+        """Return the committed messages with `first <= offset < last`.
 
-        `go_on` lets the client fetch on behind `last`, up to 64 MiB, for a read that begins there.
+        `last` is at most the last stable offset. With `go_on` the client fetches past `last`, up to 64 MiB, in
+        advance for a read that begins at `last`.
 
-        **Errors** `DataError` names the offsets if some are gone; `UnavailableError` if nothing comes for `timeout_s`.
+        **Errors** `DataError` names offsets that are gone; `AwayError` if nothing arrives for `timeout_s`.
         """
         return chain.from_iterable(self._read(topic, partition, first, last, go_on))
 
     def _read(self, topic: str, partition: int, first: int, last: int, go_on: bool) -> Iterator[list[Any]]:
-        """As they arrive."""
+        """Yield the messages of a range in the lists in which they arrive."""
         if first >= last:
             return
         place = _Place(topic=topic, partition=partition, first=first, last=last)
@@ -334,19 +355,20 @@ class Reader:
             elif whole:
                 consumer.unassign()
             else:
-                self.close()  # whatever it was, the next read begins with a client of its own
+                self.close()  # the client may hold events of the failed read: the next read makes a new one
 
     def _refuse_missing(self, place: _Place, begun: bool = False) -> None:
-        """`DataError` if offsets are not there; of a read that has `begun` the first ones may be gone by now."""
+        """Raise a `DataError` if offsets of a range are gone; once a read has `begun`, its first ones may be."""
         low, high = self.bounds(place.topic, place.partition)
         if (place.first < low and not begun) or place.last > high:
             raise DataError(f"input offsets are missing from Kafka: {place} kept={low}..{high}", "restore the topic")
 
     def _until(self, place: _Place) -> Iterator[list[Any]]:
-        """Messages until one at or behind `last - 1`, or the end of the partition at or behind `last`.
+        """Yield messages up to one at or after `last - 1`, or up to the end of the partition at or after `last`.
 
-        A read that goes on has not asked whether they are there: its question would wait behind the fetch under way, and what
-        comes answers it. Where nothing comes they may have been lost.
+        A read that continues at the previous end does not check the bounds first: that request would wait for the
+        fetch under way. The messages themselves show that the offsets exist. If no message arrives, records may be
+        lost, and the bounds are checked.
         """
         last, deadline, begun = place.last, time.monotonic() + self._settings.timeout_s, False
         while True:
@@ -369,15 +391,15 @@ class Reader:
                 self._refuse_missing(place, begun)
 
     def _without_ends(self, events: list[Any], place: _Place, begun: bool) -> list[Any]:
-        """Messages, and events that say that the partition ends; others pass, or are raised."""
+        """Return messages and end-of-partition events; drop transient errors and raise all others."""
         try:
             return [each for each in events if each.error() is None or self._ends(each.error(), place)]
         except DataError:
-            self._refuse_missing(place, begun)  # says more
+            self._refuse_missing(place, begun)  # its error names the offsets that are kept
             raise
 
     def _ends(self, error: Any, place: _Place) -> bool:
-        """Return whether an event is the end of the partition; False for what will pass, anything else is raised."""
+        """Return True for the end of the partition, False for a transient error; raise any other error."""
         codes = kafka().KafkaError
         if error.code() == codes._PARTITION_EOF:
             return True
@@ -389,9 +411,9 @@ class Reader:
         raise translate(error, f"reading {place}", self._settings.brokers)
 
     def _available(self) -> list[Any]:
-        """Wait for one event, then take what else has arrived: `consume` alone would wait for a full set.
+        """Wait for one event, then add all others that have arrived: `consume` alone would wait for a full set.
 
-        Among it may be what was left over from another partition that was read before.
+        The events may include some of a partition that was read before.
         """
         if self._ahead:
             return self._ahead
@@ -399,7 +421,10 @@ class Reader:
         return [] if first is None else [first, *self.consumer().consume(FETCH_MESSAGES, timeout=0)]
 
     def last_message(self, topic: str, partition: int) -> Any:
-        """The newest committed message, None if there is none; markers at the end are stepped over."""
+        """Return the newest committed message of a partition, or None if there is none.
+
+        Transaction markers at the end make a short range empty, so each further range is longer.
+        """
         low, high = self.settled_bounds(topic, partition)
         step = 2
         while high > low:
@@ -413,7 +438,7 @@ class Reader:
         return None
 
     def close(self) -> None:
-        """Leave the brokers."""
+        """Close this process's consumers."""
         if self._process == os.getpid():
             for consumer in self._consumers.values():
                 consumer.close()
@@ -421,7 +446,7 @@ class Reader:
 
 
 def _of_place(events: list[Any], topic: str, partition: int) -> list[Any]:
-    """Those of one partition; others may be left over from what was read before."""
+    """Return the events of one partition; others may be left over from an earlier read."""
     message = kafka().Message
     if set(zip(map(message.topic, events), map(message.partition, events), strict=True)) <= {(topic, partition)}:
         return events
@@ -429,7 +454,7 @@ def _of_place(events: list[Any], topic: str, partition: int) -> list[Any]:
 
 
 def _settles(error: Any) -> bool:
-    """Whether a broker says that it does not lead a partition, or has none of it: so it does while one is made or taken over."""
+    """Return whether the error is transient: the partition is being made, or its leader is changing."""
     codes = kafka().KafkaError
     unsettled = (
         codes.NOT_LEADER_FOR_PARTITION,
@@ -441,7 +466,7 @@ def _settles(error: Any) -> bool:
 
 
 def _answer(asked: Any, settings: KafkaSettings, doing: str) -> Any:
-    """What the brokers answer to a request of an admin; a broker that dies with it in hand never does."""
+    """Return the brokers' answer to an admin request; raise an `AwayError` if none arrives in time."""
     try:
         return asked.result(timeout=settings.timeout_s)
     except TimeoutError as error:
@@ -449,7 +474,7 @@ def _answer(asked: Any, settings: KafkaSettings, doing: str) -> Any:
 
 
 def ensure_topic(settings: KafkaSettings, topic: str, partitions: int, config: Mapping[str, str] | None = None) -> None:
-    """Make a topic if it is absent, and give it more partitions if it has fewer."""
+    """Create a topic if it is absent, and add partitions if it has fewer than `partitions`."""
     module = admin_module()
     admin, wait = make_admin(settings), settings.timeout_s
     new = module.NewTopic(topic, partitions, settings.replication_factor, config=dict(config or {}))
@@ -475,7 +500,7 @@ def _widen(settings: KafkaSettings, admin: Any, module: Any, topic: str, partiti
 
 
 def topic_config(settings: KafkaSettings, topic: str) -> dict[str, str]:
-    """The topic's settings on the broker."""
+    """Return the topic's settings on the broker."""
     module = admin_module()
     resource = module.ConfigResource(module.ConfigResource.Type.TOPIC, topic)
     admin = make_admin(settings)  # held: its futures fail when it is collected
@@ -488,7 +513,7 @@ def topic_config(settings: KafkaSettings, topic: str) -> dict[str, str]:
 
 
 def refuse_compaction(settings: KafkaSettings, topic: str) -> None:
-    """`ConfigError` if the broker may drop single records of the topic: offsets read once could not be read again."""
+    """Raise a `ConfigError` if the topic is compacted: its records could not all be read again."""
     policy = topic_config(settings, topic).get("cleanup.policy") or ""
     if "compact" in policy:
         hint = 'copy it into an embedded input (kind = "embedded", with `topics`), or set cleanup.policy=delete'
@@ -496,20 +521,20 @@ def refuse_compaction(settings: KafkaSettings, topic: str) -> None:
 
 
 class Trimmer:
-    """Deletes what a log needs no more, with one client for as long as it lives.
+    """A client that deletes old records of logs, and lives as long as its log.
 
-    A new client is asked at once and then waits a second or more, now and then, until it learns who leads the partition; steps
-    would wait too.
+    A new admin client sometimes waits a second or more until it knows the leader of the partition. Steps would wait
+    as long, so one client serves all deletions.
     """
 
     def __init__(self, settings: KafkaSettings) -> None:
-        """Nothing is connected before the first deletion."""
+        """Store the settings; the first deletion connects."""
         self._settings = settings
         self._admin: Any = None
         self._process = 0
 
     def delete_below(self, topic: str, partition: int, offset: int) -> None:
-        """Delete the records below an offset; -1 for all there are."""
+        """Delete the records below an offset, or all records if the offset is -1."""
         if self._process != os.getpid():
             self._admin, self._process = make_admin(self._settings), os.getpid()
         place = kafka().TopicPartition(topic, partition, offset)

@@ -1,11 +1,14 @@
-"""One topic copied into one table's input, as the pushes of one producer a partition; who runs it has a thread for it.
+"""Copying one topic into one table's input, as the pushes of one producer a partition; the service runs it in a
+thread.
 
-**Law** of every partition the rows of each committed message come once, in their order, whoever was killed when: the number of a
-push is the offset of its last message, written in the transaction of its rows, and says where to go on. Two processes that copy
-one topic do not both go on (`Producer.after`).
+**Law** For every partition, the rows of each committed message are copied once and in order, whatever process is
+killed when. The number of a push is the offset of its last message. The transaction that writes the rows also writes
+this number, which says where to continue. Of two processes that copy one topic, only one can continue
+(`Producer.after`).
 
-A message that the settings do not explain stops its partition; the other partitions go on. `skip_refused` makes it a bad row of
-the input, and so a dead letter. The decision is durable with the push that holds the row; a process that ends before asks again.
+A message that the settings do not explain stops its partition; the other partitions continue. `skip_refused` turns
+the message into a bad row of the input, and so into a dead letter. The push that contains the row makes this decision
+durable; if the process ends before, the partition stops at the message again.
 """
 
 from __future__ import annotations
@@ -34,39 +37,40 @@ Note: TypeAlias = Callable[[str, dict[str, Any]], None]
 
 
 class Pushing(Protocol):
-    """Where rows are pushed to: the service."""
+    """The destination of pushes: the service."""
 
     def push_many(self, incoming: Sequence[Incoming]) -> list[Position]:
-        """Append pushes durably, all or none."""
+        """Append pushes durably, all or none, and return their positions."""
         ...
 
     def last_sequence(self, table: str, producer: str) -> int | None:
-        """The newest number of a producer."""
+        """Return the newest number of a producer; None if it has pushed nothing."""
         ...
 
 
 class Partitioned(Protocol):
-    """The input that the rows come into."""
+    """The input that receives the rows."""
 
     def partitions(self, table: str) -> int:
-        """How many partitions the table's input has."""
+        """Return the number of partitions of the table's input."""
         ...
 
     def widen(self, table: str, partitions: int) -> None:
-        """Give the table's input at least so many partitions."""
+        """Give the table's input at least `partitions` partitions."""
         ...
 
     def partition_of(self, table: str, producer: str) -> int | None:
-        """The partition of a producer's newest push; None if its rows are trimmed, or there were none."""
+        """Return the partition of a producer's newest push; None if its rows are trimmed, or there are none."""
         ...
 
 
 class TopicCopy:
-    """One topic on its way into one table.
+    """The copy of one topic into one table.
 
-    Each partition of the topic has one of the input, of the same number: who reads the copy sees each partition's order, and how
-    far its time has come. A partition whose rows are in another one goes on there until a start finds them all trimmed, as the
-    changes of a key have an order only within a partition (copies of 0.1.0 shared the partitions that `[input]` names).
+    Each partition of the topic maps to the input partition of the same number. So readers of the copy see each
+    partition's order and how far its time has advanced. If the rows of a partition are in another input partition,
+    the copy continues there. A later start that finds these rows trimmed moves to the equal number, because a key's
+    changes have an order only within a partition. (Copies of 0.1.0 shared the partitions that `[input]` names.)
     """
 
     def __init__(
@@ -78,7 +82,7 @@ class TopicCopy:
         note: Note,
         ending: threading.Event,
     ) -> None:
-        """Nothing is asked before `look` or `run`."""
+        """Store the parts; `look` or `run` sends the first request."""
         self.table = source.table.name
         self._source, self._follower, self._reader = source, follower, source.reader()
         self._inputs, self._pushing, self._note, self._ending = inputs, pushing, note, ending
@@ -101,12 +105,12 @@ class TopicCopy:
 
     @property
     def refused(self) -> tuple[DroppedRow, ...]:
-        """The messages at which partitions of the topic stop; may be asked from any thread."""
+        """Return the messages at which partitions of the topic stop; any thread may call it."""
         with self._moved:
             return tuple(row for _, row in sorted(self._refused.items()))
 
     def skip_refused(self) -> tuple[DroppedRow, ...]:
-        """Have the next rounds copy these messages as bad rows; return them."""
+        """Make the next rounds copy the refused messages as bad rows, and return these messages."""
         with self._moved:
             rows = self.refused
             self._skipped |= {(row.partition, row.offset): row for row in rows}
@@ -114,21 +118,25 @@ class TopicCopy:
             return rows
 
     def wait_for(self, rows: Sequence[DroppedRow], timeout_s: float) -> bool:
-        """Wait until messages that are skipped are in the input; return whether they are."""
+        """Wait until the skipped messages are in the input; return whether they are within `timeout_s`."""
         places = {(row.partition, row.offset) for row in rows}
         with self._moved:
             return self._moved.wait_for(lambda: not places & self._skipped.keys(), timeout_s)
 
     @property
     def shown(self) -> dict[str, Any]:
-        """For people and monitors."""
+        """Return the state of the copy for users and monitors."""
         return {
             "table": self.table, "topic": self._source.topic, "messages": self._messages,
             "behind_messages": self._behind, "error": self._error, "since_s": self._since_s,
         }  # fmt: skip
 
     def settled_s(self) -> Mapping[int, float | None]:
-        """Return per partition of the input when the brokers last said that all is copied; None where they did not."""
+        """Return, per input partition, the monotonic time at which the brokers last confirmed a complete copy.
+
+        None where they have not confirmed it. If several topic partitions share an input partition, the oldest time
+        counts.
+        """
         known, places = self._settled_s, dict(self._places)
         if not places:
             return dict.fromkeys(range(self._inputs.partitions(self.table)))
@@ -139,7 +147,7 @@ class TopicCopy:
         return said
 
     def look(self) -> None:
-        """Whether the topic is there, as far as brokers answer."""
+        """Raise a `ConfigError` if the topic does not exist; only note the failure if no broker answers."""
         try:
             self._follower.partitions()
         except UnavailableError as error:
@@ -147,28 +155,28 @@ class TopicCopy:
             self._follower.close()
 
     def run(self) -> None:
-        """Copy until the end."""
+        """Copy until the ending event is set."""
         while not self._ending.is_set():
             if not self.round():
                 self._ending.wait(AGAIN_S)
-        with suppress(DbspError):  # whoever ends has no time for more than one try
+        with suppress(DbspError):  # at shutdown there is time for one attempt only
             self._pass_markers()
         self._follower.close()
 
     def round(self) -> bool:
-        """Copy what has come; whether nothing was in the way."""
+        """Copy the messages that have arrived; return False if an error prevented it."""
         try:
             self._copy()
-        except Exception as error:  # noqa: BLE001 - whatever it is, the pipeline goes on
+        except Exception as error:  # noqa: BLE001 - no error of the copy may stop the pipeline
             self._failed(error)
-            self._newest, self._passed = {}, {}  # the log says what was pushed, and where to go on
+            self._newest, self._passed = {}, {}  # the log knows what was pushed and where to continue
             self._settled_s = {}
             self._follower.close()
             return False
         return True
 
     def _copy(self) -> None:
-        """What has come; and from time to time new partitions."""
+        """Copy the messages that have arrived; every `GROWTH_CHECK_S` also look for new partitions."""
         ends, asked_s = dict[int, int](), time.monotonic()
         if self._follower.is_due():
             self._pass_markers()
@@ -185,7 +193,10 @@ class TopicCopy:
         self._settled_s = {**self._settled_s, **dict.fromkeys(settled, asked_s)}
 
     def _pass_markers(self) -> None:
-        """Note that nothing is missing where messages end with markers and aborted ones, which a topic may drop, too."""
+        """Push an empty part where a partition ends in markers or aborted messages, to note that position.
+
+        A topic may delete them later. Without the noted position, the offsets would then look like lost messages.
+        """
         for partition, position in self._passed.items():
             if position - 1 > self._newest[partition]:
                 push, _ = no_rows(self._source.table, 0)
@@ -204,9 +215,10 @@ class TopicCopy:
             self._newest |= {partition: -1 if last is None else last for partition, last in found.items()}
 
     def _push(self, taken: dict[int, list[Any]]) -> bool:
-        """All of it in one transaction, once there is room; False if there was none to the end.
+        """Push all messages in one transaction once there is room; return False if the end arrives first.
 
-        **Errors** `ConfigError` for the first message that the settings do not explain, when all before it are pushed.
+        **Errors** `ConfigError` for the first message that the settings do not explain, after all messages before it
+        are pushed.
         """
         readable = {partition: self._readable(partition, messages) for partition, messages in taken.items()}
         pushed = {partition: messages for partition, (messages, _, _) in readable.items() if messages}
@@ -239,7 +251,7 @@ class TopicCopy:
         return not incoming
 
     def _readable(self, partition: int, messages: list[Any]) -> tuple[list[Any], Push, ConfigError | None]:
-        """Return the messages before the first that the settings do not explain, their rows, and the error that names it."""
+        """Return the messages before the first refused one, their rows, and the error that names the refused one."""
         with self._moved:
             skipped = {offset: row for (each, offset), row in self._skipped.items() if each == partition}
         try:
@@ -261,7 +273,7 @@ class TopicCopy:
             return before, self._decoded(before, skipped), named
 
     def _decoded(self, messages: Sequence[Any], skipped: Mapping[int, DroppedRow]) -> Push:
-        """Return the rows of messages; one that is skipped is a bad row."""
+        """Return the rows of messages; a skipped message becomes a bad row."""
         pieces: list[Decoded] = []
         for row, run in groupby(messages, lambda message: skipped.get(message.offset())):
             pieces.append(decoded(self._reader, list(run)) if row is None else self._dropped(row))
@@ -285,7 +297,7 @@ class TopicCopy:
             self._note("copy-works", {"table": self.table, "topic": self._source.topic})
 
     def _failed(self, error: Exception) -> None:
-        """Told once, until it is another failure."""
+        """Note a failure and report it, unless the same failure is already reported."""
         story = str(error) if isinstance(error, DbspError) else "".join(traceback.format_exception(error))
         self._since_s = self._since_s or time.time()
         if story != self._error:

@@ -1,7 +1,8 @@
-"""A topic followed: the committed messages of all its partitions as they come, each from an offset on.
+"""Following a topic: read the committed messages of all its partitions as they arrive, each from a given offset.
 
-Unlike `Reader`, which reads ranges that somebody has noted, nobody knows here what comes next: offsets may have gaps (compacted
-topics, markers), and what was taken is noted by who took it. An offset that is gone, or was never there, is an error.
+`Reader` reads ranges that a step record names. A follower does not know the next offsets: compacted topics and
+markers leave gaps. The caller notes which messages it has taken. An offset that is gone, or never existed, is an
+error.
 """
 
 from __future__ import annotations
@@ -18,10 +19,10 @@ GROWTH_CHECK_S = 10.0
 
 
 class TopicFollower:
-    """Follows one topic, with a consumer of its own."""
+    """A follower of one topic, with a consumer of its own."""
 
     def __init__(self, settings: KafkaSettings, topic: str) -> None:
-        """Connects when first asked for something."""
+        """Store the settings; the first request connects."""
         self._settings, self.topic = settings, topic
         self._consumer: Any = None
         self._next: dict[int, int] = {}
@@ -29,7 +30,7 @@ class TopicFollower:
         self._counted_at = 0.0
 
     def partitions(self) -> int:
-        """How many partitions the topic has now; `ConfigError` if there is no such topic."""
+        """Return the topic's current number of partitions; raise a `ConfigError` if the topic does not exist."""
         consumer = self._made()
         try:
             found = consumer.list_topics(self.topic, timeout=self._settings.timeout_s).topics.get(self.topic)
@@ -41,11 +42,14 @@ class TopicFollower:
         return len(found.partitions)
 
     def is_due(self) -> bool:
-        """Whether nothing is followed yet, or it is time to count the partitions again."""
+        """Return whether no partition is followed yet, or `GROWTH_CHECK_S` have passed since the last count."""
         return not self._next or time.monotonic() - self._counted_at >= GROWTH_CHECK_S
 
     def follow(self, positions: Mapping[int, int | None]) -> None:
-        """Go on with these partitions, too, each at an offset; None: at the oldest message there is."""
+        """Follow these partitions too, each from its offset; None means the oldest message.
+
+        **Errors** `DataError` if an offset is gone or does not exist yet.
+        """
         module = kafka()
         consumer = self._made()
         for partition, position in positions.items():
@@ -60,7 +64,7 @@ class TopicFollower:
         consumer.assign([module.TopicPartition(self.topic, *place) for place in self._next.items()])
 
     def take(self, wait_s: float) -> dict[int, list[Any]]:
-        """What has come, per partition in its order; waits for the first message for `wait_s` at most."""
+        """Return the messages that have arrived, per partition in order; wait at most `wait_s` for the first one."""
         first = self._made().poll(wait_s)
         events = [] if first is None else [first, *self._consumer.consume(FETCH_MESSAGES, timeout=0)]
         found: dict[int, list[Any]] = {}
@@ -77,18 +81,18 @@ class TopicFollower:
         return found
 
     def ends(self) -> dict[int, int]:
-        """Ask the brokers where the committed messages of each partition that is followed end now."""
+        """Ask the brokers for the current end of the committed messages, per followed partition."""
         return {
             partition: watermarks(self._settings, self._made(), self.topic, partition)[1] for partition in self._next
         }
 
     @property
     def next(self) -> Mapping[int, int]:
-        """The offset that comes next, per partition that is followed: behind what was taken and the markers after it."""
+        """Return the next offset per followed partition: after the taken messages and the markers that follow them."""
         return dict(self._next)
 
     def behind(self) -> int:
-        """How many offsets are not taken yet, as far as the client has heard."""
+        """Return the number of offsets that are not taken yet, according to the client's cached ends."""
         module = kafka()
         total = 0
         for partition, position in self._next.items():
@@ -102,12 +106,12 @@ class TopicFollower:
         return self._consumer
 
     def close(self) -> None:
-        """Leave the brokers; the next call begins anew, with nothing followed."""
+        """Close the consumer; the next call starts again with no followed partition."""
         if self._consumer is not None:
             self._consumer.close()
         self._consumer, self._next, self._counted_at = None, {}, 0.0
 
 
 def _passes(error: Any) -> bool:
-    """Whether the client goes on by itself; a broker that stays away is missed when partitions are counted."""
+    """Return whether the client recovers by itself; the next count of partitions notices a broker that stays away."""
     return error.retriable() or error.code() in (kafka().KafkaError._TRANSPORT, kafka().KafkaError._ALL_BROKERS_DOWN)

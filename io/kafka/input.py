@@ -1,13 +1,19 @@
-"""Kafka topics as the input log: one topic per table, offsets are Kafka's.
+"""Kafka topics as the input log: one topic per table, with Kafka's own offsets.
 
-Invariants: a range is half open in Kafka offsets, with gaps where markers and other transactions' aborted records stand; its
-end never passes the last stable offset; reading it again gives the same changes and the same dead letters, because every
-message is judged by itself (10); partitions that are added are read too; offsets that are gone are an error that names them;
-compacted topics are refused; a table whose topic, leader, brokers or registry are away, or that has a message which no setting
-explains, waits and keeps no other one waiting.
+Invariants:
 
-A message holds no row, one or several, in the table's format (`dbsp.io.kafka.messages`); all rows of a message have its offset.
-Nothing is written to the topics, and `trim` leaves them alone: their retention is their owner's. Source: docs/concepts/logs.md.
+- A range is half open in Kafka offsets, with gaps at transaction markers and at aborted records. Its end never passes
+  the last stable offset.
+- A second read of a range gives the same changes and the same dead letters, because each message is decoded by itself
+  (10).
+- Partitions that are added later are read too.
+- Offsets that are gone are an error that names them; compacted topics are refused.
+- A table waits, and delays no other table, while its topic, leader, brokers or registry are away. The same holds for
+  a table with a message that no setting explains.
+
+A message holds no row, one row or several, in the table's format (`dbsp.io.kafka.messages`); all rows of a message
+have its offset. The log writes nothing to the topics, and `trim` does nothing: the owner of a topic sets its
+retention. Source: docs/concepts/logs.md.
 """
 
 from __future__ import annotations
@@ -49,7 +55,7 @@ WEIGH_EVERY_S = 5.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KafkaSource:
-    """Where a table's rows come from and how they are written."""
+    """The topic of a table, and the format of its messages."""
 
     table: Table
     topic: str
@@ -57,14 +63,15 @@ class KafkaSource:
     reading: Reading = field(default_factory=Reading)
 
     def reader(self) -> MessageReader:
-        """What reads its messages; `ConfigError` for an unknown format."""
+        """Return the decoder of the topic's messages; raise a `ConfigError` for an unknown format."""
         return reader_of(self.format, self.table, self.reading)
 
 
 class KafkaInputLog:
     """The input log of one pipeline on Kafka; see `dbsp.logs.InputLog`.
 
-    **State** the partitions that each topic has, the ends that were last told, the tables that wait and why.
+    **State** the number of partitions of each topic, the ends that `ends` last returned, and the waiting tables with
+    their reasons.
     """
 
     def __init__(
@@ -76,10 +83,11 @@ class KafkaInputLog:
         growth_check_s: float = GROWTH_CHECK_S,
         again_s: float = AGAIN_S,
     ) -> None:
-        """Connect when first asked; `check_topics` refuses compacted topics at once (workers leave it to the coordinator).
+        """Store the settings; unless `check_topics` is set, the first request connects.
 
-        `ends` asks from time to time whether a topic was given more partitions, at most every `growth_check_s`. A table whose
-        broker, leader, topic or registry is away waits, and is asked for again every `again_s`.
+        `check_topics` refuses compacted topics at once; workers leave this check to the coordinator. `ends` looks for
+        added partitions at most every `growth_check_s`. A table whose broker, leader, topic or registry is away
+        waits, and is asked for again every `again_s`.
         """
         asks = replace(settings, timeout_s=min(ASK_S, settings.timeout_s))
         self._sources = {source.table.name: source for source in sources}
@@ -101,22 +109,22 @@ class KafkaInputLog:
         if check_topics:
             for source in sources:
                 self._reader.partitions(source.topic)
-                self._ids.has_changed(source.topic)  # no: this is the one that is read
+                self._ids.has_changed(source.topic)  # notes the topic's id; it cannot differ yet
                 refuse_compaction(settings, source.topic)
 
     def partitions(self, table: str) -> int:
-        """How many partitions the table's topic has, as of the last look."""
+        """Return the number of partitions of the table's topic, as of the last count."""
         if table not in self._partitions:
             self._partitions[table] = self._asker.partitions(self._source(table).topic)
             self._counted_at[table] = time.monotonic()
         return self._partitions[table]
 
     def ends(self) -> Mapping[tuple[str, int], int]:
-        """The last stable offset, per (table, partition); tables that wait are left out."""
+        """Return the last stable offset per (table, partition), without the tables that wait."""
         return self._asked(self._ends_of)
 
     def floors(self) -> Mapping[tuple[str, int], int]:
-        """The first offset that Kafka still keeps, per (table, partition); tables that wait are left out."""
+        """Return the first offset that Kafka still keeps per (table, partition), without the tables that wait."""
         return self._asked(lambda table: self._bounds(table, 0))
 
     def waits(self) -> Sequence[Waiting]:
@@ -124,22 +132,22 @@ class KafkaInputLog:
         return self._waits.all()
 
     def hold(self, table: str, reason: str) -> None:
-        """Let a table wait."""
+        """Make a table wait, for this reason."""
         self._waits.note(table, self._place(table), reason)
 
     def refuse(self, table: str, reason: str) -> None:
-        """Let a table wait for a decision; see `dbsp.logs.RefusesRows`."""
+        """Make a table wait for a user's decision; see `dbsp.logs.RefusesRows`."""
         self._waits.refuse(table, self._place(table), reason)
 
     def release(self, table: str) -> None:
-        """Let a table wait no longer for a decision."""
+        """End a table's wait for a decision."""
         self._waits.release(table)
 
     def _asked(self, ask: Callable[[str], dict[tuple[str, int], int]]) -> dict[tuple[str, int], int]:
-        """Return what every table answers that does not wait.
+        """Ask for each table that does not wait, and return all results together.
 
-        A broker that does not answer one question may answer others, so the tables are asked one by one; only where no broker
-        answers any question all of them wait.
+        A broker that fails one request may serve others, so each table is asked for separately. Only if no broker
+        answers any request do all tables wait.
         """
         found: dict[tuple[str, int], int] = {}
         for table in self._sources:
@@ -150,7 +158,7 @@ class KafkaInputLog:
                 found |= ask(table)
             except AwayError as error:
                 self.hold(table, error.message)
-                self._counted_at.pop(table, None)  # the topic itself may be gone: that says more
+                self._counted_at.pop(table, None)  # count again next time: the topic may be gone, and that error says more
                 self._brokers_answer()
             except (UnavailableError, ConfigError) as error:
                 self.hold(table, error.message)
@@ -159,7 +167,7 @@ class KafkaInputLog:
         return found
 
     def _brokers_answer(self) -> bool:
-        """Return whether any broker answers; where none does every table waits."""
+        """Return whether any broker answers; if none does, make all tables wait."""
         try:
             self._asker.look(LOOK_S)
         except UnavailableError as error:
@@ -173,7 +181,8 @@ class KafkaInputLog:
     def _ends_of(self, table: str) -> dict[tuple[str, int], int]:
         """Return the ends of a table's partitions.
 
-        **Errors** `AwayError` of a topic that is not the one that was read before, and where its registry does not answer.
+        **Errors** `UnavailableError` if the topic was deleted and made again, or ends below a known end; `AwayError`
+        if the registry does not answer.
         """
         topic = self._source(table).topic
         if topic in self._ids.changed() or (self._waits.waits(table) and self._ids.has_changed(topic)):
@@ -190,7 +199,7 @@ class KafkaInputLog:
         return found
 
     def _count_again(self, table: str) -> None:
-        """Meet partitions that were added; a broker that has not heard of them takes none away."""
+        """Count the topic's partitions when a count is due; a broker with older metadata never lowers the number."""
         known, now = self.partitions(table), time.monotonic()
         if now - self._counted_at.get(table, -self._growth_check_s) >= self._growth_check_s:
             self._counted_at[table] = now
@@ -207,11 +216,15 @@ class KafkaInputLog:
         return f"topic={self._source(table).topic}"
 
     def read(self, range_: Range, step: int) -> Sequence[Changes]:
-        """The changes of one range as one piece; `DataError` names the offsets if part of it is gone."""
+        """Return the changes of one range as one piece, or none if it has no messages.
+
+        **Errors** `DataError` names the offsets if part of the range is gone; `RowsError` names a message that the
+        settings do not explain.
+        """
         source = self._source(range_.table)
         try:
             messages = list(self._reader.read(source.topic, range_.partition, range_.first, range_.last, go_on=True))
-        except ConfigError as error:  # the step is logged: only this topic has its rows
+        except ConfigError as error:  # the step is logged, and only this topic has its rows: wait for it
             raise AwayError(f"rows of a step cannot be read: step={step} {error.message}", error.hint) from error
         if not messages:
             return []
@@ -223,7 +236,11 @@ class KafkaInputLog:
         return [changes_of(push, range_, step, offsets)]
 
     def sizes(self, waiting: Sequence[Range]) -> Mapping[tuple[str, int], Sizes]:
-        """By the mean size per offset of those that were weighed last; a guess for a table of which few rows ever waited."""
+        """Estimate the bytes of waiting ranges, evenly per offset.
+
+        The estimate is the mean size of the rows that were sampled last. A table that never had many waiting rows
+        gets a guess.
+        """
         self._weigh_some(waiting)
         return {
             (each.table, each.partition): even(
@@ -233,9 +250,10 @@ class KafkaInputLog:
         }
 
     def _weigh_some(self, waiting: Sequence[Range]) -> None:
-        """Read some of the rows that wait, of each table of which many do, at most every `WEIGH_EVERY_S`.
+        """Sample waiting rows of each table that has many, at most every `WEIGH_EVERY_S`.
 
-        The brokers tell how many there are, not how large; a step that is logged must be read whole, however often it is tried.
+        Brokers report the number of rows, but not their size. A logged step must read all its rows at every attempt,
+        so its size has to be bounded in advance.
         """
         for table in {range_.table for range_ in waiting}:
             mine = [range_ for range_ in waiting if range_.table == table]
@@ -250,7 +268,7 @@ class KafkaInputLog:
                     self.hold(table, error.message)
 
     def _weigh(self, range_: Range) -> float:
-        """The mean size per offset of some rows of one partition."""
+        """Return the mean bytes per offset of some rows of one partition, from its beginning and its middle."""
         topic, middle = self._source(range_.table).topic, (range_.first + range_.last) // 2
         size = rows = 0
         for first in (range_.first, middle):
@@ -260,10 +278,10 @@ class KafkaInputLog:
         return max(size / rows, 1.0)
 
     def trim(self, positions: Mapping[tuple[str, int], int]) -> None:
-        """Nothing: the topics belong to those who write them."""
+        """Do nothing: the owner of a topic sets its retention."""
 
     def close(self) -> None:
-        """Leave the brokers."""
+        """Close all clients."""
         self._reader.close()
         self._asker.close()
         self._ids.close()
@@ -279,7 +297,7 @@ class KafkaInputLog:
 def _unreadable(
     reader: MessageReader, messages: Sequence[Any], range_: Range, topic: str, error: ConfigError
 ) -> RowsError:
-    """Return the error that halts before the step of these messages: it names the first that the settings do not explain."""
+    """Return the error that halts before the step of these messages; it names the first refused message."""
     message, payload = first_refused(reader, messages)
     place = f"table={range_.table} topic={topic} partition={range_.partition} offset={message.offset()}"
     row = DroppedRow(table=range_.table, partition=range_.partition, offset=message.offset(), payload=payload)
@@ -301,7 +319,7 @@ def _refused(reader: MessageReader, message: Any) -> bool:
 
 
 def decoded(reader: MessageReader, messages: Sequence[Any]) -> Decoded:
-    """The rows of Kafka's messages, and how many each has."""
+    """Return the rows of Kafka messages, and each message's number of rows."""
     message = kafka().Message
     keys = list(map(message.key, messages)) if reader.reads_keys else None
     return reader.decode(list(map(message.value, messages)), keys)

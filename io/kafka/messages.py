@@ -1,7 +1,8 @@
-"""Messages of a topic as rows: one row or several in each, in the format that the table's settings name.
+"""Decoding a topic's messages into rows, one or several per message, in the format that the table's settings name.
 
-Every message is judged by itself, whatever stands beside it, so that a topic that is read again gives the same rows and the same
-dead letters (invariant 10). A reader of a format remembers what helps it to read faster, never what decides about a message.
+Each message is decoded independently of its neighbours. So a topic that is read again gives the same rows and the
+same dead letters (invariant 10). A reader may cache what makes it faster, but nothing that changes the result of a
+message.
 """
 
 from __future__ import annotations
@@ -23,20 +24,22 @@ Values = Sequence[bytes | None]
 
 
 class MessageReader(Protocol):
-    """What reads the messages of one table."""
+    """A decoder of the messages of one table."""
 
     @property
     def reads_keys(self) -> bool:
-        """Whether it wants the keys of the messages."""
+        """Return whether the decoder needs the keys of the messages."""
 
     def decode(self, values: Values, keys: Values | None = None) -> Decoded:
-        """All rows of the messages, in order, and how many each message has; never raises for what one holds."""
+        """Return all rows of the messages in order, and each message's number of rows; never raise for bad content."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """How messages are read beyond their format: `extras`, names that the table does not have, are passed over in JSON rows;
-    `encodings` is what Debezium's messages without a schema do not say; Avro's schemas are in the `registry`.
+    """The settings of decoding beyond the format.
+
+    With `extras`, JSON rows may have names that are no columns of the table: they are ignored. `encodings` gives what
+    Debezium's messages without a schema leave out. `registry` serves the schemas of Avro.
     """
 
     extras: bool = False
@@ -45,7 +48,7 @@ class Reading:
 
 
 class _ArrowStreams:
-    """An Arrow IPC stream in each message."""
+    """A decoder of messages that each hold an Arrow IPC stream."""
 
     reads_keys = False
 
@@ -53,7 +56,7 @@ class _ArrowStreams:
         self._table = table
 
     def decode(self, values: Values, keys: Values | None = None) -> Decoded:  # noqa: ARG002 - as other formats
-        """Message by message."""
+        """Decode each message by itself."""
         pieces = [one_message(value, self._table, lambda data: decode_arrow(data, self._table)) for value in values]
         return joined(pieces, self._table)
 
@@ -71,7 +74,7 @@ FORMATS = tuple(_READERS)
 
 
 def reader_of(format_: str, table: Table, reading: Reading) -> MessageReader:
-    """What reads a table's messages in a format; `ConfigError` for one that is not known."""
+    """Return the decoder of a table's messages in a format; raise a `ConfigError` for an unknown format."""
     if format_ not in _READERS:
         raise ConfigError(f"unknown input format: table={table.name} format={format_}", f"use one of {FORMATS}")
     return _READERS[format_](table, reading)

@@ -1,13 +1,20 @@
-"""Outputs on Kafka: per worker and step one transaction with the rows of every view and a progress record.
+"""Outputs on Kafka: one transaction per worker and step, with the rows of all views and a progress record.
 
-A plain `read_committed` consumer of a view's topic sees each step's rows once. Every record has the headers `step` and `worker`;
-the key is the user's to choose. A progress topic has one partition per worker: (epoch, step, checksum) for every step, also
-an empty one, so a worker's `last` and the checksums can be read back when data has been deleted.
+A plain `read_committed` consumer of a view's topic sees each step's rows once. Every record has the headers `step`
+and `worker`; the user chooses the key. A progress topic has one partition per worker. It holds (epoch, step,
+checksum) of every step, also of empty steps. So a worker's `last` and the checksums can be read even after the rows
+have been deleted.
 
-Invariants: rows and progress appear together or not at all (5); after every take-over of the producer the progress tail is
-read and the epoch compared (6), because Kafka fences the earlier comer, not the older epoch; a commit in doubt is settled by
-taking over again and reading the tail, never by hoping; no dead letter is too large for a message, or one bad row would
-stop the pipeline for ever (10): a long payload is cut, and its reason says so. Source: docs/concepts/logs.md.
+Invariants:
+
+- Rows and progress appear together or not at all (5).
+- After every take-over of the producer the log reads the last progress record and compares the epoch (6). Kafka
+  fences the producer that began earlier, not the one of the older epoch.
+- After a commit in doubt, the log takes over again and reads the last progress record to learn the result.
+- Every dead letter fits in a message, because otherwise one bad row would stop the pipeline for ever (10). A long
+  payload is cut, and its reason says so.
+
+Source: docs/concepts/logs.md.
 """
 
 from __future__ import annotations
@@ -41,11 +48,12 @@ _KEEP_ALL = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes"
 
 
 class KafkaOutputLog:
-    """One worker's outputs on Kafka; see `dbsp.logs.OutputLog`.
+    """The outputs of one worker on Kafka; see `dbsp.logs.OutputLog`.
 
-    `topics` maps views to topics (`<pipeline>.<view>` where it does not); `keys` maps views to the columns that are the
-    message key, the JSON text of one or an object of several: without, a worker writes to partition `worker` modulo the
-    topic's partitions. The format `upsert` says of each key what its row is now (`upsert_messages`), in compacted topics.
+    `topics` maps views to topics; the default is `<pipeline>.<view>`. `keys` maps views to the columns of the message
+    key: the JSON text of one column, or an object of several. Without a key, a worker writes to partition `worker`
+    modulo the number of partitions. With the format `upsert`, a message gives the current row of its key
+    (`upsert_messages`), in compacted topics.
     """
 
     def __init__(
@@ -60,7 +68,13 @@ class KafkaOutputLog:
         create: bool = False,
         create_views: bool = False,
     ) -> None:
-        """Connect; `create` makes the progress topic wide enough, it or `create_views` views' topics when first written."""
+        """Connect and check the progress topic.
+
+        With `create` the progress topic is made, or widened to this worker. With `create` or `create_views`, a view's
+        topic is made at its first write.
+
+        **Errors** `ConfigError` for an unknown format, or if the progress topic has no partition for this worker.
+        """
         if format not in ("json", "arrow", "upsert"):
             raise ConfigError(f"unknown output format: format={format}", "use json, arrow or upsert")
         self._settings, self._worker, self._format = settings, worker, format
@@ -84,11 +98,11 @@ class KafkaOutputLog:
 
     @property
     def place(self) -> str:
-        """The partition of the progress topic."""
+        """Return the worker's partition of the progress topic, as messages name it."""
         return f"topic={self._progress_topic} partition={self._worker}"
 
     def bounds(self) -> tuple[int, int]:
-        """(first, last) as the progress topic says now; a write settles what a crash left in doubt."""
+        """Return (first, last) of the progress topic; a commit in doubt is settled only by the next write."""
         progress = self._read_progress()
         return progress.first, progress.last
 
@@ -97,7 +111,7 @@ class KafkaOutputLog:
         full = with_dead_letters(parts, dead)
         checksum = checksum_of(full)
         progress = self._own(epoch)
-        if step > progress.last:  # another process of this worker may have written since this one did
+        if step > progress.last:  # another process of this worker may have written since: read the progress again
             self._progress = None
             progress = self._own(epoch)
         stored = self._checksum(step) if progress.first <= step < progress.last else None
@@ -115,7 +129,13 @@ class KafkaOutputLog:
             self._checksums[step] = checksum
 
     def _own(self, epoch: int) -> Progress:
-        """The progress, read behind our own fence: epoch compared before and after taking over."""
+        """Take over the producer, unless it is taken over for this epoch, and return the progress.
+
+        The epoch is compared before and after the take-over: only the second comparison excludes a newer writer in
+        between.
+
+        **Errors** `FencedError` if a newer epoch writes these outputs.
+        """
         if self._progress is not None and self._writer.ready and epoch == self._progress.epoch:
             return self._progress
         if self._progress is not None and epoch < self._progress.epoch:
@@ -134,7 +154,10 @@ class KafkaOutputLog:
         return progress
 
     def _settle(self, epoch: int, step: int, checksum: int) -> bool:
-        """After a failed transaction: whether the step is in the log; a newer epoch there means stop."""
+        """Take over after a failed transaction, and return whether the step is in the log.
+
+        **Errors** `FencedError` if a newer epoch, or another writer, has written.
+        """
         self._refuse_newer(epoch)
         self._writer.take_over()
         progress = self._refuse_newer(epoch)
@@ -148,7 +171,10 @@ class KafkaOutputLog:
         return True
 
     def _read_progress(self) -> Progress:
-        """The newest progress record of this worker's partition; where there is none, the worker starts at its first step."""
+        """Return the newest progress of this worker's partition; without a record, start at the first step.
+
+        **Errors** `DataError` if the partition had records and all are gone.
+        """
         message = self._reader.last_message(self._progress_topic, self._worker)
         if message is None:
             if self._reader.bounds(self._progress_topic, self._worker)[0] > 0:
@@ -161,7 +187,10 @@ class KafkaOutputLog:
         return Progress(first=mark["first"], last=max(last, self._first_step), epoch=mark["epoch"])
 
     def _checksum(self, step: int) -> int | None:
-        """The checksum kept for a step; the partition is read once per take-over, when a step is first repeated."""
+        """Return the stored checksum of a step, or None.
+
+        The partition is read at the first repeated step after a take-over.
+        """
         if self._checksums is None:
             marks = [self._mark(message) for message in self._messages()]
             self._checksums = {mark["step"]: int(mark["checksum"], 16) for mark in marks}
@@ -199,7 +228,7 @@ class KafkaOutputLog:
         return Records(topic=topic, values=values, keys=keys, headers=headers)
 
     def topic_of(self, view: str) -> str:
-        """The topic a view, or the dead letters, are written to."""
+        """Return the topic of a view, or of the dead letters."""
         return self._topics.get(view) or self._settings.topic(view)
 
     def _width(self, topic: str) -> int:
@@ -211,9 +240,10 @@ class KafkaOutputLog:
         return self._widths[topic]
 
     def trim_progress(self, step: int) -> None:
-        """Delete the progress records of steps below `step`, but never the newest: no replay reaches them.
+        """Delete the progress records of steps below `step`, except the newest record: no replay reaches them.
 
-        **Cost** to find out which they are takes a tenth of a second, in which no step runs: it is done once in `TRIM_STEPS`.
+        **Cost** reading the records takes a tenth of a second, in which no step runs. So it is done once in
+        `TRIM_STEPS` steps.
         """
         if self._trimmed is not None and step < self._trimmed + TRIM_STEPS:
             return
@@ -225,19 +255,19 @@ class KafkaOutputLog:
         self._trimmed = step
 
     def close(self) -> None:
-        """Leave the brokers."""
+        """Drop the producer and close the reader."""
         self._writer.discard()
         self._reader.close()
 
 
 def _bytes(texts: pa.Array) -> list[Any]:
-    """The texts as what a message holds; None of a null, which makes it a tombstone."""
+    """Return texts as message bytes; a null becomes None, which is a tombstone."""
     found: list[Any] = texts.cast(pa.large_binary()).to_pylist()
     return found
 
 
 def _cut_letters(batch: Batch) -> Batch:
-    """Dead letters of which none is too large for a message; what was cut is told in the reason."""
+    """Shorten dead letters that are too large for a message; the reason gives the length of a cut payload."""
     reason, payload = batch.column("reason"), batch.column("payload")
     length = pc.utf8_length(payload)
     long = pc.greater(length, PAYLOAD_CHARS_MAX)

@@ -1,12 +1,13 @@
-"""The step log on Kafka: a topic of one partition, written by one transactional producer that fences an older coordinator.
+"""The step log on Kafka: a topic of one partition, written by one transactional producer that fences older
+coordinators.
 
-Three kinds of records: `step`; `decision` (a command more for a step); and `head` (epoch, next step, positions), written by
-each claim and each trim, so that what the trimmed records said about positions and epochs is still in the log. The state is
-the fold of all records, in order.
+There are three kinds of records: `step`; `decision`, which adds a command to a step; and `head` (epoch, next step,
+positions). Every claim and every trim writes a `head`, so that the positions and the epoch of trimmed records stay in
+the log. The state is the fold of all records in order.
 
-Invariants: a record is committed when `append` returns (4); the epoch is compared with the newest in the log after every
-take-over of the producer (6); steps have no gaps and their ranges follow each other (7).
-Source: docs/concepts/logs.md and docs/concepts/coordinator.md.
+Invariants: a record is committed when `append` returns (4). After every take-over of the producer, the epoch is
+compared with the newest in the log (6). Steps have no gaps, and their ranges follow each other (7). Source:
+docs/concepts/logs.md and docs/concepts/coordinator.md.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ _KEEP_ALL = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes"
 
 @dataclass(slots=True)
 class _State:
-    """The fold of the log's records; `offsets` says where the kept ones stand, `end` where to read on."""
+    """The fold of the log's records, with the offset of each kept record; `end` is the next offset to read."""
 
     epoch: int = 0
     claim: str = ""
@@ -53,7 +54,7 @@ class _State:
     empty: bool = True
 
     def take(self, value: dict[str, Any], offset: int) -> None:
-        """Fold in one record."""
+        """Fold the record at `offset` into the state."""
         if value["kind"] == "head":
             self.epoch, self.next_step = value["epoch"], value["next_step"]
             self.positions, self.claim = positions_from_json(value["positions"]), value["claim"]
@@ -75,7 +76,10 @@ class KafkaStepLog:
     """The step log of one pipeline on Kafka; see `dbsp.logs.StepLog`."""
 
     def __init__(self, settings: KafkaSettings, *, create: bool = False) -> None:
-        """Connect; `create` makes an absent topic, otherwise absence is a `ConfigError` and an empty one a `DataError`."""
+        """Connect and check the topic; `create` makes an absent topic.
+
+        **Errors** `ConfigError` if the topic is absent, is compacted, or has several partitions.
+        """
         self._settings = settings
         self._topic = settings.topic(TOPIC)
         self._reader = Reader(settings)
@@ -91,7 +95,10 @@ class KafkaStepLog:
         refuse_compaction(settings, self._topic)
 
     def claim(self, above: int = 0) -> int:
-        """Become the owner: fence older producers, read the log, write a new epoch above `above` and every other."""
+        """Claim the log: fence older producers, read all records, and write an epoch above `above` and all others.
+
+        **Errors** `DataError` if the log is empty and `create` was not given.
+        """
         self._writer.take_over()
         self._catch_up()
         if self._state.empty and not self._create:
@@ -105,13 +112,15 @@ class KafkaStepLog:
         return epoch
 
     def epoch(self) -> int:
-        """The newest epoch; 0 before the first claim."""
+        """Return the newest epoch; 0 before the first claim."""
         return self._catch_up().epoch
 
     def append(self, record: StepRecord) -> None:
         """Append the next record in a transaction of its own, committed on return.
 
-        **Errors** as the embedded log's; what a broken connection left in doubt is settled by reading the log's tail.
+        A broken connection may leave the transaction in doubt; reading the end of the log settles it.
+
+        **Errors** as for the embedded log.
         """
         if self._epoch == 0:
             raise FencedError(f"the step log is not claimed: step={record.step} epoch={record.epoch}")
@@ -127,7 +136,7 @@ class KafkaStepLog:
         return known is not None
 
     def decide(self, epoch: int, step: int, command: str) -> StepRecord:
-        """Add a command to a logged record, committed on return, once."""
+        """Add a command to a logged record, unless the record has it; committed on return."""
         if self._epoch == 0:
             raise FencedError(f"the step log is not claimed: step={step} epoch={epoch}")
         check_epoch(epoch, step, self._epoch)
@@ -136,7 +145,7 @@ class KafkaStepLog:
             raise DataError(f"a decision about a step that is not logged: step={step} next={self._state.next_step}")
 
         before = self._state.records[step]
-        given_back(before, decided(before, command), self._state.positions)  # what is written is never refused
+        given_back(before, decided(before, command), self._state.positions)  # check before writing: a record in the log must always fold
 
         def present() -> bool:
             return command in self._state.records[step].commands
@@ -146,7 +155,7 @@ class KafkaStepLog:
         return self._state.records[step]
 
     def _write_head(self, epoch: int) -> None:
-        """Write epoch, next step and positions; the claim's own name tells it from a rival's head of the same epoch."""
+        """Write epoch, next step and positions; the claim's id tells this head from a rival's with the same epoch."""
         state, before = self._state, self._state.claim
         head = {"kind": "head", "epoch": epoch, "claim": self._claim, "next_step": state.next_step}
         head["positions"] = positions_to_json(state.positions)
@@ -156,7 +165,7 @@ class KafkaStepLog:
         epoch_before = self._state.epoch
 
         def settle() -> bool:
-            """After a failure: a newer epoch in the log means stop; else take over again and look for the record."""
+            """Take over again and return whether the record is in the log; a newer epoch there is a `FencedError`."""
             self._refuse_newer(epoch_before, present)
             self._writer.take_over()
             self._refuse_newer(epoch_before, present)
@@ -175,7 +184,10 @@ class KafkaStepLog:
             raise FencedError(f"another coordinator owns the step log: epoch={epoch} newest={newest}")
 
     def _catch_up(self) -> _State:
-        """Fold what has been written since the last look; trimmed records are forgotten."""
+        """Fold the records that were written since the last read, and forget the trimmed ones.
+
+        **Errors** `DataError` if the log lost records that were read before, or the next ones.
+        """
         state = self._state
         low, high = self._reader.settled_bounds(self._topic, 0, known=state.end)
         if 0 <= state.end < low or state.end > high:
@@ -188,7 +200,10 @@ class KafkaStepLog:
         return state
 
     def read(self, first: int) -> Sequence[StepRecord]:
-        """Records from step `first` on; `DataError` if the first wanted is trimmed or lies behind the log's end."""
+        """Return the records from step `first` on.
+
+        **Errors** `DataError` if step `first` is trimmed, or after the end of the log.
+        """
         state = self._catch_up()
         kept = min(state.records, default=state.next_step)
         if not kept <= first <= state.next_step:
@@ -199,20 +214,20 @@ class KafkaStepLog:
         return [state.records[step] for step in range(first, state.next_step)]
 
     def last(self) -> StepRecord | None:
-        """The newest record."""
+        """Return the newest record; None if there is none."""
         state = self._catch_up()
         return state.records.get(state.next_step - 1)
 
     def next_step(self) -> int:
-        """The step that the next record must have."""
+        """Return the step that the next record must have."""
         return self._catch_up().next_step
 
     def positions(self) -> Positions:
-        """The first offset that no step covers yet, for every partition that some step has read."""
+        """Return the first offset that no step covers yet, for every partition that some step has read."""
         return dict(self._catch_up().positions)
 
     def trim(self, step: int) -> None:
-        """Drop records below `step`, but never the newest; only the owner may."""
+        """Drop records below `step`, but never the newest; only the owner may trim."""
         if self._epoch == 0:
             raise FencedError(f"the step log is not claimed: trim={step}")
         state = self._catch_up()
@@ -223,6 +238,6 @@ class KafkaStepLog:
         self._trimmer.delete_below(self._topic, 0, state.offsets[check])
 
     def close(self) -> None:
-        """Leave the brokers."""
+        """Drop the producer and close the reader."""
         self._writer.discard()
         self._reader.close()

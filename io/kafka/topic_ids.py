@@ -1,7 +1,7 @@
-"""Whether a topic is still the one that was read before: a topic that is deleted and made again has another id.
+"""Detection of a topic that was deleted and made again: the new topic has another id.
 
-Offsets of the new topic begin at 0 and name other rows, so a reader must not go on at its old offset. The question is asked
-beside the reading, from time to time, and costs no reader a wait.
+Offsets of the new topic begin at 0 and name other rows, so a reader must not continue at its old offset. The ids are
+requested from time to time in the background, so that no read waits for them.
 
 Left out: ids of earlier runs of the service; they are not stored.
 """
@@ -20,13 +20,13 @@ ASK_EVERY_S = 1.0
 
 
 class TopicIds:
-    """The ids of some topics, as they were first told.
+    """The ids of some topics, compared with the first id that the brokers reported.
 
-    **State** an admin client, the question under way, the first id of each topic, the topics that have another one now.
+    **State** an admin client, the pending request, the first id of each topic, and the topics whose id differs now.
     """
 
     def __init__(self, settings: KafkaSettings, topics: Iterable[str], ask_every_s: float = ASK_EVERY_S) -> None:
-        """Connect when first asked."""
+        """Store the settings; the first request connects."""
         self._settings, self._topics, self._ask_every_s = settings, sorted(set(topics)), ask_every_s
         self._admin: Any = None
         self._asked: dict[str, Future[Any]] = {}
@@ -35,7 +35,7 @@ class TopicIds:
         self._changed: set[str] = set()
 
     def changed(self) -> frozenset[str]:
-        """Return the topics that are not the first ones of their name, as far as the brokers have told; returns at once."""
+        """Return the topics whose id has changed, according to the answers so far; never wait."""
         self._hear()
         now = time.monotonic()
         if not self._asked and now - self._asked_at >= self._ask_every_s:
@@ -44,9 +44,11 @@ class TopicIds:
         return frozenset(self._changed)
 
     def has_changed(self, topic: str) -> bool:
-        """Return whether a topic is another one, asked now: of one that was away nobody knows.
+        """Ask the brokers now, and return whether the topic's id has changed.
 
-        **Errors** those of Kafka where the brokers do not tell, or have no such topic.
+        A topic whose first id is unknown counts as unchanged.
+
+        **Errors** Kafka's errors if the brokers do not answer, or have no such topic.
         """
         answer = self._describe([topic])[topic]
         try:
@@ -69,27 +71,27 @@ class TopicIds:
         return dict(self._admin.describe_topics(collection, request_timeout=self._settings.timeout_s))
 
     def _hear(self) -> None:
-        """Take the answers that have come; a topic that is away for now keeps its id."""
+        """Process the answers that have arrived; a topic that is away keeps its id."""
         for topic, answer in list(self._asked.items()):
-            if answer.done() and self._asked.pop(topic, None) is not None:  # one that failed ends the whole question
+            if answer.done() and self._asked.pop(topic, None) is not None:  # a failure in `_told` clears all pending requests
                 self._told(topic, answer)
 
     def _told(self, topic: str, answer: Future[Any]) -> None:
         error = answer.exception()
         if error is not None:
             if not _is_gone(error):
-                self._admin, self._asked = None, {}  # the next client reads certificates and addresses anew
+                self._admin, self._asked = None, {}  # the next client reads certificates and addresses again
             return
         found = str(answer.result().topic_id)
         if self._first.setdefault(topic, found) != found:
             self._changed.add(topic)
 
     def close(self) -> None:
-        """Let go of the client."""
+        """Drop the client."""
         self._admin, self._asked = None, {}
 
 
 def _is_gone(error: BaseException) -> bool:
-    """Return whether the brokers answered that there is no such topic."""
+    """Return whether the brokers answered that the topic does not exist."""
     cause = error.args[0] if isinstance(error, kafka().KafkaException) else None
     return isinstance(cause, kafka().KafkaError) and cause.code() == kafka().KafkaError.UNKNOWN_TOPIC_OR_PART

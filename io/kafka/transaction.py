@@ -1,9 +1,12 @@
-"""One transactional producer that survives its own failures: every transaction is known to be committed, or not.
+"""A transactional producer that recovers from its own failures: each transaction is known to be committed or not.
 
-librdkafka has no KIP-890: a commit that timed out may still be applied later, into the next transaction of the same
-producer. So after any error the producer is thrown away, a new one with the same transactional id is made (the broker aborts
-or finishes the old transaction and refuses the old producer), and the log's tail is read to learn what happened. Fencing on
-Kafka is last come, first served, not by our epochs: a log's `settle` checks its epoch before and after taking over.
+librdkafka lacks KIP-890: a commit that timed out may still be applied later, into the next transaction of the same
+producer. So after any error the writer drops the producer and makes a new one with the same transactional id. The
+broker then aborts or finishes the old transaction, and refuses the old producer. The end of the log shows which of
+the two happened.
+
+Kafka fences the producer that began earlier, not the one of the older epoch: a log's `settle` checks its epoch before
+and after the take-over.
 """
 
 from __future__ import annotations
@@ -23,7 +26,7 @@ ATTEMPTS = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Records:
-    """Messages of one topic, alike in all but value and key; `partition` None leaves the choice to the keys."""
+    """Messages of one topic, equal in all but value and key; with `partition` None the keys choose the partition."""
 
     topic: str
     values: Sequence[bytes | None]
@@ -33,10 +36,13 @@ class Records:
 
 
 class TransactionalWriter:
-    """Writes sets of records, each set in one transaction."""
+    """A writer of sets of records, each set in one transaction."""
 
     def __init__(self, settings: KafkaSettings, transactional_id: str, *, tells_offsets: bool = False) -> None:
-        """Nothing is connected before the first take-over; offsets of what was written cost a call for each message."""
+        """Store the settings; the first take-over connects.
+
+        With `tells_offsets` every write returns its offsets, which costs a call per message.
+        """
         self._settings, self._tells_offsets = settings, tells_offsets
         self._id = transactional_id
         self._producer: Any = None
@@ -44,11 +50,11 @@ class TransactionalWriter:
 
     @property
     def ready(self) -> bool:
-        """Whether this process holds a producer that has taken over and has not failed since."""
+        """Return whether this process has a producer that has taken over and has not failed since."""
         return self._producer is not None and self._process == os.getpid()
 
     def take_over(self) -> None:
-        """Become the only producer of this transactional id: older ones are fenced, an open transaction is aborted."""
+        """Take over the transactional id: fence older producers and abort an open transaction."""
         self._producer = None
         producer = make_producer(self._settings, self._id, failures_only=not self._tells_offsets)
         try:
@@ -58,11 +64,16 @@ class TransactionalWriter:
         self._producer, self._process = producer, os.getpid()
 
     def write(self, records: Sequence[Records], settle: Callable[[], bool]) -> list[int] | None:
-        """Write all records in one transaction; on return it is committed. The offsets, if they are told of, or None if
-        `settle` found the records.
+        """Write all records in one transaction, committed on return.
 
-        `settle` is called after a failure, when nothing of the failed attempt can be applied any more except what already is:
-        it takes over again, checks the owner (raising `FencedError`), and says whether the records are in the log.
+        Return the offsets (an empty list without `tells_offsets`), or None if `settle` found the records in the log.
+
+        `settle` is called after a failure. It takes over again, so that no later effect of the failed attempt is
+        possible. It checks the owner, with a `FencedError` for a newer one, and returns whether the records are in
+        the log.
+
+        **Errors** `UnavailableError` after `ATTEMPTS` failures; `CapacityError` at once for a message that is too
+        large.
         """
         if not self.ready:
             raise InternalError(f"a write before the take-over: transactional.id={self._id}")
@@ -106,7 +117,7 @@ class TransactionalWriter:
         return offsets
 
     def _produce(self, records: Records, delivered: Callable[[Any, Any], None]) -> None:
-        """Queue the messages, waiting while the queue is full."""
+        """Queue the messages; wait while the queue is full."""
         alike: dict[str, Any] = {"headers": list(records.headers), "on_delivery": delivered}
         if records.partition is not None:
             alike["partition"] = records.partition
@@ -130,7 +141,7 @@ class TransactionalWriter:
                     raise UnavailableError(f"Kafka takes no more messages: topic={topic}") from error
 
     def discard(self) -> None:
-        """Drop the producer; what it left open is settled by the next take-over or by the broker's timeout."""
+        """Drop the producer; the next take-over, or the broker's timeout, ends its open transaction."""
         if self._producer is not None and self._process == os.getpid():
             with_purge = getattr(self._producer, "purge", None)
             if with_purge is not None:
