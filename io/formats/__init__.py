@@ -1,15 +1,16 @@
-"""Rows as bytes: JSON and Arrow, in (`decode_json`, `decode_arrow`) and out (`encode_json`, `encode_arrow`); others' topics, in.
+"""Rows as bytes: JSON and Arrow in both directions, and the formats of other systems' files and topics as input.
 
-A decoder never raises for what a sender wrote: rows it cannot use come back as bad rows with their number and reason, the same
-ones however the bytes are cut into calls.
+`decode_json` and `decode_arrow` read rows; `encode_json` and `encode_arrow` write them. A decoder never raises an
+error for what a sender wrote. It returns unusable rows as bad rows with their number and reason, independent of how
+the bytes are cut into calls.
 
-json_rows, json_tables, json_scan, wire, json_output, arrow_rows, csv_rows    the forms that pushes, files and topics share
-pieces       batches in runs of rows, each small enough to become texts
-runs         messages together, where all are good; else each half of them
-debezium     changes of a database in JSON, in two shapes; envelopes: what a change does to its table
-lines        where the lines of a file begin
-avro         rows and changes in Avro, with a schema registry
-meaning      what numbers and bytes stand for in these two; byte_spans: texts gathered from a larger buffer
+- json_rows, json_tables, json_scan, wire, json_output, arrow_rows, csv_rows: the forms of pushes, files and topics
+- pieces: batches cut into runs of rows, each small enough to become texts
+- runs: messages decoded together if all are good, otherwise half by half
+- debezium: changes of a database in JSON, in two shapes; envelopes: the effect of a change on its table
+- lines: where the lines of a file begin
+- avro: rows and changes in Avro, with a schema registry
+- meaning: the logical types of numbers and bytes in these two; byte_spans: texts gathered from a larger buffer
 """
 
 from __future__ import annotations

@@ -1,10 +1,12 @@
-"""Arrow IPC streams into rows and back.
+"""Conversion between Arrow IPC streams and rows.
 
-In: the columns of the table by name, in any order; of another type by the rules of `dbsp.zset.given`; an optional int8 column
-`__op` says 0 for insert, 1 for delete; a table with a primary key may leave out other columns when every row is a delete. A
-stream that does not fit, or has a column of a type that fits none of its values, is one bad row as a whole, shown by its
-beginning; a value that does not fit, a null where none may be, or another `__op`, makes that row bad. Out: the columns and a
-last int64 column `weight`.
+Input: the columns of the table by name, in any order. Columns of other types are converted by the rules of
+`dbsp.zset.given`. An optional int8 column `__op` is 0 for insert, 1 for delete. If every row is a delete, a table
+with a primary key needs the key columns only. A stream of another form, or with a column whose type never fits, is a
+single bad row, with its beginning as payload. A value that does not fit, a forbidden null, or another `__op` makes
+only its row bad.
+
+Output: the columns, and a last int64 column `weight`.
 """
 
 from __future__ import annotations
@@ -40,14 +42,16 @@ Cast = Callable[[pa.Array, pa.DataType], pa.Array]
 
 
 class _StreamError(Exception):
-    """Why the whole stream cannot be used."""
+    """The reason why a whole stream cannot be used."""
 
 
 def decode_arrow(data: bytes, table: Table, bounds: PushBounds | None = None) -> Push:
-    """All rows of one IPC stream, good and bad, in order; without `bounds` nothing that the bytes hold raises an error.
+    """Decode all rows of an IPC stream, good and bad, in order; without `bounds`, no content raises an error.
 
-    A stream that would become more than `MESSAGE_BOUNDS` allow is one bad row, before it becomes that.
-    **Errors** with `bounds`, `CapacityError` where it would become more than these, `DataError` for more bad values.
+    A stream that would exceed `MESSAGE_BOUNDS` becomes one bad row before it is unpacked.
+
+    **Errors** with `bounds`: `CapacityError` if the stream would exceed them, `DataError` if it has more bad rows
+    than allowed.
     """
     limits = bounds or MESSAGE_BOUNDS
     try:
@@ -65,7 +69,7 @@ def decode_arrow(data: bytes, table: Table, bounds: PushBounds | None = None) ->
 
 
 def _bad_stream(data: bytes, reason: str, table: Table) -> Push:
-    """A whole stream as one bad row, shown by its beginning."""
+    """Return a whole stream as one bad row, with its beginning in base64 as payload."""
     payload = base64.b64encode(data[: PAYLOAD_CHARS_MAX // 4 * 3]).decode()
     bad = BadRow(index=0, reason=reason[:REASON_CHARS_MAX], payload=payload)
     return Push(batch=Batch.empty(table.schema), operations=np.empty(0, dtype=np.int8), bad=(bad,))
@@ -91,9 +95,9 @@ def _decoded_bytes(column: pa.ChunkedArray) -> int:
 
 
 def fitted(found: pa.Table, table: Table, cast: Cast = column_given, bounds: PushBounds | None = None) -> Push:
-    """Return rows with columns of about the table's types as a push; a row with a value that does not fit is bad.
+    """Convert columns to the table's types and return a push; a row with a value that does not fit is bad.
 
-    **Errors** with `bounds`, `DataError` as soon as there are more values that do not fit.
+    **Errors** `DataError` with `bounds`, as soon as there are more bad rows than allowed.
     """
     bad: dict[int, BadRow] = {}
     for number, (name, column) in enumerate(zip(found.schema.names, found.columns, strict=True)):
@@ -113,12 +117,15 @@ def fitted(found: pa.Table, table: Table, cast: Cast = column_given, bounds: Pus
 
 
 def _values(type_: pa.DataType) -> pa.DataType | None:
-    """The type of the values, if these are numbers of a dictionary."""
+    """Return the value type of a dictionary type; None for any other type."""
     return type_.value_type if pa.types.is_dictionary(type_) else None
 
 
 def converted(values: pa.Array, wanted: pa.DataType, cast: Cast) -> Iterator[tuple[pa.Array, str]]:
-    """Yield pieces of the values in the wanted type, by halves where one fails; that one is a null with the reason beside."""
+    """Yield pieces of the values in the wanted type, each with an empty reason.
+
+    A failing piece is bisected; a single value that does not fit becomes a null with its reason.
+    """
     try:
         yield cast(values, wanted), ""
     except (pa.ArrowException, ValueError, ArithmeticError) as error:
@@ -131,7 +138,10 @@ def converted(values: pa.Array, wanted: pa.DataType, cast: Cast) -> Iterator[tup
 
 
 def push_of(found: pa.Table, table: Table, reasons: Mapping[int, str] = MappingProxyType({})) -> Push:
-    """The rows of an Arrow table as a push; those that have a reason already are bad for it."""
+    """Return the rows of an Arrow table as a push.
+
+    `reasons` maps the numbers of rows that are bad already to their reasons.
+    """
     names = found.schema.names
     if len(set(names)) != len(names):
         raise _StreamError(f"repeated columns: {names}")
@@ -166,7 +176,7 @@ def push_of(found: pa.Table, table: Table, reasons: Mapping[int, str] = MappingP
 
 
 def _operations(found: pa.Table) -> tuple[NDArray[np.int8], NDArray[np.bool_]]:
-    """INSERT or DELETE per row, and the rows that say neither."""
+    """Return INSERT or DELETE per row, and the mask of the rows whose operation is neither."""
     if OPERATION not in found.schema.names:
         return np.full(found.num_rows, INSERT, dtype=np.int8), np.zeros(found.num_rows, dtype=np.bool_)
     column = _whole(found.column(OPERATION), pa.int8())
@@ -183,7 +193,7 @@ def _column(found: pa.Table, column: Column) -> pa.Array:
 
 
 def _whole(column: pa.ChunkedArray, wanted: pa.DataType) -> pa.Array:
-    """The column in one piece; numbers of a dictionary stay that where they are of the wanted type, and it is text."""
+    """Return a column as one array; a dictionary stays encoded only if its values have the wanted text type."""
     try:
         chunks = column.chunks or [pa.array([], column.type)]
         array = chunks[0] if len(chunks) == 1 else pa.concat_arrays(chunks)
@@ -209,7 +219,7 @@ def _payloads(batch: Batch) -> list[str]:
 
 
 def encode_arrow(batch: Batch) -> bytes:
-    """The batch as one IPC stream, weights in the last column."""
+    """Encode a batch as one IPC stream with the weights in the last column."""
     table = batch.to_arrow("__weight" if "weight" in batch.schema else "weight")
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema) as writer:

@@ -1,8 +1,10 @@
-"""How many rows an Arrow stream has and how many bytes it takes when it is unpacked, before any of it is unpacked.
+"""The number of rows of an Arrow stream and its unpacked bytes, computed before any of it is unpacked.
 
-Every message of a stream says how many rows it has, and every packed buffer begins with its size unpacked. Both stand in front of
-the data, so that a few kilobytes that would become gigabytes are refused before memory is taken. pyarrow does not give
-these figures to its users: the messages are read here as Arrow's format says, each access within the message's bytes.
+Every message of a stream states its number of rows, and every packed buffer begins with its unpacked size. Both
+precede the data. So a few kilobytes that would become gigabytes are refused before memory is allocated.
+
+pyarrow does not expose these figures. So this module reads the messages as Arrow's format defines them, with each
+access within the message's bytes.
 
 Source: Arrow's columnar format, "IPC Streaming Format", with the FlatBuffers schemas Message.fbs and Schema.fbs.
 """
@@ -29,16 +31,16 @@ _REFERENCE_BYTES = 4
 
 @dataclass(frozen=True, slots=True)
 class StreamSize:
-    """Rows, and bytes unpacked."""
+    """The rows of a message, and its bytes when unpacked."""
 
     rows: int
     bytes: int
 
 
 def stream_sizes(data: pa.Buffer) -> Iterator[StreamSize]:
-    """Yield what each message adds, in order; the rows of dictionaries are none of the stream's.
+    """Yield the size of each message in order; the rows of dictionaries count as none.
 
-    **Errors** `pa.ArrowException` or `ValueError` where the bytes are no such stream.
+    **Errors** `pa.ArrowException` or `ValueError` if the bytes are no Arrow stream.
     """
     for message in pa.ipc.MessageReader.open_stream(data):
         if message.type in ("record batch", "dictionary"):
@@ -65,7 +67,7 @@ def _message_size(header: bytes, body: pa.Buffer | None) -> StreamSize:
 
 
 def _buffer_size(begin: int, length: int, body: pa.Buffer | None, packed: bool) -> int:
-    """Return the bytes of a buffer, unpacked; an empty one is never packed."""
+    """Return the unpacked bytes of a buffer; an empty buffer is never packed."""
     if not length:
         return 0
     if body is None or length < 0 or begin < 0 or begin + length > body.size:
@@ -79,7 +81,7 @@ def _buffer_size(begin: int, length: int, body: pa.Buffer | None, packed: bool) 
 
 
 class _Table:
-    """A table of FlatBuffers: its fields by number, each where the table's own index says."""
+    """A FlatBuffers table: its own index gives the place of each field by number."""
 
     def __init__(self, data: bytes, at: int) -> None:
         self._data, self._at = data, at
@@ -98,17 +100,17 @@ class _Table:
         return self._at + offset if offset else None
 
     def number(self, field: int, kind: str) -> int:
-        """Return a number, 0 where it is left out."""
+        """Return a number; 0 if the field is absent."""
         place = self._place(field)
         return 0 if place is None else self._read(kind, place)
 
     def table(self, field: int) -> _Table | None:
-        """Return a table within this one, if it is there."""
+        """Return a nested table; None if the field is absent."""
         place = self._place(field)
         return None if place is None else _Table(self._data, place + self._read("<I", place))
 
     def buffers(self, field: int) -> Iterator[tuple[int, int]]:
-        """Yield the pairs (begin, length) of a list."""
+        """Yield the pairs (begin, length) of a list of buffers."""
         place = self._place(field)
         if place is None:
             return
@@ -119,7 +121,7 @@ class _Table:
 
 
 def row_bytes(schema: Schema) -> int:
-    """Return what a row of a table takes at least in memory, where its texts and lists are empty or null."""
+    """Return the least bytes of a table's row in memory, as if its texts and lists were empty or null."""
     return sum(_type_bytes(column.type) for column in schema)
 
 
@@ -128,12 +130,12 @@ def _type_bytes(type_: pa.DataType) -> int:
         return sum(_type_bytes(field.type) for field in type_)
     try:
         return max(1, int(type_.bit_width) // 8)
-    except ValueError:  # texts, bytes and lists have a reference for each row
+    except ValueError:  # texts, bytes and lists have an offset for each row
         return _REFERENCE_BYTES
 
 
 def decoded_bytes(array: pa.Array | pa.ChunkedArray) -> int:
-    """Return what an array takes when no dictionary makes it short; never less than that."""
+    """Return the bytes of an array without dictionary encoding; never an underestimate."""
     if isinstance(array, pa.ChunkedArray):
         return sum(decoded_bytes(chunk) for chunk in array.chunks)
     kind = array.type

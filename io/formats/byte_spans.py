@@ -1,4 +1,4 @@
-"""Texts and bytes gathered from where they lie in a larger buffer."""
+"""Gathering of texts and bytes from their spans in a larger buffer."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ def _copy_spans(
 def gathered(
     data: NDArray[np.uint8], starts: NDArray[np.int64], lengths: NDArray[np.int64], valid: NDArray[np.bool_], type_: Any
 ) -> pa.Array:
-    """An array of these spans; null where not `valid`, where the length must be 0.
+    """Return an array of the given spans of `data`; null where not `valid`, where the length must be 0.
 
-    **Errors** `ArrowInvalid` if the values are more than an array holds, 2 GiB.
+    **Errors** `ArrowInvalid` if the values exceed the limit of an array, 2 GiB.
 
     >>> data = np.frombuffer(b"hello world", np.uint8)
     >>> gathered(data, np.array([6, 0]), np.array([5, 0]), np.array([True, False]), pa.string()).to_pylist()

@@ -1,11 +1,11 @@
-"""Text files of records, a header first (RFC 4180): where the records are, and their values as text.
+"""CSV files with a header (RFC 4180): where the records begin, and their values as text.
 
-A value may stand in quotes, in which a delimiter, a line's end and a doubled quote count as text. An empty value is null, an
-empty one in quotes the empty text. A quote anywhere else makes its record a bad one, which ends with the line of that quote
-(`csv_scan`), and so does another number of values than the header has; so every record can be judged by itself, and is the same
-however a file is cut.
+A value may be in quotes, where a delimiter, a line end and a doubled quote are text. An empty value is null; an empty
+value in quotes is the empty text. A quote at any other place makes its record bad; the record ends with the line of
+this quote (`csv_scan`). A record with another number of values than the header is bad too. So each record is decoded
+by itself, however the file is cut.
 
-**Cost** two passes over the bytes, compiled; Arrow's reader makes the values.
+**Cost** two compiled passes over the bytes, and Arrow's reader for the values.
 
 Source: RFC 4180.
 """
@@ -31,7 +31,7 @@ _MISQUOTED = "a quote inside a value, or one that does not end"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Records:
-    """The records that have as many values as the header, their numbers among all, and the others."""
+    """The good records with their numbers among all records, and the bad ones."""
 
     values: pa.Table
     numbers: Positions
@@ -39,7 +39,7 @@ class Records:
 
 
 def record_starts(data: Bytes, delimiter: str) -> Positions:
-    r"""Where the records begin that are not empty lines, the header among them, and the end.
+    r"""Return where the nonempty records begin, the header included, and the end.
 
     >>> record_starts(np.frombuffer(b'a,b\n1,"x\ny"\n\n2,z', np.uint8), ",").tolist()
     [0, 4, 13, 16]
@@ -50,7 +50,7 @@ def record_starts(data: Bytes, delimiter: str) -> Positions:
 
 
 def header_of(record: bytes, delimiter: str) -> list[str]:
-    """The names of the columns, as the first record has them; none of a record that is broken."""
+    """Return the column names of the first record; an empty list if it is broken."""
     text = record.removeprefix(MARK).decode("utf-8", "replace")
     try:
         return [name.strip() for name in next(csv.reader([text], delimiter=delimiter, strict=True), [])]
@@ -59,14 +59,17 @@ def header_of(record: bytes, delimiter: str) -> list[str]:
 
 
 def text_of(record: bytes) -> str:
-    """A record as it came, for a dead letter."""
+    """Return a record as text, for a dead letter."""
     return record.decode("utf-8", "replace").rstrip("\r\n")[:PAYLOAD_CHARS_MAX]
 
 
 def decode_records(
     data: bytes, starts: Positions, header: Sequence[str], wanted: Sequence[str], delimiter: str
 ) -> Records:
-    """The wanted columns of some whole records, as bytes or null; `starts` are the records' and the end."""
+    """Decode the wanted columns of whole records, as bytes or null.
+
+    `starts` are the starts of the records, and the end.
+    """
     bad = _bad(np.frombuffer(data, np.uint8), starts, len(header), delimiter)
     found = _parsed(_without(bad, data, starts), header, wanted, delimiter)
     numbers = np.delete(np.arange(len(starts) - 1), list(bad))
@@ -78,25 +81,25 @@ def decode_records(
 
 
 def _without(bad: Collection[int], data: bytes, starts: Positions) -> bytes:
-    """The records but these."""
+    """Return the bytes without the records of these numbers."""
     pieces = (data[begin:end] for number, (begin, end) in enumerate(pairwise(starts.tolist())) if number not in bad)
     return b"".join(pieces) if bad else data
 
 
 def _bad(data: Bytes, starts: Positions, columns: int, delimiter: str) -> dict[int, str]:
-    """The records that are broken or have another number of values, each with its reason."""
+    """Return the reason of each record that is broken or has another number of values, by its number."""
     counts = judged(data, starts, ord(delimiter))
     reasons = ((number, int(counts[number])) for number in np.flatnonzero(counts != columns).tolist())
     return {number: _MISQUOTED if count < 0 else f"values: {count}, columns: {columns}" for number, count in reasons}
 
 
 def _parsed(data: bytes, header: Sequence[str], wanted: Sequence[str], delimiter: str) -> pa.Table:
-    """The wanted columns of records that fit; `ArrowInvalid` if one does not."""
+    """Parse the wanted columns of good records; raise `ArrowInvalid` if a record does not fit."""
     names = [str(number) for number in range(len(header))]
     chosen = [names[header.index(name)] for name in wanted]
     if not data:
         return pa.table([pa.array([], pa.binary()) for _ in wanted], names=list(wanted))
-    lines = b"\n" + data  # pyarrow drops a byte order mark that it begins with, and empty lines
+    lines = b"\n" + data  # pyarrow drops an initial byte order mark, which is data here, and the empty line
     found = pyarrow.csv.read_csv(
         pa.BufferReader(lines),
         pyarrow.csv.ReadOptions(use_threads=False, column_names=names, block_size=max(1 << 20, len(lines))),

@@ -1,11 +1,11 @@
-"""Where the records of a CSV file begin, and which of them are broken: one pass over the bytes, compiled.
+"""The scan for record starts and broken records of a CSV file: compiled, one pass over the bytes.
 
-A quote opens a value only where a value begins, and closes it only where one ends: before a delimiter, a line's end or the end of
-all. A record with any other quote, or with one that is never closed, is broken, and ends with the line of its first wrong quote:
-however many quotes a file lacks, no line behind that one is taken for a part of a value.
+A quote opens a value only at the value's beginning. It closes the value only before a delimiter, a line end or the
+end of the data. A record with any other quote, or with an open one, is broken and ends with the line of its first
+wrong quote. So a missing quote never makes later lines part of a value.
 
-**Cost** linear. What follows a wrong quote is read twice, up to where it was found to be one; no quote in it can open a value
-that runs on, as all of them stand in pairs, which open and close at once.
+**Cost** linear. The bytes after a wrong opening quote are read twice, up to the place that proves it wrong. No quote
+between can begin another such read: they are all doubled, and a doubled quote opens and closes at once.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _WRONG = -1
 
 @njit(cache=True)
 def _behind_quotes(data: Bytes, at: int, end: int, delimiter: int) -> int:
-    """Where the value ends whose quote stands before `at`; -1 if the quote is a wrong one."""
+    """Return the end of the value whose opening quote is before `at`; -1 if the quote is wrong."""
     while at < end:
         if data[at] != _QUOTE:
             at += 1
@@ -38,7 +38,7 @@ def _behind_quotes(data: Bytes, at: int, end: int, delimiter: int) -> int:
 
 @njit(cache=True)
 def line_ends(data: Bytes, first: int, delimiter: int) -> Any:
-    """Behind which positions a record or an empty line ends; `first` is where the first value begins."""
+    """Return the positions of the last bytes of records and empty lines; `first` is the start of the first value."""
     ends = np.empty(np.count_nonzero(data == _LF) + np.count_nonzero(data == _CR), np.int64)
     count, at, fresh, broken = 0, first, True, False
     while at < len(data):
@@ -61,7 +61,10 @@ def line_ends(data: Bytes, first: int, delimiter: int) -> Any:
 
 @njit(cache=True)
 def judged(data: Bytes, starts: Positions, delimiter: int) -> Any:
-    """Of each record how many values it has, or -1 where it is broken; `starts` are the records' and the end."""
+    """Return each record's number of values, or -1 if it is broken.
+
+    `starts` are the starts of the records, and the end.
+    """
     values = np.empty(len(starts) - 1, np.int64)
     for number in range(len(values)):
         at, end, count, fresh = starts[number], starts[number + 1], 1, True

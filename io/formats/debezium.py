@@ -1,11 +1,11 @@
-"""Changes of a database as Debezium writes them in JSON: `{"before": {…}, "after": {…}, "op": "u", …}`, with or without schemas.
+"""Changes of a database as Debezium writes them in JSON, with or without schemas.
 
-The table's columns are found by name, others are not read; a column that is missing is null. Tombstones (messages without a
-value) are no rows; where rows come without an envelope, each deletes the row of its key. Where messages carry their schema
-(`{"schema": …, "payload": …}`) it says what numbers and bytes stand for; where they do not, `Encodings` says it.
-What a change does to its table: `dbsp.io.formats.envelopes`.
+A message is `{"before": {…}, "after": {…}, "op": "u", …}`. The table's columns are matched by name; others are not
+read; a missing column is null. Tombstones (messages without a value) are no rows; in the flat shape, each deletes the
+row of its key. A message may carry its schema (`{"schema": …, "payload": …}`), which says how to read numbers and
+bytes; otherwise `Encodings` says it. `dbsp.io.formats.envelopes` defines the effect of a change on its table.
 
-Whole runs of messages go through pyarrow's parser. Source: Debezium's documentation of its connectors.
+pyarrow's parser decodes whole runs of messages. Source: Debezium's documentation of its connectors.
 """
 
 from __future__ import annotations
@@ -70,10 +70,10 @@ _HINTS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Encodings:
-    """What messages without a schema do not say.
+    """The facts that messages without a schema leave out.
 
     `decimals`: "text" (Debezium's `decimal.handling.mode=string` or `double`) or "bytes" (`precise`, its default).
-    `timestamps`: "ms", "us" or "ns", of all times of the table; by default Debezium's unit depends on each column's
+    `timestamps`: "ms", "us" or "ns", for all times of the table. By default Debezium's unit depends on each column's
     precision, which only a schema tells, so set its `time.precision.mode`.
     """
 
@@ -83,7 +83,7 @@ class Encodings:
 
 @dataclass(frozen=True, slots=True)
 class _Field:
-    """How a column stands in the JSON: what the parser is asked for, whether that is base64, and what it stands for."""
+    """The form of a column in JSON: the type for the parser, whether its text is base64, and its logical type."""
 
     wire: pa.DataType
     meaning: Meaning = PLAIN
@@ -106,9 +106,10 @@ _Fields = Mapping[str, _Field]
 
 
 class DebeziumJson:
-    """Reads the messages of one table's topic; remembers the schemas it has met.
+    """A decoder of one table's messages; it caches the schemas.
 
-    **Cost** some 300 thousand messages a second of six columns; of one that is wrong, some ten reads of ever fewer messages more.
+    **Cost** some 300 thousand messages a second of six columns. A wrong message costs some ten further reads of ever
+    smaller runs.
 
     **Example**
 
@@ -121,9 +122,12 @@ class DebeziumJson:
     """
 
     def __init__(self, table: Table, encodings: Encodings, *, flat: bool = False) -> None:
-        """For one table's topic; `flat` of rows without an envelope, as `ExtractNewRecordState` leaves them.
+        """Store the table and its encodings.
 
-        **Errors** `ConfigError` for flat rows of a table without a primary key: an update does not say which row goes.
+        `flat` means rows without an envelope, as `ExtractNewRecordState` writes them.
+
+        **Errors** `ConfigError` for flat rows of a table without a primary key: an update would not say which row it
+        replaces.
         """
         if flat:
             refuse_without_key(table, "debezium-flat")
@@ -133,9 +137,10 @@ class DebeziumJson:
         self._schemas: dict[bytes, _Fields | None] = {}
 
     def decode(self, values: Sequence[bytes | None], keys: Sequence[bytes | None] | None = None) -> Decoded:
-        """The rows of all messages, in order, and how many each has; never raises for what a message holds.
+        """Return the rows of all messages in order, and each message's number of rows.
 
-        **Errors** `ConfigError` if messages without a schema hold what `Encodings` does not explain.
+        **Errors** `ConfigError` if messages without a schema hold values that `Encodings` does not explain; none for
+        other content.
         """
         opened = [self._opened(value) for value in values]
         kinds = [(payload is None, id(fields)) for fields, payload in opened]
@@ -144,7 +149,7 @@ class DebeziumJson:
         return by_kind(kinds, opened, self._run, self._table)
 
     def _run(self, kind: tuple[bool, int], opened: list[tuple[_Fields | None, bytes | None]]) -> list[Decoded]:
-        """Messages of one schema, or of none; or tombstones, with their keys."""
+        """Decode messages of one schema, or without a schema, or the keys of tombstones."""
         without_value, _ = kind
         if not without_value:
             return self._changes(opened[0][0], [payload for _, payload in opened if payload is not None])
@@ -159,7 +164,7 @@ class DebeziumJson:
         return in_halves(payloads, changes.rows, changes.reason, self._table)
 
     def _gone(self, key: bytes | None) -> tuple[_Fields | None, bytes] | Decoded:
-        """A tombstone as a message that deletes the row of its key; a bad row if it does not say which."""
+        """Return a tombstone as a message that deletes the row of its key; a bad row if the key names no row."""
         fields, payload = self._opened(key)
         try:
             if payload is None:
@@ -172,10 +177,10 @@ class DebeziumJson:
     def _deletes(self, kind: int | None, gone: list[Any]) -> Sequence[Decoded]:
         return gone if kind is None else self._changes(gone[0][0], [payload for _, payload in gone])
 
-    # ---- what columns are written as ----
+    # ---- the forms of columns ----
 
     def _opened(self, value: bytes | None) -> tuple[_Fields | None, bytes | None]:
-        """The columns as the message's schema has them, None without one, and the payload, None of a tombstone."""
+        """Return the columns of the message's schema (None without one) and the payload (None for a tombstone)."""
         if value is None:
             return None, None
         value = value.strip()
@@ -192,12 +197,12 @@ class DebeziumJson:
         return self._new_head(value)
 
     def _new_head(self, value: bytes) -> bytes | None:
-        """What stands before the payload of a message with a schema; the schema is remembered."""
+        """Return the bytes before the payload of a message with a schema, and cache the schema; None without one."""
         opening = _SCHEMA.match(value)
         if opening is None:
             return None
         try:
-            text = value.decode("utf-8", "surrogateescape")  # what is wrong with the payload is said where it is read
+            text = value.decode("utf-8", "surrogateescape")  # a wrong payload is reported by its own decoder
             schema, end = json.JSONDecoder().raw_decode(text, opening.end())
         except (ValueError, RecursionError):
             return None
@@ -211,16 +216,19 @@ class DebeziumJson:
         return head
 
     def _described(self, schema: Any) -> _Fields | None:
-        """The columns as the schema of a message has them; None if it says nothing about rows."""
+        """Return the columns as the message's schema describes them; None if the schema describes no rows."""
         try:
             found = {part["field"]: part for part in self._shape.described(schema["fields"])}
             columns = [column for column in self._table.schema if column.name in found]
             return {column.name: _described(found[column.name], column.type) for column in columns}
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError, StopIteration):
-            return None  # any JSON may stand where a schema should
+            return None  # the schema may be any JSON
 
     def _sampled(self, payloads: Sequence[bytes]) -> _Fields:
-        """The columns as the first messages have them; a wrong guess costs another try, and changes nothing."""
+        """Guess the columns' forms from the first messages.
+
+        A wrong guess never changes a result: the parse fails, and the run is bisected with a new guess for each half.
+        """
         values: dict[str, Any] = {}
         for payload in payloads[:SAMPLED_MAX]:
             try:
@@ -234,7 +242,7 @@ class DebeziumJson:
         return {column.name: self._guessed(column, values.get(column.name)) for column in self._table.schema}
 
     def _guessed(self, column: Column, value: Any) -> _Field:
-        """How a column without a schema is written, from one value of it."""
+        """Return the form of a column without a schema, guessed from one value."""
         type_ = column.type
         if not _as_it_is(type_):
             return _NOTHING
@@ -251,9 +259,9 @@ class DebeziumJson:
         return _Field(wire_type(type_))
 
     def _guessed_decimal(self, column: Column, value: Any) -> _Field:
-        """What a text stands for follows from the settings alone: one that is a number may as well be base64.
+        """Return the form of a decimal; for a text the settings alone decide it, since a number's text may be base64.
 
-        A value that is neither, in no encoding there is, is wrong by itself and says nothing about the settings.
+        A value that is a decimal in no encoding is bad by itself and does not require a setting.
         """
         if isinstance(value, dict):
             return _SCALED
@@ -274,7 +282,7 @@ class DebeziumJson:
 
 
 def _may_be_decimal(value: Any) -> bool:
-    """Whether a value is a decimal in some encoding: a number, a text of one, or base64."""
+    """Return whether a value is a decimal in some encoding: a number, the text of a number, or base64."""
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return False
     if not isinstance(value, str) or _DECIMAL_TEXT.fullmatch(value):
@@ -283,7 +291,7 @@ def _may_be_decimal(value: Any) -> bool:
 
 
 class _Changes:
-    """One way to read messages: with these fields, or with those that a sample of them shows."""
+    """A decoder for one form of messages: given fields, or fields guessed from a sample."""
 
     def __init__(
         self, table: Table, shape: Shape, fields: _Fields | None, sampled: Callable[[Sequence[bytes]], _Fields]
@@ -291,7 +299,7 @@ class _Changes:
         self._table, self._shape, self._fields, self._sampled = table, shape, fields, sampled
 
     def rows(self, payloads: Sequence[bytes]) -> Decoded:
-        """The rows of messages that are all good; raises one of `MISFITS` if one is not."""
+        """Return the rows of messages that are all good; raise one of `MISFITS` if one is not."""
         fields = self._sampled(payloads) if self._fields is None else self._fields
         before, after, op = self._parsed(payloads, fields)
         was, comes = (rows.is_valid().to_numpy(zero_copy_only=False) for rows in (before, after))
@@ -310,7 +318,7 @@ class _Changes:
         ]
 
     def reason(self, payload: bytes, error: Exception) -> str:
-        """Why one message is bad, where the error has no words of ours: of the first column that is wrong."""
+        """Return why one message is bad: the first wrong column, or else the parser's error."""
         fields = self._sampled([payload]) if self._fields is None else self._fields
         try:
             message = json.loads(payload)
@@ -327,7 +335,7 @@ class _Changes:
 
 
 def _described(part: Mapping[str, Any], type_: pa.DataType) -> _Field:
-    """A column as its schema describes it."""
+    """Return the form of a column as its schema describes it."""
     if not _as_it_is(type_):
         return _NOTHING
     meaning = named(part.get("name"), part.get("parameters") or {})
@@ -344,6 +352,6 @@ def _described(part: Mapping[str, Any], type_: pa.DataType) -> _Field:
 
 
 def _as_it_is(type_: pa.DataType) -> bool:
-    """Whether elements and fields say by themselves what they are; a type that is not nested may have a meaning."""
+    """Return whether the type needs no logical type inside: all nested elements and fields have plain JSON forms."""
     inner = [type_.value_type] if is_list(type_) else [field.type for field in type_] if is_struct(type_) else []
     return all(_as_it_is(each) and (each in _PLAINLY or is_list(each) or is_struct(each)) for each in inner)

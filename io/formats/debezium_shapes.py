@@ -1,7 +1,7 @@
-"""The two shapes of Debezium's changes in JSON: an envelope with the rows before and after, or flat, a row that may say it went.
+"""The two shapes of Debezium's changes in JSON: an envelope with the rows before and after, and a flat row.
 
-Flat is what the transformation `ExtractNewRecordState` leaves: the row after, or, of a delete, the row before with
-`"__deleted": "true"` (`delete.tombstone.handling.mode=rewrite`).
+The transformation `ExtractNewRecordState` writes the flat shape: the row after the change, or, for a delete, the row
+before it with `"__deleted": "true"` (`delete.tombstone.handling.mode=rewrite`).
 """
 
 from __future__ import annotations
@@ -29,19 +29,22 @@ Changes = tuple[pa.Array, pa.Array, pa.Array]
 
 
 class Shape(Protocol):
-    """How a message holds rows."""
+    """The place of rows within a message."""
 
     def described(self, fields: Sequence[Any]) -> Sequence[Any]:
-        """The fields of a row, out of those of the message's schema; `KeyError` or `TypeError` if there are none."""
+        """Return the fields of a row, out of the fields of the message's schema.
+
+        **Errors** `KeyError` or `TypeError` if the schema has none.
+        """
 
     def rows(self, message: Any) -> list[dict[str, Any]]:
-        """The rows in a message."""
+        """Return the rows in a message."""
 
     def one(self, column: str, value: Any) -> dict[str, Any]:
-        """A message whose row after has this value alone."""
+        """Return a message whose row after the change has this value alone."""
 
     def parsed(self, payloads: Sequence[bytes], row: pa.DataType) -> Changes:
-        """What the messages say, with these columns; raises one of `MISFITS` if one does not fit."""
+        """Parse the changes of messages with these columns; raise one of `MISFITS` if one does not fit."""
 
 
 class _Envelope:
@@ -87,7 +90,10 @@ FLAT: Shape = _Flat()
 
 
 def _check_decimals(value: Any, type_: pa.DataType, name: str) -> None:
-    """Refuse a decimal that would end the parser's process; an object is a tuple of pairs here, whose names may repeat."""
+    """Raise a `WrongMessageError` for a decimal that would crash the parser's process.
+
+    An object is a tuple of pairs here, because its names may repeat.
+    """
     if is_struct(type_) and isinstance(value, tuple):
         for field, part in value:
             place = type_.get_field_index(field)
@@ -104,9 +110,9 @@ def _check_decimals(value: Any, type_: pa.DataType, name: str) -> None:
 
 
 def _parsed(payloads: Sequence[bytes], wanted: pa.Schema) -> list[pa.Array]:
-    """These members of every message, by pyarrow's parser, which is shown plain objects alone."""
+    """Parse these members of every message with pyarrow; only plain objects reach its parser (`json_scan`)."""
     block = b"\n".join(payload.replace(b"\n", b" ").replace(b"\r", b" ") for payload in payloads)
-    block.decode()  # the parser does not look
+    block.decode()  # the parser does not check for UTF-8
     plain = count_plain_rows(np.frombuffer(block, np.uint8)) == len(payloads)
     require(plain, "not one object, or nested too deeply")
     if holds_decimals(pa.struct(list(wanted))) and holds_long_exponent(np.frombuffer(block, np.uint8)):

@@ -1,13 +1,14 @@
-"""What a change of Debezium's does to a table: rows before and after, and `op`, in whatever format they came.
+"""The effect of Debezium's changes on a table: the rows before and after, and `op`, decoded from any format.
 
 | `op` | table with a primary key | table without | append-only |
 | --- | --- | --- | --- |
 | `c`, `r` | `after` is inserted | the same | the same |
-| `u` | `after` takes the place of its row | `before` goes, `after` comes | a bad row |
-| `d` | the row of the key in `before` is deleted | `before` goes | a bad row |
+| `u` | `after` replaces the row of its key | `before` is deleted, `after` inserted | a bad row |
+| `d` | the row of the key in `before` is deleted | `before` is deleted | a bad row |
 
-Where an update changes the key, the row of the key in `before` is deleted, too. A large value that the database did not log
-(`__debezium_unavailable_value`) makes the row bad: which value it is cannot be known.
+An update that changes the key also deletes the row of the key in `before`. A large value that the database did not
+log (`__debezium_unavailable_value`) makes the row bad, because the value cannot be known.
+
 Source: Debezium's documentation of its connectors.
 """
 
@@ -34,10 +35,10 @@ _Mask = npt.NDArray[np.bool_]
 
 
 def change_rows(table: Table, columns: Sequence[pa.Array], was: _Mask, comes: _Mask, op: pa.Array) -> Decoded:
-    """The rows that n changes insert and delete, in order, and how many each has.
+    """Return the rows that n changes insert and delete, in order, and each change's number of rows.
 
-    **Shape** `columns` are the table's, of 2 n rows: those before, then those after; `was` and `comes` say which are there.
-    **Errors** `WrongMessageError` if one of the changes cannot be done.
+    **Shape** `columns` are the table's, of 2 n rows: the rows before, then the rows after. `was` and `comes` say
+    which of them exist. **Errors** `WrongMessageError` if one of the changes cannot be applied.
     """
     n = len(op)
     inserts, deletes = _operations(table, columns, was, comes, op)
@@ -55,7 +56,7 @@ def change_rows(table: Table, columns: Sequence[pa.Array], was: _Mask, comes: _M
 def _operations(
     table: Table, columns: Sequence[pa.Array], was: _Mask, comes: _Mask, op: pa.Array
 ) -> tuple[_Mask, _Mask]:
-    """Which changes insert what came after, and which delete what was before."""
+    """Return the masks of the changes that insert their row after, and of those that delete their row before."""
     codes = pc.fill_null(pc.index_in(op, pa.array(_OPERATIONS)), -1).to_numpy(zero_copy_only=False)
     require(not np.any(codes < 0), _NO_CHANGE)
     updates, deletes = codes == _OPERATIONS.index("u"), codes == _OPERATIONS.index("d")
@@ -68,7 +69,7 @@ def _operations(
 
 
 def _moved(table: Table, columns: Sequence[pa.Array], n: int) -> _Mask:
-    """Where the key after is not the key before."""
+    """Return the mask of the changes whose key after differs from the key before."""
     found = np.zeros(n, np.bool_)
     for name in table.primary_key:
         column = columns[table.schema.index(name)]

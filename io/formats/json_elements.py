@@ -1,4 +1,4 @@
-"""The elements of a JSON array, one after the other: no more than one of them is in memory as Python values."""
+"""Streaming over the elements of a JSON array: only one element at a time exists as Python values."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ _SPACE = re.compile(r"[ \t\r\n]*")
 
 
 def walk_elements(text: str, at: int, decoder: json.JSONDecoder, visit: Callable[[Any, int, int], None]) -> int:
-    """Visit every element of the array that begins at `at`, with where it begins and ends; return where the array ends.
+    """Visit each element of the array at `at`, with its start and end; return the end of the array.
 
-    **Errors** `ValueError` where the text is no array, by then some of its elements were visited.
+    **Errors** `ValueError` if the text is no array; some elements may have been visited by then.
 
     **Example**
 
@@ -29,7 +29,7 @@ def walk_elements(text: str, at: int, decoder: json.JSONDecoder, visit: Callable
     while True:
         try:
             value, end = decoder.raw_decode(text, at)
-        except StopIteration:  # what older versions of Python raise at the end of the text
+        except StopIteration:  # older versions of Python raise it at the end of the text
             raise json.JSONDecodeError("Expecting value", text, at) from None
         visit(value, at, end)
         at = _behind_space(text, end)

@@ -1,4 +1,7 @@
-"""Messages of JSON rows: one row or several in each, as changes; or the newest value of a key, whose absence deletes its row."""
+"""Decoding of messages of JSON rows: as changes, one row or several each, or as the newest row of the message's key.
+
+In the second form a message without a value deletes the row of its key.
+"""
 
 from __future__ import annotations
 
@@ -20,16 +23,16 @@ Values = Sequence[bytes | None]
 
 
 class JsonRows:
-    """Rows as `coordinator push` takes them; with `extras` names that the table does not have are passed over."""
+    """A decoder of rows in the form of `coordinator push`; with `extras`, names that are no columns are ignored."""
 
     reads_keys = False
 
     def __init__(self, table: Table, *, extras: bool = False) -> None:
-        """For one table's topic."""
+        """Store the table of the topic."""
         self._table, self._extras = table, extras
 
     def decode(self, values: Values, keys: Values | None = None) -> Decoded:  # noqa: ARG002 - as other formats
-        """Messages that are one line each are decoded together; any other message by itself."""
+        """Decode messages of one line each together, and every other message by itself."""
         lines = _joined(values)
         if lines is not None:
             return self._lines(lines, len(values))
@@ -48,19 +51,20 @@ class JsonRows:
 
 
 class JsonUpserts(JsonRows):
-    """The same, where a message without a value deletes the row of its key."""
+    """A decoder of the same rows, where a message without a value deletes the row of its key."""
 
     reads_keys = True
 
     def __init__(self, table: Table, *, extras: bool = False) -> None:
-        """For one table's topic; `ConfigError` for a table in which rows do not replace each other."""
+        """Store the table; raise a `ConfigError` unless its rows replace each other by key."""
         refuse_without_key(table, "upsert")
         super().__init__(table, extras=extras)
 
     def decode(self, values: Values, keys: Values | None = None) -> Decoded:
-        """As `JsonRows`, with the keys of the messages; a row that is not of its message's key is bad.
+        """Decode messages with their keys; a row whose key differs from its message's key is bad.
 
-        **Cost** up to twice that of messages without keys, where all keys are objects or whole numbers; else some ten times.
+        **Cost** up to twice that of messages without keys if all keys are objects or whole numbers, otherwise some
+        ten times.
         """
         found = self._decoded(values, keys)
         return found if keys is None else under_their_keys(found, values, keys, self._table)
@@ -76,11 +80,11 @@ class JsonUpserts(JsonRows):
 
 
 def _joined(values: Values) -> bytes | None:
-    """All messages as lines, if each is one (`_is_line`), without looking at one after the other."""
+    """Return all messages as lines if each is a line (`_is_line`), or None; the check uses no loop over messages."""
     if not values or None in values:
         return None
     joined = b"\n".join(cast(Sequence[bytes], values))
-    ends = np.count_nonzero(np.frombuffer(joined, np.uint8) == _LINE_END)  # some times as fast as to count in bytes
+    ends = np.count_nonzero(np.frombuffer(joined, np.uint8) == _LINE_END)  # several times as fast as `bytes.count`
     begin_alike = all(values) and set(map(_first_byte, values)) == {_BRACE}
     return joined if begin_alike and ends == len(values) - 1 else None
 
@@ -90,7 +94,7 @@ def _is_line(value: bytes | None) -> bool:
 
 
 def one_message(value: bytes | None, table: Table, decode: Callable[[bytes], Push]) -> Decoded:
-    """A message by itself; one without rows in it is a bad row, so that nothing that arrived goes unmentioned."""
+    """Decode one message by itself; without rows it is a bad row, so that every message is accounted for."""
     push = decode(value or b"")
     if not push.rows:
         push = bad_row("a message without a value" if value is None else "a message without rows", value or b"", table)

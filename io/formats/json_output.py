@@ -1,8 +1,8 @@
-"""Rows into JSON lines: `{"insert": {...}}` for positive weights, `{"delete": {...}}` for negative ones.
+"""Rows as JSON lines: `{"insert": {...}}` for positive weights, `{"delete": {...}}` for negative ones.
 
-A weight other than 1 or -1 is written beside the row, `{"insert": {...}, "weight": 3}`, and not as repeated lines: a weight can
-be a billion. Values have the forms of `dbsp.io.formats.wire`; decimals are strings, so that no reader rounds them. The
-lines of a batch are in its order. Text is built a column at a time.
+A weight other than 1 or -1 is a member of the line, `{"insert": {...}, "weight": 3}`. Lines are not repeated, because
+a weight can be a billion. Values have the forms of `dbsp.io.formats.wire`; decimals are strings, so that no reader
+rounds them. The lines of a batch are in its order. Text is built a column at a time.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from dbsp.zset.schema import STRING
 
 
 def json_lines(batch: Batch) -> pa.Array:
-    """One JSON object per row, as a string array.
+    """Return one JSON object per row, as a string array.
 
     **Errors** `DataError` if a row has weight 0: such a row is no change.
     """
@@ -34,10 +34,10 @@ def json_lines(batch: Batch) -> pa.Array:
 
 
 def upsert_messages(batch: Batch, keys: Sequence[str]) -> tuple[pa.Array, pa.Array]:
-    """What every key that changed is now: keys (`key_texts`), and the rows, or null where the key has none any more.
+    """Return each changed key (`key_texts`) and its current row; null if the key has no row any more.
 
-    **Law** over all batches of a view, in order: the last row of each key is the view, where no two of its rows share a key.
-    **Errors** `DataError` if two rows of one key come, or one comes twice.
+    **Law** If no two rows of a view share a key, the last rows of all keys, over all batches in order, are the view.
+    **Errors** `DataError` if two rows of one key are inserted, or one row twice.
     """
     batch, came, names = newest_rows(batch, keys)
     rows = pc.binary_join_element_wise(*_objects(batch, batch.schema.names), _text(""))
@@ -45,9 +45,11 @@ def upsert_messages(batch: Batch, keys: Sequence[str]) -> tuple[pa.Array, pa.Arr
 
 
 def newest_rows(batch: Batch, keys: Sequence[str]) -> tuple[Batch, pa.Array, pa.Array]:
-    """Of every key that changed one row, whether it is there now, and the key (`key_texts`): its row, or the one that went.
+    """Return a row of each changed key, whether it is present now, and the key (`key_texts`).
 
-    **Errors** `DataError` if two rows of one key come, or one comes twice.
+    The row is the key's current row, or the deleted one if there is none.
+
+    **Errors** `DataError` if two rows of one key are inserted, or one row twice.
     """
     batch = consolidate(batch)
     came = batch.weight > 0
@@ -60,14 +62,14 @@ def newest_rows(batch: Batch, keys: Sequence[str]) -> tuple[Batch, pa.Array, pa.
 
 
 def key_texts(batch: Batch, keys: Sequence[str]) -> pa.Array:
-    """The key of every row: the JSON text of one column, an object of several."""
+    """Return the key of every row: the JSON text of one column, or an object of several."""
     if len(keys) == 1:
         return to_json_text(batch.column(keys[0]))
     return pc.binary_join_element_wise(*_objects(batch, keys), _text(""))
 
 
 def _objects(batch: Batch, names: Sequence[str]) -> list[pa.Array | pa.Scalar]:
-    """The parts of an object of these columns for each row."""
+    """Return the parts of each row's object of these columns, to be joined."""
     parts: list[pa.Array | pa.Scalar] = []
     for number, name in enumerate(names):
         parts.append(_text(("{" if number == 0 else ",") + json.dumps(name, ensure_ascii=False) + ":"))
@@ -76,7 +78,7 @@ def _objects(batch: Batch, names: Sequence[str]) -> list[pa.Array | pa.Scalar]:
 
 
 def encode_json(batch: Batch) -> bytes:
-    """The whole batch as JSON lines."""
+    """Return the whole batch as JSON lines."""
     pieces = []
     for piece in for_texts(batch):
         lines = json_lines(piece)
@@ -87,7 +89,7 @@ def encode_json(batch: Batch) -> bytes:
 
 
 def _tail(weight: np.ndarray[tuple[int, ...], np.dtype[np.int64]]) -> pa.Array:
-    """What closes a line: a brace, before it the weight if it is not 1 or -1."""
+    """Return the end of each line: a brace, after the weight if that is not 1 or -1."""
     if np.all((weight == 1) | (weight == -1)):
         return pa.array(["}"] * 1).take(pa.array(np.zeros(len(weight), dtype=np.int8)))
     count = pa.array(np.abs(weight).astype(np.uint64))

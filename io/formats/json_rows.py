@@ -1,12 +1,18 @@
-"""JSON into rows: JSON lines, one array, or one object, as plain rows or as `{"insert": {...}}` and `{"delete": {...}}`.
+"""JSON into rows: JSON lines, one array, or one object, as plain rows or as `{"insert": {...}}` and `{"delete":
+{...}}`.
 
-A plain row is an insert. In an envelope exactly one of the two keys holds an object. Types are strict (`dbsp.io.formats.wire`);
-a column that is missing is null; a null where the column is not nullable or part of the key, an unknown or repeated column or
-field of a struct, a value of another type or out of range make the row bad, with a reason. A delete from a table with a primary
-key needs the key only. A row whose column `insert` or `delete` is a struct must come in an envelope.
+A plain row is an insert. In an envelope exactly one of the two keys holds an object. Types are strict
+(`dbsp.io.formats.wire`). A missing column is null. A row is bad, with a reason, if it has one of these:
 
-Whole blocks go through pyarrow's parser; a block that holds anything unusual is decoded row by row. Both ways give the same
-verdict and the same values for every row, so it does not matter how rows are grouped (checked by a test).
+- a null in a column that is not nullable or is part of the key
+- an unknown or repeated column or field of a struct
+- a value of another type or out of range
+
+A delete from a table with a primary key needs the key only. A row whose column `insert` or `delete` is a struct must
+be in an envelope.
+
+pyarrow's parser decodes whole blocks; a block with anything unusual is decoded row by row. Both ways give the same
+result for every row, so the grouping of rows does not matter (a test checks it).
 """
 
 from __future__ import annotations
@@ -66,11 +72,11 @@ class _Real(str):
 
 
 class _RowError(Exception):
-    """Why a row is bad."""
+    """The reason why a row is bad."""
 
 
 class _KindError(Exception):
-    """A value of another JSON kind than the type has."""
+    """The error for a JSON value of another kind than the type needs."""
 
 
 _MISFITS = (_KindError, pa.ArrowException, ValueError, OverflowError)
@@ -78,22 +84,22 @@ _MISFITS = (_KindError, pa.ArrowException, ValueError, OverflowError)
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """One good row in wire values, a list as long as the schema."""
+    """A good row as wire values, in the order of the schema."""
 
     operation: int
     values: list[Any]
 
 
 def decode_json(data: bytes, table: Table, *, extras: bool = False, bounds: PushBounds | None = None) -> Push:
-    """All rows of the bytes, good and bad, in order; without `bounds` nothing that the bytes hold raises an error.
+    """Decode all rows, good and bad, in order; without `bounds` no content raises an error.
 
-    With `extras` names that the table, a struct or an envelope does not have are passed over; a byte order mark at the beginning
-    always is.
+    With `extras`, names that the table, a struct or an envelope does not have are ignored. A byte order mark at the
+    beginning is always ignored.
 
-    **Errors** `CapacityError` and `DataError` as soon as the rows, or the bad ones among them, are more than the bounds allow.
+    **Errors** `CapacityError` and `DataError` as soon as the rows, or the bad rows among them, exceed the bounds.
 
-    **Cost** about a million rows a second where all rows are good; row by row, some hundred times slower, in blocks of
-    32 KiB that hold a bad one.
+    **Cost** about a million rows a second if all rows are good. A block of 32 KiB with a bad row is some hundred
+    times slower.
 
     **Example**
 
@@ -108,7 +114,7 @@ def decode_json(data: bytes, table: Table, *, extras: bool = False, bounds: Push
         return _decode_array(body, table, extras, bounds)
     try:
         push = decode_json_lines(body, table, extras=extras, bounds=bounds)
-    except DataError:  # too many lines are no rows
+    except DataError:  # more bad lines than the bounds allow
         alone = _one_object(body, table, extras)
         if alone is None:
             raise
@@ -118,7 +124,7 @@ def decode_json(data: bytes, table: Table, *, extras: bool = False, bounds: Push
 
 
 def decode_json_lines(data: bytes, table: Table, *, extras: bool = False, bounds: PushBounds | None = None) -> Push:
-    """As `decode_json`, but every line that is not blank is one row, whatever the others are."""
+    """Decode bytes as `decode_json` does, but always take each nonblank line as one row."""
     found = _Pieces(table, bounds)
     for piece in _decode_blocks(data, table, BLOCK_BYTES, extras, bounds):
         found.add(piece)
@@ -126,7 +132,7 @@ def decode_json_lines(data: bytes, table: Table, *, extras: bool = False, bounds
 
 
 class _Pieces:
-    """Decoded pieces of one push, counted against its bounds as they are added."""
+    """The decoded pieces of one push, counted against its bounds as they are added."""
 
     def __init__(self, table: Table, bounds: PushBounds | None) -> None:
         self._table, self._bounds = table, bounds
@@ -135,7 +141,7 @@ class _Pieces:
         self._bad: list[BadRow] = []
 
     def add(self, piece: Push) -> None:
-        """Add a piece; raise what the bounds say of all so far."""
+        """Add a piece; raise an error if all pieces so far exceed the bounds."""
         self._pieces.append(piece)
         if self._bounds is None:
             return
@@ -152,7 +158,7 @@ class _Pieces:
 def _decode_blocks(
     data: bytes, table: Table, size: int, extras: bool, bounds: PushBounds | None = None
 ) -> Iterator[Push]:
-    """Blocks of whole lines, each the fast way if it can be, else in smaller blocks, else row by row."""
+    """Decode blocks of whole lines: each the fast way if possible, else in smaller blocks, else row by row."""
     for block in _blocks(data, size):
         fast = _decode_fast(block, table, extras)
         if fast is not None:
@@ -176,9 +182,9 @@ def _blocks(data: bytes, size: int) -> Iterator[bytes]:
 
 
 def _decode_fast(block: bytes, table: Table, extras: bool = False) -> Push | None:
-    """The block through pyarrow's parser; None if anything in it is not plainly good."""
+    """Decode a block with pyarrow's parser; return None if anything in it is irregular or bad."""
     rows, envelope = count_plain_rows(np.frombuffer(block, dtype=np.uint8)), _ENVELOPE.match(block) is not None
-    hidden = extras and not envelope and _ENVELOPE_WITHIN.search(block)  # the parser would pass over it
+    hidden = extras and not envelope and _ENVELOPE_WITHIN.search(block)  # the parser would ignore the envelope as an extra name
     if rows < 0 or hidden or not _is_utf8(block) or _ambiguous(table.schema) or _is_deadly(block, table.schema):
         return None
     if rows == 0:
@@ -213,20 +219,20 @@ def _decode_fast(block: bytes, table: Table, extras: bool = False) -> Push | Non
 
 
 def _is_deadly(block: bytes, schema: Schema) -> bool:
-    """Whether the parser might end the process over a decimal in the block."""
+    """Return whether a decimal in the block might crash the process in pyarrow's parser."""
     wanted = any(holds_decimals(column.type) for column in schema)
     return wanted and holds_long_exponent(np.frombuffer(block, dtype=np.uint8))
 
 
 def _ambiguous(schema: Schema) -> bool:
-    """Whether a column looks like an envelope: then it is decided row by row."""
+    """Return whether a column could be taken for an envelope; then blocks are decoded row by row."""
     return any(column.name in _OPERATIONS and is_struct(column.type) for column in schema)
 
 
 def _open_envelopes(
     arrays: Sequence[pa.Array],
 ) -> tuple[list[pa.Array], np.ndarray[Any, np.dtype[np.bool_]]] | None:
-    """The rows inside the envelopes and which of them are deletes; None unless each holds exactly one."""
+    """Return the rows inside the envelopes and the mask of deletes; None unless each holds exactly one row."""
     inserts, deletes = arrays
     is_delete = deletes.is_valid()
     if not pc.all(pc.xor(inserts.is_valid(), is_delete), min_count=0).as_py():
@@ -239,7 +245,7 @@ def _open_envelopes(
 
 
 def nulls_fit(array: pa.Array, column: Column, deletes: np.ndarray[Any, np.dtype[np.bool_]], table: Table) -> bool:
-    """Whether a column has nulls only where it may: a delete by key needs the key alone."""
+    """Return whether a column's nulls are all allowed: a delete by key needs the key columns only."""
     if array.null_count == 0 or (column.nullable and column.name not in table.primary_key):
         return True
     if not table.primary_key or column.name in table.primary_key:
@@ -248,7 +254,7 @@ def nulls_fit(array: pa.Array, column: Column, deletes: np.ndarray[Any, np.dtype
 
 
 def whole(column: pa.ChunkedArray) -> pa.Array:
-    """A parsed column in one piece."""
+    """Return a parsed column as one array."""
     return column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks)
 
 
@@ -278,13 +284,13 @@ def _decode_lines(lines: Sequence[bytes], table: Table, extras: bool = False, bo
 
 
 def _refuse_long(what: str, size: int, most: int) -> None:
-    """Refuse what would take many times its size as Python values."""
+    """Raise a `CapacityError` for a text that would take too much memory as Python values."""
     if size > most:
         raise CapacityError(f"{what} in JSON is too long: bytes={size} bytes_max={most}", LONG_HINT)
 
 
 def _decode_array(data: bytes, table: Table, extras: bool, bounds: PushBounds | None) -> Push:
-    """One JSON array of rows; if it is not one, the bytes are one bad row."""
+    """Decode one JSON array of rows; other bytes are one bad row."""
     if bounds is not None:
         _refuse_long("an array of rows", len(data), DOCUMENT_BYTES_MAX)
     try:
@@ -294,7 +300,7 @@ def _decode_array(data: bytes, table: Table, extras: bool, bounds: PushBounds | 
 
 
 def _array_elements(data: bytes, table: Table, extras: bool, bounds: PushBounds | None) -> _Pieces:
-    """The rows of an array, made into columns piece by piece."""
+    """Decode the rows of an array into columns, `ARRAY_PIECE_ROWS` at a time."""
     found = _Pieces(table, bounds)
     good: list[_Row] = []
     bad: list[BadRow] = []
@@ -324,7 +330,7 @@ def _array_elements(data: bytes, table: Table, extras: bool, bounds: PushBounds 
 
 
 def _one_object(data: bytes, table: Table, extras: bool) -> Push | None:
-    """Bytes of which no line is a row may still be one object written over several lines."""
+    """Decode bytes as one object that spans several lines; return None if they are no such object."""
     if b"\n" not in data or len(data) > ROW_BYTES_MAX:
         return None
     try:
@@ -351,7 +357,7 @@ def _decoder(extras: bool) -> json.JSONDecoder:
 
 @contextmanager
 def _row_errors() -> Iterator[None]:
-    """Turn what the reading of JSON raises into why a row is bad."""
+    """Turn the errors of JSON's reader into reasons of a bad row."""
     try:
         yield
     except UnicodeDecodeError as error:
@@ -363,7 +369,7 @@ def _row_errors() -> Iterator[None]:
 
 
 class _Repeating(dict[str, Any]):
-    """An object in which a name comes more than once."""
+    """An object in which a name is repeated."""
 
     repeated: Sequence[str] = ()
 
@@ -375,7 +381,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _object_with_extras(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object of which some names may not matter: that of a name that comes twice is said where it does."""
+    """Build an object; its repeated names are refused later, and only if they matter."""
     found = dict(pairs)
     if len(found) == len(pairs):
         return found
@@ -417,7 +423,7 @@ def _read_row(value: Any, table: Table, extras: bool) -> _Row:
 
 
 def _known(value: Any, type_: pa.DataType) -> Any:
-    """The value without fields that its type does not have."""
+    """Return the value without the fields that its type does not have."""
     if is_list(type_) and isinstance(value, list):
         return [_known(element, type_.value_type) for element in value]
     if is_struct(type_) and isinstance(value, dict):
@@ -428,7 +434,7 @@ def _known(value: Any, type_: pa.DataType) -> Any:
 
 
 def _read_value(value: Any, column: Column, table: Table, needs_all: bool) -> Any:
-    """A value in wire form, checked to be one that `from_wire` takes."""
+    """Return a value in wire form, checked to be one that `from_wire` accepts."""
     if value is None:
         if column.name in table.primary_key or (needs_all and not column.nullable):
             raise _RowError(f"column {column.name}: missing or null")
@@ -440,7 +446,7 @@ def _read_value(value: Any, column: Column, table: Table, needs_all: bool) -> An
 
 
 def _fitted(value: Any, type_: pa.DataType) -> Any:
-    """A value in wire form; raises one of `_MISFITS` if it is not of the type."""
+    """Return a value in wire form; raise one of `_MISFITS` if it is not of the type."""
     wire = wire_type(type_)
     converted = _convert(value, wire)
     if converted is None:
@@ -450,7 +456,7 @@ def _fitted(value: Any, type_: pa.DataType) -> Any:
 
 
 def _reason(value: Any, type_: pa.DataType, place: str) -> str:
-    """Why a value is not of the type: of a list or struct, why the first part is not that is wrong."""
+    """Return why a value is not of the type; for a list or struct, name its first wrong part."""
     if is_list(type_) and isinstance(value, list):
         at = _first_wrong(value, type_)
         return _reason(value[at], type_.value_type, f"{place}[{at + 1}]")
@@ -473,7 +479,7 @@ def _reason(value: Any, type_: pa.DataType, place: str) -> str:
 
 
 def _fits(value: Any, type_: pa.DataType) -> bool:
-    """Whether a value, or null, is of the type."""
+    """Return whether a value is null or of the type."""
     try:
         if value is not None:
             _fitted(value, type_)
@@ -483,7 +489,7 @@ def _fits(value: Any, type_: pa.DataType) -> bool:
 
 
 def _first_wrong(values: list[Any], type_: pa.DataType) -> int:
-    """The place of the first element that makes these no list of the type, by halves."""
+    """Return the index of the first element that is not of the type, found by bisection."""
     low, high = 0, len(values)
     while high - low > 1:
         middle = (low + high) // 2
@@ -492,7 +498,7 @@ def _first_wrong(values: list[Any], type_: pa.DataType) -> int:
 
 
 def _convert(value: Any, wire: pa.DataType) -> Any:
-    """The Python value that pyarrow turns into the wire type; None if the JSON value is of another kind."""
+    """Return the Python value that pyarrow turns into the wire type; None if the JSON value is of another kind."""
     if pa.types.is_list(wire):
         return _convert_list(value, wire.value_type) if isinstance(value, list) else None
     if pa.types.is_struct(wire):
@@ -509,14 +515,14 @@ def _convert(value: Any, wire: pa.DataType) -> Any:
 
 
 def _convert_list(values: list[Any], wire: pa.DataType) -> list[Any] | None:
-    """Every element, null or of the wire type; None if one is of another kind."""
+    """Convert every element to the wire type or null; return None if one is of another kind."""
     converted = [None if value is None else _convert(value, wire) for value in values]
     wrong = any(made is None and value is not None for made, value in zip(converted, values, strict=True))
     return None if wrong else converted
 
 
 def _convert_object(value: dict[str, Any], wire: pa.DataType) -> dict[str, Any] | None:
-    """Every field, null or of the wire type; None if one is of another kind."""
+    """Convert every field to the wire type or null; return None if one is of another kind."""
     if any(wire.get_field_index(name) < 0 for name in value):
         return None
     converted = {name: None if part is None else _convert(part, wire.field(name).type) for name, part in value.items()}
@@ -525,7 +531,10 @@ def _convert_object(value: dict[str, Any], wire: pa.DataType) -> dict[str, Any] 
 
 
 def _whole(text: str) -> int | None:
-    """Return the whole number that a JSON number is, also `3.0`; None for a part, and one out of range for a long number."""
+    """Return a JSON number such as `3` or `3.0` as an integer; None if it has a fraction.
+
+    A number with too many digits becomes one that is out of range of every type.
+    """
     if len(text) >= _DIGITS_MAX:
         return 1 << 70
     if isinstance(text, _Integer):
@@ -564,12 +573,12 @@ def _bad(index: int, error: _RowError, payload: str) -> BadRow:
 
 
 def bad_row(reason: str, data: bytes, table: Table) -> Push:
-    """One row that is bad, as it came."""
+    """Return a push with one bad row, whose payload is `data`."""
     return _assemble([], [_bad(0, _RowError(reason), text_of(data))], table.schema)
 
 
 def text_of(data: bytes) -> str:
-    """Bytes as text for people: what is not UTF-8 is shown as escapes."""
+    """Return bytes as readable text: bytes that are no UTF-8 become escapes."""
     return data.decode("utf-8", "backslashreplace")
 
 

@@ -1,8 +1,8 @@
-"""A one-pass check that bytes are JSON lines of the plain shape that the fast parser may be given.
+"""A one-pass check that bytes are JSON lines of the plain shape that the fast parser can take.
 
-The fast parser (pyarrow) counts two objects on a line as two rows, joins an object that spans lines, and crashes the process
-on a bare `null` between rows and on a decimal such as `1e-99999999` (seen with pyarrow 26). So what reaches it must be proven to
-be one object per line, and, where decimals are wanted, to hold no long exponent.
+The fast parser (pyarrow) counts two objects on a line as two rows, and joins an object that spans lines. It crashes
+the process on a bare `null` between rows and on a decimal such as `1e-99999999` (seen with pyarrow 26). So its input
+must be proven to have one object per line, and, if decimals are wanted, no long exponent.
 """
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ _EXPONENT_DIGITS_MAX = 3
 
 @njit(cache=True)
 def count_plain_rows(data: NDArray[np.uint8]) -> int:  # noqa: C901, PLR0912 - one state machine over bytes, compiled
-    """How many rows the JSON lines hold, or -1 unless every line is blank or one object, at most sixteen deep.
+    """Return the number of rows, or -1 unless every line is blank or one object, at most sixteen deep.
 
-    Outside strings `In` also counts as irregular: the fast parser takes `Inf` for a number, which JSON's readers do not.
+    Outside strings `In` also counts as irregular: the fast parser takes `Inf` for a number, which JSON's readers do
+    not.
     """
     rows, depth = 0, 0
     in_string, escaped, closed = False, False, False
@@ -69,16 +70,16 @@ def _is_digit(byte: int) -> bool:
 
 @njit(cache=True)
 def _is_of_a_word(byte: int) -> bool:
-    """Whether a letter, a digit or part of a longer character; then a number does not begin or end here."""
+    """Return whether a byte is a letter, a digit or part of a longer character: no number can border on it."""
     return _is_digit(byte) or 65 <= byte <= 90 or 97 <= byte <= 122 or byte >= 128 or byte in (_MINUS, 95)  # noqa: PLR2004
 
 
 @njit(cache=True)
 def holds_long_exponent(data: NDArray[np.uint8]) -> bool:  # noqa: C901 - one scan over bytes, compiled
-    """Whether some number, in a string or not, has an exponent of four digits or more.
+    """Return whether some number, in a string or not, has an exponent of four digits or more.
 
-    A number may be written with escapes in a string (`\\u0031`), so an escaped digit, point, sign or `e` counts as one that has.
-    An `e` within a word, as in `7e1000a` or `1b2e1000`, makes no number.
+    A string may write a number with escapes (`\\u0031`). So an escaped digit, point, sign or `e` counts as a long
+    exponent too. An `e` within a word, as in `7e1000a` or `1b2e1000`, makes no number.
     """
     size = len(data)
     for at in range(size):

@@ -16,9 +16,10 @@ HINT = 'send one object of tables and their rows: {"orders": [{"id": 1}], "names
 
 
 def tables_in(data: bytes, bytes_max: int = 64 << 20) -> dict[str, bytes]:
-    """The bytes of each table's rows, an array each, as they were written.
+    """Return the bytes of each table's rows, an array each, as they were written.
 
-    **Errors** `DataError` for anything else; `CapacityError` for more than `bytes_max`, as a document is read as one text.
+    **Errors** `DataError` for anything else; `CapacityError` for more than `bytes_max`, because a document is read as
+    one text.
 
     **Example**
 
@@ -56,7 +57,7 @@ def _members(text: str) -> dict[str, bytes]:
 
 
 def _after(text: str, at: int, mark: str) -> int:
-    """Where the next thing stands, behind a mark and spaces."""
+    """Return the position after a mark and the spaces around it; raise a `ValueError` if the mark is absent."""
     at = _SPACE.match(text, at).end()  # type: ignore[union-attr]
     if text[at] != mark:
         raise ValueError(f"expected {mark} at character {at}")

@@ -1,4 +1,4 @@
-"""What files of lines have in common: the mark that may begin them, and where what follows an end begins."""
+"""Helpers for files of lines: the byte order mark at the beginning, and the starts of lines."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ MARK = b"\xef\xbb\xbf"
 
 
 def behind_mark(data: Bytes) -> int:
-    """Where the text begins, behind a byte order mark if there is one."""
+    """Return where the text begins: after a byte order mark, if there is one."""
     return len(MARK) if data[: len(MARK)].tobytes() == MARK else 0
 
 
 def starts_behind(first: int, ends: Positions, size: int) -> Positions:
-    """Where lines begin: at `first`, and behind each of these ends; nothing begins behind the last of `size` bytes.
+    """Return the starts of lines: `first`, and the position after each end, if it is within `size` bytes.
 
     >>> starts_behind(0, np.array([1, 3]), 4).tolist()
     [0, 2]

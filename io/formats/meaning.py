@@ -1,8 +1,9 @@
-"""What numbers and bytes stand for where a format has no type of its own for dates, times and decimals: Kafka Connect and Avro.
+"""Logical types of numbers and bytes: dates, times and decimals in formats without types for them, Kafka Connect's
+and Avro's.
 
-A field says it beside its type: `io.debezium.time.MicroTimestamp` over an int64, `decimal` over bytes. `Meaning` is that;
-`to_column` makes the column of it, on whole arrays. Nothing is rounded, cut or guessed: a number for a time without a unit, or a
-time that is finer than a microsecond, is no value of the column.
+A field names its logical type beside its physical one: `io.debezium.time.MicroTimestamp` over an int64, `decimal`
+over bytes. `Meaning` represents the logical type; `to_column` makes the column from whole arrays. Nothing is rounded,
+cut or guessed. A number for a time without a unit, or a time finer than a microsecond, does not fit the column.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _DIGITS_MAX = 38
 
 
 class Kind(enum.Enum):
-    """Which of them a field is."""
+    """The kinds of logical types."""
 
     PLAIN = "what its type says"
     DAYS = "days since 1970"
@@ -42,7 +43,7 @@ class Kind(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Meaning:
-    """A kind; of times the unit, of decimals the digits behind the point."""
+    """A logical type: its kind, the unit of a time, and the digits after a decimal's point."""
 
     kind: Kind = Kind.PLAIN
     unit: str = ""
@@ -70,14 +71,16 @@ _NAMED: Mapping[str, Meaning] = {
 
 
 def named(name: str | None, parameters: Mapping[str, Any]) -> Meaning:
-    """What a field of Kafka Connect stands for, by the name of its type; a name that is not known says nothing more."""
+    """Return the logical type of a Kafka Connect type name; `PLAIN` for an unknown name."""
     if name == f"{_CONNECT}Decimal":
         return Meaning(Kind.DECIMAL, scale=int(parameters.get("scale", 0)))
     return _NAMED.get(name or "", PLAIN)
 
 
 def to_column(array: pa.Array, meaning: Meaning, type_: pa.DataType) -> pa.Array:
-    """The column of this type; `ArrowInvalid` or `ArrowNotImplementedError` if a value is none of it.
+    """Convert an array to a column of this type.
+
+    **Errors** `ArrowInvalid` or `ArrowNotImplementedError` if a value does not fit.
 
     >>> to_column(pa.array([1_500, None]), Meaning(Kind.TIMESTAMP, "ms"), TIMESTAMP)[0].as_py()
     datetime.datetime(1970, 1, 1, 0, 0, 1, 500000)
@@ -90,7 +93,7 @@ def to_column(array: pa.Array, meaning: Meaning, type_: pa.DataType) -> pa.Array
 
 
 def _plain(array: pa.Array, _meaning: Meaning, type_: pa.DataType) -> pa.Array:
-    """What the array's own type says, without loss."""
+    """Convert an array by its own type, without loss."""
     found = array.type
     if found == type_:
         return array
@@ -135,7 +138,7 @@ def _time(array: pa.Array, meaning: Meaning, type_: pa.DataType) -> pa.Array:
 
 
 def _timestamp(array: pa.Array, meaning: Meaning, type_: pa.DataType) -> pa.Array:
-    """A moment fits a timestamp with a zone and one without: most databases and writers use one type for both."""
+    """Convert moments, with or without a zone: most databases and writers use one type for both."""
     _require(type_ in (TIMESTAMP, TIMESTAMP_UTC, DATE), "a moment")
     moments = _micros(array, meaning.unit).cast(TIMESTAMP if type_ == DATE else type_)
     check_days(moments)
@@ -164,7 +167,7 @@ def _decimal(array: pa.Array, meaning: Meaning, type_: pa.DataType) -> pa.Array:
 
 
 def _scaled(array: pa.Array, _meaning: Meaning, type_: pa.DataType) -> pa.Array:
-    """Every row has a scale of its own: all rows of one scale at a time."""
+    """Convert decimals that each have a scale of their own, all rows of one scale at a time."""
     scales, values = array.field("scale"), array.field("value")
     _require(scales.filter(array.is_valid()).null_count == 0, "a decimal that says its scale")
     made = pa.nulls(len(array), type_)
@@ -175,7 +178,7 @@ def _scaled(array: pa.Array, _meaning: Meaning, type_: pa.DataType) -> pa.Array:
 
 
 def unscaled(array: pa.Array, scale: int) -> pa.Array:
-    """Decimals from whole numbers in two's complement, most significant byte first, as Java's `BigInteger` writes them.
+    """Convert big-endian integers in two's complement, as Java's `BigInteger` writes them, to decimals.
 
     **Cost** sixteen passes over the column.
     """
@@ -197,7 +200,7 @@ def unscaled(array: pa.Array, scale: int) -> pa.Array:
 
 
 def bytes_of_base64(array: pa.Array) -> pa.Array:
-    """Texts in base64 as bytes, whole array at once; `ArrowInvalid` if one is not padded base64.
+    """Decode an array of texts in base64; raise `ArrowInvalid` if one is not padded base64.
 
     >>> bytes_of_base64(pa.array(["YSw=", None, ""])).to_pylist()
     [b'a,', None, b'']
@@ -229,7 +232,7 @@ _Bytes = npt.NDArray[np.uint8]
 
 
 def _spans(array: pa.Array) -> tuple[_Ints, _Ints, _Bytes]:
-    """Where each value ends in the bytes, how long it is (0 of a null), and the bytes."""
+    """Return each value's end in the bytes, its length (0 for a null), and the bytes."""
     _, offsets, data = array.buffers()
     bounds = np.frombuffer(offsets, np.int32)[array.offset : array.offset + len(array) + 1].astype(np.int64)
     lengths = np.diff(bounds)

@@ -1,9 +1,10 @@
-"""Keys of messages as primary keys: a message without a value, a tombstone, deletes the row of its key.
+"""Message keys as primary keys: a message without a value, a tombstone, deletes the row of its key.
 
-A message whose rows have another key than itself is bad: its tombstone would never find them.
+A message whose rows have another key than the message is bad, because its tombstone would never delete them.
 
-A key is a JSON object that has the columns of the primary key, or of one column its JSON text; Kafka Connect's
-`{"schema": …, "payload": …}` may stand around either. For one column of texts whatever is no JSON text is the text itself.
+A key is a JSON object with the columns of the primary key, or the JSON text of the only column. Kafka Connect's
+`{"schema": …, "payload": …}` may wrap either. For a single text column, a key that is no JSON text is the value
+itself.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ _NOT_PLAIN = (b"\\", b'"schema"', b'"insert"', b'"delete"')
 
 
 def refuse_without_key(table: Table, format_: str) -> None:
-    """`ConfigError` unless a row takes the place of the one with its key."""
+    """Raise a `ConfigError` unless a row of the table replaces the row with its key."""
     if not table.replaces:
         raise ConfigError(
             f"messages that replace rows need a table with a primary key: table={table.name} format={format_}",
@@ -42,12 +43,12 @@ def refuse_without_key(table: Table, format_: str) -> None:
 
 
 def values_or_keys(values: Sequence[bytes | None], keys: Sequence[bytes | None]) -> list[bytes | None]:
-    """Of each message what there is to read: its value, or its key where it has none."""
+    """Return the value of each message, or its key if it has no value."""
     return [key if value is None else value for value, key in zip(values, keys, strict=True)]
 
 
 def deletes_of(keys: Sequence[bytes | None], table: Table) -> Decoded:
-    """The delete that each key stands for, or a bad row.
+    """Return the delete of each key's row, or a bad row.
 
     **Example**
 
@@ -83,7 +84,7 @@ def _payload(key: bytes) -> bytes:
 
 
 def key_object(key: bytes, table: Table) -> bytes:
-    """A key as one line that is an object; `WrongMessageError` for one that cannot be the table's."""
+    """Return a key as one line with an object; raise a `WrongMessageError` if it cannot be a key of the table."""
     found = _parsed(key)
     if isinstance(found, dict):
         return key.replace(b"\n", b" ").replace(b"\r", b" ").strip()
@@ -113,9 +114,9 @@ def _parsed(key: bytes) -> Any:
 def under_their_keys(
     found: Decoded, values: Sequence[bytes | None], keys: Sequence[bytes | None], table: Table
 ) -> Decoded:
-    """Return the rows of messages without those whose key is not the key of their message; these are bad.
+    """Return the rows of messages; those whose key differs from their message's key become bad.
 
-    Messages without a value or without a key are as they are.
+    Messages without a value or without a key are unchanged.
 
     >>> from dbsp.zset.schema import INT64, Schema
     >>> table = Table(name="t", schema=Schema.of({"id": INT64}), primary_key=("id",))
@@ -147,7 +148,10 @@ def under_their_keys(
 
 
 def _said(keys: Sequence[bytes], table: Table) -> Push:
-    """Return what `deletes_of` makes of keys that are not null, much faster where all are plain objects, or whole numbers."""
+    """Return the result of `deletes_of` for keys that are not null.
+
+    If all keys are plain objects, or whole numbers, they are parsed as lines, which is much faster.
+    """
     head = b"{" + json.dumps(table.primary_key[0]).encode() + b": "
     numbers = len(table.primary_key) == 1 and all(map(bytes.isdigit, keys))
     joined = b"\n".join([head + key + b"}" for key in keys] if numbers else keys)
@@ -161,7 +165,10 @@ def _said(keys: Sequence[bytes], table: Table) -> Push:
 
 
 def _differing(push: Push, said: Push, key_of: NDArray[np.int64], table: Table) -> dict[int, str]:
-    """Return why rows of the batch are not under their key; `key_of[i]` is the number of row i's, -1 without one."""
+    """Return the reasons of the rows that do not have their message's key, by row number.
+
+    `key_of[i]` is the number of row i's key, -1 without one.
+    """
     place = np.full(said.rows, -1)
     place[said.good_indices()] = np.arange(len(said.batch))
     unread = {row.index: f"the key of the message: {row.reason}" for row in said.bad}

@@ -1,4 +1,4 @@
-"""Batches in runs of rows that are small enough to become texts: an array of texts holds 2 GiB at most."""
+"""Batches cut into runs of rows that are small enough to become texts: an array of texts holds 2 GiB at most."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ TEXT_ROWS, TEXT_BYTES = 1 << 16, 1 << 26
 
 
 def in_pieces(batch: Batch, bytes_max: int) -> Iterator[Batch]:
-    """The rows in runs of at most `bytes_max`, however unequal they are; only a single row may be longer."""
+    """Yield the rows in runs of at most `bytes_max`, however unequal they are; only a single row may be longer."""
     if len(batch) <= 1 or batch.nbytes <= bytes_max:
         yield batch
         return
@@ -20,6 +20,9 @@ def in_pieces(batch: Batch, bytes_max: int) -> Iterator[Batch]:
 
 
 def for_texts(batch: Batch) -> Iterator[Batch]:
-    """The rows in runs of which each can be one array of texts, names of columns and escapes included; none of no rows."""
+    """Yield the rows in runs small enough for one array of texts each; none for no rows.
+
+    The bounds leave room for the names of columns and for escapes.
+    """
     for first in range(0, len(batch), TEXT_ROWS):
         yield from in_pieces(batch.slice(first, min(len(batch), first + TEXT_ROWS)), TEXT_BYTES)

@@ -1,7 +1,8 @@
-"""Runs of messages, read together where all are good: a run that holds a bad one is halved, down to the one message.
+"""Decoding of runs of messages: together if all are good; a run with a bad message is bisected down to that message.
 
-So every message is judged by itself, whatever stands beside it, and only those beside a bad one are read more than once: some
-ten times ever fewer of them. Messages of several kinds are read kind by kind, and their rows put into the messages' order.
+So each message is decoded independently of its neighbours. Only messages near a bad one are read again: some ten
+times, in ever smaller runs. Messages of several kinds are read kind by kind, and their rows are put back into the
+messages' order.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ Decoded = tuple[Push, Counts]
 
 
 class WrongMessageError(ValueError):
-    """What is wrong with a message, in words for its sender."""
+    """The fault of a message, in words for its sender."""
 
 
 MISFITS = (pa.ArrowException, ValueError, OverflowError)
@@ -39,7 +40,10 @@ def in_halves(
     reason: Callable[[bytes, Exception], str],
     table: Table,
 ) -> list[Decoded]:
-    """What `rows` makes of the messages, or of each half of them; of one that is bad, a bad row with its reason."""
+    """Apply `rows` to the messages, or to each half of a run that fails.
+
+    A single message that fails becomes a bad row with its reason.
+    """
     try:
         return [rows(messages)]
     except MISFITS as error:
@@ -57,7 +61,7 @@ def by_kind(
     read: Callable[[Any, list[Any]], Sequence[Decoded]],
     table: Table,
 ) -> Decoded:
-    """All messages, those of one kind read together wherever they stand; the rows are in the messages' order."""
+    """Decode the messages of each kind together, and return all rows in the messages' order."""
     if len(set(kinds)) == 1:
         return joined(read(kinds[0], list(messages)), table)
     groups: dict[Hashable, list[int]] = {}
@@ -70,7 +74,7 @@ def by_kind(
 
 
 def _woven(decoded: Decoded, places: npt.NDArray[np.int64]) -> Decoded:
-    """Message i put at `places[i]`."""
+    """Order decoded messages anew: message i moves to `places[i]`, with its rows."""
     push, counts = decoded
     woven = np.empty_like(counts)
     woven[places] = counts
@@ -83,20 +87,20 @@ def _woven(decoded: Decoded, places: npt.NDArray[np.int64]) -> Decoded:
 
 
 def joined(pieces: Sequence[Decoded], table: Table) -> Decoded:
-    """Pieces one behind the other."""
+    """Concatenate decoded pieces."""
     pushes, counts = zip(no_rows(table, 0), *pieces, strict=True)
     return join_pushes(list(pushes), table.schema), np.concatenate(counts)
 
 
 def no_rows(table: Table, messages: int) -> Decoded:
-    """Messages that say nothing about rows."""
+    """Return `messages` messages without rows."""
     columns = [pa.nulls(0, column.type) for column in table.schema]
     push = Push(batch=loose_batch(table.schema, columns), operations=np.zeros(0, np.int8))
     return push, np.zeros(messages, np.int64)
 
 
 def good_rows(table: Table, columns: Sequence[pa.Array], deletes: npt.NDArray[np.bool_]) -> Push:
-    """Rows that are all good; `WrongMessageError` where a null stands that may not."""
+    """Return rows that are all good as a push; raise a `WrongMessageError` for a forbidden null."""
     for array, column in zip(columns, table.schema, strict=True):
         require(nulls_fit(array, column, deletes, table), f"column {column.name}: missing or null")
     operations = np.where(deletes, DELETE, INSERT).astype(np.int8)
@@ -104,6 +108,6 @@ def good_rows(table: Table, columns: Sequence[pa.Array], deletes: npt.NDArray[np
 
 
 def require(holds: bool | np.bool_, otherwise: str) -> None:
-    """`WrongMessageError` with these words unless it holds."""
+    """Raise a `WrongMessageError` with the message `otherwise` unless `holds` is true."""
     if not holds:
         raise WrongMessageError(otherwise)

@@ -1,4 +1,4 @@
-"""How each column type is written in JSON, and the casts between that form and the column, on whole arrays.
+"""The form of each column type in JSON, and the casts between this form and the column, on whole arrays.
 
 | type | JSON |
 | --- | --- |
@@ -13,10 +13,10 @@
 | timestamp | `"YYYY-MM-DD HH:MM:SS.ffffff"`, `T` for the blank; it may end after any part of the time, or before it |
 | timestamp UTC | the same with `Z` or `+HH:MM`; without one it is UTC |
 | duration | a number of microseconds |
-| list | a list of what its elements are, or null |
-| struct | an object of its fields, or null; a field that is missing is null, an unknown or repeated one is an error |
+| list | a list of the forms of its elements, or null |
+| struct | an object of its fields, or null; a missing field is null, an unknown or repeated one is an error |
 
-Years are 0001 to 9999. Anything else is a bad row: nothing is rounded, cut or guessed.
+Years are 0001 to 9999. Any other value makes its row bad: nothing is rounded, cut or guessed.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _HEX = "^([0-9a-fA-F]{2})*$"
 
 
 def wire_type(type_: pa.DataType) -> pa.DataType:
-    """The Arrow type a column has while it is JSON: what the parser is asked for."""
+    """Return the Arrow type that the JSON parser reads for a column type."""
     if pa.types.is_list(type_):
         return pa.list_(wire_type(type_.value_type))
     if pa.types.is_struct(type_):
@@ -46,12 +46,12 @@ def wire_type(type_: pa.DataType) -> pa.DataType:
     if type_ in _AS_TEXT:
         return STRING
     if pa.types.is_decimal128(type_):
-        return pa.decimal256(76, type_.scale)  # in 128 bits pyarrow's parser makes another number of 7 with 38 places
+        return pa.decimal256(76, type_.scale)  # in 128 bits pyarrow's parser misreads a 7 with 38 places
     return {FLOAT32: FLOAT64, DURATION: INT64}.get(type_, type_)
 
 
 def from_wire(array: pa.Array, type_: pa.DataType) -> pa.Array:
-    """The column's own type from the wire type; `ArrowInvalid` if a value has not the form above."""
+    """Convert an array of the wire type to the column type; raise `ArrowInvalid` if a value is malformed."""
     if pa.types.is_list(type_):
         return _over_elements(array, lambda elements: from_wire(elements, type_.value_type))
     if pa.types.is_struct(type_):
@@ -75,19 +75,19 @@ def from_wire(array: pa.Array, type_: pa.DataType) -> pa.Array:
 
 
 def _over_elements(array: pa.Array, convert: Callable[[pa.Array], pa.Array]) -> pa.Array:
-    """The lists with every element converted."""
+    """Convert every element of the lists."""
     lengths = pc.fill_null(pc.list_value_length(array), 0).to_numpy(zero_copy_only=False)
     offsets = pa.array(np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32))
     return pa.ListArray.from_arrays(offsets, convert(array.flatten()), mask=_nulls(array))
 
 
 def _nulls(array: pa.Array) -> pa.Array | None:
-    """Which values are null; None if none is."""
+    """Return the mask of nulls; None if there are none."""
     return array.is_null() if array.null_count else None
 
 
 def _checked(text: pa.Array, type_: pa.DataType) -> pa.Array:
-    """Parsed dates or timestamps of the calendar."""
+    """Parse dates or timestamps; raise `ArrowInvalid` for one outside the calendar."""
     array = text.cast(type_)
     check_days(array)
     return array
@@ -113,7 +113,7 @@ def _binary_from_hex(array: pa.Array) -> pa.Array:
 
 
 def to_json_text(array: pa.Array) -> pa.Array:
-    """Each value as JSON text (`null` for a null), on the whole array."""
+    """Return each value as JSON text (`null` for a null), on the whole array."""
     if pa.types.is_list(array.type):
         inside = pc.binary_join(_over_elements(array, to_json_text), ",")
         text = pc.binary_join_element_wise("[", inside, "]", "")
@@ -135,7 +135,7 @@ def to_json_text(array: pa.Array) -> pa.Array:
 
 
 def _objects(array: pa.Array) -> pa.Array:
-    """Structs as objects with all their fields; null where they are."""
+    """Return structs as JSON objects with all their fields; null for a null."""
     parts: list[pa.Array | pa.Scalar] = []
     for number, (field, values) in enumerate(zip(array.type, array.flatten(), strict=True)):
         name = ("{" if number == 0 else ",") + json.dumps(field.name, ensure_ascii=False) + ":"
@@ -150,7 +150,7 @@ def _quoted(text: pa.Array) -> pa.Array:
 
 
 def _quoted_strings(array: pa.Array) -> pa.Array:
-    """Strings with JSON's escapes; most columns hold nothing to escape, and then nothing is searched twice."""
+    """Quote strings with JSON's escapes; one search finds out whether any value needs them: most do not."""
     if pc.any(pc.match_substring_regex(array, r'["\\\x00-\x1f\x7f]'), min_count=0).as_py():
         array = pc.replace_substring(array, "\\", "\\\\")
         array = pc.replace_substring(array, '"', '\\"')
@@ -161,7 +161,7 @@ def _quoted_strings(array: pa.Array) -> pa.Array:
 
 
 def _float_text(array: pa.Array) -> pa.Array:
-    """Shortest text that reads back as the same number."""
+    """Return the shortest text of each number that reads back as the same number."""
     text = array.cast(STRING)
     if not pc.all(pc.is_finite(array), min_count=0).as_py():
         for name, json_name in (("nan", "NaN"), ("-inf", "-Infinity"), ("inf", "Infinity")):

@@ -1,7 +1,7 @@
-"""Messages in Avro with the number of their schema in front, as Confluent's clients write them.
+"""Messages in Avro that begin with the number of their schema, as Confluent's clients write them.
 
-registry    schemas by their number, from the registry
-program     a schema as instructions for the columns that are wanted
-decode      the kernel that runs them over many messages
-rows        messages as rows
+- registry: schemas by their number, from the registry
+- program: a schema compiled into instructions for the wanted columns
+- decode: the kernel that runs these instructions over many messages
+- rows: messages as rows
 """

@@ -1,9 +1,13 @@
-"""The kernel that decodes Avro: a program for one schema, run over many messages; nothing of Python is touched per value.
+"""The kernel that decodes Avro: it runs the program of one schema over many messages, without Python objects per
+value.
 
-A program is a table of instructions (`Code`, a, b). Values go to slots, a row of each array per slot: numbers as int64 (floats
-as their bits), texts and bytes as where they begin and how long they are. A slot that a message does not reach stays unset,
-which is null. All arrays and maps of a message together
-have at most as many items as it has bytes, and one. Source: the Avro 1.12 specification, "Binary encoding".
+A program is a table of instructions (`Code`, a, b). Values are written to slots; each slot is a row of the result
+arrays. A number is an int64 (a float as its bits); texts and bytes are their start and length. A slot that a message
+does not reach stays unset, which means null.
+
+All arrays and maps of a message together have at most as many items as the message has bytes, plus one. This bound
+keeps the cost linear, since items of zero bytes could be claimed in any number. Source: the Avro 1.12 specification,
+"Binary encoding".
 """
 
 from __future__ import annotations
@@ -21,7 +25,7 @@ NOWHERE = -1
 
 
 class Code(IntEnum):
-    """What an instruction does; `slot` is its first operand unless it says otherwise."""
+    """The operation of an instruction; the first operand is the slot, unless the comment says otherwise."""
 
     END = 0
     NUMBER = 1  # a zigzag varint: int, long, enum
@@ -30,10 +34,10 @@ class Code(IntEnum):
     DOUBLE = 4
     BYTES = 5  # length, then bytes: bytes, string
     FIXED = 6  # second operand: the size
-    MARK = 7  # a record begins: it is there
-    UNION = 8  # first operand: how many branches; second: where they are in `branches`
-    JUMP = 9  # first operand: the instruction to go on at
-    BLOCK = 10  # first operand: the instruction behind the array or map
+    MARK = 7  # a record begins: set its slot
+    UNION = 8  # first operand: the number of branches; second: their start in `branches`
+    JUMP = 9  # first operand: the next instruction
+    BLOCK = 10  # first operand: the instruction after the array or map
     ITEM_END = 11  # first operand: the instruction of its `BLOCK`
 
 
@@ -45,7 +49,7 @@ _SIZES = (0, 0, 1, 4, 8, 0, 0, 0)
 
 @njit(cache=True)
 def _varint(data: NDArray[np.uint8], at: int, end: int) -> tuple[Any, int]:
-    """A zigzag number and where it ends; -1 if it does not."""
+    """Return a zigzag number and the position after it; the position is -1 if the number has no end."""
     raw, shift = np.uint64(0), np.uint64(0)
     while at < end and shift <= np.uint64(63):
         byte = np.uint64(data[at])
@@ -59,7 +63,7 @@ def _varint(data: NDArray[np.uint8], at: int, end: int) -> tuple[Any, int]:
 
 @njit(cache=True)
 def _bits(data: NDArray[np.uint8], at: int, size: int) -> Any:
-    """Bytes as a number, the least one first."""
+    """Return little-endian bytes as a number."""
     bits = np.uint64(0)
     for place in range(size):
         bits |= np.uint64(data[at + place]) << np.uint64(8 * place)
@@ -76,7 +80,7 @@ def _fits(  # noqa: C901, PLR0912 - one interpreter loop, compiled
     row: int,
     left: NDArray[np.int64],
 ) -> bool:
-    """Run the program over one message; whether the message fits."""
+    """Run the program over one message; return whether the message fits."""
     (at, end), (values, lengths, there), step, depth, items = span, slots, 0, 0, span[1] - span[0] + 1
     while True:
         code, a, b = program[step, 0], program[step, 1], program[step, 2]
@@ -96,7 +100,7 @@ def _fits(  # noqa: C901, PLR0912 - one interpreter loop, compiled
                 if number < 0 or number >= a:
                     return False
                 step = branches[b + number]
-            elif number < 0:  # a block that says how long it is: passed over, and the next one looked for
+            elif number < 0:  # a block with its size in bytes: skip it, and read the next block's count
                 size, at = _varint(data, at, end)
                 if at < 0 or size < 0 or size > end - at:
                     return False
@@ -137,7 +141,7 @@ def _first_wrong(
     branches: NDArray[np.int64],
     slots: tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.uint8]],
 ) -> int:
-    """Fill the slots from messages `data[bounds[i]:bounds[i + 1]]`; the first that does not fit its schema, or -1."""
+    """Fill the slots from messages `data[bounds[i]:bounds[i + 1]]`; return the first that does not fit, or -1."""
     left = np.zeros(DEPTH_MAX, np.int64)
     for row in range(len(bounds) - 1):
         if not _fits(data, (bounds[row], bounds[row + 1]), program, branches, slots, row, left):
@@ -152,7 +156,7 @@ def run(
     branches: NDArray[np.int64],
     slots: int,
 ) -> tuple[int, NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]]:
-    """The first message that does not fit, or -1; values, lengths and what is there, a row per slot.
+    """Return the first message that does not fit, or -1; then values, lengths and set masks, with a row per slot.
 
     **Cost** some 20 nanoseconds a value.
     """

@@ -1,7 +1,8 @@
-"""An Avro schema as a program for the columns that are wanted: which instructions, which slots, and how slots become columns.
+"""Compilation of an Avro schema into a program for the wanted columns: instructions, slots, and columns made from
+slots.
 
-Fields are found by name. A field that nobody wants is passed over, whatever is in it. Left out: schemas that refer to themselves;
-as columns, lists, maps, and unions of several types besides null. Sources: the Avro 1.12 specification; Kafka Connect's
+Fields are matched by name; unwanted fields are skipped, whatever their type. Left out: recursive schemas; lists,
+maps, and unions of several types besides null as columns. Sources: the Avro 1.12 specification; Kafka Connect's
 `connect.name`.
 """
 
@@ -50,7 +51,7 @@ _Mask = NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True)
 class Messages:
-    """The slots of many messages, and the bytes that texts are in."""
+    """The slots of many messages, and the bytes that contain their texts."""
 
     data: NDArray[np.uint8]
     values: _Slots
@@ -58,11 +59,11 @@ class Messages:
     there: _Mask
 
     def __len__(self) -> int:
-        """How many messages."""
+        """Return the number of messages."""
         return int(self.values.shape[1])
 
     def mask(self, slot: int) -> pa.Array:
-        """Where the slot is not set."""
+        """Return the mask of the messages that leave the slot unset."""
         return pa.array(~self.there[slot])
 
 
@@ -72,14 +73,14 @@ Made = Callable[[Messages, pa.DataType], pa.Array]
 
 @dataclass(slots=True)
 class Program:
-    """The instructions for one schema, and what its fields are made of."""
+    """The instructions for one schema."""
 
     instructions: list[tuple[int, int, int]] = field(default_factory=list)
     branches: list[int] = field(default_factory=list)
     slots: int = 0
 
     def run(self, messages: Sequence[bytes]) -> Messages:
-        """The slots of all messages; `WrongMessageError` if one does not fit the schema."""
+        """Return the slots of all messages; raise a `WrongMessageError` if one does not fit the schema."""
         data = np.frombuffer(b"".join(messages), np.uint8)
         bounds = np.zeros(len(messages) + 1, np.int64)
         np.cumsum([len(message) for message in messages], out=bounds[1:])
@@ -89,22 +90,22 @@ class Program:
         return Messages(data, values, lengths, there)
 
     def emit(self, code: Code, a: int = 0, b: int = 0) -> int:
-        """Add an instruction; its place."""
+        """Append an instruction and return its place."""
         require(len(self.instructions) < INSTRUCTIONS_MAX, "too long with all the types that it names")
         self.instructions.append((code, a, b))
         return len(self.instructions) - 1
 
     def slot(self) -> int:
-        """A new slot."""
+        """Return a new slot."""
         self.slots += 1
         return self.slots - 1
 
 
 class Compiler:
-    """Compiles one schema; knows the names it has defined."""
+    """A compiler of one schema; it keeps the named types that are defined so far."""
 
     def __init__(self, definitions: Sequence[Any] = ()) -> None:
-        """`definitions`: schemas that the one to compile refers to by name."""
+        """Store the `definitions`: schemas that the compiled schema refers to by name."""
         self.program = Program()
         self._named: dict[str, Mapping[str, Any]] = {}
         self._open: list[str] = []
@@ -112,9 +113,10 @@ class Compiler:
             self._learn(schema, "")
 
     def record(self, schema: Any, wanted: Mapping[str, Any] | None, space: str = "") -> tuple[int, dict[str, Made]]:
-        """Instructions for a record, with slots for the fields that are wanted: where it says that it is there, and its fields.
+        """Compile a record; return the slot that is set if the record is present, and its wanted fields.
 
-        `wanted` maps fields to None, or of records to their own fields.
+        `wanted` maps fields to None, or to the wanted fields of a nested record; the result maps them to functions
+        that make columns.
         """
         schema, space = self._found(schema, space)
         require(isinstance(schema, Mapping) and schema.get("type") in ("record", "error"), "not a record")
@@ -133,7 +135,7 @@ class Compiler:
         return slot, fields
 
     def value(self, schema: Any, wanted: Any, space: str) -> Made | None:
-        """Instructions for any value; how its column is made if it is wanted (`...`: it is not)."""
+        """Compile any value; return the function that makes its column, or None if `wanted` is `...`: unwanted."""
         schema, space = self._found(schema, space)
         if isinstance(schema, list):
             return self._union(schema, wanted, space)
@@ -182,7 +184,7 @@ class Compiler:
         return _refused("a union of several types") if several else made
 
     def _blocks(self, schema: Mapping[str, Any], wanted: Any, space: str) -> Made | None:
-        """An array or a map, item by item: passed over."""
+        """Compile an array or a map: its items are skipped one by one."""
         begin = self.program.emit(Code.BLOCK)
         if schema["type"] == "map":
             self.program.emit(Code.BYTES, NOWHERE)
@@ -211,7 +213,7 @@ class Compiler:
         return made
 
     def _found(self, schema: Any, space: str) -> tuple[Any, str]:
-        """The definition behind a name, and the namespace that names within it are in."""
+        """Return the definition of a named type, and the namespace of the names within it."""
         if isinstance(schema, str) and schema != "null" and schema not in _PRIMITIVE:
             name = schema if "." in schema or not space else f"{space}.{schema}"
             found = self._named.get(name, self._named.get(schema))
@@ -222,7 +224,7 @@ class Compiler:
         return schema, space
 
     def _learn(self, schema: Any, space: str) -> None:
-        """Remember what a schema defines, at any depth."""
+        """Store the named types that a schema defines at any depth."""
         found, _ = self._found(schema, space)
         if isinstance(found, list):
             for branch in found:
@@ -257,7 +259,7 @@ def _meaning(schema: Mapping[str, Any]) -> Meaning:
         return found
     logical = schema.get("logicalType", "")
     if schema.get("type") not in _BASES.get(logical, ("long",)):
-        return PLAIN  # the specification has a logical type passed over that does not fit
+        return PLAIN  # the specification says to ignore a logical type that does not fit
     if logical == "decimal":
         return Meaning(Kind.DECIMAL, scale=int(schema.get("scale", 0)))
     return _LOGICAL.get(logical, PLAIN)
@@ -271,11 +273,14 @@ def _refused(what: str) -> Made:
 
 
 class WrongColumnError(WrongMessageError):
-    """The same, and which column it is."""
+    """A `WrongMessageError` that names its column."""
 
 
 def column_of(made: Made | None, messages: Messages, name: str, type_: pa.DataType) -> pa.Array:
-    """A column or a field by its name, nulls where the schema has none; an error says which, the innermost of several."""
+    """Return a column or field, all null if the schema has no such field.
+
+    **Errors** `WrongColumnError` names the column; of nested columns, the innermost.
+    """
     try:
         return made(messages, type_) if made is not None else pa.nulls(len(messages), type_)
     except WrongColumnError:
@@ -302,7 +307,7 @@ def _doubles(messages: Messages, slot: int) -> pa.Array:
 
 
 def _spans(messages: Messages, slot: int, type_: pa.DataType) -> pa.Array:
-    """Texts or bytes gathered from where they lie."""
+    """Return texts or bytes, gathered from their spans in the messages."""
     starts, lengths = messages.values[slot], messages.lengths[slot]
     made = gathered(messages.data, starts, lengths, messages.there[slot], type_)
     if type_ == STRING:

@@ -1,8 +1,8 @@
-"""Schemas by their number, from a schema registry over HTTP (Confluent's, or one that answers like it).
+"""Schemas by number, read over HTTP from a schema registry of Confluent's API.
 
-A number means one schema for ever, so what was read is remembered. A registry that cannot be asked, or does not know a
-number, says nothing about the message: the step is tried again, since later it may be known, and what is a row in one
-replay must be one in every other. Source: Confluent's documentation of the Schema Registry API and of the wire format.
+A number means one schema for ever, so schemas are cached. A registry that is away, or does not know a number, is no
+property of the message: it may know the number later. So the step is tried again, because each replay must read the
+same rows. Source: Confluent's documentation of the Schema Registry API and of the wire format.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _HINT = "see that the registry runs, that `registry` in [input] names it, and th
 
 @dataclass(frozen=True, slots=True)
 class Schema:
-    """A schema and those that it refers to by name, these first."""
+    """A schema, and the schemas that it refers to by name; those precede it."""
 
     kind: str
     schema: Any
@@ -33,15 +33,16 @@ class Schema:
 
 @dataclass(frozen=True, slots=True)
 class Registry:
-    """Where schemas are asked for; `login` is "name:password"."""
+    """The address of a schema registry; `login` is "name:password"."""
 
     url: str = field(repr=False)
     login: str | None = field(default=None, repr=False)
 
     def schema(self, number: int) -> Schema:
-        """The schema of this number.
+        """Read the schema of this number.
 
-        **Errors** `AwayError` if the registry does not answer or does not have it; `ConfigError` if it refuses the login.
+        **Errors** `AwayError` if the registry does not answer or does not have it; `ConfigError` if it refuses the
+        login.
         """
         found = self._ask(f"/schemas/ids/{number}")
         definitions = [part for reference in found.get("references") or () for part in self._referred(reference)]
@@ -80,19 +81,23 @@ class Registry:
 
 
 class SchemasAtHand:
-    """Whether a registry answers at all, asked at most every `LOOK_EVERY_S`.
+    """A check, at most every `LOOK_EVERY_S`, that a registry answers.
 
-    Rows are taken into a step only while it does: a step that is logged needs the schemas of all of its messages.
+    Rows are accepted into a step only while the registry answers, because a logged step needs the schemas of all its
+    messages.
     """
 
     def __init__(self, registry: Registry) -> None:
-        """Connect when first asked."""
+        """Store the registry; the first check connects."""
         self._registry = registry
         self._client: Any = None
         self._asked_at = 0.0
 
     def refuse_away(self) -> None:
-        """Return if the registry answers, whatever it says. **Errors** `AwayError` if it does not."""
+        """Return if the registry answers, whatever the answer is, except a server error.
+
+        **Errors** `AwayError` if it does not answer.
+        """
         import httpx  # noqa: PLC0415 - only who reads Avro needs it
 
         now = time.monotonic()
@@ -102,7 +107,7 @@ class SchemasAtHand:
         try:
             answer = self._client.get(self._registry.url.rstrip("/") + "/schemas/types")
         except (httpx.HTTPError, httpx.InvalidURL) as error:
-            self.close()  # the next client reads certificates anew
+            self.close()  # the next client reads certificates again
             raise AwayError(
                 f"the schema registry does not answer: registry={self._registry.url} error={error}", _HINT
             ) from error
@@ -113,7 +118,7 @@ class SchemasAtHand:
         self._asked_at = now
 
     def close(self) -> None:
-        """Let go of the connection."""
+        """Close the connection."""
         if self._client is not None:
             self._client.close()
         self._client = None

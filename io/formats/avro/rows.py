@@ -1,10 +1,12 @@
-"""Messages in Avro as rows: a record is a row, or one of Debezium's changes.
+"""Messages in Avro as rows: each record is a row, or a change of Debezium's.
 
-A message begins with a zero byte and the number of its schema; the table's columns are found by name, others are not read,
-one that is missing is null. In a plain record a field `__op` says 0 for an insert, 1 for a delete, as in Parquet files, and a
-field `__deleted` says "true" or "false", as Debezium's `ExtractNewRecordState` leaves it. In a table with a primary key a
-plain message without a value, a tombstone, deletes the row of its key, which is Avro, too, or what `message_keys` reads. Messages
-of one schema are decoded together (`dbsp.io.formats.avro.decode`).
+A message begins with a zero byte and the number of its schema. The table's columns are matched by name; other fields
+are not read, and a missing column is null. In a plain record a field `__op` is 0 for an insert, 1 for a delete, as in
+Parquet files. A field `__deleted` is "true" or "false", as Debezium's `ExtractNewRecordState` writes it.
+
+In a table with a primary key, a plain message without a value is a tombstone. It deletes the row of its key, which is
+Avro too, or any key that `message_keys` reads. Messages of one schema are decoded together
+(`dbsp.io.formats.avro.decode`).
 """
 
 from __future__ import annotations
@@ -35,28 +37,28 @@ _NO_HEAD = "not Avro with the number of its schema in front"
 
 
 class AvroRows:
-    """Reads the messages of one table's topic, each a record that is a row; remembers the schemas it has met.
+    """A decoder of one table's messages, each a record that is a row; it caches the schemas.
 
     **Cost** some two million messages a second of six columns.
     """
 
     def __init__(self, table: Table, registry: Registry) -> None:
-        """For one table's topic."""
+        """Store the table and the registry of its topic."""
         self.reads_keys = table.replaces
         self._table, self._registry = table, registry
         self._readers: dict[tuple[int, type[_Reader]], _Reader] = {}
 
     def decode(self, values: Sequence[bytes | None], keys: Sequence[bytes | None] | None = None) -> Decoded:
-        """The rows of all messages, in order, and how many each has.
+        """Return the rows of all messages in order, and each message's number of rows.
 
-        **Errors** those of the registry, for a schema that was not met before; none for what a message holds.
+        **Errors** those of the registry for a schema that is not cached; none for a message's content.
         """
         messages = values_or_keys(values, keys) if self.reads_keys and keys is not None else values
         kinds = [(value is None, _number(message)) for value, message in zip(values, messages, strict=True)]
         return by_kind(kinds, messages, self._run, self._table)
 
     def _run(self, kind: tuple[bool, int | None], messages: Sequence[bytes | None]) -> list[Decoded]:
-        """Messages of one schema, or those that name none; or tombstones, with their keys."""
+        """Decode messages of one schema, or messages without a schema number, or the keys of tombstones."""
         without_value, number = kind
         if number is None:
             return self._tombstones(messages) if without_value else [self._wrong(_NO_HEAD, each) for each in messages]
@@ -82,10 +84,10 @@ class AvroRows:
 
 
 class AvroChanges(AvroRows):
-    """The same of records that are Debezium's changes; messages without a value are tombstones, which say nothing."""
+    """A decoder of records that are Debezium's changes; tombstones are ignored."""
 
     def __init__(self, table: Table, registry: Registry) -> None:
-        """For one table's topic."""
+        """Store the table and the registry of its topic."""
         super().__init__(table, registry)
         self.reads_keys = False
 
@@ -98,7 +100,7 @@ class AvroChanges(AvroRows):
 
 
 class _Reader:
-    """Reads messages of one schema; one that cannot be read makes all its messages bad, each with the reason."""
+    """A decoder for one schema; if the schema is unreadable, all its messages are bad with that reason."""
 
     def __init__(self, table: Table, schema: Schema) -> None:
         self._table = table
@@ -119,7 +121,7 @@ class _Reader:
         raise NotImplementedError
 
     def rows(self, values: Sequence[bytes]) -> Decoded:
-        """The rows of messages that are all good; raises one of `MISFITS` if one is not."""
+        """Return the rows of messages that are all good; raise one of `MISFITS` if one is not."""
         if self._refusal is not None:
             raise WrongMessageError(self._refusal)
         return self._rows(self._program.run([value[_HEAD.size :] for value in values]))
@@ -140,7 +142,7 @@ class _Records(_Reader):
         return rows, np.ones(len(messages), np.int64)
 
     def _said(self, messages: Messages, name: str, type_: pa.DataType, insert: Any, delete: Any) -> Any:
-        """Which messages are deletes by this field, where the schema has it."""
+        """Return the mask of messages that this field marks as deletes; all False if the schema lacks the field."""
         if name not in self._fields or name in self._table.schema:
             return np.zeros(len(messages), np.bool_)
         said = column_of(self._fields[name], messages, name, type_)
@@ -150,7 +152,7 @@ class _Records(_Reader):
 
 
 class _Keys(_Reader):
-    """Keys of messages without a value: a record that has the table's key, or the value of its one column."""
+    """A decoder of keys of tombstones: a record with the table's key, or the value of its only column."""
 
     def _compile(self, compiler: Compiler, schema: Any) -> None:
         if not (isinstance(schema, Mapping) and schema.get("type") == "record"):
@@ -178,7 +180,7 @@ class _Changes(_Reader):
 
 
 def _number(value: bytes | None) -> int | None:
-    """The number of the message's schema."""
+    """Return the schema number of a message; None if it has none."""
     if value is None or len(value) < _HEAD.size or value[0] != 0:
         return None
     return int(_HEAD.unpack_from(value)[1])
