@@ -1,9 +1,9 @@
-"""Some pages of some columns as a Parquet file of their own, in memory, which pyarrow reads.
+"""A Parquet file in memory, made of some pages of some columns, for pyarrow to read.
 
-Such a file holds the bytes of the columns' dictionaries and of the wanted pages as they are, and a footer that is the old one
-but for these columns, one row group, and where things lie. What a page means is left to pyarrow.
+Such a file has the unchanged bytes of the columns' dictionaries and of the wanted pages. Its footer is the old one
+with only these columns, one row group, and new positions. Decoding the pages is left to pyarrow.
 
-**Law** the rows of the cut are those of the row group, in their order, with their types.
+**Law** The rows of the cut are the rows of the row group, in their order, with their types.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ _CODEC, _CHUNK_ROWS, _PLAIN_BYTES, _PACKED_BYTES, _DATA_PLACE, _DICTIONARY_PLACE
 
 
 def read_footer(file: int, size: int) -> Struct | None:
-    """The footer of an open file of `size` bytes; None for one that is encrypted or too long.
+    """Read the footer of an open file of `size` bytes; None if it is encrypted or too long.
 
-    **Errors** `ThriftError` for bytes that are none.
+    **Errors** `ThriftError` if the bytes are no footer.
     """
     tail = os.pread(file, TAIL_BYTES, size - TAIL_BYTES)
     length = int.from_bytes(tail[:4], "little")
@@ -58,14 +58,14 @@ def read_footer(file: int, size: int) -> Struct | None:
 
 
 def chunk_of(footer: Struct, group: int, number: int) -> Struct:
-    """What the footer says of a column in a row group."""
+    """Return the footer's entry of a column in a row group."""
     columns = structs(structs(footer, _GROUPS)[group], _GROUP_COLUMNS)
     chunk: Struct = value(columns[number], _CHUNK, STRUCT)
     return chunk
 
 
 def bytes_of(chunk: Struct) -> tuple[int, int]:
-    """Where a column's pages begin in their file, its dictionary first, and how many bytes they are."""
+    """Return the position of a column's pages in their file, its dictionary first, and their size in bytes."""
     data = value(chunk, _DATA_PLACE, I64)
     _, dictionary = chunk.get(_DICTIONARY_PLACE, (I64, 0))
     return min(data, dictionary or data), value(chunk, _PACKED_BYTES, I64)
@@ -73,7 +73,7 @@ def bytes_of(chunk: Struct) -> tuple[int, int]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Piece:
-    """Some pages of a column: its number in the file, its dictionary's bytes, where the pages lie and what rows they hold."""
+    """Some pages of a column: its number in the file, the span of its dictionary, and the pages with their rows."""
 
     number: int
     field: pa.Field
@@ -83,7 +83,7 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class _Laid:
-    """A piece with its bytes, and where they begin in the new file."""
+    """A piece with its bytes, and its position in the new file."""
 
     piece: Piece
     dictionary: bytes
@@ -98,11 +98,11 @@ class _Laid:
 def rows_of(
     file: int, footer: Struct, group: int, pieces: Sequence[Piece], numbers: Collection[str], int96: Sequence[str]
 ) -> pa.Table:
-    """The rows of pieces that hold the same rows of a row group; columns named in `numbers` as numbers of a dictionary.
+    """Read pieces that hold the same rows of a row group; columns named in `numbers` are dictionary encoded.
 
-    Those named in `int96` are timestamps, of which none is cut.
+    Columns named in `int96` are timestamps, which are read without loss.
 
-    **Errors** `pyarrow.ArrowException` for pages that cannot be read, `ThriftError` for a footer that is not understood.
+    **Errors** `pyarrow.ArrowException` for unreadable pages, `ThriftError` for an unknown footer.
     """
     laid, at = list[_Laid](), len(MAGIC)
     for piece in pieces:
@@ -131,7 +131,7 @@ def _bytes(file: int, start: int, end: int) -> bytes:
 
 
 def _footer(footer: Struct, group: int, laid: Sequence[_Laid]) -> Struct:
-    """The footer of a file that has these columns alone."""
+    """Return the footer of a file with only these columns."""
     stretch = laid[0].piece.stretch
     rows, size = stretch.last - stretch.first, laid[-1].end - len(MAGIC)
     columns = [_column(chunk_of(footer, group, each.piece.number), each, rows) for each in laid]
@@ -148,7 +148,7 @@ def _footer(footer: Struct, group: int, laid: Sequence[_Laid]) -> Struct:
 
 
 def _column(old: Struct, laid: _Laid, rows: int) -> Struct:
-    """What the new footer says of a column: what it was, where it lies now, and of how many rows."""
+    """Return the new footer's entry of a column: the old one with its new position and number of rows."""
     chunk = {place: held for place, held in old.items() if place <= _CODEC} | {
         _CHUNK_ROWS: (I64, rows),
         _PLAIN_BYTES: old[_PLAIN_BYTES],
@@ -161,10 +161,10 @@ def _column(old: Struct, laid: _Laid, rows: int) -> Struct:
 
 
 def _schema(footer: Struct, names: Sequence[str]) -> list[Struct]:
-    """The root, and the columns of these names beside its other children; they have none of their own."""
+    """Return the schema's root, and the top-level columns of these names, which must have no children."""
     root, *elements = structs(footer, _SCHEMA)
     found: dict[str, Struct] = {}
-    inner = 0  # elements to come that lie within a column
+    inner = 0  # following elements that are within a column
     for element in elements:
         children = element.get(_CHILDREN, (I32, 0))[1]
         if not inner and not children:

@@ -1,10 +1,10 @@
-"""Text columns of Parquet that repeat few values: read as the numbers of a dictionary that they are in the file.
+"""The choice of text columns to read as dictionary codes, as the Parquet file stores them.
 
-Making a text for every row is most of what reading costs, and who only hands texts on never needs it (`dbsp.zset.coded`). Where a
-column's pages gave the dictionary up on the way, its texts would have to be looked up one by one, which takes longer than
-reading them: footers do not tell, but sizes do.
+Most of the cost of reading is making a text for every row, and a pipeline that only passes texts on never needs them
+(`dbsp.zset.coded`). If a writer gave up the dictionary within a column, its texts would be looked up one by one,
+which is slower than reading them. The footer does not tell this, but the sizes do.
 
-Leaves out: nested columns, and texts with 64-bit offsets.
+Left out: nested columns, and texts with 64-bit offsets.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ ROW_BYTES_MAX = 16
 
 
 def few_texts(file: pq.ParquetFile, group: int, columns: Iterable[str]) -> list[str]:
-    """Those of the columns that a row group seems to hold as numbers of a short dictionary.
+    """Return the columns that a row group seems to store as codes of a short dictionary.
 
-    Only of these columns is asked what the footer says: of one that it has damaged, pyarrow would end the process.
+    Only the metadata of these columns is read: on damaged metadata of a column, pyarrow would crash the process.
     """
     wanted, found = set(columns), file.metadata.row_group(group)
     if found.num_rows < ROWS_MIN:

@@ -1,8 +1,8 @@
-"""Timestamps that Parquet files hold as INT96, a day and its nanoseconds: what Spark wrote by default up to version 2.
+"""Timestamps of Parquet type INT96, a day and its nanoseconds: Spark's default up to version 2.
 
-Read as nanoseconds of 64 bits they reach from 1677 to 2262, and the year 9999 becomes another one without a word. So they are
-read as microseconds, and values that are no whole microseconds are found by a second look and kept as text: `dbsp.zset.given`
-refuses these with their row.
+As nanoseconds of 64 bits they would range from 1677 to 2262, and pyarrow silently wraps the year 9999. So they are
+read as microseconds. A second read finds the values that are no whole microseconds and keeps them as text, which
+`dbsp.zset.given` refuses with their row.
 """
 
 from __future__ import annotations
@@ -23,18 +23,19 @@ FINE: Mapping[str, str] = MappingProxyType({"coerce_int96_timestamp_unit": "ns"}
 
 
 def int96_columns(file: pq.ParquetFile) -> frozenset[str]:
-    """Return the names of the columns that are INT96; those within lists and structs are not among them.
+    """Return the names of the top-level INT96 columns; those within lists and structs are left out.
 
-    Only the types of the columns are looked at: what else a damaged footer says of one may end the process.
+    Only the types of columns are read: on other damaged metadata, pyarrow may crash the process.
     """
     columns = map(file.schema.column, range(file.metadata.num_columns))
     return frozenset(each.path for each in columns if each.physical_type == "INT96" and each.path == each.name)
 
 
 def with_parts(found: pa.Table, names: Sequence[str], again: Callable[[list[str]], pa.Table]) -> pa.Table:
-    """Return the rows with a text for each of these timestamps that has parts of a microsecond.
+    """Return the rows, with a text for each of these timestamps that has a fraction of a microsecond.
 
-    `again` reads columns as nanoseconds. These wrap where the years are too many for 64 bits, and so does the difference.
+    `again` reads columns as nanoseconds. Nanoseconds outside 64 bits wrap, and so does the difference, which
+    therefore stays exact.
     """
     names = [name for name in names if name in found.column_names]
     if not names:
@@ -53,6 +54,6 @@ def _numbers(array: Any) -> Any:
 
 
 def _texts(coarse: Any, nanos: Any) -> pa.Array:
-    """Return the moments as texts, those with parts of a microsecond to the nanosecond."""
+    """Return the moments as texts, with nanoseconds where `nanos` is not 0."""
     texts = coarse.cast(STRING).to_pylist()
     return pa.array([text if not part else f"{text}{part:03}" for text, part in zip(texts, nanos, strict=True)], STRING)

@@ -1,7 +1,7 @@
-"""The pages of a column in a row group: where they lie, and which rows are in them.
+"""The pages of a column in a row group: their positions and their rows.
 
-Every page begins with a header that says how long it is and how many values it holds; in a column without lists these are
-its rows. So a walk from header to header finds them all, without a look at what they hold.
+Every page begins with a header that states its size and its number of values; in a column without lists, the values
+are the rows. So a walk from header to header finds all pages without decoding them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _DICTIONARY_PAGE = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stretch:
-    """Bytes of a file, and the rows that the pages in them hold."""
+    """A span of bytes of a file, and the rows of the pages in it."""
 
     at: int
     end: int
@@ -33,14 +33,18 @@ class Stretch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pages:
-    """Of one column: the bytes of its dictionary, if it has one; where each page and its rows begin, and the last ones end."""
+    """The pages of one column.
+
+    `dictionary` is the span of its dictionary page; `places` and `rows` are the starts of the pages and of their
+    rows, then the ends.
+    """
 
     dictionary: tuple[int, int] | None
     places: tuple[int, ...]
     rows: tuple[int, ...]
 
     def over(self, first: int, last: int) -> Stretch:
-        """The pages that hold the rows `first <= i < last`, at least one.
+        """Return the pages that hold the rows `first <= i < last`, at least one.
 
         >>> pages = Pages(dictionary=None, places=(4, 14, 24, 34), rows=(0, 100, 200, 250))
         >>> pages.over(120, 200)
@@ -51,10 +55,10 @@ class Pages:
 
 
 def pages_of(file: int, at: int, size: int, rows: int) -> Pages:
-    """The pages of the `rows` rows of a column without lists, whose bytes are these of an open file.
+    """Find the pages of a column without lists that has `rows` rows, in `size` bytes at `at` of an open file.
 
-    **Cost** a read for each page, of its header.
-    **Errors** `ThriftError` for bytes that are no pages, or of other rows.
+    **Cost** one read per page, of its header. **Errors** `ThriftError` if the bytes are no pages, or pages of another
+    number of rows.
     """
     end, found = at + size, 0
     dictionary: tuple[int, int] | None = None
@@ -78,7 +82,7 @@ def pages_of(file: int, at: int, size: int, rows: int) -> Pages:
 
 
 def _size(fields: Struct, number: int) -> int:
-    """A number of bytes or values."""
+    """Return a number of bytes or values; raise a `ThriftError` if it is negative."""
     found = value(fields, number, I32)
     if found < 0:
         raise ThriftError(f"a negative size: number={number} found={found}")
@@ -86,7 +90,7 @@ def _size(fields: Struct, number: int) -> int:
 
 
 def _header(file: int, at: int, end: int) -> tuple[Struct, int]:
-    """A page's header, and where it ends."""
+    """Return the header of a page, and the position after it."""
     size = HEADER_BYTES
     while True:
         reader = Reader(os.pread(file, min(size, end - at), at))

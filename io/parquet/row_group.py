@@ -1,7 +1,7 @@
-"""A row group of a file, of which stretches of rows are wanted: each worker reads its share of a step.
+"""A row group of a Parquet file, of which each worker reads the rows of its share of a step.
 
-Parquet is read from the beginning of a row group, so every worker would decode all of it to keep a part. Where the pages of
-the wanted columns are short beside the part, only those that hold its rows are read; else the whole is, once, and kept.
+pyarrow reads a row group from its beginning, so every worker would decode all of it for a part. If the pages of the
+wanted rows are few enough, only these pages are read. Otherwise the whole group is read once and kept.
 """
 
 from __future__ import annotations
@@ -30,7 +30,9 @@ SURPLUS_MAX = 1.5
 
 @contextmanager
 def open_parquet(path: Path, **options: Any) -> Iterator[pq.ParquetFile]:
-    """Open a Parquet file, its INT96 timestamps as microseconds; pyarrow takes a name that is no UTF-8 as bytes alone.
+    """Open a Parquet file with its INT96 timestamps as microseconds.
+
+    pyarrow takes a name that is no UTF-8 only as bytes.
 
     **Errors** `OSError`, `pyarrow.ArrowException` of the file.
     """
@@ -41,11 +43,11 @@ def open_parquet(path: Path, **options: Any) -> Iterator[pq.ParquetFile]:
 class RowGroup:
     """Some columns of a row group; threads may share it.
 
-    **State** what is known of its pages, or all its rows, once they were read.
+    **State** the positions of its pages, or all its rows, once they were read.
     """
 
     def __init__(self, path: Path, file: pq.ParquetFile, number: int, columns: Sequence[str]) -> None:
-        """Of a file that is open now; nothing is read yet."""
+        """Store the metadata of an open file; no rows are read yet."""
         self._path, self._metadata, self._number, self._columns = path, file.metadata, number, tuple(columns)
         self.rows: int = file.metadata.row_group(number).num_rows
         self._numbers = frozenset(few_texts(file, number, columns))
@@ -58,7 +60,7 @@ class RowGroup:
         self._whole: pa.Table | None = None
 
     def read(self, first: int, last: int) -> pa.Table:
-        """The rows `first <= i < last`, at least one; texts that repeat few values as codes.
+        """Return the rows `first <= i < last`, at least one; texts with few distinct values are dictionary encoded.
 
         **Errors** `OSError`, `pyarrow.ArrowException` of the file.
         """
@@ -69,7 +71,7 @@ class RowGroup:
         return found
 
     def _all(self) -> pa.Table:
-        """All its rows."""
+        """Return all rows of the group; the first call reads them."""
         if self._whole is None:
             numbers = sorted(self._numbers) or None
             with open_parquet(self._path, metadata=self._metadata, read_dictionary=numbers) as file:
@@ -82,9 +84,9 @@ class RowGroup:
             return file.read_row_group(self._number, columns=columns, use_threads=False)
 
     def _cut(self, first: int, last: int) -> pa.Table | None:
-        """These rows out of their pages alone; None where that saves nothing, or pages cannot be told.
+        """Read these rows from their pages alone; return None if it saves nothing, or the pages are unknown.
 
-        A footer or a page that is not understood here is left to pyarrow, which names what is wrong with it.
+        A footer or a page that this reader does not understand is left to pyarrow, whose error names the fault.
         """
         if self.rows - (last - first) < ROWS_SAVED_MIN:
             return None
@@ -95,7 +97,7 @@ class RowGroup:
         return None
 
     def _known(self, file: int) -> tuple[Struct, tuple[Pages, ...]] | None:
-        """The footer, and the pages of each column."""
+        """Return the footer and the pages of each column; None if they cannot be determined."""
         if not self._looked and self._places is not None:
             self._looked = True
             footer = read_footer(file, os.fstat(file).st_size)
@@ -105,7 +107,10 @@ class RowGroup:
         return self._pages
 
     def _out_of(self, file: int, footer: Struct, pages: tuple[Pages, ...], first: int, last: int) -> pa.Table | None:
-        """The rows, columns whose pages hold the same rows together; None where the pages hold too many others."""
+        """Read the rows from these pages; return None if the pages hold too many other rows.
+
+        Columns whose pages hold the same rows are read together.
+        """
         stretches = [each.over(first, last) for each in pages]
         held = sum(stretch.last - stretch.first for stretch in stretches)
         if held > SURPLUS_MAX * (last - first) * len(pages):
@@ -125,7 +130,7 @@ class RowGroup:
 
 
 def _flat(file: pq.ParquetFile, columns: Sequence[str]) -> tuple[int, ...] | None:
-    """The numbers of these columns in the file, if each is one without lists and structs; None else."""
+    """Return the numbers of these columns in the file if all are without lists and structs; otherwise None."""
     found = {}
     for number in range(file.metadata.num_columns):
         column = file.schema.column(number)

@@ -1,7 +1,7 @@
-"""Thrift's compact protocol, as far as Parquet's footers and page headers need it: bytes to plain values and back.
+"""Thrift's compact protocol, limited to Parquet's footers and page headers: bytes to plain values and back.
 
-A structure is a dict of its fields by number, each a (type, value), so that what is not understood is kept as it was. Lists
-are (type of the elements, elements). Left out: maps and sets, which Parquet does not use.
+A structure is a dict of its fields by number, each a (type, value), so that unknown fields are preserved. A list is
+(type of the elements, elements). Left out: maps and sets, which Parquet does not use.
 
 Source: the compact protocol as Apache Thrift's specification describes it.
 """
@@ -21,13 +21,13 @@ _SHIFT_MAX = 63
 
 
 class ThriftError(Exception):
-    """Bytes that are no such structure."""
+    """The error for bytes that are no structure of this protocol, or not the expected one."""
 
 
 def value(fields: Struct, number: int, kind: int) -> Any:
-    """What a field holds.
+    """Return the value of a field.
 
-    **Errors** `ThriftError` where it is not there, or of another type.
+    **Errors** `ThriftError` if the field is absent or of another type.
     """
     found, held = fields.get(number, (None, None))
     if found != kind:
@@ -36,7 +36,7 @@ def value(fields: Struct, number: int, kind: int) -> Any:
 
 
 def structs(fields: Struct, number: int) -> list[Struct]:
-    """The structures in a field that is a list of them.
+    """Return the structures of a field that is a list of them.
 
     **Errors** as `value`.
     """
@@ -48,9 +48,9 @@ def structs(fields: Struct, number: int) -> list[Struct]:
 
 
 class Reader:
-    """Reads structures from bytes, from `at` on; `at` is behind the last one then.
+    """A reader of structures from bytes; `at` is the position of the next read.
 
-    **Errors** `ThriftError` for bytes that end too early or hold types that Parquet has not.
+    **Errors** `ThriftError` if the bytes end too early or contain types that Parquet does not use.
 
     **Example**
 
@@ -60,11 +60,11 @@ class Reader:
     """
 
     def __init__(self, data: bytes | memoryview, at: int = 0) -> None:
-        """At a place in these bytes."""
+        """Begin at position `at` of the bytes."""
         self._data, self.at, self._depth = data, at, 0
 
     def struct(self) -> Struct:
-        """The structure that begins here."""
+        """Read the next structure."""
         found: Struct = {}
         number = 0
         self._deeper()
@@ -135,14 +135,14 @@ _READ: dict[int, Callable[[Reader], Any]] = {
 
 
 def _reading(kind: int) -> Callable[[Reader], Any]:
-    """How a value of this type is read, as a field."""
+    """Return the function that reads a field's value of this type."""
     if kind not in _READ:
         raise ThriftError(f"a type that Parquet has not: type={kind}")
     return _READ[kind]
 
 
 def write_struct(fields: Struct) -> bytes:
-    """The bytes of a structure; fields are written in the order of their numbers."""
+    """Return the bytes of a structure, with its fields in the order of their numbers."""
     out = bytearray()
     before = 0
     for number in sorted(fields):
@@ -162,7 +162,7 @@ def write_struct(fields: Struct) -> bytes:
 
 
 def _written(kind: int, held: Any) -> bytes:
-    """A value as a field has it; of one of truth the type says all."""
+    """Return the bytes of a field's value; a boolean has none, because its type says it."""
     if kind not in _WRITTEN:
         raise ThriftError(f"a type that Parquet has not: type={kind}")
     return _WRITTEN[kind](held)
