@@ -1,11 +1,14 @@
-"""Steps whose output was accepted after all: what they give now counts, and what that changes is put out with a later step.
+"""Accepted output: a step's new output counts although other rows were written, and a later step writes the
+difference.
 
-Rows that were put out are never changed: consumers have read them. So the difference is owed, and the next step that is written
-pays it. Of each step it is noted by how much what counts differs from its rows.
+Rows that were written never change, because consumers have read them. So the difference is owed, and the next step
+that is written includes it. For each step the log keeps the adjustment: the difference between its accepted content
+and its rows.
 
-**Law** content(step) = rows(step) + adjustment(step), per view; all rows and what is owed add up to all contents.
+**Law** content(step) = rows(step) + adjustment(step), per view. All rows plus all that is owed equal all contents.
 
-Both stand beside the rows of the views, under names that no view has, so that a trim drops them with their steps.
+Adjustments and owed rows are stored with the rows of the views, under names that no view can have. So a trim drops
+them with their steps.
 """
 
 from __future__ import annotations
@@ -30,14 +33,14 @@ Unpack = Callable[[bytes], pa.Table]
 
 
 class Accepted:
-    """Adjustments and what is owed, in the environment of an output log; `pack` and `unpack` are how it writes rows."""
+    """Adjustments and owed rows in the file of an output log; `pack` and `unpack` are the log's own record format."""
 
     def __init__(self, txn: Any, db: Any, pack: Pack, unpack: Unpack) -> None:
-        """Within one transaction."""
+        """Bind to one transaction."""
         self._txn, self._db, self._pack, self._unpack = txn, db, pack, unpack
 
     def differing(self, step: int, parts: Mapping[str, Batch]) -> dict[str, Batch]:
-        """By view, how these parts differ from the step's content."""
+        """Return, per view, the difference between these parts and the step's content; equal views are left out."""
         found = {}
         for view in sorted({*parts, *self._views()}):
             tables = [to_table(parts[view])] if view in parts else []
@@ -48,13 +51,13 @@ class Accepted:
         return found
 
     def accept(self, step: int, parts: Mapping[str, Batch]) -> None:
-        """Let these parts be the step's content."""
+        """Make these parts the step's content, and add the difference to the owed rows."""
         for view, change in self.differing(step, parts).items():
             self._add(_ADJUSTMENT + view.encode(), step, change)
             self._add(OWED + view.encode(), _NO_STEP, change)
 
     def pay(self, step: int) -> None:
-        """Put out what is owed with a step whose own rows are written."""
+        """Write the owed rows with this step, whose own rows are written already."""
         cursor = self._txn.cursor(db=self._db)
         if not cursor.set_range(OWED) or not bytes(cursor.key()).startswith(OWED):
             return
@@ -122,7 +125,7 @@ def _batch(table: pa.Table) -> Batch:
 
 
 def _summed(tables: list[pa.Table]) -> Batch | None:
-    """The rows added up; None if nothing is left."""
+    """Return the sum of the rows of all tables; None if nothing is left."""
     if not tables:
         return None
     whole = pa.concat_tables([table.cast(tables[0].schema) for table in tables]).combine_chunks()

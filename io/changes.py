@@ -1,4 +1,4 @@
-"""Decoded pushes as the changes a step reads."""
+"""Conversion of decoded pushes into the changes that a step reads."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ from dbsp.logs import Changes, DeadLetter, Range
 
 
 def changes_of(push: Push, range_: Range, step: int, offsets: NDArray[np.int64] | None = None) -> Changes:
-    """A push that stands at a range, as changes and dead letters; `offsets` of all its rows where they have gaps."""
+    """Return the push at a range as changes and dead letters.
+
+    `offsets` are those of all its rows; without them, the offsets of the range follow each other without gaps.
+    """
     if offsets is None:
         offsets = np.arange(range_.first, range_.first + push.rows, dtype=np.int64)
     dead = tuple(

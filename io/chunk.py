@@ -1,8 +1,8 @@
-"""How a run of input rows is kept as one log record: a checked header, the rows as an Arrow stream, the bad rows as JSON.
+"""The log record of a run of input rows: a checksummed header, the rows as an Arrow stream, the bad rows as JSON.
 
-A record says how many offsets it takes; good and bad rows share the numbering (`dbsp.io.pushed`). Pushes are cut into records
-of bounded size, so that a reader of a range never decodes much more than the range. The bytes are self-describing: a record
-whose columns are not the table's is refused, not reinterpreted. Left out: where records are kept.
+A record states its number of offsets; good and bad rows share the numbering (`dbsp.io.pushed`). Pushes are cut into
+records of bounded size, so that reading a range decodes little more than the range. Records are self-describing: one
+with other columns than the table's is refused. Left out: where records are stored.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _OPERATION = "__op"
 
 
 def split_push(push: Push, bytes_max: int = CHUNK_BYTES_MAX) -> Iterator[Push]:
-    """The push in pieces of about `bytes_max` or less, however unequal its rows are (a piece holds at least one), in order."""
+    """Yield the push in order, in pieces of about `bytes_max` or less; a piece has at least one row."""
     size = push.batch.nbytes + sum(len(row.payload) for row in push.bad)
     if size <= bytes_max or push.rows <= 1:
         yield push
@@ -45,7 +45,7 @@ def split_push(push: Push, bytes_max: int = CHUNK_BYTES_MAX) -> Iterator[Push]:
 
 
 def slice_push(push: Push, first: int, last: int) -> Push:
-    """Rows `first <= i < last` of a push, renumbered from 0."""
+    """Return the rows `first <= i < last` of a push, renumbered from 0."""
     if first == 0 and last == push.rows:
         return push
     before, bad = _cut_bad(push.bad, first, last)
@@ -54,7 +54,7 @@ def slice_push(push: Push, first: int, last: int) -> Push:
 
 
 def join_pushes(pushes: list[Push], schema: Schema) -> Push:
-    """Pushes of one table one after the other, as one."""
+    """Concatenate pushes of one table."""
     if len(pushes) == 1:
         return pushes[0]
     bad: list[BadRow] = []
@@ -67,7 +67,7 @@ def join_pushes(pushes: list[Push], schema: Schema) -> Push:
 
 
 def encode_chunk(push: Push) -> bytes:
-    """One record."""
+    """Encode a push as one record."""
     names = [*push.batch.schema.names, _OPERATION]
     rows = pa.RecordBatch.from_arrays([*push.batch.columns, pa.array(push.operations, type=pa.int8())], names=names)
     sink = pa.BufferOutputStream()
@@ -81,19 +81,19 @@ def encode_chunk(push: Push) -> bytes:
 
 
 def chunk_rows(data: bytes | memoryview) -> int:
-    """How many offsets a record takes, from its header alone."""
+    """Return a record's number of offsets, from its header alone."""
     return int(_HEADER.unpack_from(data)[2])
 
 
 def check_magic(data: bytes, where: str) -> None:
-    """Refuse a record of another format; one that is none at all is found damaged when it is read."""
+    """Raise a `DataError` for a record of another format version; other damage is left to `check_chunk`."""
     magic = bytes(data[: len(MAGIC)])
     if magic[:6] == MAGIC[:6]:
         check_name("an input record", where, magic, MAGIC)
 
 
 def check_chunk(data: bytes, where: str) -> int:
-    """The offsets that a whole record of any schema takes; `DataError` with `where` if it is damaged."""
+    """Return a record's number of offsets, whatever its schema; raise a `DataError` with `where` if it is damaged."""
     if len(data) < _HEADER.size:
         raise DataError(f"an input record is cut short: {where} bytes={len(data)}")
     magic, checksum, rows, _ = _HEADER.unpack_from(data)
@@ -105,7 +105,7 @@ def check_chunk(data: bytes, where: str) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Chunk:
-    """A decoded record, or a piece of one: arrays that read its bytes in place. `rows` counts good and bad ones."""
+    """A decoded record, or a piece of one, as arrays over its bytes; `rows` counts good and bad rows."""
 
     columns: list[pa.Array]
     operations: NDArray[np.int8]
@@ -113,7 +113,7 @@ class Chunk:
     rows: int
 
     def cut(self, first: int, last: int) -> Chunk:
-        """Rows `first <= i < last`, renumbered from 0."""
+        """Return the rows `first <= i < last`, renumbered from 0."""
         if first == 0 and last == self.rows:
             return self
         before, bad = _cut_bad(self.bad, first, last)
@@ -123,7 +123,10 @@ class Chunk:
 
 
 def decode_chunk(data: bytes, schema: Schema, where: str) -> Chunk:
-    """The rows of a record, reading its bytes in place; `DataError` with `where` if it is damaged or another schema's."""
+    """Decode a record without copying its bytes.
+
+    **Errors** `DataError` with `where` if it is damaged, or has another schema.
+    """
     rows = check_chunk(data, where)
     size = int(_HEADER.unpack_from(data)[3])
     with pa.ipc.open_stream(pa.py_buffer(data).slice(_HEADER.size, size)) as reader:
@@ -143,7 +146,7 @@ def decode_chunk(data: bytes, schema: Schema, where: str) -> Chunk:
 
 
 def join_chunks(chunks: list[Chunk], schema: Schema) -> Push:
-    """Chunks of one table one after the other, as one push; at least one."""
+    """Concatenate one or more chunks of a table into a push."""
     columns = [join([chunk.columns[number] for chunk in chunks]) for number in range(len(schema))]
     operations = np.concatenate([chunk.operations for chunk in chunks])
     bad: list[BadRow] = []
@@ -155,7 +158,7 @@ def join_chunks(chunks: list[Chunk], schema: Schema) -> Push:
 
 
 def _cut_bad(bad: Sequence[BadRow], first: int, last: int) -> tuple[int, tuple[BadRow, ...]]:
-    """How many bad rows stand before `first`, and those within, renumbered from `first`."""
+    """Return the number of bad rows before `first`, and those in the range, renumbered from `first`."""
     within = tuple(
         BadRow(index=row.index - first, reason=row.reason, payload=row.payload)
         for row in bad

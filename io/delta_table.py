@@ -1,11 +1,11 @@
-"""A view as a Delta table: its rows as they are now, or every change of it.
+"""A view as a Delta table: its current rows, or all its changes.
 
-**Law** each commit holds whole steps and carries how far the table then is (Delta's transaction identifiers): a table that says
-`next` holds what the steps below `next` have made of the view, whoever was killed when. Of two commits that begin at one position
-Delta lets one through, so a writer that lost its place to another adds nothing twice.
+**Law** Each commit has whole steps and records the table's position (Delta's transaction identifiers). A table whose
+position is `next` has exactly the view's changes of the steps below `next`, whatever process is killed when. Of two
+commits that begin at one position Delta accepts one, so a writer that was replaced adds nothing twice.
 
-With `keys` a row takes the place of its key's row (MERGE); without, rows are added, with their steps and weights. What other
-engines do with the table (OPTIMIZE, VACUUM, reading older versions) does no harm. Left out: when to write what
+With `keys` a row replaces the row of its key (MERGE). Without, rows are added, with their steps and weights. Other
+engines may maintain the table (OPTIMIZE, VACUUM) and read older versions. Left out: the schedule of writes
 (`dbsp.coordinator.running.delta_tables`). Source: the Delta protocol, "Transaction Identifiers"; docs/design/0028.
 """
 
@@ -36,7 +36,7 @@ _ANEW = "delete the table, and it is made anew; or name another `directory` in [
 
 
 def delta_schema(schema: pa.Schema, view: str) -> pa.Schema:
-    """The columns as a Delta table has them: unsigned integers in the next larger type that has a sign.
+    """Return the schema of the Delta table: unsigned integers become the next larger signed type.
 
     **Errors** `ConfigError` for a type or a name that Delta does not have.
     """
@@ -45,7 +45,7 @@ def delta_schema(schema: pa.Schema, view: str) -> pa.Schema:
 
 
 def _refuse_names(names: Sequence[str], view: str) -> None:
-    """Those of columns, or of the fields of a struct: they must differ in more than their case."""
+    """Raise a `ConfigError` for names that Delta forbids, or that differ in case only."""
     there: dict[str, str] = {}
     for name in names:
         if _NEVER_IN_NAMES.search(name):
@@ -76,22 +76,23 @@ def _delta_type(type_: pa.DataType, view: str, column: str) -> pa.DataType:
 
 
 class DeltaTable:
-    """One table. Not for several threads.
+    """A Delta table of one view, for one thread.
 
-    **Errors** `UnavailableError` where it cannot be reached or written, or another writer came first: look again, go on there.
+    **Errors** `UnavailableError` if the table cannot be reached or written, or another writer has committed first.
+    Read the position again and continue there.
     """
 
     def __init__(
         self, uri: str, *, view: str, schema: pa.Schema, keys: Sequence[str], app: str, options: Mapping[str, str]
     ) -> None:
-        """Nothing is opened; `schema` is that of the rows that will be written, `app` tells this pipeline from others."""
+        """Store the settings; `schema` is the schema of the written rows, `app` names this pipeline in the table."""
         self.uri, self.keys = uri, tuple(keys)
         self._view, self._schema, self._app = view, delta_schema(schema, view), APP_PREFIX + app
         self._options = dict(options)
         self._table: Any = None
 
     def position(self) -> int | None:
-        """How far the table is, as it says now; None if there is none. What is written next begins there.
+        """Read the table's position, which is the next step to write; None if there is no table.
 
         **Errors** `ConfigError` for a table that this pipeline did not make, or made with other columns.
         """
@@ -116,7 +117,7 @@ class DeltaTable:
             raise ConfigError(f"the table has other columns: uri={self.uri} columns={', '.join(names)}", _ANEW)
 
     def create(self, next_: int) -> None:
-        """Make the table, empty, and say how far it is."""
+        """Create the empty table with position `next_`."""
         with self._reaching():
             self._table = deltalake.DeltaTable.create(
                 self.uri, deltalake.Schema.from_arrow(self._schema), name=self._view, storage_options=self._options,
@@ -124,29 +125,29 @@ class DeltaTable:
             )  # fmt: skip
 
     def add(self, rows: pa.Table, next_: int) -> None:
-        """Add rows; none may be given, to say how far the table is."""
+        """Append rows and set the position; there may be no rows."""
         with self._reaching():
             deltalake.write_deltalake(
                 self._table, self._cast(rows), mode="append", commit_properties=self._commit(next_)
             )
 
     def replace(self, rows: pa.Table, next_: int) -> None:
-        """Put these rows in the place of all that are there."""
+        """Replace all rows of the table by these, and set the position."""
         with self._reaching():
             deltalake.write_deltalake(
                 self._table, self._cast(rows), mode="overwrite", commit_properties=self._commit(next_)
             )
 
     def merge(self, rows: pa.Table, there: pa.Array, next_: int) -> None:
-        """Each row takes the place of its key's row; where it is not `there`, that one goes.
+        """Replace the row of each key; delete the key's row where `there` is false.
 
-        **Cost** Delta's: files with a row that changes are written anew. A null in a key is a value like others.
+        **Cost** Delta's: it rewrites each file with a changed row. A null in a key equals another null.
         """
         gone = "__gone"
         while gone in rows.column_names:
             gone += "_"
         source = self._cast(rows).append_column(gone, pc.invert(there))
-        # in brackets: without, `is not distinct from` takes in the `and` behind it
+        # in brackets: otherwise `is not distinct from` binds the following `and`
         same = " and ".join(f"(t.{_quoted(key)} is not distinct from s.{_quoted(key)})" for key in self.keys)
         with self._reaching():
             merging = self._table.merge(
@@ -157,14 +158,17 @@ class DeltaTable:
             ).when_not_matched_insert_all(f"not s.{gone}", except_cols=[gone]).execute()
 
     def tidy(self, keep_hours: int) -> None:
-        """Join small files, and delete those that no version of the last `keep_hours` has."""
+        """Compact small files, unless the table has keys, and delete old files.
+
+        A file is deleted if no version of the last `keep_hours` uses it.
+        """
         with self._reaching():
             if not self.keys:
                 self._table.optimize.compact()
             self._table.vacuum(retention_hours=keep_hours, enforce_retention_duration=False, dry_run=False)
 
     def empty(self) -> pa.Table:
-        """No rows."""
+        """Return a table without rows."""
         return self._schema.empty_table()
 
     def _cast(self, rows: pa.Table) -> pa.Table:

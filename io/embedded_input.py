@@ -1,14 +1,16 @@
 """The embedded input log: rows pushed to tables, in one LMDB file on the coordinator's host.
 
-The coordinator's process appends; worker processes on the same host read at the same time.
+The coordinator's process appends; worker processes on the same host read at the same time. Invariants:
 
-Invariants: an append is on disk when it returns; offsets count rows, without gaps; a bad row keeps its offset and is the same
-dead letter at every read (10); a push that a producer repeats is answered with its first position, across crashes, because
-the sequence number is written in the transaction of the rows; a number that was passed over is refused when it comes late,
-never taken for a repeat (`dbsp.io.producer_numbers`); offsets of trimmed rows are never given again.
+- An append is on disk when it returns.
+- Offsets count rows without gaps; offsets of trimmed rows are never used again.
+- A bad row keeps its offset and gives the same dead letter at every read (10).
+- A repeated push returns its first position, also after a crash, because one transaction writes the rows and the
+  number.
+- A number that the producer passed over is refused later, and never taken for a repeat (`dbsp.io.producer_numbers`).
 
-**State** rows until they are trimmed; per table and producer which sequence numbers were taken for ever, and where each stands
-until its rows are trimmed. Source: docs/concepts/logs.md.
+**State** rows until they are trimmed. Per table and producer: for ever, which sequence numbers were taken; until its
+rows are trimmed, the position of each push. Source: docs/concepts/logs.md.
 """
 
 from __future__ import annotations
@@ -60,7 +62,7 @@ _PLACE = struct.Struct("<HQQ")
 
 
 class EmbeddedInputLog(LocalInputLog):
-    """The input log of one pipeline under `<directory>/input`; see `dbsp.logs.InputLog` for the reading side."""
+    """The input log of one pipeline under `<directory>/input`; see `dbsp.logs.InputLog` for reading."""
 
     def __init__(
         self,
@@ -74,7 +76,8 @@ class EmbeddedInputLog(LocalInputLog):
     ) -> None:
         """Open the log; `create` makes an absent one, otherwise absence is a `DataError`.
 
-        Rows are appended to `partitions` partitions; those that others hold are read all the same.
+        Rows are appended to the first `partitions` partitions; rows of further ones, from earlier settings, are still
+        read.
         """
         for table in tables:
             _check_name(table.name, "table")
@@ -89,26 +92,29 @@ class EmbeddedInputLog(LocalInputLog):
         )
         self._transactions = Transactions(self._env)
         self._chunk_bytes_max, self._given = chunk_bytes_max, dict.fromkeys(self._tables, partitions)
-        stored = (partition + 1 for _, partition in self._spans.places())  # settings may have had more once
+        stored = (partition + 1 for _, partition in self._spans.places())  # earlier settings may have had more partitions
         self._partitions = dict.fromkeys(self._tables, max([partitions, *stored]))
 
     def widen(self, table: str, partitions: int) -> None:
-        """Give the table's input at least so many partitions while the log is open; those that get rows stay."""
+        """Give the table's input at least `partitions` partitions while the log is open; existing ones stay."""
         self._given[table] = max(partitions, self._given[self._table(table).name])
         self._partitions[table] = max(partitions, self._partitions[table])
 
     def append(self, table: str, push: Push, producer: Producer | None = None, partition: int = 0) -> Position:
-        """Append one push; on disk on return."""
+        """Append one push; the rows are on disk on return."""
         return self.append_many([Incoming(table=table, push=push, producer=producer, partition=partition)])[0]
 
     def append_many(self, incoming: Sequence[Incoming], *, together: bool = False) -> list[Position]:
-        """Append many pushes in one synced transaction, those of one partition packed into common records.
+        """Append pushes in one synced transaction; those of one partition are packed into common records.
 
         With `together` one step takes them all.
 
-        **Errors** `DataError` if a producer repeats a sequence number with another number of rows, or sends one that it had
-        passed over, or repeats a part of what is to be together; `PositionError` if it is not where it says
-        (`Producer.after`): then nothing is appended.
+        **Errors** Nothing is appended if one of these is raised:
+
+        - `DataError` if a producer repeats a sequence number with another number of rows, or sends a number that it
+          had passed over
+        - `DataError` if a producer repeats only a part of pushes that belong together
+        - `PositionError` if the producer's newest number is not `Producer.after`
         """
         for item in incoming:
             self._check(item)
@@ -117,7 +123,7 @@ class EmbeddedInputLog(LocalInputLog):
         return self._env.write(lambda txn: self._append(txn, incoming, together))
 
     def transactions(self, done: Mapping[Place, int]) -> Sequence[Sequence[Range]]:
-        """The rows that one step has to take together, of which some are not done; the oldest first."""
+        """Return the unfinished groups of rows that one step has to take together, the oldest first."""
         return self._transactions.waiting(done)
 
     def _append(self, txn: Any, incoming: Sequence[Incoming], together: bool) -> list[Position]:
@@ -144,7 +150,7 @@ class EmbeddedInputLog(LocalInputLog):
         return positions
 
     def _join(self, txn: Any, positions: Sequence[Position]) -> None:
-        """Note that the rows of these pushes belong together; nothing to do where all were there before."""
+        """Note that the rows of these pushes belong together; do nothing if all of them are repeats."""
         before = [position for position in positions if position.repeated]
         if before and len(before) < len(positions):
             raise DataError(
@@ -165,7 +171,7 @@ class EmbeddedInputLog(LocalInputLog):
         self._spans.put(txn, *place, span.longer(0, size))
 
     def _known(self, txn: Any, item: Incoming) -> Position | None:
-        """The first position of a push that this producer sent before, if it did."""
+        """Return the first position of a repeated push; None for a new one."""
         if item.producer is None:
             return None
         key = _producer_key(item.table, item.producer.id)
@@ -201,32 +207,35 @@ class EmbeddedInputLog(LocalInputLog):
         txn.put(push, sealed(push, _PLACE.pack(position.partition, position.first, position.last)), db=db)
 
     def _numbers(self, txn: Any, key: bytes) -> Numbers:
-        """Return what is known of a producer's numbers."""
+        """Return the known numbers of a producer's pushes."""
         return decode_numbers(key, txn.get(key, db=self._env.db("producers")), self._env.where)
 
     def _push_place(self, txn: Any, key: bytes) -> tuple[int, int, int] | None:
-        """Return partition, first and last offset of a producer's push."""
+        """Return partition, first and last offset of a producer's push; None if they are not stored."""
         found = txn.get(key, db=self._env.db("producers"))
         return None if found is None else push_place_of(key, found, self._env.where)
 
     def last_sequence(self, table: str, producer: str) -> int | None:
-        """The newest sequence number this producer's pushes to the table have reached."""
+        """Return the newest sequence number of this producer's pushes to the table; None without one."""
         with self._env.read() as txn:
             numbers = self._numbers(txn, _producer_key(table, producer))
         return None if numbers.newest < 0 else numbers.newest
 
     def partition_of(self, table: str, producer: str) -> int | None:
-        """Return the partition of this producer's newest push to the table; None if all its rows are trimmed, or it has none."""
+        """Return the partition of this producer's newest push to the table.
+
+        None if all rows of this push are trimmed, or there is none.
+        """
         key = _producer_key(table, producer)
         with self._env.read() as txn:
             place = self._push_place(txn, key + OFFSET.pack(max(self._numbers(txn, key).newest, 0)))
             return None if place is None else place[0]
 
     def read(self, range_: Range, step: int) -> Sequence[Changes]:
-        """The changes of one range as one piece, its bad rows as dead letters of `step`.
+        """Return the changes of one range as one piece, its bad rows as dead letters of `step`.
 
-        **Cost** decodes the records that the range touches; nothing per row.
-        **Errors** `DataError` names the offsets if part of the range is trimmed, not written yet, or damaged.
+        **Cost** decodes the records that the range touches; nothing per row. **Errors** `DataError` names the offsets
+        if part of the range is trimmed, not written yet, or damaged.
         """
         table = self._table(range_.table)
         with self._env.read() as txn:
@@ -249,13 +258,13 @@ class EmbeddedInputLog(LocalInputLog):
         return [changes_of(join_chunks(pieces, table.schema), range_, step)] if pieces else []
 
     def _kept(self, txn: Any, range_: Range) -> Iterator[tuple[int, int]]:
-        """The records."""
+        """Yield the offset and size of each record of a range."""
         return ((offset, len(data)) for offset, data in records(txn, self._env.db("rows"), range_))
 
     def touch(self, range_: Range) -> None:
-        """Bring the records of a range from the disk into the host's memory, where they are not there yet; keeps nothing.
+        """Read the records of a range into the page cache, and return nothing.
 
-        Other threads run meanwhile. What is wrong with the range is found out by whoever reads it.
+        Other threads run meanwhile. The reader of the range reports errors.
         """
         with self._env.read(buffers=True) as txn:
             for _, data in records(txn, self._env.db("rows"), range_):
@@ -273,7 +282,7 @@ class EmbeddedInputLog(LocalInputLog):
         self._forget(txn, *place, floor)
 
     def _trimmed(self, txn: Any) -> None:
-        """Transactions go when all their rows have gone; rows of tables that are not there any more hold none back."""
+        """Drop transactions whose rows are all trimmed; rows of removed tables count as trimmed."""
 
         def is_trimmed(range_: Range) -> bool:
             place = range_.table, range_.partition
@@ -282,7 +291,7 @@ class EmbeddedInputLog(LocalInputLog):
         self._transactions.trim(txn, is_trimmed)
 
     def _forget(self, txn: Any, table: str, partition: int, floor: int) -> None:
-        """Drop where trimmed pushes stood; what is left per producer is its newest sequence number, and the last one dropped."""
+        """Drop the positions of trimmed pushes; keep each producer's numbers, with the greatest one dropped."""
         prefix, db = table_prefix(table), self._env.db("producers")
         dropped: dict[bytes, int] = {}
         cursor = txn.cursor(db=db)
@@ -323,12 +332,12 @@ def _check_name(name: str, what: str) -> None:
 
 
 def is_push_place(value: bytes) -> bool:
-    """Return whether a record of the part `producers` says where a push is, by its length; else it holds a producer's numbers."""
+    """Return whether a record of the part `producers` is a push's position; its length tells it from numbers."""
     return len(value) in (_PLACE.size, _PLACE.size + CRC_BYTES)
 
 
 def push_place_of(key: bytes, value: bytes, where: str) -> tuple[int, int, int]:
-    """Partition, first and last offset of a push as they are stored; `DataError` with `where` if they are damaged."""
+    """Decode partition, first and last offset of a push; raise a `DataError` with `where` if damaged."""
     return _PLACE.unpack(unsealed(key, value, _PLACE.size, f"{where} part=producers"))
 
 
@@ -337,7 +346,7 @@ def _producer_key(table: str, producer: str) -> bytes:
 
 
 def _refuse_unless_taken(table: str, producer: Producer, numbers: Numbers) -> None:
-    """Of a number that is not the greatest, and stands nowhere: its rows are trimmed, or it was passed over."""
+    """Raise a `DataError` for an old number without a position, unless its rows were taken and trimmed."""
     where = f"table={table} producer={producer.id} sequence={producer.sequence} newest={numbers.newest}"
     taken = numbers.was_taken(producer.sequence)
     if taken is False or producer.sequence > numbers.trimmed:

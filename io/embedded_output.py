@@ -1,9 +1,9 @@
 """The embedded output log: one LMDB file per worker, with a reader for consumers.
 
-Invariant: a step's part appears whole and once (5), with its checksum and the worker's progress (`dbsp.io.progress`) in the same
-transaction.
+Invariant: a step's part appears whole and once (5): one transaction writes its rows, its checksum and the worker's
+progress (`dbsp.io.progress`).
 
-**State** per step the views' rows until `trim`. Source: docs/concepts/logs.md.
+**State** the views' rows per step until `trim`. Source: docs/concepts/logs.md.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _STEP = struct.Struct("<Q")
 
 
 class EmbeddedOutputLog(LocalOutputLog):
-    """One worker's outputs under `<directory>/outputs/<worker>`; see `dbsp.logs.OutputLog`."""
+    """The outputs of one worker under `<directory>/outputs/<worker>`; see `dbsp.logs.OutputLog`."""
 
     def __init__(
         self,
@@ -48,9 +48,11 @@ class EmbeddedOutputLog(LocalOutputLog):
         retention_steps: int | None = None,
         map_bytes: int = MAP_BYTES_START,
     ) -> None:
-        """Open the log; `create` lets it begin at `first_step`, absent or behind, otherwise absence is a `DataError`.
+        """Open the log; `create` lets an absent log, or one with fewer steps, begin at `first_step`.
 
-        With `retention_steps` rows are dropped with the progress, but those of so many steps more are kept.
+        With `retention_steps` a trim of the progress also drops rows, except those of that many further steps.
+
+        **Errors** `DataError` without `create` if the log is absent.
         """
         super().__init__(
             _folder(directory, worker), form=FORM, first_step=first_step, create=create, map_bytes=map_bytes
@@ -76,7 +78,7 @@ class EmbeddedOutputLog(LocalOutputLog):
         self._env.write(action)
 
     def accept(self, epoch: int, step: int, parts: Mapping[str, Batch], dead: Sequence[DeadLetter]) -> None:
-        """Write a step's part, or let it count instead of the one that is there; see `dbsp.logs.AcceptsOutput`."""
+        """Write a step's part, or make it count instead of the written one; see `dbsp.logs.AcceptsOutput`."""
         full = with_dead_letters(parts, dead)
 
         def action(txn: Any) -> bool:
@@ -90,7 +92,7 @@ class EmbeddedOutputLog(LocalOutputLog):
             self.write(epoch, step, parts, dead)
 
     def differing(self, step: int, parts: Mapping[str, Batch], dead: Sequence[DeadLetter]) -> list[str]:
-        """The views of which the step's part is another than the one that counts."""
+        """Return the views whose part differs from the step's content."""
         with self._env.read() as txn:
             return sorted(self._accepted(txn, step).differing(step, with_dead_letters(parts, dead)))
 
@@ -101,7 +103,7 @@ class EmbeddedOutputLog(LocalOutputLog):
         return Accepted(txn, self._env.db("data"), pack, lambda data: self._decode(data, step))
 
     def read(self, view: str, first: int, last: int | None = None) -> Iterator[tuple[int, pa.Table]]:
-        """(step, rows with weights) of the steps `first <= s < last` in which this worker has rows of the view."""
+        """Yield (step, rows with weights) of the steps `first <= s < last` that have rows of the view."""
         prefix = _view_key(view)
         while True:
             with self._env.read() as txn:
@@ -112,7 +114,7 @@ class EmbeddedOutputLog(LocalOutputLog):
             first = found[0] + 1
 
     def _read_step(self, txn: Any, prefix: bytes, first: int, last: int | None) -> tuple[int, pa.Table] | None:
-        """The first step from `first` on that has rows; each step is read in a short transaction of its own."""
+        """Return the first step from `first` on that has rows; the caller uses a short transaction per step."""
         cursor = txn.cursor(db=self._env.db("data"))
         if not cursor.set_range(prefix + _PLACE.pack(first, 0)) or not cursor.key().startswith(prefix):
             return None
@@ -133,7 +135,7 @@ class EmbeddedOutputLog(LocalOutputLog):
             return reader.read_all()
 
     def kept_from(self) -> int:
-        """The first step whose rows were never dropped."""
+        """Return the first step whose rows were never dropped."""
         with self._env.read() as txn:
             return self._kept_from(txn)
 
@@ -158,24 +160,25 @@ class EmbeddedOutputLog(LocalOutputLog):
                 found = cursor.set_range(cursor.key()[: view_end - 1] + b"\1")
 
     def trim_progress(self, step: int) -> None:
-        """Forget the checksums of steps below `step`, which no replay can reach; rows as `retention_steps` says."""
+        """Drop the checksums of steps below `step`, which no replay can reach, and rows by `retention_steps`."""
         super().trim_progress(step)
         if self._retention_steps is not None:
             self.trim(step - self._retention_steps)
 
 
 def output_workers(directory: Path | str) -> tuple[int, ...]:
-    """The workers that have an embedded output log in this pipeline's folder."""
+    """Return the workers that have an embedded output log in this pipeline's folder."""
     return numbered(Path(directory) / "outputs")
 
 
 def read_outputs(
     directory: Path | str, view: str, first: int = 0, last: int | None = None
 ) -> Iterator[tuple[int, int, pa.Table]]:
-    """For consumers: (step, worker, rows with weights) of a view, by step, then worker; steps `first <= s < last`.
+    """Yield (step, worker, rows with weights) of a view for consumers, by step, then worker.
 
-    Every part that is there is final. With `last=None` the newest steps may still lack the part of a worker that has not
-    written yet: a consumer of whole steps passes the `last` that the coordinator reports as finished.
+    The steps are `first <= s < last`. Every part in the log is final. With `last=None` the newest steps may still
+    lack the part of a worker that has not written yet. A consumer of whole steps passes the `last` that the
+    coordinator reports as finished.
     """
     logs = {worker: EmbeddedOutputLog(directory, worker) for worker in output_workers(directory)}
     try:
@@ -188,7 +191,7 @@ def read_outputs(
 def by_step(
     logs: Mapping[int, EmbeddedOutputLog], view: str, first: int, last: int | None
 ) -> Iterator[tuple[int, int, pa.Table]]:
-    """What `read_outputs` gives, of logs that are open."""
+    """Yield the rows of open logs in the order of `read_outputs`."""
     streams = {worker: log.read(view, first, last) for worker, log in logs.items()}
     heads = {worker: head for worker, stream in streams.items() if (head := next(stream, None)) is not None}
     while heads:
@@ -210,5 +213,5 @@ def _view_key(view: str) -> bytes:
 
 
 def kept_from_of(data: bytes, where: str) -> int:
-    """The first step whose rows were never dropped, as it is stored; `DataError` with `where` if it is damaged."""
+    """Decode the first step whose rows were never dropped; raise a `DataError` with `where` if damaged."""
     return int(_STEP.unpack(unsealed(KEPT_FROM, data, _STEP.size, where))[0])

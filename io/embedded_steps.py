@@ -1,8 +1,8 @@
 """The embedded step log: one record per step in an LMDB file, owned by the newest epoch.
 
-Invariants: a record is on disk when `append` returns (4); the epoch is checked in the transaction that writes (6); steps
-are numbered without gaps and their input ranges follow each other (7), also across a trim. The newest record is never trimmed.
-Source: docs/concepts/logs.md and docs/concepts/coordinator.md.
+Invariants: a record is on disk when `append` returns (4). The transaction that writes also checks the epoch (6).
+Steps are numbered without gaps, and their input ranges follow each other (7), also across a trim. The newest record
+is never trimmed. Source: docs/concepts/logs.md and docs/concepts/coordinator.md.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class EmbeddedStepLog:
         )
 
     def claim(self, above: int = 0) -> int:
-        """Become the owner: a new epoch above `above` and every other, on disk; older owners are refused from now on."""
+        """Claim the log: write an epoch above `above` and all others; from now on, older owners are refused."""
         return self._env.write(lambda txn: self._claim(txn, above))
 
     def _claim(self, txn: Any, above: int) -> int:
@@ -56,19 +56,19 @@ class EmbeddedStepLog:
         return epoch
 
     def epoch(self) -> int:
-        """The newest epoch; 0 before the first claim."""
+        """Return the newest epoch; 0 before the first claim."""
         with self._env.read() as txn:
             return self.epoch_in(txn)
 
     def epoch_in(self, txn: Any) -> int:
-        """The newest epoch as a transaction sees it."""
+        """Return the newest epoch in a transaction."""
         return self._head(txn)[0]
 
     def append(self, record: StepRecord) -> None:
-        """Append the next record, on disk on return.
+        """Append the next record; it is on disk on return.
 
-        **Errors** `FencedError` if the record's epoch is not the newest; `DataError` if the step is not next or a range
-        does not follow.
+        **Errors** `FencedError` if the record's epoch is not the newest; `DataError` if the step is not next or a
+        range does not follow.
         """
         self._env.write(lambda txn: self._append(txn, record))
 
@@ -80,7 +80,7 @@ class EmbeddedStepLog:
         self._put_head(txn, epoch, record.step + 1, after)
 
     def decide(self, epoch: int, step: int, command: str) -> StepRecord:
-        """Add a command to a logged record; on disk on return, once."""
+        """Add a command to a logged record, unless the record has it; it is on disk on return."""
         return self._env.write(lambda txn: self._decide(txn, epoch, step, command))
 
     def _decide(self, txn: Any, epoch: int, step: int, command: str) -> StepRecord:
@@ -97,7 +97,10 @@ class EmbeddedStepLog:
         return record
 
     def read(self, first: int) -> Sequence[StepRecord]:
-        """Records from step `first` on; `DataError` if the first wanted is trimmed or lies behind the log's end."""
+        """Return the records from step `first` on.
+
+        **Errors** `DataError` if step `first` is trimmed, or after the end of the log.
+        """
         with self._env.read() as txn:
             next_step = self._head(txn)[1]
             cursor = txn.cursor(db=self._env.db("records"))
@@ -115,18 +118,18 @@ class EmbeddedStepLog:
         return records
 
     def last(self) -> StepRecord | None:
-        """The newest record."""
+        """Return the newest record; None if there is none."""
         with self._env.read() as txn:
             cursor = txn.cursor(db=self._env.db("records"))
             return self._decode(cursor.key(), cursor.value()) if cursor.last() else None
 
     def next_step(self) -> int:
-        """The step that the next record must have."""
+        """Return the step that the next record must have."""
         with self._env.read() as txn:
             return self._head(txn)[1]
 
     def positions(self) -> Positions:
-        """The first offset that no step covers yet, for every partition that some step has read."""
+        """Return the first offset that no step covers yet, for every partition that some step has read."""
         with self._env.read() as txn:
             return self._head(txn)[2]
 
@@ -153,7 +156,7 @@ class EmbeddedStepLog:
         return record
 
     def _head(self, txn: Any) -> tuple[int, int, Positions]:
-        """(epoch, next step, positions)."""
+        """Return (epoch, next step, positions)."""
         data = txn.get(_HEAD, db=self._env.db("meta"))
         if data is None:
             return 0, 0, {}

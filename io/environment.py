@@ -1,17 +1,19 @@
-"""One LMDB environment as the embedded logs use it: created whole or not at all, synced, grown on demand, shared in a process.
+"""LMDB environments of the embedded logs: created whole or not at all, synced, grown on demand, shared in a process.
 
 Invariants kept here:
-- An environment appears under its name only when its first commit is on disk (temporary folder, commit, fsync, rename, fsync).
-- A missing, empty, truncated or foreign data file is a `DataError` that names it; nothing is ever started empty in its place.
-- Every commit is synced (LMDB's default flags); a reader in another process sees whole transactions only.
-- Closing waits for the transactions that other threads have begun; after it a transaction is refused, never begun.
-- A transaction that cannot be written is given up whole, and its error says so. The next may try: it writes every page that it
-  refers to and no earlier commit holds, so nothing rests on what the disk refused (LMDB ends the file's use where the page
-  that names the newest commit could not be written).
 
-LMDB forbids opening one file twice in a process, so handles are shared through a table keyed by process and file; that
-table is the only module-level state. Left out: what is stored (the logs' business).
-Source: docs/concepts/storage.md and docs/concepts/logs.md.
+- An environment appears under its name only when its first commit is on disk (temporary folder, commit, fsync,
+  rename, fsync).
+- A missing, empty, truncated or foreign data file is a `DataError` that names it; no empty file ever replaces it.
+- Every commit is synced (LMDB's default flags); a reader in another process sees whole transactions only.
+- Closing waits for the transactions that other threads have begun; afterwards a new transaction is refused.
+- A transaction that cannot be written is aborted whole, with an error that says so. The next may try: it writes every
+  page that it refers to and no earlier commit holds, so it does not depend on a failed write. (LMDB ends the file's
+  use if the page that names the newest commit could not be written.)
+
+LMDB forbids opening one file twice in a process, so handles are shared through a table keyed by process and file.
+This table is the only module-level state. Left out: the content, which the logs define. Source:
+docs/concepts/storage.md and docs/concepts/logs.md.
 """
 
 from __future__ import annotations
@@ -46,16 +48,16 @@ _Result = TypeVar("_Result")
 
 
 class Environment:
-    """One open environment with its named databases; `write` and `read` are safe from several threads.
+    """An open environment with its named databases; several threads may call `write` and `read`.
 
-    **Errors** of both: `UnavailableError` where the disk refuses, `DataError` where pages are broken, `CapacityError` where more
-    transactions read than LMDB allows; each names the file.
+    **Errors** of both, each with the file: `UnavailableError` if the disk fails, `DataError` for broken pages,
+    `CapacityError` if more transactions read than LMDB allows.
 
-    **Limit** a thread must not write inside its own `read` block: growing the map waits until nobody reads.
+    **Limit** a thread must not write inside its own `read` block: growing the map waits until no transaction is open.
     """
 
     def __init__(self, path: Path, form: str, names: Sequence[str], map_bytes: int, later: Sequence[str] = ()) -> None:
-        """Open what is there; use `open_environment`, which checks the file first and shares handles."""
+        """Open an existing file; call `open_environment` instead, which checks the file and shares handles."""
         self.path = path
         self.where = f"file={_data_file(path)}"
         self._turn = threading.Condition()
@@ -71,8 +73,8 @@ class Environment:
             lib_version=LMDB_ENGINE,
             mode=PRIVATE_FILE,
         )
-        self._env.reader_check()  # readers that were killed keep pages until somebody looks
-        with self._writers.waiting():  # LMDB opens named databases for good only in a write transaction
+        self._env.reader_check()  # a killed reader pins old pages until this check
+        with self._writers.waiting():  # only a write transaction opens named databases for longer than itself
             opening = self._env.begin(write=True)
         try:
             with opening as txn:
@@ -92,26 +94,26 @@ class Environment:
             raise DataError(f"a part of the log file is missing: file={_data_file(self.path)} part={name}") from error
 
     def db(self, name: str) -> Any:
-        """The named database, for `txn.get(key, db=...)` and cursors."""
+        """Return the named database, for `txn.get(key, db=...)` and cursors."""
         return self._dbs[name]
 
     def has(self, name: str) -> bool:
-        """Whether the named database is there."""
+        """Return whether the named database exists."""
         return name in self._dbs
 
     def add(self, name: str) -> None:
-        """Make a named database of those that come `later`, unless it is there."""
+        """Create one of the `later` databases, unless it exists."""
         if not self.has(name):
             self._dbs[name] = self.write(lambda txn: self._env.open_db(name.encode(), txn=txn))
 
     @contextmanager
     def read(self, *, buffers: bool = False) -> Iterator[Any]:
-        """A snapshot to read from; with `buffers` values are views of the file, and none may be kept after it ends."""
+        """Open a snapshot to read; with `buffers` values are views of the file, valid only within the block."""
         with self._begun(write=False, buffers=buffers) as txn:
             yield txn
 
     def write(self, action: Callable[[Any], _Result]) -> _Result:
-        """Run `action` in one synced transaction; when the map is full it grows and the whole action runs again."""
+        """Run `action` in one synced transaction; if the map is full, grow it and run the whole action again."""
         while True:
             try:
                 with self._begun(write=True) as txn:
@@ -161,7 +163,7 @@ class Environment:
             self._turn.notify_all()
 
     def _resize(self, size: int) -> None:
-        """Set the map's size (0: what another process made it) while no transaction of this process is open."""
+        """Set the map's size (0: the size that another process set) while this process has no open transaction."""
         with self._turn:
             self._turn.wait_for(lambda: not self._resizing)
             self._refuse_closed()
@@ -178,7 +180,7 @@ class Environment:
                 self._turn.notify_all()
 
     def close_handle(self) -> None:
-        """Close the file when nobody reads or writes it any more; called by the last `release`."""
+        """Close the file after its last open transaction; the last `release_environment` calls it."""
         with self._turn:
             self._closed = True
             self._turn.wait_for(lambda: not self._resizing and self._active == 0)
@@ -199,10 +201,10 @@ def open_environment(
     create: bool = False,
     map_bytes: int = MAP_BYTES_START,
 ) -> Environment:
-    """The environment in folder `path`, shared with others of this process; hand it back with `release_environment`.
+    """Open the environment in folder `path`, shared within this process; return it with `release_environment`.
 
-    `form` is the format's name, checked against what the file says. It has the databases `names`, and may have those of `later`
-    (`Environment.add`). With `create` an absent one is made.
+    `form` is the format's name, checked against the file's. The file has the databases `names`, and may have those of
+    `later` (`Environment.add`). `create` makes an absent one.
 
     **Errors** `DataError` names a missing, empty, truncated or foreign file.
     """
@@ -223,7 +225,7 @@ def open_environment(
 
 @contextmanager
 def _telling(path: Path) -> Iterator[None]:
-    """LMDB's errors become ours, but those that say that the map has to grow."""
+    """Turn LMDB's errors into errors of the engine, except those that mean that the map must grow."""
     try:
         yield
     except (lmdb.MapFullError, lmdb.MapResizedError):
@@ -244,14 +246,14 @@ def _told(error: lmdb.Error | OSError, path: Path) -> DbspError:
 
 
 def is_open(path: Path) -> bool:
-    """Whether this process has the environment open; LMDB would not open it a second time."""
+    """Return whether this process has the environment open; LMDB does not allow opening it a second time."""
     with _OPEN_LOCK:
         return (os.getpid(), os.path.realpath(path)) in _OPEN
 
 
 @contextmanager
 def borrowed(path: Path) -> Iterator[Environment | None]:
-    """Lend the environment if this process has it open, kept open within; None if it has not."""
+    """Yield the environment, kept open within the block, if this process has it open; otherwise None."""
     with _OPEN_LOCK:
         key = (os.getpid(), os.path.realpath(path))
         env, count = _OPEN.get(key, (None, 0))
@@ -265,7 +267,7 @@ def borrowed(path: Path) -> Iterator[Environment | None]:
 
 
 def release_environment(env: Environment) -> None:
-    """Give a handle back; the last one closes the file."""
+    """Release a handle; the last release closes the file."""
     key = (os.getpid(), os.path.realpath(env.path))
     with _OPEN_LOCK:
         if key not in _OPEN:
@@ -279,7 +281,7 @@ def release_environment(env: Environment) -> None:
 
 
 def check_data_file(file: Path) -> None:
-    """Refuse a data file that is missing, empty, cut off or not LMDB's, before LMDB maps it; see `dbsp.lmdb_files`."""
+    """Check a data file before LMDB maps it; see `dbsp.lmdb_files` for the faults that are refused."""
     check_lmdb_file(file, "log file")
 
 
@@ -288,7 +290,7 @@ def _data_file(path: Path) -> Path:
 
 
 def _create(path: Path, form: str, names: Sequence[str]) -> None:
-    """Make a new environment under a temporary name and rename it into place when it is on disk."""
+    """Create an environment under a temporary name, and rename it when it is on disk."""
     make_folder(path.parent)
     temporary = path.with_name(f".{path.name}.creating-{os.getpid()}")
     shutil.rmtree(temporary, ignore_errors=True)

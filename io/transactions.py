@@ -1,9 +1,9 @@
-"""Pushes that one step takes together: which rows of which tables, in the order in which they came.
+"""Groups of pushes that one step must take together, with their ranges of rows, in order of arrival.
 
-They are kept in a part of the input log's file that is made with the first of them, so a log without any is as it always was.
-Only who cuts steps asks for them, and only where a step cannot take all that waits.
+They are stored in a part of the input log's file that the first group creates, so a log without groups keeps its old
+format. Only the cutting of steps reads them, and only if a step cannot take all waiting rows.
 
-**State** one record a transaction until all its rows are trimmed. Source: design record 0030.
+**State** one record per group until all its rows are trimmed. Source: design record 0030.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ PART = "transactions"
 
 
 class Transactions:
-    """The transactions of one input log; of one process, that of who appends."""
+    """The groups of one input log; the appending process owns this object."""
 
     def __init__(self, env: Environment) -> None:
-        """Of this file."""
+        """Store the log's environment."""
         self._env = env
-        self._from = 0  # none below this number has rows that are not done
+        self._from = 0  # every group below this number is done
 
     def prepare(self) -> None:
-        """Make the part of the file, if it is not there; before the transaction of the first `add`."""
+        """Create the part of the file if it is absent; to be called before the transaction of the first `add`."""
         self._env.add(PART)
 
     def add(self, txn: Any, ranges: Sequence[Range]) -> None:
-        """Note rows that belong together."""
+        """Note ranges of rows that belong together."""
         db = self._env.db(PART)
         cursor = txn.cursor(db=db)
         number = OFFSET.unpack(cursor.key())[0] + 1 if cursor.last() else 0
@@ -40,9 +40,9 @@ class Transactions:
         txn.put(OFFSET.pack(max(number, self._from)), seal(value), db=db)
 
     def waiting(self, done: Mapping[Place, int]) -> list[tuple[Range, ...]]:
-        """Those with rows that are not done, the oldest first.
+        """Return the groups with rows that are not done, the oldest first.
 
-        **Cost** a Python loop over all that wait.
+        **Cost** a Python loop over all waiting groups.
         """
         if not self._env.has(PART):
             return []
@@ -60,7 +60,7 @@ class Transactions:
         return found
 
     def trim(self, txn: Any, is_trimmed: Callable[[Range], bool]) -> None:
-        """Drop the oldest, as long as all their rows are trimmed."""
+        """Drop the oldest groups whose rows are all trimmed."""
         if not self._env.has(PART):
             return
         cursor = txn.cursor(db=self._env.db(PART))
@@ -74,7 +74,7 @@ class Transactions:
 
 
 def ranges_of(value: bytes, where: str) -> tuple[Range, ...]:
-    """A transaction's rows out of its record; `DataError` with `where` if it is damaged."""
+    """Decode the ranges of a group from its record; raise a `DataError` with `where` if damaged."""
     return tuple(
         Range(table=table, partition=partition, first=first, last=last)
         for table, partition, first, last in unseal(value, where)["ranges"]

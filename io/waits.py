@@ -1,6 +1,6 @@
-"""Which inputs wait for a system of others, for what, and since when; an input that waits is left out of the steps.
+"""The tables whose external system is away: the reason and the time of each; steps leave these tables out.
 
-Left out: asking again, which is the input's own business, and telling anybody, which is the service's.
+Left out: retrying, which is the input's task, and reporting, which is the service's.
 """
 
 from __future__ import annotations
@@ -15,13 +15,14 @@ AGAIN_S = 2.0
 
 
 class Waits:
-    """The tables of one input log that wait. May be read from any thread.
+    """The waiting tables of one input log; any thread may read it.
 
-    **State** a `Waiting` for each of them, when its system is asked again, and which of them wait for a decision instead.
+    **State** per table a `Waiting` and the time of the next retry; also, the tables that wait for a user's decision
+    instead.
     """
 
     def __init__(self, again_s: float = AGAIN_S) -> None:
-        """Begin with no table that waits."""
+        """Begin without a waiting table."""
         self._again_s = again_s
         self._lock = threading.Lock()
         self._found: dict[str, Waiting] = {}
@@ -29,19 +30,19 @@ class Waits:
         self._refused: set[str] = set()
 
     def note(self, table: str, place: str, reason: str) -> None:
-        """Note that a table waits; one that waits already keeps the time of its beginning."""
+        """Note that a table waits; a table that waits already keeps its starting time."""
         with self._lock:
             if table not in self._refused:
                 self._note(table, place, reason)
 
     def refuse(self, table: str, place: str, reason: str) -> None:
-        """Note that a table waits for a decision: until `release` it is not asked for, and no other reason counts."""
+        """Note that a table waits for a decision: until `release` it is not retried, and keeps this reason."""
         with self._lock:
             self._refused.add(table)
             self._note(table, place, reason)
 
     def release(self, table: str) -> None:
-        """Note that it has been decided."""
+        """End a table's wait for a decision."""
         with self._lock:
             self._refused.discard(table)
         self.clear(table)
@@ -53,7 +54,7 @@ class Waits:
         self._ask_at[table] = time.monotonic() + self._again_s
 
     def clear(self, table: str) -> None:
-        """Note that a table waits no more for its system."""
+        """Note that a table's system works again; a wait for a decision continues."""
         if table in self._found:
             with self._lock:
                 if table in self._refused:
@@ -62,7 +63,7 @@ class Waits:
                 self._ask_at.pop(table, None)
 
     def rests(self, table: str) -> bool:
-        """Return whether a table waits and is not to be asked for yet, or not at all."""
+        """Return whether a table waits and is not to be retried now."""
         with self._lock:
             rests = table in self._found and time.monotonic() < self._ask_at.get(table, 0.0)
             return rests or table in self._refused
@@ -72,6 +73,6 @@ class Waits:
         return table in self._found
 
     def all(self) -> tuple[Waiting, ...]:
-        """Return every table that waits, in order of name."""
+        """Return every waiting table, ordered by name."""
         with self._lock:
             return tuple(self._found[table] for table in sorted(self._found))
