@@ -92,7 +92,9 @@ class EmbeddedInputLog(LocalInputLog):
         )
         self._transactions = Transactions(self._env)
         self._chunk_bytes_max, self._given = chunk_bytes_max, dict.fromkeys(self._tables, partitions)
-        stored = (partition + 1 for _, partition in self._spans.places())  # earlier settings may have had more partitions
+        stored = (
+            partition + 1 for _, partition in self._spans.places()
+        )  # earlier settings may have had more partitions
         self._partitions = dict.fromkeys(self._tables, max([partitions, *stored]))
 
     def widen(self, table: str, partitions: int) -> None:

@@ -7,8 +7,8 @@ Invariants kept here:
 - A missing, empty, truncated or foreign data file is a `DataError` that names it; no empty file ever replaces it.
 - Every commit is synced (LMDB's default flags); a reader in another process sees whole transactions only.
 - Closing waits for the transactions that other threads have begun; afterwards a new transaction is refused.
-- A transaction that cannot be written is aborted whole, with an error that says so. The next may try: it writes every
-  page that it refers to and no earlier commit holds, so it does not depend on a failed write. (LMDB ends the file's
+- A transaction that cannot be written is aborted whole, with an error that says so. The next may try: it writes
+  all its pages that no earlier commit holds, so it does not depend on a failed write. (LMDB ends the file's
   use if the page that names the newest commit could not be written.)
 
 LMDB forbids opening one file twice in a process, so handles are shared through a table keyed by process and file.

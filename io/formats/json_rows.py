@@ -184,7 +184,9 @@ def _blocks(data: bytes, size: int) -> Iterator[bytes]:
 def _decode_fast(block: bytes, table: Table, extras: bool = False) -> Push | None:
     """Decode a block with pyarrow's parser; return None if anything in it is irregular or bad."""
     rows, envelope = count_plain_rows(np.frombuffer(block, dtype=np.uint8)), _ENVELOPE.match(block) is not None
-    hidden = extras and not envelope and _ENVELOPE_WITHIN.search(block)  # the parser would ignore the envelope as an extra name
+    hidden = (
+        extras and not envelope and _ENVELOPE_WITHIN.search(block)
+    )  # the parser would ignore the envelope as an extra name
     if rows < 0 or hidden or not _is_utf8(block) or _ambiguous(table.schema) or _is_deadly(block, table.schema):
         return None
     if rows == 0:

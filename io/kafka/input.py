@@ -158,7 +158,9 @@ class KafkaInputLog:
                 found |= ask(table)
             except AwayError as error:
                 self.hold(table, error.message)
-                self._counted_at.pop(table, None)  # count again next time: the topic may be gone, and that error says more
+                self._counted_at.pop(
+                    table, None
+                )  # count again next time: the topic may be gone, and that error says more
                 self._brokers_answer()
             except (UnavailableError, ConfigError) as error:
                 self.hold(table, error.message)

@@ -145,7 +145,9 @@ class KafkaStepLog:
             raise DataError(f"a decision about a step that is not logged: step={step} next={self._state.next_step}")
 
         before = self._state.records[step]
-        given_back(before, decided(before, command), self._state.positions)  # check before writing: a record in the log must always fold
+        given_back(
+            before, decided(before, command), self._state.positions
+        )  # check before writing: a record in the log must always fold
 
         def present() -> bool:
             return command in self._state.records[step].commands

@@ -73,7 +73,9 @@ class TopicIds:
     def _hear(self) -> None:
         """Process the answers that have arrived; a topic that is away keeps its id."""
         for topic, answer in list(self._asked.items()):
-            if answer.done() and self._asked.pop(topic, None) is not None:  # a failure in `_told` clears all pending requests
+            if (
+                answer.done() and self._asked.pop(topic, None) is not None
+            ):  # a failure in `_told` clears all pending requests
                 self._told(topic, answer)
 
     def _told(self, topic: str, answer: Future[Any]) -> None:
