@@ -57,9 +57,11 @@ def option(
 ) -> Any:
     """Declare a setting of a kind.
 
-    `names` is "table" or "view" where the keys of the setting are names of these; with `columns` its values are names of their
-    columns, separated by commas. `elsewhere` is the error, and its hint, for a
-    kind that does not have this setting; "{kind}" in the error stands for that kind. Without it another kind ignores the setting.
+    `names` is "table" or "view" if the keys of the setting are such names. With `columns` its values are names of their
+    columns, separated by commas.
+
+    `elsewhere` is the error, and its hint, for a kind that does not have this setting; "{kind}" in the error stands for that
+    kind. Without `elsewhere` another kind ignores the setting.
     """
     about = {"check": check, "names": names, "columns": columns, "elsewhere": elsewhere}
     if factory is not MISSING:
