@@ -1,5 +1,4 @@
-"""JSON into rows: JSON lines, one array, or one object, as plain rows or as `{"insert": {...}}` and `{"delete":
-{...}}`.
+"""JSON into rows: JSON lines, one array, or one object, as plain rows or as `{"insert": {...}}` and `{"delete": {...}}`.
 
 A plain row is an insert. In an envelope exactly one of the two keys holds an object. Types are strict
 (`dbsp.io.formats.wire`). A missing column is null. A row is bad, with a reason, if it has one of these:
@@ -8,10 +7,8 @@ A plain row is an insert. In an envelope exactly one of the two keys holds an ob
 - an unknown or repeated column or field of a struct
 - a value of another type or out of range
 
-A delete from a table with a primary key needs the key only. A row whose column `insert` or `delete` is a struct must
-be in an envelope.
-
-pyarrow's parser decodes whole blocks; a block with anything unusual is decoded row by row. Both ways give the same
+A delete from a table with a primary key needs the key only. A row whose column `insert` or `delete` is a struct must be in an
+envelope. PyArrow's parser decodes whole blocks; a block with anything unusual is decoded row by row. Both ways give the same
 result for every row, so the grouping of rows does not matter (a test checks it).
 """
 
