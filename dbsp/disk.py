@@ -1,4 +1,4 @@
-"""Names and files that outlive a power failure: what a file system has not been told to sync, it may forget."""
+"""Write files and folders so that they survive a power failure: a file system may lose what no process has synced."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import BinaryIO
 
 
 def shown(path: Path | str) -> str:
-    r"""A path as it may be told anywhere: bytes of it that are no UTF-8 as `\xff`."""
+    r"""Return a path as printable text; bytes that are not valid UTF-8 become escapes such as `\xff`."""
     return os.fsencode(path).decode("utf-8", "backslashreplace")
 
 
@@ -17,21 +17,21 @@ PRIVATE_FOLDER, PRIVATE_FILE, PUBLIC_FOLDER = 0o700, 0o600, 0o777
 
 
 def private(path: str, flags: int) -> int:
-    """Open a file that its owner alone may read: an `opener` for `open`."""
+    """Open a file descriptor whose new file only the owner may read; serves as the `opener` of `open`."""
     return os.open(path, flags, PRIVATE_FILE)
 
 
 def open_plain(path: Path) -> BinaryIO:
-    """Open a file to read, which is no symbolic link; `OSError` where it is one."""
+    """Open a file for reading; raise `OSError` if the path is a symbolic link."""
     return open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NOFOLLOW))
 
 
 def make_folder(path: Path, mode: int = PRIVATE_FOLDER) -> None:
-    """Make a folder and its parents, each new name forced to disk; nothing is done where it is there.
+    """Make a folder and its missing parents, and sync each new name to disk; do nothing if the folder exists.
 
-    **Errors** `OSError` where one cannot be made, or its place is taken by a file.
+    **Errors** `OSError` if a folder cannot be made, or if a file has its name.
 
-    **Cost** one sync per folder that is new.
+    **Cost** one sync per new folder.
     """
     if path.is_dir():
         return
@@ -41,7 +41,7 @@ def make_folder(path: Path, mode: int = PRIVATE_FOLDER) -> None:
 
 
 def replace_text(file: Path, text: str) -> None:
-    """Give a file another content, forced to disk, of which a reader sees all or nothing; `OSError` where that fails."""
+    """Replace the text of a file atomically and sync it to disk; raise `OSError` on failure."""
     aside = file.with_name(f".{file.name}")
     aside.touch(PRIVATE_FILE)
     aside.write_text(text)
@@ -51,12 +51,12 @@ def replace_text(file: Path, text: str) -> None:
 
 
 def numbered(folder: Path) -> tuple[int, ...]:
-    """The numbers by which what is in a folder is called, in order; none if it is not there."""
+    """Return the entry names of a folder that are numbers, in ascending order; empty if the folder is missing."""
     return tuple(sorted(int(path.name) for path in folder.iterdir() if path.name.isdigit())) if folder.is_dir() else ()
 
 
 def sync_path(path: Path) -> None:
-    """Force a file's content, or the names in a folder, to disk; `OSError` where that fails."""
+    """Sync the content of a file, or the names in a folder, to disk; raise `OSError` on failure."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -1,4 +1,4 @@
-"""The hosts that a layout may use, and whether one of them is this machine."""
+"""Check the hosts that a layout may use, and find out whether a host is this machine."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dbsp.errors import ConfigError
 
 
 def check_hosts(offered: Sequence[tuple[str, float]]) -> None:
-    """Refuse a host that is named twice or weighs nothing."""
+    """Raise `ConfigError` if a host is named twice, or if its weight is not positive and finite."""
     names = [name for name, _ in offered]
     if len(set(names)) < len(names):
         raise ConfigError(f"a host is named twice: hosts={names}", "name each host once in [layout] hosts")
@@ -22,7 +22,7 @@ def check_hosts(offered: Sequence[tuple[str, float]]) -> None:
 
 @functools.cache
 def is_here(host: str) -> bool:
-    """Whether this machine has the address that a host is named by: nobody else can listen there."""
+    """Return whether a host name resolves to an address of this machine: only such an address can be bound here."""
     try:
         for family, _, _, _, address in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM):
             with suppress(OSError), socket.socket(family, socket.SOCK_STREAM) as found:

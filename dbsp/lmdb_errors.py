@@ -1,6 +1,6 @@
-"""LMDB's errors as this project's, for the two that use it: the embedded logs and the workers' databases.
+"""Translate LMDB's errors into this project's errors, for the embedded logs and the workers' databases.
 
-Left out: a map that is full or grew elsewhere, which whoever meets it answers by growing and trying again.
+Left out: a map that is full or that another process has grown. The caller grows the map and tries again.
 """
 
 from __future__ import annotations
@@ -23,10 +23,12 @@ _REFUSED = (lmdb.DiskError, lmdb.PanicError, lmdb.LockError, lmdb.MemoryError, l
 
 
 def told(error: lmdb.Error | OSError, file: Path, what: str, safe: str) -> DbspError:
-    """The error to raise for `error` of this file, which is a `what`; `safe` says what a failed write has not harmed.
+    """Return the error to raise for an LMDB or system error on `file`.
 
-    `DataError` for broken pages, `CapacityError` for too many readers, `UnavailableError` where the system refuses (a full or a
-    failing disk: LMDB gives those no class of their own), `InternalError` for a wrong use.
+    `what` names the kind of the file. `safe` says which data a failed write has left unharmed.
+
+    Broken pages give `DataError`, and too many readers give `CapacityError`. A full or failing disk gives `UnavailableError`:
+    LMDB has no class of its own for such a disk. A wrong use of LMDB gives `InternalError`.
     """
     known = f"file={file} cause={error}"
     if isinstance(error, _BROKEN):

@@ -1,7 +1,7 @@
-"""Room for the table of readers that LMDB keeps beside each of its files.
+"""Reserve disk blocks for `lock.mdb`, the table of readers that LMDB keeps in each environment.
 
-LMDB makes `lock.mdb` as long as the table is without writing it, and maps it. On a full disk the first touch of such a page
-has no block to go to, and the system ends the process with SIGBUS; a file that has all its blocks beforehand cannot be met so.
+LMDB sets the length of `lock.mdb` without writing the file, and maps it. On a full disk, the first write to such a page finds
+no free block, and the system ends the process with SIGBUS. A file that already has all its blocks avoids this failure.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ _BLOCK = 512
 
 
 def reserve_locks(folder: Path, readers: int = READERS_DEFAULT) -> None:
-    """Give the lock file of an environment that is about to be opened its blocks; nothing is done where it has them.
+    """Reserve the disk blocks of the lock file before its environment is opened; do nothing if the file has them.
 
-    Not while this process has the environment open: closing a file lets go of all locks that the process has on it.
+    Do not call while this process has the environment open: closing a file releases all locks of the process on that file.
 
-    **Errors** `OSError` where the disk has no room.
+    **Errors** `OSError` if the disk has no room.
     """
     file, size = folder / "lock.mdb", _HEAD + (readers - 1) * _LINE
     if file.exists() and file.stat().st_blocks * _BLOCK >= size:

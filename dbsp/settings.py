@@ -1,4 +1,4 @@
-"""Checks of the values of settings: each raises `ConfigError` with the setting's name, its value and what it may be."""
+"""Check the values of settings: each check raises `ConfigError` with the name, the given value and the allowed values."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dbsp.errors import ConfigError
 
 
 def at_least(name: str, value: float, least: float) -> None:
-    """Refuse a number that is below a bound, or not finite."""
+    """Raise `ConfigError` if a number is below `least` or not finite."""
     if not math.isfinite(value):
         raise ConfigError(f"not a finite number: {name}={value}")
     if value < least:
@@ -18,13 +18,13 @@ def at_least(name: str, value: float, least: float) -> None:
 
 
 def at_most(name: str, value: float, most: float) -> None:
-    """Refuse a number that is above a bound."""
+    """Raise `ConfigError` if a number is above `most`."""
     if value > most:
         raise ConfigError(f"too large: {name}={value} most={most}")
 
 
 def one_of(name: str, value: str, known: Sequence[str]) -> None:
-    """Refuse a word that is not known; the hint names the most similar known word."""
+    """Raise `ConfigError` if a word is not among the known words; the hint names the most similar one."""
     if value not in known:
         raise ConfigError(f"unknown value: {name}={value}", near(value, known))
 
@@ -36,7 +36,7 @@ def near(name: str, known: Iterable[str]) -> str:
 
 
 def seconds_of(setting: str, given: Mapping[str, str], name: str, default: float) -> float:
-    """Return the seconds that a setting gives one name, else the default; `ConfigError` if they are no number."""
+    """Return the seconds given for a name, or the default; raise `ConfigError` if the text is not a number."""
     try:
         return float(given.get(name, default))
     except ValueError:

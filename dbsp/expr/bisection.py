@@ -1,4 +1,4 @@
-"""Computing a column where some rows fail: the range is halved until what fails stands alone."""
+"""Compute a column in which some rows fail: bisection of the row range isolates each failing row."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ Compute = Callable[[Positions], pa.Array]
 
 
 def computed(compute: Compute, rows: int) -> tuple[pa.Array, dict[int, str]]:
-    """The values of a column, null where a row failed, and the reasons by row.
+    """Return the values of a column, null at each failing row, and the error text of each failing row.
 
-    `compute` gets row positions and returns their values, or raises one of `ROW_ERRORS`.
+    `compute` takes row positions and returns their values, or raises one of `ROW_ERRORS`.
 
     **Cost** one evaluation if no row fails; about 2 log2(rows) more per failing row.
     """
@@ -40,7 +40,7 @@ def computed(compute: Compute, rows: int) -> tuple[pa.Array, dict[int, str]]:
 
 
 def _filled(pieces: list[pa.Array], nulls: list[tuple[int, int]], compute: Compute) -> pa.Array:
-    """The pieces end to end, with a null where a row failed."""
+    """Return the pieces as one array, with a null for each failing row."""
     type_ = pieces[0].type if pieces else compute(np.empty(0, np.int64)).type
     parts: list[pa.Array] = []
     taken = 0
@@ -53,5 +53,5 @@ def _filled(pieces: list[pa.Array], nulls: list[tuple[int, int]], compute: Compu
 
 
 def reason_of(error: BaseException) -> str:
-    """An error in one line."""
+    """Return the text of an error in one line, or the name of its class if the text is empty."""
     return " ".join(str(error).split()) or type(error).__name__

@@ -1,4 +1,4 @@
-"""Constants as texts: canonical ones, which fingerprints are made of, and ones for people."""
+"""Write constants as text: canonical text for fingerprints, and readable text for people."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from dbsp.expr.type_names import type_name
 
 
 def shown(value: Any) -> str:
-    """Text of an option for people."""
+    """Return the readable text of an option: a tuple becomes a list in brackets, separated by commas."""
     return f"[{', '.join(map(canonical, value))}]" if isinstance(value, tuple) else canonical(value)
 
 
 def canonical(value: Any) -> str:
-    """Text of a constant that is the same in every Python version, -0.0 as 0.0 and every NaN alike."""
+    """Return a text of a constant that is equal in every Python version; -0.0 is written as 0.0, and every NaN as `nan`."""
     if isinstance(value, float):
         return "nan" if math.isnan(value) else repr(value + 0.0)
     if isinstance(value, str):

@@ -1,6 +1,6 @@
-"""Fields of JSON texts, by a path such as `$.user.tags[0]`.
+"""Read fields of JSON texts by a path such as `$.user.tags[0]`.
 
-**Cost** Python per different text (equal texts are parsed once per batch), where other expressions are whole-column kernels.
+**Cost** one parse in Python for each distinct text of a batch; other expressions use kernels on whole columns.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _ABSENT = object()
 
 
 def keys_of(path: Any) -> tuple[Key, ...]:
-    """The names and positions that a path goes through."""
+    """Return the names and list positions of a path, in order; raise `CircuitError` if the path is malformed."""
     found = _PATH.fullmatch(path) if isinstance(path, str) else None
     if found is None:
         hint = 'write "$.name", "$.list[0]", "$[\\"a name\\"]", one after the other'
@@ -41,7 +41,7 @@ def _fit_path(operands: Operands) -> tuple[Expression, ...]:
 
 
 def _at(text: str, keys: tuple[Key, ...]) -> Any:
-    """What stands at the path; `_ABSENT` if the text is no JSON or has nothing there."""
+    """Return the value at a path; `_ABSENT` if the text is not JSON or has no value there."""
     try:
         value = json.loads(text, parse_float=_Number, parse_int=_Number, parse_constant=_refuse)
     except ValueError:
@@ -57,18 +57,18 @@ def _at(text: str, keys: tuple[Key, ...]) -> Any:
 
 
 def _refuse(constant: str) -> Any:
-    """NaN and Infinity are no JSON, though Python reads them."""
+    """Raise `ValueError` for NaN and Infinity: Python reads them, but they are not JSON."""
     raise ValueError(constant)
 
 
 class _Number(str):
-    """A number as it is written, so that no digit is lost."""
+    """A JSON number kept as its source text, so that no digit is lost."""
 
     __slots__ = ()
 
 
 def _text(value: Any) -> str | None:
-    """A scalar as its text, an object or list as JSON, null as null."""
+    """Return a scalar as text, an object or list as JSON, and None for null or an absent value."""
     if value is _ABSENT or value is None:
         return None
     if isinstance(value, bool):
@@ -77,7 +77,7 @@ def _text(value: Any) -> str | None:
 
 
 def _encoded(value: Any) -> str:
-    """JSON without spaces, numbers as they were written."""
+    """Return a value as JSON without spaces; numbers keep their source text."""
     if isinstance(value, _Number):
         return str(value)
     if isinstance(value, dict):
@@ -92,12 +92,12 @@ def _count(value: Any) -> int | None:
 
 
 def _elements(value: Any) -> list[str | None] | None:
-    """Each element as `_text`."""
+    """Return the elements of a list as `_text` writes them; None if the value is not a list."""
     return [_text(element) for element in value] if isinstance(value, list) else None
 
 
 def _by_text(values: pa.Array, path: str, of: Any, type_: pa.DataType) -> pa.Array:
-    """One look per different text."""
+    """Return a column with `of` applied to the value at a path; each distinct text is parsed once."""
     keys = keys_of(path)
     encoded = pc.dictionary_encode(values)
     found = pa.array([of(_at(text, keys)) for text in encoded.dictionary.to_pylist()], type_)

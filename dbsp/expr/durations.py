@@ -1,4 +1,4 @@
-"""Spans of time by their usual names, as Python's timedeltas."""
+"""Make Python timedeltas from counts of common units of time."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ MICROSECOND = datetime.timedelta(microseconds=1)
 
 
 def milliseconds(count: float) -> datetime.timedelta:
-    """So many thousandths of a second."""
+    """Return a span of `count` milliseconds."""
     return _span("milliseconds", count)
 
 
 def seconds(count: float) -> datetime.timedelta:
-    """So many seconds.
+    """Return a span of `count` seconds.
 
     **Example**
 
@@ -28,17 +28,17 @@ def seconds(count: float) -> datetime.timedelta:
 
 
 def minutes(count: float) -> datetime.timedelta:
-    """So many minutes."""
+    """Return a span of `count` minutes."""
     return _span("minutes", count)
 
 
 def hours(count: float) -> datetime.timedelta:
-    """So many hours."""
+    """Return a span of `count` hours."""
     return _span("hours", count)
 
 
 def days(count: float) -> datetime.timedelta:
-    """So many days of 24 hours."""
+    """Return a span of `count` days of 24 hours."""
     return _span("days", count)
 
 
@@ -51,12 +51,12 @@ def _span(unit: str, count: float) -> datetime.timedelta:
 
 
 def micros(span: datetime.timedelta) -> int:
-    """A span as whole microseconds."""
+    """Return a span in whole microseconds, rounded down."""
     return span // MICROSECOND
 
 
 def check_span(what: str, span: object, least: int = 1) -> datetime.timedelta:
-    """A span that a user gave, at least `least` microseconds long."""
+    """Return a span that a user gave; raise `CircuitError` unless it is a span of at least `least` microseconds."""
     if not isinstance(span, datetime.timedelta):
         raise CircuitError(f"{what} is a span of time: got={span!r}", "such as dbsp.minutes(10)")
     if micros(span) < least:
