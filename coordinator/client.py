@@ -10,6 +10,7 @@ import json
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -150,6 +151,11 @@ class Client:
         """Send any request of the HTTP interface (docs/operations.md) and return its answer as JSON."""
         return self.connection.ask(method, path, **options)
 
+    def _dict(self, method: str, path: str, **options: Any) -> dict[str, Any]:
+        """Send a request whose answer is an object."""
+        found: dict[str, Any] = self.ask(method, path, **options)
+        return found
+
     # --- rows in --------------------------------------------------------------------------------------------------
 
     def push(
@@ -184,9 +190,7 @@ class Client:
         wait_s: float | None = None,
     ) -> PushedTogether:
         """Push rows to several tables, of which one step takes all or none; see `push`."""
-        body = (
-            tables if isinstance(tables, bytes) else json.dumps({name: _dicts(rows) for name, rows in tables.items()})
-        )
+        body = tables if isinstance(tables, bytes) else _json({name: _dicts(rows) for name, rows in tables.items()})
         headers = _pushing(producer, sequence) | {"Content-Type": "application/json"}
         found = self.ask("POST", "/v1/transactions", content=body, headers=headers, params=_waiting(wait_s))
         pushed = tuple(_pushed(each["table"], each, found) for each in found["tables"])
@@ -260,8 +264,7 @@ class Client:
 
     def status(self, **options: Any) -> dict[str, Any]:
         """Return the state, step, checkpoint, lag and figures of the service."""
-        found: dict[str, Any] = self.ask("GET", "/v1/status", **options)
-        return found
+        return self._dict("GET", "/v1/status", **options)
 
     def explain(self) -> str:
         """Return the plan with what every node did: rows, time, state, busiest worker."""
@@ -269,8 +272,7 @@ class Client:
 
     def layout(self) -> dict[str, Any]:
         """Return which worker owns which shards and partitions, and its host."""
-        found: dict[str, Any] = self.ask("GET", "/v1/layout")
-        return found
+        return self._dict("GET", "/v1/layout")
 
     def metrics(self) -> str:
         """Return the metrics in Prometheus' text format."""
@@ -278,18 +280,15 @@ class Client:
 
     def checkpoint(self) -> dict[str, Any]:
         """Take a checkpoint; return its `version` and `step` when it is published."""
-        found: dict[str, Any] = self.ask("POST", "/v1/checkpoint")
-        return found
+        return self._dict("POST", "/v1/checkpoint")
 
     def pause(self) -> dict[str, Any]:
         """Take no further step; return the state and the next `step`. Rows can be pushed meanwhile."""
-        found: dict[str, Any] = self.ask("POST", "/v1/pause")
-        return found
+        return self._dict("POST", "/v1/pause")
 
     def resume(self) -> dict[str, Any]:
         """Take steps again; return the state and the next `step`."""
-        found: dict[str, Any] = self.ask("POST", "/v1/resume")
-        return found
+        return self._dict("POST", "/v1/resume")
 
     def rescale(
         self,
@@ -306,34 +305,28 @@ class Client:
         still carries the rescale out.
         """
         body = {"workers": workers, "dry_run": dry_run, "strategy": strategy}
-        with _Looking(self.status, progress):
-            found: dict[str, Any] = self.ask("POST", "/v1/rescale", json=body, at_rest=at_rest)
-        return found
+        with nullcontext() if progress is None else looking(lambda: progress(self.status())):
+            return self._dict("POST", "/v1/rescale", json=body, at_rest=at_rest)
 
     def cancel_rescale(self) -> dict[str, Any]:
         """Cancel a rescale that has not switched yet; return how many `workers` go on."""
-        found: dict[str, Any] = self.ask("DELETE", "/v1/rescale")
-        return found
+        return self._dict("DELETE", "/v1/rescale")
 
     def skip(self, step: int | None = None) -> dict[str, Any]:
         """Go on without the rows that halt the pipeline; they become dead letters."""
-        found: dict[str, Any] = self.ask("POST", "/v1/skip", json={"step": step})
-        return found
+        return self._dict("POST", "/v1/skip", json={"step": step})
 
     def accept_output(self, step: int | None = None) -> dict[str, Any]:
         """Go on although a step that ran again gives another output; the difference is put out with the next new step."""
-        found: dict[str, Any] = self.ask("POST", "/v1/accept-output", json={"step": step})
-        return found
+        return self._dict("POST", "/v1/accept-output", json={"step": step})
 
     def backup(self, folder: str | Path) -> dict[str, Any]:
         """Copy all that is needed to go on from now into a new folder in `folder`, on the service's host."""
-        found: dict[str, Any] = self.ask("POST", "/v1/backup", json={"folder": str(folder)})
-        return found
+        return self._dict("POST", "/v1/backup", json={"folder": str(folder)})
 
     def stop(self, *, now: bool = False) -> dict[str, Any]:
         """Take a last checkpoint, unless `now`, and end the service."""
-        found: dict[str, Any] = self.ask("POST", "/v1/stop", json={"now": now})
-        return found
+        return self._dict("POST", "/v1/stop", json={"now": now})
 
 
 class AsyncClient:
@@ -385,28 +378,21 @@ class AsyncClient:
         return await asyncio.to_thread(self.client.rescale, workers, **options)
 
 
-class _Looking:
-    """Call `progress` with the status, now and then, while a request is under way."""
+@contextmanager
+def looking(look: Callable[[], object], every_s: float = LOOK_S) -> Iterator[None]:
+    """Call `look` now and then, in a thread, while the block lasts; its errors are ignored, as the work raises its own."""
+    over = threading.Event()
 
-    def __init__(
-        self, status: Callable[[], dict[str, Any]], progress: Callable[[dict[str, Any]], object] | None
-    ) -> None:
-        self._status, self._progress, self._over = status, progress, threading.Event()
-        self._thread = threading.Thread(target=self._look, name="dbsp-progress", daemon=True)
+    def watch() -> None:
+        while not over.wait(every_s):
+            with suppress(DbspError, OSError):
+                look()
 
-    def __enter__(self) -> None:
-        if self._progress is not None:
-            self._thread.start()
-
-    def __exit__(self, *_: object) -> None:
-        self._over.set()
-
-    def _look(self) -> None:
-        while self._progress is not None and not self._over.wait(LOOK_S):
-            try:
-                self._progress(self._status())
-            except DbspError:
-                continue  # the request itself says what is wrong
+    threading.Thread(target=watch, name="dbsp-looking", daemon=True).start()
+    try:
+        yield
+    finally:
+        over.set()
 
 
 def _body(rows: Any) -> bytes:
@@ -415,7 +401,7 @@ def _body(rows: Any) -> bytes:
         return rows
     table = _arrow(rows)
     if table is None:
-        return json.dumps(_dicts(rows), default=str).encode()
+        return _json(_dicts(rows))
     import pyarrow as pa  # noqa: PLC0415 - programs that push dicts do without it
 
     sink = pa.BufferOutputStream()
@@ -439,10 +425,20 @@ def _dicts(rows: Any) -> list[dict[str, Any]]:
     return list(rows) if table is None else list(table.to_pylist())
 
 
+def _json(value: Any) -> bytes:
+    """Return rows as JSON; values that JSON does not have, such as dates and decimals, as text."""
+    return json.dumps(value, default=str).encode()
+
+
+def refuse_half(producer: str | None, sequence: int | None, names: str = "producer and sequence") -> None:
+    """Refuse one of the two values by which a repeated push is recognised, without the other."""
+    if (producer is None) != (sequence is None):
+        raise ConfigError("a repeated push is recognised by both", f"give {names} together, or neither")
+
+
 def _pushing(producer: str | None, sequence: int | None) -> dict[str, str]:
     """Return the headers that let the service recognise a repeated push."""
-    if (producer is None) != (sequence is None):
-        raise ConfigError("a repeated push is recognised by both", "give producer and sequence together, or neither")
+    refuse_half(producer, sequence)
     return {} if producer is None else {"Dbsp-Producer": producer, "Dbsp-Sequence": str(sequence)}
 
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import click
 
+from dbsp.coordinator.client import refuse_half
 from dbsp.coordinator.command_context import CommandContext
 from dbsp.coordinator.exits import exit_code
-from dbsp.errors import ConfigError
 
 SHOWN_BAD = 10
 """How many bad rows are shown; the others are among the dead letters."""
@@ -41,7 +41,7 @@ def push(
     strict: bool,
 ) -> None:
     """Push rows (JSON lines, an array or an Arrow IPC stream) from FILE or standard input to TABLE."""
-    _refuse_half(producer, sequence)
+    refuse_half(producer, sequence, "--producer and --sequence")
     found = context.client.push(table, file.read(), producer=producer, sequence=sequence, wait_s=wait_s).answer
     text = durable(table, found["first"], found["last"], repeated=found["repeated"])
     if found["bad_rows"]:
@@ -60,19 +60,11 @@ def transaction(
     context: CommandContext, file: Any, producer: str | None, sequence: int | None, wait_s: float | None
 ) -> None:
     """Push rows of several tables, {"orders": [...], "names": [...]}, which one step takes together: all or none."""
-    _refuse_half(producer, sequence)
+    refuse_half(producer, sequence, "--producer and --sequence")
     found = context.client.transaction(file.read(), producer=producer, sequence=sequence, wait_s=wait_s).answer
     lines = [durable(each["table"], each["first"], each["last"], repeated=each["repeated"]) for each in found["tables"]]
     context.show(found, ("\n".join(lines) or "no rows were given; nothing was added") + _taken(found))
     _end(found)
-
-
-def _refuse_half(producer: str | None, sequence: int | None) -> None:
-    """Refuse one of the two options by which a repeated push is recognised, without the other."""
-    if (producer is None) != (sequence is None):
-        raise ConfigError(
-            "a repeated push is recognised by both", "give --producer and --sequence together, or neither"
-        )
 
 
 def _taken(found: Mapping[str, Any]) -> str:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import sys
-import threading
 import time
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -13,11 +11,12 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeElapsedColumn, TransferSpeedColumn
 
+from dbsp.coordinator.client import looking
 from dbsp.coordinator.command_context import CommandContext
 from dbsp.coordinator.config import load_config
 from dbsp.coordinator.exits import exit_code
 from dbsp.coordinator.http.identity import OTHER
-from dbsp.errors import ConfigError, DbspError, UnavailableError
+from dbsp.errors import ConfigError, UnavailableError
 
 if TYPE_CHECKING:  # it loads numpy, which the command line starts without
     from dbsp.coordinator.backup.manifests import ListedBackup
@@ -59,27 +58,6 @@ class _Bar:
         self._progress.update(self._task, total=total)
 
 
-class _Watching:
-    """Calls `look` now and then while the work goes on."""
-
-    def __init__(self, look: Any) -> None:
-        self._look, self._over = look, threading.Event()
-        self._thread = threading.Thread(target=self._watch, daemon=True)
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._over.set()
-        self._thread.join()
-
-    def _watch(self) -> None:
-        while not self._over.wait(LOOK_INTERVAL_S):
-            with suppress(DbspError, OSError):
-                self._look()
-
-
 @click.command()
 @click.argument("folder", type=FOLDER)
 @click.pass_obj
@@ -113,7 +91,7 @@ def _by_service(context: CommandContext, folder: Path, bar: _Bar) -> dict[str, A
         if shown is not None:
             bar.show(shown["phase"], shown["bytes"], shown["bytes_max"] if shown["phase"] == "copying" else 0)
 
-    with _Watching(look):
+    with looking(look, LOOK_INTERVAL_S):
         found: dict[str, Any] = context.client.backup(folder)
     return found
 
@@ -128,7 +106,9 @@ def _by_ourselves(context: CommandContext, folder: Path, bar: _Bar) -> dict[str,
         nonlocal phase
         phase = now
 
-    with _Watching(lambda: bar.show(phase[0], bytes_in(phase[1]), phase[2] if phase[0] == "copying" else 0)):
+    with looking(
+        lambda: bar.show(phase[0], bytes_in(phase[1]), phase[2] if phase[0] == "copying" else 0), LOOK_INTERVAL_S
+    ):
         named, manifest = make(load_config(context.pipeline), folder, report)
     return {"folder": str(named), **manifest.as_json(), "seconds": round(time.monotonic() - at, 3)}
 

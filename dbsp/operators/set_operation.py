@@ -62,7 +62,7 @@ class SetOperation(Operator):
     def step(self, context: StepContext, state: State, inputs: tuple[Batch, ...]) -> Batch:  # noqa: ARG002 (protocol)
         """Return the rows that enter or leave the output."""
         (arrangement,) = self.arrangements()
-        sides = [_on_side(batch, self.schema, side, self.sides) for side, batch in enumerate(inputs) if len(batch)]
+        sides = [on_side(batch, self.schema, side, self.sides) for side, batch in enumerate(inputs) if len(batch)]
         if not sides:
             return Batch.empty(self.schema)
         delta = arrange(concat(sides, self.schema), arrangement)
@@ -102,7 +102,7 @@ class SetOperation(Operator):
                 raise InternalError(f"no such set operation: kind={self.kind}")
 
 
-def _on_side(batch: Batch, schema: Schema, side: int, sides: int) -> Batch:
+def on_side(batch: Batch, schema: Schema, side: int, sides: int) -> Batch:
     """Return the rows with `sides` weights each: the row's weight at index `side`, zero elsewhere."""
     weights = np.zeros((len(batch), sides), np.int64)
     weights[:, side] = batch.weight

@@ -11,13 +11,11 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from random import Random
 from typing import Any
 
-from dbsp.errors import ConfigError
 from dbsp.layout import Layout
 from dbsp.runtime import tasks, visiting
 from dbsp.runtime.copying import WarmRound
@@ -32,7 +30,7 @@ from dbsp.trace.redistribute import WarmReport
 from tests.coordinator import fakes
 from tests.sim import disks, late_tasks
 from tests.sim.circuits import PointedSite, SimulatedRuntime
-from tests.sim.disks import CHUNK_BYTES, MAP_BYTES, DiskSimulation, DiskSite
+from tests.sim.disks import MAP_BYTES, DiskSimulation, DiskSite
 from tests.sim.faults import Faults
 from tests.sim.simulation import HOSTS
 
@@ -57,16 +55,6 @@ class ApartSite(DiskSite):
         if home.exists() and is_sound(self._standby(number)) and self.loses_disk():
             home.rename(self.disks.folder / f"rubbish-{uuid.uuid4().hex}")
         return super().database(number, create)
-
-    def _opened(self, home: Path, create: CheckpointId | None) -> WorkerDatabase:
-        standbys = (self._standby(int(home.name)),)
-        if create is not None and not home.exists():
-            discard_leftovers(home, create.epoch)
-            with suppress(ConfigError):  # another coordinator has made the database meanwhile
-                return WorkerDatabase.create(
-                    home, create, map_size_bytes=MAP_BYTES, chunk_bytes_max=CHUNK_BYTES, standbys=standbys
-                )
-        return WorkerDatabase(home, map_size_bytes=MAP_BYTES, chunk_bytes_max=CHUNK_BYTES, standbys=standbys)
 
     def condemn_database(self, number: int, epoch: int) -> tuple[Condemned, ...]:  # type: ignore[override]
         """Say which folders of the worker are to be deleted: its standby, then its database."""
@@ -100,6 +88,9 @@ class ApartSite(DiskSite):
 
     def _visits(self, worker: int) -> Path:
         return self.disks.folder / "visits" / f"{worker:04d}"
+
+    def _standbys(self, number: int) -> tuple[Path, ...]:
+        return (self._standby(number),)
 
     def _standby(self, number: int) -> Path:
         return self.disks.folder / "standbys" / f"{number:04d}"

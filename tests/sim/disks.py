@@ -234,12 +234,18 @@ class DiskSite:
         return there[1]
 
     def _opened(self, home: Path, create: CheckpointId | None) -> WorkerDatabase:
-        options: dict[str, int] = {"map_size_bytes": MAP_BYTES, "chunk_bytes_max": CHUNK_BYTES}
+        options: dict[str, Any] = {
+            "map_size_bytes": MAP_BYTES, "chunk_bytes_max": CHUNK_BYTES, "standbys": self._standbys(int(home.name)),
+        }  # fmt: skip
         if create is not None and not home.exists():
             discard_leftovers(home, create.epoch)
             with suppress(ConfigError):  # another coordinator has made it meanwhile
-                return WorkerDatabase.create(home, create, **options)  # type: ignore[arg-type]
-        return WorkerDatabase(home, **options)  # type: ignore[arg-type]
+                return WorkerDatabase.create(home, create, **options)
+        return WorkerDatabase(home, **options)
+
+    def _standbys(self, number: int) -> tuple[Path, ...]:
+        """Return the folders of a worker's standbys: none."""
+        return ()
 
     def _leave(self, number: int) -> None:
         """Closed at the end of the process: somebody may be reading."""

@@ -21,6 +21,7 @@ import numpy.typing as npt
 from dbsp.errors import InternalError
 from dbsp.operators.iterations.histories import ITERATION, differentiated, histories, integrated
 from dbsp.operators.operator import Operator, State, StepContext, Time
+from dbsp.operators.set_operation import on_side
 from dbsp.stored import stored
 from dbsp.zset.batch import Batch, arrange, concat
 from dbsp.zset.schema import Arrangement, Schema
@@ -54,7 +55,7 @@ class SetOverIterations(Operator):
     def step(self, context: StepContext, state: State, inputs: tuple[Batch, ...]) -> Batch:  # noqa: ARG002 (protocol)
         """Return the rows that enter or leave the output, dated with the iteration."""
         (arrangement,) = self.arrangements()
-        sides = [_on_side(batch, self.schema, side, len(inputs)) for side, batch in enumerate(inputs) if len(batch)]
+        sides = [on_side(batch, self.schema, side, len(inputs)) for side, batch in enumerate(inputs) if len(batch)]
         delta = arrange(concat(sides, self.schema), arrangement) if sides else Batch.empty(self.schema)
         if len(delta) == 0:
             return Batch.empty(self.schema)
@@ -76,10 +77,3 @@ class SetOverIterations(Operator):
                 return ((weights[:, 0] > 0) & (weights[:, 1] <= 0)).astype(np.int64)
             case _:
                 raise InternalError(f"no such set operation: kind={self.kind}")
-
-
-def _on_side(batch: Batch, schema: Schema, side: int, sides: int) -> Batch:
-    """Return the rows with `sides` weights each: the row's weight at index `side`, zero elsewhere."""
-    weights = np.zeros((len(batch), sides), np.int64)
-    weights[:, side] = batch.weight
-    return Batch(schema=schema, columns=batch.columns, weights=weights)
