@@ -6,7 +6,7 @@ and deleted rows leave no trace in a result.
 """
 
 from dbsp.aggregates.aggregate import Aggregate
-from dbsp.aggregates.counts import count, count_distinct, mode
+from dbsp.aggregates.counts import approx_count_distinct, count, count_distinct, mode
 from dbsp.aggregates.covariances import (
     corr,
     covar_pop,
@@ -23,12 +23,14 @@ from dbsp.aggregates.logic import bit_and, bit_or, bit_xor, bool_and, bool_or
 from dbsp.aggregates.ordering import asc, desc
 from dbsp.aggregates.positions import arg_max, arg_min, first, last, max, min  # noqa: A004 (SQL's names, used as dbsp.min)
 from dbsp.aggregates.quantiles import median, quantile_cont, quantile_disc
+from dbsp.aggregates.shapes import histogram, kurtosis, skewness
 from dbsp.aggregates.sums import avg, sum  # noqa: A004 (as above)
 from dbsp.aggregates.user import fold_aggregate, linear_aggregate
 from dbsp.aggregates.variances import stddev, stddev_pop, stddev_samp, var_pop, var_samp, variance
 
 __all__ = [
     "Aggregate",
+    "approx_count_distinct",
     "arg_max",
     "arg_min",
     "array_agg",
@@ -47,6 +49,8 @@ __all__ = [
     "desc",
     "first",
     "fold_aggregate",
+    "histogram",
+    "kurtosis",
     "last",
     "linear_aggregate",
     "max",
@@ -61,6 +65,7 @@ __all__ = [
     "regr_intercept",
     "regr_r2",
     "regr_slope",
+    "skewness",
     "stddev",
     "stddev_pop",
     "stddev_samp",

@@ -178,6 +178,25 @@ def count_distinct(argument: str | Expr, *more: Any) -> Aggregate:
     return Aggregate(CountDistinct(), (argument_of(argument),))
 
 
+def approx_count_distinct(argument: str | Expr) -> Aggregate:
+    """Return `count_distinct`, which is exact: estimates cannot forget a row that is deleted.
+
+    **Example**
+
+    >>> import dbsp
+    >>> t = dbsp.table("t", {"x": dbsp.INT64})
+    >>> kinds = t.aggregate(kinds=dbsp.approx_count_distinct("x"))
+    >>> with dbsp.open(dbsp.circuit("demo", {"kinds": kinds})) as run:
+    ...     run.push("t", [{"x": 1}, {"x": 2}, {"x": 2}])
+    ...     _ = run.step()
+    ...     run.delete("t", [{"x": 1}])
+    ...     _ = run.step()
+    ...     print(run.view("kinds").to_pylist())
+    [{'kinds': 1}]
+    """
+    return count_distinct(argument)
+
+
 def mode(argument: str | Expr) -> Aggregate:
     """Return the most frequent value, in its own type; of several the least; null if there is none.
 

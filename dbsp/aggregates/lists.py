@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -31,16 +32,22 @@ def value_order(call: AggregateCall) -> tuple[OrderBy, ...]:
     return tuple(OrderBy(value_name(by.column), by.descending, by.nulls_first) for by in order)
 
 
-def _once(values: pa.Array, bounds: Positions) -> tuple[pa.Array, Positions]:
-    """Return the sorted values of each group without those equal to the one before, and the new bounds of the groups."""
+def first_of_each(values: pa.Array, bounds: Positions) -> npt.NDArray[np.bool_]:
+    """Return which of the sorted values of each group differ from the one before."""
     rows = np.arange(1, max(len(values), 1))
     first = np.ones(len(values), np.bool_)
     first[1:] = ~equal_keys(values, rows, values, rows - 1)
     first[bounds[:-1][bounds[:-1] < len(values)]] = True
+    return first
+
+
+def _once(values: pa.Array, bounds: Positions) -> tuple[pa.Array, Positions]:
+    """Return the sorted values of each group without those equal to the one before, and the new bounds of the groups."""
+    first = first_of_each(values, bounds)
     return values.filter(pa.array(first)), np.concatenate([[0], np.cumsum(first)])[bounds]
 
 
-def _lists(values: pa.Array, bounds: Positions, type_: pa.DataType) -> pa.Array:
+def lists_of(values: pa.Array, bounds: Positions, type_: pa.DataType) -> pa.Array:
     """Return the values of each group as a list; null for an empty group."""
     lists = pa.ListArray.from_arrays(pa.array(bounds.astype(np.int32)), values, type=type_)
     return pc.if_else(pa.array(bounds[1:] > bounds[:-1]), lists, pa.scalar(None, type_))
@@ -59,7 +66,7 @@ class Joined:
         """Return one text per group."""
         values = rows.column(self.column)
         values, bounds = _once(values, bounds) if self.distinct else (values, bounds)
-        lists = _lists(values, bounds, list_of(STRING))
+        lists = lists_of(values, bounds, list_of(STRING))
         return pc.binary_join(lists, self.separator), {}
 
 
@@ -75,7 +82,7 @@ class ListOfValues:
         """Return one list per group."""
         values = rows.column(self.column)
         values, bounds = _once(values, bounds) if self.distinct else (values, bounds)
-        return _lists(values, bounds, list_of(values.type)), {}
+        return lists_of(values, bounds, list_of(values.type)), {}
 
 
 @stored("StringAgg", "separator distinct")

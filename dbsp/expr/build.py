@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from dbsp.diagnostics.source_lines import located, user_line
 from dbsp.errors import CircuitError
-from dbsp.expr import arithmetic, conditional, dates, logic, mathematics, strings, struct_functions
+from dbsp.expr import arithmetic, conditional, dates, digests, logic, mathematics, strings, struct_functions
 from dbsp.expr import catalog as _catalog  # noqa: F401 - functions are pickled by it
 from dbsp.expr.answering import Answering
 from dbsp.expr.cast import CAST
@@ -165,6 +165,27 @@ class Expr(NumberMethods, TextMethods, MomentMethods, ListMethods, StructMethods
     def __neg__(self) -> Expr:
         """Negative."""
         return self._call(arithmetic.NEGATE)
+
+    def hash(self, *others: Any) -> Expr:
+        """A whole number of 64 bits (uint64) made of this value and the others; a null has one too.
+
+        It is the same on every machine, in every version and for every number of workers. Numbers of equal value
+        have equal hashes within whole numbers and within floats, whatever their width.
+
+        **Example**
+
+        >>> import dbsp
+        >>> t = dbsp.table("t", {"user": dbsp.STRING})
+        >>> tenth = t.select("user", part=dbsp.col("user").hash() % 10)
+        >>> with dbsp.open(dbsp.circuit("demo", {"tenth": tenth})) as run:
+        ...     run.push("t", [{"user": "ann"}, {"user": None}])
+        ...     print(run.step()["tenth"].to_rows())
+        ...     run.delete("t", [{"user": "ann"}])
+        ...     print(run.step()["tenth"].to_rows())
+        [(('ann', 8), 1), ((None, 5), 1)]
+        [(('ann', 8), -1)]
+        """
+        return self._call(digests.HASH, *others)
 
     def __eq__(self, other: object) -> Expr:  # type: ignore[override]
         """Equal; null if a side is null."""

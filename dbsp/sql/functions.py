@@ -505,6 +505,11 @@ FUNCTIONS: dict[type, Function] = {
     exp.ArraySort: _method("list_sort"),
     exp.ArrayToString: _joined_list,
     exp.ArrayDistinct: _method("list_distinct"),
+    exp.ArrayMin: _method("list_min"),
+    exp.ArrayMax: _method("list_max"),
+    exp.ArrayReverse: _method("list_reverse"),
+    exp.ArraySize: _method("list_length"),
+    exp.ArrayConcat: lambda node, lower, _scope: lower(node.this).list_concat(*map(lower, node.expressions)),
     exp.Year: _part("year"),
     exp.Quarter: _part("quarter"),
     exp.Month: _part("month"),
@@ -538,6 +543,11 @@ _BY_NAME: dict[str, Callable[..., Expr]] = {
     "instr": lambda _node, value, text: value.position(_argument(text)),
     "list_distinct": lambda _node, value: value.list_distinct(),
     "len": lambda _node, value: value.list_length(),
+    "list_sum": lambda _node, value: value.list_sum(),
+    "list_reverse": lambda _node, value: value.list_reverse(),
+    "list_position": lambda _node, value, element: value.list_position(constant(element)),
+    "list_indexof": lambda _node, value, element: value.list_position(constant(element)),
+    "list_slice": lambda _node, value, first, last: value.list_slice(_argument(first), _argument(last)),
     "date_sub": lambda node, *_: refuse(
         node, "date_sub is not there", "write date_diff('day', a, b), or a - b of dates"
     ),
@@ -545,7 +555,24 @@ _BY_NAME: dict[str, Callable[..., Expr]] = {
     "to_timestamp": lambda _node, value: from_epoch(value, "second"),
     "json_array_length": lambda _node, value, *path: _json_array_length(value, *map(_argument, path)),
 }
+
+
+def _of_any_number(method: str) -> Function:
+    """Return the function that lowers a call with one argument or more to a method of the first."""
+
+    def made(node: Any, lower: Lower, _scope: Scope) -> Expr:
+        if not node.expressions:
+            refuse(node, f"an argument is wanted here: function={name_of(node)}", f"write {name_of(node)}(x)")
+        first, *others = map(lower, node.expressions)
+        result: Expr = getattr(first, method)(*others)
+        return result
+
+    return made
+
+
 _TYPED: dict[str, Function] = {
+    "hash": _of_any_number("hash"),
+    "list_cat": _of_any_number("list_concat"),
     "epoch_us": _epoch(datetime.timedelta(microseconds=1), "microsecond"),
 }
 _REFUSED = {

@@ -18,6 +18,7 @@ from dbsp.expr.methods.applied import unwrap
 from dbsp.expr.resolving import resolve
 from dbsp.sql.errors import about, name_of, refuse
 from dbsp.sql.expressions import condition, lowered
+from dbsp.sql.parser import Histogram
 from dbsp.sql.scope import Scope
 from dbsp.sql.signatures import AGGREGATES as SIGNATURES
 from dbsp.sql.signatures import check_call
@@ -87,7 +88,7 @@ def _counts(node: Any) -> bool:
     """Return whether the aggregate counts, so that its result for no rows is 0 and not null."""
     while isinstance(node, _WRAPPERS):
         node = node.this
-    return isinstance(node, exp.Count | exp.RegrCount) or (
+    return isinstance(node, exp.Count | exp.RegrCount | exp.ApproxDistinct) or (
         isinstance(node, exp.Anonymous) and node.name == "count_star"
     )
 
@@ -268,6 +269,10 @@ AGGREGATES: dict[type, Made] = {
     exp.ArgMin: _extreme(agg.arg_min),
     exp.First: _first,
     exp.Last: _first,
+    exp.ApproxDistinct: _plain(agg.approx_count_distinct),
+    Histogram: _plain(agg.histogram),
+    exp.Skewness: _plain(agg.skewness),
+    exp.Kurtosis: _plain(agg.kurtosis),
     exp.CountIf: lambda node, scope: agg.sum(
         condition(node.this, scope).cast(INT64)
     ),  # null if all values are null, as in DuckDB
@@ -307,7 +312,6 @@ _INSTEAD = {
     "regr_sxx": "write regr_count(y, x) * var_pop(x) of the rows where both are there",
     "regr_syy": "write regr_count(y, x) * var_pop(y) of the rows where both are there",
     "regr_sxy": "write regr_count(y, x) * covar_pop(y, x)",
-    "approx_count_distinct": "write count(distinct x), which is exact",
     "approx_quantile": "write quantile_cont(x, 0.5), which is exact",
 }
 

@@ -15,6 +15,10 @@ from dbsp.sql.errors import MisplacedError
 from dbsp.sql.walks import children
 
 
+class Histogram(exp.Expression, exp.AggFunc):
+    """The call `histogram(x)`, for which sqlglot has no node."""
+
+
 class Parser(DuckDBParser):
     """A parser that refuses a call whose node lacks the last of its arguments.
 
@@ -22,7 +26,10 @@ class Parser(DuckDBParser):
     ones: `sha256(a, b)` becomes `sha256(a)`.
     """
 
-    FUNCTIONS = {name: made for name, made in DuckDBParser.FUNCTIONS.items() if not name.endswith("PARAMETERIZED_AGG")}  # noqa: RUF012
+    FUNCTIONS = {  # noqa: RUF012
+        **{name: made for name, made in DuckDBParser.FUNCTIONS.items() if not name.endswith("PARAMETERIZED_AGG")},
+        "HISTOGRAM": Histogram.from_arg_list,
+    }
     """Those that are called by name; sqlglot cannot write the nodes of these two, which DuckDB does not have."""
     FUNCTION_PARSERS = {name: parse for name, parse in DuckDBParser.FUNCTION_PARSERS.items() if name != "INITCAP"}  # noqa: RUF012
     """Those that read brackets by themselves; that of INITCAP passes over all behind the second argument."""

@@ -20,6 +20,7 @@ from dbsp.expr.expression import Literal, natural_type
 from dbsp.expr.methods.applied import unwrap
 from dbsp.expr.types import is_float, is_integer, is_number, is_timestamp
 from dbsp.sql.errors import refuse
+from dbsp.sql.parser import Histogram
 from dbsp.sql.types import constant, is_constant, type_in
 from dbsp.zset.schema import (
     BINARY,
@@ -79,6 +80,8 @@ class Parameter:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Signature:
     """A function's name, parameters and result; the result `same` is the type of the first argument.
+
+    The result `element` is the type of its elements.
 
     With `nulls`, a constant null argument makes the call null.
     """
@@ -174,6 +177,10 @@ _TEXTS = (
     (exp.GenerateSeries, "generate_series(start: series, end?: series, step?!: step) -> same~"),
     (exp.ArrayContains, "list_contains(this: list, expression!: any) -> bool"),
     (exp.ArraySort, "list_sort(this: list) -> same"),
+    (exp.ArrayMin, "list_min(this: list) -> element"),
+    (exp.ArrayMax, "list_max(this: list) -> element"),
+    (exp.ArrayReverse, "array_reverse(this: list) -> same"),
+    (exp.ArraySize, "array_length(this: list) -> whole"),
     (exp.ArrayToString, "array_to_string(this: texts, expression!: text) -> text~"),
     (exp.ArrayDistinct, "list_distinct(this: list) -> same"),
     *_alike(
@@ -193,6 +200,7 @@ AGGREGATES: dict[type, Signature] = {
     for kind, text in (
         (exp.Count, "count(this?: any) -> whole"),
         (exp.CountIf, "count_if(this: bool) -> whole"),
+        (exp.ApproxDistinct, "approx_count_distinct(this: any) -> whole"),
         (exp.Sum, "sum(this: number or span) -> number or span"),
         (exp.Avg, "avg(this: number or span) -> number or span"),
         *_alike("(this: any) -> same", (exp.Min, "min"), (exp.Max, "max"), (exp.AnyValue, "any_value")),
@@ -202,7 +210,7 @@ AGGREGATES: dict[type, Signature] = {
         *_alike(
             "(this: number) -> double",
             (exp.Stddev, "stddev"), (exp.StddevSamp, "stddev_samp"), (exp.StddevPop, "stddev_pop"), (exp.Variance, "variance"),
-            (exp.VariancePop, "var_pop"),
+            (exp.VariancePop, "var_pop"), (exp.Skewness, "skewness"), (exp.Kurtosis, "kurtosis"),
         ),
         *_alike(
             "(this: number, expression: number) -> double",
@@ -222,6 +230,7 @@ AGGREGATES: dict[type, Signature] = {
         ),
         (exp.GroupConcat, "string_agg(this: text, separator?!: text) -> text"),
         (exp.ArrayAgg, "array_agg(this: any) -> list"),
+        (Histogram, "histogram(this: any) -> list"),
     )
 }  # fmt: skip
 """The aggregates; each can be called over a window too."""
@@ -256,6 +265,11 @@ NAMED = {
             "instr(0: text, 1: text) -> whole",
             "list_distinct(0: list) -> same",
             "len(0: list) -> whole",
+            "list_sum(0: list) -> number",
+            "list_reverse(0: list) -> same",
+            "list_position(0: list, 1!: any) -> whole",
+            "list_indexof(0: list, 1!: any) -> whole",
+            "list_slice(0: list, 1: whole, 2: whole) -> same",
             "to_microseconds(0: whole) -> span",
             "to_timestamp(this: whole) -> moment",
             "epoch_ms(this: number or moment) -> moment",

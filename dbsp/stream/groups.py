@@ -8,7 +8,7 @@ from itertools import combinations
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
 from dbsp.aggregates.aggregate import Aggregate
-from dbsp.aggregates.counts import apart
+from dbsp.aggregates.counts import apart, count
 from dbsp.aggregates.kind import AggregateCall
 from dbsp.algebra.final import FinalNode
 from dbsp.algebra.group_by import GroupBy
@@ -93,6 +93,32 @@ class GroupMethods(RowMethods):
         [((0, None), 1)]
         """
         return Group(self, ()).aggregate(*unnamed, emit="update", **aggregates)
+
+    def value_counts(self, *columns: str | Expr, name: str = "count") -> Self:
+        """Count the rows of each different value, or combination of values: `group_by(*columns)` with `dbsp.count()`.
+
+        **Shape** The columns and the count; a null is a value.
+
+        **State** and **Cost** as a group with a count.
+
+        **Example**
+
+        >>> import dbsp
+        >>> t = dbsp.table("t", {"kind": dbsp.STRING})
+        >>> kinds = t.value_counts("kind")
+        >>> with dbsp.open(dbsp.circuit("demo", {"kinds": kinds})) as run:
+        ...     run.push("t", [{"kind": "a"}, {"kind": "a"}, {"kind": None}])
+        ...     print(run.step()["kinds"].to_rows())
+        ...     run.delete("t", [{"kind": "a"}])
+        ...     print(run.step()["kinds"].to_rows())
+        [(('a', 2), 1), ((None, 1), 1)]
+        [(('a', 1), 1), (('a', 2), -1)]
+        """
+        with located(user_line()):
+            if not columns:
+                raise CircuitError("value_counts without a column", 'name one, such as .value_counts("kind")')
+        counted: dict[str, Any] = {name: count()}
+        return self.group_by(*columns).aggregate(**counted)
 
     def rollup(self, *keys: str | Expr, grouping: str | None = None, **named: Expr) -> GroupSets[Self]:
         """Group by all keys, by all but the last, and so on down to one group of all rows, as SQL's `rollup` does.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import pyarrow as pa
 
@@ -26,6 +26,7 @@ from dbsp.stream.schemas import Columns, as_schema
 from dbsp.stream.sets import SetMethods
 from dbsp.zset.schema import INT64, Column, Schema, is_list, is_struct
 
+T = TypeVar("T")
 _CONDITION = 'such as dbsp.col("x") > 0'
 _COMPARED = (
     "Python answered a comparison itself: of an aggregate or a window function compare the column that it makes,"
@@ -84,6 +85,29 @@ class RowMethods(SetMethods):
             kept = [(name, named.get(name, name)) for name in self.columns]
             added = [(name, value) for name, value in named.items() if name not in self.schema]
             return self._selected([*kept, *added], source)
+
+    def pipe(self, function: Callable[..., T], *arguments: Any, **named: Any) -> T:
+        """Return `function(self, *arguments, **named)`, so that a function of streams stands in a chain of methods.
+
+        **Example**
+
+        >>> import dbsp
+        >>> def above(stream: dbsp.Stream, least: int) -> dbsp.Stream:
+        ...     return stream.filter(dbsp.col("x") > least)
+        >>> t = dbsp.table("t", {"x": dbsp.INT64})
+        >>> big = t.pipe(above, 1).select("x")
+        >>> with dbsp.open(dbsp.circuit("demo", {"big": big})) as run:
+        ...     run.push("t", [{"x": 1}, {"x": 2}])
+        ...     print(run.step()["big"].to_rows())
+        ...     run.delete("t", [{"x": 2}])
+        ...     print(run.step()["big"].to_rows())
+        [((2,), 1)]
+        [((2,), -1)]
+        """
+        with located(user_line()):
+            if not callable(function):
+                raise CircuitError(f"pipe takes a function of a stream: got={function!r}", "such as .pipe(cleaned)")
+        return function(self, *arguments, **named)
 
     def rename(self, names: Mapping[str, str]) -> Self:
         """Rename some of the columns: `{"old": "new"}`.

@@ -16,10 +16,10 @@ from dbsp.circuit.nodes import Node
 from dbsp.diagnostics.source_lines import SourceLine, located, user_line
 from dbsp.errors import CircuitError
 from dbsp.expr.answering import Answering
-from dbsp.expr.build import Expr
+from dbsp.expr.build import Expr, when
 from dbsp.expr.expression import ColumnRef, Expression, Literal
 from dbsp.expr.resolving import resolve
-from dbsp.expr.types import adopt, is_integer
+from dbsp.expr.types import adopt, is_integer, is_number
 from dbsp.operators.groups.fold_part import FoldPart
 from dbsp.operators.groups.quantile_part import QuantilePlace
 from dbsp.operators.order.window_calls import FOLD, NEIGHBOURS, WindowCall
@@ -113,6 +113,8 @@ class Window(Generic[S], Answering):
         Arguments that are expressions become columns of a selection below the window, and are dropped above it.
         """
         schema = self.stream.schema
+        if any(isinstance(value, WindowFunction) and value.relative for value in functions.values()):
+            return self._relative(functions, source)
         if not functions:
             raise CircuitError("a window without a function", "name one, such as n=dbsp.row_number()")
         for name, function in functions.items():
@@ -137,6 +139,31 @@ class Window(Generic[S], Answering):
         )  # fmt: skip
         made = self.stream._made(node)
         return only(made, (*self.shows, *functions), source)
+
+    def _relative(self, functions: Mapping[str, WindowFunction], source: SourceLine | None) -> S:
+        """Return the stream with the functions' columns, of which some are changes relative to an earlier row.
+
+        Such a change is computed above the window, from a hidden column with the earlier value.
+        """
+        changes: dict[str, tuple[str, Expr]] = {}
+        below: dict[str, WindowFunction] = {}
+        for name, function in functions.items():
+            if not (isinstance(function, WindowFunction) and function.relative and function.argument is not None):
+                below[name] = function
+                continue
+            _check(name, function, self.stream.schema, self.order)
+            type_ = resolve(function.argument, self.stream.schema).type(self.stream.schema)
+            if not is_number(type_):
+                hint = f"write dbsp.pct_change(dbsp.col(…).cast(dbsp.FLOAT64)) under name={name}"
+                raise CircuitError(f"pct_change is for numbers: argument={function.argument} type={type_}", hint)
+            hidden = self._free(f"__before_{name}")
+            below[hidden] = replace(function, relative=False)
+            now, before = (
+                Expr(value).cast(FLOAT64) for value in (placed(function.argument, self.stream.node), ColumnRef(hidden))
+            )
+            changes[hidden] = name, when(before != 0, (now - before) / before).otherwise(None)
+        made = self._made(below, source)
+        return made._selected([changes.get(column, (column, column)) for column in made.columns], source)
 
 
 def _spread(schema: Schema, partition: tuple[str, ...]) -> str:

@@ -7,7 +7,7 @@ deterministic. Each of several equal rows takes a place of its own.
 from __future__ import annotations
 
 import datetime
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from dbsp.aggregates import Aggregate
@@ -17,6 +17,7 @@ from dbsp.aggregates.lists import ArrayAgg, StringAgg
 from dbsp.aggregates.logic import Bit, Bool
 from dbsp.aggregates.positions import ArgExtreme, Extreme, FirstInOrder
 from dbsp.aggregates.quantiles import Quantile
+from dbsp.aggregates.shapes import Histogram, Shape
 from dbsp.aggregates.sums import Avg, Sum
 from dbsp.aggregates.unique import Unique
 from dbsp.aggregates.user import FoldRows
@@ -33,9 +34,9 @@ from dbsp.operators.order.window_places import Frame
 
 Bound = int | datetime.timedelta | None
 NOTHING = object()
-FOLDED = (StringAgg, ArrayAgg, FoldRows)
+FOLDED = (StringAgg, ArrayAgg, Shape, Histogram, FoldRows)
 """The kinds of aggregates that are made of all rows of a frame."""
-FOLDS = ("string_agg", "array_agg", "fold_aggregate")
+FOLDS = ("string_agg", "array_agg", "skewness", "kurtosis", "histogram", "fold_aggregate")
 _ROLLED = (
     *(Count, Sum, Avg, Extreme, Variance),
     *(CountDistinct, Mode, Quantile, Paired, ArgExtreme, Bool, Bit, FirstInOrder),
@@ -62,6 +63,7 @@ class WindowFunction(NotAValue):
     rows: tuple[Any, Any] | None = None
     range: tuple[Any, Any] | None = None
     skips: bool = False
+    relative: bool = False
 
 
 def row_number() -> WindowFunction:
@@ -245,6 +247,29 @@ def lead(
     [(('a', 4, 5), -1)]
     """
     return _neighbour("lead", argument, offset, default, ignore_nulls)
+
+
+def pct_change(argument: str | Expr, offset: int = 1) -> WindowFunction:
+    """Return by which part the value differs from the one `offset` rows before: (x - before) / before; float64.
+
+    Null where there is no such row, where a value is null, and where the value before is 0.
+
+    **State** and **Cost** as `lag`.
+
+    **Example**
+
+    >>> import dbsp
+    >>> t = dbsp.table("t", {"at": dbsp.INT64, "price": dbsp.INT64})
+    >>> moves = t.window(order_by="at").select("price", move=dbsp.pct_change("price"))
+    >>> with dbsp.open(dbsp.circuit("demo", {"moves": moves})) as run:
+    ...     run.push("t", [{"at": 1, "price": 4}, {"at": 2, "price": 5}, {"at": 3, "price": 6}])
+    ...     print(run.step()["moves"].to_rows())
+    ...     run.delete("t", [{"at": 2, "price": 5}])
+    ...     print(run.step()["moves"].to_rows())
+    [((4, None), 1), ((5, 0.25), 1), ((6, 0.2), 1)]
+    [((5, 0.25), -1), ((6, 0.2), -1), ((6, 0.5), 1)]
+    """
+    return replace(lag(argument, offset), relative=True)
 
 
 def first_value(argument: str | Expr, *, ignore_nulls: bool = False) -> WindowFunction:

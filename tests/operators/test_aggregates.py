@@ -89,6 +89,34 @@ def test_the_median_of_one_decimal_is_itself(cents: list[int]) -> None:
     assert driver.answer == {(str(c), Decimal(c).scaleb(-2)): 1 for c in cents}
 
 
+def shape_of(found: list[Any], power: int) -> float | None:
+    """The skewness or kurtosis of a sample, from exact sums."""
+    n, exact = len(found), list(map(Fraction, found))
+    if n < power or len(set(exact)) == 1:
+        return None
+    mean = sum(exact) / n
+    two, high = (sum((v - mean) ** p for v in exact) for p in (2, power))
+    if power == 4:
+        return float(Fraction(n - 1, (n - 2) * (n - 3)) * ((n + 1) * n * high / two**2 - 3 * (n - 1)))
+    ratio = math.sqrt((high / n) ** 2 / (two / n) ** 3)
+    return (1 if high > 0 else -1) * math.sqrt(n * (n - 1)) / (n - 2) * ratio
+
+
+spaced = st.one_of(st.integers(-1000, 1000).map(float), st.integers(-1000, 1000).map(lambda n: math.ldexp(n, 990)))
+
+
+@quick
+@given(st.lists(spaced, min_size=1, max_size=12), st.lists(spaced, max_size=5))
+def test_shapes_are_those_of_the_rows_that_are_left(kept: list[float], gone: list[float]) -> None:
+    driver = Grouped(("k",), "skewness f", "kurtosis f")
+    driver.feed([(row(f=v), 1) for v in kept + gone])
+    driver.feed([(row(f=v), -1) for v in gone])
+    ((_, lean, tails),) = driver.answer
+    for found, power in ((lean, 3), (tails, 4)):
+        true = shape_of(kept, power)
+        assert found is None if true is None else math.isclose(found, true, rel_tol=1e-9, abs_tol=1e-9)
+
+
 def test_a_long_number_is_rounded_to_the_nearest() -> None:
     half = (1 << 53) + 1  # just between two floats
     cases = ((half, False, 0), (half, True, 0), (half << 40, True, 9), (3, False, -1076), (1, True, -1075))

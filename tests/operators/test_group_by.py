@@ -19,6 +19,7 @@ from dbsp.aggregates.lists import ArrayAgg, StringAgg
 from dbsp.aggregates.logic import Bit
 from dbsp.aggregates.positions import ArgExtreme, Extreme
 from dbsp.aggregates.quantiles import Quantile
+from dbsp.aggregates.shapes import Shape
 from dbsp.aggregates.sums import Avg, Sum
 from dbsp.aggregates.variances import Variance
 from dbsp.operators.groups.combine import Combine
@@ -49,6 +50,7 @@ KINDS: dict[str, Any] = {
     "cont10": Quantile(1, 10, True), "arg_min": ArgExtreme(False), "arg_max": ArgExtreme(True),
     **{name: Paired(name) for name in ("covar_pop", "covar_samp", "corr", "regr_slope", "regr_intercept", "regr_r2")},
     "bit_and": Bit("and"), "bit_or": Bit("or"), "bit_xor": Bit("xor"), "joined": StringAgg("|"), "listed": ArrayAgg(),
+    "skewness": Shape(3), "kurtosis": Shape(4),
 }  # fmt: skip
 
 

@@ -28,13 +28,16 @@ OPERANDS = (*WHOLE, "d", "e", "r", "f", "s", "p", "day", "ts", "b", "span", "1",
 UNITS = ("year", "month", "week", "day", "hour", "minute", "second", "quarter", "dow", "doy", "epoch")
 AGGREGATES = (
     "min", "max", "sum", "avg", "count", "median", "mode", "stddev", "stddev_pop", "variance", "var_pop", "bool_and", "bool_or",
-    "bit_and", "bit_xor", "any_value", "count_if", "string_agg", "array_agg",
+    "bit_and", "bit_xor", "any_value", "count_if", "string_agg", "array_agg", "skewness", "kurtosis", "approx_count_distinct",
 )  # fmt: skip
+BIG = ("sum", "count_if", "sign", "regr_count", "json_array_length", "list_sum", "list_position", "list_indexof")
 OTHERS = (
     "log2(f)", "log10(i)", "atan2(f, r)", "power(i, 2)", "i ** 2", "lpad(s, 3, 'x')", "repeat(s, 2)", "s like 'a'", "not p",
     "starts_with(s, 'a')", "position('a' in s)", "instr(s, 'a')", "replace(s, 'a', 'b')", "substr(s, 1, 2)", "left(s, 2)",
     "regexp_matches(s, 'a')", "regexp_extract(s, 'a')", "regexp_replace(s, 'a', 'b')", "split_part(s, 'a', 1)",
     "string_split(s, ',')", "array_to_string(l, ',')", "concat(s, i)", "concat_ws(',', s, i)", "s ->> 'a'",
+    "list_position(l, 1)", "list_indexof(l, 1)", "list_concat(l, l)", "list_slice(l, 1, 2)", "hash(i)",
+    "hash(s, d)", "list_cat(l, l)",
     "~i", "i << 1", "i >> 1",
     "xor(i, i)", "list_contains(l, 1)", "l[1]", "l[1:2]", "[1, 2]", "range(i)", "generate_series(1, i)", "strptime(s, '%Y')",
     "strftime(ts, '%Y')", "ts at time zone 'UTC'", "z at time zone 'UTC'", "epoch(ts)", "epoch_ms(ts)", "epoch_us(ts)",
@@ -62,10 +65,9 @@ def _called(call: str, *names: str) -> bool:
 
 RULES = (
     Rule(
-        "`sum` of whole numbers, `count_if`, `sign`, `regr_count`, `json_array_length`: `bigint`",
-        lambda call, ours, _: (
-            ours == "BIGINT" and _called(call, "sum", "count_if", "sign", "regr_count", "json_array_length")
-        ),
+        "`sum` of whole numbers, `count_if`, `sign`, `regr_count`, `json_array_length`, `list_sum`, `list_position`:"
+        " `bigint`",
+        lambda call, ours, _: ours == "BIGINT" and _called(call, *BIG),
     ),
     Rule("`//` of decimals: a decimal without places", lambda call, ours, _: " // " in call and ours.endswith(",0)")),
     Rule(

@@ -51,6 +51,47 @@ class ListMethods(Applied):
         """The elements from one position to another, both included, counted from 1; fewer where the list is shorter."""
         return self._with(list_functions.LIST_SLICE, first=first, last=last)
 
+    def list_position(self, value: Any) -> Self:
+        """The place of the first element that equals this constant, counted from 1; null if there is none."""
+        return self._call(list_functions.LIST_POSITION, options=(value,))
+
+    def list_reverse(self) -> Self:
+        """The elements from the last to the first."""
+        return self._call(list_functions.LIST_REVERSE)
+
+    def list_min(self) -> Self:
+        """The least element that is not null; NaN is above all numbers."""
+        return self._call(list_functions.LIST_MIN)
+
+    def list_max(self) -> Self:
+        """The greatest element that is not null; NaN is above all numbers."""
+        return self._call(list_functions.LIST_MAX)
+
+    def list_sum(self) -> Self:
+        """The sum of the elements that are not null, of the type of `dbsp.sum`; null if there is none.
+
+        **Errors** A sum that does not fit fails its row. A sum of floats is rounded once.
+
+        **Example**
+
+        >>> import dbsp
+        >>> t = dbsp.table("t", {"xs": dbsp.list_of(dbsp.INT64)})
+        >>> xs = dbsp.col("xs")
+        >>> seen = t.select(low=xs.list_min(), high=xs.list_max(), total=xs.list_concat(xs).list_sum())
+        >>> with dbsp.open(dbsp.circuit("demo", {"seen": seen})) as run:
+        ...     run.push("t", [{"xs": [3, None, 1]}])
+        ...     print(run.step()["seen"].to_rows())
+        ...     run.delete("t", [{"xs": [3, None, 1]}])
+        ...     print(run.step()["seen"].to_rows())
+        [((1, 3, 8), 1)]
+        [((1, 3, 8), -1)]
+        """
+        return self._call(list_functions.LIST_SUM)
+
+    def list_concat(self, *others: Any) -> Self:
+        """The elements of this list, then those of the others, all of one type; a null list counts as empty."""
+        return self._call(list_functions.LIST_CONCAT, *others)
+
     def list_join(self, separator: str) -> Self:
         """The texts that are not null, with the separator between them."""
         return self._call(list_functions.LIST_JOIN, options=(text("separator", separator),))

@@ -223,6 +223,39 @@ def different_texts(r: Relation) -> Relation:
     )
 
 
+def shapes(r: Relation) -> Relation:
+    """Skewness, kurtosis and histogram; both sides round floats at other places, so the comparison rounds coarsely."""
+    some = dbsp.col("a").between(-100, 100)
+    stream = r.stream.group_by("b").aggregate(
+        lean=dbsp.skewness("a").where(some), tails=dbsp.kurtosis(dbsp.col("a").cast(dbsp.FLOAT64)).where(some),
+        found=dbsp.histogram("a").where(some), kinds=dbsp.approx_count_distinct("f"),
+    )  # fmt: skip
+    last = dbsp.col("found").element(-1)
+    number = dbsp.coalesce(last.field("key") * 1000 + last.field("value"), dbsp.lit(7)) + dbsp.col("kinds") * 1_000_000
+    few = f"case when {SMALL} then a end"
+    deviations = f"select b, f, x, x - avg(x) over (partition by b) as d from (select b, f, {few} as x from ({r.sql}))"
+    sums = (
+        "select b, count(x)::double as n, sum(d ** 2) as two, sum(d ** 3) as three, sum(d ** 4) as four, max(x) as top,"
+    )
+    sums += f" list(x) as held, count(distinct f) as kinds from ({deviations}) group by b"
+    lean = "case when n > 2 and two > 1e-9 then sqrt(n * (n - 1)) / (n - 2) * (three / n) / (two / n) ** 1.5 end"
+    tails = "case when n > 3 and two > 1e-9 then (n - 1) / ((n - 2) * (n - 3))"
+    tails += " * ((n + 1) * n * four / two ** 2 - 3 * (n - 1)) end"
+    often = "coalesce(top * 1000 + len(list_filter(held, x -> x = top)), 7)"
+    return Relation(
+        stream.select(
+            "b", a=number, f=_coarse(dbsp.col("lean")) + dbsp.coalesce(_coarse(dbsp.col("tails")), dbsp.lit(0.0))
+        ),
+        f"select b, ({often} + kinds * 1000000)::bigint as a, round(({lean}) * 61.3) / 64"
+        f" + coalesce(round(({tails}) * 61.3) / 64, 0) as f from ({sums})",
+        (*r.operators, "shapes"),
+    )
+
+
+def _coarse(value: dbsp.Expr) -> dbsp.Expr:
+    return (value * 61.3).round() / 64
+
+
 def having(r: Relation, limit: int) -> Relation:
     stream = r.stream.group_by("b").aggregate(a=dbsp.count("f"), f=dbsp.max("f")).filter(dbsp.col("a") > limit)
     return Relation(
@@ -346,6 +379,7 @@ def extend(inner: st.SearchStrategy[Relation]) -> list[st.SearchStrategy[Relatio
         st.builds(modes, inner),
         st.builds(joined_texts, inner),
         st.builds(different_texts, inner),
+        st.builds(shapes, inner),
         st.builds(having, inner, st.integers(0, 2)),
         st.builds(pivoted, inner),
         st.builds(distinct_filtered, inner),
