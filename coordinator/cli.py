@@ -18,14 +18,15 @@ from typing import Any
 import click
 from rich.console import Console
 from rich.table import Table
-from rich.text import Text
 
-from dbsp.coordinator import push_commands
+from dbsp.coordinator import log_commands, push_commands, settings_commands, sql_shell, top
 from dbsp.coordinator.backup import commands as backup_commands
 from dbsp.coordinator.client import Client
 from dbsp.coordinator.command_context import CommandContext
+from dbsp.coordinator.completing import VIEWS
 from dbsp.coordinator.config import load_config
 from dbsp.coordinator.exits import exit_code, guarded
+from dbsp.coordinator.rows_out import OUTPUT, TEXT_OUTPUT, csv_line, print_rows, print_table
 from dbsp.coordinator.running.progress import (
     error_lines,
     ranges_as_text,
@@ -47,7 +48,12 @@ EPILOG = """\b
 Examples:
   coordinator status
   coordinator query "SELECT name, mean_delay FROM delay_by_airline ORDER BY 2 DESC"
+  coordinator sql
+  coordinator sql -c "select * from sales" -o csv
   coordinator changes sales --follow
+  coordinator top
+  coordinator logs --follow
+  coordinator --pipeline shop/pipeline.toml validate
   coordinator rescale 4 --dry-run
   coordinator --pipeline shop/pipeline.toml checkpoint
   coordinator doctor shop/pipeline.toml
@@ -60,7 +66,6 @@ Examples:
 Exit codes: 0 done, 2 wrong arguments or statement, 3 data, 4 the service is not running or
 gave up, 5 a limit, 6 fenced, 7 another version of dbsp, 70 a bug.
 """
-PIPE_WIDTH = 10_000
 
 
 class _Commands(click.Group):
@@ -293,12 +298,16 @@ def _rescale_bar(text: str) -> Iterator[Callable[[dict[str, Any]], object] | Non
 
 
 @command.command()
+@TEXT_OUTPUT
 @click.pass_obj
-def layout(context: CommandContext) -> None:
+def layout(context: CommandContext, form: str) -> None:
     """Which worker owns what, and where it lives."""
     found = context.client.layout()
     if context.as_json:
         context.show(found, "")
+        return
+    if form != "table":
+        print_rows(form, list(found["rows"][0]), [list(row.values()) for row in found["rows"]])
         return
     table = Table("worker", "host", "shards", "hash ranges", "partitions", "bytes", "first step")
     for row in found["rows"]:
@@ -312,40 +321,35 @@ def layout(context: CommandContext) -> None:
     if moving := found["moving"]:
         before, after = (" ".join(map(str, moving[name])) for name in ("workers_before", "workers"))
         click.echo(f"keys move by {moving['strategy']} from workers {before} to workers {after}")
-    _print(table)
+    print_table(table)
 
 
 @command.command()
 @click.argument("sql")
+@OUTPUT
 @click.pass_obj
-def query(context: CommandContext, sql: str) -> None:
+def query(context: CommandContext, sql: str, form: str) -> None:
     """One SELECT over the views, as of one step."""
-    found = context.client.ask("POST", "/v1/query", json={"sql": sql})
     if context.as_json:
-        context.show(found, "")
+        context.show(context.client.ask("POST", "/v1/query", json={"sql": sql}), "")
         return
-    table = Table()
-    for name in found["columns"]:
-        table.add_column(Text(name))
-    for row in found["rows"]:
-        table.add_row(*(Text("null", "dim") if value is None else Text(str(value)) for value in row))
-    _print(table)
-    count = len(found["rows"])
-    click.echo(f"{count:,} {'row' if count == 1 else 'rows'} as of step {found['step']:,}")
+    sql_shell.answer(context.client, sql, form)
 
 
 @command.command()
-@click.argument("view")
+@click.argument("view", shell_complete=VIEWS)
 @click.option("--first", type=click.IntRange(min=0), default=0, show_default=True, help="The first step to show.")
 @click.option("--follow", is_flag=True, help="Go on with every further step, until interrupted.")
+@TEXT_OUTPUT
 @click.pass_obj
-def changes(context: CommandContext, view: str, first: int, follow: bool) -> None:
+def changes(context: CommandContext, view: str, first: int, follow: bool, form: str) -> None:
     """What every step changed in VIEW (or in dead_letters): step, weight, row, from an embedded output."""
+    shown = _Changes(context, form)
     try:
         for found in context.client.pages(view, first=first, follow=follow, waiting=_say_waiting):
             first = found["next"]
             for change in found["changes"]:
-                _show_change(context, change)
+                shown.show(change)
     finally:
         if follow:
             click.echo(f"all before step {first:,} was shown; go on with --first {first}", err=True)
@@ -356,13 +360,31 @@ def _say_waiting(error: UnavailableError) -> None:
     click.echo(f"waiting for the service: {error.message}", err=True)
 
 
-def _show_change(context: CommandContext, change: dict[str, Any]) -> None:
-    """A line for each row, or for the step."""
-    if context.as_json:
-        click.echo(json.dumps(change))
-        return
-    for row, weight in zip(change["rows"], change["weights"], strict=True):
-        click.echo(f"{change['step']}\t{weight:+d}\t{json.dumps(row, ensure_ascii=False)}")
+class _Changes:
+    """Prints the changes of steps: a line for each row, or with --json for each step."""
+
+    def __init__(self, context: CommandContext, form: str) -> None:
+        self._as_json, self._form = context.as_json, form
+        self._headed = False
+
+    def show(self, change: dict[str, Any]) -> None:
+        """Print the change of a step."""
+        if self._as_json:
+            click.echo(json.dumps(change))
+            return
+        for row, weight in zip(change["rows"], change["weights"], strict=True):
+            self._row(change["step"], weight, row)
+
+    def _row(self, step: int, weight: int, row: dict[str, Any]) -> None:
+        if self._form == "json":
+            click.echo(json.dumps({"step": step, "weight": weight, "row": row}, ensure_ascii=False))
+        elif self._form == "csv":
+            if not self._headed:
+                self._headed = True
+                click.echo(csv_line(["step", "weight", *row]))
+            click.echo(csv_line([step, weight, *row.values()]))
+        else:
+            click.echo(f"{step}\t{weight:+d}\t{json.dumps(row, ensure_ascii=False)}")
 
 
 @command.command()
@@ -383,6 +405,8 @@ def doctor(context: CommandContext, pipeline: Path | None) -> None:
 for each in (
     *(backup_commands.backup, backup_commands.backups, backup_commands.restore),
     *(push_commands.push, push_commands.transaction),
+    *(sql_shell.sql, log_commands.logs, top.top),
+    *(settings_commands.validate, settings_commands.reset),
 ):
     command.add_command(each)
 
@@ -406,12 +430,6 @@ def stop(context: CommandContext, now: bool) -> None:
     """Checkpoint and end the service."""
     found = context.client.stop(now=now)
     context.show(found, "stopping")
-
-
-def _print(table: Table) -> None:
-    """A table, never cut where nobody looks at a screen."""
-    console = Console()
-    (console if console.is_terminal else Console(width=PIPE_WIDTH)).print(table)
 
 
 def _patience(text: str) -> Any:

@@ -276,6 +276,11 @@ class Config:
         return (self.folder / self.pipeline.data_dir).absolute()
 
     @property
+    def log_file(self) -> Path:
+        """The file of the event log, absolute."""
+        return ((self.folder / self.log.path) if self.log.path else (self.data_dir / "coordinator.log")).absolute()
+
+    @property
     def residence(self) -> Residence:
         """Return what inputs and outputs know of the pipeline."""
         return Residence(data_dir=self.data_dir, pipeline=self.pipeline.name, folder=self.folder)
@@ -316,7 +321,10 @@ def load_config(path: Path, *, overrides: Sequence[str] = (), environment: Mappi
     try:
         found = tomllib.loads(path.read_text(encoding="utf-8").removeprefix("\ufeff"))  # editors' byte order mark
     except FileNotFoundError:
-        raise ConfigError(f"no such file: file={path}", "name a pipeline.toml") from None
+        raise ConfigError(
+            f"no such file: file={path}",
+            "name the settings: `coordinator --pipeline FILE …`, or `--url` of the service; `dbsp-coordinator FILE`",
+        ) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
         raise ConfigError(f"the settings cannot be read: file={path} error={error}") from error
     return make_config(found, folder=path.parent, overrides=overrides, environment=environment, source=str(path))

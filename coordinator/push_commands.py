@@ -11,6 +11,7 @@ import click
 
 from dbsp.coordinator.client import refuse_half
 from dbsp.coordinator.command_context import CommandContext
+from dbsp.coordinator.completing import TABLES
 from dbsp.coordinator.exits import exit_code
 
 SHOWN_BAD = 10
@@ -24,7 +25,7 @@ WAIT = click.option(
 
 
 @click.command()
-@click.argument("table")
+@click.argument("table", shell_complete=TABLES)
 @click.argument("file", type=click.File("rb"), default="-")
 @PRODUCER
 @SEQUENCE

@@ -21,11 +21,11 @@ from typing import Any
 import click
 
 from dbsp.coordinator.address import changed_setting
-from dbsp.coordinator.build import build, check_start, load_plan
+from dbsp.coordinator.build import build
+from dbsp.coordinator.checking import check_pipeline
 from dbsp.coordinator.config import Config, load_config
 from dbsp.coordinator.decisions.alarms import NOT_RELOADED
 from dbsp.coordinator.decisions.states import Halt
-from dbsp.coordinator.determinism import refuse_varying
 from dbsp.coordinator.exits import INTERRUPTED, exit_code, guarded, lead_nowhere, report, say
 from dbsp.coordinator.http.app import make_app
 from dbsp.coordinator.http.connections import raise_descriptor_limit
@@ -36,7 +36,6 @@ from dbsp.coordinator.running.clock import SystemClock
 from dbsp.coordinator.running.live_line import LiveLine, console
 from dbsp.coordinator.running.notices import AlarmRaised, EpochClaimed, FileReloaded, Notice
 from dbsp.coordinator.service import Service
-from dbsp.coordinator.trial import try_circuit
 from dbsp.coordinator.upgrades import Restart, note_failure, own_interpreter
 from dbsp.errors import DbspError
 from dbsp.logs import StepRecord
@@ -138,16 +137,8 @@ def main() -> None:
 
 
 def _check(config: Config, evolve: bool) -> None:
-    plan = load_plan(config)
-    evolution = check_start(config, plan, evolve=evolve)
-    refuse_varying(config, plan)
-    try_circuit(plan.circuit)
-    click.echo(explain(plan))
-    click.echo(
-        f"ok: circuit={config.pipeline.circuit} fingerprint={plan.fingerprint[:12]} workers={config.pipeline.workers}"
-    )
-    if evolution is not None:
-        click.echo(evolution.as_text(config.pipeline.name))
+    plan, said = check_pipeline(config, evolve=evolve)
+    click.echo("\n".join([explain(plan), *said]))
 
 
 def run(

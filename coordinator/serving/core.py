@@ -30,8 +30,7 @@ class ServiceCore:
         self.config = config
         self.built = built or build(config)
         self.metrics = Metrics()
-        path = config.folder / config.log.path if config.log.path else config.data_dir / "coordinator.log"
-        self._log = EventsLog(path, self.built.parts.clock, config.log)
+        self._log = EventsLog(config.log_file, self.built.parts.clock, config.log)
         self._rates = StateRates(self.built.parts.clock.monotonic_s)
         self._observers = Observers(self.metrics, self._log, self._rates)
         self.upgrades = Upgrades(config, self.built.parts.clock, self._observers.noted)

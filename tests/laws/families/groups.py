@@ -241,7 +241,7 @@ def shapes(r: Relation) -> Relation:
     lean = "case when n > 2 and two > 1e-9 then sqrt(n * (n - 1)) / (n - 2) * (three / n) / (two / n) ** 1.5 end"
     tails = "case when n > 3 and two > 1e-9 then (n - 1) / ((n - 2) * (n - 3))"
     tails += " * ((n + 1) * n * four / two ** 2 - 3 * (n - 1)) end"
-    often = "coalesce(top * 1000 + len(list_filter(held, x -> x = top)), 7)"
+    often = "coalesce(top * 1000 + len(list_filter(held, lambda x: x = top)), 7)"
     return Relation(
         stream.select(
             "b", a=number, f=_coarse(dbsp.col("lean")) + dbsp.coalesce(_coarse(dbsp.col("tails")), dbsp.lit(0.0))

@@ -1,0 +1,27 @@
+"""The check of a pipeline before a start: settings, circuit, stored state, the systems outside; nothing is started or written.
+
+`dbsp-coordinator --check` and `coordinator validate` print it.
+"""
+
+from __future__ import annotations
+
+from dbsp.coordinator.build import check_start, load_plan
+from dbsp.coordinator.config import Config
+from dbsp.coordinator.determinism import refuse_varying
+from dbsp.coordinator.trial import try_circuit
+from dbsp.plan.plan import Plan
+
+
+def check_pipeline(config: Config, *, evolve: bool) -> tuple[Plan, list[str]]:
+    """Return the plan, and what there is to say of a pipeline that can start.
+
+    **Errors** those of a start: `ConfigError`, `CircuitError`, `DataError`, and `UnavailableError` of a system that is away.
+    """
+    plan = load_plan(config)
+    evolution = check_start(config, plan, evolve=evolve)
+    refuse_varying(config, plan)
+    try_circuit(plan.circuit)
+    said = [
+        f"ok: circuit={config.pipeline.circuit} fingerprint={plan.fingerprint[:12]} workers={config.pipeline.workers}"
+    ]
+    return plan, said if evolution is None else [*said, evolution.as_text(config.pipeline.name)]
