@@ -44,7 +44,6 @@ Function = Callable[[Any, Lower, "Scope"], Expr]
 MONDAY = datetime.datetime(2000, 1, 3) - datetime.datetime(1970, 1, 1)
 """Where buckets begin: on a Monday, as DuckDB has it."""
 SECOND = datetime.timedelta(seconds=1)
-FLOAT = FLOAT64
 _WEEK = 7
 _PARTS = {
     "year": "year", "quarter": "quarter", "month": "month", "week": "week", "weekofyear": "week", "isoyear": "iso_year",
@@ -110,7 +109,7 @@ def part_of(node: Any, part: str, value: Expr) -> Expr:
     if part in ("dow", "dayofweek", "weekday"):
         return value.day_of_week() % 7
     if part == "epoch":
-        return value.epoch("microsecond").cast(FLOAT) / lit(1e6)
+        return value.epoch("microsecond").cast(FLOAT64) / lit(1e6)
     if part == "microsecond":
         return value.second() * 1_000_000 + value.microsecond()
     if part == "millisecond":
@@ -370,7 +369,7 @@ def _to_unix(node: Any, lower: Lower, scope: Scope) -> Expr:
     value = lower(node.this)
     if type_in(value, scope.schema) == DURATION:
         return value / lit(SECOND)
-    return value.epoch("microsecond").cast(FLOAT) / lit(1e6)
+    return value.epoch("microsecond").cast(FLOAT64) / lit(1e6)
 
 
 def _units(span: Expr, unit: datetime.timedelta) -> Expr:
@@ -560,12 +559,10 @@ _BY_NAME: dict[str, Callable[..., Expr]] = {
 def _of_any_number(method: str) -> Function:
     """Return the function that lowers a call with one argument or more to a method of the first."""
 
-    def made(node: Any, lower: Lower, _scope: Scope) -> Expr:
+    def made(node: Any, lower: Lower, _scope: Scope) -> Any:
         if not node.expressions:
             refuse(node, f"an argument is wanted here: function={name_of(node)}", f"write {name_of(node)}(x)")
-        first, *others = map(lower, node.expressions)
-        result: Expr = getattr(first, method)(*others)
-        return result
+        return getattr(lower(node.expressions[0]), method)(*map(lower, node.expressions[1:]))
 
     return made
 
@@ -590,9 +587,8 @@ def called(node: Any, lower: Lower, scope: Scope) -> Expr:
         return _TYPED[name](node, lower, scope)
     if name in _BY_NAME:
         return _BY_NAME[name](node, *(lower(part) for part in node.expressions))
-    known = (
-        {kind.sql_name().casefold() for kind in FUNCTIONS if issubclass(kind, exp.Func)} | set(_BY_NAME) | set(_TYPED)
-    )
+    named = {kind.sql_name().casefold() for kind in FUNCTIONS if issubclass(kind, exp.Func)}
+    known = named | set(_BY_NAME) | set(_TYPED)
     return refuse(
         node, f"no such function: function={name}", _REFUSED.get(name) or nearest_function(name, sorted(known))
     )

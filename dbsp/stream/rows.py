@@ -87,7 +87,7 @@ class RowMethods(SetMethods):
             return self._selected([*kept, *added], source)
 
     def pipe(self, function: Callable[..., T], *arguments: Any, **named: Any) -> T:
-        """Return `function(self, *arguments, **named)`, so that a function of streams stands in a chain of methods.
+        """Return `function(self, *arguments, **named)`, so that a chain of methods can contain a function of streams.
 
         **Example**
 
