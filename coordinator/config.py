@@ -17,7 +17,8 @@ default. Units stand in the names. An unknown section or key is refused, with th
     [http]        enabled, host, port, token, read_token, ingest_token, admin_token, token_files = { read = "file" },
                   certificate, key, ca, server_name, access_log, max_body_bytes, max_decoded_bytes, max_push_rows,
                   bad_rows_max, connections_max, followers_max, header_timeout_s, body_timeout_s, requests_per_s_max
-    [query]       memory_mb_max, timeout_s, threads, rows_max, result_mb_max, at_once_max
+    [query]       memory_mb_max, timeout_s, threads, rows_max, result_mb_max, at_once_max,
+                  lease_s, leases_max
     [log]         path, file_bytes_max, files_kept, steps
 """
 
@@ -213,7 +214,10 @@ class LayoutSection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuerySection:
-    """Bounds of one ad-hoc query, and how many run at a time; more wait, for as long as one may take, then are refused."""
+    """Bounds of one ad-hoc query, and how many run at a time; more wait, for as long as one may take, then are refused.
+
+    A read of a view may take `lease_s`; reads of `leases_max` different steps go on at a time.
+    """
 
     memory_mb_max: int = 512
     timeout_s: float = 10.0
@@ -221,13 +225,17 @@ class QuerySection:
     rows_max: int = 1_000_000
     result_mb_max: int = 128
     at_once_max: int = 2
+    lease_s: float = 60.0
+    leases_max: int = 16
 
     def __post_init__(self) -> None:
         """Refuse bounds under which no query can run."""
         at_least("query.memory_mb_max", self.memory_mb_max, 16)
         at_least("query.timeout_s", self.timeout_s, 0.1)
         at_most("query.timeout_s", self.timeout_s, A_DAY_S)
-        for name in ("threads", "rows_max", "result_mb_max", "at_once_max"):
+        at_least("query.lease_s", self.lease_s, 0.1)
+        at_most("query.lease_s", self.lease_s, A_DAY_S)
+        for name in ("threads", "rows_max", "result_mb_max", "at_once_max", "leases_max"):
             at_least(f"query.{name}", getattr(self, name), 1)
 
 

@@ -36,7 +36,7 @@ from dbsp.storage.records import Record, number_key, number_of
 from dbsp.storage.scratch import Scratch
 from dbsp.storage.tables import Txn
 from dbsp.store import CheckpointId, CommitReport
-from dbsp.trace.manifest import ID, NBYTES, Refs
+from dbsp.trace.manifest import ID, NBYTES, Refs, SpineState
 
 
 def copy_version(
@@ -62,7 +62,8 @@ def copy_version(
         return None
     record = replace(cut, report=_report(durable, cut, version))
     with scratch.environment.reading() as txn:
-        values, keep = scratch.pinned_values(txn, version), ids_of(scratch.all_records(txn))
+        values = scratch.pinned_values(txn, version)
+        keep = np.union1d(ids_of(scratch.all_records(txn)), scratch.leased(txn))
     landed = durable.land(Root(version=version, record=record, values=values, keep=keep))
     _release(scratch, durable, version, landed)
     return landed.report
@@ -88,17 +89,7 @@ def pin_cut(scratch: Scratch, durable: Durable, version: int, checkpoint: Checkp
         if version != opened + 1:
             raise UnavailableError(f"only the next version can be committed: version={version} opened={opened}")
         with durable.environment.reading() as durable_txn:
-            base = durable.record(durable_txn, opened)
-        traces = dict(base.traces)
-        held = scratch.held_steps(txn)
-        if not held and checkpoint.step != scratch.base_step(txn):
-            raise UnavailableError(f"no step up to the checkpoint was run: step={checkpoint.step} version={version}")
-        for segment, steps in held.items():
-            record = scratch.held(txn, segment, checkpoint.step - 1)
-            if record is None and checkpoint.step != scratch.base_step(txn):
-                story = f"step={checkpoint.step} segment={segment} held={steps}"
-                raise UnavailableError(f"the state before the checkpoint is not held: {story}")
-            traces.update(record.traces if record else {})
+            traces = traces_before(scratch, durable, txn, durable_txn, checkpoint.step)
         cut = Record(
             checkpoint=checkpoint, step=max(checkpoint.step, scratch.step(txn)), traces=traces,
             sliced=scratch.rests(txn, checkpoint.step),
@@ -108,6 +99,22 @@ def pin_cut(scratch: Scratch, durable: Durable, version: int, checkpoint: Checkp
 
     with noted(durable.writers_folder, checkpoint.epoch):
         return scratch.environment.write(pinned)
+
+
+def traces_before(scratch: Scratch, durable: Durable, txn: Txn, durable_txn: Txn, step: int) -> dict[int, SpineState]:
+    """Return all traces as of the end of step `step - 1`; raise `UnavailableError` if that state is not held."""
+    traces = dict(durable.record(durable_txn, scratch.opened(txn)).traces)
+    held, begins = scratch.held_steps(txn), step == scratch.base_step(txn)
+    if not held and not begins:
+        raise UnavailableError(f"no step up to this one was run: step={step} folder={scratch.folder}")
+    for segment, steps in held.items():
+        record = scratch.held(txn, segment, step - 1)
+        if record is None and not begins:
+            raise UnavailableError(
+                f"the state before this step is not held: step={step} segment={segment} held={steps}"
+            )
+        traces.update(record.traces if record else {})
+    return traces
 
 
 def _new_refs(durable: Durable, cut: Record, version: int) -> Refs:
@@ -164,8 +171,8 @@ def _release(scratch: Scratch, durable: Durable, version: int, record: Record) -
 
 
 def _durable_of_held(scratch: Scratch, txn: Txn, record: Record) -> npt.NDArray[np.uint64]:
-    """Return the chunks in the scratch that the version made durable, plus those that no record of a step refers to."""
+    """Return the chunks in the scratch that the version made durable, plus those that no record of a step and no lease refers to."""
     there = np.array([number_of(key) for key in txn.keys("chunks")], np.uint64)
     durable = ids_of([record])
-    held = ids_of(scratch.held_records(txn))
+    held = np.union1d(ids_of(scratch.held_records(txn)), scratch.leased(txn))
     return np.union1d(np.intersect1d(there, durable), np.setdiff1d(there, np.union1d(held, durable)))

@@ -41,6 +41,8 @@ MAP_SIZE_BYTES = 1 << 37
 READERS_MAX = 510
 VERIFIED_MAX = 1 << 18
 """About 20 MB of numbers, for 512 GB of chunks."""
+PASSING_WAIT_S = 10.0
+"""How long a map that has to move waits for passing readers at most; each of them reads for milliseconds."""
 
 T = TypeVar("T")
 
@@ -103,7 +105,9 @@ class Environment:
         self.paging = Paging()
         self._pid = os.getpid()
         self._active = 0
-        self._lock = threading.Lock()
+        self._passing = 0
+        self._moves = False
+        self._lock = threading.Condition()
         self._writer = threading.Lock()
         self._dead: str | None = None
         try:
@@ -150,6 +154,37 @@ class Environment:
         if self._pid == os.getpid():
             txn.abort()
 
+    @contextmanager
+    def passing(self) -> Iterator[Txn]:
+        """Yield a read transaction for a short read at any time, of a thread that reads nothing else here.
+
+        A map that has to grow waits for the end of the block, and a block that would begin meanwhile waits for the map.
+        Without this, a step whose map is full would fail because a view is read.
+        """
+        with self._lock:
+            self._lock.wait_for(lambda: not self._moves, PASSING_WAIT_S)
+            txn = self.begin_read()
+            self._passing += 1
+        try:
+            yield txn
+        finally:
+            with self._lock:
+                self.end_read(txn)
+                self._passing -= 1
+                self._lock.notify_all()
+
+    @contextmanager
+    def _moving(self) -> Iterator[None]:
+        """Hold the lock after the passing readers have left; the caller moves the map."""
+        with self._lock:
+            self._moves = True
+            try:
+                self._lock.wait_for(lambda: not self._passing, PASSING_WAIT_S)
+                yield
+            finally:
+                self._moves = False
+                self._lock.notify_all()
+
     @property
     def in_use(self) -> bool:
         """Return whether a thread of this process reads or writes at the moment."""
@@ -160,10 +195,11 @@ class Environment:
         try:
             return Txn(self._env.begin(write=write, buffers=True), write)
         except lmdb.MapResizedError:
-            if self._active:
-                raise
-            self._env.set_mapsize(0)
-            return Txn(self._env.begin(write=write, buffers=True), write)
+            with self._moving():
+                if self._active:
+                    raise
+                self._env.set_mapsize(0)
+                return Txn(self._env.begin(write=write, buffers=True), write)
 
     def write(self, work: Callable[[Txn], T], grow: Callable[[], None] | None = None) -> T:
         """Run `work` in a write transaction and commit it; run it again from the start if the map had to grow.
@@ -204,7 +240,7 @@ class Environment:
 
     def grow(self, bytes_min: int = 0) -> None:
         """Make the map twice as large, or at least `bytes_min` large; raise `CapacityError` while this process reads."""
-        with self._writer, self._lock:
+        with self._writer, self._moving():
             if self._active:
                 hint = "raise map_size_bytes: the map cannot grow while this process reads"
                 size = self._env.info()["map_size"]

@@ -36,6 +36,13 @@ def acquire(folder: Path, make: Callable[[], Environment]) -> Environment:
         return found
 
 
+def share(environment: Environment) -> Environment:
+    """Return an environment that is open already, for one more user, who gives it back with `release`."""
+    with _guard:
+        environment.users += 1
+    return environment
+
+
 def is_open(folder: Path) -> bool:
     """Return whether this process has the environment of this folder open; LMDB would not open it a second time."""
     with _guard:

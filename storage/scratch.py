@@ -14,11 +14,12 @@ Tables:
 - `chunks`
 - `values`: small values since the opened version
 - `pins`: the cut of a commit under way
+- `leases`: the sorted numbers of the chunks that a reader of an older step needs
 
 Invariants:
 
 1. Of each segment the last two finished steps are held, and each is written once.
-2. A chunk stays while a held record or a pin refers to it (invariant 12).
+2. A chunk stays while a held record, a pin or a lease refers to it (invariant 12).
 """
 
 from __future__ import annotations
@@ -44,6 +45,7 @@ from dbsp.storage.tables import Txn
 
 _OPENED, _BASE, _STEP, _NEXT_CHUNK, _EPOCH = b"opened", b"base", b"step", b"next chunk", b"epoch"
 _KEPT_BELOW, _CUTS, _RESTS, _HOLD_TRY = b"kept below", b"cuts", b"rests", b"hold try"
+_NEXT_LEASE = b"next lease"
 _PREFIX, _RUBBISH = "scratch-", "rubbish-"
 
 RUBBISH_WAITS_S = 5.0
@@ -267,16 +269,18 @@ class Scratch:
     def hold(self, txn: Txn, segment: int, step: int, record: Record, gone: Iterable[int]) -> None:
         """Write a segment's record of a step; delete records of steps before step - 1, and the chunks in `gone`.
 
-        A chunk of a pinned cut stays.
+        A chunk of a pinned cut or a lease stays.
         """
         for old in self.held_steps(txn).get(segment, []):
             if old < step - 1:
                 txn.delete("held", held_key(segment, old))
         txn.put("held", held_key(segment, step), records.encode_record(record))
-        pinned = set(ids_of(self.pins(txn)).tolist())
-        for number in gone:
-            if number not in pinned:
-                txn.delete("chunks", number_key(number))
+        for number in np.setdiff1d(np.array(list(gone), np.uint64), self._needed(txn)).tolist():
+            txn.delete("chunks", number_key(number))
+
+    def _needed(self, txn: Txn) -> npt.NDArray[np.uint64]:
+        """Return the numbers of the chunks that a pin or a lease refers to."""
+        return np.union1d(ids_of(self.pins(txn)), self.leased(txn))
 
     def held_records(self, txn: Txn) -> list[Record]:
         """Return every record that is held."""
@@ -323,6 +327,32 @@ class Scratch:
         txn.delete("pins", number_key(version))
         for number in copied.tolist():
             txn.delete("chunks", number_key(number))
+
+    # ---- leases
+
+    def leased(self, txn: Txn) -> npt.NDArray[np.uint64]:
+        """Return the numbers of the chunks that leases hold."""
+        parts = [np.frombuffer(bytes(value), "<u8") for _, value in txn.items("leases")]
+        return np.concatenate([np.empty(0, np.uint64), *parts])
+
+    def add_lease(self, txn: Txn, ids: npt.NDArray[np.uint64]) -> int:
+        """Hold these chunks until `end_lease`; return the number of the lease."""
+        value = txn.get("meta", _NEXT_LEASE)
+        number = 0 if value is None else number_of(value)
+        self._set(txn, _NEXT_LEASE, number + 1)
+        txn.put("leases", number_key(number), ids.astype("<u8").tobytes())
+        return number
+
+    def end_lease(self, txn: Txn, number: int) -> None:
+        """End a lease; delete the chunks that no record and no other lease refers to."""
+        value = txn.get("leases", number_key(number))
+        if value is None:
+            return
+        ids = np.frombuffer(bytes(value), "<u8")
+        txn.delete("leases", number_key(number))
+        kept = np.union1d(ids_of(self.all_records(txn)), self.leased(txn))
+        for chunk in np.setdiff1d(ids, kept).tolist():
+            txn.delete("chunks", number_key(chunk))
 
     # ---- small values
 

@@ -32,6 +32,7 @@ _FIRST_BYTES = {
     "held": b"h",
     "pins": b"p",
     "warm": b"w",
+    "leases": b"r",
 }
 
 

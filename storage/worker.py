@@ -54,6 +54,7 @@ from dbsp.storage.chunkfile import CHUNK_BYTES_MAX
 from dbsp.storage.committing import copy_version, pin_cut, pinned_cut
 from dbsp.storage.durable import NUMBERS, Durable, reading_version
 from dbsp.storage.environment import MAP_SIZE_BYTES
+from dbsp.storage.leases import WorkerLease
 from dbsp.storage.records import Record, table_key
 from dbsp.storage.scratch import Rubbish, Scratch, Start
 from dbsp.storage.standby import DURABLE, WRITERS, Standby
@@ -350,6 +351,11 @@ class WorkerDatabase:
         """Yield the trace as of the newest finished step of its segment; it is valid inside the block only."""
         with self._reading() as reading:
             yield Spine(trace.arrangement, reading.newest().get(trace.id, SpineState()), reading.chunks)
+
+    def lease(self, epoch: int, step: int, traces: Sequence[TraceSpec]) -> WorkerLease:
+        """Return a lease on the traces as of the end of step `step - 1`: see the module `leases`."""
+        scratch, durable = self._of_epoch(epoch)
+        return WorkerLease.grant(scratch, durable, step, traces, self._chunk_bytes_max)
 
     @contextmanager
     def read_version(self, version: int) -> Iterator[VersionView]:

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, cast
+import threading
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from typing import Any
 
 import pyarrow as pa
 
 from dbsp.coordinator.answers import ViewChanges, ViewRows
 from dbsp.coordinator.build import Built
 from dbsp.coordinator.config import Config
-from dbsp.coordinator.decisions import states
 from dbsp.coordinator.query.process import Queries
 from dbsp.coordinator.query.statement import QueryLimits, not_readable
 from dbsp.coordinator.running.delta_tables import DeltaTables
 from dbsp.coordinator.running.feed import Feed
 from dbsp.coordinator.serving.core import ServiceCore
+from dbsp.coordinator.serving.leases import ViewLeases
+from dbsp.errors import ConfigError
+from dbsp.runtime.leases import Leased, Wanted, condition_of
+from dbsp.zset.schema import Schema
 
 KEPT_VIEW_BYTES_MAX = 16 << 20
 
@@ -27,6 +32,10 @@ class Reads(ServiceCore):
         """Prepare the Delta tables, which begin with the service."""
         super().__init__(config, built)
         self._kept_views: dict[str, ViewRows] = {}
+        self._flights: dict[tuple[str, int], Future[ViewRows]] = {}
+        self._lock = threading.Lock()
+        section = config.query
+        self.leases = ViewLeases(self._loop, self._result, lease_s=section.lease_s, leases_max=section.leases_max)
         self._feed = Feed(config, self.built.plan)
         self._queries = Queries(at_once_max=config.query.at_once_max)
         self.delta = DeltaTables(config, self.built.plan, self, self._feed, self._observers.noted)
@@ -35,28 +44,76 @@ class Reads(ServiceCore):
         """Return the names of the views that can be read."""
         return tuple(view.name for view in self.built.plan.views if view.trace is not None)
 
-    def read_view(self, view: str, timeout_s: float | None = None) -> ViewRows:
-        """Return a view as of the last finished step."""
-        return self.read_views((view,), timeout_s)[0]
+    def read_view(
+        self,
+        view: str,
+        timeout_s: float | None = None,
+        *,
+        key: Mapping[str, Any] | None = None,
+        columns: Sequence[str] | None = None,
+    ) -> ViewRows:
+        """Return a view as of the last finished step: all rows, or those whose columns equal the values of `key`.
+
+        **Cost** steps go on meanwhile. A `key` that has all columns by which the view is distributed reads a chunk or
+        two of one worker.
+        """
+        if key is None and columns is None:
+            return self.read_views((view,), timeout_s)[0]
+        schema = self._schema(view)
+        equal = None if key is None else condition_of(view, schema, key)
+        for name in columns or ():
+            if name not in schema.names:
+                raise ConfigError(f"no such column: view={view} column={name} columns={list(schema.names)}")
+        return self.read_part(view, Wanted(equal=equal, columns=None if columns is None else tuple(columns)), timeout_s)
+
+    def read_part(self, view: str, wanted: Wanted, timeout_s: float | None = None) -> ViewRows:
+        """Return a part of a view as of the last finished step."""
+        self._schema(view)
+        with self.leases.taken((view,), timeout_s) as leased:
+            return ViewRows(view=view, step=leased.step, table=pa.concat_tables(leased.read(view, wanted)))
+
+    def _schema(self, view: str) -> Schema:
+        """Return the columns of a view that can be read; raise `ConfigError` for other names."""
+        for spec in self.built.plan.views:
+            if spec.name == view and spec.trace is not None:
+                return spec.schema
+        raise not_readable(view, self.views(), self._feed.views)
 
     def read_views(self, views: Sequence[str], timeout_s: float | None = None) -> list[ViewRows]:
         """Return several views as of the same step."""
         for view in views:
-            if view not in self.views():
-                raise not_readable(view, self.views(), self._feed.views)
+            self._schema(view)
+        now = self.snapshot
+        kept = [self._kept_views.get(view) for view in views]
+        if now.settled and not now.ended and views:
+            found = [rows for rows in kept if rows is not None and rows.step == now.step]
+            if len(found) == len(views):
+                return found
+        with self.leases.taken(views, timeout_s) as leased:
+            return [self._whole(leased, view) for view in views]
 
-        def question(runtime: Any, facts: states.Facts) -> list[ViewRows]:
-            return [self._read_now(runtime, facts, view) for view in views]
-
-        return cast(list[ViewRows], self._result(lambda: self._loop.ask(question), timeout_s))
-
-    def _read_now(self, runtime: Any, facts: states.Facts, view: str) -> ViewRows:
-        """Read a view on the event loop's thread; cache it for the step if it is small."""
+    def _whole(self, leased: Leased, view: str) -> ViewRows:
+        """Read a whole view, or wait for the thread that reads it as of the same step; cache it if it is small."""
         kept = self._kept_views.get(view)
-        if kept is not None and kept.step == facts.next_step:
+        if kept is not None and kept.step == leased.step:
             return kept
-        found = ViewRows(view=view, step=facts.next_step, table=runtime.read_view(view, facts.layout))
-        self._kept_views.pop(view, None)
+        reads = (view, leased.step)
+        with self._lock:
+            flight = self._flights.get(reads)
+            own = flight is None
+            if flight is None:
+                flight = self._flights[reads] = Future()
+        if own:
+            try:
+                table = pa.concat_tables(leased.read(view))
+                flight.set_result(ViewRows(view=view, step=leased.step, table=table))
+            except BaseException as error:
+                flight.set_exception(error)
+                raise
+            finally:
+                with self._lock:
+                    del self._flights[reads]
+        found = flight.result()
         if found.table.nbytes <= KEPT_VIEW_BYTES_MAX:
             self._kept_views[view] = found
         return found

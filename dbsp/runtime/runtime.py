@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from dbsp.layout import Layout, least_moved, moved_shards
 from dbsp.logs import InputLog, OutputLog, StepRecord
+from dbsp.runtime.leases import Leased
 from dbsp.runtime.profile import NodeProfile
 from dbsp.steps.timing import Signal
 from dbsp.store import CheckpointId, CommitReport, Database, VersionInfo
@@ -263,6 +264,13 @@ class Runtime(Protocol):
 
     def read_view(self, view: str, layout: Layout) -> pa.Table:
         """Return the rows of a materialized view after the last finished step, with an int64 column `weight`."""
+        ...
+
+    def lease_views(self, views: Sequence[str], step: int, layout: Layout) -> Leased:
+        """Return a lease on at least these views as of the end of step `step - 1`, the last finished one.
+
+        Call this between two steps. The lease may be read on any thread while further steps run. A rollback ends it.
+        """
         ...
 
     def discard(self, workers: Sequence[int], hosts: Sequence[str] = (), *, must: bool = True) -> tuple[int, ...]:

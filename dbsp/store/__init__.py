@@ -131,6 +131,26 @@ class StepTransaction(Protocol):
         ...
 
 
+class Lease(Protocol):
+    """Some traces of a worker as of one step, which any thread may read while steps run.
+
+    Chunks that the traces refer to are not deleted until `end` (invariant 12). A rollback or a rescale ends the lease:
+    then a read fails with `UnavailableError`, and never returns rows of another step.
+    """
+
+    def state(self, trace: TraceSpec) -> SpineState:
+        """Return the manifest of a leased trace."""
+        ...
+
+    def reading(self) -> AbstractContextManager[ChunkStore]:
+        """Yield the chunks for a read of milliseconds; their arrays are invalid after the block."""
+        ...
+
+    def end(self) -> None:
+        """End the lease; a read that is under way ends first. Repeating it does nothing."""
+        ...
+
+
 class Database(Protocol):
     """One worker's database: versions v and perhaps v+1, and the steps since v."""
 
@@ -191,6 +211,13 @@ class Database(Protocol):
 
     def read_trace(self, trace: TraceSpec) -> AbstractContextManager[Spine]:
         """The trace as of the newest finished step of its segment; nothing read through it may be kept after leaving."""
+        ...
+
+    def lease(self, epoch: int, step: int, traces: Sequence[TraceSpec]) -> Lease:
+        """A lease on the traces as of the end of step `step - 1`, granted between two steps; nothing is copied.
+
+        **Errors** `UnavailableError` if that state is not held.
+        """
         ...
 
     def read_version(self, version: int) -> AbstractContextManager[VersionView]:

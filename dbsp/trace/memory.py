@@ -316,6 +316,14 @@ class MemoryDatabase:
         finally:
             self._release(lease)
 
+    def lease(self, epoch: int, step: int, traces: Sequence[TraceSpec]) -> MemoryLease:
+        """Return a lease on the traces as of the end of step `step - 1`."""
+        with self._lock:
+            self.check(epoch)
+            found = self._cut(step)
+            states = {trace.id: found.get(trace.id, SpineState()) for trace in traces}
+            return MemoryLease(self, epoch, states, self._lease(list(states.values())))
+
     @contextmanager
     def read_version(self, version: int) -> Iterator[VersionView]:
         """Open the traces of a version for slicing."""
@@ -531,6 +539,33 @@ class MemoryTransaction:
         """Write all appended batches."""
         epoch, step, segment = self._key
         self._database._write(epoch, step, segment, self._traces, list(self._appended.values()))
+
+
+class MemoryLease:
+    """A lease on a database in memory; see `dbsp.store.Lease`."""
+
+    def __init__(self, database: MemoryDatabase, epoch: int, states: States, number: int) -> None:
+        """Hold the states under the number that the database gave them."""
+        self._database, self._epoch, self._states, self._number = database, epoch, states, number
+        self._over = False
+
+    def state(self, trace: TraceSpec) -> SpineState:
+        """Return the manifest of a leased trace."""
+        return self._states[trace.id]
+
+    @contextmanager
+    def reading(self) -> Iterator[ChunkStore]:
+        """Yield the chunks; a chunk that was read stays valid, because it is an object of its own."""
+        if self._over or self._database._epoch != self._epoch:
+            raise UnavailableError("the rows that were read are held no more", "read again")
+        yield self._database.chunks
+
+    def end(self) -> None:
+        """End the lease."""
+        if self._over:
+            return
+        self._over = True
+        self._database._release(self._number)
 
 
 def step_is_open(step: int, held: Collection[int], base_step: int) -> bool:

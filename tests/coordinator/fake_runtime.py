@@ -18,6 +18,7 @@ from dbsp.errors import DataError, DbspError, FencedError, InternalError, RowsEr
 from dbsp.layout import Layout, moved_shards
 from dbsp.logs import StepRecord
 from dbsp.logs.step_commands import skipped_nodes
+from dbsp.runtime.leases import HeldViews
 from dbsp.runtime.runtime import MoveReport, StepReport, WarmProgress, WorkerReport
 from dbsp.store import CheckpointId, CommitReport, VersionInfo
 from tests.coordinator.fake_moves import FakeMove
@@ -355,6 +356,9 @@ class FakeRuntime(Closed):
         rows = sorted(frozenset().union(*(self._database(*each).state for each in at(layout.workers, layout.hosts))))
         columns = {"place": [f"{t}/{p}" for t, p, _ in rows], "offset": [o for _, _, o in rows]}
         return pa.table({**columns, "weight": pa.array([1] * len(rows), pa.int64())})
+
+    def lease_views(self, views: Sequence[str], step: int, layout: Layout) -> HeldViews:
+        return HeldViews(step, {view: self.read_view(view, layout) for view in views})
 
     def discard(self, workers: Sequence[int], hosts: Sequence[str] = (), *, must: bool = True) -> tuple[int, ...]:
         left = []

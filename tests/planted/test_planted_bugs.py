@@ -29,7 +29,11 @@ from dbsp.io.kafka import KafkaSettings
 from dbsp.io.output_part import Progress, Verdict, decide
 from dbsp.steps.timing import Partitions, Timing
 from dbsp.storage.durable import Durable
-from dbsp.store import CommitReport
+from dbsp.storage.leases import WorkerLease
+from dbsp.storage.scratch import Scratch
+from dbsp.storage.transaction import Reading
+from dbsp.store import CommitReport, TraceSpec
+from dbsp.trace.manifest import SpineState
 from dbsp.zset import coded, equality, kernels, narrow
 from dbsp.zset.batch import Batch
 from tests.coordinator import fake_runtime, fakes
@@ -49,6 +53,7 @@ TESTS = Path(__file__).parents[1]
 sys.path[:0] = [str(TESTS / "crash"), str(TESTS / "storage")]
 
 import test_database_contract as contract  # noqa: E402 (the path must be set first)
+import test_leases as leases  # noqa: E402
 import test_power_loss as power_loss  # noqa: E402
 from databases import WorkerKit  # noqa: E402
 
@@ -126,6 +131,11 @@ def database_epochs(folder: Path, _number: int) -> None:
     contract.test_an_older_epoch_is_refused_wherever_it_writes(WorkerKit(folder))
 
 
+def leased_reads(folder: Path, _number: int) -> None:
+    """A lease that is read after merges and commits."""
+    leases.test_a_lease_outlives_merges_and_commits(WorkerKit(folder))
+
+
 def power_lost(folder: Path, _number: int) -> None:
     """Images of a database file as a power loss leaves them."""
     _, faults = power_loss.judged(folder, broken=False, tries=0, seed=0)
@@ -164,6 +174,21 @@ def no_sync(patch: Patch) -> None:
 
 def no_epoch_in_databases(patch: Patch) -> None:
     patch.setattr(Durable, "check_epoch", lambda *_: None)
+
+
+def free_leased_chunks(patch: Patch) -> None:
+    patch.setattr(Scratch, "leased", lambda _self, _txn: np.empty(0, np.uint64))
+
+
+def move_leased_heads(patch: Patch) -> None:
+    def newest(lease: WorkerLease, trace: TraceSpec) -> SpineState:
+        reading = Reading(lease._scratch, lease._durable, 1)
+        try:
+            return reading.newest().get(trace.id, SpineState())
+        finally:
+            reading.end()
+
+    patch.setattr(WorkerLease, "state", newest)
 
 
 def no_epoch_in_outputs(patch: Patch) -> None:
@@ -252,6 +277,8 @@ def one_waterline_for_all(patch: Patch) -> None:
 PLANTS = [
     Plant(rule="a commit is synced", breaks=no_sync, detector=power_lost, marks=(pytest.mark.crash,)),
     Plant(rule="a database refuses older epochs", breaks=no_epoch_in_databases, detector=database_epochs),
+    Plant(rule="chunks of a lease stay", breaks=free_leased_chunks, detector=leased_reads),
+    Plant(rule="a lease keeps the manifests of its step", breaks=move_leased_heads, detector=leased_reads),
     Plant(
         rule="outputs refuse older epochs",
         breaks=no_epoch_in_outputs,

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Protocol
 
 from dbsp.storage import WorkerDatabase
-from dbsp.store import CheckpointId, Database, StepTransaction, TraceSpec
+from dbsp.store import CheckpointId, Database, Lease, StepTransaction, TraceSpec
 from dbsp.trace.memory import MemoryDatabase
+from dbsp.trace.sorted_read import SortedRead
 from dbsp.trace.spine import Spine
 from dbsp.zset.batch import Batch, arrange
 from dbsp.zset.schema import INT64, STRING, Arrangement, OrderBy, Schema
@@ -46,6 +47,18 @@ def content(spine: Spine) -> ZSet:
         for row, weight in part.to_rows():
             found[row] += weight
     return without_zeros(found)
+
+
+def leased(lease: Lease, trace: TraceSpec) -> ZSet:
+    """What a lease reads of a trace: in order, each row once, with its whole weight."""
+    read, found, last = SortedRead([lease], trace), Counter[tuple[int, str]](), None
+    while (piece := read.piece(lambda rows: (rows.to_rows(), rows.words[0].copy()))) is not None:
+        rows, hashes = piece
+        for (row, weight), key_hash in zip(rows, hashes.tolist(), strict=True):
+            assert row not in found, "a row came twice"
+            assert last is None or last <= key_hash, "rows came out of order"
+            found[row], last = weight, key_hash
+    return found
 
 
 def without_zeros(zset: ZSet) -> ZSet:

@@ -22,6 +22,7 @@ from databases import (
     checkpoint,
     content,
     first_id,
+    leased,
     without_zeros,
 )
 from hypothesis import HealthCheck, settings
@@ -34,7 +35,7 @@ from hypothesis.stateful import (
 )
 
 from dbsp.errors import DbspError, FencedError, UnavailableError
-from dbsp.store import CheckpointId, Database
+from dbsp.store import CheckpointId, Database, Lease
 
 ROWS = st.lists(
     st.tuples(st.tuples(st.integers(0, 40), st.sampled_from(["", "a", "bb"])), st.sampled_from([-2, -1, 1, 1, 3])),
@@ -67,6 +68,7 @@ class DatabaseMachine(RuleBasedStateMachine):
         self.kit = self.make_kit()
         self.database: Database = self.kit.create()
         self.epoch = 1
+        self.leases: list[tuple[int, Lease, ZSet]] = []
         self.versions = {0: Kept(first_id())}
         self.rows: dict[int, list[tuple[tuple[int, str], int]]] = {}
         self._open(0)
@@ -157,6 +159,32 @@ class DatabaseMachine(RuleBasedStateMachine):
         self.opened += 1
         self.base = self.step
 
+    @precondition(lambda self: len(self.leases) < 3)
+    @rule()
+    def lease(self) -> None:
+        """Grant a lease on the newest step; it is read at once and later, between any commands."""
+        self.leases.append((self.epoch, self.database.lease(self.epoch, self.step, TRACES), self.states[self.step - 1]))
+
+    @precondition(lambda self: bool(self.leases))
+    @rule(oldest=st.booleans(), times=st.integers(1, 2))
+    def end_a_lease(self, oldest: bool, times: int) -> None:
+        _, lease, _ = self.leases.pop(0 if oldest else -1)
+        for _ in range(times):
+            lease.end()
+        with pytest.raises(UnavailableError), lease.reading():
+            pass
+
+    @invariant()
+    def leases_are_the_models(self) -> None:
+        """A lease reads the rows of its own step, or is refused after a rollback."""
+        for epoch, lease, state in getattr(self, "leases", ()):
+            for trace in TRACES:
+                if epoch == self.epoch:
+                    assert leased(lease, trace) == state
+                elif lease.state(trace).rows:
+                    with pytest.raises(UnavailableError):
+                        leased(lease, trace)
+
     @rule(older=st.booleans(), crash=st.booleans(), gap=st.integers(1, 3))
     def roll_back(self, older: bool, crash: bool, gap: int) -> None:
         if crash:
@@ -195,6 +223,8 @@ class DatabaseMachine(RuleBasedStateMachine):
                 assert self.database.get("table", key) == self.table.get(key)
 
     def teardown(self) -> None:
+        for _, lease, _ in getattr(self, "leases", ()):
+            lease.end()
         if hasattr(self, "database"):
             self.database.close()
 

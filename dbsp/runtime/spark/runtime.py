@@ -33,6 +33,7 @@ from dbsp.runtime import ahead, migrating, tasks, visiting
 from dbsp.runtime.copying import Copier, WarmRound
 from dbsp.runtime.inprocess import COPY_WAIT_S, InProcessRuntime
 from dbsp.runtime.keeper import ThreadKeeper
+from dbsp.runtime.leases import HeldViews, Leased, LeasedViews
 from dbsp.runtime.migrating import Decision
 from dbsp.runtime.parts import KeepsOutput
 from dbsp.runtime.runtime import MoveReport, StepReport, WarmProgress, WorkerReport
@@ -109,7 +110,7 @@ class SparkRuntime:
         self._beside_steps: list[Future[Any]] = []
         self._closing = threading.Event()
         self._moving = MovingSteps(self._context)
-        one_host = session.is_local(str(self._context.master))
+        self._one_host = one_host = session.is_local(str(self._context.master))
         self._here = _beside_workers(work) if one_host else None
         least = self.settings.parcel_file_bytes_min
         self._parcels = ParcelFiles.make(self._spark.work_dir, least) if one_host else None
@@ -364,6 +365,13 @@ class SparkRuntime:
         streams = self._control_in(f"read view {view}", layout, control_job.view_bytes, view, self.epoch)
         parts = [_batch(streams[worker], spec.schema) for worker in layout.workers]
         return consolidate(concat(parts, spec.schema)).to_arrow(weight_column="weight")
+
+    def lease_views(self, views: Sequence[str], step: int, layout: Layout) -> Leased:
+        """Lease all views, if the workers' files are on this host; else read these views now, in a job."""
+        if self._one_host:
+            databases = map(self.work.site.database, layout.workers)
+            return LeasedViews.grant(self.work.plan, step, self.epoch, databases)
+        return HeldViews(step, {view: self.read_view(view, layout) for view in views})
 
     def discard(self, workers: Sequence[int], hosts: Sequence[str] = (), *, must: bool = True) -> tuple[int, ...]:
         """Delete databases that no openable version names; return the workers that could not be reached.

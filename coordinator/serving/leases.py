@@ -1,0 +1,143 @@
+"""Leases of the views, granted between two steps and shared by all readers of that step.
+
+The event loop is asked for the grant alone, which copies nothing. The reading runs on the reader's thread while steps
+run. A lease ends when its last reader is done, after `lease_s`, or with the service. It holds back the deletion of
+chunks and nothing else, so both its time and the number of leases are bounded.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from dbsp.coordinator.decisions import states
+from dbsp.coordinator.running.event_loop import EventLoop
+from dbsp.errors import OverloadedError
+from dbsp.runtime.leases import Leased
+from dbsp.runtime.runtime import Runtime
+
+Wait = Callable[[Callable[[], Future[Any]], float | None], Any]
+"""Wait for a future of the event loop, at most so many seconds."""
+
+
+@dataclass(slots=True)
+class SharedLease:
+    """A lease, the epoch that granted it, and the number of its readers."""
+
+    leased: Leased
+    epoch: int
+    timer: threading.Timer
+    users: int = 1
+    over: bool = False
+
+
+class ViewLeases:
+    """The leases of a service."""
+
+    def __init__(self, loop: EventLoop, wait: Wait, *, lease_s: float, leases_max: int) -> None:
+        """Hold no lease yet."""
+        self._loop, self._wait = loop, wait
+        self._lease_s, self._leases_max = lease_s, leases_max
+        self._lock = threading.Lock()
+        self._leases: list[SharedLease] = []
+        self._closed = False
+
+    @contextmanager
+    def taken(self, views: Sequence[str], timeout_s: float | None = None) -> Iterator[Leased]:
+        """Yield a lease on these views as of the last finished step; it may end after the block."""
+        shared = self.take(views, timeout_s)
+        try:
+            yield shared.leased
+        finally:
+            self.give_back(shared)
+
+    def take(self, views: Sequence[str], timeout_s: float | None = None) -> SharedLease:
+        """Return a lease on these views, to be given back.
+
+        **Errors** `OverloadedError` if too many steps are leased; `UnavailableError` if no answer comes in time.
+        """
+        now = self._loop.live_status.now
+        found = self._join(views, now.step, now.epoch) if now.settled and not now.ended else None
+        if found is not None:
+            return found
+        asked: list[Future[SharedLease]] = []
+
+        def hand_in() -> Future[SharedLease]:
+            asked.append(self._loop.ask(lambda runtime, facts: self._grant(runtime, facts, views)))
+            return asked[0]
+
+        try:
+            shared: SharedLease = self._wait(hand_in, timeout_s)
+        except BaseException:
+            for future in asked:
+                future.add_done_callback(self._unwanted)
+            raise
+        return shared
+
+    def _unwanted(self, future: Future[SharedLease]) -> None:
+        """Give back a lease that was granted after its reader had gone."""
+        if not future.cancelled() and future.exception() is None:
+            self.give_back(future.result())
+
+    def _join(self, views: Sequence[str], step: int, epoch: int) -> SharedLease | None:
+        """Return a lease of this step for one more reader; None if there is none."""
+        with self._lock:
+            for shared in self._leases:
+                if (shared.leased.step, shared.epoch) == (step, epoch) and shared.leased.holds(views):
+                    shared.users += 1
+                    return shared
+        return None
+
+    def _grant(self, runtime: Runtime, facts: states.Facts, views: Sequence[str]) -> SharedLease:
+        """Grant a lease; runs on the event loop's thread, between two steps."""
+        found = self._join(views, facts.next_step, facts.epoch)
+        if found is not None:
+            return found
+        with self._lock:
+            if self._closed or len(self._leases) >= self._leases_max:
+                raise OverloadedError(
+                    f"too many steps are read at once: leases_max={self._leases_max}",
+                    "read again when others have ended, or raise `leases_max` in [query]",
+                )
+        leased = runtime.lease_views(views, facts.next_step, facts.layout)
+        timer = threading.Timer(self._lease_s, lambda: self._end(shared))
+        shared = SharedLease(leased, facts.epoch, timer)
+        timer.daemon = True
+        with self._lock:
+            self._leases.append(shared)
+        timer.start()
+        return shared
+
+    def give_back(self, shared: SharedLease) -> None:
+        """Leave a lease; its last reader ends it."""
+        with self._lock:
+            shared.users -= 1
+            if shared.users:
+                return
+        self._end(shared)
+
+    def _end(self, shared: SharedLease) -> None:
+        """End a lease, once; reads through it are refused from now on."""
+        with self._lock:
+            if shared.over:
+                return
+            shared.over = True
+            self._leases.remove(shared)
+        shared.timer.cancel()
+        shared.leased.end()
+
+    def close(self) -> None:
+        """End all leases, and grant no more."""
+        with self._lock:
+            self._closed, left = True, list(self._leases)
+        for shared in left:
+            self._end(shared)
+
+    @property
+    def count(self) -> int:
+        """Return the number of leases that are held."""
+        return len(self._leases)

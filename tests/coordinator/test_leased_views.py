@@ -1,0 +1,148 @@
+"""Reads of a service beside its steps: leases are shared, bounded in number and time, and end with everything else."""
+
+from __future__ import annotations
+
+import gc
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from dbsp.coordinator.service import Service
+from dbsp.errors import ConfigError, OverloadedError, UnavailableError
+from tests.coordinator.shop import ORDERS, settings
+from tests.spark.waiting import until
+
+
+def pushed(service: Service, rows: Any = ORDERS) -> None:
+    service.wait_until_processed(service.push("orders", rows), 60)
+
+
+def order(number: int, customer: str = "c") -> pa.Table:
+    return pa.table({"id": [number], "customer": [customer], "amount": [700]})
+
+
+@pytest.fixture
+def short(folder: Path) -> Iterator[Service]:
+    """A service whose leases are short and few."""
+    made = Service(settings(folder, "query.lease_s=0.3", "query.leases_max=2"))
+    made.start(timeout_s=60)
+    yield made
+    made.stop(quiet=True)
+
+
+def test_a_read_is_of_one_step_while_further_steps_run(service: Service) -> None:
+    pushed(service)
+    with service.leases.taken(("per_customer", "large"), 60) as leased:
+        for number in range(10, 20):
+            pushed(service, order(number))
+        assert service.snapshot.step > leased.step
+        tables = {view: pa.concat_tables(leased.read(view)).to_pylist() for view in ("per_customer", "large")}
+    assert {row["customer"]: row["orders"] for row in tables["per_customer"]} == {"a": 1, "b": 2}
+    assert [row["id"] for row in tables["large"]] == [2]
+    assert service.leases.count == 0
+    assert len(service.read_view("large").table) == 11
+
+
+def test_readers_of_one_step_share_a_lease_and_a_read(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    pushed(service)
+    reads, may_go = [], threading.Event()
+    shared = service.leases.take(("large",), 60)
+    original = shared.leased.read
+
+    def read(view: str, *wanted: Any) -> Iterator[pa.Table]:
+        reads.append(view)
+        may_go.wait(60)
+        yield from original(view, *wanted)
+
+    shared.leased.read = read  # type: ignore[method-assign]
+    found: list[Any] = []
+    threads = [threading.Thread(target=lambda: found.append(service.read_view("large", 60))) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    until(lambda: shared.users == 4, "all readers share the lease")
+    may_go.set()
+    for thread in threads:
+        thread.join()
+    service.leases.give_back(shared)
+    assert reads == ["large"]
+    assert len({id(rows) for rows in found}) == 1
+    assert service.leases.count == 0
+
+
+def test_a_lease_ends_after_its_time(short: Service) -> None:
+    pushed(short)
+    with short.leases.taken(("large",), 60) as leased:
+        until(lambda: short.leases.count == 0, "the lease ends")
+        with pytest.raises(UnavailableError, match="lease has ended"):
+            list(leased.read("large"))
+    pushed(short, order(10))
+    assert len(short.read_view("large").table) == 2
+
+
+def test_so_many_steps_are_leased_and_no_more(folder: Path) -> None:
+    with Service(settings(folder, "query.leases_max=2")) as service:
+        held = []
+        for number in range(2):
+            pushed(service, order(number))
+            held.append(service.leases.take(("large",), 60))
+        pushed(service, order(7))
+        with pytest.raises(OverloadedError, match="leases_max=2"):
+            service.read_view("large")
+        service.leases.give_back(held.pop())
+        assert len(service.read_view("large").table) == 3
+        service.leases.give_back(held.pop())
+
+
+def test_a_reader_that_did_not_wait_leaves_no_lease(service: Service) -> None:
+    pushed(service)
+    may_go = threading.Event()
+    service._loop.ask(lambda *_: may_go.wait(60))
+    with pytest.raises(UnavailableError, match="no answer in time"):
+        service.leases.take(("large",), 0.01)
+    may_go.set()
+    service._loop.ask(lambda *_: None).result(60)
+    until(lambda: service.leases.count == 0, "the lease ends")
+
+
+def test_a_rescale_ends_a_lease_without_harm(service: Service) -> None:
+    pushed(service)
+    shared = service.leases.take(("per_customer",), 60)
+    service.rescale(3)
+    pushed(service, order(9))
+    with pytest.raises(UnavailableError):
+        list(shared.leased.read("per_customer"))
+    assert {row["customer"]: row["orders"] for row in service.read_view("per_customer").table.to_pylist()} == {
+        "a": 1, "b": 2, "c": 1,
+    }  # fmt: skip
+    service.leases.give_back(shared)
+    assert service.leases.count == 0
+
+
+def test_a_stopped_service_holds_no_lease(folder: Path) -> None:
+    with Service(settings(folder)) as service:
+        pushed(service)
+        shared = service.leases.take(("large",), 60)
+    assert shared.over
+    gc.collect()
+    with Service(settings(folder)) as again:
+        assert len(again.read_view("large").table) == 1
+
+
+def test_rows_by_key_and_columns(service: Service) -> None:
+    pushed(service)
+    assert service.read_view("large", key={"id": 2}).table.to_pylist() == [
+        {"id": 2, "customer": "b", "amount": 600, "weight": 1}
+    ]
+    assert len(service.read_view("large", key={"id": 1}).table) == 0
+    found = service.read_view("per_customer", key={"customer": "b", "orders": 2}, columns=["amount"]).table
+    assert found.to_pylist() == [{"amount": 601, "weight": 1}]
+    assert len(service.read_view("per_customer", key={"customer": "b", "orders": 1}).table) == 0
+    for key in ({"nothing": 1}, {"orders": "two"}):
+        with pytest.raises(ConfigError, match=next(iter(key))):
+            service.read_view("per_customer", key=key)
+    with pytest.raises(ConfigError, match="nothing"):
+        service.read_view("per_customer", columns=["nothing"])
