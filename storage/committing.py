@@ -171,7 +171,7 @@ def _release(scratch: Scratch, durable: Durable, version: int, record: Record) -
 
 
 def _durable_of_held(scratch: Scratch, txn: Txn, record: Record) -> npt.NDArray[np.uint64]:
-    """Return the chunks in the scratch that the version made durable, plus those that no record of a step and no lease refers to."""
+    """Return the chunks in the scratch that the version made durable, plus those that no step and no lease refers to."""
     there = np.array([number_of(key) for key in txn.keys("chunks")], np.uint64)
     durable = ids_of([record])
     held = np.union1d(ids_of(scratch.held_records(txn)), scratch.leased(txn))
