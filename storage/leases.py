@@ -5,8 +5,8 @@ A lease is a list of chunk numbers in the scratch. While it is there, no step an
 holder, which reads chunk by chunk in short transactions. So a lease holds no page of LMDB, and a full map can grow.
 
 A lease ends with `end`, with its process, or with its epoch: `open` makes a new scratch, which has no leases. A read
-through a lease that is over fails with `UnavailableError`, and never returns rows of another step: a chunk's number,
-length and checksum are compared with the manifest's.
+through a lease that is over fails with `UnavailableError`. It never returns rows of another step, because a chunk's
+number, length and checksum are compared with the manifest's.
 """
 
 from __future__ import annotations

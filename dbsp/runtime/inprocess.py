@@ -257,7 +257,7 @@ class InProcessRuntime:
         return consolidate(concat(parts, spec.schema)).to_arrow(weight_column="weight")
 
     def lease_views(self, views: Sequence[str], step: int, layout: Layout) -> Leased:  # noqa: ARG002 - all views cost the same
-        """Lease all views on every worker; nothing is read or copied yet."""
+        """Return a lease on all views of every worker; nothing is read or copied yet."""
         databases = map(self.work.site.database, layout.workers)
         return LeasedViews.grant(self.work.plan, step, self.epoch, databases)
 

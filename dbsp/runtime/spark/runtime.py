@@ -367,7 +367,7 @@ class SparkRuntime:
         return consolidate(concat(parts, spec.schema)).to_arrow(weight_column="weight")
 
     def lease_views(self, views: Sequence[str], step: int, layout: Layout) -> Leased:
-        """Lease all views, if the workers' files are on this host; else read these views now, in a job."""
+        """Return a lease on all views if the workers' files are on this host; else read these views now, in a job."""
         if self._one_host:
             databases = map(self.work.site.database, layout.workers)
             return LeasedViews.grant(self.work.plan, step, self.epoch, databases)
