@@ -6,7 +6,7 @@ Seconds and bytes are base units, counters end in `_total`, and the values of la
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -27,6 +27,7 @@ from dbsp.coordinator.running.notices import (
     Upgraded,
 )
 from dbsp.coordinator.running.progress import MovingProgress, RescaleProgress
+from dbsp.coordinator.running.row_metrics import RowMetrics
 from dbsp.coordinator.running.status import NewSteps, Snapshot
 from dbsp.coordinator.running.watch import Health, is_ready, unread_rows
 from dbsp.coordinator.running.waterlines import WaterlineStatus
@@ -93,9 +94,10 @@ class _WaterlineGauges(Collector):
 class Metrics:
     """The metrics, counted from the reports of the command runner; `text` adds the figures of the snapshot."""
 
-    def __init__(self) -> None:
-        """Register all metrics, at zero."""
+    def __init__(self, views: Mapping[str, int], now_s: Callable[[], float]) -> None:
+        """Register all metrics, at zero; `views` has the plan's node of each view."""
         registry = CollectorRegistry()
+        self.rows = RowMetrics(registry, views, now_s)
         self._registry = registry
         self._step_seconds = Histogram(
             "dbsp_step_seconds", "Time of one step", ("kind",), registry=registry, buckets=STEP_BUCKETS_S
@@ -108,6 +110,12 @@ class Metrics:
         self._node_seconds = Counter("dbsp_node_seconds", "Time in one node of the plan", ("node",), registry=registry)
         self._checkpoint_seconds = Histogram(
             "dbsp_checkpoint_seconds", "Time of one commit on all workers", registry=registry, buckets=STEP_BUCKETS_S
+        )
+        self._pause_seconds = Histogram(
+            "dbsp_checkpoint_pause_seconds",
+            "Time without steps for one commit",
+            registry=registry,
+            buckets=STEP_BUCKETS_S,
         )
         self._checkpoint_bytes = Counter("dbsp_checkpoint_bytes", "Bytes written by commits", registry=registry)
         self._rollbacks = Counter("dbsp_rollbacks", "Rollbacks after an error", registry=registry)
@@ -150,6 +158,7 @@ class Metrics:
             self._totals.add(report)
         new = self._new_steps.takes(record.step)
         (self._rows_in if new else self._rows_replayed).inc(report.rows_in)
+        self.rows.stepped(record, report, new=new)
         for worker in report.workers if new else ():
             self._rows_out.inc(worker.rows_out)
             self._dead.inc(worker.dead)
@@ -163,8 +172,9 @@ class Metrics:
         match notice:
             case StateChanged(state="Running" | "Paused" | "Halted" | "Filling", step=step):
                 self._new_steps.begin(step)
-            case CheckpointPublished(seconds=seconds, bytes_written=written):
+            case CheckpointPublished(seconds=seconds, bytes_written=written, pause_seconds=pause):
                 self._checkpoint_seconds.observe(seconds)
+                self._pause_seconds.observe(pause)
                 self._checkpoint_bytes.inc(written)
             case RolledBack():
                 self._rollbacks.inc()

@@ -29,7 +29,8 @@ class ServiceCore:
         """Open logs and ledger; nothing runs before the service starts."""
         self.config = config
         self.built = built or build(config)
-        self.metrics = Metrics()
+        views = {view.name: view.node for view in self.built.plan.views}
+        self.metrics = Metrics(views, self.built.parts.clock.monotonic_s)
         self._log = EventsLog(config.log_file, self.built.parts.clock, config.log)
         self._rates = StateRates(self.built.parts.clock.monotonic_s)
         self._observers = Observers(self.metrics, self._log, self._rates)

@@ -56,11 +56,13 @@ class Ingest(ServiceCore):
 
         **Errors** `OverloadedError` while too many rows wait to be processed.
         """
+        began_s = self.built.parts.clock.monotonic_s()
         writer = self._writer()
         inputs = self.built.parts.inputs
         done = {**inputs.floors(), **self.snapshot.processed}
         refuse_overload(unread(inputs.ends(), done), inputs.sizes, self.config.input)
         positions = writer.append_many(incoming, together=together)
+        self.metrics.rows.arrived(positions, began_s)
         self._loop.wake()
         return positions
 

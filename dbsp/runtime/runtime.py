@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from dbsp.layout import Layout, least_moved, moved_shards
 from dbsp.logs import InputLog, OutputLog, StepRecord
+from dbsp.runtime.dead_counts import DeadCount
 from dbsp.runtime.leases import Leased
 from dbsp.runtime.profile import NodeProfile
 from dbsp.steps.timing import Signal
@@ -58,7 +59,8 @@ class Site(Protocol):
 class WorkerReport:
     """The figures of one worker in one step, with the size of its state after it.
 
-    `dead` is the number of its dead rows, with equal rows counted separately; `late` of them were late.
+    `dead` is the number of its dead rows, with equal rows counted separately; `late` of them were late. `dead_of` has them
+    by origin and kind.
     """
 
     worker: int
@@ -70,6 +72,7 @@ class WorkerReport:
     nodes: tuple[NodeProfile, ...] = ()
     signals: tuple[Signal, ...] = ()
     late: int = 0
+    dead_of: tuple[DeadCount, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -29,6 +29,7 @@ from dbsp.plan.reading import columns_of
 from dbsp.plan.user_code import functions_above
 from dbsp.runtime import ahead, parts, visiting
 from dbsp.runtime.backfill import BackfillSegment
+from dbsp.runtime.dead_counts import LATE_ROWS, counted
 from dbsp.runtime.event_times import signals_of
 from dbsp.runtime.keeper import Keepers
 from dbsp.runtime.moved import Migration, moved_over
@@ -37,7 +38,6 @@ from dbsp.runtime.runtime import Site, WorkerReport
 from dbsp.steps.error_policy import judge
 from dbsp.steps.exchange import Address, Carried, Owners, Parcel, check_arrival, gather, split
 from dbsp.steps.segment import NOTHING_GIVEN, Arrived, SegmentResult, run_segment
-from dbsp.steps.timing import LATE
 from dbsp.store import CheckpointId, CommitReport, Database, VersionInfo
 from dbsp.trace.redistribute import Readable, WarmReport, redistribute, warm_up
 from dbsp.trace.slicing import HashRange, shared_ranges
@@ -267,21 +267,13 @@ def _first_step(layout: Layout, worker: int) -> int:
 
 
 def _report(worker: int, carried: Carried, database: Database) -> WorkerReport:
-    dead, late = _counted(carried.dead)
+    dead = counted(carried.dead)
     return WorkerReport(
         worker=worker, rows_in=carried.rows_in, rows_out=sum(map(len, carried.parts.values())),
-        dead=dead, seconds=carried.seconds, state_bytes=database.state_bytes(), nodes=carried.nodes,
-        signals=carried.signals, late=late,
+        dead=sum(each.rows for each in dead), seconds=carried.seconds, state_bytes=database.state_bytes(),
+        nodes=carried.nodes, signals=carried.signals, late=sum(each.rows for each in dead if each.kind == LATE_ROWS),
+        dead_of=dead,
     )  # fmt: skip
-
-
-def _counted(letters: Sequence[DeadLetter]) -> tuple[int, int]:
-    """Return how many rows these letters stand for, and how many of them were late.
-
-    A retracted row counts as none, and a late delete as one.
-    """
-    late = sum(abs(letter.weight) for letter in letters if letter.reason.startswith(LATE))
-    return late + sum(max(letter.weight, 0) for letter in letters if not letter.reason.startswith(LATE)), late
 
 
 def read_changes(work: Work, order: StepOrder, worker: int, held: ahead.HeldInput | None = None) -> list[Changes]:

@@ -1,0 +1,123 @@
+"""Metrics by table, view and worker: rows, dead letters, state, and the time from a row's arrival to the outputs that have it.
+
+The values of labels are names of the circuit and numbers of workers, so their number is bounded.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from dbsp.io.pushed import Position
+from dbsp.logs import StepRecord
+from dbsp.runtime.runtime import StepReport, WorkerReport
+
+ARRIVAL_BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
+NOTED_MAX = 10_000
+"""Pushes of a partition whose arrival is noted; while more wait, further ones are not measured."""
+
+Place = tuple[str, int]
+
+
+class _WorkerGauges(Collector):
+    """The gauges of workers, created at each scrape: a worker that a rescale removed has no gauge any more."""
+
+    def __init__(self) -> None:
+        self.workers: Sequence[WorkerReport] = ()
+
+    def collect(self) -> Iterable[Metric]:
+        """Return the gauges of the workers of the last step."""
+        state = GaugeMetricFamily("dbsp_worker_state_bytes", "Bytes of a worker's state", labels=("worker",))
+        seconds = GaugeMetricFamily("dbsp_worker_step_seconds", "Time of a worker in the last step", labels=("worker",))
+        for worker in self.workers:
+            state.add_metric((str(worker.worker),), worker.state_bytes)
+            seconds.add_metric((str(worker.worker),), worker.seconds)
+        return [state, seconds]
+
+
+class RowMetrics:
+    """The counters by table, view and worker; `views` has the plan's node of each view."""
+
+    def __init__(self, registry: CollectorRegistry, views: Mapping[str, int], now_s: Callable[[], float]) -> None:
+        """Register the metrics, at zero."""
+        self._views, self._now_s = views, now_s
+        self._table_rows = Counter(
+            "dbsp_table_rows", "Offsets of a table's input processed, each once", ("table",), registry=registry
+        )
+        self._view_rows = Counter("dbsp_view_rows", "Rows of a view's changes, each once", ("view",), registry=registry)
+        self._dead = Counter(
+            "dbsp_dead_rows", "Rows that could not be used, by table or node and kind of reason",
+            ("origin", "reason"), registry=registry,
+        )  # fmt: skip
+        self._worker_rows = Counter(
+            "dbsp_worker_rows_in", "Input rows that a worker read, each once", ("worker",), registry=registry
+        )
+        self._worker_seconds = Counter(
+            "dbsp_worker_busy_seconds", "Time of a worker in steps", ("worker",), registry=registry
+        )
+        self._arrival = Histogram(
+            "dbsp_arrival_to_output_seconds", "Time from a push's arrival until its results are in the outputs",
+            ("table",), registry=registry, buckets=ARRIVAL_BUCKETS_S,
+        )  # fmt: skip
+        self._workers = _WorkerGauges()
+        registry.register(self._workers)
+        for view in views:
+            self._view_rows.labels(view)
+        self._lock = threading.Lock()
+        self._waiting: dict[Place, deque[tuple[int, float]]] = {}
+        self._done: dict[Place, int] = {}
+
+    def arrived(self, positions: Iterable[Position], began_s: float) -> None:
+        """Note pushes that are durable and arrived at this time; one that a step has taken already is measured now."""
+        with self._lock:
+            for position in positions:
+                place = (position.table, position.partition)
+                if position.repeated or position.last == position.first:
+                    continue
+                if self._done.get(place, 0) >= position.last:
+                    self._arrival.labels(position.table).observe(max(0.0, self._now_s() - began_s))
+                    continue
+                noted = self._waiting.setdefault(place, deque())
+                if len(noted) < NOTED_MAX:
+                    noted.append((position.last, began_s))
+
+    def stepped(self, record: StepRecord, report: StepReport, *, new: bool) -> None:
+        """Count a finished step, whose outputs are durable; a step that runs again counts for the time of workers alone."""
+        self._workers.workers = report.workers
+        for worker in report.workers:
+            self._worker_seconds.labels(str(worker.worker)).inc(max(worker.seconds, 0.0))
+        self._take(record)
+        if not new:
+            return
+        for range_ in record.ranges:
+            self._table_rows.labels(range_.table).inc(range_.last - range_.first)
+        for worker in report.workers:
+            self._worker_rows.labels(str(worker.worker)).inc(worker.rows_in)
+            rows = {node.node: node.rows_out for node in worker.nodes}
+            for view, node in self._views.items():
+                self._view_rows.labels(view).inc(rows.get(node, 0))
+            for dead in worker.dead_of:
+                self._dead.labels(dead.origin, dead.kind).inc(dead.rows)
+
+    def _take(self, record: StepRecord) -> None:
+        """Measure the pushes that this step has taken whole."""
+        now = self._now_s()
+        with self._lock:
+            for range_ in record.ranges:
+                place = (range_.table, range_.partition)
+                self._done[place] = max(range_.last, self._done.get(place, 0))
+                noted = self._waiting.get(place)
+                left: deque[tuple[int, float]] = deque()
+                while noted:
+                    last, began = noted.popleft()
+                    if last <= range_.last:
+                        self._arrival.labels(range_.table).observe(max(0.0, now - began))
+                    else:
+                        left.append((last, began))
+                if noted is not None:
+                    noted.extend(left)

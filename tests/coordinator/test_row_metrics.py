@@ -1,0 +1,137 @@
+"""`/metrics` by table, view, worker and reason; the dashboard names metrics that a running service has, and no others."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from prometheus_client import CollectorRegistry
+from prometheus_client.parser import text_string_to_metric_families
+
+import dbsp
+from dbsp.coordinator.running.row_metrics import NOTED_MAX, RowMetrics
+from dbsp.io.pushed import Position
+from dbsp.logs import Range
+from dbsp.runtime.runtime import StepReport
+from tests.coordinator.shop import ORDERS
+from tests.io.log_samples import make_record
+from tools.deploy.grafana import dashboard
+
+
+def samples(text: str) -> dict[tuple[str, tuple[str, ...]], float]:
+    """Every sample by its name and the values of its labels."""
+    return {
+        (sample.name, tuple(sample.labels.values())): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+
+
+@pytest.fixture
+def figures(client: httpx.Client) -> str:
+    asking = dbsp.Client(url=str(client.base_url))
+    asking.push("orders", ORDERS, wait_s=60)
+    asking.push("orders", [{"id": 1, "customer": "c", "amount": 9000}, {"id": "x"}], wait_s=60)
+    asking.checkpoint()
+    return asking.metrics()
+
+
+def test_rows_are_counted_by_table_view_and_worker(figures: str) -> None:
+    found = samples(figures)
+    assert found["dbsp_table_rows_total", ("orders",)] == 5
+    views = {view: found["dbsp_view_rows_total", (view,)] for view in ("per_customer", "large")}
+    assert views == {"per_customer": 4, "large": 2}  # a, b; then a goes, c comes: and 600, then 9000
+    assert sum(views.values()) == found["dbsp_rows_out_total", ()]
+    assert found["dbsp_dead_rows_total", ("orders", "input")] == found["dbsp_dead_letters_total", ()] == 1
+    workers = [found["dbsp_worker_state_bytes", (str(worker),)] for worker in (0, 1)]
+    assert sum(workers) == found["dbsp_state_bytes", ()]
+    assert (
+        sum(found["dbsp_worker_rows_in_total", (str(worker),)] for worker in (0, 1)) == found["dbsp_rows_in_total", ()]
+    )
+    assert found["dbsp_arrival_to_output_seconds_count", ("orders",)] == 2
+    assert found["dbsp_arrival_to_output_seconds_sum", ("orders",)] > 0
+    assert found["dbsp_checkpoint_pause_seconds_count", ()] >= 1
+
+
+def expressions() -> list[str]:
+    return [target["expr"] for panel in dashboard.dashboard()["panels"] for target in panel["targets"]]
+
+
+def missing(texts: list[str], figures: str) -> list[str]:
+    """The metrics, and labels of them, that expressions name and a service lacks."""
+    families = list(text_string_to_metric_families(figures))
+    names = {sample.name for family in families for sample in family.samples} | {family.name for family in families}
+    names |= {
+        f"{family.name}_total" for family in families if family.type == "counter"
+    }  # that of labels without values yet
+    labels = {label for family in families for sample in family.samples for label in sample.labels}
+    known = {"instance", *labels}
+    gone = [name for text in texts for name in re.findall(r"dbsp_\w+", text) if name not in names]
+    for text in texts:
+        for by in re.findall(r"by \(([^)]*)\)", text):
+            gone += [label for label in map(str.strip, by.split(",")) if label not in known]
+    return gone
+
+
+def test_the_dashboard_names_metrics_that_a_service_has(figures: str) -> None:
+    optional = {"dbsp_copy_behind_messages", "dbsp_delta_behind_steps", "dbsp_waterline_unix_seconds", "code"}
+    assert set(missing(expressions(), figures)) <= optional
+    assert missing(["rate(dbsp_no_such_total[1m])", "sum(dbsp_step) by (nobody)"], figures) == [
+        "dbsp_no_such_total",
+        "nobody",
+    ]
+
+
+def test_the_documentation_has_every_metric(figures: str) -> None:
+    said = (Path(__file__).parents[2] / "docs" / "operations.md").read_text()
+    table = said[said.index("## Metrics") :]
+    names = [
+        f"{family.name}_total" if family.type == "counter" else family.name
+        for family in text_string_to_metric_families(figures)
+        if not family.name.endswith("_created")
+    ]
+    assert [name for name in names if f"`{name}`" not in table] == []
+
+
+def test_the_dashboard_is_what_its_script_makes() -> None:
+    assert dashboard.FILE.read_text() == dashboard.text()
+    made: dict[str, Any] = json.loads(dashboard.FILE.read_text())
+    places = [tuple(panel["gridPos"].values()) for panel in made["panels"]]
+    assert len(set(places)) == len(places)
+    assert len({panel["id"] for panel in made["panels"]}) == len(places)
+
+
+class Times:
+    now = 0.0
+
+
+def test_the_time_from_arrival_is_that_of_each_push(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted, too: a push that a step has taken before its arrival is noted waits for no further step."""
+    times, registry = Times(), CollectorRegistry()
+    rows = RowMetrics(registry, {}, lambda: times.now)
+    table, partition, first, last = "orders", 2, 5, 9
+    record = replace(make_record(0), ranges=(Range(table=table, partition=partition, first=first, last=last),))
+
+    def count_and_sum() -> tuple[float, float]:
+        values = [
+            registry.get_sample_value(f"dbsp_arrival_to_output_seconds_{n}", {"table": table}) for n in ("count", "sum")
+        ]
+        return values[0] or 0.0, values[1] or 0.0
+
+    def position(to: int, **more: Any) -> Position:
+        return Position(table=table, partition=partition, first=first, last=to, **more)
+
+    rows.arrived([position(last), position(last + 5), position(last, repeated=True)], began_s=1.0)
+    times.now = 3.0
+    rows.stepped(record, StepReport(step=0, seconds=1.0, workers=()), new=True)
+    assert count_and_sum() == (1, 2.0)
+    rows.arrived([position(last)], began_s=2.5)
+    assert count_and_sum() == (2, 2.5)
+    for _ in range(NOTED_MAX + 5):
+        rows.arrived([position(last + 9)], began_s=3.0)
+    assert sum(map(len, rows._waiting.values())) <= NOTED_MAX

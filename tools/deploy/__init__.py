@@ -1,0 +1,1 @@
+"""The image, compose file, systemd unit, Kubernetes manifests and dashboard that deploy a pipeline."""

@@ -1,0 +1,1 @@
+"""The Grafana dashboard, and the script that makes it."""
