@@ -202,9 +202,11 @@ class Client:
         """Run one SELECT over the views, all as of the same step."""
         return _result(self.connection.response("POST", "/v1/query", json={"sql": sql}, headers={"Accept": ARROW}))
 
-    def view(self, name: str, *, limit: int | None = None) -> Result:
-        """Read the rows of a view with their weights, as of one step."""
-        params = {} if limit is None else {"limit": limit}
+    def view(self, name: str, *, limit: int | None = None, key: Mapping[str, Any] | None = None) -> Result:
+        """Read the rows of a view with their weights, as of one step: all, or those with the values of `key`."""
+        params: dict[str, Any] = {} if limit is None else {"limit": limit}
+        if key is not None:
+            params["key"] = json.dumps(key)
         answer = self.connection.response("GET", f"/v1/views/{name}", params=params, headers={"Accept": ARROW})
         return _result(answer)
 
@@ -355,9 +357,9 @@ class AsyncClient:
         """Run one SELECT over the views; see `Client.query`."""
         return await asyncio.to_thread(self.client.query, sql)
 
-    async def view(self, name: str, *, limit: int | None = None) -> Result:
+    async def view(self, name: str, *, limit: int | None = None, key: Mapping[str, Any] | None = None) -> Result:
         """Read the rows of a view; see `Client.view`."""
-        return await asyncio.to_thread(self.client.view, name, limit=limit)
+        return await asyncio.to_thread(self.client.view, name, limit=limit, key=key)
 
     async def changes(self, view: str, **options: Any) -> AsyncIterator[Change]:
         """Yield what each step changed in a view; see `Client.changes`."""

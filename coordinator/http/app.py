@@ -33,6 +33,7 @@ from dbsp.coordinator.http.tokens import tokens_of
 from dbsp.coordinator.http.waiting import Followers, Waiters
 from dbsp.coordinator.service import Service
 from dbsp.errors import ConfigError, DbspError
+from dbsp.runtime.leases import Wanted
 from dbsp.version import VERSION
 
 HOME = "/"
@@ -45,6 +46,7 @@ STEP_HEADER = "Dbsp-Step"
 OR_ARROW: dict[int | str, dict[str, Any]] = {200: {"content": {ARROW: {}}}}
 NOTHING_MOVED = {"shards_moved": 0, "share": 0.0, "bytes_moved": 0, "bytes_total": 0}
 ROWS_MAX = (1 << 63) - 1
+KEY_CHARS_MAX = 16_384
 
 
 class RescaleBody(BaseModel):
@@ -242,9 +244,17 @@ def _add_views(app: FastAPI, service: Service, lanes: Lanes) -> None:
         return JSONResponse({"views": list(service.views())})
 
     @app.get("/v1/views/{view}", summary="All rows of a view, as of one step", responses=OR_ARROW)
-    async def view(view: str, request: Request, limit: int | None = Query(default=None, ge=0, le=ROWS_MAX)) -> Response:
-        """JSON, or an Arrow IPC stream if `Accept` asks for it; `weight` says how often a row is there."""
-        return await lanes.reads.run(_view, service, view, limit, ARROW in request.headers.get("accept", ""))
+    async def view(
+        view: str,
+        request: Request,
+        limit: int | None = Query(default=None, ge=0, le=ROWS_MAX),
+        key: str | None = Query(default=None, max_length=KEY_CHARS_MAX),
+    ) -> Response:
+        """JSON, or an Arrow IPC stream if `Accept` asks for it; `weight` says how often a row is there.
+
+        `key` is a JSON object, such as `{"customer": "ann"}`: only rows with these values are read.
+        """
+        return await lanes.reads.run(_view, service, view, limit, key, ARROW in request.headers.get("accept", ""))
 
     @app.post("/v1/query", summary="One read-only SELECT over the views, as of one step", responses=OR_ARROW)
     async def query(body: QueryBody, request: Request) -> Response:
@@ -253,8 +263,9 @@ def _add_views(app: FastAPI, service: Service, lanes: Lanes) -> None:
         return await lanes.queries.run_within(service.config.query.timeout_s, _query, service, body.sql, as_arrow)
 
 
-def _view(service: Service, view: str, limit: int | None, as_arrow: bool) -> Response:
-    found = service.read_view(view)
+def _view(service: Service, view: str, limit: int | None, key: str | None, as_arrow: bool) -> Response:
+    wanted = None if key is None else Wanted(equal=service.key_of(view, key))
+    found = service.read_view(view) if wanted is None else service.read_part(view, wanted)
     table = found.table if limit is None else found.table.slice(0, limit)
     if as_arrow:
         return Response(ipc(table), media_type=ARROW, headers={STEP_HEADER: str(found.step)})

@@ -7,7 +7,7 @@ gone.
 
 Protocol, on standard input and output; a header is one line of JSON:
 
-    parent  {"sql", "views", "limits"}        child  {"reads": [view, …]} or {"error": {…}}
+    parent  {"sql", "views", "limits"}        child  {"reads": {view: conditions}} or {"error": {…}}
     parent  {"bytes"} + one Arrow stream per  child  {"done": true} + one Arrow stream, or {"error": {…}}
             view that is read
 
@@ -28,7 +28,7 @@ from typing import BinaryIO
 import pyarrow as pa
 
 from dbsp.coordinator.children import failure, put
-from dbsp.coordinator.query.statement import QueryLimits, run_query, views_of
+from dbsp.coordinator.query.statement import QueryLimits, parts_of, run_query
 from dbsp.errors import CapacityError, DbspError
 
 READY = {"ready": True}
@@ -52,16 +52,16 @@ def serve(source: BinaryIO, sink: BinaryIO, bound: Callable[[QueryLimits, int], 
         limits = QueryLimits(**asked["limits"])
         try:
             bound(limits, 0)
-            names = views_of(asked["sql"], asked["views"], asked["unread"])
+            parts = parts_of(asked["sql"], asked["views"], asked["unread"])
         except DbspError as error:
             put(sink, failure(error))
             continue
-        put(sink, {"reads": list(names)})
+        put(sink, {"reads": parts})
         given = json.loads(source.readline() or "{}")
         if not given:
             return
         bound(limits, given["bytes"])
-        tables = {name: get_table(source) for name in names}
+        tables = {name: get_table(source) for name in parts}
         _answer(sink, asked["sql"], tables, limits)
 
 

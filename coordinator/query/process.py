@@ -21,6 +21,7 @@ import pyarrow as pa
 from dbsp.coordinator.children import ChildProcess, put
 from dbsp.coordinator.exits import error_of
 from dbsp.coordinator.query.child import get_table, put_table, too_much_memory
+from dbsp.coordinator.query.pushdown import Equal
 from dbsp.coordinator.query.statement import QueryLimits
 from dbsp.errors import CapacityError, ConfigError, DbspError, UnavailableError
 
@@ -28,7 +29,7 @@ START_S = 60.0
 KILL_AFTER_S = 2.0
 COMMAND = [sys.executable, "-P", "-m", "dbsp.coordinator.query.child"]
 
-Read: TypeAlias = Callable[[Sequence[str]], Mapping[str, pa.Table]]
+Read: TypeAlias = Callable[[Mapping[str, Equal]], Mapping[str, pa.Table]]
 
 
 class Queries:
@@ -45,7 +46,7 @@ class Queries:
     def ask(
         self, sql: str, views: Sequence[str], read: Read, limits: QueryLimits, unread: Sequence[str] = ()
     ) -> pa.Table:
-        """Return the statement's result; `read(names)` returns the views that it reads; views in `unread` cannot be read.
+        """Return the statement's result; `read(parts)` returns the views that it reads; views in `unread` cannot be read.
 
         **Errors** `ConfigError` for a statement that is refused or wrong; `CapacityError` names the limit that was
         reached; `UnavailableError` while too many run.
@@ -126,11 +127,11 @@ class _Process(ChildProcess):
         asked = {"sql": sql, "views": list(views), "unread": list(unread), "limits": asdict(limits)}
         with self._bounded(limits):
             put(self._in, asked)
-            names = self._answer()["reads"]
-        tables = read(names)
+            parts = self._answer()["reads"]
+        tables = read(parts)
         with self._bounded(limits):
             put(self._in, {"bytes": sum(table.nbytes for table in tables.values())})
-            for name in names:
+            for name in parts:
                 put_table(self._in, tables[name])
             self._in.flush()
             self._answer()

@@ -22,6 +22,7 @@ import numpy as np
 import pyarrow as pa
 
 from dbsp.circuit.names import DEAD_LETTERS
+from dbsp.coordinator.query.pushdown import Equal, conditions
 from dbsp.errors import CapacityError, ConfigError, InternalError
 
 TABLE_FUNCTIONS = frozenset({"range", "generate_series", "unnest"})
@@ -68,6 +69,11 @@ def views_of(sql: str, views: Sequence[str], unread: Sequence[str] = ()) -> tupl
 
     **Errors** `ConfigError` says what is wrong with the statement.
     """
+    return tuple(parts_of(sql, views, unread))
+
+
+def parts_of(sql: str, views: Sequence[str], unread: Sequence[str] = ()) -> dict[str, Equal]:
+    """Check a statement as `views_of` does; return its views, each with the conditions on the rows that it needs."""
     _refuse_no_text(sql)
     if len(sql) > STATEMENT_CHARS_MAX:
         raise CapacityError(f"the statement is too long: chars={len(sql)} chars_max={STATEMENT_CHARS_MAX}")
@@ -83,7 +89,9 @@ def views_of(sql: str, views: Sequence[str], unread: Sequence[str] = ()) -> tupl
     if tree.get("error"):
         raise ConfigError(f"not a statement that can be checked: {tree.get('error_message')}", "write one SELECT")
     _check_functions(nodes)
-    return _tables(nodes, views, unread)
+    names = _tables(nodes, views, unread)
+    equal = conditions([node.tree for node in nodes], names)
+    return {name: equal.get(name, ()) for name in names}
 
 
 def run_query(sql: str, tables: Mapping[str, pa.Table], limits: QueryLimits) -> pa.Table:

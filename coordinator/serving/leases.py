@@ -1,13 +1,14 @@
 """Leases of the views, granted between two steps and shared by all readers of that step.
 
 The event loop is asked for the grant alone, which copies nothing. The reading runs on the reader's thread while steps
-run. A lease ends when its last reader is done, after `lease_s`, or with the service. It holds back the deletion of
-chunks and nothing else, so both its time and the number of leases are bounded.
+run. A lease ends `LINGER_S` after its last reader, at once if a step has finished since, after `lease_s`, or with the
+service. It holds back the deletion of chunks and nothing else, so both its time and the number of leases are bounded.
 """
 
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
@@ -20,19 +21,23 @@ from dbsp.errors import OverloadedError
 from dbsp.runtime.leases import Leased
 from dbsp.runtime.runtime import Runtime
 
+LINGER_S = 1.0
+"""How long a lease without readers waits for the next reader of its step: a grant costs more than a look-up."""
+
 Wait = Callable[[Callable[[], Future[Any]], float | None], Any]
 """Wait for a future of the event loop, at most so many seconds."""
 
 
 @dataclass(slots=True)
 class SharedLease:
-    """A lease, the epoch that granted it, and the number of its readers."""
+    """A lease, the epoch that granted it, the number of its readers, and when it ends at the latest."""
 
     leased: Leased
     epoch: int
-    timer: threading.Timer
+    ends_s: float
     users: int = 1
     over: bool = False
+    idle_since_s: float = 0.0
 
 
 class ViewLeases:
@@ -45,6 +50,8 @@ class ViewLeases:
         self._lock = threading.Lock()
         self._leases: list[SharedLease] = []
         self._closed = False
+        self._sweeper: threading.Thread | None = None
+        self._granted, self._closing = threading.Event(), threading.Event()
 
     @contextmanager
     def taken(self, views: Sequence[str], timeout_s: float | None = None) -> Iterator[Leased]:
@@ -86,8 +93,10 @@ class ViewLeases:
     def _join(self, views: Sequence[str], step: int, epoch: int) -> SharedLease | None:
         """Return a lease of this step for one more reader; None if there is none."""
         with self._lock:
+            fresh_s = time.monotonic() + self._lease_s / 2
             for shared in self._leases:
-                if (shared.leased.step, shared.epoch) == (step, epoch) and shared.leased.holds(views):
+                same = (shared.leased.step, shared.epoch) == (step, epoch) and shared.leased.holds(views)
+                if same and shared.ends_s >= fresh_s:
                     shared.users += 1
                     return shared
         return None
@@ -97,6 +106,7 @@ class ViewLeases:
         found = self._join(views, facts.next_step, facts.epoch)
         if found is not None:
             return found
+        self._end_idle()
         with self._lock:
             if self._closed or len(self._leases) >= self._leases_max:
                 raise OverloadedError(
@@ -104,30 +114,51 @@ class ViewLeases:
                     "read again when others have ended, or raise `leases_max` in [query]",
                 )
         leased = runtime.lease_views(views, facts.next_step, facts.layout)
-        timer = threading.Timer(self._lease_s, lambda: self._end(shared))
-        shared = SharedLease(leased, facts.epoch, timer)
-        timer.daemon = True
+        shared = SharedLease(leased, facts.epoch, time.monotonic() + self._lease_s)
         with self._lock:
             self._leases.append(shared)
-        timer.start()
+            if self._sweeper is None:
+                self._sweeper = threading.Thread(target=self._sweep, name="dbsp-leases", daemon=True)
+                self._sweeper.start()
+        self._granted.set()
         return shared
 
     def give_back(self, shared: SharedLease) -> None:
-        """Leave a lease; its last reader ends it."""
+        """Leave a lease; the last reader ends it, unless it is of the newest step and may serve another one."""
         with self._lock:
             shared.users -= 1
-            if shared.users:
+            shared.idle_since_s = time.monotonic()
+            if shared.users or (shared.leased.step == self._loop.live_status.now.step and not self._closed):
                 return
-        self._end(shared)
+        self._end(shared, unless_used=True)
 
-    def _end(self, shared: SharedLease) -> None:
-        """End a lease, once; reads through it are refused from now on."""
+    def _end_idle(self) -> None:
+        """End the leases without readers."""
         with self._lock:
-            if shared.over:
+            idle = [shared for shared in self._leases if not shared.users]
+        for shared in idle:
+            self._end(shared, unless_used=True)
+
+    def _sweep(self) -> None:
+        """End leases after their time; runs in a thread, which waits while there are none."""
+        while not self._closed:
+            self._granted.wait()
+            with self._lock:
+                now_s, held = time.monotonic(), list(self._leases)
+                if not held:
+                    self._granted.clear()
+            for shared in held:
+                if now_s >= shared.ends_s or (not shared.users and now_s >= shared.idle_since_s + LINGER_S):
+                    self._end(shared, unless_used=now_s < shared.ends_s)
+            self._closing.wait(min(LINGER_S, self._lease_s) / 4)
+
+    def _end(self, shared: SharedLease, *, unless_used: bool = False) -> None:
+        """End a lease, once; reads through it are refused from now on. With `unless_used`, a reader keeps it."""
+        with self._lock:
+            if shared.over or (unless_used and shared.users):
                 return
             shared.over = True
             self._leases.remove(shared)
-        shared.timer.cancel()
         shared.leased.end()
 
     def close(self) -> None:
@@ -136,8 +167,12 @@ class ViewLeases:
             self._closed, left = True, list(self._leases)
         for shared in left:
             self._end(shared)
+        self._closing.set()
+        self._granted.set()
+        if self._sweeper is not None:
+            self._sweeper.join()
 
     @property
     def count(self) -> int:
-        """Return the number of leases that are held."""
+        """Return the number of leases that are held, also without a reader."""
         return len(self._leases)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
@@ -9,17 +10,21 @@ from typing import Any
 
 import pyarrow as pa
 
+from dbsp.algebra.table import Table
 from dbsp.coordinator.answers import ViewChanges, ViewRows
 from dbsp.coordinator.build import Built
 from dbsp.coordinator.config import Config
 from dbsp.coordinator.query.process import Queries
+from dbsp.coordinator.query.pushdown import Equal, row_of
 from dbsp.coordinator.query.statement import QueryLimits, not_readable
 from dbsp.coordinator.running.delta_tables import DeltaTables
 from dbsp.coordinator.running.feed import Feed
 from dbsp.coordinator.serving.core import ServiceCore
 from dbsp.coordinator.serving.leases import ViewLeases
 from dbsp.errors import ConfigError
+from dbsp.io.formats.json_rows import decode_json
 from dbsp.runtime.leases import Leased, Wanted, condition_of
+from dbsp.zset.batch import Batch
 from dbsp.zset.schema import Schema
 
 KEPT_VIEW_BYTES_MAX = 16 << 20
@@ -70,7 +75,34 @@ class Reads(ServiceCore):
         """Return a part of a view as of the last finished step."""
         self._schema(view)
         with self.leases.taken((view,), timeout_s) as leased:
-            return ViewRows(view=view, step=leased.step, table=pa.concat_tables(leased.read(view, wanted)))
+            return self._part(leased, view, wanted)
+
+    def _part(self, leased: Leased, view: str, wanted: Wanted) -> ViewRows:
+        """Read a part of a view."""
+        return ViewRows(view=view, step=leased.step, table=pa.concat_tables(leased.read(view, wanted)))
+
+    def key_of(self, view: str, text: str) -> Batch:
+        """Return the row that a JSON object of columns and values says, as in a pushed row."""
+        schema = self._schema(view)
+        try:
+            given = json.loads(text)
+        except (ValueError, RecursionError):
+            given = None
+        if not isinstance(given, dict) or not given:
+            raise ConfigError(
+                f"a key is no JSON object of columns and values: key={text[:80]}", 'write {"column": value}'
+            )
+        unknown = sorted(given.keys() - set(schema.names))
+        if unknown:
+            raise ConfigError(f"no such column: view={view} column={unknown[0]} columns={list(schema.names)}")
+        some = schema.select([name for name in schema.names if name in given])
+        push = decode_json(text.encode(), Table(name=view, schema=some))
+        if push.bad or len(push.batch) != 1:
+            reason = push.bad[0].reason if push.bad else "not one row"
+            raise ConfigError(
+                f"a key does not fit the view: view={view} reason={reason}", "give values of the columns' types"
+            )
+        return push.batch
 
     def _schema(self, view: str) -> Schema:
         """Return the columns of a view that can be read; raise `ConfigError` for other names."""
@@ -137,8 +169,17 @@ class Reads(ServiceCore):
         )  # fmt: skip
         steps: list[int] = []
 
-        def read(names: Sequence[str]) -> dict[str, pa.Table]:
-            found = self.read_views(names, timeout_s)
+        def read(parts: Mapping[str, Equal]) -> dict[str, pa.Table]:
+            equal = {view: row_of(conditions, self._schema(view)) for view, conditions in parts.items()}
+            whole = [view for view, row in equal.items() if row is None]
+            if len(whole) == len(parts):
+                found = self.read_views(whole, timeout_s)
+            else:
+                with self.leases.taken(tuple(parts), timeout_s) as leased:
+                    found = [
+                        self._whole(leased, view) if row is None else self._part(leased, view, Wanted(equal=row))
+                        for view, row in equal.items()
+                    ]
             steps.extend(rows.step for rows in found)
             return {rows.view: rows.table for rows in found}
 

@@ -8,10 +8,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pyarrow as pa
 import pytest
 
+from dbsp.coordinator.query.statement import QueryLimits, run_query
 from dbsp.coordinator.service import Service
+from dbsp.coordinator.serving.reads import Reads
 from dbsp.errors import ConfigError, OverloadedError, UnavailableError
 from tests.coordinator.shop import ORDERS, settings
 from tests.spark.waiting import until
@@ -43,8 +46,9 @@ def test_a_read_is_of_one_step_while_further_steps_run(service: Service) -> None
         tables = {view: pa.concat_tables(leased.read(view)).to_pylist() for view in ("per_customer", "large")}
     assert {row["customer"]: row["orders"] for row in tables["per_customer"]} == {"a": 1, "b": 2}
     assert [row["id"] for row in tables["large"]] == [2]
-    assert service.leases.count == 0
+    assert service.leases.count == 0  # its step is over, so it serves no other reader
     assert len(service.read_view("large").table) == 11
+    until(lambda: service.leases.count == 0, "the lease ends")
 
 
 def test_readers_of_one_step_share_a_lease_and_a_read(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -70,7 +74,7 @@ def test_readers_of_one_step_share_a_lease_and_a_read(service: Service, monkeypa
     service.leases.give_back(shared)
     assert reads == ["large"]
     assert len({id(rows) for rows in found}) == 1
-    assert service.leases.count == 0
+    until(lambda: service.leases.count == 0, "the lease ends")
 
 
 def test_a_lease_ends_after_its_time(short: Service) -> None:
@@ -119,7 +123,7 @@ def test_a_rescale_ends_a_lease_without_harm(service: Service) -> None:
         "a": 1, "b": 2, "c": 1,
     }  # fmt: skip
     service.leases.give_back(shared)
-    assert service.leases.count == 0
+    until(lambda: service.leases.count == 0, "the lease ends")
 
 
 def test_a_stopped_service_holds_no_lease(folder: Path) -> None:
@@ -146,3 +150,48 @@ def test_rows_by_key_and_columns(service: Service) -> None:
             service.read_view("per_customer", key=key)
     with pytest.raises(ConfigError, match="nothing"):
         service.read_view("per_customer", columns=["nothing"])
+
+
+@pytest.mark.parametrize(
+    ("sql", "keyed"),
+    [
+        ("select amount from large where id = 2", True),
+        ("select l.amount from large l where 2 = l.id and customer = 'b'", True),
+        ("select count(*) from (select * from large where id = 2) x", True),
+        ("select customer from large where id = 2 or id = 10", False),
+        ("select a.id from large a, large b where a.id = 2", False),
+        ("select amount as id from large where id = 2", False),
+        ("select id from large where not (id = 2)", False),
+        ("select id from large where id = '2'", False),
+        ("select x.a from large as x(a, b, c) where x.a = 2", False),
+        ("with large as (select * from large) select id from large where id = 2", False),
+        ("select id from large where id = 99999999999999999999", False),
+        (
+            "select count(*) from per_customer p left join (select * from large where id = 10) l on l.customer = p.customer",
+            True,
+        ),
+    ],
+)
+def test_a_query_reads_the_rows_of_its_key(
+    service: Service, sql: str, keyed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With and without the condition in the read, the answer is that over the whole views."""
+    pushed(service)
+    pushed(service, order(10, "b"))
+    views = {view: service.read_view(view).table for view in service.views()}
+    asked: list[bool] = []
+    original = Reads._part
+    monkeypatch.setattr(Reads, "_part", lambda *given: (asked.append(True), original(*given))[1])
+    found = service.query(sql, 60)[1].to_pylist()
+    assert found == run_query(sql, views, QueryLimits()).to_pylist()
+    assert bool(asked) == keyed
+
+
+def test_rows_by_key_over_http(client: httpx.Client, service: Service) -> None:
+    pushed(service)
+    found = client.get("/v1/views/large", params={"key": '{"id": 2}'}).json()
+    assert (found["rows"], found["weights"]) == ([{"id": 2, "customer": "b", "amount": 600}], [1])
+    assert client.get("/v1/views/large", params={"key": '{"customer": null}'}).json()["rows"] == []
+    for wrong in ("2", "{}", '{"nothing": 1}', '{"id": "x"}', "{"):
+        answer = client.get("/v1/views/large", params={"key": wrong})
+        assert (answer.status_code, answer.json()["error"]["code"]) == (400, "config"), wrong
