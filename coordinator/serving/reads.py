@@ -68,7 +68,9 @@ class Reads(ServiceCore):
         equal = None if key is None else condition_of(view, schema, key)
         for name in columns or ():
             if name not in schema.names:
-                raise ConfigError(f"no such column: view={view} column={name} columns={list(schema.names)}")
+                raise ConfigError(
+                    f"the view has no such column: view={view} column={name} columns={list(schema.names)}"
+                )
         return self.read_part(view, Wanted(equal=equal, columns=None if columns is None else tuple(columns)), timeout_s)
 
     def read_part(self, view: str, wanted: Wanted, timeout_s: float | None = None) -> ViewRows:
@@ -94,7 +96,9 @@ class Reads(ServiceCore):
             )
         unknown = sorted(given.keys() - set(schema.names))
         if unknown:
-            raise ConfigError(f"no such column: view={view} column={unknown[0]} columns={list(schema.names)}")
+            raise ConfigError(
+                f"the view has no such column: view={view} column={unknown[0]} columns={list(schema.names)}"
+            )
         some = schema.select([name for name in schema.names if name in given])
         push = decode_json(text.encode(), Table(name=view, schema=some))
         if push.bad or len(push.batch) != 1:

@@ -186,7 +186,7 @@ def condition_of(view: str, schema: Schema, equal: Mapping[str, Any]) -> Batch:
     """Return the values (None: null) as a row of these columns of the view; raise `ConfigError` if they do not fit."""
     unknown = sorted(equal.keys() - set(schema.names))
     if unknown:
-        raise ConfigError(f"no such column: view={view} column={unknown[0]} columns={list(schema.names)}")
+        raise ConfigError(f"the view has no such column: view={view} column={unknown[0]} columns={list(schema.names)}")
     some = schema.select([name for name in schema.names if name in equal])
     columns: list[pa.Array] = []
     for column in some:
