@@ -2,8 +2,9 @@
 
 **Law** Rows that are left out would not pass the statement's own WHERE, which DuckDB applies all the same.
 
-A condition counts only if nothing else can reach the view's rows: the statement reads the view once, as the one table
-of a SELECT without sampling, and the condition is a part of that SELECT's AND chain. Everything else is read whole.
+A condition counts only if nothing else can reach the view's rows. So the statement must read the view once, as the one
+table of a SELECT without sampling. The condition must be a part of the AND chain of that SELECT. All other views are
+read whole.
 """
 
 from __future__ import annotations
