@@ -128,6 +128,7 @@ class Service(Ingest, Reads, Decisions, Rescales):
         self.watch.close()
         self.copies.close()
         self.delta.close(last_round=ended_well)
+        self.pages.close()
         self.leases.close()
         self._backups.close()
         self._queries.close()

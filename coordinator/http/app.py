@@ -28,12 +28,12 @@ from dbsp.coordinator.http.lanes import Lane, Lanes
 from dbsp.coordinator.http.notifier import Notifier
 from dbsp.coordinator.http.pushes import PRODUCER_HEADER, SEQUENCE_HEADER, add_pushes
 from dbsp.coordinator.http.refusals import described, refusal_of, refuse
-from dbsp.coordinator.http.rendering import ARROW, ipc, plain, rows_of, view_json
+from dbsp.coordinator.http.rendering import plain
 from dbsp.coordinator.http.tokens import tokens_of
+from dbsp.coordinator.http.views import add_views
 from dbsp.coordinator.http.waiting import Followers, Waiters
 from dbsp.coordinator.service import Service
 from dbsp.errors import ConfigError, DbspError
-from dbsp.runtime.leases import Wanted
 from dbsp.version import VERSION
 
 HOME = "/"
@@ -42,11 +42,7 @@ ONLY_ITSELF = (
     "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; connect-src 'self'; base-uri 'none'"
 )
 """The console loads nothing and talks to nobody but its service."""
-STEP_HEADER = "Dbsp-Step"
-OR_ARROW: dict[int | str, dict[str, Any]] = {200: {"content": {ARROW: {}}}}
 NOTHING_MOVED = {"shards_moved": 0, "share": 0.0, "bytes_moved": 0, "bytes_total": 0}
-ROWS_MAX = (1 << 63) - 1
-KEY_CHARS_MAX = 16_384
 
 
 class RescaleBody(BaseModel):
@@ -57,14 +53,6 @@ class RescaleBody(BaseModel):
     workers: int = Field(ge=1)
     dry_run: StrictBool = False
     strategy: Literal["cold", "warmup", "icadd", "redistribute"] | None = None
-
-
-class QueryBody(BaseModel):
-    """One SELECT over the views."""
-
-    model_config = {"extra": "forbid"}
-
-    sql: str = Field(json_schema_extra={"minLength": 1})
 
 
 class SkipBody(BaseModel):
@@ -121,7 +109,7 @@ def make_app(service: Service) -> FastAPI:
     _add_pages(app)
     _add_figures(app, service, lanes)
     add_pushes(app, service, lanes, waiters)
-    _add_views(app, service, lanes)
+    add_views(app, service, lanes)
     add_changes(app, service, lanes, waiters)
     _add_decisions(app, service, lanes)
     return app
@@ -233,50 +221,6 @@ def metrics_of(service: Service) -> bytes:
     now = replace(service.snapshot, lag_rows=service.lag_rows())
     standings = service.built.parts.waterlines.standings
     return service.metrics.text(now, service.delta.status, service.copies.status, service.watch.health, standings)
-
-
-# --- views out ------------------------------------------------------------------------------------------------------
-
-
-def _add_views(app: FastAPI, service: Service, lanes: Lanes) -> None:
-    @app.get("/v1/views", summary="The names of the views")
-    async def views() -> Response:
-        return JSONResponse({"views": list(service.views())})
-
-    @app.get("/v1/views/{view}", summary="All rows of a view, as of one step", responses=OR_ARROW)
-    async def view(
-        view: str,
-        request: Request,
-        limit: int | None = Query(default=None, ge=0, le=ROWS_MAX),
-        key: str | None = Query(default=None, max_length=KEY_CHARS_MAX),
-    ) -> Response:
-        """JSON, or an Arrow IPC stream if `Accept` asks for it; `weight` says how often a row is there.
-
-        `key` is a JSON object, such as `{"customer": "ann"}`: only rows with these values are read.
-        """
-        return await lanes.reads.run(_view, service, view, limit, key, ARROW in request.headers.get("accept", ""))
-
-    @app.post("/v1/query", summary="One read-only SELECT over the views, as of one step", responses=OR_ARROW)
-    async def query(body: QueryBody, request: Request) -> Response:
-        """429 where too many queries wait, 503 where this one has waited for `timeout_s` of [query]."""
-        as_arrow = ARROW in request.headers.get("accept", "")
-        return await lanes.queries.run_within(service.config.query.timeout_s, _query, service, body.sql, as_arrow)
-
-
-def _view(service: Service, view: str, limit: int | None, key: str | None, as_arrow: bool) -> Response:
-    wanted = None if key is None else Wanted(equal=service.key_of(view, key))
-    found = service.read_view(view) if wanted is None else service.read_part(view, wanted)
-    table = found.table if limit is None else found.table.slice(0, limit)
-    if as_arrow:
-        return Response(ipc(table), media_type=ARROW, headers={STEP_HEADER: str(found.step)})
-    return JSONResponse(view_json(found, table))
-
-
-def _query(service: Service, sql: str, as_arrow: bool) -> Response:
-    step, table = service.query(sql)
-    if as_arrow:
-        return Response(ipc(table), media_type=ARROW, headers={STEP_HEADER: str(step)})
-    return JSONResponse({"step": step, "columns": table.column_names, "rows": plain(rows_of(table))})
 
 
 # --- decisions ------------------------------------------------------------------------------------------------------

@@ -132,6 +132,12 @@ class ViewLeases:
                 return
         self._end(shared, unless_used=True)
 
+    def leave(self, shared: SharedLease) -> None:
+        """Leave a lease without waiting: the thread of the leases ends it."""
+        with self._lock:
+            shared.users -= 1
+            shared.idle_since_s = -LINGER_S
+
     def _end_idle(self) -> None:
         """End the leases without readers."""
         with self._lock:

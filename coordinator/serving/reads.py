@@ -21,9 +21,10 @@ from dbsp.coordinator.running.delta_tables import DeltaTables
 from dbsp.coordinator.running.feed import Feed
 from dbsp.coordinator.serving.core import ServiceCore
 from dbsp.coordinator.serving.leases import ViewLeases
+from dbsp.coordinator.serving.pages import Pages, ViewRead
 from dbsp.errors import ConfigError
 from dbsp.io.formats.json_rows import decode_json
-from dbsp.runtime.leases import Leased, Wanted, condition_of
+from dbsp.runtime.leases import ALL, Leased, Wanted, condition_of
 from dbsp.zset.batch import Batch
 from dbsp.zset.schema import Schema
 
@@ -41,6 +42,7 @@ class Reads(ServiceCore):
         self._lock = threading.Lock()
         section = config.query
         self.leases = ViewLeases(self._loop, self._result, lease_s=section.lease_s, leases_max=section.leases_max)
+        self.pages = Pages(max(1, section.leases_max // 2))
         self._feed = Feed(config, self.built.plan)
         self._queries = Queries(at_once_max=config.query.at_once_max)
         self.delta = DeltaTables(config, self.built.plan, self, self._feed, self._observers.noted)
@@ -78,6 +80,21 @@ class Reads(ServiceCore):
         self._schema(view)
         with self.leases.taken((view,), timeout_s) as leased:
             return self._part(leased, view, wanted)
+
+    def open_read(self, view: str, wanted: Wanted = ALL, timeout_s: float | None = None) -> ViewRead:
+        """Return a read of a part of a view as of the last finished step, to be read in pieces and closed."""
+        self._schema(view)
+        return ViewRead(self.leases, view, wanted, timeout_s)
+
+    def kept(self, view: str) -> ViewRows | None:
+        """Return a small view as of the last finished step, if it was read at this step; else None."""
+        found, now = self._kept_views.get(view), self.snapshot
+        return found if found is not None and now.settled and not now.ended and found.step == now.step else None
+
+    def keep(self, found: ViewRows) -> None:
+        """Keep a whole view for the readers of its step, if it is small."""
+        if found.table.nbytes <= KEPT_VIEW_BYTES_MAX:
+            self._kept_views[found.view] = found
 
     def _part(self, leased: Leased, view: str, wanted: Wanted) -> ViewRows:
         """Read a part of a view."""
@@ -119,12 +136,9 @@ class Reads(ServiceCore):
         """Return several views as of the same step."""
         for view in views:
             self._schema(view)
-        now = self.snapshot
-        kept = [self._kept_views.get(view) for view in views]
-        if now.settled and not now.ended and views:
-            found = [rows for rows in kept if rows is not None and rows.step == now.step]
-            if len(found) == len(views):
-                return found
+        kept = [rows for view in views if (rows := self.kept(view)) is not None]
+        if views and len(kept) == len(views) and len({rows.step for rows in kept}) == 1:
+            return kept
         with self.leases.taken(views, timeout_s) as leased:
             return [self._whole(leased, view) for view in views]
 
@@ -150,8 +164,7 @@ class Reads(ServiceCore):
                 with self._lock:
                     del self._flights[reads]
         found = flight.result()
-        if found.table.nbytes <= KEPT_VIEW_BYTES_MAX:
-            self._kept_views[view] = found
+        self.keep(found)
         return found
 
     def changes(self, view: str, first: int = 0, *, rows_max: int = 10_000) -> ViewChanges:

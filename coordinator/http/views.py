@@ -1,0 +1,227 @@
+"""Views out: whole, by key, page by page, and queries over them.
+
+A view that does not fit `KEPT_VIEW_BYTES_MAX` is sent while it is read, piece by piece, so memory is bounded for any
+view. A client that goes away ends its read.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Any
+
+import pyarrow as pa
+from fastapi import FastAPI, Query, Request, Response
+from fastapi.responses import JSONResponse, StreamingResponse
+from pydantic import BaseModel, Field
+
+from dbsp.coordinator.answers import ViewRows
+from dbsp.coordinator.http.lanes import Lane, Lanes
+from dbsp.coordinator.http.rendering import ARROW, ipc, plain, rows_of, view_json, weighted
+from dbsp.coordinator.service import Service
+from dbsp.coordinator.serving.pages import Page, ViewRead
+from dbsp.coordinator.serving.reads import KEPT_VIEW_BYTES_MAX
+from dbsp.errors import ConfigError
+from dbsp.runtime.leases import ALL, Wanted
+
+STEP_HEADER, NEXT_HEADER = "Dbsp-Step", "Dbsp-Next"
+OR_ARROW: dict[int | str, dict[str, Any]] = {200: {"content": {ARROW: {}}}}
+ROWS_MAX = (1 << 63) - 1
+KEY_CHARS_MAX, CURSOR_CHARS_MAX = 16_384, 64
+PAGE_ROWS, PAGE_ROWS_MAX = 1_000, 100_000
+JSON_ROWS = 5_000
+"""Rows of a large view that are rendered at a time."""
+
+
+class QueryBody(BaseModel):
+    """One SELECT over the views."""
+
+    model_config = {"extra": "forbid"}
+
+    sql: str = Field(json_schema_extra={"minLength": 1})
+
+
+def add_views(app: FastAPI, service: Service, lanes: Lanes) -> None:
+    """Add the routes of views and queries."""
+
+    @app.get("/v1/views", summary="The names of the views")
+    async def views() -> Response:
+        return JSONResponse({"views": list(service.views())})
+
+    @app.get("/v1/views/{view}", summary="The rows of a view, as of one step", responses=OR_ARROW)
+    async def view(
+        view: str,
+        request: Request,
+        limit: int | None = Query(default=None, ge=0, le=ROWS_MAX),
+        key: str | None = Query(default=None, max_length=KEY_CHARS_MAX),
+        cursor: str | None = Query(default=None, max_length=CURSOR_CHARS_MAX),
+    ) -> Response:
+        """JSON, or an Arrow IPC stream if `Accept` asks for it; `weight` says how often a row is there.
+
+        `key` is a JSON object, such as `{"customer": "ann"}`: only rows with these values are read. With `cursor=` the
+        answer is a page of `limit` rows (1,000, 100,000 at most) and `next`, the cursor of the next page of the same
+        step; Arrow has it in the header `Dbsp-Next`. 503 where the read has ended: begin again.
+        """
+        as_arrow = ARROW in request.headers.get("accept", "")
+        if cursor is not None:
+            return await lanes.reads.run(_page, service, view, limit, key, cursor, as_arrow)
+        whole = await lanes.reads.run(_view, service, view, limit, key, as_arrow)
+        return whole if isinstance(whole, Response) else _streamed(lanes.reads, whole, limit, as_arrow)
+
+    @app.post("/v1/query", summary="One read-only SELECT over the views, as of one step", responses=OR_ARROW)
+    async def query(body: QueryBody, request: Request) -> Response:
+        """429 where too many queries wait, 503 where this one has waited for `timeout_s` of [query]."""
+        as_arrow = ARROW in request.headers.get("accept", "")
+        return await lanes.queries.run_within(service.config.query.timeout_s, _query, service, body.sql, as_arrow)
+
+
+def _query(service: Service, sql: str, as_arrow: bool) -> Response:
+    step, table = service.query(sql)
+    if as_arrow:
+        return Response(ipc(table), media_type=ARROW, headers={STEP_HEADER: str(step)})
+    return JSONResponse({"step": step, "columns": table.column_names, "rows": plain(rows_of(table))})
+
+
+def _wanted(service: Service, view: str, key: str | None) -> Wanted:
+    """Return the part of a view that a request asks for."""
+    return ALL if key is None else Wanted(equal=service.key_of(view, key))
+
+
+def _page(service: Service, view: str, limit: int | None, key: str | None, cursor: str, as_arrow: bool) -> Response:
+    """Answer a page: the first one for an empty cursor."""
+    rows = PAGE_ROWS if limit is None else limit
+    if not 1 <= rows <= PAGE_ROWS_MAX:
+        raise ConfigError(f"not the size of a page: limit={rows}", f"give 1 to {PAGE_ROWS_MAX} rows")
+    if cursor:
+        page = service.pages.go_on(view, cursor, rows)
+    else:
+        page = service.pages.begin(lambda: service.open_read(view, _wanted(service, view, key)), rows)
+    return _page_answer(page, as_arrow)
+
+
+def _page_answer(page: Page, as_arrow: bool) -> Response:
+    if as_arrow:
+        more = {} if page.cursor is None else {NEXT_HEADER: page.cursor}
+        return Response(ipc(page.table), media_type=ARROW, headers={STEP_HEADER: str(page.step), **more})
+    return JSONResponse({"view": page.view, "step": page.step, **weighted(page.table), "next": page.cursor})
+
+
+def _view(service: Service, view: str, limit: int | None, key: str | None, as_arrow: bool) -> Response | ViewRead:
+    """Answer a small view; return the begun read of a large one."""
+    found = service.kept(view) if key is None else None
+    if found is None:
+        read = service.open_read(view, _wanted(service, view, key))
+        try:
+            table = _small(read)
+        except BaseException:
+            read.close()
+            raise
+        if table is None:
+            return read
+        read.close()
+        found = ViewRows(view=view, step=read.step, table=table)
+        if key is None:
+            service.keep(found)
+    table = found.table if limit is None else found.table.slice(0, limit)
+    if as_arrow:
+        return Response(ipc(table), media_type=ARROW, headers={STEP_HEADER: str(found.step)})
+    return JSONResponse(view_json(found, table))
+
+
+def _small(read: ViewRead) -> pa.Table | None:
+    """Return all rows if they are few; else put them back and return None."""
+    parts: list[pa.Table] = []
+    size = 0
+    while size <= KEPT_VIEW_BYTES_MAX:
+        table = read.next()
+        if table is None:
+            return pa.concat_tables(parts)
+        parts.append(table)
+        size += table.nbytes
+    read.put_back(pa.concat_tables(parts))
+    return None
+
+
+def _streamed(lane: Lane, read: ViewRead, limit: int | None, as_arrow: bool) -> Response:
+    """Send a large view while it is read; an error breaks the connection off, so that no client takes a part for all."""
+    pieces = (_as_arrow if as_arrow else _as_json)(read, limit)
+    headers = {STEP_HEADER: str(read.step)} if as_arrow else {}
+    media_type = ARROW if as_arrow else "application/json"
+    return StreamingResponse(_sent(lane, read, lambda: next(pieces, None)), media_type=media_type, headers=headers)
+
+
+async def _sent(lane: Lane, read: ViewRead, piece: Callable[[], bytes | None]) -> AsyncIterator[bytes]:
+    """Yield the pieces, each made on a thread of the lane; close the read also when the client goes away."""
+    try:
+        while (data := await lane.run(piece)) is not None:
+            yield data
+    finally:
+        read.close()
+
+
+class _Sink:
+    """A file that keeps what is written until it is taken."""
+
+    def __init__(self) -> None:
+        """Begin empty."""
+        self.closed = False
+        self._parts: list[bytes] = []
+
+    def write(self, data: Any) -> int:
+        """Keep a copy of the bytes."""
+        self._parts.append(bytes(data))
+        return len(self._parts[-1])
+
+    def flush(self) -> None:
+        """Do nothing."""
+
+    def writable(self) -> bool:
+        """Return True, as Arrow requires."""
+        return True
+
+    def close(self) -> None:
+        """Note the end, as Arrow requires."""
+        self.closed = True
+
+    def taken(self) -> bytes:
+        """Return what was written since the last call."""
+        parts, self._parts = self._parts, []
+        return b"".join(parts)
+
+
+def _limited(read: ViewRead, limit: int | None) -> Iterator[pa.Table]:
+    """Yield the tables of a read up to `limit` rows."""
+    left = limit
+    while left != 0 and (table := read.next()) is not None:
+        table = table if left is None else table.slice(0, left)
+        left = None if left is None else left - len(table)
+        yield table
+
+
+def _as_arrow(read: ViewRead, limit: int | None) -> Iterator[bytes]:
+    """Yield an Arrow stream in pieces."""
+    first = read.next()
+    assert first is not None  # noqa: S101 - the read was found to be large
+    read.put_back(first)
+    sink = _Sink()
+    with pa.ipc.new_stream(pa.PythonFile(sink, mode="w"), first.schema) as writer:
+        for table in _limited(read, limit):
+            writer.write_table(table)
+            yield sink.taken()
+    yield sink.taken()
+
+
+def _as_json(read: ViewRead, limit: int | None) -> Iterator[bytes]:
+    """Yield the JSON object of `view_json` in pieces; the rows after `limit` are only counted."""
+    yield f'{{"view":{json.dumps(read.view)},"step":{read.step},"rows":['.encode()
+    weights: list[int] = []
+    rows_total = 0
+    while (table := read.next()) is not None:
+        shown = table if limit is None else table.slice(0, max(0, limit - rows_total))
+        for at in range(0, len(shown), JSON_ROWS):
+            some = weighted(shown.slice(at, JSON_ROWS))
+            comma = "," if weights else ""
+            weights += some["weights"]
+            yield (comma + json.dumps(some["rows"], ensure_ascii=False, separators=(",", ":"))[1:-1]).encode()
+        rows_total += len(table)
+    yield f'],"weights":{json.dumps(weights, separators=(",", ":"))},"rows_total":{rows_total}}}'.encode()
