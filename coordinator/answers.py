@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
 
+from dbsp.coordinator.running.letters import Letter
+from dbsp.io.pushed import Position
 from dbsp.logs.step_commands import DroppedRow
 
 
@@ -75,3 +78,46 @@ class Skipped:
     rows: int
     before: bool
     dropped: tuple[DroppedRow, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LetterPage:
+    """A page of dead letters of the steps below `step`, each with the position to which it was replayed.
+
+    `total` letters pass the filter. `next` is the cursor of the next page; None at the end. Letters of steps below `kept_from`
+    were dropped, and `left_out` letters of later steps were too many to keep.
+    """
+
+    step: int
+    total: int
+    next: str | None
+    kept_from: int
+    left_out: int
+    letters: tuple[tuple[Letter, Position | None], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LetterRefused:
+    """A dead letter, by its position, and why it failed again or cannot be replayed."""
+
+    at: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LetterReplay:
+    """The results of a replay: of `matched` letters, `replayed` rows were pushed, and `failed_again` are new dead letters.
+
+    `replayed_before` letters were replayed earlier. `not_replayable` counts the others by the reason. `again` and `refused` show
+    the first of them. `positions` are the places of all pushed rows. A dry run pushes nothing.
+    """
+
+    dry_run: bool
+    matched: int
+    replayed: int
+    failed_again: int
+    replayed_before: int
+    not_replayable: Mapping[str, int]
+    again: tuple[LetterRefused, ...]
+    refused: tuple[LetterRefused, ...]
+    positions: tuple[Position, ...]

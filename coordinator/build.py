@@ -17,7 +17,7 @@ from dbsp.circuit.circuit import Circuit
 from dbsp.circuit.fingerprint import NodeToken, explain_difference, node_tokens
 from dbsp.circuit.load import load_circuit
 from dbsp.circuit.names import DEAD_LETTERS
-from dbsp.coordinator.config import Config
+from dbsp.coordinator.config import MEBIBYTE, Config
 from dbsp.coordinator.decisions import states
 from dbsp.coordinator.decisions.recovery import learned
 from dbsp.coordinator.delta_views import delta_views
@@ -32,12 +32,14 @@ from dbsp.coordinator.running.blame import Locator
 from dbsp.coordinator.running.clock import Clock, SystemClock
 from dbsp.coordinator.running.command_runner import LoopSettings, Parts
 from dbsp.coordinator.running.control import Control, Ledger, LmdbControl, new_ledger, standing
+from dbsp.coordinator.running.letters import Letters
 from dbsp.coordinator.running.waterlines import Waterlines, watched
 from dbsp.coordinator.site import ConfiguredSite, close_site
 from dbsp.coordinator.trials import ProcessTrials
 from dbsp.disk import PRIVATE_FOLDER, PUBLIC_FOLDER, make_folder
 from dbsp.errors import CircuitError, ConfigError, DbspError
 from dbsp.io.connectors import INPUT_KINDS, OUTPUT_KINDS
+from dbsp.io.letter_log import LetterLimits, LetterLog
 from dbsp.io.output_part import refuse_taken
 from dbsp.layout import initial
 from dbsp.logs import InputLog, StepLog
@@ -63,6 +65,7 @@ class Built:
     parts: Parts
     facts: states.Facts
     settings: LoopSettings
+    letters: Letters
     own_input: Callable[[], InputLog] | None = None
 
 
@@ -132,8 +135,8 @@ def build(
     logged and that are not in `accepting`. With `evolve` a stored circuit that is another one is changed to this, and what that
     does is reported before it is done.
 
-    `wrap(name, part)` may put something between the service and its "runtime", "steps", "inputs" or "control", and where the
-    circuit is changed the "site": the fault tests stop the process there.
+    `wrap(name, part)` may put something between the service and its "runtime", "steps", "inputs", "control" or "letters", and
+    where the circuit is changed the "site": the fault tests stop the process there.
     **Errors** `ConfigError` or `CircuitError` if the circuit is not the one that the stored state belongs to; `DataError` and
     `EngineError` as `preflight` says.
     """
@@ -155,6 +158,7 @@ def build(
         if ledger.epoch == 0:
             refuse_logged(config, steps)
         check_engines(config, control, steps, VERSION, accepting)
+        letters = Letters(LetterLog(config.data_dir, _letter_limits(config)), plan)
     except DbspError:
         for part in (inputs, steps, control):
             part.close()
@@ -166,13 +170,24 @@ def build(
         steps=wrap("steps", steps), control=control, clock=clock,
         locate=Locator(plan=plan, inputs=inputs), awaited=plan.watermarks, marker=FileMarker(config.data_dir),
         trials=ProcessTrials(config) if shares_disk(config) else None,
-        waterlines=Waterlines(watched(plan), config.input.idle_s_of),
+        waterlines=Waterlines(watched(plan), config.input.idle_s_of), letters=wrap("letters", letters),
     )  # fmt: skip
     facts = replace(facts_of(ledger, config), accepting=frozenset(accepting))
     own_input = site.open_input if config.input.asks_others else None
     return Built(
-        config=config, plan=plan, parts=parts, facts=facts, settings=loop_settings(config), own_input=own_input
+        config=config,
+        plan=plan,
+        parts=parts,
+        facts=facts,
+        settings=loop_settings(config),
+        letters=letters,
+        own_input=own_input,
     )
+
+
+def _letter_limits(config: Config) -> LetterLimits:
+    section = config.letters
+    return LetterLimits(rows_max=section.rows_max, bytes_max=section.mb_max * MEBIBYTE, days_max=section.days_max)
 
 
 def _check_settings(config: Config) -> None:

@@ -26,6 +26,7 @@ from dbsp.coordinator.command_context import CommandContext
 from dbsp.coordinator.completing import VIEWS
 from dbsp.coordinator.config import load_config
 from dbsp.coordinator.exits import exit_code, guarded
+from dbsp.coordinator.letter_commands import dead_letters, reason_line
 from dbsp.coordinator.rows_out import OUTPUT, TEXT_OUTPUT, csv_line, print_rows, print_table
 from dbsp.coordinator.running.progress import (
     error_lines,
@@ -51,6 +52,8 @@ Examples:
   coordinator sql
   coordinator sql -c "select * from sales" -o csv
   coordinator changes sales --follow
+  coordinator dead-letters list --table orders
+  coordinator dead-letters replay --table orders --dry-run
   coordinator top
   coordinator logs --follow
   coordinator --pipeline shop/pipeline.toml validate
@@ -124,6 +127,7 @@ def status(context: CommandContext) -> None:
     lines += map(waterline_text, found["waterlines"])
     lines += map(_copy_line, found["copies"])
     lines += map(_delta_line, found["delta"])
+    lines += map(reason_line, found["last_dead_letters"])
     lines += [f"a user function is not deterministic: {each}" for each in found["not_deterministic"]]
     if found["halt"]:
         lines += _halt_lines(found["halt"])
@@ -404,7 +408,7 @@ def doctor(context: CommandContext, pipeline: Path | None) -> None:
 
 for each in (
     *(backup_commands.backup, backup_commands.backups, backup_commands.restore),
-    *(push_commands.push, push_commands.transaction),
+    *(push_commands.push, push_commands.transaction, dead_letters),
     *(sql_shell.sql, log_commands.logs, top.top),
     *(settings_commands.validate, settings_commands.reset),
 ):

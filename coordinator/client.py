@@ -28,6 +28,7 @@ FOLLOW_WAIT_S = 60.0
 """How long a request for changes waits for the next change."""
 AGAIN_S = 0.5
 """How often a follower asks for a service that is away."""
+LETTERS_A_PAGE = 1_000
 LOOK_S = 0.5
 """How often the progress of a rescale is read."""
 
@@ -261,6 +262,34 @@ class Client:
                     said = True
                     waiting(error)
                 time.sleep(AGAIN_S)  # polling a service that is away
+
+    # --- dead letters ---------------------------------------------------------------------------------------------
+
+    def dead_letters(self, **wanted: Any) -> Iterator[dict[str, Any]]:
+        """Yield the rows that could not be used, in order: position, code, table, partition, offset, reason, text.
+
+        `wanted` chooses letters: `table`, `code`, `reason` (a part of it), `first` and `last` (steps, or positions: "7-2").
+        A letter without an offset says why in `unplaced`; `replayed` is where its row was pushed again. `client.query` reads
+        them as the relation `dead_letters`, and `client.changes("dead_letters", follow=True)` follows them.
+        """
+        cursor: dict[str, Any] = {}
+        while True:
+            found = self._dict("GET", "/v1/dead-letters", params={**wanted, "limit": LETTERS_A_PAGE, **cursor})
+            yield from found["letters"]
+            if found["next"] is None:
+                return
+            cursor = {"cursor": found["next"]}
+
+    def replay_dead_letters(
+        self, *, dry_run: bool = False, wait_s: float | None = None, **wanted: Any
+    ) -> dict[str, Any]:
+        """Push the rows of dead letters again, each letter at most once; return what came of it.
+
+        `wanted` chooses letters as for `dead_letters`. With `dry_run` nothing is pushed; `wait_s` is as for `push`.
+        **Errors** `ConfigError` where rows cannot be pushed to the tables.
+        """
+        body = {**wanted, "dry_run": dry_run}
+        return self._dict("POST", "/v1/dead-letters/replay", json=body, params=_waiting(wait_s))
 
     # --- figures and decisions --------------------------------------------------------------------------------------
 

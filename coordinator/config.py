@@ -19,6 +19,7 @@ default. Units stand in the names. An unknown section or key is refused, with th
                   bad_rows_max, connections_max, followers_max, header_timeout_s, body_timeout_s, requests_per_s_max
     [query]       memory_mb_max, timeout_s, threads, rows_max, result_mb_max, at_once_max,
                   lease_s, leases_max
+    [letters]     rows_max, mb_max, days_max
     [log]         path, file_bytes_max, files_kept, steps
 """
 
@@ -240,6 +241,24 @@ class QuerySection:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LettersSection:
+    """How many dead letters are kept for queries and replays, whatever the output does with them; the oldest go first.
+
+    At most `rows_max` letters, of `mb_max` MiB, not older than `days_max` days.
+    """
+
+    rows_max: int = 100_000
+    mb_max: int = 256
+    days_max: float = 30.0
+
+    def __post_init__(self) -> None:
+        """Refuse bounds under which no letter is ever seen."""
+        at_least("letters.rows_max", self.rows_max, 1)
+        at_least("letters.mb_max", self.mb_max, 1)
+        at_least("letters.days_max", self.days_max, 0.001)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LogSection:
     """Where structured logs go; empty: `<data_dir>/coordinator.log`.
 
@@ -273,6 +292,7 @@ class Config:
     autoscale: AutoscaleSection = field(default_factory=AutoscaleSection)
     http: HttpSection = field(default_factory=HttpSection)
     query: QuerySection = field(default_factory=QuerySection)
+    letters: LettersSection = field(default_factory=LettersSection)
     log: LogSection = field(default_factory=LogSection)
     folder: Path = Path()
     names: tuple[Named, ...] = ()

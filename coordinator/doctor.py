@@ -30,6 +30,7 @@ from dbsp.coordinator.site import database_home, home_in, writers
 from dbsp.errors import DataError, DbspError, UnavailableError
 from dbsp.hosts import is_here
 from dbsp.io import examine as logs
+from dbsp.io import letter_log
 from dbsp.io.output_part import Progress
 from dbsp.layout import homes
 from dbsp.lmdb_files import META_BYTES, check_lmdb_file
@@ -134,6 +135,7 @@ def diagnose(config: Config) -> Diagnosis:
         found.left_out += [f"worker {worker} lives on {host}: run this there" for worker, host in sorted(far.items())]
         sound &= not far
     sound &= _logs(config, ledger, found)
+    sound &= _letters(config, found)
     between = _agreement(config, found) if sound and ledger is not None and ledger.epoch else []
     own = [finding for seen in found.examined for finding in seen.findings]
     return Diagnosis(examined=tuple(found.examined), findings=(*own, *between), left_out=tuple(found.left_out))
@@ -295,6 +297,14 @@ def _logs(config: Config, ledger: Ledger | None, found: _Found) -> bool:
     )
     inputs = found.take(_whole(data_dir / "input" / "data.mdb", logs.INPUT_REMEDY, None, lambda: _input(config)[0]))
     return steps and inputs
+
+
+def _letters(config: Config, found: _Found) -> bool:
+    """Examine the letter log, which the first dead letter makes; return whether it is sound."""
+    file = config.data_dir / "letters" / "data.mdb"
+    if not file.parent.exists():
+        return True
+    return found.take(_whole(file, letter_log.REMEDY, None, lambda: logs.examine_letters(config.data_dir)))
 
 
 def _input(config: Config) -> tuple[Examined, logs.Spans]:

@@ -23,7 +23,6 @@ from dbsp.coordinator.running.notices import BugFound, Observer, ServiceCrashed
 from dbsp.coordinator.running.status_json import as_json, health_as_json, snapshot_as_json
 from dbsp.coordinator.running.watch import is_ready
 from dbsp.coordinator.serving.decisions import Decisions
-from dbsp.coordinator.serving.ingest import Ingest
 from dbsp.coordinator.serving.reads import Reads
 from dbsp.coordinator.serving.rescales import Rescales
 from dbsp.coordinator.site import close_site
@@ -32,7 +31,7 @@ from dbsp.errors import DbspError, UnavailableError
 from dbsp.version import VERSION
 
 
-class Service(Ingest, Reads, Decisions, Rescales):
+class Service(Reads, Decisions, Rescales):
     """A running pipeline with all interfaces.
 
     **Errors** methods raise `UnavailableError` when the service has ended, with the reason; `start` and `stop` raise
@@ -136,7 +135,7 @@ class Service(Ingest, Reads, Decisions, Rescales):
         if isinstance(self.built.parts.trials, ProcessTrials):
             self.built.parts.trials.close()
         parts = self.built.parts
-        for part in (parts.inputs, parts.steps, parts.control, parts.marker, self._log):
+        for part in (parts.inputs, parts.steps, self.built.letters.log, parts.control, parts.marker, self._log):
             part.close()
         close_site(self.config.data_dir)
 
@@ -171,7 +170,7 @@ class Service(Ingest, Reads, Decisions, Rescales):
             "last_backup": self._backups.last, "delta": self.delta.status, "copies": self.copies.status,
             "not_deterministic": list(self.first_steps.found),
             **health_as_json(self.watch.health, sorted(self._tables), now.processed),
-            "waterlines": self.built.parts.waterlines.status,
+            "waterlines": self.built.parts.waterlines.status, "last_dead_letters": self.built.letters.status,
         }  # fmt: skip
 
 

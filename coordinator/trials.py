@@ -21,7 +21,7 @@ from dbsp.coordinator.exits import error_of
 from dbsp.coordinator.running.attempts import Trial
 from dbsp.errors import DataError, UnavailableError
 from dbsp.logs import Range
-from dbsp.logs.step_commands import DroppedRow, drop_command
+from dbsp.logs.step_commands import DEADLY, DroppedRow, drop_command
 
 COMMAND = [sys.executable, "-P", "-m", "dbsp.coordinator.trial_child"]
 ROWS_MAX = 1000
@@ -186,4 +186,4 @@ def ranges_of(places: Sequence[Place]) -> tuple[Range, ...]:
 
 def decision(rows: Sequence[DroppedRow], death: str) -> str:
     """Return the command that goes on without these rows."""
-    return drop_command(rows, f"the row ended the process that ran its step: {death}")
+    return drop_command(rows, f"{DEADLY}{death}")

@@ -10,7 +10,7 @@ The coordinator's process appends; worker processes on the same host read at the
 - A number that the producer passed over is refused later, and never taken for a repeat (`dbsp.io.producer_numbers`).
 
 **State** rows until they are trimmed. Per table and producer: for ever, which sequence numbers were taken; until its
-rows are trimmed, the position of each push. Source: docs/concepts/logs.md.
+rows are trimmed, the position of each push. Per replayed dead letter: for ever, that it was. Source: docs/concepts/logs.md.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ import numpy as np
 from dbsp.algebra.table import Table
 from dbsp.errors import ConfigError, DataError, PositionError
 from dbsp.io import forms
+from dbsp.io import replayed as replays
 from dbsp.io.changes import changes_of
 from dbsp.io.chunk import (
     CHUNK_BYTES_MAX,
@@ -41,6 +42,7 @@ from dbsp.io.environment import MAP_BYTES_START
 from dbsp.io.local_input import LocalInputLog
 from dbsp.io.producer_numbers import Numbers, decode_numbers
 from dbsp.io.pushed import Incoming, Position, Producer, Push
+from dbsp.io.replayed import LetterPlace, Replayed
 from dbsp.io.spans import (
     OFFSET,
     Place,
@@ -86,11 +88,11 @@ class EmbeddedInputLog(LocalInputLog):
             tables,
             form=FORM,
             names=("rows", "spans", "producers"),
-            later=(PART,),
+            later=(PART, replays.PART),
             create=create,
             map_bytes=map_bytes,
         )
-        self._transactions = Transactions(self._env)
+        self._transactions, self._replayed = Transactions(self._env), Replayed(self._env)
         self._chunk_bytes_max, self._given = chunk_bytes_max, dict.fromkeys(self._tables, partitions)
         stored = (
             partition + 1 for _, partition in self._spans.places()
@@ -122,6 +124,8 @@ class EmbeddedInputLog(LocalInputLog):
             self._check(item)
         if together:
             self._transactions.prepare()
+        if any(item.letter is not None for item in incoming):
+            self._replayed.prepare()
         return self._env.write(lambda txn: self._append(txn, incoming, together))
 
     def transactions(self, done: Mapping[Place, int]) -> Sequence[Sequence[Range]]:
@@ -144,6 +148,8 @@ class EmbeddedInputLog(LocalInputLog):
             spans[place] = span.longer(item.push.rows, 0)
             fresh.setdefault(place, []).append(item.push)
             self._remember(txn, item.producer, position)
+            if item.letter is not None:
+                self._replayed.add(txn, item.letter, position)
             positions.append(position)
         for place, pushes in fresh.items():
             self._put(txn, place, spans[place], join_pushes(pushes, self._table(place[0]).schema))
@@ -173,7 +179,9 @@ class EmbeddedInputLog(LocalInputLog):
         self._spans.put(txn, *place, span.longer(0, size))
 
     def _known(self, txn: Any, item: Incoming) -> Position | None:
-        """Return the first position of a repeated push; None for a new one."""
+        """Return the first position of a repeated push, or of a letter that was replayed; None for a new one."""
+        if item.letter is not None:
+            return self._replayed.find(txn, item.table, item.letter)
         if item.producer is None:
             return None
         key = _producer_key(item.table, item.producer.id)
@@ -222,6 +230,10 @@ class EmbeddedInputLog(LocalInputLog):
         with self._env.read() as txn:
             numbers = self._numbers(txn, _producer_key(table, producer))
         return None if numbers.newest < 0 else numbers.newest
+
+    def replayed(self, table: str, places: Sequence[LetterPlace]) -> list[Position | None]:
+        """Return, for each dead letter of a table, the position to which it was replayed; see `dbsp.io.replayed`."""
+        return self._replayed.known(table, places)
 
     def partition_of(self, table: str, producer: str) -> int | None:
         """Return the partition of this producer's newest push to the table.

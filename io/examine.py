@@ -18,7 +18,7 @@ import lmdb
 
 from dbsp.disk import shown
 from dbsp.errors import DataError
-from dbsp.io import embedded_input, embedded_output, embedded_steps, file_input, landed
+from dbsp.io import embedded_input, embedded_output, embedded_steps, file_input, landed, letter_log, replayed
 from dbsp.io.accepted import OWED
 from dbsp.io.chunk import check_chunk
 from dbsp.io.environment import LMDB_ENGINE, borrowed, check_data_file
@@ -198,7 +198,10 @@ def examine_input(directory: Path) -> tuple[Examined, Spans]:
     seen = Examined(file=directory / "input" / "data.mdb", remedy=INPUT_REMEDY)
     spans: Spans = {}
     names = ("rows", "spans", "producers")
-    with seen.guarded(also=ENGINE), reading(directory / "input", embedded_input.FORM, names, (PART,)) as log:
+    with (
+        seen.guarded(also=ENGINE),
+        reading(directory / "input", embedded_input.FORM, names, (PART, replayed.PART)) as log,
+    ):
         for key, value in log.items("spans"):
             with seen.guarded(f"span {key!r}", also=ENGINE):
                 span = span_of(key, value, f"file={seen.file}")
@@ -209,6 +212,10 @@ def examine_input(directory: Path) -> tuple[Examined, Spans]:
         for key, value in log.items(PART):
             with seen.guarded(f"transaction {key.hex()}", also=ENGINE):
                 _transaction(seen, key, value, spans)
+        for key, value in log.items(replayed.PART):
+            with seen.guarded(f"replayed letter {key!r}", also=ENGINE):
+                replayed.replayed_to(offset_of(key)[0], key, value, f"file={seen.file}")
+                seen.count("replayed letters")
         reached: Reached = {}
         for key, data in log.items("rows"):
             with seen.guarded(f"rows {key!r}", also=ENGINE):
@@ -301,6 +308,32 @@ def _without_rows(seen: Examined, log: Opened, folder: Path) -> None:
         if not noted.rows and path.exists() and not landed.is_as_noted(path, noted):
             what = f"a file of the input had no rows when they were counted, and was changed then: file={shown(path)}"
             seen.found(what, remedy=LATE_ROWS_REMEDY)
+
+
+# --- dead letters ---------------------------------------------------------------------------------------------------
+
+
+def examine_letters(directory: Path) -> Examined:
+    """Read every record of the letter log: whole, of a step that is noted with its size."""
+    seen = Examined(file=directory / "letters" / "data.mdb", remedy=letter_log.REMEDY)
+    where = f"file={seen.file}"
+    rows: dict[int, int] = {}
+    with seen.guarded(also=ENGINE), reading(directory / "letters", letter_log.FORM, letter_log.PARTS) as log:
+        if (kept := log.get("meta", letter_log.KEPT_FROM)) is not None:
+            letter_log.kept_from_of(kept, where)
+        for key, value in log.items("letters"):
+            with seen.guarded(f"record {key.hex()}", also=ENGINE):
+                step, _ = struct.unpack(">QI", key)
+                rows[step] = rows.get(step, 0) + letter_log.decode_letters(value, step, where).num_rows
+        for key, value in log.items("steps"):
+            with seen.guarded(f"step {key.hex()}", also=ENGINE):
+                about, step = letter_log.about_step(key, value, where), int(struct.unpack(">Q", key)[0])
+                if (found := rows.pop(step, 0)) != about.rows:
+                    seen.found(f"dead letters are missing: step={step} noted={about.rows} found={found}")
+                seen.count("dead letters", about.rows)
+        for step in rows:
+            seen.found(f"dead letters of a step that is not noted: step={step}")
+    return seen
 
 
 # --- outputs --------------------------------------------------------------------------------------------------------

@@ -13,3 +13,4 @@ OUTPUT_LOG = "dbsp output log 1"
 FILE_INPUT = "dbsp file input 1"
 FILE_INPUT_PARTS = ("files", "pieces", "spans")
 FILE_OUTPUT = "dbsp file output progress 1"
+LETTER_LOG = "dbsp letter log 1"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from dbsp.io import embedded_input, embedded_steps, step_codec
+from dbsp.io import embedded_input, embedded_steps, letter_log, step_codec
 from dbsp.io.chunk import check_magic
 from dbsp.io.connectors import INPUT_KINDS, OUTPUT_KINDS, OutputKind, Residence
 from dbsp.io.environment import is_open
@@ -22,11 +22,15 @@ def formats() -> dict[str, int]:
     return {
         **{name: number for kind in kinds for name, number in kind.stored_formats.items()},
         "log record": step_codec.FORMAT,
+        "letter log": int(letter_log.FORM.rpartition(" ")[2]),
     }
 
 
 def check_logs(data_dir: Path) -> None:
-    """The step log and the input log, as far as they are there; `DataError` names the file of another format."""
+    """The letter log, the step log and the input log, as far as they are there; `DataError` names the file of another format."""
+    if _there(data_dir / "letters"):
+        with reading(data_dir / "letters", letter_log.FORM, letter_log.PARTS):
+            pass
     steps = data_dir / "steps"
     if _there(steps):
         with reading(steps, embedded_steps.FORM, ("records",)) as log:

@@ -117,12 +117,16 @@ class Producer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Incoming:
-    """A push on its way to one partition of a table."""
+    """A push on its way to one partition of a table.
+
+    With `letter` it is the replay of the table's dead letter of that partition and offset.
+    """
 
     table: str
     push: Push
     producer: Producer | None = None
     partition: int = 0
+    letter: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,4 +153,8 @@ class InputWriter(Protocol):
 
     def last_sequence(self, table: str, producer: str) -> int | None:
         """The newest sequence number of a producer."""
+        ...
+
+    def replayed(self, table: str, places: Sequence[tuple[int, int]]) -> list[Position | None]:
+        """Return, for each dead letter of a table by its partition and offset, the position to which it was replayed."""
         ...

@@ -157,6 +157,8 @@ def _sources(config: Config, ledger: Ledger) -> Iterator[BackupSource]:
     for worker in there:
         yield BackupSource(folder=database_home(data_dir, worker) / "durable", place=f"workers/{worker:04d}/durable")
     yield from _progress_sources(config, ledger)
+    if (data_dir / "letters").exists():
+        yield BackupSource(folder=data_dir / "letters", place="letters")
     yield BackupSource(folder=data_dir / "steps", place="steps")
     yield BackupSource(folder=data_dir / "input", place="input")
 

@@ -1,6 +1,6 @@
 """What a backup is on disk: a folder of files and a manifest, and how backups are named, listed and checked.
 
-    FOLDER/20261123T101500Z-step-42/        manifest.json, control/, workers/NNNN/durable/, steps/, input/, outputs/N/
+    FOLDER/20261123T101500Z-step-42/        manifest.json, control/, workers/NNNN/durable/, steps/, input/, outputs/N/, letters/
     FOLDER/20261123T101500Z-step-42.unfinished/   one that is being made, or was broken off: it can be deleted
 
 Invariants: the manifest is written last, when all files it names are on disk, and then the folder gets its name; so a folder

@@ -25,6 +25,7 @@ from dbsp.coordinator.http.connections import requests_max
 from dbsp.coordinator.http.docs_page import docs_page
 from dbsp.coordinator.http.doors import Doors
 from dbsp.coordinator.http.lanes import Lane, Lanes
+from dbsp.coordinator.http.letters import add_letters
 from dbsp.coordinator.http.notifier import Notifier
 from dbsp.coordinator.http.pushes import PRODUCER_HEADER, SEQUENCE_HEADER, add_pushes
 from dbsp.coordinator.http.refusals import described, refusal_of, refuse
@@ -111,6 +112,7 @@ def make_app(service: Service) -> FastAPI:
     add_pushes(app, service, lanes, waiters)
     add_views(app, service, lanes)
     add_changes(app, service, lanes, waiters)
+    add_letters(app, service, lanes, waiters)
     _add_decisions(app, service, lanes)
     return app
 

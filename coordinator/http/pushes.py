@@ -89,7 +89,7 @@ def add_pushes(app: FastAPI, service: Ingest, lanes: Lanes, waiters: Waiters) ->
             waiters.followers.admit(request)
         async with whole_body(request) as body:
             position, answer = await lanes.pushes.run(_push, service, table, body, kind, producer, partition)
-        return await _answer(service, waiters, request, answer, [position], timeout_s if wait else None)
+        return await answered(service, waiters, request, answer, [position], timeout_s if wait else None)
 
     @app.post(
         "/v1/transactions",
@@ -111,8 +111,8 @@ def add_pushes(app: FastAPI, service: Ingest, lanes: Lanes, waiters: Waiters) ->
             waiters.followers.admit(request)
         async with whole_body(request) as body:
             positions = await lanes.pushes.run(_push_together, service, body, producer, partition)
-        answer = {"tables": [_position(position) for position in positions]}
-        return await _answer(service, waiters, request, answer, positions, timeout_s if wait else None)
+        answer = {"tables": [position_json(position) for position in positions]}
+        return await answered(service, waiters, request, answer, positions, timeout_s if wait else None)
 
 
 def _kind(request: Request) -> str:
@@ -148,11 +148,13 @@ def _push(
 ) -> tuple[Position, dict[str, Any]]:
     found = service.table(table)
     bounds = _bounds(service)
-    push = decode_arrow(body, found, bounds) if kind.startswith(ARROW) else decode_json(body, found, bounds=bounds)
+    extras = service.config.input.ignores_unknown
+    is_arrow = kind.startswith(ARROW)
+    push = decode_arrow(body, found, bounds) if is_arrow else decode_json(body, found, extras=extras, bounds=bounds)
     bounds.refuse_bad(push.bad, push.rows)
     position = service.push(table, push, partition=partition, producer=producer)
     bad = [{"row": row.index, "reason": row.reason} for row in push.bad[:BAD_ROWS_SHOWN_MAX]]
-    return position, {**_position(position), "bad_rows": len(push.bad), "bad": bad}
+    return position, {**position_json(position), "bad_rows": len(push.bad), "bad": bad}
 
 
 def _bounds(service: Ingest) -> PushBounds:
@@ -165,12 +167,16 @@ def _bounds(service: Ingest) -> PushBounds:
 
 def _push_together(service: Ingest, body: bytes, producer: Producer | None, partition: int) -> list[Position]:
     bounds = _bounds(service)
-    pushes = {name: decode_json(rows, service.table(name), bounds=bounds) for name, rows in tables_in(body).items()}
+    extras = service.config.input.ignores_unknown
+    pushes = {
+        name: decode_json(rows, service.table(name), extras=extras, bounds=bounds)
+        for name, rows in tables_in(body).items()
+    }
     bounds.refuse_size(sum(push.rows for push in pushes.values()), sum(push.batch.nbytes for push in pushes.values()))
     return service.push_together(pushes, partition=partition, producer=producer)
 
 
-async def _answer(
+async def answered(
     service: Ingest, waiters: Waiters, request: Request, answer: dict[str, Any], positions: Sequence[Position],
     timeout_s: float | None,
 ) -> JSONResponse:  # fmt: skip
@@ -190,7 +196,8 @@ async def _answer(
     return JSONResponse({**answer, "processed": True})
 
 
-def _position(position: Position) -> dict[str, Any]:
+def position_json(position: Position) -> dict[str, Any]:
+    """Return the place of pushed rows as JSON values."""
     return {
         "table": position.table, "partition": position.partition, "first": position.first, "last": position.last,
         "repeated": position.repeated,

@@ -68,7 +68,9 @@ def add_views(app: FastAPI, service: Service, lanes: Lanes) -> None:
         whole = await lanes.reads.run(_view, service, view, limit, key, as_arrow)
         return whole if isinstance(whole, Response) else _streamed(lanes.reads, whole, limit, as_arrow)
 
-    @app.post("/v1/query", summary="One read-only SELECT over the views, as of one step", responses=OR_ARROW)
+    @app.post(
+        "/v1/query", summary="One read-only SELECT over the views and dead_letters, as of one step", responses=OR_ARROW
+    )
     async def query(body: QueryBody, request: Request) -> Response:
         """429 where too many queries wait, 503 where this one has waited for `timeout_s` of [query]."""
         as_arrow = ARROW in request.headers.get("accept", "")

@@ -56,12 +56,15 @@ class QueryLimits:
 
 def not_readable(view: str, views: Sequence[str], known: Sequence[str]) -> ConfigError:
     """Return the error for a view that cannot be read: unknown, or known (`known`) with its changes alone stored."""
+    shown = sorted(name for name in views if name != DEAD_LETTERS)
     if view not in known:
-        return ConfigError(f"no such view: view={view} views={sorted(views)}")
+        return ConfigError(f"no such view: view={view} views={shown}")
     hint = f"`coordinator changes {view}` tells what every step changed in it"
-    if view != DEAD_LETTERS:
+    if view == DEAD_LETTERS:
+        hint = "`coordinator dead-letters` lists them, and SQL reads them: SELECT * FROM dead_letters"
+    else:
         hint += "; to read its rows write `create materialized view` (in Python name it in `materialize`)"
-    return ConfigError(f"there is such a view, but it is not materialized: view={view} views={sorted(views)}", hint)
+    return ConfigError(f"there is such a view, but it is not materialized: view={view} views={shown}", hint)
 
 
 def views_of(sql: str, views: Sequence[str], unread: Sequence[str] = ()) -> tuple[str, ...]:

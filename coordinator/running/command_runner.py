@@ -34,7 +34,8 @@ from dbsp.coordinator.running.clock import Clock
 from dbsp.coordinator.running.control import Control, Ledger, Saved
 from dbsp.coordinator.running.failing import Failing
 from dbsp.coordinator.running.intake import all_wait, readable, taken
-from dbsp.coordinator.running.moves import Moves
+from dbsp.coordinator.running.letters import KeepsLetters, NoLetters
+from dbsp.coordinator.running.moves import Moves, moved_notice
 from dbsp.coordinator.running.notices import (
     CheckpointPublished,
     CloseFailed,
@@ -45,7 +46,6 @@ from dbsp.coordinator.running.notices import (
     MigrationBegun,
     Observer,
     PartitionsIdle,
-    RescaleMoved,
     TrimFailed,
     WarmupEnded,
     WorkersNotReached,
@@ -87,6 +87,7 @@ class Parts:
     `locate` finds the input positions of failed rows (see `blame`). `awaited` are the circuit's watermarks: with any, a
     step is logged only after the step before is done. `waterlines` tells when one rises, which is a reason for a step
     without input. `engine` is the version under which steps are logged; `marker` and `trials` are passed to `Attempts`.
+    `letters` keeps the dead letters of finished steps.
     """
 
     runtime: Callable[[], Runtime]
@@ -100,6 +101,7 @@ class Parts:
     engine: str = VERSION
     marker: Marker = field(default_factory=NoMarker)
     trials: Trials | None = None
+    letters: KeepsLetters = field(default_factory=NoLetters)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -297,6 +299,7 @@ class CommandRunner:
 
     def _read_steps(self, first: int) -> events.Event:
         records = tuple(self._parts.steps.read(first))
+        self._parts.letters.drop_from(first + len(records))
         self.done = begin(self.done, records, self._parts.inputs.floors())
         self._cut = advance(self.done, records)
         return events.StepsRead(records=records)
@@ -410,6 +413,7 @@ class CommandRunner:
                 report = self.runtime.run_step(record, command.layout, command.coming)
         finally:
             following = ahead.result() if ahead is not None else None
+        report = self._parts.letters.keep(record, report)
         self.failing.done(record.step)
         self.done = advance(self.done, [record])
         if not is_filling(record.commands):
@@ -569,12 +573,7 @@ class CommandRunner:
     def _note_moved(self, old: Layout, new: Layout, moved: MoveReport) -> None:
         """Report that a rescale has moved all state."""
         self.moved = moved
-        self._observer.noted(
-            RescaleMoved(
-                workers=len(new.workers), workers_before=len(old.workers), shards_moved=moved.shards_moved,
-                shards=moved.shards, bytes_moved=moved.bytes_moved, bytes_total=moved.bytes_total, bytes_ahead=moved.bytes_ahead,
-            )
-        )  # fmt: skip
+        self._observer.noted(moved_notice(old, new, moved))
 
     def _claim(self) -> events.Claimed:
         """Claim the pipeline under a new epoch, and return the contents of its ledger."""

@@ -11,7 +11,7 @@ Not here: waiting for further steps (see `LiveStatus`), and other outputs, which
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from operator import itemgetter
 
@@ -23,6 +23,7 @@ from dbsp.coordinator.config import Config
 from dbsp.coordinator.running.status import Snapshot
 from dbsp.errors import ConfigError, PositionError, UnavailableError
 from dbsp.io.embedded_output import EmbeddedOutputLog, by_step, output_workers
+from dbsp.io.letter_log import LetterLog
 from dbsp.io.output_part import DEAD_LETTER_SCHEMA, to_table
 from dbsp.plan.plan import Plan
 from dbsp.zset.batch import Batch, consolidate
@@ -33,10 +34,11 @@ from dbsp.zset.schema import Schema
 class Feed:
     """The embedded outputs of a pipeline; their files stay open until `close`. May be used from any thread."""
 
-    def __init__(self, config: Config, plan: Plan) -> None:
-        """Open nothing before the first read."""
+    def __init__(self, config: Config, plan: Plan, letters: LetterLog) -> None:
+        """Open nothing before the first read; other outputs than embedded ones leave the dead letters in `letters`."""
         self._data_dir, self._output = config.data_dir, config.output
         self._schemas = {**{view.name: view.schema for view in plan.views}, DEAD_LETTERS: DEAD_LETTER_SCHEMA}
+        self._letters = letters
         self._logs: dict[int, EmbeddedOutputLog] = {}
         self._lock = threading.Lock()
         self._closed = False
@@ -47,8 +49,12 @@ class Feed:
         **Cost** a look-up, and reading and sorting the rows; steps that changed nothing cost nothing.
         **Errors** see `Service.changes`.
         """
-        self._refuse_unknown(view)
+        is_letters = view == DEAD_LETTERS and self._output.changes_elsewhere is not None
+        if not is_letters:
+            self._refuse_unknown(view)
         _refuse_beyond(first, now)
+        if is_letters:
+            return self._read_letters(first, now.step, rows_max)
         logs = self._open()
         found = self._read(logs, view, first, now.step, rows_max)
         kept_from = _kept_from(logs)  # read last, because rows may be dropped during the reading
@@ -59,15 +65,32 @@ class Feed:
             )
         return found
 
+    def _read_letters(self, first: int, last: int, rows_max: int) -> ViewChanges:
+        """Return the dead letters that the letter log has of these steps."""
+        steps = ((step, 0, table) for step, table in self._letters.read(first, last))
+        found = self._joined(steps, DEAD_LETTERS, first, last, rows_max)
+        if first < (kept_from := self._letters.kept_from):
+            raise PositionError(
+                f"the dead letters of these steps were dropped: first={first} kept_from={kept_from}",
+                "go on from there; or keep more of them: `rows_max`, `mb_max` and `days_max` in [letters]",
+            )
+        return found
+
     def kept_from(self) -> int:
         """Return the first step from which on no changes were dropped."""
         return _kept_from(self._open())
 
     def _read(self, logs: dict[int, EmbeddedOutputLog], view: str, first: int, last: int, rows_max: int) -> ViewChanges:
         """Return the stored changes, without checking whether some were dropped."""
+        return self._joined(by_step(logs, view, first, last), view, first, last, rows_max)
+
+    def _joined(
+        self, parts_of_steps: Iterator[tuple[int, int, pa.Table]], view: str, first: int, last: int, rows_max: int
+    ) -> ViewChanges:
+        """Return the changes of whole steps, each summed over its parts."""
         schema = to_table(Batch.empty(self._schemas[view])).schema
         found, rows, next_ = list[StepChanges](), 0, max(first, last)
-        for step, parts in groupby(by_step(logs, view, first, last), itemgetter(0)):
+        for step, parts in groupby(parts_of_steps, itemgetter(0)):
             table = to_table(added_up(self._schemas[view], [part for _, _, part in parts]))
             if table.num_rows:
                 found.append(StepChanges(step=step, table=table))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dbsp.coordinator.decisions import commands
 from dbsp.coordinator.running.clock import Clock
+from dbsp.coordinator.running.notices import RescaleMoved
 from dbsp.coordinator.running.progress import MovingProgress
 from dbsp.layout import Layout
 from dbsp.runtime.runtime import MigrationReport, MoveReport, StepReport
@@ -55,3 +56,11 @@ class Moves:
             left_keys=found.left_keys, seconds=now - self._since_s,
             expected_s=found.left_keys / rate if keys and rate > 0 else None,
         )  # fmt: skip
+
+
+def moved_notice(old: Layout, new: Layout, moved: MoveReport) -> RescaleMoved:
+    """Return the notice that a rescale has moved all state."""
+    return RescaleMoved(
+        workers=len(new.workers), workers_before=len(old.workers), shards_moved=moved.shards_moved,
+        shards=moved.shards, bytes_moved=moved.bytes_moved, bytes_total=moved.bytes_total, bytes_ahead=moved.bytes_ahead,
+    )  # fmt: skip

@@ -4,6 +4,7 @@
 | --- | --- |
 | `core` | settings, event loop, live status: the parts that the interfaces share |
 | `ingest` | pushing rows |
+| `letters` | dead letters: listing and replaying them |
 | `reads` | reading results |
 | `decisions` | checkpoint, backup, pause, skipping rows, upgrade |
 | `rescales` | the layout and its changes |

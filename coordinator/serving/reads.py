@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from dbsp.algebra.table import Table
+from dbsp.circuit.names import DEAD_LETTERS
 from dbsp.coordinator.answers import ViewChanges, ViewRows
 from dbsp.coordinator.build import Built
 from dbsp.coordinator.config import Config
@@ -19,8 +20,8 @@ from dbsp.coordinator.query.pushdown import Equal, row_of
 from dbsp.coordinator.query.statement import QueryLimits, not_readable
 from dbsp.coordinator.running.delta_tables import DeltaTables
 from dbsp.coordinator.running.feed import Feed
-from dbsp.coordinator.serving.core import ServiceCore
 from dbsp.coordinator.serving.leases import ViewLeases
+from dbsp.coordinator.serving.letters import DeadLetters
 from dbsp.coordinator.serving.pages import Pages, ViewRead
 from dbsp.errors import ConfigError
 from dbsp.io.formats.json_rows import decode_json
@@ -31,7 +32,7 @@ from dbsp.zset.schema import Schema
 KEPT_VIEW_BYTES_MAX = 16 << 20
 
 
-class Reads(ServiceCore):
+class Reads(DeadLetters):
     """The interface of readers."""
 
     def __init__(self, config: Config, built: Built | None = None) -> None:
@@ -43,7 +44,7 @@ class Reads(ServiceCore):
         section = config.query
         self.leases = ViewLeases(self._loop, self._result, lease_s=section.lease_s, leases_max=section.leases_max)
         self.pages = Pages(max(1, section.leases_max // 2))
-        self._feed = Feed(config, self.built.plan)
+        self._feed = Feed(config, self.built.plan, self.built.letters.log)
         self._queries = Queries(at_once_max=config.query.at_once_max)
         self.delta = DeltaTables(config, self.built.plan, self, self._feed, self._observers.noted)
 
@@ -177,8 +178,22 @@ class Reads(ServiceCore):
         self._refuse_ended()
         return self._feed.read(view, first, self.snapshot, rows_max)
 
+    def _parts_of(self, parts: Mapping[str, Equal], timeout_s: float | None) -> list[ViewRows]:
+        """Return the rows of several views that a query reads, all as of the same step."""
+        equal = {view: row_of(conditions, self._schema(view)) for view, conditions in parts.items()}
+        whole = [view for view, row in equal.items() if row is None]
+        if not parts:
+            return []
+        if len(whole) == len(parts):
+            return self.read_views(whole, timeout_s)
+        with self.leases.taken(tuple(parts), timeout_s) as leased:
+            return [
+                self._whole(leased, view) if row is None else self._part(leased, view, Wanted(equal=row))
+                for view, row in equal.items()
+            ]
+
     def query(self, sql: str, timeout_s: float | None = None) -> tuple[int, pa.Table]:
-        """Return (step, result) of one read-only statement over the views, all as of that step."""
+        """Return (step, result) of one read-only statement over the views and `dead_letters`, all as of that step."""
         section = self.config.query
         limits = QueryLimits(
             memory_mb_max=section.memory_mb_max, timeout_s=section.timeout_s, threads=section.threads,
@@ -187,18 +202,13 @@ class Reads(ServiceCore):
         steps: list[int] = []
 
         def read(parts: Mapping[str, Equal]) -> dict[str, pa.Table]:
-            equal = {view: row_of(conditions, self._schema(view)) for view, conditions in parts.items()}
-            whole = [view for view, row in equal.items() if row is None]
-            if len(whole) == len(parts):
-                found = self.read_views(whole, timeout_s)
-            else:
-                with self.leases.taken(tuple(parts), timeout_s) as leased:
-                    found = [
-                        self._whole(leased, view) if row is None else self._part(leased, view, Wanted(equal=row))
-                        for view, row in equal.items()
-                    ]
+            found = self._parts_of({name: each for name, each in parts.items() if name != DEAD_LETTERS}, timeout_s)
             steps.extend(rows.step for rows in found)
-            return {rows.view: rows.table for rows in found}
+            tables = {rows.view: rows.table for rows in found}
+            if DEAD_LETTERS in parts:
+                steps.append(steps[0] if steps else self.finished_steps())
+                tables[DEAD_LETTERS] = self.letters_table(steps[0])
+            return tables
 
-        found = self._queries.ask(sql, self.views(), read, limits, self._feed.views)
+        found = self._queries.ask(sql, (*self.views(), DEAD_LETTERS), read, limits, self._feed.views)
         return steps[0] if steps else self.snapshot.step, found

@@ -30,6 +30,8 @@ _DROP = "drop "
 _DEFER = "defer "
 ACCEPT_OUTPUT = "accept-output"
 """The command that says: what this step gives now counts, and its difference to what was put out is put out with a later step."""
+DEADLY = "the row ended the process that ran its step: "
+"""How the reason of a row begins that a decision leaves out because it ends the process."""
 WAY_PAST = "mend the settings and start again, or make this message a dead letter: `coordinator skip`"
 UNREADABLE = -1
 """In the place of a node: the row did not come so far."""

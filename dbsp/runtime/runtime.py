@@ -16,7 +16,7 @@ from typing import Any, Protocol, runtime_checkable
 import pyarrow as pa
 
 from dbsp.layout import Layout, least_moved, moved_shards
-from dbsp.logs import InputLog, OutputLog, StepRecord
+from dbsp.logs import DeadLetter, InputLog, OutputLog, StepRecord
 from dbsp.runtime.dead_counts import DeadCount
 from dbsp.runtime.leases import Leased
 from dbsp.runtime.profile import NodeProfile
@@ -60,7 +60,7 @@ class WorkerReport:
     """The figures of one worker in one step, with the size of its state after it.
 
     `dead` is the number of its dead rows, with equal rows counted separately; `late` of them were late. `dead_of` has them
-    by origin and kind.
+    by origin and kind. `letters` are its dead letters without `letters_left`, which were too many to send.
     """
 
     worker: int
@@ -73,6 +73,8 @@ class WorkerReport:
     signals: tuple[Signal, ...] = ()
     late: int = 0
     dead_of: tuple[DeadCount, ...] = ()
+    letters: tuple[DeadLetter, ...] = ()
+    letters_left: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

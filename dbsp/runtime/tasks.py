@@ -30,6 +30,7 @@ from dbsp.plan.user_code import functions_above
 from dbsp.runtime import ahead, parts, visiting
 from dbsp.runtime.backfill import BackfillSegment
 from dbsp.runtime.dead_counts import LATE_ROWS, counted
+from dbsp.runtime.dead_rows import sendable
 from dbsp.runtime.event_times import signals_of
 from dbsp.runtime.keeper import Keepers
 from dbsp.runtime.moved import Migration, moved_over
@@ -268,11 +269,12 @@ def _first_step(layout: Layout, worker: int) -> int:
 
 def _report(worker: int, carried: Carried, database: Database) -> WorkerReport:
     dead = counted(carried.dead)
+    letters = sendable(carried.dead)
     return WorkerReport(
         worker=worker, rows_in=carried.rows_in, rows_out=sum(map(len, carried.parts.values())),
         dead=sum(each.rows for each in dead), seconds=carried.seconds, state_bytes=database.state_bytes(),
         nodes=carried.nodes, signals=carried.signals, late=sum(each.rows for each in dead if each.kind == LATE_ROWS),
-        dead_of=dead,
+        dead_of=dead, letters=letters, letters_left=len(carried.dead) - len(letters),
     )  # fmt: skip
 
 

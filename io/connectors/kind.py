@@ -171,6 +171,11 @@ class InputKind(Connector):
             at_least(f"input.idle_tables_s.{table}", self.idle_s_of(table), 0)
         Connector.__post_init__(self)
 
+    @property
+    def ignores_unknown(self) -> bool:
+        """Return whether names in JSON rows that a table does not have are ignored."""
+        return False
+
     def idle_s_of(self, table: str) -> float:
         """Return how many seconds a partition of a table rests before it counts as idle."""
         return seconds_of("input.idle_tables_s", self.idle_tables_s, table, self.idle_s)

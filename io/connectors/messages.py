@@ -67,6 +67,11 @@ class ReadsTopics(InputKind):
         """Return whether any topic is read."""
         return bool(self.topics)
 
+    @property
+    def ignores_unknown(self) -> bool:
+        """Return whether `unknown_columns` says so."""
+        return self.unknown_columns == "ignore"
+
     def copied_sources(self, tables: Sequence[Table]) -> list[KafkaSource]:  # noqa: ARG002 - the tables of a subclass
         """Return the topics that are copied into this input, instead of being read again by every step that needs them."""
         return []

@@ -14,8 +14,8 @@ import pyarrow as pa
 import pytest
 
 from dbsp.coordinator.config import HttpSection
-from dbsp.coordinator.http.app import ARROW
 from dbsp.coordinator.http.listen import bind
+from dbsp.coordinator.http.rendering import ARROW
 from dbsp.coordinator.running.progress import rescale_as_text
 from dbsp.coordinator.service import Service
 from dbsp.errors import UnavailableError
@@ -343,7 +343,9 @@ def test_http_a_view_that_is_not_materialized_is_told_from_none(folder: Path) ->
         assert hint.startswith(
             "`coordinator changes per_customer` tells what every step changed in it; to read its rows"
         )
-        assert told("dead_letters")[1] == "`coordinator changes dead_letters` tells what every step changed in it"
+        error = client.get("/v1/views/dead_letters").json()["error"]
+        assert error["hint"] == "`coordinator dead-letters` lists them, and SQL reads them: SELECT * FROM dead_letters"
+        assert client.post("/v1/query", json={"sql": "select * from DEAD_LETTERS"}).json()["rows"] == []
         assert told("larg", 404) == ("no such view: view=larg views=['large']", "None")
         named = client.post(
             "/v1/query", json={"sql": "with dead_letters as (select 1 as n) select n from dead_letters"}

@@ -44,7 +44,7 @@ FORMATS = {
     "batch": (encoding, "FORMAT", "durable/data.mdb"),
     "progress of file outputs": (FilesOutput, "form", "files/.progress/0/data.mdb"),
 }
-ELSEWHERE = {"input of files"}
+ELSEWHERE = {"input of files", "letter log"}
 """Kinds that the data kept here do not have: `tests/storage/test_other_formats.py` has all."""
 
 

@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 import dbsp
+from dbsp.logs import DeadLetter
+from dbsp.runtime import dead_rows
 from dbsp.runtime.session import Run
 
 NOON = dt.datetime(2024, 1, 1, 12)
@@ -49,3 +51,16 @@ def test_late_rows_are_counted_each_a_late_delete_too() -> None:
         run.delete("t", [{"at": NOON - dt.timedelta(hours=6)}])
         run.step()
         assert counted(run) == (4, 4)
+
+
+@pytest.mark.parametrize(("most", "chars", "kept"), [(9, 99, [0, 1, 2]), (2, 99, [0, 1]), (9, 5, [0, 1]), (9, 1, [])])
+def test_a_report_has_the_first_letters_where_there_are_too_many(
+    monkeypatch: pytest.MonkeyPatch, most: int, chars: int, kept: list[int]
+) -> None:
+    """In whatever order the letters come."""
+    monkeypatch.setattr(dead_rows, "LETTERS_MAX", most)
+    monkeypatch.setattr(dead_rows, "LETTER_CHARS_MAX", chars)
+    letters = [
+        DeadLetter(step=0, origin="t", partition=0, offset=offset, reason="bad", payload="{}") for offset in (2, 0, 1)
+    ]
+    assert sorted(letter.offset for letter in dead_rows.sendable(letters)) == kept

@@ -1,0 +1,105 @@
+"""`/v1/dead-letters`: the rows that could not be used, and their replay.
+
+They are followed at `/v1/views/dead_letters/changes`, as a view is, and queried as the relation `dead_letters`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from fastapi import FastAPI, Query, Request
+from fastapi.responses import JSONResponse
+from pydantic import BaseModel, Field, StrictBool
+
+from dbsp.coordinator.answers import LetterPage, LetterReplay
+from dbsp.coordinator.http.lanes import Lanes
+from dbsp.coordinator.http.pushes import PUSHED, Patience, answered, position_json
+from dbsp.coordinator.http.waiting import Waiters
+from dbsp.coordinator.letter_codes import Code
+from dbsp.coordinator.running.letters import Letter
+from dbsp.coordinator.serving.letters import DeadLetters, LetterFilter
+from dbsp.io.pushed import Position
+
+LIMIT_MAX = 10_000
+POSITION = r"^[0-9]{1,18}(-[0-9]{1,9})?$"
+
+
+class ReplayBody(BaseModel):
+    """The letters to replay: those with all of these. `first` and `last` are steps ("7") or letters ("7-2"), both included."""
+
+    model_config = {"extra": "forbid"}
+
+    table: str | None = None
+    code: Code | None = None
+    reason: str | None = None
+    first: str | None = Field(default=None, pattern=POSITION)
+    last: str | None = Field(default=None, pattern=POSITION)
+    dry_run: StrictBool = False
+
+
+def add_letters(app: FastAPI, service: DeadLetters, lanes: Lanes, waiters: Waiters) -> None:
+    """Answer at these addresses."""
+
+    @app.get("/v1/dead-letters", summary="Rows that could not be used: table, partition, offset, reason, text")
+    async def dead_letters(
+        *,
+        table: str | None = None,
+        code: Code | None = None,
+        reason: str | None = None,
+        first: str | None = Query(default=None, pattern=POSITION),
+        last: str | None = Query(default=None, pattern=POSITION),
+        limit: int = Query(default=100, ge=0, le=LIMIT_MAX),
+        cursor: str | None = Query(default=None, pattern=POSITION),
+        newest: bool = False,
+    ) -> JSONResponse:
+        """The letters of finished steps in the order of `at`, or the `newest` first; pass `next` as `cursor` to go on.
+
+        `code` says what kind of letter it is. A letter without an offset says why in `unplaced`. `replayed` is where its row was
+        pushed again. `reason` is a part of the letter's reason. Follow them at `/v1/views/dead_letters/changes`.
+        """
+        wanted = LetterFilter(table=table, code=code, reason=reason, first=first, last=last)
+        page = await lanes.reads.run(service.dead_letters, wanted, limit=limit, cursor=cursor, newest=newest)
+        return JSONResponse(_page(page))
+
+    @app.post(
+        "/v1/dead-letters/replay",
+        summary="Push the rows of dead letters again, each letter at most once",
+        responses=PUSHED,
+    )
+    async def replay(
+        request: Request, body: ReplayBody | None = None, wait: bool = False, timeout_s: Patience = 60.0
+    ) -> JSONResponse:
+        """The text of each letter is read as the table's rows are read now, and its row is pushed as new input.
+
+        `failed_again` rows become new letters, which name the old ones; `not_replayable` counts the others by the reason. A
+        letter that was replayed before adds nothing, so the request can be repeated. `wait` as for pushes.
+        """
+        if wait:
+            waiters.followers.admit(request)
+        asked = (body or ReplayBody()).model_dump()
+        dry_run = asked.pop("dry_run")
+        found = await lanes.decisions.run(service.replay_letters, LetterFilter(**asked), dry_run=dry_run)
+        patience = timeout_s if wait and not dry_run else None
+        return await answered(service, waiters, request, _replay(found), found.positions, patience)
+
+
+def _page(page: LetterPage) -> dict[str, Any]:
+    return {
+        "step": page.step, "total": page.total, "next": page.next, "kept_from": page.kept_from, "left_out": page.left_out,
+        "letters": [_letter(letter, position) for letter, position in page.letters],
+    }  # fmt: skip
+
+
+def _letter(letter: Letter, replayed: Position | None) -> dict[str, Any]:
+    found = {"at": letter.at, **asdict(letter)}
+    del found["number"]
+    return {**found, "replayed": None if replayed is None else _place(replayed)}
+
+
+def _place(position: Position) -> dict[str, int]:
+    return {"partition": position.partition, "offset": position.first}
+
+
+def _replay(found: LetterReplay) -> dict[str, Any]:
+    return {**asdict(found), "positions": [position_json(position) for position in found.positions]}

@@ -1,0 +1,194 @@
+"""`coordinator dead-letters`: list, follow, export and replay the rows that could not be used."""
+
+from __future__ import annotations
+
+import csv
+import json
+import sys
+from collections.abc import Callable, Iterable
+from itertools import chain
+from typing import Any, TextIO
+
+import click
+
+from dbsp.coordinator.command_context import CommandContext
+from dbsp.coordinator.exits import exit_code
+from dbsp.coordinator.letter_codes import CODES
+
+COLUMNS = (
+    "at", "step", "code", "table", "partition", "offset", "unplaced", "node", "reason", "count", "is_delete", "replayed", "text",
+)  # fmt: skip
+TEXT_CHARS_SHOWN = 200
+
+
+def _filtered(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options that choose letters."""
+    options = (
+        click.option("--table", help="Only letters of this table."),
+        click.option("--code", type=click.Choice(CODES), help="Only letters of this kind."),
+        click.option("--reason", help="Only letters whose reason contains this text."),
+        click.option("--from", "first", metavar="POSITION", help='From this step ("7") or letter ("7-2") on.'),
+        click.option("--to", "last", metavar="POSITION", help="Up to this step or letter."),
+    )
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+@click.group("dead-letters")
+def dead_letters() -> None:
+    """List, follow, export and replay the rows that could not be used."""
+
+
+@dead_letters.command("list")
+@_filtered
+@click.option(
+    "--limit", type=click.IntRange(1, 10_000), default=20, show_default=True, help="How many, the newest first."
+)
+@click.pass_obj
+def list_(context: CommandContext, /, limit: int, **wanted: Any) -> None:
+    """Show the newest letters: position, kind, table, partition and offset, reason, text."""
+    found = context.client.ask("GET", "/v1/dead-letters", params=_given(wanted) | {"limit": limit, "newest": True})
+    lines = [line for letter in found["letters"] for line in _lines(letter)]
+    shown, total = len(found["letters"]), found["total"]
+    lines.append(f"{shown:,} of {total:,} dead letters, the newest first, as of step {found['step']:,}")
+    if found["kept_from"]:
+        lines.append(f"letters of steps below {found['kept_from']:,} are not kept any more ([letters])")
+    if found["left_out"]:
+        lines.append(f"{found['left_out']:,} further letters were too many to keep")
+    context.show(found, "\n".join(lines))
+
+
+@dead_letters.command()
+@_filtered
+@click.option("--format", "form", type=click.Choice(["jsonl", "csv"]), default="jsonl", show_default=True)
+@click.option(
+    "-o", "--output", type=click.File("w", encoding="utf-8"), default="-", help="A file; default: standard output."
+)
+@click.pass_obj
+def export(context: CommandContext, /, form: str, output: TextIO, **wanted: Any) -> None:
+    """Write all letters, in order, as a JSON object a line or as CSV."""
+    count = _write(context.client.dead_letters(**_given(wanted)), form, output)
+    click.echo(f"{count:,} dead letters exported", err=True)
+
+
+def _write(letters: Iterable[dict[str, Any]], form: str, output: TextIO) -> int:
+    """Write letters and return how many; a service that does not answer leaves nothing written."""
+    rows, count = iter(letters), 0
+    first = next(rows, None)
+    writer = csv.writer(output, lineterminator="\n")
+    if form == "csv":
+        writer.writerow(COLUMNS)
+    for letter in chain(() if first is None else (first,), rows):
+        count += 1
+        if form == "csv":
+            replayed = letter["replayed"]
+            place = "" if replayed is None else f"{replayed['partition']}:{replayed['offset']}"
+            writer.writerow([place if name == "replayed" else letter[name] for name in COLUMNS])
+        else:
+            output.write(json.dumps(letter, ensure_ascii=False) + "\n")
+    output.flush()
+    return count
+
+
+@dead_letters.command()
+@click.option("--first", type=click.IntRange(min=0), default=0, show_default=True, help="The first step to show.")
+@click.pass_obj
+def follow(context: CommandContext, first: int) -> None:
+    """Show what every step adds and takes back, until interrupted."""
+    try:
+        for found in context.client.pages("dead_letters", first=first, follow=True, waiting=_say_waiting):
+            first = found["next"]
+            for change in found["changes"]:
+                _show_change(context, change)
+    finally:
+        click.echo(f"all before step {first:,} was shown; go on with --first {first}", err=True)
+
+
+def _say_waiting(error: Exception) -> None:
+    click.echo(f"waiting for the service: {error}", err=True)
+
+
+def _show_change(context: CommandContext, change: dict[str, Any]) -> None:
+    """Print a line for each letter, or one for the step as JSON."""
+    if context.as_json:
+        click.echo(json.dumps(change))
+        return
+    for row, weight in zip(change["rows"], change["weights"], strict=True):
+        place = f" partition {row['partition']} offset {row['offset']:,}" if row["partition"] >= 0 else ""
+        click.echo(f"{change['step']}\t{weight:+d}\t{row['origin']}{place}: {row['reason']}: {_short(row['payload'])}")
+
+
+@dead_letters.command()
+@_filtered
+@click.option("--dry-run", is_flag=True, help="Only say what would come of it.")
+@click.option(
+    "--wait", "wait_s", type=click.FloatRange(min=0), metavar="SECONDS",
+    help="Until a step has taken the rows, so that views have them; at most so long.",
+)  # fmt: skip
+@click.pass_obj
+def replay(context: CommandContext, /, dry_run: bool, wait_s: float | None, **wanted: Any) -> None:
+    """Push the rows of letters again, each letter at most once, after the table or the settings were fixed.
+
+    A row that fails again becomes a new letter. Letters that cannot be replayed are named with the reason.
+    """
+    found = context.client.replay_dead_letters(**_given(wanted), dry_run=dry_run, wait_s=wait_s)
+    context.show(found, "\n".join(_replay_lines(found)))
+    if found.get("processed") is False:
+        sys.exit(exit_code("unavailable"))
+
+
+def _replay_lines(found: dict[str, Any]) -> list[str]:
+    would = "would be" if found["dry_run"] else "were"
+    lines = [f"of {found['matched']:,} dead letters, {found['replayed']:,} {would} replayed"]
+    lines += [
+        f"  {place['table']} partition {place['partition']}, offsets {place['first']:,} to {place['last'] - 1:,}"
+        for place in found["positions"]
+    ]
+    if found["failed_again"]:
+        again = "would fail again" if found["dry_run"] else "failed again, and are new dead letters"
+        lines.append(f"{found['failed_again']:,} {again}:")
+        lines += [f"  {each['at']}: {each['reason']}" for each in found["again"]]
+    if found["replayed_before"]:
+        lines.append(f"{found['replayed_before']:,} were replayed before")
+    for reason, count in found["not_replayable"].items():
+        lines.append(f"{count:,} cannot be replayed: {reason}")
+    if "processed" in found:
+        lines.append(
+            "processed: the views have them" if found["processed"] else f"not processed yet: {found['waiting']}"
+        )
+    return lines
+
+
+def _given(wanted: dict[str, Any]) -> dict[str, Any]:
+    """Return the options that were given."""
+    return {name: value for name, value in wanted.items() if value is not None}
+
+
+def _lines(letter: dict[str, Any]) -> list[str]:
+    """Return a letter as two lines: where and why, and its text."""
+    place = f"{letter['table'] or letter['node']}"
+    if letter["offset"] is not None:
+        place += f" partition {letter['partition']} offset {letter['offset']:,}"
+    elif letter["table"] is not None:
+        place += f" at {letter['node']}"
+    times = f" ({letter['count']} times)" if letter["count"] > 1 else ""
+    replayed = letter["replayed"]
+    done = "" if replayed is None else f" (replayed: offset {replayed['offset']:,})"
+    deleted = " (a delete)" if letter["is_delete"] else ""
+    unplaced = f"; no offset: {letter['unplaced']}" if letter["unplaced"] else ""
+    head = f"{letter['at']}  {letter['code']}  {place}: {letter['reason']}{times}{deleted}{done}{unplaced}"
+    return [head, f"    {_short(letter['text'])}"]
+
+
+def _short(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= TEXT_CHARS_SHOWN else f"{line[:TEXT_CHARS_SHOWN]}…"
+
+
+def reason_line(letter: dict[str, Any]) -> str:
+    """Return one of the newest letters as a line of the status."""
+    place = f"{letter['table'] or letter['node']}"
+    if letter["offset"] is not None:
+        place += f" partition {letter['partition']} offset {letter['offset']:,}"
+    return f"dead letter {letter['at']}: {place}: {letter['reason']}"

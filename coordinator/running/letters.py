@@ -1,0 +1,233 @@
+"""The dead letters of a pipeline as they are now: kept with every step, each with its table, place and reason.
+
+The reports of a finished step bring the letters of its workers. They are stored in the letter log (`dbsp.io.letter_log`) before
+the step counts as finished. A letter of the input, or of a late row, says what happened, and stays. The letters of other
+nodes are a Z-set: one that was taken back is not shown.
+
+Operators know rows by their content, so their letters have no offset. `Letter.unplaced` then says why.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+from dbsp.coordinator.letter_codes import Code
+from dbsp.io.letter_log import LetterLog
+from dbsp.logs import StepRecord
+from dbsp.logs.step_commands import DEADLY
+from dbsp.operators.joins.lookup_join import REASON as TAKEN_BACK
+from dbsp.operators.keep_first import REASON as SECOND_ROW
+from dbsp.plan.nodes import PlanNode
+from dbsp.plan.plan import Plan
+from dbsp.runtime.runtime import StepReport
+from dbsp.steps.timing import LATE
+
+BY_CONTENT = "operators know rows by their content, without their place in the input"
+NO_NODE = "the circuit has no such node any more"
+NEWEST = 3
+"""How many reasons the status names; it looks for them in so many of the newest steps, and so many letters of each."""
+STEPS_LOOKED_AT, LETTERS_LOOKED_AT = 5, 1_000
+HELD_BYTES_MAX = 32 << 20
+"""Letters of this size stay in memory between two questions."""
+
+
+class KeepsLetters(Protocol):
+    """Something that keeps the dead letters of finished steps."""
+
+    def keep(self, record: StepRecord, report: StepReport) -> StepReport:
+        """Keep the letters of a step durably, once however often the step runs; return the report without them."""
+        ...
+
+    def drop_from(self, step: int) -> None:
+        """Drop what is kept of `step` and later steps, which are not logged."""
+        ...
+
+
+class NoLetters:
+    """Keeps nothing, for tests and simulations whose outputs have the letters."""
+
+    def keep(self, record: StepRecord, report: StepReport) -> StepReport:  # noqa: ARG002 - as the protocol
+        """Return the report."""
+        return report
+
+    def drop_from(self, step: int) -> None:
+        """Do nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Letter:
+    """A dead letter: its step and number there, its table, its place in the table's input, and why it is one.
+
+    `partition` and `offset` are None for a row that failed at a node, and `unplaced` then says why. `table` is None where the
+    row was made of rows of several tables. `count` equal rows have failed; with `is_delete` they were deletes.
+    """
+
+    step: int
+    number: int
+    code: Code
+    node: str | None
+    table: str | None
+    partition: int | None
+    offset: int | None
+    unplaced: str | None
+    reason: str
+    text: str
+    count: int = 1
+    is_delete: bool = False
+
+    @property
+    def at(self) -> str:
+        """Return the position of the letter among all letters.
+
+        >>> Letter(step=7, number=2, code="late", node=None, table=None, partition=None, offset=None, unplaced="",
+        ...        reason="", text="").at
+        '7-2'
+        """
+        return f"{self.step}-{self.number}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Origin:
+    """The origin of letters: its table, its node, and why there is no table or place."""
+
+    table: str | None
+    node: str | None
+    unplaced: str | None
+
+
+class Letters:
+    """The letters of one pipeline; any thread may read them."""
+
+    def __init__(self, log: LetterLog, plan: Plan) -> None:
+        """Read nothing before the first question."""
+        self.log, self._plan = log, plan
+        self._origins: dict[str, _Origin] = {table.name: _Origin(table.name, None, None) for table in plan.tables}
+        self._lock = threading.Lock()
+        self._read: tuple[int, tuple[Letter, ...]] = (-1, ())
+
+    def keep(self, record: StepRecord, report: StepReport) -> StepReport:
+        """Keep the letters of a step; see `KeepsLetters`."""
+        workers = report.workers
+        letters = [letter for worker in workers for letter in worker.letters]
+        self.log.keep(record.step, record.clock_us, letters, sum(worker.letters_left for worker in workers))
+        if not letters:
+            return report
+        return replace(report, workers=tuple(replace(worker, letters=()) for worker in workers))
+
+    def drop_from(self, step: int) -> None:
+        """Drop what is kept of `step` and later steps."""
+        self.log.drop_from(step)
+
+    def below(self, step: int) -> Sequence[Letter]:
+        """Return the letters of the steps below `step` that are not taken back, in order.
+
+        **Cost** reads all letters after every change of the log, a Python loop over them.
+        """
+        with self._lock:
+            changes, found = self._read
+            if changes != (newest := self.log.changes):
+                found = tuple(_standing(self._all()))
+                is_small = sum(each.bytes for each in self.log.steps.values()) <= HELD_BYTES_MAX
+                self._read = (newest, found) if is_small else (-1, ())
+        return found if not found or found[-1].step < step else [each for each in found if each.step < step]
+
+    def _all(self) -> Iterator[tuple[Letter, int]]:
+        """Yield all stored letters with their weights."""
+        for step, table in self.log.read():
+            yield from self._of_step(step, table)
+
+    def _of_step(self, step: int, table: pa.Table) -> Iterator[tuple[Letter, int]]:
+        """Yield the letters of a step with their weights."""
+        for number, row in enumerate(table.to_pylist()):
+            yield self._letter(step, number, row), row["weight"]
+
+    def _letter(self, step: int, number: int, row: Mapping[str, Any]) -> Letter:
+        is_placed, reason = row["partition"] >= 0, row["reason"]
+        origin = _Origin(row["origin"], None, None) if is_placed else self._origin(row["origin"])
+        return Letter(
+            step=step, number=number, code=_code(is_placed, reason), node=origin.node, table=origin.table,
+            partition=row["partition"] if is_placed else None, offset=row["offset"] if is_placed else None,
+            unplaced=None if is_placed else origin.unplaced, reason=reason, text=row["payload"],
+            count=abs(row["weight"]), is_delete=row["weight"] < 0,
+        )  # fmt: skip
+
+    def _origin(self, name: str) -> _Origin:
+        """Return what is known of a node: its table if all its rows come from one."""
+        if name not in self._origins:
+            nodes = [node for node in self._plan.nodes if node.name == name]
+            tables = sorted({table for node in nodes for table in self._tables(node)})
+            if not nodes:
+                self._origins[name] = _Origin(None, name, NO_NODE)
+            elif len(tables) == 1:
+                self._origins[name] = _Origin(tables[0], name, BY_CONTENT)
+            else:
+                self._origins[name] = _Origin(None, name, f"made of rows of {', '.join(tables)}; {BY_CONTENT}")
+        return self._origins[name]
+
+    def _tables(self, node: PlanNode) -> set[str]:
+        """Return the tables that the node's rows come from."""
+        found, seen, waiting = set[str](), set[int](), [node.id]
+        while waiting:
+            number = waiting.pop()
+            if number in seen:
+                continue
+            seen.add(number)
+            each = self._plan.nodes[number]
+            if (table := each.operator.reads_table()) is not None:
+                found.add(table)
+            arrived = self._plan.arrivals.get(number)
+            waiting += [*each.inputs, *([] if arrived is None else [arrived.sender])]
+        return found
+
+    @property
+    def status(self) -> list[dict[str, Any]]:
+        """Return the newest letters of different reasons, the newest first."""
+        found: dict[tuple[str | None, str], Letter] = {}
+        for step in list(self.log.steps)[: -STEPS_LOOKED_AT - 1 : -1]:
+            for _, table in self.log.read(step, step + 1):
+                for letter, weight in self._of_step(step, table.slice(0, LETTERS_LOOKED_AT)):
+                    if weight > 0 and len(found) < NEWEST:
+                        found.setdefault((letter.table, letter.reason), letter)
+        return [
+            {
+                "at": each.at, "step": each.step, "code": each.code, "table": each.table, "partition": each.partition,
+                "offset": each.offset, "unplaced": each.unplaced, "node": each.node, "reason": each.reason,
+            }
+            for each in found.values()
+        ]  # fmt: skip
+
+
+def _code(is_placed: bool, reason: str) -> Code:
+    """Return the kind of a letter."""
+    if is_placed:
+        return "skipped" if reason.startswith(DEADLY) else "unreadable"
+    if reason.startswith(LATE):
+        return "late"
+    codes: Mapping[str, Code] = {SECOND_ROW: "second-row", TAKEN_BACK: "taken-back"}
+    return codes.get(reason, "failed")
+
+
+def _standing(letters: Iterator[tuple[Letter, int]]) -> list[Letter]:
+    """Return the letters in order, without those that were taken back.
+
+    A letter that is taken back after its arrival was dropped is not known, and changes nothing.
+    """
+    sums: dict[tuple[str | None, str, str], list[Letter]] = {}
+    found: list[Letter] = []
+    for letter, weight in letters:
+        if letter.code != "failed":
+            found.append(letter)
+            continue
+        held = sums.setdefault((letter.node, letter.reason, letter.text), [])
+        total = sum(each.count for each in held) + weight
+        if weight < 0:
+            held[:] = [replace(held[0], count=total)] if held and total > 0 else []
+        else:
+            held.append(letter)
+    found += [letter for held in sums.values() for letter in held]
+    return sorted(found, key=lambda letter: (letter.step, letter.number))

@@ -1,0 +1,24 @@
+"""The dead letters that the report of a worker contains: all of its step, or the first ones of very many."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from dbsp.logs import DeadLetter
+
+LETTERS_MAX, LETTER_CHARS_MAX = 100_000, 64 << 20
+"""How many dead letters, and how much of their text, a worker sends to the coordinator with the report of one step."""
+
+
+def sendable(letters: Sequence[DeadLetter]) -> tuple[DeadLetter, ...]:
+    """Return the dead letters that fit into a report: all, or the first ones in an order that no replay changes."""
+    if len(letters) <= LETTERS_MAX and sum(len(each.payload) for each in letters) <= LETTER_CHARS_MAX:
+        return tuple(letters)
+    ordered = sorted(letters, key=lambda each: (each.origin, each.partition, each.offset, each.reason, each.payload))
+    found, chars = list[DeadLetter](), 0
+    for each in ordered[:LETTERS_MAX]:
+        chars += len(each.payload)
+        if chars > LETTER_CHARS_MAX:
+            break
+        found.append(each)
+    return tuple(found)

@@ -1,0 +1,248 @@
+"""The letter log: the dead letters of a pipeline on the coordinator's host, bounded, for any kind of output.
+
+Outputs keep dead letters in their own ways: in files, in topics, or in the data folder until they are dropped. The letter
+log keeps the newest ones in one LMDB file, `<directory>/letters`, for queries and replays.
+
+Invariants:
+
+- The letters of a step are stored under its number, in one transaction that replaces what was there. A step that runs again
+  therefore stores its letters once (5).
+- The letters of a step are durable before the step counts as finished, so no checkpoint is above letters that are missing.
+- No letters are above the newest logged step: `drop_from` removes them when the pipeline returns to a backup.
+
+The file is created with the first letter. **State** at most `LetterLimits`. Source: design record 0043.
+"""
+
+from __future__ import annotations
+
+import struct
+import threading
+import zlib
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from dbsp.errors import DataError
+from dbsp.io import forms
+from dbsp.io.environment import Environment, open_environment, release_environment
+from dbsp.io.output_part import dead_letter_batch, encode_part
+from dbsp.logs import DeadLetter
+from dbsp.stored.checksums import sealed, unsealed
+
+FORM = forms.LETTER_LOG
+PARTS = ("letters", "steps")
+KEPT_FROM = b"kept from"
+A_DAY_US = 86_400_000_000
+_STEP = struct.Struct(">Q")
+_PLACE = struct.Struct(">QI")
+_ABOUT = struct.Struct("<qQQQ")
+_CRC = struct.Struct("<I")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LetterLimits:
+    """The bounds of the log: rows, bytes, and days; the oldest steps go first."""
+
+    rows_max: int = 100_000
+    bytes_max: int = 256 << 20
+    days_max: float = 30.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LettersOfStep:
+    """The size of a step's letters, and the step's clock; `left_out` letters were more than the limits allow."""
+
+    clock_us: int
+    rows: int
+    bytes: int
+    left_out: int = 0
+
+
+class LetterLog:
+    """The letter log under `<directory>/letters`; any thread may read, and the event loop's thread writes."""
+
+    def __init__(self, directory: Path | str, limits: LetterLimits | None = None) -> None:
+        """Open the log if it exists; otherwise the first letter creates it."""
+        self._path, self._limits = Path(directory) / "letters", limits or LetterLimits()
+        self._lock = threading.Lock()
+        self._env: Environment | None = None
+        self._steps: dict[int, LettersOfStep] = {}
+        self._kept_from = 0
+        self._changes = 0
+        if self._path.exists():
+            self._open()
+
+    def _open(self) -> Environment:
+        env = open_environment(self._path, form=FORM, names=PARTS, create=True)
+        with env.read() as txn:
+            for key, value in txn.cursor(db=env.db("steps")):
+                self._steps[_STEP.unpack(key)[0]] = about_step(key, value, env.where)
+            kept = txn.get(KEPT_FROM, db=env.db("meta"))
+            self._kept_from = 0 if kept is None else kept_from_of(kept, env.where)
+        self._env = env
+        return env
+
+    @property
+    def steps(self) -> dict[int, LettersOfStep]:
+        """Return the steps that have letters here, in order."""
+        with self._lock:
+            return dict(sorted(self._steps.items()))
+
+    @property
+    def kept_from(self) -> int:
+        """Return the first step from which on no letters were dropped."""
+        with self._lock:
+            return self._kept_from
+
+    @property
+    def changes(self) -> int:
+        """Return how often the content has changed since the log was opened."""
+        with self._lock:
+            return self._changes
+
+    def keep(self, step: int, clock_us: int, letters: Sequence[DeadLetter], left_out: int = 0) -> None:
+        """Make these the letters of a step, summed over its workers; drop the oldest steps beyond the limits.
+
+        **Cost** nothing for a step without letters, unless it had some before.
+        """
+        added = _summed(letters)
+        with self._lock:
+            if not (added or left_out or step in self._steps or self._is_old(clock_us)):
+                return
+            kept, left_out = added[: self._limits.rows_max], left_out + max(0, len(added) - self._limits.rows_max)
+            pieces = list(encode_part(dead_letter_batch(kept))) if kept else []
+            about = LettersOfStep(clock_us=clock_us, rows=len(kept), bytes=sum(map(len, pieces)), left_out=left_out)
+            others = {number: each for number, each in self._steps.items() if number != step}
+            self._replace({**others, step: about} if kept or left_out else others, {step: pieces}, clock_us)
+
+    def drop_from(self, step: int) -> None:
+        """Drop the letters of `step` and of later steps, which the pipeline has not run yet."""
+        with self._lock:
+            later = {number: list[bytes]() for number in self._steps if number >= step}
+            if later:
+                self._replace({number: each for number, each in self._steps.items() if number < step}, later, None)
+
+    def _is_old(self, clock_us: int) -> bool:
+        """Return whether the oldest step is beyond the time limit."""
+        oldest = min(self._steps, default=None)
+        return oldest is not None and self._steps[oldest].clock_us < clock_us - self._limits.days_max * A_DAY_US
+
+    def _replace(self, wanted: dict[int, LettersOfStep], pieces: dict[int, list[bytes]], clock_us: int | None) -> None:
+        """Write `pieces` under their steps, and drop what is beyond the limits, in one transaction."""
+        dropped = self._beyond(wanted, clock_us)
+        kept = {number: each for number, each in wanted.items() if number not in dropped}
+        kept_from = max([self._kept_from, *(number + 1 for number in dropped)])
+        env = self._env or self._open()
+
+        def action(txn: Any) -> None:
+            for step in {*pieces, *dropped}:
+                _delete(txn, env, step)
+            for step in pieces.keys() & kept.keys():
+                _put(txn, env, step, kept[step], pieces[step])
+            if kept_from > self._kept_from:
+                txn.put(KEPT_FROM, sealed(KEPT_FROM, _STEP.pack(kept_from)), db=env.db("meta"))
+
+        env.write(action)
+        self._steps, self._kept_from, self._changes = kept, kept_from, self._changes + 1
+
+    def _beyond(self, steps: dict[int, LettersOfStep], clock_us: int | None) -> set[int]:
+        """Return the oldest steps that the limits do not allow; the newest step with letters is one of them only by its age."""
+        rows, size = sum(each.rows for each in steps.values()), sum(each.bytes for each in steps.values())
+        dropped: set[int] = set()
+        for number in sorted(steps):
+            is_old = clock_us is not None and steps[number].clock_us < clock_us - self._limits.days_max * A_DAY_US
+            is_last = len(dropped) == len(steps) - 1
+            if not is_old and (is_last or (rows <= self._limits.rows_max and size <= self._limits.bytes_max)):
+                break
+            rows, size = rows - steps[number].rows, size - steps[number].bytes
+            dropped.add(number)
+        return dropped
+
+    def read(self, first: int = 0, last: int | None = None) -> Iterator[tuple[int, pa.Table]]:
+        """Yield (step, letters with weights) of the steps `first <= s < last` that have letters, in a stable order."""
+        for step in self.steps:
+            if step >= first and (last is None or step < last) and (table := self._table(step)) is not None:
+                yield step, table
+
+    def _table(self, step: int) -> pa.Table | None:
+        """Return the letters of a step; None if they were dropped meanwhile, or all of them were left out."""
+        if (env := self._env) is None:
+            return None
+        with env.read() as txn:
+            tables = [decode_letters(value, step, env.where) for _, value in _pieces(txn, env, step)]
+        return pa.concat_tables(tables).combine_chunks() if tables else None
+
+    def close(self) -> None:
+        """Release the file."""
+        with self._lock:
+            if self._env is not None:
+                release_environment(self._env)
+                self._env = None
+                self._steps = {}
+
+
+def _summed(letters: Sequence[DeadLetter]) -> list[DeadLetter]:
+    """Return the letters of a step with their weights added up over the workers, in their stable order."""
+    sums: Counter[tuple[int, str, int, int, str, str]] = Counter()
+    for each in letters:
+        sums[each.step, each.origin, each.partition, each.offset, each.reason, each.payload] += each.weight
+    return [
+        DeadLetter(
+            step=step, origin=origin, partition=partition, offset=offset, reason=reason, payload=payload, weight=weight
+        )
+        for (step, origin, partition, offset, reason, payload), weight in sorted(sums.items())
+        if weight
+    ]  # fmt: skip
+
+
+def _pieces(txn: Any, env: Environment, step: int) -> Iterator[tuple[bytes, bytes]]:
+    """Yield key and value of each stored piece of a step's letters."""
+    cursor = txn.cursor(db=env.db("letters"))
+    found = cursor.set_range(_PLACE.pack(step, 0))
+    while found and _PLACE.unpack(cursor.key())[0] == step:
+        yield bytes(cursor.key()), bytes(cursor.value())
+        found = cursor.next()
+
+
+def _delete(txn: Any, env: Environment, step: int) -> None:
+    for key, _ in list(_pieces(txn, env, step)):
+        txn.delete(key, db=env.db("letters"))
+    txn.delete(_STEP.pack(step), db=env.db("steps"))
+
+
+def _put(txn: Any, env: Environment, step: int, about: LettersOfStep, pieces: Sequence[bytes]) -> None:
+    for number, data in enumerate(pieces):
+        txn.put(_PLACE.pack(step, number), _CRC.pack(zlib.crc32(data)) + data, db=env.db("letters"))
+    key = _STEP.pack(step)
+    value = _ABOUT.pack(about.clock_us, about.rows, about.bytes, about.left_out)
+    txn.put(key, sealed(key, value), db=env.db("steps"))
+
+
+def about_step(key: bytes, value: bytes, where: str) -> LettersOfStep:
+    """Decode the sizes of a step's letters; raise a `DataError` with `where` if they are damaged."""
+    clock_us, rows, size, left_out = _ABOUT.unpack(unsealed(key, value, _ABOUT.size, f"{where} part=steps"))
+    return LettersOfStep(clock_us=clock_us, rows=rows, bytes=size, left_out=left_out)
+
+
+def decode_letters(value: bytes, step: int, where: str) -> pa.Table:
+    """Decode a stored piece of a step's letters; raise a `DataError` with `where` if it is damaged."""
+    data = value[_CRC.size :]
+    if len(value) < _CRC.size or _CRC.unpack_from(value)[0] != zlib.crc32(data):
+        raise DataError(f"a record of dead letters is damaged: {where} step={step}", REMEDY)
+    with pa.ipc.open_stream(pa.py_buffer(data)) as reader:
+        return reader.read_all()
+
+
+def kept_from_of(data: bytes, where: str) -> int:
+    """Decode the first step whose letters were never dropped; raise a `DataError` with `where` if damaged."""
+    return int(_STEP.unpack(unsealed(KEPT_FROM, data, _STEP.size, where))[0])
+
+
+REMEDY = (
+    "stop the pipeline, delete the folder `letters` in `data_dir` and start it again: no view changes, and dead letters of"
+    " earlier steps cannot be queried or replayed any more"
+)

@@ -1,0 +1,308 @@
+"""Dead letters of a whole service: kept once whatever is killed, listed, queried, followed, and replayed at most once."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+import dbsp
+from dbsp.coordinator.backup.restoring import restore
+from dbsp.coordinator.client import Client
+from dbsp.coordinator.doctor import diagnose
+from dbsp.coordinator.running.letters import Letters, NoLetters
+from dbsp.coordinator.service import Service
+from dbsp.errors import ConfigError, DbspError
+from dbsp.io.replayed import Replayed
+from tests.coordinator.shop import answering, script, settings, settings_text
+from tests.crash.coordinator_child import serve
+from tests.forked import Forked
+from tests.spark.waiting import until
+
+pytestmark = pytest.mark.timeout(300)
+
+CIRCUIT = """
+import dbsp
+from dbsp import col, count
+from dbsp import sum as total
+
+orders = dbsp.table("orders", {"id": dbsp.INT64, "customer": dbsp.STRING, "amount": dbsp.INT64}, primary_key=["id"])
+names = dbsp.table("names", {"customer": dbsp.STRING, "size": dbsp.INT64})
+per_customer = orders.group_by("customer").aggregate(orders=count(), amount=total("amount"))
+shares = orders.select("id", share=1000 // col("amount"))
+joined = orders.join(names, on="customer").select("id", each=col("amount") // col("size"))
+pipeline = dbsp.circuit("shop", {"per_customer": per_customer, "shares": shares, "joined": joined})
+"""
+KEEP = "[checkpoint]\ninterval_s = 3600\n"
+GOOD = {"id": 1, "customer": "a", "amount": 700}
+NOTED = {"id": 2, "customer": "a", "amount": 5, "note": "gift"}
+"""A row that can be read once unknown names are ignored."""
+WRONG = {"id": "x", "customer": "b", "amount": 5}
+ZERO = {"id": 4, "customer": "b", "amount": 0}
+MORE = [{"id": 10, "customer": "c", "amount": 1}, {"id": 11, "customer": "c", "amount": 1}]
+ROWS = [GOOD, NOTED, MORE[0], WRONG, ZERO, {**NOTED, "id": 3}, MORE[1]]
+BEFORE = {"a": (1, 700), "b": (1, 0), "c": (2, 2)}
+AFTER = {"a": (3, 710), "b": (1, 0), "c": (2, 2)}
+IGNORE = "input.unknown_columns=ignore"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "circuit.py").write_text(CIRCUIT)
+    (tmp_path / "pipeline.toml").write_text(settings_text(KEEP))
+    return tmp_path
+
+
+@contextmanager
+def running(folder: Path, *overrides: str) -> Iterator[tuple[Service, httpx.Client]]:
+    """A service and its client; it ends without a last checkpoint, so that the next one replays."""
+    service = Service(settings(folder, *overrides))
+    try:
+        service.start(timeout_s=60)
+        with answering(service) as client:
+            yield service, client
+    finally:
+        service.stop(now=True, quiet=True)
+
+
+def push(client: httpx.Client, rows: list[dict[str, Any]], table: str = "orders") -> None:
+    answer = client.post(f"/v1/tables/{table}/rows", json=rows, params={"wait": "true"})
+    assert answer.json().get("processed"), answer.text
+
+
+def letters(client: httpx.Client, **wanted: Any) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = client.get("/v1/dead-letters", params=wanted).raise_for_status().json()["letters"]
+    return found
+
+
+def replay(client: httpx.Client, **body: Any) -> dict[str, Any]:
+    answer = client.post("/v1/dead-letters/replay", json=body, params={"wait": "true"})
+    found: dict[str, Any] = answer.raise_for_status().json()
+    return found
+
+
+def totals(client: httpx.Client) -> dict[str, tuple[int, int]]:
+    rows = client.get("/v1/views/per_customer").json()["rows"]
+    return {row["customer"]: (row["orders"], row["amount"]) for row in rows}
+
+
+def counts(found: dict[str, Any]) -> tuple[int, int, int, int]:
+    return found["replayed"], found["failed_again"], found["replayed_before"], sum(found["not_replayable"].values())
+
+
+@pytest.mark.parametrize("kind", ["embedded", "files"])
+def test_listed_queried_followed_and_named_in_the_status(folder: Path, kind: str) -> None:
+    with running(folder, f"output.kind={kind}") as (_, client):
+        push(client, ROWS)
+        push(client, [{"customer": "a", "size": 0}], "names")
+        found = letters(client)
+        assert [(each["at"], each["code"], each["table"], each["offset"]) for each in found] == [
+            ("0-0", "failed", "orders", None), ("0-1", "unreadable", "orders", 1), ("0-2", "unreadable", "orders", 3),
+            ("0-3", "unreadable", "orders", 5), ("1-0", "failed", None, None),
+        ]  # fmt: skip
+        assert json.loads(found[1]["text"]) == NOTED
+        assert found[1]["unplaced"] is None
+        assert found[0]["unplaced"] == "operators know rows by their content, without their place in the input"
+        assert found[4]["unplaced"].startswith("made of rows of names, orders; operators know rows by their content")
+        assert [each["at"] for each in letters(client, code="unreadable", reason="note")] == ["0-1", "0-3"]
+
+        pages, cursor = [], None
+        while cursor != "":
+            page = client.get(
+                "/v1/dead-letters", params={"limit": 2, "newest": True} | ({"cursor": cursor} if cursor else {})
+            )
+            pages.append([each["at"] for each in page.json()["letters"]])
+            cursor = page.json()["next"] or ""
+        assert [at for each_page in pages for at in each_page] == [each["at"] for each in reversed(found)]
+        assert letters(client, first=found[4]["at"]) == found[4:]
+        assert letters(client, first="0-3", last="0") == found[3:4]
+        assert letters(client, table="names") == []
+
+        sql = "SELECT code, row_offset, replayed, count(*) FROM dead_letters, per_customer GROUP BY ALL ORDER BY ALL"
+        asked = client.post("/v1/query", json={"sql": sql}).json()
+        unreadable = [["unreadable", offset, False, 3] for offset in (1, 3, 5)]
+        assert (asked["step"], asked["rows"]) == (2, [["failed", None, False, 6], *unreadable])
+        followed = client.get("/v1/views/dead_letters/changes").json()
+        assert sum(len(change["rows"]) for change in followed["changes"]) == 5
+        assert followed["changes"][0]["rows"][0]["reason"]
+        last = client.get("/v1/status").json()["last_dead_letters"]
+        assert [(each["at"], each["reason"]) for each in last] == [
+            ("1-0", "divide by zero"), ("0-0", "divide by zero"), ("0-1", "unknown column: note")
+        ]  # fmt: skip
+
+        push(client, [{**ZERO, "amount": 10}])  # the row is corrected: its letters are taken back
+        assert [each["at"] for each in letters(client, code="failed", table="orders")] == []
+
+
+def test_replayed_once_after_the_settings_are_fixed(folder: Path) -> None:
+    with running(folder) as (_, client):
+        push(client, ROWS)
+        assert totals(client) == BEFORE
+        assert counts(replay(client, dry_run=True)) == (0, 3, 0, 1)
+        assert len(letters(client)) == 4
+    with running(folder, IGNORE) as (service, client):
+        planned = replay(client, dry_run=True)
+        assert counts(planned) == (2, 1, 0, 1)
+        assert totals(client) == BEFORE
+        found = replay(client, table="orders")
+        assert counts(found) == (2, 1, 0, 1)
+        assert found["processed"] is True
+        assert totals(client) == AFTER
+        assert list(found["not_replayable"]) == [
+            "a node failed on it, and its table has the row: correct the row there, or change the circuit"
+        ]
+        again = letters(client, reason="replayed from partition 0 offset 3")
+        assert [json.loads(each["text"]) for each in again] == [WRONG]
+        assert [each["replayed"] for each in letters(client, code="unreadable")] == [
+            {"partition": 0, "offset": offset} for offset in (7, 8, 9)
+        ] + [None]
+        service.checkpoint()
+        assert counts(replay(client, last="0")) == (0, 0, 3, 1)
+    with running(folder, IGNORE) as (service, client):
+        service.rescale(3)
+        assert counts(replay(client)) == (0, 1, 3, 1), "the new letter is replayed, the old ones are not"
+        assert totals(client) == AFTER
+    assert not diagnose(settings(folder)).findings
+
+
+def test_a_replay_that_is_not_noted_is_found(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted: the input log forgets which letters were replayed."""
+    monkeypatch.setattr(Replayed, "find", lambda _self, _txn, _table, _place: None)
+    with pytest.raises(AssertionError):
+        test_replayed_once_after_the_settings_are_fixed(folder)
+
+
+def test_steps_that_run_again_keep_their_letters_once(folder: Path, tmp_path: Path) -> None:
+    """A stop without a checkpoint, other numbers of workers, and a backup, above which no letter is left."""
+    with running(folder) as (service, client):
+        push(client, ROWS[:4])
+        backup = service.back_up(tmp_path / "backups")
+        push(client, ROWS[4:])
+        expected = letters(client)
+    with running(folder) as (service, client):
+        assert letters(client) == expected
+        service.rescale(1)
+        push(client, [{"id": None}, *MORE])
+        assert letters(client)[:-1] == expected
+    other = tmp_path / "other"
+    config = settings(folder, f"pipeline.data_dir={other}")
+    restore(tmp_path / "backups" / Path(backup["folder"]).name, config)
+    with running(folder, f"pipeline.data_dir={other}") as (_, client):
+        assert letters(client) == [each for each in expected if each["step"] < backup["step"]]
+    assert not diagnose(config).findings
+
+
+def test_a_service_that_keeps_no_letters_is_found(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Planted: steps finish without keeping their letters; and none is dropped on the way back to a backup."""
+    monkeypatch.setattr(Letters, "keep", NoLetters.keep)
+    with pytest.raises(AssertionError):
+        test_listed_queried_followed_and_named_in_the_status(folder, "files")
+
+
+@contextmanager
+def deadly(folder: Path, point: str, *, ignore: bool = True) -> Iterator[tuple[Client, Forked]]:
+    """The service in a process that kills itself at a point."""
+    unknown = '[input]\nunknown_columns = "ignore"\n' if ignore else ""
+    (folder / "pipeline.toml").write_text(settings_text(KEEP + unknown))
+    said = folder / "said.txt"
+    said.touch()
+    before = said.stat().st_size
+    process = Forked(said, serve, folder / "pipeline.toml", point, None, False)
+    try:
+        until(
+            lambda: b"answering at" in said.read_bytes()[before:] or process.poll() is not None, "it answers or is dead"
+        )
+        yield dbsp.Client(folder / "pipeline.toml"), process
+    finally:
+        process.kill()
+        process.wait(60)
+
+
+@pytest.mark.parametrize("point", ["letters.keep:before:1", "letters.keep:after:1", "runtime.run_step:after:1"])
+def test_killed_around_a_step_its_letters_are_kept_once(folder: Path, point: str) -> None:
+    body = "\n".join(map(json.dumps, ROWS)).encode()
+    with deadly(folder, point, ignore=False) as (client, process):
+        client.push("orders", body)
+        until(lambda: process.poll() is not None, "it is dead")
+    with deadly(folder, "", ignore=False) as (client, _):
+        until(lambda: client.status()["lag_rows"] == 0, "the rows are processed")
+        assert [(each["at"], each["offset"]) for each in client.dead_letters()] == [
+            ("0-0", None), ("0-1", 1), ("0-2", 3), ("0-3", 5)
+        ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "point", ["inputs.append_many:before:1", "inputs.append_many:after:1", "letters.keep:before:1"]
+)
+def test_killed_around_a_replay_each_letter_is_replayed_once(folder: Path, point: str) -> None:
+    with deadly(folder, "", ignore=False) as (client, _):
+        client.push("orders", "\n".join(map(json.dumps, ROWS)).encode(), wait_s=60)
+        client.checkpoint()
+    with deadly(folder, point) as (client, process):
+        with pytest.raises(DbspError):
+            client.replay_dead_letters(wait_s=60)
+        until(lambda: process.poll() is not None, "it is dead")
+    with deadly(folder, "") as (client, _):
+        found = client.replay_dead_letters(wait_s=60)
+        assert sum(counts(found)[:3]) >= 3
+        assert client.replay_dead_letters(last="0")["replayed"] == 0
+        until(lambda: client.status()["lag_rows"] == 0, "the rows are processed")
+        assert {row["customer"]: (row["orders"], row["amount"]) for row in client.view("per_customer")} == AFTER
+
+
+def test_the_command_line(folder: Path) -> None:
+    """A user's way: see the letters, export them, try a replay, replay, and see the view right."""
+    with running(folder, IGNORE) as (_, client):
+        push(client, [{"id": 1, "customer": "a", "amount": "7"}, GOOD, ZERO])
+        url = str(client.base_url)
+
+        def said(*arguments: str) -> str:
+            done = script("cli", "--url", url, *arguments)
+            assert done.returncode == 0, done.stderr
+            return done.stdout
+
+        listed = said("dead-letters", "list")
+        assert "orders partition 0 offset 0: column amount: expected int64, found a string" in listed
+        assert "2 of 2 dead letters" in listed
+        assert "dead letter 0-" in said("status")
+        lines = said("dead-letters", "export").splitlines()
+        assert [json.loads(line)["code"] for line in lines] == [each["code"] for each in letters(client)]
+        table = list(
+            csv.DictReader(said("dead-letters", "export", "--format", "csv", "--code", "unreadable").splitlines())
+        )
+        assert [(row["table"], row["offset"], row["replayed"]) for row in table] == [("orders", "0", "")]
+        assert "of 1 dead letters, 0 would be replayed" in said(
+            "dead-letters", "replay", "--code", "unreadable", "--dry-run"
+        )
+        done = said("dead-letters", "replay", "--code", "unreadable", "--wait", "60")
+        assert "1 failed again, and are new dead letters" in done
+        assert "processed: the views have them" in done
+        wrong = script("cli", "--url", url, "dead-letters", "replay", "--from", "soon")
+        assert wrong.returncode == 2
+        assert "first: string should match pattern" in wrong.stderr
+
+
+def test_what_cannot_be_replayed_says_why(folder: Path, tmp_path: Path) -> None:
+    landing = tmp_path / "landing"
+    (landing / "orders").mkdir(parents=True)
+    (landing / "names").mkdir()
+    with running(folder, "input.kind=files", f"input.directory={landing}") as (service, client):
+        (landing / "orders" / "one.jsonl").write_text("\n".join(map(json.dumps, [*MORE, WRONG])) + "\n")
+        until(lambda: letters(client), "the file is read")
+        assert (letters(client)[0]["table"], letters(client)[0]["replayed"]) == ("orders", None)
+        answer = client.post("/v1/dead-letters/replay")
+        assert answer.status_code == 400
+        assert answer.json()["error"] == {
+            "code": "config", "message": "letters of this input cannot be replayed: input.kind=files",
+            "hint": "put a file into the table's folder",
+        }  # fmt: skip
+        with pytest.raises(ConfigError):
+            service.query("SELECT * FROM dead_letter")
