@@ -67,7 +67,7 @@ def serve(source: BinaryIO, sink: BinaryIO, bound: Callable[[QueryLimits, int], 
 
 def _answer(sink: BinaryIO, sql: str, tables: Mapping[str, pa.Table], limits: QueryLimits) -> None:
     try:
-        found = run_query(sql, tables, limits)
+        found = run_query(sql, tables, limits, tuple(tables))
     except DbspError as error:
         put(sink, failure(error))
     except MemoryError:

@@ -97,12 +97,16 @@ def parts_of(sql: str, views: Sequence[str], unread: Sequence[str] = ()) -> dict
     return {name: equal.get(name, ()) for name in names}
 
 
-def run_query(sql: str, tables: Mapping[str, pa.Table], limits: QueryLimits) -> pa.Table:
+def run_query(
+    sql: str, tables: Mapping[str, pa.Table], limits: QueryLimits, names: Sequence[str] | None = None
+) -> pa.Table:
     """Return the statement's result over these tables; rows are repeated by the last column `weight` of a view.
+
+    `names` are the views that `parts_of` found, if the statement was checked already.
 
     **Errors** `ConfigError` for what DuckDB refuses; `CapacityError` names the limit that was reached.
     """
-    names = views_of(sql, tuple(tables))
+    names = views_of(sql, tuple(tables)) if names is None else names
     config: dict[str, str | bool | int | float | list[str]] = {
         "memory_limit": f"{limits.memory_mb_max}MB",
         "threads": limits.threads,

@@ -13,6 +13,7 @@ import pytest
 
 from dbsp.coordinator.config import load_config
 from dbsp.coordinator.service import Service
+from dbsp.runtime.leases import LeasedViews
 
 pytestmark = pytest.mark.spark
 
@@ -65,3 +66,28 @@ def test_it_reads_parquet_files(tmp_path: Path) -> None:
         place = ("orders", 0)
         assert service.live_status.wait_for(lambda now: now.processed.get(place) == len(ORDERS) + len(MORE), 120)
         assert rows(service) == {"b": (3, 611, 1), "c": (1, 7, 1)}
+
+
+def test_a_view_is_read_while_steps_of_other_processes_run(tmp_path: Path) -> None:
+    """The driver holds the lease, and the workers that run steps and merges know of it."""
+    (tmp_path / "circuit.py").write_text(CIRCUIT)
+    (tmp_path / "pipeline.toml").write_text(SETTINGS)
+    with Service(load_config(tmp_path / "pipeline.toml", environment={})) as service:
+        first = pa.table({"id": range(3000), "customer": [f"c{n % 700}" for n in range(3000)], "amount": range(3000)})
+        service.wait_until_processed(service.push("orders", first), 120)
+        with service.leases.taken(("per_customer",), 120) as leased:
+            assert isinstance(leased, LeasedViews)
+            before = pa.concat_tables(leased.read("per_customer"))
+            for number in range(6):
+                change = pa.table(
+                    {"id": range(3000), "customer": [f"d{n % 500}" for n in range(3000)], "amount": [number] * 3000}
+                )
+                service.wait_until_processed(service.push("orders", change), 120)
+                if number % 2:
+                    service.checkpoint()
+            assert service.snapshot.step > leased.step
+            assert pa.concat_tables(leased.read("per_customer")) == before
+            assert len(before) == 700
+        assert len(rows(service)) == 500
+        found = service.read_view("per_customer", 120, key={"customer": "d7"}).table.to_pylist()
+        assert found == [{"customer": "d7", "orders": 6, "amount": 30, "weight": 1}]
