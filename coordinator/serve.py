@@ -27,9 +27,11 @@ from dbsp.coordinator.config import Config, load_config
 from dbsp.coordinator.decisions.alarms import NOT_RELOADED
 from dbsp.coordinator.decisions.states import Halt
 from dbsp.coordinator.exits import INTERRUPTED, exit_code, guarded, lead_nowhere, report, say
+from dbsp.coordinator.http.access_log import open_log
 from dbsp.coordinator.http.app import make_app
 from dbsp.coordinator.http.connections import raise_descriptor_limit
 from dbsp.coordinator.http.listen import HttpServer, bind
+from dbsp.coordinator.postgres.listen import PostgresServer, bind_postgres
 from dbsp.coordinator.preflight import formats
 from dbsp.coordinator.preparing import prepare
 from dbsp.coordinator.running.clock import SystemClock
@@ -158,9 +160,8 @@ def run(
     The port is bound first: a second coordinator on the same address ends before it fences the first.
     """
     raise_descriptor_limit()
-    bound = bind(config.http) if config.http.enabled else None
+    interfaces = _Interfaces(config)
     prepare(config)
-    server: HttpServer | None = None
     service: Service | None = None
     try:
         service = Service(config, build(config, wrap=wrap, accepting=accepting, evolve=evolve, report=say))
@@ -169,32 +170,74 @@ def run(
             _request_in_ledger(service, rescale)
         _note_workers(service, rescale)
         interrupts = _Interrupts(service)
-        if bound is not None:
-            who = {"name": config.pipeline.name, "run": service.built.facts.run}
-            server = HttpServer(make_app(service), bound, config.data_dir, who, folder=config.folder)
-            announce(server, service)
-            if server.certificate is not None:
-                service.watch.reload(server.certificate)
+        interfaces.attach(service)
         service.first_steps.watch(service.live_status)
         service.start(wait=False)
-        if server is not None:
-            server.start()
-            say(f"{config.pipeline.name}: answering at {server.url}")
-        finish = _watch(service, server, progress, interrupts)
+        interfaces.start()
+        finish = _watch(service, interfaces.http, progress, interrupts)
         if finish.code is not None:
             report(DbspError(finish.message, finish.hint))
             note_failure(config.data_dir, finish.message)
         code = INTERRUPTED if interrupts.count > 1 else exit_code(finish.code)
     finally:
-        if server is not None:
-            server.stop()
-        elif bound is not None:
-            bound.close()
+        interfaces.stop()
         if service is not None:
             service.close()
     if finish.again and not interrupts.asked_to_end:
         service.upgrades.become(service.snapshot)
     return code
+
+
+class _Interfaces:
+    """The ways to a service from outside: HTTP, PostgreSQL's protocol. Their ports are bound before anything else is touched."""
+
+    def __init__(self, config: Config) -> None:
+        """Bind the ports; if the second is taken, give the first back."""
+        self._config = config
+        self.http: HttpServer | None = None
+        self._postgres: PostgresServer | None = None
+        self._bound = bind(config.http) if config.http.enabled else None
+        try:
+            self._bound_postgres = bind_postgres(config.postgres, has_tokens=config.http.needs_token)
+        except DbspError:
+            if self._bound is not None:
+                self._bound.close()
+            raise
+
+    def attach(self, service: Service) -> None:
+        """Make the servers of a service, and announce where it answers."""
+        config = self._config
+        log = open_log(config.http, config.folder)
+        if self._bound is not None:
+            who = {"name": config.pipeline.name, "run": service.built.facts.run}
+            app = make_app(service, log)
+            self.http = server = HttpServer(app, self._bound, config.data_dir, who, folder=config.folder)
+            announce(server, service)
+            if server.certificate is not None:
+                service.watch.reload(server.certificate)
+        if self._bound_postgres is not None:
+            self._postgres = PostgresServer(service, self._bound_postgres, log)
+            for each in self._postgres.reloadables:
+                service.watch.reload(each)
+            service.postgres_status = self._postgres.status
+
+    def start(self) -> None:
+        """Answer from now on."""
+        name = self._config.pipeline.name
+        if self._postgres is not None:
+            self._postgres.start()
+            say(f"{name}: answering PostgreSQL's protocol at {self._postgres.url}")
+        if self.http is not None:
+            self.http.start()
+            say(f"{name}: answering at {self.http.url}")
+
+    def stop(self) -> None:
+        """Answer what was asked, then close."""
+        for server, bound in ((self._postgres, self._bound_postgres), (self.http, self._bound)):
+            if server is not None:
+                server.stop()
+            elif bound is not None:
+                bound.close()
 
 
 def announce(server: HttpServer, service: Service) -> None:

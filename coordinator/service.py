@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 import traceback
+from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any, Self
 
@@ -43,6 +44,7 @@ class Service(Reads, Decisions, Rescales):
         super().__init__(config, built)
         self._finish: commands.Shutdown | None = None
         self._closed = False
+        self.postgres_status: Callable[[], Mapping[str, Any]] | None = None
         self.first_steps = FirstSteps(config, self.built.plan, self.built.parts.steps, self._observers.noted)
 
     def __enter__(self) -> Self:
@@ -168,6 +170,7 @@ class Service(Reads, Decisions, Rescales):
             "upgrade": self.upgrades.status(), "fingerprint": self.built.plan.fingerprint,
             "rescale": as_json(self._loop.runner.rescale), "backup": as_json(self._backups.progress),
             "last_backup": self._backups.last, "delta": self.delta.status, "copies": self.copies.status,
+            "postgres": None if self.postgres_status is None else dict(self.postgres_status()),
             "not_deterministic": list(self.first_steps.found),
             **health_as_json(self.watch.health, sorted(self._tables), now.processed),
             "waterlines": self.built.parts.waterlines.status, "last_dead_letters": self.built.letters.status,

@@ -1,4 +1,7 @@
-"""A line of JSON for every request: when, from where, what, which status, how long. Never tokens, bodies or parameters."""
+"""A line of JSON for every request and every statement of PostgreSQL's protocol: when, from where, what, which status, how long.
+
+Never tokens, bodies, parameters or texts of statements.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,7 @@ from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from typing import cast
 
+from dbsp.coordinator.http.section import HttpSection
 from dbsp.errors import ConfigError
 
 BYTES_MAX, FILES_MAX = 16 << 20, 4
@@ -38,7 +42,7 @@ class AccessLog:
                 f"the access log cannot be written: file={file} error={error.strerror}", "set `access_log` in [http]"
             ) from None
 
-    def write(self, *, client: str, method: str, path: str, status: int, milliseconds: float) -> None:
+    def write(self, *, client: str, method: str, path: str, status: int | str, milliseconds: float) -> None:
         """Write the line of one request."""
         line = {
             "at": datetime.now(UTC).isoformat(timespec="milliseconds"), "client": client, "method": method[:20],
@@ -49,3 +53,8 @@ class AccessLog:
     def close(self) -> None:
         """Close the file."""
         self._handler.close()
+
+
+def open_log(section: HttpSection, folder: Path) -> AccessLog | None:
+    """Open the log that the settings name; return None if they name none."""
+    return AccessLog(folder / section.access_log) if section.access_log else None

@@ -80,8 +80,8 @@ class StopBody(BaseModel):
     now: StrictBool = False
 
 
-def make_app(service: Service) -> FastAPI:
-    """The application that answers for a service."""
+def make_app(service: Service, log: AccessLog | None = None) -> FastAPI:
+    """The application that answers for a service; `log` gets a line for every request."""
     app = FastAPI(
         title="dbsp",
         version=VERSION,
@@ -94,7 +94,6 @@ def make_app(service: Service) -> FastAPI:
     app.add_exception_handler(RequestValidationError, _on_wrong_request)
     app.add_exception_handler(HTTPException, _on_no_address)
     config = service.config
-    log = AccessLog(config.folder / config.http.access_log) if config.http.access_log else None
     most = requests_max(config.http)
     tokens = tokens_of(config.http, config.folder)
     service.watch.reload(tokens)

@@ -7,7 +7,8 @@ gone.
 
 Protocol, on standard input and output; a header is one line of JSON:
 
-    parent  {"sql", "views", "limits"}        child  {"reads": {view: conditions}} or {"error": {…}}
+    parent  {"sql", "views", "unread",        child  {"reads": {view: conditions}} or {"error": {…}}
+             "limits", "dialect"}
     parent  {"bytes"} + one Arrow stream per  child  {"done": true} + one Arrow stream, or {"error": {…}}
             view that is read
 
@@ -23,7 +24,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import ceil
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO, Protocol
 
 import pyarrow as pa
 
@@ -52,7 +53,8 @@ def serve(source: BinaryIO, sink: BinaryIO, bound: Callable[[QueryLimits, int], 
         limits = QueryLimits(**asked["limits"])
         try:
             bound(limits, 0)
-            parts = parts_of(asked["sql"], asked["views"], asked["unread"])
+            statement = _statement(asked)
+            parts = parts_of(statement.sql, asked["views"], asked["unread"])
         except DbspError as error:
             put(sink, failure(error))
             continue
@@ -62,12 +64,41 @@ def serve(source: BinaryIO, sink: BinaryIO, bound: Callable[[QueryLimits, int], 
             return
         bound(limits, given["bytes"])
         tables = {name: get_table(source) for name in parts}
-        _answer(sink, asked["sql"], tables, limits)
+        _answer(sink, statement, tables, limits)
 
 
-def _answer(sink: BinaryIO, sql: str, tables: Mapping[str, pa.Table], limits: QueryLimits) -> None:
+class Statement(Protocol):
+    """A statement for DuckDB."""
+
+    @property
+    def sql(self) -> str:
+        """Return its text."""
+
+    def run(self, tables: Mapping[str, pa.Table], limits: QueryLimits) -> pa.Table:
+        """Return its result over these tables."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Plain:
+    """A statement in DuckDB's own dialect."""
+
+    sql: str
+
+    def run(self, tables: Mapping[str, pa.Table], limits: QueryLimits) -> pa.Table:
+        return run_query(self.sql, tables, limits, tuple(tables))
+
+
+def _statement(asked: Mapping[str, Any]) -> Statement:
+    if asked.get("dialect") is None:
+        return _Plain(asked["sql"])
+    from dbsp.coordinator.query.dialect import Dialect, translate  # noqa: PLC0415 (sqlglot loads slowly, and is an extra)
+
+    return translate(asked["sql"], Dialect(**asked["dialect"]))
+
+
+def _answer(sink: BinaryIO, statement: Statement, tables: Mapping[str, pa.Table], limits: QueryLimits) -> None:
     try:
-        found = run_query(sql, tables, limits, tuple(tables))
+        found = statement.run(tables, limits)
     except DbspError as error:
         put(sink, failure(error))
     except MemoryError:

@@ -32,6 +32,46 @@ COMMAND = [sys.executable, "-P", "-m", "dbsp.coordinator.query.child"]
 Read: TypeAlias = Callable[[Mapping[str, Equal]], Mapping[str, pa.Table]]
 
 
+class Stopped(UnavailableError):  # noqa: N818 - it is no fault
+    """A query was broken off by the one who asked."""
+
+
+class Stop:
+    """A switch that breaks one query off, from any thread: before it begins or while it runs."""
+
+    def __init__(self) -> None:
+        """Have nothing to end yet."""
+        self._lock = threading.Lock()
+        self._process: ChildProcess | None = None
+        self.is_set = False
+
+    def stop(self) -> None:
+        """End the process of the query; without one, the query does not begin."""
+        with self._lock:
+            self.is_set = True
+            if self._process is not None:
+                self._process.kill()
+
+    @contextmanager
+    def ending(self, process: ChildProcess) -> Iterator[None]:
+        """Run the body, and end the process when somebody stops the query; raise `Stopped` then."""
+        with self._lock:
+            self._refuse_stopped()
+            self._process = process
+        try:
+            yield
+        except DbspError:
+            self._refuse_stopped()
+            raise
+        finally:
+            with self._lock:
+                self._process = None
+
+    def _refuse_stopped(self) -> None:
+        if self.is_set:
+            raise Stopped("the query was cancelled")
+
+
 class Queries:
     """The queries of a service; each runs in a process that serves one query at a time."""
 
@@ -44,19 +84,30 @@ class Queries:
         self._closed = False
 
     def ask(
-        self, sql: str, views: Sequence[str], read: Read, limits: QueryLimits, unread: Sequence[str] = ()
+        self,
+        sql: str,
+        views: Sequence[str],
+        read: Read,
+        limits: QueryLimits,
+        unread: Sequence[str] = (),
+        *,
+        dialect: Mapping[str, Any] | None = None,
+        stop: Stop | None = None,
     ) -> pa.Table:
         """Return the statement's result; `read(parts)` returns the views that it reads; views in `unread` cannot be read.
 
+        `dialect` are the parts of a `dialect.Dialect`, for a statement in PostgreSQL's. `stop` breaks the query off.
+
         **Errors** `ConfigError` for a statement that is refused or wrong; `CapacityError` names the limit that was
-        reached; `UnavailableError` while too many run.
+        reached; `UnavailableError` while too many run; `Stopped` after `stop.stop()`.
         """
         if not self._places.acquire(timeout=limits.timeout_s):
             raise UnavailableError("too many queries run at once", "ask again, or raise `at_once_max` in [query]")
         try:
             process = self._take()
             try:
-                found = process.ask(sql, views, read, limits, unread)
+                with (stop or Stop()).ending(process):
+                    found = process.ask(sql, views, read, limits, unread, dialect)
             except ConfigError:
                 self._give_back(process)
                 raise
@@ -122,9 +173,17 @@ class _Process(ChildProcess):
         """Return True if the process still runs."""
         return self._process.poll() is None
 
-    def ask(self, sql: str, views: Sequence[str], read: Read, limits: QueryLimits, unread: Sequence[str]) -> pa.Table:
+    def ask(
+        self,
+        sql: str,
+        views: Sequence[str],
+        read: Read,
+        limits: QueryLimits,
+        unread: Sequence[str],
+        dialect: Mapping[str, Any] | None,
+    ) -> pa.Table:
         """Run one query and return its result."""
-        asked = {"sql": sql, "views": list(views), "unread": list(unread), "limits": asdict(limits)}
+        asked = {"sql": sql, "views": list(views), "unread": list(unread), "limits": asdict(limits), "dialect": dialect}
         with self._bounded(limits):
             put(self._in, asked)
             parts = self._answer()["reads"]
@@ -179,4 +238,4 @@ class _Process(ChildProcess):
         self._process.kill()
 
 
-__all__ = ["Queries"]
+__all__ = ["Queries", "Stop", "Stopped"]

@@ -30,6 +30,8 @@ RECURSIVE = "RECURSIVE_CTE_NODE"
 QUERY_NODES = frozenset({"SELECT_NODE", "SET_OPERATION_NODE", RECURSIVE})
 STATEMENT_CHARS_MAX = 100_000
 WEIGHT = "weight"
+PARAMETERS = b"parameters"
+"""Where the metadata of a description has the types of the statement's parameters."""
 UNSOUND_REWRITES = "common_subplan"
 """Optimizers of DuckDB 2.0.0 that are switched off, since they change answers: two parts of a UNION ALL that read the same join
 with other columns of it may get each other's (duckdb/duckdb#25819 and its like)."""
@@ -98,11 +100,19 @@ def parts_of(sql: str, views: Sequence[str], unread: Sequence[str] = ()) -> dict
 
 
 def run_query(
-    sql: str, tables: Mapping[str, pa.Table], limits: QueryLimits, names: Sequence[str] | None = None
+    sql: str,
+    tables: Mapping[str, pa.Table],
+    limits: QueryLimits,
+    names: Sequence[str] | None = None,
+    prelude: Sequence[str] = (),
+    *,
+    describe: bool = False,
 ) -> pa.Table:
     """Return the statement's result over these tables; rows are repeated by the last column `weight` of a view.
 
-    `names` are the views that `parts_of` found, if the statement was checked already.
+    `names` are the views that `parts_of` found, if the statement was checked already. `prelude` are statements of our own
+    that come before, such as those that make macros. With `describe` the result has the columns of the statement and no
+    row; nothing runs.
 
     **Errors** `ConfigError` for what DuckDB refuses; `CapacityError` names the limit that was reached.
     """
@@ -121,8 +131,10 @@ def run_query(
                 connection.register(f"__input_{number}", repeat_by_weight(tables[name]))
                 connection.execute(f'CREATE TABLE "{_quoted(name)}" AS SELECT * FROM __input_{number}')  # noqa: S608 - our own names
                 connection.unregister(f"__input_{number}")
+            for own in prelude:
+                connection.execute(own)
             _close_up(connection)
-            return _fetch(connection, sql, limits)
+            return _fetch(connection, sql, limits, describe)
         except duckdb.InterruptException:
             hint = "ask for less, or raise `timeout_s` in [query]"
             raise CapacityError(f"the query took too long: timeout_s={limits.timeout_s}", hint) from None
@@ -149,8 +161,11 @@ def repeat_by_weight(table: pa.Table) -> pa.Table:
     return rows.take(pa.array(np.repeat(np.arange(len(weights)), weights)))
 
 
-def _fetch(connection: duckdb.DuckDBPyConnection, sql: str, limits: QueryLimits) -> pa.Table:
-    reader = connection.sql(sql).to_arrow_reader(65_536)
+def _fetch(connection: duckdb.DuckDBPyConnection, sql: str, limits: QueryLimits, describe: bool) -> pa.Table:
+    relation = connection.sql(sql)
+    if describe:
+        return relation.limit(0).to_arrow_table().rename_columns(relation.columns)
+    reader = relation.to_arrow_reader(65_536)
     batches, rows, size = [], 0, 0
     for batch in reader:
         rows += batch.num_rows

@@ -15,7 +15,7 @@ from dbsp.circuit.names import DEAD_LETTERS
 from dbsp.coordinator.answers import ViewChanges, ViewRows
 from dbsp.coordinator.build import Built
 from dbsp.coordinator.config import Config
-from dbsp.coordinator.query.process import Queries
+from dbsp.coordinator.query.process import Queries, Stop
 from dbsp.coordinator.query.pushdown import Equal, row_of
 from dbsp.coordinator.query.statement import QueryLimits, not_readable
 from dbsp.coordinator.running.delta_tables import DeltaTables
@@ -194,21 +194,56 @@ class Reads(DeadLetters):
 
     def query(self, sql: str, timeout_s: float | None = None) -> tuple[int, pa.Table]:
         """Return (step, result) of one read-only statement over the views and `dead_letters`, all as of that step."""
-        section = self.config.query
-        limits = QueryLimits(
-            memory_mb_max=section.memory_mb_max, timeout_s=section.timeout_s, threads=section.threads,
-            rows_max=section.rows_max, result_mb_max=section.result_mb_max,
-        )  # fmt: skip
         steps: list[int] = []
 
         def read(parts: Mapping[str, Equal]) -> dict[str, pa.Table]:
-            found = self._parts_of({name: each for name, each in parts.items() if name != DEAD_LETTERS}, timeout_s)
-            steps.extend(rows.step for rows in found)
-            tables = {rows.view: rows.table for rows in found}
-            if DEAD_LETTERS in parts:
-                steps.append(steps[0] if steps else self.finished_steps())
-                tables[DEAD_LETTERS] = self.letters_table(steps[0])
-            return tables
+            return self._tables_of(parts, timeout_s, steps)
 
-        found = self._queries.ask(sql, (*self.views(), DEAD_LETTERS), read, limits, self._feed.views)
+        names = (*self.views(), DEAD_LETTERS)
+        found = self._queries.ask(sql, names, read, self._query_limits(), self._feed.views)
         return steps[0] if steps else self.snapshot.step, found
+
+    def query_in_dialect(
+        self,
+        sql: str,
+        dialect: Mapping[str, Any],
+        relations: Mapping[str, pa.Table],
+        *,
+        timeout_s: float | None = None,
+        stop: Stop | None = None,
+    ) -> pa.Table:
+        """Return the result of one statement in PostgreSQL's dialect, over the views and further relations, as of one step.
+
+        `dialect` are the parts of a `dbsp.coordinator.query.dialect.Dialect`. Where it asks for a description, no view is
+        read.
+        """
+
+        def read(parts: Mapping[str, Equal]) -> dict[str, pa.Table]:
+            found = {name: relations[name] for name in parts if name in relations}
+            views = {name: equal for name, equal in parts.items() if name not in relations}
+            if not dialect.get("describe"):
+                return found | self._tables_of(views, None, [])
+            if DEAD_LETTERS in views:
+                found[DEAD_LETTERS] = self.letters_table(self.finished_steps()).slice(0, 0)
+            return found | {name: self._schema(name).to_arrow().empty_table() for name in views if name != DEAD_LETTERS}
+
+        names = (*self.views(), DEAD_LETTERS, *relations)
+        limits = self._query_limits(timeout_s)
+        return self._queries.ask(sql, names, read, limits, self._feed.views, dialect=dialect, stop=stop)
+
+    def _tables_of(self, parts: Mapping[str, Equal], timeout_s: float | None, steps: list[int]) -> dict[str, pa.Table]:
+        """Return the tables of a query, all as of the same step, which is noted in `steps`."""
+        found = self._parts_of({name: each for name, each in parts.items() if name != DEAD_LETTERS}, timeout_s)
+        steps.extend(rows.step for rows in found)
+        tables = {rows.view: rows.table for rows in found}
+        if DEAD_LETTERS in parts:
+            steps.append(steps[0] if steps else self.finished_steps())
+            tables[DEAD_LETTERS] = self.letters_table(steps[0])
+        return tables
+
+    def _query_limits(self, timeout_s: float | None = None) -> QueryLimits:
+        section = self.config.query
+        return QueryLimits(
+            memory_mb_max=section.memory_mb_max, timeout_s=min(section.timeout_s, timeout_s or section.timeout_s),
+            threads=section.threads, rows_max=section.rows_max, result_mb_max=section.result_mb_max,
+        )  # fmt: skip

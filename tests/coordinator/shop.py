@@ -13,6 +13,7 @@ import httpx
 import pyarrow as pa
 
 from dbsp.coordinator.config import Config, load_config
+from dbsp.coordinator.http.access_log import open_log
 from dbsp.coordinator.http.app import make_app
 from dbsp.coordinator.http.listen import HttpServer, bind
 from dbsp.coordinator.service import Service
@@ -60,7 +61,12 @@ def settings(folder: Path, *overrides: str) -> Config:
 def answering(service: Service) -> Iterator[httpx.Client]:
     """The service behind a real socket."""
     config = service.config
-    server = HttpServer(make_app(service), bind(config.http), config.data_dir, folder=config.folder)
+    server = HttpServer(
+        make_app(service, open_log(config.http, config.folder)),
+        bind(config.http),
+        config.data_dir,
+        folder=config.folder,
+    )
     server.start()
     with plain_http.client(server.url) as client:
         yield client

@@ -1,0 +1,106 @@
+"""Results that sessions ask of the service: statements run on threads of their own, with the bounds that HTTP has."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from functools import partial
+
+import pyarrow as pa
+
+from dbsp.coordinator.http.access_log import AccessLog
+from dbsp.coordinator.http.lanes import Lane
+from dbsp.coordinator.http.rates import RateLimiter
+from dbsp.coordinator.http.tokens import ADMIN, READ, Tokens
+from dbsp.coordinator.postgres.catalog import relations_of
+from dbsp.coordinator.postgres.results import HeldBytes
+from dbsp.coordinator.postgres.scram import Verifiers
+from dbsp.coordinator.postgres.variables import VERSION_TEXT
+from dbsp.coordinator.query.process import Stop
+from dbsp.coordinator.query.statement import PARAMETERS
+from dbsp.coordinator.service import Service
+
+HELD_RESULTS = 4
+"""So many of the largest results may be held at once."""
+
+
+class Backend:
+    """The service, as sessions see it."""
+
+    def __init__(self, service: Service, tokens: Tokens, log: AccessLog | None) -> None:
+        """Make the catalogs, which are those of the circuit."""
+        self.service, self.log = service, log
+        config = service.config
+        self.database, self.http = config.pipeline.name, config.http
+        self.relations: Mapping[str, pa.Table] = relations_of(self.database, _readable(service))
+        self.held = HeldBytes(HELD_RESULTS * config.query.result_mb_max << 20)
+        self.rates = RateLimiter(config.http.requests_per_s_max)
+        at_once = config.query.at_once_max
+        hint = "ask again, or raise `at_once_max` in [query]"
+        self._queries = Lane("queries", threads=at_once, waiting_max=16 * at_once, hint=hint)
+        self.encoders = Lane("results", threads=2, waiting_max=1 << 16)
+        self._known: tuple[Tokens, Verifiers | None] = (Tokens(), None)
+        self.use(tokens)
+
+    def use(self, tokens: Tokens) -> None:
+        """Take these tokens for passwords."""
+        if tokens.known != self._known[0].known:
+            distinct = tuple(dict.fromkeys(token for token, _ in tokens.known))
+            self._known = tokens, Verifiers(distinct) if distinct else None
+
+    @property
+    def verifiers(self) -> Verifiers | None:
+        """Return the tokens, prepared for proofs; None where nobody needs one."""
+        return self._known[1]
+
+    def may_read(self, token: bytes) -> bool:
+        """Return whether a token allows to read."""
+        return bool(self._known[0].scopes(token) & {READ, ADMIN})
+
+    async def query(
+        self,
+        sql: str,
+        values: Sequence[tuple[str | None, str | None]],
+        session: Mapping[str, str],
+        variables: Mapping[str, str],
+        *,
+        timeout_s: float | None,
+        stop: Stop,
+    ) -> pa.Table:
+        """Return the result of a SELECT."""
+        return await self._ask(self._dialect(session, variables, values), sql, timeout_s, stop)
+
+    async def describe(
+        self,
+        sql: str,
+        types: Sequence[str | None],
+        session: Mapping[str, str],
+        variables: Mapping[str, str],
+        stop: Stop,
+    ) -> tuple[pa.Schema, list[str]]:
+        """Return the columns of a SELECT, and the names of its parameters' types."""
+        dialect = self._dialect(session, variables, [(each, None) for each in types]) | {"describe": True}
+        found = await self._ask(dialect, sql, None, stop)
+        metadata = found.schema.metadata or {}
+        return found.schema.remove_metadata(), list(json.loads(metadata.get(PARAMETERS, b"[]")))
+
+    def _dialect(
+        self, session: Mapping[str, str], variables: Mapping[str, str], values: Sequence[tuple[str | None, str | None]]
+    ) -> dict[str, object]:
+        own = {"current_database": self.database, "current_schema": "public", "version": VERSION_TEXT, **session}
+        return {
+            "parameters": [list(each) for each in values], "session": own, "variables": dict(variables),
+            "relations": list(self.relations),
+        }  # fmt: skip
+
+    async def _ask(self, dialect: Mapping[str, object], sql: str, timeout_s: float | None, stop: Stop) -> pa.Table:
+        patience_s = self.service.config.query.timeout_s
+        action = partial(
+            self.service.query_in_dialect, sql, dialect, self.relations, timeout_s=timeout_s, stop=stop
+        )  # fmt: skip
+        return await self._queries.run_within(patience_s, action)
+
+
+def _readable(service: Service) -> Mapping[str, pa.Schema]:
+    names = service.views()
+    return {view.name: view.schema.to_arrow() for view in service.built.plan.views if view.name in names}

@@ -1,0 +1,162 @@
+"""Bytes of a connection: read with bounds, written with a bound on waiting, and upgraded to TLS between two messages."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Callable
+from typing import cast
+
+from dbsp.coordinator.http.connections import STALLED_S
+from dbsp.coordinator.postgres.messages import (
+    HEAD,
+    MESSAGE_BYTES_MAX,
+    STARTUP_BYTES_MAX,
+    First,
+    Message,
+    ProtocolError,
+    decode,
+    decode_startup,
+)
+
+SIZE_BYTES = 4
+"""The bytes of a message's size, which counts them."""
+READ_AHEAD_BYTES_MAX = 1 << 16
+"""Above this nothing more is read before what is there is used."""
+
+
+class Gone(Exception):  # noqa: N818 - it is no fault
+    """The client has left, or does not read what it asked for."""
+
+
+class Connection(asyncio.Protocol):
+    """A connection: `message` reads, `write` and `drain` write. `on_gone` is called once when the client leaves."""
+
+    def __init__(self, met: Callable[[Connection], None]) -> None:
+        """Call `met` when the connection is made."""
+        self._met = met
+        self._loop = asyncio.get_running_loop()
+        self._buffer = bytearray()
+        self._news, self._writable = asyncio.Event(), asyncio.Event()
+        self._writable.set()
+        self._transport: asyncio.Transport | None = None
+        self.gone = False
+        self.on_gone: Callable[[], None] = lambda: None
+        self.address = ""
+
+    # --- what asyncio calls -------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Note the peer."""
+        self._transport = cast(asyncio.Transport, transport)
+        peer = transport.get_extra_info("peername")
+        self.address = str(peer[0]) if peer else ""
+        self._met(self)
+
+    def data_received(self, data: bytes) -> None:
+        """Keep the bytes, and stop reading where many wait."""
+        self._buffer += data
+        self._news.set()
+        if len(self._buffer) > READ_AHEAD_BYTES_MAX:
+            self.transport.pause_reading()
+
+    def eof_received(self) -> bool:
+        """Take the end of the input for the client's leave."""
+        self._leave()
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio's signature
+        """Note that the client has left."""
+        self._leave()
+
+    def pause_writing(self) -> None:
+        """Begin to wait for the client to read."""
+        self._writable.clear()
+
+    def resume_writing(self) -> None:
+        """Go on writing."""
+        self._writable.set()
+
+    def _leave(self) -> None:
+        if not self.gone:
+            self.gone = True
+            self._news.set()
+            self._writable.set()
+            self.on_gone()
+
+    # --- what a session calls -----------------------------------------------------------------------------------
+
+    @property
+    def transport(self) -> asyncio.Transport:
+        """Return the transport, which a TLS handshake replaces."""
+        assert self._transport is not None  # noqa: S101 - a session begins with `connection_made`
+        return self._transport
+
+    async def first(self) -> First:
+        """Read a first message, which has no kind.
+
+        **Errors** `ProtocolError` for bytes that are none, `Gone` when the client leaves.
+        """
+        size = int.from_bytes(await self._take(SIZE_BYTES), "big")
+        if not 2 * SIZE_BYTES <= size <= STARTUP_BYTES_MAX:
+            raise ProtocolError(f"not a first message: bytes={size}")
+        return decode_startup(await self._take(size - SIZE_BYTES))
+
+    async def message(self, bytes_max: int = MESSAGE_BYTES_MAX) -> Message:
+        """Read the next message.
+
+        **Errors** `ProtocolError` for bytes that are none, `Gone` when the client leaves.
+        """
+        kind, size = HEAD.unpack(await self._take(HEAD.size))
+        if not SIZE_BYTES <= size <= bytes_max:
+            raise ProtocolError(f"a message is too long: bytes={size} bytes_max={bytes_max}")
+        return decode(kind, await self._take(size - SIZE_BYTES))
+
+    async def _take(self, count: int) -> bytes:
+        while len(self._buffer) < count:
+            if self.gone:
+                raise Gone
+            self._news.clear()
+            self.transport.resume_reading()
+            await self._news.wait()
+        found = bytes(self._buffer[:count])
+        del self._buffer[:count]
+        return found
+
+    @property
+    def is_empty(self) -> bool:
+        """Return whether nothing waits to be read."""
+        return not self._buffer
+
+    def write(self, data: bytes) -> None:
+        """Hand bytes to the client."""
+        if not self.gone:
+            self.transport.write(data)
+
+    async def drain(self) -> None:
+        """Wait until the client has read enough; cut off one that does not.
+
+        **Errors** `Gone`.
+        """
+        try:
+            async with asyncio.timeout(STALLED_S):
+                await self._writable.wait()
+        except TimeoutError:
+            self.transport.abort()
+            raise Gone from None
+        if self.gone:
+            raise Gone
+
+    async def encrypt(self, context: ssl.SSLContext, seconds: float) -> None:
+        """Go on by TLS. **Errors** `OSError` where the handshake fails or takes too long."""
+        found = await self._loop.start_tls(
+            self.transport, self, context, server_side=True, ssl_handshake_timeout=seconds
+        )
+        if found is None:
+            raise Gone
+        self._transport = found
+
+    def close(self) -> None:
+        """Close the connection once all is written."""
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.close()

@@ -1,0 +1,180 @@
+"""Listening for PostgreSQL's protocol: sessions on a thread of their own, within bounds.
+
+The port is bound before anything else is touched, as HTTP's is.
+
+Invariants
+1. At most `connections_max` sessions are open, and `STARTING_MAX` connections more that have not told what they want.
+2. Nothing that arrives ends the thread: every session ends by itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import socket
+import threading
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any
+
+from dbsp.coordinator.http.access_log import AccessLog
+from dbsp.coordinator.http.reloading import Reloadable
+from dbsp.coordinator.http.section import LOOPBACK
+from dbsp.coordinator.http.tls import certificate_of, listening
+from dbsp.coordinator.http.tokens import tokens_of
+from dbsp.coordinator.postgres.backend import Backend
+from dbsp.coordinator.postgres.connection import Connection
+from dbsp.coordinator.postgres.refusals import Refusal
+from dbsp.coordinator.postgres.section import PostgresSection
+from dbsp.coordinator.postgres.session import TOO_MANY, Session
+from dbsp.coordinator.service import Service
+from dbsp.errors import ConfigError, UnavailableError
+
+QUEUE = 128
+STARTING_MAX = 64
+STOP_TIMEOUT_S = 10.0
+
+
+def bind_postgres(section: PostgresSection, *, has_tokens: bool) -> socket.socket | None:
+    """Listen on the configured address; None where no port is set.
+
+    **Errors** `UnavailableError` if it is taken. `ConfigError` if it is not of this host, if strangers could read without
+    a token, or if sqlglot is not installed.
+    """
+    if section.port is None:
+        return None
+    _refuse_without_sqlglot()
+    if section.host not in LOOPBACK and not has_tokens:
+        raise ConfigError(
+            f"refusing to listen beyond this host without a token: postgres.host={section.host}",
+            "set `read_token` in [http] or DBSP_HTTP_READ_TOKEN, or listen on 127.0.0.1",
+        )
+    found = socket.socket(socket.AF_INET6 if ":" in section.host else socket.AF_INET, socket.SOCK_STREAM)
+    found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        found.bind((section.host, section.port))
+        found.listen(QUEUE)
+    except OSError as error:
+        found.close()
+        place = f"host={section.host} port={section.port}"
+        if error.errno == errno.EADDRINUSE:
+            hint = "stop what listens there, or set another `port` in [postgres] (0: any free one)"
+            raise UnavailableError(f"the address is in use: {place}", hint) from None
+        raise ConfigError(f"cannot listen: {place} error={error.strerror}", "fix `host` in [postgres]") from None
+    found.setblocking(False)
+    return found
+
+
+def _refuse_without_sqlglot() -> None:
+    try:
+        import sqlglot  # noqa: F401, PLC0415 (an extra)
+    except ImportError:
+        raise ConfigError(
+            "[postgres] needs sqlglot, which is not installed", "pip install 'dbsp-engine[postgres]'"
+        ) from None
+
+
+class PostgresServer:
+    """Sessions answering on a bound socket, on a thread of their own."""
+
+    def __init__(self, service: Service, bound: socket.socket, log: AccessLog | None = None) -> None:
+        """Answer nothing before `start`."""
+        config = service.config
+        self._service, self._bound = service, bound
+        self._tokens = tokens_of(config.http, config.folder)
+        self.certificate = certificate_of(config.http, config.folder)
+        self._tls = None if self.certificate is None else listening(self.certificate)
+        self._backend = Backend(service, self._tokens.value, log)
+        self._sessions: dict[int, Session] = {}
+        self._running: set[asyncio.Task[None]] = set()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._started = threading.Event()
+        self._ended: asyncio.Event | None = None
+        self._thread = threading.Thread(target=self._serve, name="dbsp-postgres", daemon=True)
+        host, port = bound.getsockname()[:2]
+        self.address: tuple[str, int] = (str(host), int(port))
+
+    @property
+    def reloadables(self) -> tuple[Reloadable[Any], ...]:
+        """Return what is to be read again when its files change."""
+        return (self._tokens,) if self.certificate is None else (self._tokens, self.certificate)
+
+    @property
+    def url(self) -> str:
+        """Return where to connect."""
+        host, port = self.address
+        return f"postgresql://{f'[{host}]' if ':' in host else host}:{port}/{self._backend.database}"
+
+    def status(self) -> Mapping[str, Any]:
+        """Return what the service's status shows."""
+        return {
+            "url": self.url,
+            "sessions": len(self._sessions),
+            "connections_max": self._service.config.postgres.connections_max,
+        }
+
+    def start(self) -> None:
+        """Answer from now on."""
+        self._thread.start()
+        self._started.wait()
+
+    def stop(self) -> None:
+        """Tell all clients, break off what runs, and close."""
+        loop, ended = self._loop, self._ended
+        if loop is not None and ended is not None and self._thread.is_alive():
+            with suppress(RuntimeError):  # it has ended by itself
+                loop.call_soon_threadsafe(ended.set)
+            self._thread.join(STOP_TIMEOUT_S)
+        self._bound.close()
+
+    def _serve(self) -> None:
+        asyncio.run(self._listen())
+
+    async def _listen(self) -> None:
+        self._loop, self._ended = asyncio.get_running_loop(), asyncio.Event()
+        server = await self._loop.create_server(lambda: Connection(self._met), sock=self._bound, backlog=QUEUE)
+        self._started.set()
+        await self._ended.wait()
+        server.close()
+        for session in list(self._sessions.values()):
+            session.end()
+        if self._running:
+            _, late = await asyncio.wait(self._running, timeout=STOP_TIMEOUT_S / 2)
+            for task in late:
+                task.cancel()
+
+    def _met(self, connection: Connection) -> None:
+        """Begin a session, where there is room for one that starts."""
+        if len(self._running) - len(self._sessions) >= STARTING_MAX:
+            connection.close()
+            return
+        connection.transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        self._backend.use(self._tokens.value)
+        session = Session(connection, self._backend, self._tls, self._admit, self._cancel)
+        task = asyncio.get_running_loop().create_task(session.run())
+        self._running.add(task)
+        task.add_done_callback(lambda done: self._leave(done, session))
+
+    def _admit(self, session: Session) -> None:
+        most = self._service.config.postgres.connections_max
+        if len(self._sessions) >= most:
+            raise Refusal(
+                TOO_MANY,
+                f"too many connections: connections_max={most}",
+                "close some, or raise `connections_max` in [postgres]",
+            )
+        while session.pid in self._sessions:
+            session.pid += 1
+        self._sessions[session.pid] = session
+
+    def _leave(self, task: asyncio.Task[None], session: Session) -> None:
+        self._running.discard(task)
+        if self._sessions.get(session.pid) is session:
+            del self._sessions[session.pid]
+        if not task.cancelled() and task.exception() is not None:
+            self._service.note_bug("postgres", task.exception() or RuntimeError())
+
+    def _cancel(self, pid: int, secret: int) -> None:
+        found = self._sessions.get(pid)
+        if found is not None and found.secret == secret and found.runner is not None:
+            found.runner.cancel()
