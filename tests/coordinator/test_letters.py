@@ -207,6 +207,11 @@ def test_a_service_that_keeps_no_letters_is_found(
         test_listed_queried_followed_and_named_in_the_status(folder, "files")
 
 
+def slow(point: str) -> Any:
+    """Return a point that is tried in the long runs alone."""
+    return pytest.param(point, marks=pytest.mark.soak)
+
+
 @contextmanager
 def deadly(folder: Path, point: str, *, ignore: bool = True) -> Iterator[tuple[Client, Forked]]:
     """The service in a process that kills itself at a point."""
@@ -226,7 +231,7 @@ def deadly(folder: Path, point: str, *, ignore: bool = True) -> Iterator[tuple[C
         process.wait(60)
 
 
-@pytest.mark.parametrize("point", ["letters.keep:before:1", "letters.keep:after:1", "runtime.run_step:after:1"])
+@pytest.mark.parametrize("point", [slow("letters.keep:before:1"), "letters.keep:after:1", "runtime.run_step:after:1"])
 def test_killed_around_a_step_its_letters_are_kept_once(folder: Path, point: str) -> None:
     body = "\n".join(map(json.dumps, ROWS)).encode()
     with deadly(folder, point, ignore=False) as (client, process):
@@ -240,7 +245,7 @@ def test_killed_around_a_step_its_letters_are_kept_once(folder: Path, point: str
 
 
 @pytest.mark.parametrize(
-    "point", ["inputs.append_many:before:1", "inputs.append_many:after:1", "letters.keep:before:1"]
+    "point", [slow("inputs.append_many:before:1"), "inputs.append_many:after:1", slow("letters.keep:before:1")]
 )
 def test_killed_around_a_replay_each_letter_is_replayed_once(folder: Path, point: str) -> None:
     with deadly(folder, "", ignore=False) as (client, _):
