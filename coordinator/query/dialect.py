@@ -60,6 +60,8 @@ TYPES: Mapping[str, str] = {
 }  # fmt: skip
 """Types that DuckDB lacks, and what stands for them."""
 BIGINT = "bigint"
+ONE_ROW_SOURCES = frozenset({"string_to_array", "current_setting"})
+"""Functions that tools write in FROM, where each is one row with one column."""
 NUMERIC = frozenset({"numeric", "decimal"})
 USUAL_DECIMAL, DIGITS_MAX = "decimal(38, 10)", 38
 PLAIN_NUMBER = re.compile(r"[+-]?(\d*)(?:\.(\d*))?", re.ASCII)
@@ -236,6 +238,9 @@ class _Translation:
         if isinstance(node.this, exp.Func):
             name = _function_name(node.this)
             full = f"pg_catalog.{name}"
+            if name in ONE_ROW_SOURCES:
+                alias = node.alias or name
+                return exp.select(exp.alias_(node.this, alias)).subquery(alias)
             node.set("db", None)  # pg_catalog.generate_series
             node.set("catalog", None)
             if full in self._relations:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import threading
 import time
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography import x509
 
 from dbsp.coordinator.postgres.listen import bind_postgres
 from dbsp.coordinator.postgres.section import PostgresSection
 from dbsp.errors import ConfigError
+from tests.coordinator.test_access import certificate
 from tests.postgres.conftest import Connect, answering
 
 psycopg = pytest.importorskip("psycopg", reason="needs psycopg: pip install -e '.[test]'")
@@ -146,6 +149,19 @@ def test_connections_are_bounded(guarded: Any) -> None:
     first, second = connected(guarded, password="reader"), connected(guarded, password="reader")
     with first, second, pytest.raises(psycopg.OperationalError, match="connections_max=2"):
         connected(guarded, password="reader")
+
+
+def test_with_a_certificate_only_tls_is_answered(tmp_path: Path) -> None:
+    certificate(tmp_path, "own", x509.DNSName("localhost"), x509.IPAddress(ip_address("127.0.0.1")))
+    overrides = ("http.certificate=own.pem", "http.key=own.key", "http.read_token=reader")
+    with answering(tmp_path, *overrides) as server:
+        trusting = {"password": "reader", "sslmode": "verify-full", "sslrootcert": str(tmp_path / "own.pem")}
+        with connected(server, **trusting) as connection:
+            assert connection.pgconn.ssl_in_use
+            assert connection.execute("select count(*) from per_customer").fetchone() == (2,)
+            assert server._service.status()["postgres"] == {"url": server.url, "sessions": 1, "connections_max": 64}
+        with pytest.raises(psycopg.OperationalError, match="by TLS alone"):
+            connected(server, password="reader", sslmode="disable")
 
 
 def test_strangers_need_a_token() -> None:

@@ -19,6 +19,10 @@ COMMANDS = (
 NAMED = {
     "grafana tables": "select quote_ident(table_name) as \"table\" from information_schema.tables where quote_ident(table_schema) not in"
     " ('information_schema', 'pg_catalog') and table_type in ('BASE TABLE', 'VIEW') order by 1",
+    "grafana tables of the search path": "select quote_ident(table_name) from information_schema.tables where quote_ident(table_schema) in"
+    " (select case when trim(s[i]) = '\"$user\"' then user else trim(s[i]) end from generate_series(array_lower(string_to_array("
+    "current_setting('search_path'),','),1), array_upper(string_to_array(current_setting('search_path'),','),1)) as i,"
+    " string_to_array(current_setting('search_path'),',') s) order by 1",
     "grafana columns": "select quote_ident(column_name) as \"column\", data_type as \"type\" from information_schema.columns"
     " where quote_ident(table_schema) || '.' || quote_ident(table_name) = 'public.per_customer' order by 1",
     "grafana version": "select current_setting('server_version_num')::int/100 as version",
