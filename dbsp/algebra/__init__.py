@@ -1,1 +1,1 @@
-"""The logical operators: one kind of node, one file; each says what it means, what it needs and how it is planned."""
+"""The logical operators, one kind of node per module: its meaning, the columns that it reads, and its plan."""

@@ -1,4 +1,4 @@
-"""Difference: SQL's EXCEPT, rows that are on the left and not on the right, once."""
+"""Difference: SQL's EXCEPT. Each row that is on the left and not on the right, once."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from dbsp.zset.schema import Schema
 @stored("Difference")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DifferenceNode(Node):
-    """Rows of positive weight on the left and none on the right, once."""
+    """Each row with positive weight on the left and without positive weight on the right, with weight 1."""
 
     INPUTS: ClassVar[tuple[str, ...]] = ("left", "right")
     left: Node
@@ -28,28 +28,28 @@ class DifferenceNode(Node):
     source: SourceLine | None = field(default=None, compare=False)
 
     def __str__(self) -> str:
-        """As a reader would say."""
+        """Return the node's text in `explain`."""
         return "difference"
 
     def carried(self, side: int, name: str) -> frozenset[str]:  # noqa: ARG002 (none is followed)
-        """Return none: rows come from several inputs."""
+        """Return the empty set: rows of both inputs decide the output, so no column is followed."""
         return frozenset()
 
     def filtered(self, condition: Expression, over: Callable[[Node, Expression], Node]) -> Node | None:
-        """On both sides: the condition looks at one row alone."""
+        """Push the condition into both inputs: it reads one row alone."""
         return self.with_children(tuple(over(child, condition) for child in self.children()))
 
     def refusal_in_recursion(self, varies: Sequence[bool]) -> LoopRefusal | None:
-        """Return a refusal if the loop decides what is subtracted."""
+        """Return a refusal if the subtracted side depends on the loop: the iterations could then alternate for ever."""
         if not varies[1]:
             return None
         message = "a recursion subtracts what depends on itself: it may go back and forth for ever"
         return LoopRefusal(message, "subtract a fixed stream inside, or subtract from the result")
 
     def in_iterations(self, inputs: Sequence[Node], varies: Sequence[bool]) -> Node:
-        """Return the rows that are there at each iteration."""
+        """Return the node that gives the rows of the difference at each iteration."""
         return set_by_iteration("difference", self, inputs, varies)
 
     def plan(self, planning: Planning) -> Flow:
-        """Both sides distributed by all columns."""
+        """Distribute both sides by all columns and add the set operation."""
         return set_flow(planning, "difference", self)

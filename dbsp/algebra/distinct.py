@@ -1,4 +1,4 @@
-"""Distinct: every row of positive weight, once.
+"""Distinct: each row with positive weight, once.
 
 **Law** distinct(distinct(a)) = distinct(a); not linear.
 """
@@ -21,39 +21,39 @@ from dbsp.zset.schema import Schema
 @stored("Distinct")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Distinct(Node):
-    """Every row of positive weight, once."""
+    """Each row with positive weight, with weight 1."""
 
     input: Node
     schema: Schema
     source: SourceLine | None = field(default=None, compare=False)
 
     def __str__(self) -> str:
-        """As in SQL."""
+        """Return the node's text in `explain`."""
         return "distinct"
 
     def carried(self, side: int, name: str) -> frozenset[str]:  # noqa: ARG002 (there is one input)
-        """Return the column under its own name, if it is still there."""
+        """Return the set of the column's own name, if the node still has the column."""
         return frozenset([name]).intersection(self.schema.names)
 
     def filtered(self, condition: Expression, over: Callable[[Node, Expression], Node]) -> Node | None:
-        """Before: the condition looks at one row alone."""
+        """Push the condition below the node: it reads one row alone."""
         return self.with_children((over(self.input, condition),))
 
     def appends(self, inputs: Sequence[bool]) -> bool:
-        """A row that is there stays."""
+        """Return whether the input is append-only: a distinct row then stays for ever."""
         return all(inputs)
 
     def unique(self, names: Need) -> bool:
-        """By all columns together, or as its input is."""
+        """Return whether the columns are all columns of the node, or are unique in its input."""
         return names.issuperset(self.schema.names) or self.input.unique(names)
 
     def refusal_in_recursion(self, varies: Sequence[bool]) -> None:
-        """Return None: the answer is a function of the iteration."""
+        """Return None: the output is a function of the iteration."""
 
     def in_iterations(self, inputs: Sequence[Node], varies: Sequence[bool]) -> Node:
-        """Return the rows that are there at each iteration."""
+        """Return the node that gives the distinct rows at each iteration."""
         return set_by_iteration("distinct", self, inputs, varies)
 
     def plan(self, planning: Planning) -> Flow:
-        """The rows distributed by all columns."""
+        """Distribute the rows by all columns and add the set operation."""
         return set_flow(planning, "distinct", self)

@@ -21,7 +21,10 @@ from dbsp.zset.schema import Schema
 @stored("Explode", "column position outer")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explode(Node):
-    """The element stands where the list `column` stood; `position` names an added column; `outer` keeps rows without any."""
+    """Replaces the list `column` by one of its elements, in one row per element.
+
+    `position` names an added column with the element's position. With `outer`, a row without elements stays.
+    """
 
     input: Node
     column: str
@@ -32,45 +35,45 @@ class Explode(Node):
 
     @property
     def element(self) -> str:
-        """What the element is called."""
+        """Return the name of the column that holds the element."""
         return self.schema.names[self.input.schema.names.index(self.column)]
 
     def __str__(self) -> str:
-        """The list."""
+        """Return the node's text in `explain`: the list, and "outer" if rows without elements stay."""
         return f"{'outer ' if self.outer else ''}explode {self.column}"
 
     def carried(self, side: int, name: str) -> frozenset[str]:  # noqa: ARG002 (there is one input)
-        """Return the column under its own name, if it is still there."""
+        """Return the set of the column's own name, if the node still has the column."""
         return frozenset([name]).intersection(self.schema.names)
 
     def kept(self, need: Need) -> Need:
-        """What is needed; how many rows there are does not depend on the columns."""
+        """Return the needed columns alone: the number of rows does not depend on the other columns."""
         return need
 
     def wanted(self, kept: Need) -> tuple[Need, ...]:
-        """The list, and the other columns that are kept."""
+        """Return the list and the kept columns of the input."""
         own = kept - {self.element, self.position}
         return (own | {self.column},)
 
     def filtered(self, condition: Expression, over: Callable[[Node, Expression], Node]) -> Node | None:
-        """Before, if it reads neither the element nor the position."""
+        """Push the condition below the node, unless it reads the element or the position."""
         if condition.columns() & {self.element, self.position}:
             return None
         return replace(self, input=over(self.input, condition))
 
     def appends(self, inputs: Sequence[bool]) -> bool:
-        """It looks at one row alone."""
+        """Return whether the input is append-only: the node looks at one row alone."""
         return all(inputs)
 
     def refusal_in_recursion(self, varies: Sequence[bool]) -> None:
         """Return None: the node is linear."""
 
     def in_iterations(self, inputs: Sequence[Node], varies: Sequence[bool]) -> Node:  # noqa: ARG002 (there is one)
-        """Return the node with the iteration carried along."""
+        """Return the node with the iteration as one more column."""
         return replace(self, input=inputs[0], schema=with_iteration(self.schema))
 
     def plan(self, planning: Planning) -> Flow:
-        """On the rows where they are."""
+        """Add the operator without an exchange: each worker explodes its own rows."""
         needed = planning.needed(self)
         (wanted,) = self.wanted(frozenset(needed))
         names = tuple(name for name in self.input.schema.names if name in wanted)

@@ -22,7 +22,7 @@ from dbsp.zset.schema import Schema
 @stored("Filter", "predicate")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Filter(Node):
-    """Rows for which the predicate is true (not null, not false)."""
+    """The rows for which the predicate is true: neither null nor false."""
 
     input: Node
     predicate: Expression
@@ -30,31 +30,31 @@ class Filter(Node):
     source: SourceLine | None = field(default=None, compare=False)
 
     def __str__(self) -> str:
-        """The condition."""
+        """Return the node's text in `explain`: the condition."""
         return f"filter {self.predicate}"
 
     def carried(self, side: int, name: str) -> frozenset[str]:  # noqa: ARG002 (there is one input)
-        """Return the column under its own name, if it is still there."""
+        """Return the set of the column's own name, if the node still has the column."""
         return frozenset([name]).intersection(self.schema.names)
 
     def kept(self, need: Need) -> Need:
-        """What is needed, no more."""
+        """Return the needed columns alone."""
         return need
 
     def wanted(self, kept: Need) -> tuple[Need, ...]:
-        """The same columns, and those of the condition."""
+        """Return the kept columns and those that the condition reads."""
         return (kept | self.predicate.columns(),)
 
     def appends(self, inputs: Sequence[bool]) -> bool:
-        """It looks at one row alone."""
+        """Return whether the input is append-only: the node looks at one row alone."""
         return all(inputs)
 
     def keyed(self, names: tuple[str, ...]) -> Node | None:
-        """It leaves rows out."""
+        """Return the keyed table of the input: a filter only leaves rows out."""
         return self.input.keyed(names)
 
     def unique(self, names: Need) -> bool:
-        """As its input is; or by the partition of which it leaves one row number."""
+        """Return whether the columns are unique in the input, or the filter keeps one row number of each partition they name."""
         return self.input.unique(names) or (
             isinstance(self.input, WindowNode)
             and any(self.input.leaves_one(part, names) for part in conjuncts(self.predicate))
@@ -64,11 +64,11 @@ class Filter(Node):
         """Return None: the node is linear."""
 
     def in_iterations(self, inputs: Sequence[Node], varies: Sequence[bool]) -> Node:  # noqa: ARG002 (there is one)
-        """Return the node with the iteration carried along."""
+        """Return the node with the iteration as one more column."""
         return replace(self, input=inputs[0], schema=with_iteration(self.schema))
 
     def plan(self, planning: Planning) -> Flow:
-        """A stage that waits to be fused with its neighbours."""
+        """Add a stage to the flow; the planner fuses it with its neighbours."""
         flow = planning.input(self.input)
         return flow.then(Keep(predicate=self.predicate, schema=flow.schema), flow.distribution).pick(
             planning.needed(self)

@@ -1,6 +1,6 @@
-"""Final: rows only when nothing can change them any more.
+"""Final: emits a row only when no later step can change it.
 
-**Law** what came out is never taken back.
+**Law** an emitted row is never retracted.
 """
 
 from __future__ import annotations
@@ -26,7 +26,10 @@ HINT = (
 @stored("Final", "column")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FinalNode(Node):
-    """Rows whose `column` (None: the first that can) lies below the waterline's bound of it."""
+    """The rows whose `column` lies below the bound that the waterline gives it.
+
+    If `column` is None, the first column that has a bound is used.
+    """
 
     input: Node
     column: str | None
@@ -34,19 +37,22 @@ class FinalNode(Node):
     source: SourceLine | None = field(default=None, compare=False)
 
     def __str__(self) -> str:
-        """By what."""
+        """Return the node's text in `explain`: the column."""
         return f"final by {self.column or 'the window'}"
 
     def carried(self, side: int, name: str) -> frozenset[str]:  # noqa: ARG002 (there is one input)
-        """Return the column under its own name, if it is still there."""
+        """Return the set of the column's own name, if the node still has the column."""
         return frozenset([name]).intersection(self.schema.names)
 
     def appends(self, inputs: Sequence[bool]) -> bool:  # noqa: ARG002 (whatever they are)
-        """What came out is never taken back."""
+        """Return True: an emitted row is never retracted, whatever the input does."""
         return True
 
     def plan(self, planning: Planning) -> Flow:
-        """The rows dealt out over slots, each of which is kept in order of the column."""
+        """Distribute the rows over slots, each of which stores its rows in the order of the column.
+
+        Raise `CircuitError` if no column has a bound that a waterline moves.
+        """
         builder = planning.builder
         flow = builder.settle(planning.input(self.input).pick(self.schema.names), self.source)
         bounds = builder.monotone_bounds[flow.node]

@@ -24,7 +24,10 @@ from dbsp.zset.schema import Schema
 @stored("GroupBy", "keys aggregates")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupBy(Node):
-    """One row per group of `keys` (null is a group): the keys, then the aggregates. No keys: one group, there also when empty."""
+    """Rows of the keys and aggregates, one row per group of `keys` (null is a group).
+
+    Without keys there is one group, which has a row also when the input is empty.
+    """
 
     input: Node
     keys: tuple[str, ...]
@@ -33,34 +36,34 @@ class GroupBy(Node):
     source: SourceLine | None = field(default=None, compare=False)
 
     def __str__(self) -> str:
-        """Keys and aggregates."""
+        """Return the node's text in `explain`: the keys and the aggregates."""
         keys = f"by ({', '.join(self.keys)}) " if self.keys else ""
         return f"aggregate {keys}{', '.join(map(str, self.aggregates))}".rstrip()
 
     def carried(self, side: int, name: str) -> frozenset[str]:  # noqa: ARG002 (there is one input)
-        """Return the column, if it is a key."""
+        """Return the set of the column's own name, if the column is a key."""
         return frozenset([name]).intersection(self.keys)
 
     def kept(self, need: Need) -> Need:
-        """The keys decide the identity of rows."""
+        """Return the needed columns and the keys, which decide the identity of rows."""
         return need | frozenset(self.keys)
 
     def wanted(self, kept: Need) -> tuple[Need, ...]:
-        """The keys, and the arguments of the aggregates that are kept."""
+        """Return the keys and the columns that the kept aggregates read."""
         return (frozenset(self.keys).union(*(call.reads for call in self.aggregates if call.name in kept)),)
 
     def filtered(self, condition: Expression, over: Callable[[Node, Expression], Node]) -> Node | None:
-        """Below, if it keeps or drops whole groups."""
+        """Push the condition below the node if it reads keys alone, so that it keeps or drops whole groups."""
         if not condition.columns() <= set(self.keys):
             return None
         return replace(self, input=over(self.input, condition))
 
     def unique(self, names: Need) -> bool:
-        """By its keys; of one group over everything in any case."""
+        """Return whether the columns include all keys; without keys there is one row, so always True."""
         return names.issuperset(self.keys)
 
     def refusal_in_recursion(self, varies: Sequence[bool]) -> LoopRefusal | None:  # noqa: ARG002 (the input varies)
-        """Return a refusal of all aggregates but min and max."""
+        """Return a refusal for the first aggregate that is neither min nor max."""
         for call in self.aggregates:
             if call.function not in ("min", "max"):
                 message = f"{call.function} cannot stand inside a recursion: aggregate={call}"
@@ -68,7 +71,7 @@ class GroupBy(Node):
         return None
 
     def in_iterations(self, inputs: Sequence[Node], varies: Sequence[bool]) -> Node:  # noqa: ARG002 (there is one)
-        """Return the extremes of the groups as functions of the iteration."""
+        """Return the node that gives the extremes of the groups as functions of the iteration."""
         extremes = tuple(
             IterationExtreme(name=call.name, column=str(call.column), descending=call.function == "max")
             for call in self.aggregates
@@ -79,7 +82,7 @@ class GroupBy(Node):
         )
 
     def plan(self, planning: Planning) -> Flow:
-        """Rows summed where they are, then at the owners of the groups."""
+        """Aggregate the rows on each worker where the aggregates allow it, then at the owners of the groups."""
         appends = planning.appends(self.input)
         asked = Grouping(keys=self.keys, aggregates=self.aggregates, schema=self.schema, source=self.source)
         return group_flow(planning.builder, planning.input(self.input), asked, planning.needed(self), appends)

@@ -1,4 +1,4 @@
-"""Hopping windows: a row goes to every window that its time lies in.
+"""Hopping windows: one copy of a row per window that contains the row's time.
 
 **Law** linear: hop(a + b) = hop(a) + hop(b).
 """
@@ -20,7 +20,10 @@ from dbsp.zset.schema import Schema
 @stored("Hop", "time size_us slide_us offset_us start end")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hop(Node):
-    """Rows with the `start` and `end` of each window of `size_us` that begins at a multiple of `slide_us` past `offset_us`."""
+    """Rows with the `start` and the `end` of each window that contains their `time`.
+
+    A window lasts `size_us` and begins at a multiple of `slide_us` past `offset_us`.
+    """
 
     input: Node
     time: str
@@ -33,33 +36,33 @@ class Hop(Node):
     source: SourceLine | None = field(default=None, compare=False)
 
     def __str__(self) -> str:
-        """The windows."""
+        """Return the node's text in `explain`: the time column and the windows."""
         return f"hop {self.time} size={self.size_us}us slide={self.slide_us}us offset={self.offset_us}us"
 
     def carried(self, side: int, name: str) -> frozenset[str]:  # noqa: ARG002 (there is one input)
-        """Return the column under its own name, if it is still there."""
+        """Return the set of the column's own name, if the node still has the column."""
         return frozenset([name]).intersection(self.schema.names)
 
     def kept(self, need: Need) -> Need:
-        """What is needed, and the windows."""
+        """Return the needed columns and the two ends of the window."""
         return need | {self.start, self.end}
 
     def wanted(self, kept: Need) -> tuple[Need, ...]:
-        """The same of the input's columns, and the time."""
+        """Return the kept columns of the input, and the time."""
         return ((kept - {self.start, self.end}) | {self.time},)
 
     def filtered(self, condition: Expression, over: Callable[[Node, Expression], Node]) -> Node | None:
-        """Below, if it does not look at the windows."""
+        """Push the condition below the node, unless it reads an end of the window."""
         if condition.columns() & {self.start, self.end}:
             return None
         return replace(self, input=over(self.input, condition))
 
     def appends(self, inputs: Sequence[bool]) -> bool:
-        """It looks at one row alone."""
+        """Return whether the input is append-only: the node looks at one row alone."""
         return all(inputs)
 
     def plan(self, planning: Planning) -> Flow:
-        """On the rows where they are."""
+        """Add the operator without an exchange: each worker copies its own rows."""
         needed = planning.needed(self)
         names = tuple(name for name in needed if name not in (self.start, self.end))
         read = tuple(name for name in self.input.schema.names if name in {*names, self.time})

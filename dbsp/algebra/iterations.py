@@ -1,8 +1,9 @@
-"""The nodes of a recursion's body, each as what it is on rows with a round (`dbsp.operators.iterations.histories`).
+"""The nodes of a recursion's body, each in its form on rows with an iteration.
 
-Linear nodes carry the round along, a join takes the later one, distinct and min or max become functions of the round. What
-comes from outside the loop is there from round 0 on: it gets its round only where it is added to rows that have one. A node
-that has no entry here is refused when the circuit is built.
+`dbsp.operators.iterations.histories` describes such rows. Linear nodes carry the iteration along, and a join takes the later
+of two. Distinct, min and max become functions of the iteration. A stream from outside the loop is there from iteration 0 on.
+Its rows get their iteration only where they are added to rows that have one. A node that has no such form is refused when the
+circuit is built.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ INSTEAD = dict.fromkeys(
 @stored("Given", "number")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Given(Node):
-    """A stream whose flow is known: a view of the round before, or what comes from outside the loop."""
+    """A stream whose flow is known: a view of the iteration before, or a stream from outside the loop."""
 
     INPUTS: ClassVar[tuple[str, ...]] = ()
     number: int
@@ -52,26 +53,26 @@ class Given(Node):
     source: SourceLine | None = field(default=None, compare=False)
 
     def __str__(self) -> str:
-        """Its number."""
+        """Return the node's text in `explain`: its number."""
         return f"given {self.number}"
 
     def carried(self, side: int, name: str) -> frozenset[str]:  # noqa: ARG002 (none is followed)
-        """Return none: it has no input."""
+        """Return the empty set: the node has no input."""
         return frozenset()
 
     def kept(self, need: Need) -> Need:
-        """What is needed, no more."""
+        """Return the needed columns alone."""
         return need
 
     def plan(self, planning: Planning) -> Flow:
-        """The flow it was given."""
+        """Return the flow that the planner stored for this node."""
         return planning.input(self)
 
 
 @stored("SetByRound", "kind")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetByIteration(Node):
-    """Distinct (one input) or difference (two) of rows with rounds."""
+    """Distinct (one input) or difference (two inputs) of rows that carry their iteration."""
 
     INPUTS: ClassVar[tuple[str, ...]] = ("inputs",)
     kind: str
@@ -80,19 +81,19 @@ class SetByIteration(Node):
     source: SourceLine | None = field(default=None, compare=False)
 
     def children(self) -> tuple[Node, ...]:
-        """The sides."""
+        """Return the inputs: one for distinct, two for difference."""
         return self.inputs
 
     def __str__(self) -> str:
-        """Which one."""
+        """Return the node's text in `explain`: the kind of operation."""
         return f"{self.kind} by round"
 
     def carried(self, side: int, name: str) -> frozenset[str]:  # noqa: ARG002 (none is followed)
-        """Return none: the planner makes this node, after columns are followed."""
+        """Return the empty set: the planner makes this node, after columns are followed."""
         return frozenset()
 
     def plan(self, planning: Planning) -> Flow:
-        """Both sides distributed by the row."""
+        """Distribute the inputs by the row without its iteration, so that all iterations of a row meet."""
         row = tuple(name for name in self.schema.names if name != ITERATION)
         flows = [planning.input(child).pick(self.schema.names) for child in self.inputs]
         flows = planning.builder.together(flows, [row] * len(flows), self.source)
@@ -105,7 +106,7 @@ class SetByIteration(Node):
 @stored("ExtremesByRound", "keys extremes")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExtremesByIteration(Node):
-    """Min and max of groups of rows with rounds."""
+    """Min and max of groups of rows that carry their iteration."""
 
     input: Node
     keys: tuple[str, ...]
@@ -114,22 +115,22 @@ class ExtremesByIteration(Node):
     source: SourceLine | None = field(default=None, compare=False)
 
     def __str__(self) -> str:
-        """Keys and aggregates."""
+        """Return the node's text in `explain`: the keys and the aggregates."""
         return f"aggregate by ({', '.join(self.keys)}) {', '.join(map(str, self.extremes))} by round"
 
     def carried(self, side: int, name: str) -> frozenset[str]:  # noqa: ARG002 (there is one input)
-        """Return the column under its own name, if it is still there."""
+        """Return the set of the column's own name, if the node still has the column."""
         return frozenset([name]).intersection(self.schema.names)
 
     def wanted(self, kept: Need) -> tuple[Need, ...]:  # noqa: ARG002 (all are kept)
-        """Keys, arguments, the round."""
+        """Return the keys, the arguments of the aggregates, and the iteration."""
         return (frozenset(self._columns()),)
 
     def _columns(self) -> frozenset[str]:
         return frozenset((*self.keys, *(extreme.column for extreme in self.extremes), ITERATION))
 
     def plan(self, planning: Planning) -> Flow:
-        """The rows at the owners of the groups."""
+        """Distribute the rows by the keys and add the operator at the owners of the groups."""
         wanted = self._columns()
         flow = planning.input(self.input)
         flow = flow.pick(tuple(name for name in self.input.schema.names if name in wanted))
@@ -140,9 +141,9 @@ class ExtremesByIteration(Node):
 
 
 def lifted(roots: Sequence[Node], inside: frozenset[int], given: Mapping[int, Node]) -> tuple[Node, ...]:
-    """The roots on rows with a round, each one round later: what they say becomes true in the next round.
+    """Return the roots on rows with an iteration, each one iteration later: a definition takes effect in the next iteration.
 
-    `given` are, by identity, the nodes for variables and for streams of outside.
+    `given` maps the identity of each variable and of each stream from outside to the node that replaces it.
     """
     made: dict[int, Node] = dict(given)
     for node in in_order(roots):
@@ -159,7 +160,7 @@ def lifted(roots: Sequence[Node], inside: frozenset[int], given: Mapping[int, No
 
 
 def check(node: Node, varies: Sequence[bool]) -> None:
-    """Refuse a node that cannot stand inside a loop; `varies` says which inputs do."""
+    """Raise `CircuitError` if the node cannot be inside a loop; `varies` tells which inputs depend on the loop."""
     line = "" if node.source is None else f" at={node.source}"
     refusal = node.refusal_in_recursion(varies)
     if refusal is None:
@@ -176,7 +177,7 @@ def _kind(node: Node) -> str:
 
 
 def from_start_where_fixed(inputs: Sequence[Node], varies: Sequence[bool]) -> tuple[Node, ...]:
-    """Return the inputs with iterations: those that do not depend on the loop are there from iteration 0 on."""
+    """Return the inputs with iterations: an input that does not depend on the loop is there from iteration 0 on."""
     return tuple(node if moves else from_start(node) for node, moves in zip(inputs, varies, strict=True))
 
 
@@ -187,12 +188,12 @@ def set_by_iteration(kind: str, node: Node, inputs: Sequence[Node], varies: Sequ
 
 
 def from_start(node: Node) -> Node:
-    """Rows of outside, there from round 0 on."""
+    """Return the rows of a stream from outside the loop, with iteration 0."""
     return with_iteration_column(node, node.schema, lit(0, INT64), node.source)
 
 
 def with_iteration_column(node: Node, schema: Schema, value: Expr, source: SourceLine | None) -> Node:
-    """The columns of `schema`, with this round."""
+    """Return the columns of `schema` and the iteration, computed by `value`."""
     found: Expression = resolve(unwrap(value), node.schema)
     columns = (*((name, ColumnRef(name)) for name in schema.names), (ITERATION, found))
     return Select(input=node, columns=columns, schema=Schema((*schema.columns, ITERATION_COLUMN)), source=source)

@@ -1,7 +1,9 @@
 """Join: pairs of rows whose keys are equal.
 
-**Law** bilinear: D(a ⋈ b) = Da ⋈ b + a ⋈ Db + Da ⋈ Db, with a and b as of the step before. Where the key is the primary key of
-an append-only table on one side, rows of the other side are kept only until that table has their key.
+**Law** bilinear: D(a ⋈ b) = Da ⋈ b + a ⋈ Db + Da ⋈ Db, with a and b as of the step before.
+
+On one side the join key may be the primary key of an append-only table. Rows of the other side are then kept only until that
+table has their key.
 """
 
 from __future__ import annotations
@@ -28,7 +30,10 @@ from dbsp.zset.schema import INT64, Column, Schema
 @stored("Join", "left_on right_on columns")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Join(Node):
-    """Inner equi-join; `columns` lists (side 0 or 1, input column, output name); nulls are never equal."""
+    """Inner equi-join, in which nulls are never equal.
+
+    `columns` lists the output columns as (side 0 or 1, input column, output name).
+    """
 
     INPUTS: ClassVar[tuple[str, ...]] = ("left", "right")
     left: Node
@@ -40,7 +45,7 @@ class Join(Node):
     source: SourceLine | None = field(default=None, compare=False)
 
     def __str__(self) -> str:
-        """The keys."""
+        """Return the node's text in `explain`: the keys."""
         if not self.left_on:
             return "cross join"
         keys = zip(self.left_on, self.right_on, strict=True)
@@ -48,20 +53,20 @@ class Join(Node):
         return f"join on {on}"
 
     def carried(self, side: int, name: str) -> frozenset[str]:
-        """Return the columns of the pairs; a right key has the name of the left one."""
+        """Return the output names of the column; a right key is also found under the name of its left key."""
         return carried_by_pairs(self.columns, dict(zip(self.right_on, self.left_on, strict=True)), side, name)
 
     def kept(self, need: Need) -> Need:
-        """What is needed, no more."""
+        """Return the needed columns alone."""
         return need
 
     def wanted(self, kept: Need) -> tuple[Need, ...]:
-        """Each side's own columns, and its keys."""
+        """Return the kept columns and the keys of each side."""
         sides = [frozenset(name for of, name, out in self.columns if of == side and out in kept) for side in (0, 1)]
         return sides[0] | frozenset(self.left_on), sides[1] | frozenset(self.right_on)
 
     def filtered(self, condition: Expression, over: Callable[[Node, Expression], Node]) -> Node | None:
-        """On the side that has all its columns."""
+        """Push the condition to the first side that has all columns that it reads."""
         for side, child in enumerate((self.left, self.right)):
             names: dict[str, Expression] = {out: ColumnRef(name) for of, name, out in self.columns if of == side}
             if condition.columns() <= names.keys():
@@ -70,11 +75,11 @@ class Join(Node):
         return None
 
     def appends(self, inputs: Sequence[bool]) -> bool:
-        """A pair stays while its rows do."""
+        """Return whether both inputs are append-only: a pair stays as long as both of its rows do."""
         return all(inputs)
 
     def unique(self, names: Need) -> bool:
-        """Where both rows of a pair are told apart, or the rows of one side, which then has one partner at most."""
+        """Return whether the columns identify both rows of a pair, or one row that has at most one partner."""
         left, right = named_sides(self.columns, names)
         for mine, other in zip(self.left_on, self.right_on, strict=True):
             left, right = left | ({mine} if other in right else set()), right | ({other} if mine in left else set())
@@ -83,11 +88,11 @@ class Join(Node):
         ) or (self.right.unique(right) and self.left.unique(frozenset(self.left_on)))
 
     def refusal_in_recursion(self, varies: Sequence[bool]) -> LoopRefusal | None:  # noqa: ARG002 (any input may vary)
-        """Return None: pairs of rows are linear in both sides."""
+        """Return None: the join is linear in each side."""
         return None
 
     def in_iterations(self, inputs: Sequence[Node], varies: Sequence[bool]) -> Node:
-        """Return the pairs, each there from the later iteration of its rows on."""
+        """Return the join whose pairs exist from the later iteration of their two rows on."""
         left, right = inputs
         if not all(varies):
             columns = (*self.columns, (0 if varies[0] else 1, ITERATION, ITERATION))
@@ -99,7 +104,11 @@ class Join(Node):
         return with_iteration_column(joined, self.schema, later, self.source)
 
     def plan(self, planning: Planning) -> Flow:
-        """Both sides distributed by the key."""
+        """Distribute both sides by the key and add the join operator.
+
+        If one side's key is the primary key of an append-only table, the operator is `UniqueJoin`. It also reads that table's
+        keys.
+        """
         needed = planning.needed(self)
         columns = tuple(column for column in self.columns if column[2] in needed)
         keys = [self.left_on, self.right_on]
@@ -131,7 +140,10 @@ class Join(Node):
         return Flow(node=made, schema=schema, distribution=known if len(known) == len(distribution) else None)
 
     def unique_side(self) -> tuple[int, Table] | None:
-        """A side (0 left, 1 right) whose key is the primary key of an append-only table, and that table (record 0023)."""
+        """Return the side (0 left, 1 right) whose key is the primary key of an append-only table, and the table (record 0023).
+
+        Return None if neither side has such a key.
+        """
         for side, (child, on) in enumerate(((self.left, self.left_on), (self.right, self.right_on))):
             table = child.keyed(on)
             if isinstance(table, Table):
@@ -139,12 +151,15 @@ class Join(Node):
         return None
 
     def of(self, operator: physical.JoinOperator) -> Operator:
-        """The operator to run."""
+        """Return the operator to run; a subclass may wrap the plain join."""
         return operator
 
 
 def keys_of(planning: Planning, table: Table) -> Flow:
-    """The keys of an append-only table, which are kept where its second rows are found out."""
+    """Return the flow of the keys of an append-only table.
+
+    The flow uses the trace in which the table's operator already stores these keys, so that they are stored once.
+    """
     builder, flow = planning.builder, planning.input(table)
     keys = builder.settle(flow.pick(table.primary_key), table.source)
     if keys.node != flow.node:
@@ -153,6 +168,6 @@ def keys_of(planning: Planning, table: Table) -> Flow:
 
 
 def named_sides(columns: Sequence[tuple[int, str, str]], names: Need) -> tuple[Need, Need]:
-    """The columns of the left side and of the right one that stand under these names."""
+    """Return the input columns of the left and of the right side that these output names hold."""
     left, right = (frozenset(own for of, own, out in columns if of == side and out in names) for side in (0, 1))
     return left, right

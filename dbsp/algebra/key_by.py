@@ -1,7 +1,7 @@
-"""Key-by: the rows as they are, all of a key with one worker.
+"""Key-by: the same rows, with all rows of a key on one worker.
 
-For outputs that say of every key what its row is now: in a step, the row that goes and the row that comes are then written
-together, by one worker.
+It serves outputs that report the current row of each key: one worker then writes the removed and the added row of a step
+together.
 """
 
 from __future__ import annotations
@@ -30,39 +30,39 @@ class KeyBy(Node):
     source: SourceLine | None = field(default=None, compare=False)
 
     def __str__(self) -> str:
-        """The keys."""
+        """Return the node's text in `explain`: the keys."""
         return f"keyed by ({', '.join(self.keys)})"
 
     def carried(self, side: int, name: str) -> frozenset[str]:  # noqa: ARG002 (there is one input)
-        """Return the column under its own name, if it is still there."""
+        """Return the set of the column's own name, if the node still has the column."""
         return frozenset([name]).intersection(self.schema.names)
 
     def kept(self, need: Need) -> Need:
-        """What is needed, and the keys."""
+        """Return the needed columns and the keys."""
         return need | frozenset(self.keys)
 
     def wanted(self, kept: Need) -> tuple[Need, ...]:
-        """The same columns."""
+        """Return the kept columns."""
         return (kept,)
 
     def filtered(self, condition: Expression, over: Callable[[Node, Expression], Node]) -> Node | None:
-        """Before: nothing is lost by sending less."""
+        """Push the condition below the node, so that fewer rows are exchanged."""
         return self.with_children((over(self.input, condition),))
 
     def appends(self, inputs: Sequence[bool]) -> bool:
-        """It changes no row."""
+        """Return whether the input is append-only: the node changes no row."""
         return all(inputs)
 
     def keyed(self, names: tuple[str, ...]) -> Node | None:
-        """It changes no row."""
+        """Return the keyed table of the input: the node changes no row."""
         return self.input.keyed(names)
 
     def unique(self, names: Need) -> bool:
-        """It changes no row."""
+        """Return whether the columns are unique in the input: the node changes no row."""
         return self.input.unique(names)
 
     def plan(self, planning: Planning) -> Flow:
-        """An exchange, unless rows of a key are together already."""
+        """Add an exchange, unless the rows of a key are already on one worker."""
         flow = planning.input(self.input).pick(planning.needed(self))
         if flow.distribution and set(flow.distribution) <= set(self.keys):
             return flow
@@ -70,9 +70,9 @@ class KeyBy(Node):
 
 
 def keyed_views(circuit: Circuit, keys: Mapping[str, tuple[str, ...]]) -> Circuit:
-    """The circuit with these views distributed by these columns, of which each row has values of its own.
+    """Return the circuit with the views of `keys` distributed by their key columns, which are unique in each view.
 
-    **Errors** `CircuitError` if a view may have two rows that are alike in them.
+    **Errors** `CircuitError` if two rows of a view may have the same key.
     """
     views = tuple((name, _keyed(name, node, keys[name]) if name in keys else node) for name, node in circuit.views)
     return replace(circuit, views=views)
@@ -84,7 +84,7 @@ def _keyed(name: str, node: Node, keys: tuple[str, ...]) -> Node:
 
 
 def refuse_shared(name: str, node: Node, keys: tuple[str, ...]) -> None:
-    """`CircuitError` if a view may have two rows that are alike in these columns, or has not all of them."""
+    """Raise `CircuitError` if the view lacks one of these columns, or two of its rows may be equal in all of them."""
     unknown = [key for key in keys if key not in node.schema]
     if unknown:
         raise CircuitError(

@@ -1,4 +1,4 @@
-"""Map and flat map: what a user's function makes of each row.
+"""Map and flat map: a user function applied to each row.
 
 **Law** linear, provided the function is pure.
 """
@@ -28,19 +28,19 @@ class MapRows(Node):
     source: SourceLine | None = field(default=None, compare=False)
 
     def __str__(self) -> str:
-        """The function and what it gives."""
+        """Return the node's text in `explain`: the function and the schema of its result."""
         return f"{CALLED[self.function.kind]} {self.function.name} -> {self.schema}"
 
     def carried(self, side: int, name: str) -> frozenset[str]:  # noqa: ARG002 (none is followed)
-        """Return none: a function makes the columns."""
+        """Return the empty set: the function makes every column."""
         return frozenset()
 
     def appends(self, inputs: Sequence[bool]) -> bool:
-        """It looks at one row alone."""
+        """Return whether the input is append-only: the node looks at one row alone."""
         return all(inputs)
 
     def plan(self, planning: Planning) -> Flow:
-        """On the rows where they are."""
+        """Add the operator without an exchange: each worker maps its own rows."""
         flow = planning.builder.settle(planning.input(self.input).pick(self.input.schema.names), self.source)
         operator = physical.MapRowsOperator(function=self.function)
         made = planning.builder.add("map", operator, (flow.node,), self.schema, self.source)

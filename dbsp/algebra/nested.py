@@ -1,8 +1,8 @@
-"""A recursion inside a recursion, made one: its views become further views of the outer one.
+"""Flattening of nested recursions: the views of an inner recursion become further views of the outer one.
 
-**Law** for definitions that only grow with what they read, the least fixpoint of one inside another is the least fixpoint of
-both at once (Bekić's lemma). Set semantics with select, filter, join, union, distinct and a difference from a fixed stream
-only grow; min and max do not, so they cannot be part of it.
+**Law** (Bekić's lemma) if definitions are monotone, a nested least fixpoint equals the least fixpoint of both at once.
+Set semantics with select, filter, join, union, distinct and a difference from a fixed stream are monotone. Min and max are
+not, so they cannot be part of a nested recursion.
 """
 
 from __future__ import annotations
@@ -18,7 +18,10 @@ from dbsp.errors import CircuitError
 
 
 def flattened(names: Sequence[str], bodies: Sequence[Node], loop: LoopId) -> tuple[tuple[str, ...], tuple[Node, ...]]:
-    """The views and definitions of a loop, with those of recursions inside that depend on it."""
+    """Return the names and definitions of a loop, extended by those of the inner recursions that depend on it.
+
+    An inner view gets its own name and the number of its recursion, such as `path_1`.
+    """
     within = inside(bodies, loop)
     inner = [node for node in in_order(bodies) if isinstance(node, Recursion) and id(node) in within]
     if not inner:
@@ -40,7 +43,7 @@ def flattened(names: Sequence[str], bodies: Sequence[Node], loop: LoopId) -> tup
 
 
 def _rewritten(node: Node, made: dict[int, Node], loops: dict[LoopId, int], loop: LoopId) -> Node:
-    """A node that reads the views of the one loop where it read those of an inner one."""
+    """Return the node with each read of an inner recursion's view replaced by a read of a view of the outer loop."""
     match node:
         case Variable() if node.loop in loops:
             return Variable(name=f"{node.name}_{loops[node.loop]}", loop=loop, schema=node.schema, source=node.source)

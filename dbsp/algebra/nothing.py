@@ -1,6 +1,6 @@
-"""Nothing: the Z-set of no rows and no columns, which reads no table.
+"""The empty Z-set: no rows, no columns, and no table that is read.
 
-What hangs on it is constant: an aggregate over it has its one row, always.
+A node over it is constant: an aggregate without keys always has its one row.
 
 **Law** D(0) = 0.
 """
@@ -22,29 +22,29 @@ from dbsp.zset.schema import NO_COLUMNS, Schema
 @stored("Nothing")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Nothing(Node):
-    """No rows."""
+    """No rows and no columns."""
 
     INPUTS: ClassVar[tuple[str, ...]] = ()
     schema: Schema = NO_COLUMNS
     source: SourceLine | None = field(default=None, compare=False)
 
     def __str__(self) -> str:
-        """As it is."""
+        """Return the node's text in `explain`."""
         return "nothing"
 
     def carried(self, side: int, name: str) -> frozenset[str]:  # noqa: ARG002 (none is followed)
-        """Return none: it has no input."""
+        """Return the empty set: the node has no input."""
         return frozenset()
 
     def appends(self, inputs: Sequence[bool]) -> bool:  # noqa: ARG002 (there are none)
-        """No row ever goes."""
+        """Return True: there is no row to take away."""
         return True
 
     def unique(self, names: Need) -> bool:  # noqa: ARG002 (there are no rows)
-        """No two rows are alike."""
+        """Return True: there are no two rows."""
         return True
 
     def plan(self, planning: Planning) -> Flow:
-        """An operator without inputs."""
+        """Add an operator without inputs."""
         made = planning.builder.add("nothing", NothingOperator(), (), self.schema, self.source)
         return Flow(node=made, schema=self.schema, distribution=())

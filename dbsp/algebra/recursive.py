@@ -1,9 +1,8 @@
-"""Recursion: views that are defined by themselves, as the least number of rounds that changes nothing more gives them.
+"""Recursion: views that read themselves, with the rows of the first iteration that changes nothing.
 
-**Law** with x(0) empty and x(r + 1) = distinct(body(x(r))) for all views at once, the answer is the first x(r) that equals
-x(r + 1). It depends on the tables of this step alone, not on how they came to be so: a row that only supported itself is
-gone when what first led to it is.
-
+**Law** let x(0) be empty and x(r + 1) = distinct(body(x(r))), for all views at once. The result is the first x(r) that equals
+x(r + 1). It depends on the tables of this step alone, not on their history. A row that only supports itself therefore
+disappears with the row that first led to it.
 Source: DBSP, recursive queries; design record 0010.
 """
 
@@ -37,23 +36,23 @@ class Recursion(Node):
     source: SourceLine | None = field(default=None, compare=False)
 
     def __str__(self) -> str:
-        """The views and the limit."""
+        """Return the node's text in `explain`: the views and the limit of iterations."""
         return f"recursive {', '.join(self.names)} max_rounds={self.max_rounds}"
 
     def carried(self, side: int, name: str) -> frozenset[str]:  # noqa: ARG002 (none is followed)
-        """Return none: its views are read through `RecursiveView`."""
+        """Return the empty set: the views of the loop are read through `RecursiveView`."""
         return frozenset()
 
     def children(self) -> tuple[Node, ...]:
-        """The definitions."""
+        """Return the definitions of the views."""
         return self.bodies
 
     def with_children(self, children: tuple[Node, ...]) -> Self:
-        """The loop of other definitions."""
+        """Return the loop with other definitions."""
         return replace(self, bodies=children)
 
     def plan(self, planning: Planning) -> Flow:
-        """A plan of its own, run between two segments."""
+        """Plan the loop as a plan of its own, which runs between two segments, and store the flows of its views."""
         loop = Loop(bodies=self.bodies, names=self.names, max_rounds=self.max_rounds, source=self.source)
         flows = loop_flows(planning, loop, inside(self.bodies, self.loop))
         planning.loops[id(self)] = flows
@@ -63,7 +62,7 @@ class Recursion(Node):
 @stored("RecursiveView", "name index")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecursiveView(Node):
-    """One view of a loop, when it has come to rest."""
+    """A single view of a loop, with its rows after the last iteration."""
 
     input: Node
     name: str
@@ -72,20 +71,23 @@ class RecursiveView(Node):
     source: SourceLine | None = field(default=None, compare=False)
 
     def __str__(self) -> str:
-        """The view's name."""
+        """Return the node's text in `explain`: the view's name."""
         return f"view {self.name}"
 
     def carried(self, side: int, name: str) -> frozenset[str]:  # noqa: ARG002 (there is one input)
-        """Return the column under its own name, if it is still there."""
+        """Return the set of the column's own name, if the node still has the column."""
         return frozenset([name]).intersection(self.schema.names)
 
     def plan(self, planning: Planning) -> Flow:
-        """What the loop gives for it."""
+        """Return the flow that the loop made for this view."""
         return planning.loops[id(self.input)][self.index]
 
 
 def inside(roots: Iterable[Node], loop: LoopId | None = None) -> frozenset[int]:
-    """By identity, the nodes that a loop (any loop) computes: those between a `Variable` and its `Recursion`."""
+    """Return the identities of the nodes that the loop computes; without `loop`, of those that any loop computes.
+
+    A loop computes the nodes between its `Variable`s and its `Recursion`.
+    """
     free: dict[int, frozenset[LoopId]] = {}
     for node in in_order(roots):
         if isinstance(node, Variable):

@@ -1,4 +1,4 @@
-"""Session windows: rows of a partition that follow each other within a gap share a window."""
+"""Session windows: successive rows of a partition that are at most a gap apart share a window."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from dbsp.zset.schema import Schema
 @stored("Session", "time gap_us partition start end")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Session(Node):
-    """Rows with the `start` and `end` of their session by `time`, within `gap_us`, per `partition`."""
+    """Rows with the `start` and the `end` of their session: rows of one `partition` that are at most `gap_us` apart in `time`."""
 
     input: Node
     time: str
@@ -29,30 +29,30 @@ class Session(Node):
     source: SourceLine | None = field(default=None, compare=False)
 
     def __str__(self) -> str:
-        """By what."""
+        """Return the node's text in `explain`: the time, the gap and the partition."""
         per = f" per ({', '.join(self.partition)})" if self.partition else ""
         return f"session {self.time} gap={self.gap_us}us{per}"
 
     def carried(self, side: int, name: str) -> frozenset[str]:  # noqa: ARG002 (there is one input)
-        """Return the column under its own name, if it is still there."""
+        """Return the set of the column's own name, if the node still has the column."""
         return frozenset([name]).intersection(self.schema.names)
 
     def kept(self, need: Need) -> Need:
-        """What is needed, and what sessions are made of; which other columns are kept decides nothing."""
+        """Return the needed columns and those that define sessions; no other column influences the result."""
         return need | {*self.partition, self.time, self.start, self.end}
 
     def wanted(self, kept: Need) -> tuple[Need, ...]:
-        """The same of the input's columns."""
+        """Return the kept columns without the ends of the session, which the node adds."""
         return (kept - {self.start, self.end},)
 
     def filtered(self, condition: Expression, over: Callable[[Node, Expression], Node]) -> Node | None:
-        """Below, if it keeps or drops whole partitions."""
+        """Push the condition below the node if it reads the partition alone, so that it keeps or drops whole partitions."""
         if not condition.columns() <= set(self.partition):
             return None
         return replace(self, input=over(self.input, condition))
 
     def plan(self, planning: Planning) -> Flow:
-        """The rows distributed by the partition."""
+        """Distribute the rows by the partition and add the operator."""
         schema = self.schema.select(planning.needed(self))
         below = schema.select(tuple(name for name in schema.names if name not in (self.start, self.end)))
         flow = planning.builder.distribute(planning.input(self.input).pick(below.names), self.partition, self.source)

@@ -1,4 +1,4 @@
-"""How operations on sets are planned: the rows of all sides meet by all their columns."""
+"""The plan of operations on sets: equal rows of all sides are brought to one worker."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dbsp.plan.builder import Flow
 
 
 def set_flow(planning: Planning, kind: str, node: Node) -> Flow:
-    """The flow of a `SetOperation` of this kind over the node's inputs."""
+    """Return the flow of a `SetOperation` of this kind over the node's inputs, distributed by all columns."""
     names = node.schema.names
     flows = [planning.input(child).pick(names) for child in node.children()]
     flows = planning.builder.together(flows, [names] * len(flows), node.source)

@@ -18,7 +18,7 @@ from dbsp.zset.schema import Schema
 @stored("SetPair", "kind")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetPair(Node):
-    """`intersect`, `intersect all` (the lesser weight) or `difference all` (the weight that is left over)."""
+    """The pair operation `intersect`, `intersect all` (the lesser weight) or `difference all` (the remaining weight)."""
 
     INPUTS: ClassVar[tuple[str, ...]] = ("left", "right")
     kind: str
@@ -28,17 +28,17 @@ class SetPair(Node):
     source: SourceLine | None = field(default=None, compare=False)
 
     def __str__(self) -> str:
-        """Which one."""
+        """Return the node's text in `explain`: the kind of operation."""
         return self.kind
 
     def carried(self, side: int, name: str) -> frozenset[str]:  # noqa: ARG002 (none is followed)
-        """Return none: rows come from several inputs."""
+        """Return the empty set: rows of both inputs decide the output, so no column is followed."""
         return frozenset()
 
     def filtered(self, condition: Expression, over: Callable[[Node, Expression], Node]) -> Node | None:
-        """On both sides: the condition looks at one row alone."""
+        """Push the condition into both inputs: it reads one row alone."""
         return self.with_children(tuple(over(child, condition) for child in self.children()))
 
     def plan(self, planning: Planning) -> Flow:
-        """Both sides distributed by all columns."""
+        """Distribute both sides by all columns and add the set operation."""
         return set_flow(planning, self.kind, self)

@@ -1,7 +1,7 @@
 """Joins beyond the plain inner one: outer, semi, anti, null-safe, with a condition on the pairs, by time, lookup.
 
-A filter goes below to a side whose rows each output row stems from: not to one that an outer join fills with nulls. A condition
-on keys alone may go to any side that is preserved, and where both are it goes to both.
+A filter is pushed only to a side that has a row in every output row. It is never pushed to a side that an outer join fills
+with nulls. A condition on keys alone may be pushed to any preserved side; if both sides are preserved, it is pushed to both.
 """
 
 from __future__ import annotations
@@ -34,7 +34,10 @@ SEMI = ("semi", "anti")
 @stored("SideJoin", "how left_on right_on columns where reads interval null_safe")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SideJoin(Node):
-    """`how` is left, right, full, semi, anti or inner; `reads` lists what `where` reads, as `columns` does."""
+    """A join of the type `how`: left, right, full, semi, anti or inner.
+
+    `reads` lists the columns that `where` reads, in the form of `columns`: (side, input column, name).
+    """
 
     INPUTS: ClassVar[tuple[str, ...]] = ("left", "right")
     left: Node
@@ -51,13 +54,13 @@ class SideJoin(Node):
     source: SourceLine | None = field(default=None, compare=False)
 
     def __str__(self) -> str:
-        """What stays, the keys, the condition."""
+        """Return the node's text in `explain`: the type of join, the keys and the conditions."""
         also = [str(part) for part in (self.interval, self.where) if part is not None]
         where = f" where {' and '.join(also)}" if also else ""
         return f"{self.how} join {_keys_text(self)}{where}"
 
     def carried(self, side: int, name: str) -> frozenset[str]:
-        """Return the columns of the pairs; a right key has the name of the left one."""
+        """Return the output names of the column; a right key is also found under the name of its left key."""
         return carried_by_pairs(self.columns, dict(zip(self.right_on, self.left_on, strict=True)), side, name)
 
     def ambiguous(self, side: int, name: str) -> bool:
@@ -68,27 +71,33 @@ class SideJoin(Node):
         )
 
     def kept(self, need: Need) -> Need:
-        """What is needed, no more."""
+        """Return the needed columns alone."""
         return need
 
     def wanted(self, kept: Need) -> tuple[Need, ...]:
-        """Each side's own columns, its keys, and what the condition reads."""
+        """Return the kept columns of each side, its keys, and the columns that the conditions read."""
         times = ((), ()) if self.interval is None else ((self.interval.left,), (self.interval.right,))
         reads = [frozenset(own for of, own, _ in self.reads if of == side) for side in (0, 1)]
         left, right = _wanted(self, kept)
         return left | reads[0] | {*times[0]}, right | reads[1] | {*times[1]}
 
     def filtered(self, condition: Expression, over: Callable[[Node, Expression], Node]) -> Node | None:
-        """On the sides that are preserved, or cut down with their partners."""
+        """Push the condition to a preserved side, or to a side whose rows appear only with their partners."""
         sides = (0,) if self.how in SEMI else (0, 1) if self.how == "inner" else PRESERVED[self.how]
         return _filtered(self, condition, over, sides, both=len(PRESERVED[self.how]) > 1)
 
     def appends(self, inputs: Sequence[bool]) -> bool:
-        """A pair, or a row with a partner, stays while these do; one without may find one later."""
+        """Return whether the join is inner or semi and its inputs are append-only.
+
+        A row without a partner may find one later, so the other types retract rows.
+        """
         return self.how in ("inner", "semi") and all(inputs)
 
     def unique(self, names: Need) -> bool:
-        """By what tells left rows apart, if each has partners that are told apart, or none; not where right rows stay alone."""
+        """Return whether the columns identify left rows, and each left row has at most one partner or an identified one.
+
+        Joins that keep right rows without a partner return False.
+        """
         left, right = named_sides(self.columns, names)
         if self.how in SEMI:
             return self.left.unique(left)
@@ -97,22 +106,22 @@ class SideJoin(Node):
         return self.how in ("inner", "left") and self.left.unique(left) and partners
 
     def refusal_in_recursion(self, varies: Sequence[bool]) -> LoopRefusal | None:
-        """Return a refusal of all but semi and anti joins with a fixed right side."""
+        """Return a refusal of all joins but semi and anti joins with a fixed right side and without a condition."""
         fits = self.how in SEMI and self.where is None and self.interval is None and not varies[1]
         return None if fits else LoopRefusal()
 
     def in_iterations(self, inputs: Sequence[Node], varies: Sequence[bool]) -> Node:  # noqa: ARG002 (the right side is fixed)
-        """Return the join, which is linear in the left side."""
+        """Return the join with the iteration of the left row, in which it is linear."""
         pairs = (*self.columns, (0, ITERATION, ITERATION))
         return replace(self, left=inputs[0], right=inputs[1], columns=pairs, schema=with_iteration(self.schema))
 
     def plan(self, planning: Planning) -> Flow:
-        """Both sides distributed by the key."""
+        """Distribute both sides by the key and add the operator."""
         kind = {"semi": "semi_join", "anti": "anti_join"}.get(self.how, "join")
         return _planned(self, planning, kind, self._operator)
 
     def _operator(self, shape: JoinShape) -> Operator:
-        """The cheapest operator that can."""
+        """Return the cheapest operator that computes this join."""
         if self.where is not None or self.interval is not None:
             reads = self.reads if self.where is not None else ()
             return ConditionalJoin(shape=shape, how=self.how, where=self.where, reads=reads, interval=self.interval)
@@ -129,7 +138,7 @@ class SideJoin(Node):
 @stored("AsofJoin", "left_on right_on left_time right_time forward exact tolerance outer columns null_safe")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AsofJoin(Node):
-    """Each left row with the nearest right row of its key in time."""
+    """Each left row with the right row of its key that is nearest in time."""
 
     INPUTS: ClassVar[tuple[str, ...]] = ("left", "right")
     left: Node
@@ -148,13 +157,13 @@ class AsofJoin(Node):
     source: SourceLine | None = field(default=None, compare=False)
 
     def __str__(self) -> str:
-        """The keys and the times."""
+        """Return the node's text in `explain`: the keys, the times and the tolerance."""
         within = "" if self.tolerance is None else f" within {self.tolerance}"
         direction = "forward" if self.forward else "backward"
         return f"as-of join {_keys_text(self)} {self.right_time} {direction} from {self.left_time}{within}"
 
     def carried(self, side: int, name: str) -> frozenset[str]:
-        """Return the columns of the pairs; a right key has the name of the left one."""
+        """Return the output names of the column; a right key is also found under the name of its left key."""
         return carried_by_pairs(self.columns, dict(zip(self.right_on, self.left_on, strict=True)), side, name)
 
     def ambiguous(self, side: int, name: str) -> bool:
@@ -162,19 +171,19 @@ class AsofJoin(Node):
         return side in ((1,) if self.outer else ()) and name in (self.left_on, self.right_on)[side]
 
     def kept(self, need: Need) -> Need:
-        """What is needed, no more."""
+        """Return the needed columns alone."""
         return need
 
     def wanted(self, kept: Need) -> tuple[Need, ...]:
-        """Of the left what is needed; all of the right, which decides ties."""
+        """Return the kept columns, the keys and the time of the left; all columns of the right, because they decide ties."""
         return _wanted(self, kept)[0] | {self.left_time}, frozenset(self.right.schema.names)
 
     def filtered(self, condition: Expression, over: Callable[[Node, Expression], Node]) -> Node | None:
-        """On the left: each of its rows has its answer alone."""
+        """Push the condition to the left side: each left row has its result independently of the others."""
         return _filtered(self, condition, over, (0,), both=False)
 
     def plan(self, planning: Planning) -> Flow:
-        """Both sides distributed by the key."""
+        """Distribute both sides by the key and add the operator."""
         return _planned(self, planning, "asof_join", self._operator)
 
     def _operator(self, shape: JoinShape) -> Operator:
@@ -187,7 +196,7 @@ class AsofJoin(Node):
 @stored("LookupJoin", "left_on right_on outer columns null_safe")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LookupJoin(Node):
-    """Each new left row with the right rows of its key as they are when it comes."""
+    """Each new left row with the right rows of its key as of the step in which the left row arrives."""
 
     INPUTS: ClassVar[tuple[str, ...]] = ("left", "right")
     left: Node
@@ -201,11 +210,11 @@ class LookupJoin(Node):
     source: SourceLine | None = field(default=None, compare=False)
 
     def __str__(self) -> str:
-        """The keys."""
+        """Return the node's text in `explain`: the keys."""
         return f"lookup join {_keys_text(self)}"
 
     def carried(self, side: int, name: str) -> frozenset[str]:
-        """Return the columns of the pairs; a right key has the name of the left one."""
+        """Return the output names of the column; a right key is also found under the name of its left key."""
         return carried_by_pairs(self.columns, dict(zip(self.right_on, self.left_on, strict=True)), side, name)
 
     def ambiguous(self, side: int, name: str) -> bool:
@@ -213,19 +222,19 @@ class LookupJoin(Node):
         return side in ((1,) if self.outer else ()) and name in (self.left_on, self.right_on)[side]
 
     def kept(self, need: Need) -> Need:
-        """What is needed, no more."""
+        """Return the needed columns alone."""
         return need
 
     def wanted(self, kept: Need) -> tuple[Need, ...]:
-        """Each side's own columns, and its keys."""
+        """Return the kept columns and the keys of each side."""
         return _wanted(self, kept)
 
     def filtered(self, condition: Expression, over: Callable[[Node, Expression], Node]) -> Node | None:
-        """On the left."""
+        """Push the condition to the left side."""
         return _filtered(self, condition, over, (0,), both=False)
 
     def plan(self, planning: Planning) -> Flow:
-        """Both sides distributed by the key."""
+        """Distribute both sides by the key and add the operator."""
         return _planned(self, planning, "lookup_join", lambda shape: LookupJoinOperator(shape=shape, outer=self.outer))
 
 
@@ -239,7 +248,7 @@ def _keys_text(node: AnyJoin) -> str:
 
 
 def _wanted(node: AnyJoin, kept: Need) -> tuple[Need, Need]:
-    """Each side's columns of the output, and its keys."""
+    """Return the kept columns and the keys of each side."""
     sides = [frozenset(name for of, name, out in node.columns if of == side and out in kept) for side in (0, 1)]
     return sides[0] | frozenset(node.left_on), sides[1] | frozenset(node.right_on)
 
@@ -252,7 +261,10 @@ def _filtered(
     *,
     both: bool,
 ) -> Node | None:
-    """The condition on one of these sides; with `both` it must hold for all of them, so it looks at keys alone."""
+    """Return the node with the condition on one of these sides; None if no side has all columns that it reads.
+
+    With `both`, the condition must hold on every preserved side, so it may read keys alone.
+    """
     own: list[dict[str, Expression]] = []
     for side, keys in enumerate((node.left_on, node.right_on)):
         names: dict[str, Expression] = {out: ColumnRef(name) for of, name, out in node.columns if of == side}
@@ -272,7 +284,7 @@ def _filtered(
 
 
 def _planned(node: AnyJoin, planning: Planning, kind: str, make: Callable[[JoinShape], Operator]) -> Flow:
-    """Both sides distributed by the key, cut down to what is needed, and the operator over them."""
+    """Distribute both sides by the key, read the needed columns alone, and add the operator that `make` returns."""
     needed = planning.needed(node)
     columns = tuple(column for column in node.columns if column[2] in needed)
     left, right = planning.builder.together(planning.sides(node), [node.left_on, node.right_on], node.source)

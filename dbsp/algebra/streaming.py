@@ -1,7 +1,7 @@
-"""Nodes on the stream of changes itself (`dbsp.core`): what step s gives depends on the Z-sets of steps, not on tables.
+"""Nodes on the stream of changes itself (`dbsp.core`): the output of step s depends on the Z-sets of steps, not on tables.
 
-**Law** with a[s] the Z-set of step s: delay(a)[s] = a[s - 1], integrate(a)[s] = a[0] + … + a[s],
-differentiate(a)[s] = a[s] - a[s - 1]; a lifted operator is applied to each a[s] by itself.
+**Law** let a[s] be the Z-set of step s. Then delay(a)[s] = a[s - 1]; integrate(a)[s] = a[0] + … + a[s];
+differentiate(a)[s] = a[s] - a[s - 1]. A lifted operator is applied to each a[s] by itself.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from dbsp.zset.schema import Schema
 @stored("Streaming", "kind")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Streaming(Node):
-    """`delay`, `integrate`, `differentiate`, or the lifted `distinct`."""
+    """The operator `delay`, `integrate`, `differentiate`, or the lifted `distinct`, as `kind` names it."""
 
     input: Node
     kind: str
@@ -31,15 +31,15 @@ class Streaming(Node):
     source: SourceLine | None = field(default=None, compare=False)
 
     def __str__(self) -> str:
-        """Which one."""
+        """Return the node's text in `explain`: the kind of operator."""
         return f"{self.kind} of the stream"
 
     def carried(self, side: int, name: str) -> frozenset[str]:  # noqa: ARG002 (there is one input)
-        """Return the column under its own name, if it is still there."""
+        """Return the set of the column's own name, if the node still has the column."""
         return frozenset([name]).intersection(self.schema.names)
 
     def plan(self, planning: Planning) -> Flow:
-        """The rows distributed by all columns, so that equal ones meet and a rescale can move them."""
+        """Distribute the rows by all columns, so that equal rows are on one worker and a rescale can move them."""
         names = self.schema.names
         flow = planning.builder.distribute(planning.input(self.input).pick(names), names, self.source)
         operator = physical.StreamingOperator(kind=self.kind, schema=self.schema)
@@ -50,10 +50,10 @@ class Streaming(Node):
 @stored("StepJoin", "left_on right_on columns")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepJoin(Join):
-    """The lifted join: pairs of rows that one step brings to both sides."""
+    """The lifted join: pairs of rows that arrive on both sides in one step."""
 
     def __str__(self) -> str:
-        """The keys."""
+        """Return the node's text in `explain`: the keys."""
         return f"{Join.__str__(self)} within a step"
 
     def refusal_in_recursion(self, varies: Sequence[bool]) -> LoopRefusal:  # noqa: ARG002 (never)
@@ -61,11 +61,11 @@ class StepJoin(Join):
         return LoopRefusal()
 
     def filtered(self, *_: object) -> None:
-        """As it is written."""
+        """Return None: a condition stays above this join."""
 
     def unique_side(self) -> None:
-        """None: nothing is kept."""
+        """Return None: the join stores no rows that a unique key could save."""
 
     def of(self, operator: JoinOperator) -> Operator:
-        """The join, with nothing kept."""
+        """Return the join operator in the form that keeps no state."""
         return physical.StepJoinOperator(join=operator)

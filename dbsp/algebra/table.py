@@ -1,7 +1,7 @@
-"""Table: where changes come in.
+"""Table: the input of a circuit.
 
-**Law** a bag without a primary key: the sum of what was pushed. With one: the last row of every key that was not deleted; of
-an append-only table the first row of every key.
+**Law** without a primary key: the sum of the pushed rows. With one: the last row of each key that was not deleted. An
+append-only table with a primary key: the first row of each key.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ NO_DELETE = "a delete in an append-only table"
 class Table(Node):
     """A table that changes. With a primary key an insert replaces the row of that key and a delete needs only the key.
 
-    Of an `append_only` table no row ever goes; whoever reads the input refuses a delete. With a primary key the first row of
-    a key stays, and every other one is a dead letter.
+    An `append_only` table never loses a row: the reader of its input refuses a delete. With a primary key the first row of a key
+    stays, and each later row of that key is a dead letter.
     """
 
     INPUTS: ClassVar[tuple[str, ...]] = ()
@@ -39,37 +39,37 @@ class Table(Node):
     source: SourceLine | None = field(default=None, compare=False)
 
     def __str__(self) -> str:
-        """Name, columns, key."""
+        """Return the node's text in `explain`: the name, the columns and the key."""
         key = f" primary key ({', '.join(self.primary_key)})" if self.primary_key else ""
         return f"table {self.name} {self.schema}{key}{' append-only' if self.append_only else ''}"
 
     def carried(self, side: int, name: str) -> frozenset[str]:  # noqa: ARG002 (none is followed)
-        """Return none: it has no input."""
+        """Return the empty set: the node has no input."""
         return frozenset()
 
     @property
     def replaces(self) -> bool:
-        """Whether a row takes the place of the one with its key; such a row may be a delete, of which the key alone is there."""
+        """Return whether a row replaces the row that has its key; a pushed row may then be a delete, with the key alone."""
         return bool(self.primary_key) and not self.append_only
 
     def kept(self, need: Need) -> Need:
-        """The key decides the identity of rows."""
+        """Return the needed columns and the primary key, which decides the identity of rows."""
         return need | frozenset(self.primary_key)
 
     def appends(self, inputs: Sequence[bool]) -> bool:  # noqa: ARG002 (there are none)
-        """If it is declared so."""
+        """Return whether the table is declared append-only."""
         return self.append_only
 
     def keyed(self, names: tuple[str, ...]) -> Table | None:
-        """If no row of a key ever goes or is replaced."""
+        """Return the table if it is append-only and these columns are its primary key; else None."""
         return self if self.append_only and self.primary_key and self.primary_key == names else None
 
     def unique(self, names: Need) -> bool:
-        """By its primary key."""
+        """Return whether the columns include the primary key; False if there is none."""
         return bool(self.primary_key) and names.issuperset(self.primary_key)
 
     def plan(self, planning: Planning) -> Flow:
-        """A source; with a key, the operations go to the owners of the keys with the needed columns only."""
+        """Add a source; with a primary key, exchange the operations by key, with the needed columns alone."""
         builder, schema = planning.builder, self.schema.select(planning.needed(self))
         if not self.primary_key:
             made = builder.add("source", SourceOperator(table=self.name), (), self.schema, self.source)

@@ -1,6 +1,6 @@
-"""In time: the rows whose span of time holds the logged clock.
+"""Temporal filter: the rows whose span of time contains the logged clock.
 
-**Law** at every step the answer is {row : enters <= clock < leaves}.
+**Law** at each step the output is {row : enters <= clock < leaves}.
 """
 
 from __future__ import annotations
@@ -22,7 +22,10 @@ from dbsp.zset.schema import Schema
 @stored("InTime", "enters leaves")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TemporalFilter(Node):
-    """Rows from the clock value in column `enters` (None: at once) until that in `leaves` (None: for ever), without these."""
+    """The rows for which the clock has reached column `enters` and not yet column `leaves`.
+
+    The output has neither of the two columns. None means at once for `enters`, and never for `leaves`.
+    """
 
     input: Node
     enters: str | None
@@ -31,31 +34,34 @@ class TemporalFilter(Node):
     source: SourceLine | None = field(default=None, compare=False)
 
     def __str__(self) -> str:
-        """The span."""
+        """Return the node's text in `explain`: the span of time."""
         return f"rows in time [{self.enters or 'always'}, {self.leaves or 'for ever'})"
 
     def carried(self, side: int, name: str) -> frozenset[str]:  # noqa: ARG002 (there is one input)
-        """Return the column under its own name, if it is still there."""
+        """Return the set of the column's own name, if the node still has the column."""
         return frozenset([name]).intersection(self.schema.names)
 
     def kept(self, need: Need) -> Need:
-        """What is needed, no more."""
+        """Return the needed columns alone."""
         return need
 
     def wanted(self, kept: Need) -> tuple[Need, ...]:
-        """The same, and the span."""
+        """Return the kept columns and those of the span."""
         return (kept | {name for name in (self.enters, self.leaves) if name is not None},)
 
     def filtered(self, condition: Expression, over: Callable[[Node, Expression], Node]) -> Node | None:
-        """Below: it looks at one row alone."""
+        """Push the condition below the node, which looks at one row alone."""
         return replace(self, input=over(self.input, condition))
 
     def appends(self, inputs: Sequence[bool]) -> bool:
-        """Unless rows leave."""
+        """Return whether rows never leave and the input is append-only."""
         return self.leaves is None and all(inputs)
 
     def plan(self, planning: Planning) -> Flow:
-        """The rows dealt out over slots, each of which is kept in order of time."""
+        """Distribute the rows over slots, each of which stores its rows in the order of time.
+
+        Raise `CircuitError` inside a recursion.
+        """
         builder = planning.builder
         if builder.prefix:
             with located(self.source):

@@ -1,4 +1,4 @@
-"""Top-k: the first rows of each partition, in an order that leaves nothing to chance."""
+"""Top-k: the first rows of each partition, in a total order."""
 
 from __future__ import annotations
 
@@ -18,8 +18,10 @@ from dbsp.zset.schema import OrderBy, Schema
 @stored("TopK", "partition order k rank offset")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopK(Node):
-    """k rows per partition by `order` after the first `offset`, ties broken by all columns; `rank` names an added int64
-    column that counts places from 1."""
+    """The first `k` rows of each partition by `order`, after the first `offset` rows.
+
+    All columns break ties. `rank` names an added int64 column that counts places from 1.
+    """
 
     input: Node
     partition: tuple[str, ...]
@@ -31,34 +33,34 @@ class TopK(Node):
     source: SourceLine | None = field(default=None, compare=False)
 
     def __str__(self) -> str:
-        """How many, by what, per what."""
+        """Return the node's text in `explain`: the number of rows, the order, the partition and the rank."""
         partition = f" per ({', '.join(self.partition)})" if self.partition else ""
         rank = f" rank {self.rank}" if self.rank else ""
         offset = f" offset {self.offset}" if self.offset else ""
         return f"top {self.k}{offset} by {', '.join(map(str, self.order))}{partition}{rank}"
 
     def carried(self, side: int, name: str) -> frozenset[str]:  # noqa: ARG002 (there is one input)
-        """Return the column under its own name, if it is still there."""
+        """Return the set of the column's own name, if the node still has the column."""
         return frozenset([name]).intersection(self.schema.names)
 
     def filtered(self, condition: Expression, over: Callable[[Node, Expression], Node]) -> Node | None:
-        """Below, if it keeps or drops whole partitions."""
+        """Push the condition below the node if it reads the partition alone, so that it keeps or drops whole partitions."""
         if not condition.columns() <= set(self.partition):
             return None
         return replace(self, input=over(self.input, condition))
 
     def unique(self, names: Need) -> bool:
-        """By the partition, if it leaves one row of each, else by the partition and the place; or as its input is."""
+        """Return whether the columns are unique in the input, or include the partition and, unless k is 1, the rank."""
         placed = self.k == 1 or self.rank in names
         return (placed and names.issuperset(self.partition)) or self.input.unique(names)
 
     def plan(self, planning: Planning) -> Flow:
-        """The rows distributed by the partition.
+        """Distribute the rows by the partition and add the operator.
 
-        Without a partition all rows would go to one worker. There they are first spread by a part of their hash, each
-        part hands on its own first rows, and only these meet. A row may be retracted on another worker than it came to
-        (from another partition of its table), so rows must meet their retractions before the first of them are known:
-        the first stage cannot stand where the rows arrive.
+        Without a partition one worker would receive all rows. Therefore the rows are first spread by a part of their hash. Each
+        part passes on its own first rows, and only these meet on one worker. A row may be retracted on another worker than the
+        one on which it arrived, if another partition of its table is read there. So rows must meet their retractions before the
+        first rows of a part are known: the first stage cannot run where the rows arrive.
         """
         schema = self.input.schema
         flow = planning.input(self.input).pick(schema.names)
@@ -73,7 +75,7 @@ class TopK(Node):
         return Flow(node=made, schema=self.schema, distribution=self.partition)
 
     def _of_parts(self, planning: Planning, flow: Flow) -> Flow:
-        """The first rows of every part."""
+        """Return the flow of the first `k + offset` rows of each part."""
         builder = planning.builder
         flow = builder.settle(flow, self.source)
         part = scatter.part_column(flow.schema)

@@ -23,7 +23,7 @@ from dbsp.zset.schema import Schema
 @stored("Union")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Union(Node):
-    """The sum of its inputs; schemas are equal."""
+    """The sum of the inputs, which have equal schemas."""
 
     inputs: tuple[Node, ...]
     schema: Schema
@@ -32,35 +32,35 @@ class Union(Node):
     INPUTS = ("inputs",)
 
     def children(self) -> tuple[Node, ...]:
-        """All of them."""
+        """Return all inputs."""
         return self.inputs
 
     def with_children(self, children: tuple[Node, ...]) -> Self:
-        """The sum of others."""
+        """Return the union of other inputs."""
         return replace(self, inputs=children)
 
     def __str__(self) -> str:
-        """As in SQL."""
+        """Return the node's text in `explain`."""
         return "union all"
 
     def carried(self, side: int, name: str) -> frozenset[str]:  # noqa: ARG002 (none is followed)
-        """Return none: rows come from several inputs."""
+        """Return the empty set: a row may be from any input, so no column is followed."""
         return frozenset()
 
     def kept(self, need: Need) -> Need:
-        """What is needed, no more."""
+        """Return the needed columns alone."""
         return need
 
     def wanted(self, kept: Need) -> tuple[Need, ...]:
-        """The same of every input."""
+        """Return the kept columns for each input."""
         return tuple(kept for _ in self.inputs)
 
     def filtered(self, condition: Expression, over: Callable[[Node, Expression], Node]) -> Node | None:
-        """Over every input."""
+        """Push the condition into each input."""
         return self.with_children(tuple(over(child, condition) for child in self.inputs))
 
     def appends(self, inputs: Sequence[bool]) -> bool:
-        """Rows come to a sum as they come to its terms."""
+        """Return whether all inputs are append-only."""
         return all(inputs)
 
     def refusal_in_recursion(self, varies: Sequence[bool]) -> None:
@@ -71,7 +71,7 @@ class Union(Node):
         return replace(self, inputs=from_start_where_fixed(inputs, varies), schema=with_iteration(self.schema))
 
     def plan(self, planning: Planning) -> Flow:
-        """The inputs in the segment of the last of them."""
+        """Lift the inputs to the segment of the last of them, and add the union there."""
         needed = planning.needed(self)
         flows = planning.builder.lifted([planning.input(child).pick(needed) for child in self.inputs], self.source)
         schema = self.schema.select(needed)

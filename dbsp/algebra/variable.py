@@ -1,6 +1,6 @@
-"""Variable: a view where its own definition reads it.
+"""Variable: a view at the place where its own definition reads it.
 
-**Law** its rows are those of the view as of the round before (`dbsp.algebra.recursive`).
+**Law** its rows are those of the view as of the iteration before (`dbsp.algebra.recursive`).
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from dbsp.zset.schema import Schema
 
 
 class LoopId:
-    """Tells the loops of a circuit apart while it is built; says nothing about what they compute."""
+    """Identifies a loop while a circuit is built; it has no influence on the result of the loop."""
 
     __slots__ = ()
 
     def token(self) -> str:
-        """The same for all."""
+        """Return the same token for all loops: the identity is no part of the fingerprint."""
         return "loop"
 
 
 @stored("Variable", "name loop")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Variable(Node):
-    """A view inside its own definition: its rows as of the round before."""
+    """A view inside its own definition, with its rows as of the iteration before."""
 
     INPUTS: ClassVar[tuple[str, ...]] = ()
     name: str
@@ -37,13 +37,13 @@ class Variable(Node):
     source: SourceLine | None = field(default=None, compare=False)
 
     def __str__(self) -> str:
-        """The view's name."""
+        """Return the node's text in `explain`: the view's name."""
         return f"{self.name} of the round before"
 
     def carried(self, side: int, name: str) -> frozenset[str]:  # noqa: ARG002 (none is followed)
-        """Return none: it has no input."""
+        """Return the empty set: the node has no input."""
         return frozenset()
 
     def plan(self, planning: Planning) -> Flow:
-        """The loop makes it."""
+        """Return the flow that the loop made for this variable."""
         return planning.input(self)

@@ -1,9 +1,9 @@
-"""Watermark: says how late a row may be, by the time in one of its columns.
+"""Watermark: declares how late a row may be, by the time in one of its columns.
 
-**Law** on rows in time, the identity.
+**Law** on rows that are not late, the identity.
 
-On a table, perhaps after filters and selects, the waterline follows every input partition by itself; on any other stream there
-is one waterline for all rows.
+On a table, perhaps after filters and selects, each input partition has its own waterline. Any other stream has one waterline
+for all rows.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from dbsp.zset.schema import Schema
 @stored("Watermark", "column lateness_us")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Watermark(Node):
-    """Rows whose `column` is at most `lateness_us` below the greatest seen before this step."""
+    """The rows whose `column` is at most `lateness_us` below the greatest value seen before this step."""
 
     input: Node
     column: str
@@ -38,27 +38,31 @@ class Watermark(Node):
     source: SourceLine | None = field(default=None, compare=False)
 
     def __str__(self) -> str:
-        """The column and the lateness."""
+        """Return the node's text in `explain`: the column and the lateness."""
         return f"watermark {self.column} lateness={self.lateness_us}us"
 
     def carried(self, side: int, name: str) -> frozenset[str]:  # noqa: ARG002 (there is one input)
-        """Return the column under its own name, if it is still there."""
+        """Return the set of the column's own name, if the node still has the column."""
         return frozenset([name]).intersection(self.schema.names)
 
     def kept(self, need: Need) -> Need:
-        """What is needed, and the time; as pushed, all columns, so that a dead letter shows the row."""
+        """Return the needed columns and the time; directly on a table, all columns, so that a dead letter shows the whole row."""
         return frozenset(self.schema.names) if isinstance(self.input, Table) else need | {self.column}
 
     def wanted(self, kept: Need) -> tuple[Need, ...]:
-        """The same."""
+        """Return the kept columns."""
         return (kept,)
 
     def appends(self, inputs: Sequence[bool]) -> bool:
-        """It looks at one row alone."""
+        """Return whether the input is append-only: the node looks at one row alone."""
         return all(inputs)
 
     def plan(self, planning: Planning) -> Flow:
-        """Rows of a table as they were pushed, where they are; others where equal rows meet, so that what is seen is certain."""
+        """Add the operator: for rows as pushed, on the worker that reads them; else where equal rows meet.
+
+        Rows other than those of a table may be retracted in the step that adds them. They are distributed first, so that the
+        greatest time seen is certain. Raise `CircuitError` inside a recursion.
+        """
         builder, schema = planning.builder, self.schema.select(planning.needed(self))
         if builder.prefix:
             with located(self.source):
@@ -76,7 +80,7 @@ class Watermark(Node):
         return Flow(node=made, schema=schema, distribution=flow.distribution)
 
     def _event_time(self) -> EventTime | None:
-        """How the time is read from the rows of a table; None if the stream is more than filters and selects of one."""
+        """Return how the time is read from a table's rows; None if there is more than filters and selects above one table."""
         node, stages, needed = self.input, list[Stage](), frozenset([self.column])
         while isinstance(node, Filter | Select | Watermark):
             if isinstance(node, Filter):
@@ -97,13 +101,13 @@ class Watermark(Node):
 
 
 def _narrowed(select: Select, needed: Need) -> Project:
-    """The projection of a select, with the needed columns alone."""
+    """Return the projection of a select, with the needed columns alone."""
     columns = tuple((name, value) for name, value in select.columns if name in needed)
     return Project(columns=columns, schema=select.schema.select(tuple(name for name, _ in columns)))
 
 
 def _as_pushed(node: Node) -> bool:
-    """Whether rows are those of a table without a key, seen one by one on the way."""
+    """Return whether the rows are those of one table without a key, perhaps after filters, selects and watermarks."""
     while isinstance(node, Filter | Select | Watermark):
         node = node.input
     return isinstance(node, Table) and not node.primary_key

@@ -1,4 +1,4 @@
-"""Window functions: every row with values taken from the rows around it, in the order of its partition."""
+"""Window functions: each row with values computed from the rows around it, in the order of its partition."""
 
 from __future__ import annotations
 
@@ -27,7 +27,9 @@ _MIRRORED = {
 
 
 def places(condition: Expression, name: str) -> range | None:
-    """The row numbers for which a condition on the column of this name is true, if they have an end; None else.
+    """Return the row numbers for which the condition on the column `name` is true; None if they have no end or are empty.
+
+    Return None too if the condition has another form than a comparison of the column with an integer.
 
     >>> from dbsp.expr.logic import EQUAL, GREATER, LESS
     >>> [places(Call(each, (ColumnRef("n"), Literal(3))), "n") for each in (LESS, EQUAL, GREATER)]
@@ -47,7 +49,7 @@ def places(condition: Expression, name: str) -> range | None:
 @stored("Window", "partition order calls")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WindowNode(Node):
-    """The input's columns, then one per call; ties in `order` are broken by all columns of the input."""
+    """The input's columns, then one column per call; all columns of the input break ties in `order`."""
 
     input: Node
     partition: tuple[str, ...]
@@ -57,30 +59,33 @@ class WindowNode(Node):
     source: SourceLine | None = field(default=None, compare=False)
 
     def __str__(self) -> str:
-        """The functions, by what, per what."""
+        """Return the node's text in `explain`: the functions, the order and the partition."""
         partition = f" per ({', '.join(self.partition)})" if self.partition else ""
         return f"window {', '.join(map(str, self.calls))} by {', '.join(map(str, self.order))}{partition}"
 
     def carried(self, side: int, name: str) -> frozenset[str]:  # noqa: ARG002 (there is one input)
-        """Return the column under its own name, if it is still there."""
+        """Return the set of the column's own name, if the node still has the column."""
         return frozenset([name]).intersection(self.schema.names)
 
     def kept(self, need: Need) -> Need:
-        """All of the input, which decides ties, and the functions that are needed."""
+        """Return all columns of the input, which decide ties, and the needed functions."""
         return frozenset(self.input.schema.names) | (need & {call.name for call in self.calls})
 
     def wanted(self, kept: Need) -> tuple[Need, ...]:  # noqa: ARG002 (for others to use)
-        """All of the input."""
+        """Return all columns of the input, which decide ties."""
         return (frozenset(self.input.schema.names),)
 
     def filtered(self, condition: Expression, over: Callable[[Node, Expression], Node]) -> Node | None:
-        """Below, if it keeps or drops whole partitions; a top-k in the window's place, if it wants the first row numbers."""
+        """Push a condition on the partition below the node; turn the node into a top-k if the first row numbers are wanted."""
         if condition.columns() <= set(self.partition):
             return replace(self, input=over(self.input, condition))
         return self._first(condition)
 
     def _first(self, condition: Expression) -> TopK | None:
-        """What numbers the rows in these places and no others, so that nothing shifts behind them; None for other conditions."""
+        """Return the top-k node that numbers only the rows that the condition keeps; None if the condition has another form.
+
+        Unlike a window, a top-k does not renumber the rows after a change.
+        """
         if [call.function for call in self.calls] != ["row_number"]:
             return None
         found = places(condition, self.calls[0].name)
@@ -92,18 +97,18 @@ class WindowNode(Node):
         )  # fmt: skip
 
     def unique(self, names: Need) -> bool:
-        """By the partition and a row number; or as its input is: every row gets values of its own."""
+        """Return whether the columns are unique in the input, or include the partition and a row number."""
         numbers = {call.name for call in self.calls if call.function == "row_number"}
         return (not numbers.isdisjoint(names) and names.issuperset(self.partition)) or self.input.unique(names)
 
     def leaves_one(self, condition: Expression, names: Need) -> bool:
-        """Whether the condition leaves one row of each partition, and these columns tell partitions apart."""
+        """Return whether the condition keeps one row of each partition, and these columns include the partition."""
         numbers = [call.name for call in self.calls if call.function == "row_number"]
         chosen = [places(condition, name) for name in numbers]
         return names.issuperset(self.partition) and any(found is not None and len(found) == 1 for found in chosen)
 
     def plan(self, planning: Planning) -> Flow:
-        """The rows distributed by the partition; functions that nobody needs are left out."""
+        """Distribute the rows by the partition and add the operator, without the functions that no node reads."""
         needed, read = planning.needed(self), self.input.schema
         flow = planning.input(self.input).pick(read.names)
         calls = tuple(call for call in self.calls if call.name in needed)

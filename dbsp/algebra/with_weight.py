@@ -1,4 +1,4 @@
-"""With weight: every different row once, with how often it is there as a column."""
+"""With weight: each different row once, with its weight as a column."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ class WithWeight(Node):
     source: SourceLine | None = field(default=None, compare=False)
 
     def __str__(self) -> str:
-        """The column."""
+        """Return the node's text in `explain`: the name of the weight column."""
         return f"with weight {self.name}"
 
     def carried(self, side: int, name: str) -> frozenset[str]:  # noqa: ARG002 (there is one input)
-        """Return the column under its own name, if it is still there."""
+        """Return the set of the column's own name, if the node still has the column."""
         return frozenset([name]).intersection(self.schema.names)
 
     def filtered(self, condition: Expression, over: Callable[[Node, Expression], Node]) -> Node | None:
-        """Below, if it does not look at the weight."""
+        """Push the condition below the node, unless it reads the weight."""
         if self.name in condition.columns():
             return None
         return replace(self, input=over(self.input, condition))
 
     def plan(self, planning: Planning) -> Flow:
-        """The rows distributed by all their columns."""
+        """Distribute the rows by all their columns and add the operator."""
         read = self.input.schema
         flow = planning.input(self.input).pick(read.names)
         flow = planning.builder.distribute(flow, read.names, self.source)
