@@ -1,5 +1,5 @@
-"""The logical circuit: its nodes, how it is built, named, drawn, compared and loaded.
+"""The logical circuit: its nodes, and how it is built, named, drawn, compared and loaded.
 
-`dbsp.circuit` is also the function that builds one; import from the modules below by `from dbsp.circuit.nodes import
-…`.
+The name `dbsp.circuit` is also the function that builds a circuit. Import from the modules below by
+`from dbsp.circuit.nodes import …`.
 """

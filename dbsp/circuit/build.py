@@ -1,4 +1,4 @@
-"""Building a frozen circuit from named views."""
+"""Builds a frozen circuit from named views."""
 
 from __future__ import annotations
 
@@ -24,13 +24,17 @@ def circuit(
     materialize: bool | Iterable[str] = True,
     error_policy: str = "dead-letter",
 ) -> Circuit:
-    """A circuit that keeps these views up to date.
+    """Build a circuit that keeps these views up to date.
 
-    **Shape** `materialize` names the views whose whole content can be read (all, none, or some); the others only emit
-    changes.
-    `error_policy` says what happens to a row on which an expression fails: it leaves to the dead-letter log, its
-    failing value becomes null, or the pipeline stops (each worker judges the rows that it sees: one that comes on one worker and
-    goes on another in the same step stops it, too).
+    **Shape** `materialize` names the views whose whole content can be read (all, none, or some); the others only emit changes.
+    `error_policy` decides what happens to a row on which an expression fails:
+
+    - `dead-letter`: the row leaves to the dead-letter log.
+    - `null`: the failing value becomes null.
+    - `stop`: the pipeline stops. Each worker judges the rows that it sees. So a row that is added on one worker and removed on
+      another in the same step also stops the pipeline.
+
+    **Errors** `CircuitError` for names, views and settings that are not valid, and if no view reads a table.
 
     **Example**
 
@@ -83,7 +87,7 @@ def _roots(views: Mapping[str, Stream]) -> dict[str, Node]:
 
 
 def _refuse_half_loops(names: Iterable[str], roots: tuple[Node, ...]) -> None:
-    """Refuse what a recursion's body was given and kept for later."""
+    """Raise `CircuitError` if a view reads a stream that is only defined inside a recursion's body."""
     within = inside(roots)
     for name, root in zip(names, roots, strict=True):
         if id(root) in within:
@@ -94,7 +98,7 @@ def _refuse_half_loops(names: Iterable[str], roots: tuple[Node, ...]) -> None:
 
 
 def _tables(roots: tuple[Node, ...]) -> tuple[Table, ...]:
-    """The tables in the order they are reached; one name is one table."""
+    """Return the tables in the order in which they are reached; raise `CircuitError` if two different ones have one name."""
     tables: dict[str, Table] = {}
     for node in in_order(roots):
         if isinstance(node, Table):

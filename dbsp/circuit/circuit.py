@@ -1,4 +1,4 @@
-"""A frozen circuit as the user holds it: the views, and what can be asked of them."""
+"""The frozen circuit that a user holds: its views, and methods that describe it."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ class Circuit(CircuitGraph):
     """A frozen circuit: named views, and the tables reachable from them; `materialized` views can be read as tables."""
 
     def explain(self) -> str:
-        """The logical circuit as text: every view with the nodes below it."""
+        """Return the logical circuit as text: each view with the nodes below it."""
         return explain_circuit(self)
 
     def drawing(self) -> str:
-        """The logical circuit as a Mermaid flow chart."""
+        """Return the logical circuit as a Mermaid flow chart."""
         return drawing(self)
 
     @property
     def fingerprint(self) -> str:
-        """What the circuit computes, as 64 hexadecimal digits."""
+        """Return the hash of what the circuit computes, as 64 hexadecimal digits."""
         return _fingerprint.fingerprint(self)
 
     def __repr__(self) -> str:
-        """Its name and what goes in and comes out; `explain()` has the whole."""
+        """Return the circuit's name, tables and views; `explain()` has the whole."""
         tables, views = ", ".join(table.name for table in self.tables), ", ".join(name for name, _ in self.views)
         return f"<dbsp.Circuit {self.name!r}: tables {tables}; views {views}>"
 
     def _repr_markdown_(self) -> str:
-        """Drawn by a notebook."""
+        """Return the drawing as Markdown, which notebooks display."""
         return f"```mermaid\n{self.drawing()}\n```"

@@ -1,4 +1,4 @@
-"""A circuit as a Mermaid flow chart, tables left, views right; GitHub, GitLab and notebooks draw it."""
+"""Draws a circuit as a Mermaid flow chart, tables left, views right; GitHub, GitLab and notebooks display such charts."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ LABEL_LENGTH_MAX = 60
 
 
 def drawing(circuit: CircuitGraph) -> str:
-    """Mermaid text: a box per node, a cylinder per table, a stadium per view.
+    """Return Mermaid text: a box per node, a cylinder per table, a stadium per view.
 
     **Example**
 
@@ -39,7 +39,7 @@ def drawing(circuit: CircuitGraph) -> str:
 
 
 def _label(text: str) -> str:
-    """Text that Mermaid takes inside double quotes."""
+    """Shorten and escape a text for Mermaid's double quotes."""
     short = text if len(text) <= LABEL_LENGTH_MAX else text[: LABEL_LENGTH_MAX - 1] + "…"
     return (
         short.replace("&", "&amp;")

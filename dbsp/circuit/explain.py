@@ -1,4 +1,7 @@
-"""A logical circuit as text: one line per node, inputs indented below what reads them; a node read twice is written once."""
+"""Writes a logical circuit as text, one line per node.
+
+The inputs of a node follow it, indented. A node that is read twice is written once.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +11,12 @@ from dbsp.circuit.nodes import Node
 
 
 def explain_node(node: Node) -> str:
-    """A node and everything below it."""
+    """Return the text of a node and of everything below it."""
     return "\n".join(_Writer([node]).lines(node, 0))
 
 
 def explain_circuit(circuit: CircuitGraph) -> str:
-    """All views of a circuit with what they are made of."""
+    """Return the text of all views of a circuit with the nodes below them."""
     writer = _Writer([node for _, node in circuit.views])
     lines = [f"circuit {circuit.name}"]
     for name, node in circuit.views:
@@ -24,7 +27,7 @@ def explain_circuit(circuit: CircuitGraph) -> str:
 
 
 class _Writer:
-    """Writes nodes depth first; one that is read twice gets a number, and is only referred to when it is met again."""
+    """Writes nodes depth first; a node that is read again gets a number, which later readers refer to."""
 
     def __init__(self, roots: list[Node]) -> None:
         self.shared = _shared(roots)
@@ -32,7 +35,7 @@ class _Writer:
         self.tables: set[int] = set()
 
     def lines(self, root: Node, depth: int) -> list[str]:
-        """A node and what is below it, indented."""
+        """Return the lines of a node and of the nodes below it, indented."""
         lines = []
         waiting = [(depth, root)]
         while waiting:
@@ -54,7 +57,7 @@ class _Writer:
 
 
 def _shared(roots: list[Node]) -> set[int]:
-    """Nodes with inputs that are read more than once."""
+    """Return the identities of the nodes that are read more than once."""
     met: set[int] = set()
     shared: set[int] = set()
     waiting = list(roots)

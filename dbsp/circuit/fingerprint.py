@@ -1,8 +1,8 @@
 """The fingerprint of a circuit: a hash of what it computes, stored in every checkpoint.
 
-It covers structure, schemas, parameters, expressions and the normalised source of user functions; not the circuit's name,
-file names, line numbers or the order in which streams were written. State made under one fingerprint is not opened under
-another, and the error names the first node that differs.
+It covers structure, schemas, parameters, expressions and the normalised source of user functions. It does not cover the
+circuit's name, file names, line numbers or the order in which streams were written. State made under one fingerprint is not
+opened under another, and the error names the first node that differs.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def parameters(node: Node) -> str:
 
 
 def token_of(value: Any) -> str:
-    """Canonical text of a parameter: what has a token of its own, values made of others, plain constants."""
+    """Return the canonical text of a parameter: a value with its own `token`, a schema, a tuple, a dataclass or a constant."""
     if hasattr(value, "token"):
         return str(value.token())
     if isinstance(value, Schema):
@@ -46,7 +46,7 @@ def token_of(value: Any) -> str:
 
 
 def node_tokens(circuit: CircuitGraph) -> list[NodeToken]:
-    """A (label, token) per node in order, then per view, then the error policy; labels are for people only."""
+    """Return a (label, token) per node in order, then per view, then for the error policy; labels are for people only."""
     nodes = nodes_of(circuit)
     numbers = {id(node): index for index, node in enumerate(nodes)}
     tokens = []
@@ -68,13 +68,13 @@ def _short(text: str) -> str:
 
 
 def fingerprint(circuit: CircuitGraph) -> str:
-    """64 hexadecimal digits: SHA-256 of the tokens."""
+    """Return the SHA-256 of the tokens, as 64 hexadecimal digits."""
     text = "\n".join([FORMAT, *(token for _, token in node_tokens(circuit))])
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def explain_difference(old: Sequence[NodeToken], new: Sequence[NodeToken]) -> str:
-    """What changed between two circuits, one line per node; empty if nothing did."""
+    """Return the differences between two circuits, one line per node; empty if there is none."""
     before = [token.rsplit(" inputs=", 1)[0] for _, token in old]
     after = [token.rsplit(" inputs=", 1)[0] for _, token in new]
     lines: list[str] = []
@@ -95,7 +95,7 @@ def explain_difference(old: Sequence[NodeToken], new: Sequence[NodeToken]) -> st
 
 
 def _was(label: str) -> str:
-    """A stored label: its line is one of the file as it was, which may have another there now."""
+    """Return a stored label whose line number is marked as one of the earlier file, which may differ now."""
     text, at, place = label.rpartition(" at ")
     return f"{text} (it was at {place})" if at else label
 
@@ -105,7 +105,7 @@ def _token(pair: NodeToken) -> str:
 
 
 def _detail(before: str, after: str, old: NodeToken, new: NodeToken) -> str:
-    """Where the labels look alike, the part of the tokens that differs."""
+    """Return the part of the tokens that differs, if the labels are alike; else an empty text."""
     if old[0].split(" at ")[0] != new[0].split(" at ")[0]:
         return ""
     start = next(

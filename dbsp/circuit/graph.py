@@ -1,7 +1,7 @@
-"""The nodes of a circuit as a graph: order, and one object for equal nodes.
+"""The nodes of a circuit as a graph: their order, and one object for equal nodes.
 
-Nodes compare by structure, which takes time exponential in the depth of a graph that shares nodes; so everything here goes
-bottom up and compares a node only by its own parameters and the identity of its inputs.
+Nodes compare by structure, which takes time exponential in the depth of a graph that shares nodes. So everything here proceeds
+from the inputs up, and compares a node only by its own parameters and the identity of its inputs.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dbsp.circuit.nodes import Node
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CircuitGraph:
-    """The data of a circuit: named views, the tables reachable from them, which views are kept, what becomes of failing rows."""
+    """The data of a circuit: named views, their tables, the materialized views, and the error policy for failing rows."""
 
     name: str
     views: tuple[tuple[str, Node], ...]
@@ -26,13 +26,13 @@ class CircuitGraph:
 
 
 def parameters_of(node: Node) -> tuple[tuple[str, Any], ...]:
-    """The (field, value) pairs that make the node what it is, beside its inputs and its schema."""
+    """Return the (field, value) pairs of a node without its inputs, its schema and its source line."""
     others = (*node.INPUTS, "schema", "source")
     return tuple((field.name, getattr(node, field.name)) for field in fields(node) if field.name not in others)  # type: ignore[arg-type]
 
 
 def in_order(roots: Iterable[Node]) -> tuple[Node, ...]:
-    """Every node reachable from the roots, once per object, inputs before what reads them."""
+    """Return each node reachable from the roots, once per object, with inputs before their readers."""
     done: dict[int, Node] = {}
     for root in roots:
         waiting = [root]
@@ -47,12 +47,12 @@ def in_order(roots: Iterable[Node]) -> tuple[Node, ...]:
 
 
 def nodes_of(circuit: CircuitGraph) -> tuple[Node, ...]:
-    """The nodes of a circuit, inputs first; equal nodes are one object."""
+    """Return the nodes of a circuit, inputs first; equal nodes are one object."""
     return in_order(node for _, node in circuit.views)
 
 
 def shared(roots: Iterable[Node]) -> tuple[Node, ...]:
-    """The roots rebuilt so that equal nodes are one object."""
+    """Return the roots rebuilt so that equal nodes are one object."""
     roots = tuple(roots)
     chosen: dict[int, Node] = {}
     known: dict[tuple[Any, ...], Node] = {}

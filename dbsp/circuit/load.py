@@ -1,5 +1,7 @@
-"""Loading the circuit that a settings file or a command line names: `package.module:attribute`, `path/to/file.py:attribute` or
-`path/to/file.sql`."""
+"""Loads the circuit that a settings file or a command line names.
+
+The name is `package.module:attribute`, `path/to/file.py:attribute` or `path/to/file.sql`.
+"""
 
 from __future__ import annotations
 
@@ -21,13 +23,12 @@ FORM = 'write "path/to/file.py:attribute", "package.module:attribute" or "path/t
 
 
 def load_circuit(spec: str, relative_to: Path | None = None) -> Circuit:
-    """The circuit that `spec` names; a relative file is looked up from `relative_to`, else from the working directory.
+    """Load the circuit that `spec` names; a relative file is looked up from `relative_to`, else from the working directory.
 
     **Shape** The attribute is a `Circuit`, or a function without arguments that returns one.
 
-    **Errors** `ConfigError` when the file, module or attribute is not there or is no circuit, or its code raises
-    (with the line);
-    `CircuitError` as the circuit's own code raised it.
+    **Errors** `ConfigError` if the file, module or attribute does not exist or is no circuit. `ConfigError` with the line if the
+    file's code raises; a `CircuitError` of that code passes as it is.
     """
     if spec.endswith(".sql"):
         from dbsp.sql.statements import circuit_of_file  # noqa: PLC0415 (it makes circuits, which this loads)
@@ -51,7 +52,7 @@ def load_circuit(spec: str, relative_to: Path | None = None) -> Circuit:
 
 
 def _from_file(path: Path) -> ModuleType:
-    """Run a file as a module; its folder is on the import path, as if it had been started there."""
+    """Run a file as a module, with its folder on the import path, as if it had been started there."""
     path = path.resolve()
     if not path.is_file():
         raise ConfigError(f"the circuit's file does not exist: file={path}", FORM)
@@ -77,10 +78,10 @@ def _from_file(path: Path) -> ModuleType:
 
 
 class _FromSource(SourceFileLoader):
-    """Runs what the file says now; for Python's cache a file of the same size and second is the same."""
+    """Loads a module from its source text, never from Python's cache, which misses changes of equal size within a second."""
 
     def get_code(self, fullname: str) -> CodeType:
-        """The code of the text."""
+        """Compile the present text of the file."""
         path = self.get_filename(fullname)
         code: CodeType = self.source_to_code(self.get_data(path), path)
         return code
@@ -100,7 +101,7 @@ def _from_name(name: str) -> ModuleType:
 
 
 def _run(action: Callable[[], Any], where: str) -> Any:
-    """Run user code; what it raises becomes a `ConfigError` with the user's line, except our own circuit errors."""
+    """Run user code; turn each error into a `ConfigError` with the user's line, except a `CircuitError`, which passes."""
     try:
         return action()
     except CircuitError:

@@ -1,4 +1,4 @@
-"""Names of tables, views and circuits: they become names of logs, of HTTP paths and of SQL tables, so they are plain."""
+"""Names of tables, views and circuits; they become names of logs, HTTP paths and SQL tables, so they are plain."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _CIRCUIT = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*\Z")
 
 
 def check_name(what: str, name: object) -> str:
-    """The name, if it may stand; `CircuitError` otherwise."""
+    """Return the name if it is allowed; raise `CircuitError` otherwise."""
     pattern = _CIRCUIT if what == "circuit" else _PLAIN
     if not isinstance(name, str) or not pattern.match(name) or len(name) > NAME_LENGTH_MAX:
         hint = f"use letters, digits and _, a letter first, at most {NAME_LENGTH_MAX} characters"

@@ -1,9 +1,9 @@
-"""What a logical node of a circuit is: what the user asked for, before any plan; and the state of planning, which nodes fill.
+"""The base class of logical nodes, which state what the user asked for, and the state of planning, which nodes fill.
 
-Nodes are frozen values that refer to their inputs directly, so a circuit is the set of nodes reachable from its views; two
-nodes built alike from the same inputs are equal. Every node knows its output schema. Types were checked when the node was
-made; `source` remembers the user's line and takes no part in equality. Each kind of node is one module of `dbsp.algebra`,
-which says all that the rest must know of it: what it reads, which columns it needs, where a filter may go, how it is planned.
+Nodes are frozen values that refer to their inputs directly, so a circuit is the set of nodes reachable from its views. Two
+nodes built alike from the same inputs are equal. Each node knows its output schema. Types were checked when the node was made;
+`source` remembers the user's line and takes no part in equality. Each kind of node is one module of `dbsp.algebra`. The module
+states all that others must know of it: the columns that it reads, the filters that may pass below it, its plan.
 A node plans itself with `Planning`, and `Planning` holds nodes, so both are here.
 """
 
@@ -30,17 +30,17 @@ STATED = ("carried", "plan", "__str__")
 
 @dataclass(frozen=True, slots=True)
 class LoopRefusal:
-    """Why a node cannot be inside a recursion; without a message because no node of its kind can."""
+    """The reason why a node cannot be inside a recursion; without a message if no node of its kind can."""
 
     message: str = ""
     hint: str = ""
 
 
 class Node(ABC):
-    """One kind of node; a frozen dataclass with the fields `schema` and `source`.
+    """A node of the logical circuit: a frozen dataclass with the fields `schema` and `source`.
 
-    `INPUTS` names the fields that hold other nodes; every other field but `source` is a parameter, and part of the
-    circuit's fingerprint. `str(node)` is the node in one line, without its inputs.
+    `INPUTS` names the fields that hold other nodes. Each other field but `source` is a parameter, and part of the circuit's
+    fingerprint. `str(node)` is the node in one line, without its inputs.
     """
 
     __slots__ = ()
@@ -49,77 +49,80 @@ class Node(ABC):
     source: SourceLine | None
 
     def __init_subclass__(cls, **keywords: Any) -> None:
-        """Refuse a class that leaves one of the facts unsaid."""
+        """Raise `InternalError` for a class that does not define one of the methods in `STATED`."""
         super().__init_subclass__(**keywords)
         unsaid = [name for name in STATED if getattr(getattr(cls, name), "__isabstractmethod__", False)]
         if unsaid:
             raise InternalError(f"a node does not say everything about itself: class={cls.__name__} missing={unsaid}")
 
     def children(self) -> tuple[Node, ...]:
-        """The nodes it reads."""
+        """Return the nodes that this node reads."""
         return tuple(getattr(self, name) for name in self.INPUTS)
 
     def with_children(self, children: tuple[Node, ...]) -> Self:
-        """The same node reading other inputs."""
+        """Return the same node with other inputs."""
         changes: dict[str, Any] = dict(zip(self.INPUTS, children, strict=True))
         return replace(self, **changes)  # type: ignore[type-var]  # every node is a dataclass
 
     @abstractmethod
     def __str__(self) -> str:
-        """The node in one line, without its inputs."""
+        """Return the node in one line, without its inputs."""
 
     def kept(self, need: Need) -> Need:  # noqa: ARG002 (for others to use)
-        """The columns it gives where `need` are needed: these, and what decides the identity of its rows."""
+        """Return the columns that the node emits if `need` are needed: these, and those that decide the identity of its rows."""
         return frozenset(self.schema.names)
 
     def wanted(self, kept: Need) -> tuple[Need, ...]:  # noqa: ARG002 (for others to use)
-        """The columns it needs of each input to give `kept`."""
+        """Return the columns of each input that the node needs to emit `kept`."""
         return tuple(frozenset(node.schema.names) for node in self.children())
 
     def filtered(self, condition: Expression, over: Callable[[Node, Expression], Node]) -> Node | None:  # noqa: ARG002
-        """The node with a condition on its columns below it, `over` inputs; None if it cannot go there.
+        """Return the node with a condition pushed below it, where `over` filters an input; None if the condition must stay above.
 
         **Law** the same Z-set as a filter above; the condition has a value on every row.
         """
         return None
 
     def appends(self, inputs: Sequence[bool]) -> bool:  # noqa: ARG002 (for others to use)
-        """Whether no step ever takes a row away from it, where `inputs` says this of each of its inputs."""
+        """Return whether no step ever takes a row away from the node, where `inputs` says the same of each input."""
         return False
 
     def keyed(self, names: tuple[str, ...]) -> Node | None:  # noqa: ARG002 (for others to use)
-        """The append-only table of which it has some rows, each at most once, with these columns as its primary key."""
+        """Return the append-only table whose rows the node has, each at most once, with these columns as its primary key.
+
+        Return None if there is no such table.
+        """
         return None
 
     def unique(self, names: Need) -> bool:  # noqa: ARG002 (for others to use)
-        """Whether it is known that no two of its rows are alike in these columns, and none is there twice."""
+        """Return whether it is known that no two rows are equal in these columns, and no row has a weight above 1."""
         return False
 
     @abstractmethod
     def carried(self, side: int, name: str) -> frozenset[str]:
-        """Return the output columns that hold the column `name` of input number `side` as it is."""
+        """Return the output columns that hold the column `name` of input number `side` unchanged."""
 
     def ambiguous(self, side: int, name: str) -> bool:  # noqa: ARG002 (for others to use)
-        """Return whether the column `name` of an input is a key that the other side of an outer join may stand in for."""
+        """Return whether column `name` of an input is a key whose output may hold the other side's key, as in an outer join."""
         return False
 
     def refusal_in_recursion(self, varies: Sequence[bool]) -> LoopRefusal | None:  # noqa: ARG002 (for others to use)
-        """Return why the node cannot be inside a recursion, where `varies` says which inputs depend on the loop."""
+        """Return why the node cannot be inside a recursion, or None; `varies` tells which inputs depend on the loop."""
         return LoopRefusal()
 
     def in_iterations(self, inputs: Sequence[Node], varies: Sequence[bool]) -> Node:  # noqa: ARG002 (for others to use)
-        """Return the node on rows that carry their iteration, for a node that recursion does not refuse."""
+        """Return the node on rows that carry their iteration, for a node that a recursion accepts."""
         raise InternalError(f"a node inside a recursion has no form on iterations: node={self}")
 
     @abstractmethod
     def plan(self, planning: Planning) -> Flow:
-        """The physical nodes that compute it; its inputs are planned."""
+        """Add the physical nodes that compute this node, whose inputs are planned, and return their flow."""
 
 
 def carried_by_pairs(
     pairs: Sequence[tuple[int, str, str]], keys: Mapping[str, str], side: int, name: str
 ) -> frozenset[str]:
-    """Return the names in pairs of rows of a column of one side; `keys` says which left key a right key goes under.
+    """Return the output names of a column of one side of a join; `keys` maps each right key to its left key.
 
     `pairs` are (side, input name, output name).
     """
@@ -129,12 +132,12 @@ def carried_by_pairs(
 
 @dataclass(slots=True)
 class Planning:
-    """The flows of the logical nodes done so far, by identity; `readers` counts who reads a node.
+    """The flows of the logical nodes planned so far, by identity of the node.
 
-    No step takes a row away from the nodes `appending`.
-
-    Nodes `inside` a recursion are planned by it; `loops` are the flows of its views. `wider` has, by node and input, the columns
-    that are read so that a trace can be shared (`dbsp.plan.widening`).
+    - `need`: the needed columns of each node; `readers`: the number of its readers.
+    - `inside`: the nodes that a recursion plans; `loops`: the flows of the views of each recursion.
+    - `appending`: the nodes from which no step takes a row away.
+    - `wider`: by node and input, the columns that are read so that a trace can be shared (`dbsp.plan.widening`).
     """
 
     builder: Builder
@@ -147,7 +150,7 @@ class Planning:
     wider: Mapping[tuple[int, int], Need] = field(default_factory=dict)
 
     def plan(self, node: Node) -> None:
-        """Make the flow of a node whose inputs are done; one that is read twice is settled, so that it runs once."""
+        """Make and store the flow of a node whose inputs are planned; settle a node that is read twice, so that it runs once."""
         if id(node) in self.inside:
             return
         flow = node.plan(self)
@@ -158,15 +161,15 @@ class Planning:
             self.builder.appending.add(flow.node)
 
     def appends(self, node: Node) -> bool:
-        """Whether no step ever takes a row away from a node."""
+        """Return whether no step ever takes a row away from the node."""
         return id(node) in self.appending
 
     def input(self, node: Node) -> Flow:
-        """The flow of a node that is done."""
+        """Return the flow of a node that is planned."""
         return self.flows[id(node)]
 
     def sides(self, node: Node) -> list[Flow]:
-        """The flows of a node's inputs, with the columns that it reads."""
+        """Return the flows of a node's inputs, with the columns that the node reads."""
         picked = []
         for number, (child, wanted) in enumerate(
             zip(node.children(), node.wanted(frozenset(self.needed(node))), strict=True)
@@ -176,5 +179,5 @@ class Planning:
         return picked
 
     def needed(self, node: Node) -> Key:
-        """The columns that are needed of a node, in its order."""
+        """Return the columns that are needed of a node, in the order of its schema."""
         return tuple(name for name in node.schema.names if name in self.need[id(node)])

@@ -1,7 +1,7 @@
-"""Which logical nodes only ever gain rows: a fact that flows from the tables declared `append_only` to the views.
+"""Finds the logical nodes that only ever gain rows: a fact derived from the tables declared `append_only`.
 
-Each kind of node says whether it keeps the fact (`Node.appends`). An operator over such an input keeps only what an answer can
-still be made of: a row that was beaten will never move up again.
+Each kind of node states whether it preserves the fact (`Node.appends`). An operator over such an input stores only the rows
+that can still reach its output. A row that another one has beaten never moves up again.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dbsp.circuit.nodes import Node
 
 
 def appending(views: Sequence[Node]) -> frozenset[int]:
-    """The `id(node)` of every node that no step takes a row away from."""
+    """Return the `id(node)` of each node from which no step takes a row away."""
     found: set[int] = set()
     for node in in_order(views):
         if node.appends([id(child) in found for child in node.children()]):

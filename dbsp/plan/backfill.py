@@ -1,21 +1,24 @@
-"""How the traces and views that a changed circuit adds get what they would hold, had they been there from the beginning.
+"""Decides how the traces and views that a changed circuit adds get the content that they would have had from the beginning.
 
-One step without input does it, the *backfill step*. Every node of the plan is in one of three modes in it:
+One step without input does this, the *backfill step*. In it each node of the plan is in one of three modes:
 
-- *still*: nobody asks for its past, or there is none; it gives nothing.
-- *told*: its past is asked for, and a kept trace is exactly the sum of its rows, or shows its answer: these rows are its change.
-- *runs*: it takes the step as the first of all, from empty traces, with the past of its inputs as their change; of what it
-  adds to traces only what was not kept is written. A table of which nothing tells, and whose input log still has all rows that
-  the steps have read, runs too: it reads them once more (`Backfill.past`).
+- *still*: its past is not needed, or there is none; it emits nothing.
+- *told*: its past is needed, and is read from a kept trace that is the sum of its rows or determines its output. These rows
+  are its change.
+- *runs*: it takes the step as the first of all, from empty traces, with the past of its inputs as their change. Of the rows
+  that it adds to traces, only those of traces that were not kept are written. A table also runs if no kept trace has its rows
+  and its input log still has all rows that the steps have read. It reads them once more (`Backfill.past`).
 
-Who is asked: whatever owns a trace that was not kept, the node of a view that is new, and, up to what can be told, all that
-these read. All other nodes stand still, and time with them: the clock and the waterlines are those of the step before.
+The past is needed of each owner of a trace that was not kept, and of the node of each new view. It is also needed of all nodes
+that these read, up to the nodes in mode *told*. All other nodes are still. Time does not advance: the clock and the waterlines
+are those of the step before.
 
-**Law** the change that a node gives for the whole past of its inputs at once is the sum of all its changes, however the past was
-split into steps. So afterwards the new traces hold what they would hold, and the new views' changes in this step are the views.
+**Law** the change of a node for the whole past of its inputs at once is the sum of all its changes. It does not depend on how
+the past was split into steps. So afterwards the new traces have the content that they would have had. The changes of new views
+in this step are the whole views.
 
-That is so for every operator but those whose answer depends on when rows came: by a clock, by a waterline, in the paper's
-streams of steps. These are never run; where one would have to be, there is no backfill.
+The law holds for each operator whose output does not depend on when rows arrive. The output of others depends on a clock, a
+waterline, or the paper's streams of steps. Such an operator is never run; if it would have to be, there is no backfill.
 
 Source: design record 0024.
 """
@@ -38,9 +41,11 @@ from dbsp.store import TraceSpec
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backfill:
-    """What a backfill step must know: traces that are `kept`, views that are new, nodes that were there, tables without a past.
+    """The input of a backfill step: which state was there before, and which was not.
 
-    `past` are the rows of tables that are read from the input log once more: all that steps have read of these tables.
+    - `kept`: the traces that were kept; `views`: the new views; `known`: the nodes that the old circuit had.
+    - `fresh`: the tables without a past.
+    - `past`: the rows of tables that are read from the input log once more, which are all rows that steps have read of them.
     """
 
     kept: frozenset[int]
@@ -51,11 +56,11 @@ class Backfill:
 
     @property
     def read_again(self) -> frozenset[str]:
-        """The tables whose rows are read once more."""
+        """Return the tables whose rows are read once more."""
         return frozenset(range_.table for range_ in self.past)
 
     def to_text(self) -> str:
-        """The command, as it stands in a step record."""
+        """Return the command that a step record stores for this backfill."""
         lists = {"kept": self.kept, "views": self.views, "known": self.known, "fresh": self.fresh}
         stands: dict[str, list[Any]] = {name: sorted(each) for name, each in lists.items()}
         if self.past:
@@ -64,7 +69,7 @@ class Backfill:
 
 
 def backfill_of(commands: Iterable[str]) -> Backfill | None:
-    """The backfill that a step record asks for; None for any other step.
+    """Return the backfill that a step record asks for; None for any other step.
 
     >>> step = Backfill(kept=frozenset([3]), views=frozenset(["a b"]), known=frozenset())
     >>> step.to_text()
@@ -85,7 +90,7 @@ def backfill_of(commands: Iterable[str]) -> Backfill | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Told:
-    """A node's past: the rows of a kept trace in a segment, as they are or as an operator shows them."""
+    """The past of a node: the rows of a kept trace in a segment, converted by the operator `shows`."""
 
     trace: TraceSpec
     segment: int
@@ -94,7 +99,10 @@ class Told:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Missing:
-    """A node whose past is asked for, and why it cannot be had; `views` are those that ask."""
+    """A node whose past is needed and not available; `views` are the views that need it.
+
+    `table` is the table that the node reads, if it is a source.
+    """
 
     node: int
     table: str | None
@@ -103,7 +111,11 @@ class Missing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Modes:
-    """The modes of all nodes but those that stand still; `sent` are exchanges that bring rows; `missing` what cannot be had."""
+    """The modes of all nodes that are not still.
+
+    `once` are nodes whose whole past is a constant. `sent` are the exchanges that carry rows. `missing` are the nodes whose
+    past is not available.
+    """
 
     told: Mapping[int, Told]
     runs: frozenset[int]
@@ -113,17 +125,17 @@ class Modes:
 
 
 def modes(plan: Plan, backfill: Backfill) -> Modes:
-    """Which node does what in the backfill step."""
+    """Return the mode of each node in the backfill step."""
     return _Asking(plan, backfill).modes()
 
 
 def depends_on_time(node: PlanNode) -> bool:
-    """Return whether the node's answer depends on when rows came: by its operator, or by what it lets go."""
+    """Return whether the node's output depends on when rows arrived: by its operator, or by the rows that its traces drop."""
     return node.operator.depends_on_time is not Time.NOTHING or any(closed is not None for closed in node.closing)
 
 
 class _Asking:
-    """Goes from the new traces and views up to what can be told."""
+    """Walks from the new traces and views up to the nodes whose past can be read, and notes the mode of each."""
 
     def __init__(self, plan: Plan, backfill: Backfill) -> None:
         self.plan, self.backfill = plan, backfill
@@ -141,7 +153,7 @@ class _Asking:
         self.missing: dict[int, set[str]] = {}
 
     def modes(self) -> Modes:
-        """Ask for every new trace and view."""
+        """Ask for the past of the node of each new trace and view, and return the modes found."""
         views = {view.name: view for view in self.plan.views}
         for node in self.plan.nodes:
             if any(trace.id not in self.backfill.kept for trace in node.own):
@@ -166,7 +178,7 @@ class _Asking:
         )
 
     def _ask_loops(self) -> None:
-        """A loop that is new reads the past of all that flows in."""
+        """Ask for the past of all inputs of each new loop."""
         for loop in self.plan.loops:
             if any(trace.id not in self.backfill.kept for trace in loop.body.all_traces()):
                 self.turning.add(loop.id)
@@ -174,7 +186,7 @@ class _Asking:
                     self._ask(self.fed[outer], self._readers(loop.place))
 
     def _ask(self, start: int, views: Iterable[str]) -> None:
-        """Note the mode of a node, and of what it reads."""
+        """Note the mode of a node, and of the nodes that it reads."""
         waiting, names = [start], set(views)
         seen: set[int] = set()
         while waiting:
@@ -188,7 +200,7 @@ class _Asking:
                 waiting.extend(self._read(self.plan.nodes[number]))
 
     def _note(self, node: PlanNode) -> bool:
-        """Note the mode of one node; False where its past cannot be had."""
+        """Note the mode of one node; return False if its past is not available."""
         lacks = any(trace.id not in self.backfill.kept for trace in node.own)
         table = node.operator.reads_table()
         if table is not None and table in self.backfill.fresh:
@@ -210,7 +222,7 @@ class _Asking:
         return True
 
     def _told(self, node: PlanNode) -> Told | None:
-        """What tells a node's past."""
+        """Return the kept trace that holds or determines the node's output; None if there is none."""
         found = self.sums.get(self.roots[node.id])
         if found is not None:
             return found
@@ -220,7 +232,7 @@ class _Asking:
         return Told(trace=node.traces[0], segment=self._home(node, 0), shows=shows)
 
     def _sums(self) -> Iterator[tuple[int, Told]]:
-        """The kept traces that are sums of all rows of a stream, by where the stream comes from."""
+        """Yield each kept trace that is the sum of all rows of a stream, with the node from which the stream originates."""
         for node in self.plan.nodes:
             for index, integral in enumerate(node.operator.integrals()):
                 trace = node.traces[index]
@@ -239,12 +251,15 @@ class _Asking:
             yield self.roots[stream], Told(trace=trace, segment=segment, shows=AsKept())
 
     def _home(self, node: PlanNode, index: int) -> int:
-        """The segment that a trace of a node belongs to."""
+        """Return the segment to which a trace of a node belongs."""
         trace_owner = node.trace_owner(index)
         return self.plan.nodes[node.id if trace_owner is None else trace_owner].segment
 
     def _sent_on(self) -> None:
-        """Rows of tables lie anywhere before the first exchange: what it brought to their owners tells them as well."""
+        """Let a kept trace after the first exchange also tell the past of the exchange's sender.
+
+        Before the first exchange a table's rows may be on any worker, so rows at their owners are as good.
+        """
         for spec in self.plan.exchanges:
             if spec.local or self.plan.nodes[spec.sender].segment:
                 continue
@@ -253,13 +268,13 @@ class _Asking:
                 self.sums.setdefault(spec.sender, found)
 
     def _read(self, node: PlanNode) -> Iterable[int]:
-        """The nodes that one reads, also across an exchange or a loop."""
+        """Return the nodes that a node reads, also across an exchange or a loop."""
         if node.id in self.behind:
             return [self.fed[outer] for outer, _ in self.behind[node.id].enters]
         return (self.senders[node.id],) if node.id in self.senders else node.inputs
 
     def _readers(self, start: int) -> tuple[str, ...]:
-        """The views that are made of a node."""
+        """Return the names of the views that depend on a node."""
         reached = {start}
         for node in self.plan.nodes:
             if node.id not in reached and reached.intersection(self._read(node)):

@@ -1,9 +1,11 @@
-"""Building the physical graph: equal nodes are one node, exchanges are made where rows are not where they must be.
+"""Builds the physical graph: equal nodes are one node, and an exchange is added where rows are not on the right worker.
 
-A `Flow` is what the planner knows of a stream: its node, its columns, the columns by whose hash it is distributed over the
-workers (None: nobody knows), and filters and projections that wait to be fused into one `Apply`. Rows cross a segment only
-through an exchange, so a stream that is needed in a later segment than its own is exchanged once per segment between; by the
-same key again, which leaves every row where it is.
+A `Flow` is the planner's knowledge of a stream: its node, its columns, its distribution, and its pending stages. The
+distribution names the columns by whose hash the rows are distributed over the workers (None: unknown). The stages are filters
+and projections that wait to be fused into one `Apply`.
+
+Rows cross a segment only through an exchange. So a stream that is needed in a later segment is exchanged once per segment in
+between. Each of these exchanges has the same key, which leaves each row on its worker.
 """
 
 from __future__ import annotations
@@ -35,11 +37,11 @@ class Flow:
     weights: int = 1
 
     def then(self, stage: Stage, distribution: Key | None) -> Flow:
-        """With one more filter or projection."""
+        """Return the flow with one more filter or projection."""
         return replace(self, schema=stage.schema, stages=(*self.stages, stage), distribution=distribution)
 
     def pick(self, names: Key) -> Flow:
-        """Only these columns, in this order."""
+        """Return the flow with these columns alone, in this order."""
         if names == self.schema.names:
             return self
         schema = self.schema.select(names)
@@ -51,20 +53,20 @@ class Flow:
 
 @dataclass(slots=True)
 class NextNumbers:
-    """The next numbers of traces and exchanges: a plan and the bodies of its loops share them."""
+    """The next numbers of traces and exchanges, which a plan and the bodies of its loops share."""
 
     traces: int = 0
     exchanges: int = 0
 
     def exchange(self) -> int:
-        """The number of a new exchange."""
+        """Return the number of a new exchange."""
         self.exchanges += 1
         return self.exchanges - 1
 
 
 @dataclass(slots=True)
 class Builder:
-    """Nodes, exchanges and loops made so far; `prefix` begins the names of nodes of a loop's body."""
+    """The nodes, exchanges and loops made so far; `prefix` begins the names of nodes of a loop's body."""
 
     nodes: list[PlanNode] = field(default_factory=list)
     exchanges: list[ExchangeSpec] = field(default_factory=list)
@@ -80,7 +82,7 @@ class Builder:
     def add(
         self, kind: str, operator: Operator, inputs: tuple[int, ...], schema: Schema, source: SourceLine | None
     ) -> int:
-        """The node with this operator and these inputs, made if there is none; inputs are in one segment."""
+        """Return the node with this operator and these inputs, which are in one segment; make the node if there is none."""
         known = self._known.get((operator, inputs))
         if known is not None:
             return known
@@ -112,16 +114,16 @@ class Builder:
         return number
 
     def trace(self, arrangement: Arrangement) -> TraceSpec:
-        """A trace with the next number."""
+        """Return a new trace with the next number."""
         self.numbers.traces += 1
         return TraceSpec(id=self.numbers.traces - 1, arrangement=arrangement)
 
     def segment(self, flow: Flow) -> int:
-        """Where the flow is made."""
+        """Return the segment in which the flow is made."""
         return self.nodes[flow.node].segment
 
     def settle(self, flow: Flow, source: SourceLine | None) -> Flow:
-        """The flow with its waiting stages made a node."""
+        """Return the flow with its waiting stages turned into a node."""
         stages = fused(self.nodes[flow.node].schema, flow.stages)
         if not stages:
             return replace(flow, stages=())
@@ -129,11 +131,11 @@ class Builder:
         return replace(flow, node=node, stages=())
 
     def arrival(self, flow: Flow, key: Key) -> int:
-        """The first segment in which the flow can be distributed by the key."""
+        """Return the first segment in which the flow can be distributed by the key."""
         return self.segment(flow) + (flow.distribution != key)
 
     def distribute(self, flow: Flow, key: Key, source: SourceLine | None, segment: int = 0) -> Flow:
-        """The flow, distributed by the key, in its first possible segment that is not before `segment`."""
+        """Return the flow, distributed by the key, in its first possible segment that is not before `segment`."""
         flow = self.settle(flow, source)
         if flow.distribution != key:
             flow = self._exchange(flow, key, source)
@@ -142,12 +144,15 @@ class Builder:
         return flow
 
     def together(self, flows: list[Flow], keys: list[Key], source: SourceLine | None) -> list[Flow]:
-        """The flows, each distributed by its key, all in one segment."""
+        """Return the flows, each distributed by its key, all in one segment."""
         segment = max(self.arrival(flow, key) for flow, key in zip(flows, keys, strict=True))
         return [self.distribute(flow, key, source, segment) for flow, key in zip(flows, keys, strict=True)]
 
     def lifted(self, flows: list[Flow], source: SourceLine | None) -> list[Flow]:
-        """The flows in the segment of the last of them; how they are distributed stays unless they had to move."""
+        """Return the flows in the segment of the last of them.
+
+        A flow keeps its distribution; a flow that has to move and has none is distributed by all its columns.
+        """
         last = max(map(self.segment, flows))
         moved = []
         for flow in flows:
@@ -158,14 +163,14 @@ class Builder:
         return moved
 
     def known(self) -> tuple[PlanNode, ...]:
-        """The nodes, with what is known of their rows."""
+        """Return the nodes, with the facts known of their rows: append-only, and bounded columns."""
         return tuple(
             replace(node, appends=node.id in self.appending, bounded=tuple(self.monotone_bounds.get(node.id, {})))
             for node in self.nodes
         )
 
     def receive(self, segment: int, schema: Schema, source: SourceLine | None) -> int:
-        """A node that is given rows from elsewhere: by an exchange, by a loop."""
+        """Add a node that receives rows from an exchange or a loop."""
         return self._append("receive", Receive(), (), segment, schema, source)
 
     def _exchange(self, flow: Flow, key: Key, source: SourceLine | None) -> Flow:
@@ -189,7 +194,7 @@ class Builder:
 
 
 def fused(schema: Schema, stages: tuple[Stage, ...]) -> tuple[Stage, ...]:
-    """The stages with picks of columns folded into the projection before them, and those that change nothing left out."""
+    """Return the stages without those that change nothing, and with picks of columns folded into the projection before them."""
     made: list[Stage] = []
     for stage in stages:
         if isinstance(stage, Project) and stage.is_plain and made and isinstance(made[-1], Project):
@@ -203,7 +208,7 @@ def fused(schema: Schema, stages: tuple[Stage, ...]) -> tuple[Stage, ...]:
 
 
 def _changes_nothing(schema: Schema, stage: Stage) -> bool:
-    """Whether a stage gives exactly the columns it reads."""
+    """Return whether a stage emits exactly the columns that it reads."""
     if not isinstance(stage, Project) or stage.schema != schema:
         return False
     return stage.columns == tuple((name, ColumnRef(name)) for name in schema.names)

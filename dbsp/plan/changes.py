@@ -1,9 +1,9 @@
-"""What of a stored pipeline's state goes on under another circuit, what is filled anew, and what is refused.
+"""Decides which state of a stored pipeline is kept under another circuit, what is backfilled, and what is refused.
 
-A trace is kept if one of the same signature is stored; numbers may differ. What is new is filled (`dbsp.plan.backfill`). Views
-are told by their names: one that says something else than before is refused, for its readers would see no change.
-
-No I/O: the coordinator decides by this, and `dbsp.open` does. Source: design record 0024.
+A trace is kept if one of the same signature is stored; their numbers may differ. New traces and views are backfilled
+(`dbsp.plan.backfill`). Views are identified by their names. A view of an old name with another definition is refused, because
+its readers would see no change.
+No I/O: the coordinator and `dbsp.open` decide by this module. Source: design record 0024.
 """
 
 from __future__ import annotations
@@ -31,9 +31,10 @@ NO_LOGS: Mapping[str, tuple[Range, ...]] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """From one circuit to another: `kept` has the old number of each new trace that is kept, `watermarks` the other way round.
+    """The change from one circuit to another.
 
-    Of the traces `narrowed` fewer columns are needed than there are.
+    `kept` maps each new trace that is kept to its old number; `watermarks` maps old numbers to new ones. The traces `narrowed`
+    are kept with fewer columns than are stored.
     """
 
     views_kept: tuple[str, ...]
@@ -51,11 +52,11 @@ class Change:
 
     @property
     def needs_backfill(self) -> bool:
-        """Whether there is anything to fill."""
+        """Return whether there is any trace or view to backfill."""
         return bool(self.filled or self.views_added)
 
     def timing(self, timing: Timing) -> Timing:
-        """Where time stands, with the waterlines of watermarks that are kept under their new numbers."""
+        """Return the state of time, with the waterlines of kept watermarks under their new numbers."""
 
         def kept(lines: Mapping[int, T]) -> dict[int, T]:
             return {self.watermarks[node]: at for node, at in lines.items() if node in self.watermarks}
@@ -63,7 +64,7 @@ class Change:
         return replace(timing, used=kept(timing.used), agreed=kept(timing.agreed), reached=kept(timing.reached))
 
     def as_text(self) -> str:
-        """As a user reads it."""
+        """Return the change as text for the user, one fact per line."""
         return "\n".join(self._lines())
 
     def _lines(self) -> Iterator[str]:
@@ -97,11 +98,11 @@ def change(
     fresh: frozenset[str] = frozenset(),
     logged: Mapping[str, tuple[Range, ...]] = NO_LOGS,
 ) -> Change:
-    """What starting the pipeline of `old` with this plan would do; `fresh` are tables to which no row ever came.
+    """Return the change that starting the pipeline of `old` with this plan would make.
 
-    Tables `logged` may be filled from these rows of the input log, all that steps have read of them; where state tells the
-    same it is taken instead.
-    **Errors** `CircuitError` names what cannot be, and what to do.
+    `fresh` are tables to which no row was ever pushed. Tables in `logged` may be backfilled from these rows of the input log, all
+    that steps have read of them. Where stored state has the same rows, the state is read instead.
+    **Errors** `CircuitError` names what is impossible, and what to do.
     """
     new = signatures(plan)
     _refuse_other(old, new, fresh)
@@ -135,7 +136,10 @@ def change(
 
 
 def _narrowed(old: Signatures, plan: Plan, kept: Mapping[int, int]) -> Iterator[Narrowed]:
-    """The rows of tables of which fewer columns are needed now; a key is one row, so no two become one."""
+    """Yield the traces of tables' rows of which fewer columns are needed now.
+
+    Each key has one row, so dropping columns never makes two rows one.
+    """
     declared = {table.name: table for table in plan.tables}
     for name, trace in rows_of_tables(plan).items():
         if trace.id in kept or name not in old.rows:
@@ -150,7 +154,10 @@ def _narrowed(old: Signatures, plan: Plan, kept: Mapping[int, int]) -> Iterator[
 
 
 def _refuse_other(old: Signatures, new: Signatures, fresh: frozenset[str]) -> None:
-    """What must be the same."""
+    """Raise `CircuitError` if the error policy, the declaration of a table or the definition of a view differs.
+
+    A new table is refused too if rows were pushed to it before it was in the circuit.
+    """
     if old.error_policy != new.error_policy:
         story = f"before={old.error_policy} now={new.error_policy}"
         raise CircuitError(f"the error policy of a circuit with state cannot be changed: {story}", KEEP)
@@ -174,7 +181,10 @@ def _refuse_other(old: Signatures, new: Signatures, fresh: frozenset[str]) -> No
 
 
 def _refuse_wider(old: Signatures, plan: Plan, told: frozenset[str]) -> None:
-    """Of a table with a primary key the columns that some view reads are kept, and no others; of a table `told` all there is."""
+    """Raise `CircuitError` if the plan needs columns of a table's rows that were not kept.
+
+    Of a table with a primary key, only the columns that some view reads are kept. A table in `told` can be read again as a whole.
+    """
     for name, trace in rows_of_tables(plan).items():
         columns = old.rows[name][1] if name in old.rows else ()
         wanted = [column for column in trace.arrangement.schema.names if column not in columns]
@@ -188,14 +198,14 @@ def _refuse_wider(old: Signatures, plan: Plan, told: frozenset[str]) -> None:
 
 
 def _refuse_watermarks(old: Signatures, new: Signatures, plan: Plan) -> None:
-    """A watermark that was not there has seen no row."""
+    """Raise `CircuitError` for a new watermark, which has not seen the rows of the past."""
     for signature, number in new.watermarks.items():
         if signature not in old.watermarks:
             raise _refusal(plan, Missing(node=number, table=None, views=()))
 
 
 def _refusal(plan: Plan, missing: Missing, added: frozenset[str] = frozenset()) -> CircuitError:
-    """Of the views that ask the new ones are named, if there are any."""
+    """Return the error for a node whose past is not available; name the new views that need it, or else all that do."""
     node = plan.nodes[missing.node]
     names = [name for name in missing.views if name in added] or missing.views
     views = f" views={','.join(names)}" if names else ""
@@ -222,7 +232,7 @@ def _refusal(plan: Plan, missing: Missing, added: frozenset[str] = frozenset()) 
 
 
 def _filled(plan: Plan, kept: frozenset[int]) -> Iterator[str]:
-    """The traces to fill, by what keeps them."""
+    """Yield a line for each trace to backfill: the node or the view that keeps it."""
     bodies = [node for loop in plan.loops for node in loop.body.nodes]
     for node in (*plan.nodes, *bodies):
         yield from (f"{node.name}: {node.operator}" for trace in node.own if trace.id not in kept)
@@ -232,7 +242,7 @@ def _filled(plan: Plan, kept: frozenset[int]) -> Iterator[str]:
 
 
 def _sources(plan: Plan, found: Modes) -> Iterator[str]:
-    """What the backfill reads."""
+    """Yield a line for each node whose kept rows the backfill reads."""
     for number in sorted(found.told):
         node = plan.nodes[number]
         yield f"{node.name}: {node.operator}"

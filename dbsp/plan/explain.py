@@ -1,4 +1,4 @@
-"""A plan as text: the nodes of every segment, what they keep, where their rows go."""
+"""Writes a plan as text: the nodes of each segment, their traces, and the exchanges of their rows."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ from dbsp.zset.schema import Schema
 
 
 def explain(plan: Plan) -> str:
-    """The plan, one line per node: number, what it does, its inputs, the user's line; below it its traces and exchanges.
+    """Return the plan as text.
+
+    Each node has a line with its number, its operator, its inputs and the user's line. Its traces and exchanges follow.
 
     **Example**
 
@@ -41,7 +43,7 @@ def explain(plan: Plan) -> str:
 
 
 def _loop(loop: LoopSpec) -> Iterator[str]:
-    """A recursion: what flows in and out, and the nodes that run in each round."""
+    """Yield the lines of a recursion: its inputs and outputs, and the nodes that run in each iteration."""
     yield f"loop {loop.id} of {', '.join(loop.views)}, at most {loop.max_rounds} rounds; each round:"
     enters = {inner: f"exchange {outer} in the first round" for outer, inner in loop.enters}
     leaves = {inner: f"    leaves by exchange {outer}" for inner, outer in loop.leaves}
@@ -57,9 +59,9 @@ def _loop(loop: LoopSpec) -> Iterator[str]:
 def _node(
     plan: Plan, node: PlanNode, enters: Mapping[int, str] = MappingProxyType({}), mark: str = "#"
 ) -> Iterator[str]:
-    """The node's line, then what belongs to it, further in; `enters` says what exchanges into a loop are.
+    """Yield the node's line, then, indented, its traces, exchanges and views; `enters` names exchanges into a loop.
 
-    Numbers begin with `mark`: `#3` is a node of the plan, `@0.3` one of the body of loop 0.
+    Numbers begin with `mark`: `#3` is a node of the plan, `@0.3` is a node of the body of loop 0.
     """
     arrived = [enters.get(spec.id, f"exchange {spec.id}") for spec in plan.exchanges if spec.receiver == node.id]
     inputs = arrived or [f"{mark}{number}" for number in node.inputs]
@@ -85,14 +87,14 @@ def _node(
 
 
 def _kept(view: ViewSpec) -> str:
-    """Where a view's rows are kept."""
+    """Return the text that names the trace of a view's rows; empty if the view is not materialized."""
     if view.trace is None:
         return ""
     return f", {_trace(view.trace)}" if view.integrates else f", shown by trace {view.trace.id}"
 
 
 def _facts(node: PlanNode) -> str:
-    """What is known of all its rows to come."""
+    """Return the text of the facts known of all future rows: append-only, and the columns by which they close."""
     bounded = f" closes by {', '.join(node.bounded)}" if node.bounded else ""
     return (" append-only" if node.appends else "") + bounded
 
@@ -102,14 +104,14 @@ def _columns(schema: Schema) -> str:
 
 
 def _borrowed(trace: TraceSpec, trace_owner: str, itself: bool) -> str:
-    """A trace that another node adds to, or this one under another index."""
+    """Return the text of a trace that another node adds to, or that this node has under another index."""
     if itself:
         return f"trace {trace.id} again"
     return f"trace {trace.id} of {trace_owner}, by ({', '.join(trace.arrangement.key)})"
 
 
 def _trace(trace: TraceSpec) -> str:
-    """A trace: number, key, order, columns, weights per row."""
+    """Return the text of a trace: number, key, order, columns, weights per row."""
     arrangement = trace.arrangement
     order = "".join(f" order {by.column}{' desc' if by.descending else ''}" for by in arrangement.order[:1])
     rest = [name for name in arrangement.schema.names if name not in arrangement.key]

@@ -1,8 +1,8 @@
-"""Planning a group-by: which parts its aggregates need, and in which forms their rows travel.
+"""Plans a group-by: the parts that its aggregates need, and the forms in which their rows are exchanged.
 
-Every part's rows are brought into its form and summed where they are (`Combine`), sent to the owners of the groups, and kept
-there. Parts that ask for the same form share it, and its exchange; all forms of one group-by travel in one shuffle. Without
-keys a row for the one group travels with them in the first step (`Once`).
+The rows of each part are converted into its form, summed on each worker (`Combine`), sent to the owners of the groups and
+stored there. Parts of the same form share it and its exchange. All forms of one group-by travel in one shuffle. Without keys,
+a row for the one group travels with them in the first step (`Once`).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from dbsp.zset.schema import NO_COLUMNS, OrderBy, Schema
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grouping:
-    """A group-by as it is planned."""
+    """The keys, aggregates and result of a group-by that is planned."""
 
     keys: Key
     aggregates: tuple[AggregateCall, ...]
@@ -34,7 +34,7 @@ class Grouping:
 
 
 def group_flow(builder: Builder, flow: Flow, node: Grouping, needed: Key, appends: bool = False) -> Flow:
-    """The flow of the groups, distributed by their keys; with `appends` no row of the input ever goes."""
+    """Return the flow of the groups, distributed by their keys; with `appends`, no row of the input is ever removed."""
     calls = [call for call in node.aggregates if call.name in needed]
     used = frozenset(node.keys).union(*(call.reads for call in calls))
     flow = builder.settle(flow.pick(tuple(name for name in flow.schema.names if name in used)), node.source)
@@ -65,7 +65,7 @@ def group_flow(builder: Builder, flow: Flow, node: Grouping, needed: Key, append
 def asked_by(
     calls: Sequence[AggregateCall], keys: Schema, rows: Schema, result: Schema, appends: bool = False
 ) -> Asked:
-    """What some aggregates over such rows ask for."""
+    """Return the parts that some aggregates over such rows need."""
     asked = Asked(keys=keys, rows=rows, result=result, appends=appends)
     for call in calls:
         call.kind.add(call, asked)
@@ -73,7 +73,7 @@ def asked_by(
 
 
 def _with_vectors(builder: Builder, flow: Flow, call: VectorCall, node: Grouping) -> Flow:
-    """The rows with the vectors of a user's aggregate."""
+    """Return the flow with the vectors of a user's aggregate as further columns."""
     operator = Vectors(function=call.function, reads=call.reads, shown=call.shown, where=call.where,
                        names=call.names, rows=flow.schema)  # fmt: skip
     made = builder.add("vectors", operator, (flow.node,), operator.schema, node.source)
@@ -81,14 +81,14 @@ def _with_vectors(builder: Builder, flow: Flow, call: VectorCall, node: Grouping
 
 
 def _once(builder: Builder, flow: Flow, node: Grouping) -> Flow:
-    """A row for the one group, from every worker, brought to the segment of the rows."""
+    """Return the flow of the row for the one group, which each worker emits, in the segment of the rows."""
     made = builder.add("once", Once(), (), NO_COLUMNS, node.source)
     once = Flow(node=made, schema=NO_COLUMNS, distribution=None)
     return builder.distribute(once, (), node.source, builder.segment(flow))
 
 
 def _firsts(parts: Sequence[AggregatePart]) -> tuple[OrderBy, ...]:
-    """The first columns of the orders of parts that only ever look at the first row; none if one of them looks at more."""
+    """Return the first columns of the orders of parts that only read the first row; empty if a part reads more rows."""
     found: dict[OrderBy, None] = {}
     for part in parts:
         leads = part.leads if isinstance(part, FirstPart | EndsPart) else ()
@@ -99,7 +99,7 @@ def _firsts(parts: Sequence[AggregatePart]) -> tuple[OrderBy, ...]:
 
 
 def _combined(builder: Builder, flow: Flow, operator: Combine, node: Grouping) -> Flow:
-    """The rows in one form, summed where they are."""
+    """Return the flow of the rows in one form, summed on each worker."""
     arrangement = operator.form.arrangement()
     made = builder.add("combine", operator, (flow.node,), arrangement.schema, node.source)
     return Flow(node=made, schema=arrangement.schema, distribution=flow.distribution, weights=arrangement.weights)

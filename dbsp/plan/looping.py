@@ -1,8 +1,8 @@
-"""Planning a recursion: a body with segments and exchanges of its own, run once per round between two outer segments.
+"""Plans a recursion: a body with its own segments and exchanges, which runs once per iteration between two outer segments.
 
-What the body reads from outside is brought into one outer segment and goes in there; rows that a body sends back travel by
-the columns of the view, to the owner of the row, who keeps the view. The body's nodes are planned like any others, on rows
-with a round (`dbsp.algebra.iterations`); traces and exchanges have numbers of the whole plan.
+The streams that the body reads from outside are brought into one outer segment and enter the body there. The rows that a body
+sends back travel by all columns of the view, to the owner of the row, which stores the view. The nodes of the body are planned
+like any others, on rows with an iteration (`dbsp.algebra.iterations`). Traces and exchanges have numbers of the whole plan.
 
 Source: design record 0010.
 """
@@ -29,7 +29,7 @@ OUTSIDE = -1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loop:
-    """A recursion as it is planned: the definitions of the views `names`."""
+    """A recursion that is planned: the definitions `bodies` of the views `names`."""
 
     bodies: tuple[Node, ...]
     names: tuple[str, ...]
@@ -38,7 +38,7 @@ class Loop:
 
 
 def loop_flows(planning: Planning, node: Loop, inside: frozenset[int]) -> tuple[Flow, ...]:
-    """The flow of each view of a recursion."""
+    """Plan a recursion and return the flow of each of its views; `inside` are the nodes that the loop computes."""
     outer = planning.builder
     views, outside = _leaves(node, inside)
     names = {id(leaf): number for number, leaf in enumerate((*views, *outside))}
@@ -54,7 +54,7 @@ def loop_flows(planning: Planning, node: Loop, inside: frozenset[int]) -> tuple[
 
 
 def _leaves(node: Loop, inside: frozenset[int]) -> tuple[list[Variable], list[Node]]:
-    """The variables of a loop, and the nodes of outside that its body reads."""
+    """Return the variables of a loop, and the nodes from outside that its body reads."""
     views: dict[int, Variable] = {}
     outside: dict[int, Node] = {}
     for each in in_order(node.bodies):
@@ -70,7 +70,7 @@ class _Body:
     """The body of one loop while it is planned."""
 
     def __init__(self, outer: Builder, node: Loop, roots: tuple[Node, ...], planning: Planning) -> None:
-        """Nothing yet; `roots` are on rows with a round."""
+        """Begin an empty body; `roots` are the definitions on rows with an iteration."""
         readers = Counter(id(child) for each in in_order(roots) for child in each.children())
         readers.update(id(root) for root in roots)
         self.outer, self.node, self.outside = outer, node, planning
@@ -89,11 +89,11 @@ class _Body:
 
     @property
     def builder(self) -> Builder:
-        """Where its nodes are made."""
+        """Return the builder of the body's nodes."""
         return self.planning.builder
 
     def _exchange(self, builder: Builder, depth: int, sender: int, receiver: int, flow: Flow, key: Key) -> int:
-        """An exchange with an end outside of one of the graphs."""
+        """Add an exchange between two nodes of the body, or with one end (`OUTSIDE`) in the other graph; return its number."""
         number = self.outer.numbers.exchange()
         builder.exchanges.append(
             ExchangeSpec(id=number, depth=depth, sender=sender, receiver=receiver, key=key, schema=flow.schema,
@@ -102,7 +102,10 @@ class _Body:
         return number
 
     def enter(self, leaves: list[tuple[Node, Given]]) -> tuple[int, list[tuple[int, int]]]:
-        """Bring what the body reads into one outer segment, and from there in."""
+        """Bring the streams that the body reads into one outer segment, and from there into the body.
+
+        Return that segment, and the pairs of an outer and an inner exchange.
+        """
         outer, source = self.outer, self.node.source
         need = self.planning.need
         flows = [self.outside.input(leaf).pick(_ordered(leaf, need[id(given)])) for leaf, given in leaves]
@@ -118,7 +121,10 @@ class _Body:
         return depth, pairs
 
     def feed(self, variables: dict[str, Given]) -> list[int]:
-        """Per view the node that is given what came back, and its distinct: the view."""
+        """Add per view a node that receives the returned rows, and a distinct over it, which is the view.
+
+        Return the receiving nodes.
+        """
         fed = []
         for name, root in zip(self.node.names, self.node.bodies, strict=True):
             row, schema = root.schema.names, with_iteration(root.schema)
@@ -134,7 +140,7 @@ class _Body:
         return fed
 
     def run(self, roots: tuple[Node, ...]) -> None:
-        """Plan the nodes between."""
+        """Plan the nodes between the inputs of the body and its roots."""
         for each in in_order(roots):
             if id(each) not in self.planning.flows:
                 self.planning.plan(each)
@@ -142,7 +148,7 @@ class _Body:
     def close(
         self, depth: int, entered: list[tuple[int, int]], fed: list[int], roots: tuple[Node, ...]
     ) -> tuple[Flow, ...]:
-        """Send the bodies' rows back, and the views out; the views' flows."""
+        """Send the rows of the definitions back and the views out, store the loop, and return the views' flows."""
         builder, outer, node = self.builder, self.outer, self.node
         sent = [builder.settle(self.planning.input(root).pick(root.schema.names), node.source) for root in roots]
         last = max((builder.segment(flow) for flow in sent), default=0)
@@ -164,5 +170,5 @@ class _Body:
 
 
 def _ordered(leaf: Node, need: frozenset[str]) -> Key:
-    """The needed columns, in the leaf's order."""
+    """Return the needed columns, in the order of the leaf's schema."""
     return tuple(name for name in leaf.schema.names if name in need)

@@ -1,4 +1,4 @@
-"""The parts that a plan is built of: physical nodes, exchanges between segments, and loops whose bodies are built."""
+"""The parts of a plan: physical nodes, exchanges between segments, and loops whose bodies are built."""
 
 from __future__ import annotations
 
@@ -13,11 +13,13 @@ from dbsp.zset.schema import Schema
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanNode:
-    """One physical node: an operator, the nodes it reads, its segment and the traces it keeps.
+    """A physical node: an operator, the nodes that it reads, its segment and its traces.
 
-    `closing` names, for each trace, a column and the bound below which its rows are needed no more.
-    No step takes a row away from a node that `appends`; a node changes no more below a bound of its columns `bounded`.
-    `trace_owners` names, for each trace, the node it belongs to if that is another one, or another place of this one.
+    - `closing` names, for each trace, a column and the bound below which its rows are needed no more.
+    - `appends`: no step takes a row away from the node.
+    - `bounded`: the columns that have a bound below which the node never changes again.
+    - `trace_owners` names, for each trace, its owner if another node owns it. The node's own number stands for another index of
+      the same node.
     """
 
     id: int
@@ -35,20 +37,20 @@ class PlanNode:
 
     @property
     def own(self) -> tuple[TraceSpec, ...]:
-        """The traces that it adds to."""
+        """Return the traces that the node adds to."""
         return tuple(trace for index, trace in enumerate(self.traces) if self.trace_owner(index) is None)
 
     def trace_owner(self, index: int) -> int | None:
-        """The node whose trace the index-th one is; None for its own."""
+        """Return the node that owns the trace with this index; None if this node does."""
         return self.trace_owners[index] if self.trace_owners else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExchangeSpec:
-    """Rows of node `sender` (segment depth) go to the owner of their key; node `receiver` (segment depth + 1) is a `Receive`.
+    """An exchange from node `sender` (segment `depth`) to node `receiver`, a `Receive` (segment `depth` + 1), by a key's hash.
 
-    Rows of a `local` one stay on their worker: they go into a loop, or come out of it. The end that lies in the other graph
-    is -1. Those of a `lifted` one are where they belong already, and only go on to the next segment.
+    Rows of a `local` exchange stay on their worker: they enter or leave a loop, and the end in the other graph is -1. Rows of a
+    `lifted` exchange are on the right worker already, and only move to the next segment.
     """
 
     id: int

@@ -1,8 +1,8 @@
 """The plan of a circuit: physical nodes in order, cut into segments at the exchanges.
 
 Segment s runs between the exchanges of depth s-1 and s; all exchanges at one depth travel in one shuffle. A node reads nodes
-of its own segment only; what crosses a segment boundary passes an `ExchangeSpec`. Trace numbers, exchange numbers and node
-numbers depend on the circuit alone, so they are the same in every process and every version that has the same fingerprint.
+of its own segment only; rows that cross a segment boundary pass an `ExchangeSpec`. Trace numbers, exchange numbers and node
+numbers depend on the circuit alone. So they are the same in each process and each version that has the same fingerprint.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ LOOP_NODES_MAX = 1 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoopSpec:
-    """A recursion: a plan of its own that runs once per round between segments `depth` and `depth + 1` (record 0010).
+    """A recursion: a plan of its own that runs once per iteration between segments `depth` and `depth + 1` (record 0010).
 
-    `enters` and `leaves` pair exchanges of the outer plan and of the body: what flows in, what the views changed. `returns`
-    are the body's exchanges that bring each view's rows back for the next round. `place` is the outer node of the first view.
+    `enters` and `leaves` pair exchanges of the outer plan and of the body: the inputs, and the changes of the views. `returns`
+    are the body's exchanges that bring each view's rows back for the next iteration. `place` is the outer node of the first view.
     """
 
     id: int
@@ -43,7 +43,7 @@ class LoopSpec:
     body: Plan
 
     def number(self, node: int) -> int:
-        """The number of a node of the body among the figures of all nodes; those of the outer plan are not negative."""
+        """Return the number of a node of the body in metrics of all nodes; always negative, unlike those of the outer plan."""
         return -1 - (self.id * LOOP_NODES_MAX + node)
 
 
@@ -51,8 +51,8 @@ class LoopSpec:
 class ViewSpec:
     """A view: the node whose delta is the view's output, and the trace that holds it (None: not materialized).
 
-    The trace integrates the view's changes, or, with `shows`, is one that the node keeps anyway and that operator can read
-    the view from.
+    The trace integrates the view's changes. With `shows`, it is instead a trace that the node has anyway, and the operator
+    `shows` reads the view from it.
     """
 
     name: str
@@ -63,16 +63,16 @@ class ViewSpec:
 
     @property
     def integrates(self) -> bool:
-        """Whether the view's changes must be added to its trace."""
+        """Return whether the view's changes must be added to its trace."""
         return self.trace is not None and self.shows is None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """A circuit made runnable; `nodes` is in topological order, `segments` = deepest exchange + 2 (1 without exchange).
+    """The executable form of a circuit; `nodes` is in topological order, `segments` = deepest exchange + 2 (1 without exchange).
 
-    Under the error policy `stop` there may be one more, without nodes: see `dbsp.steps.error_policy`. What every step asks
-    again is found once and kept beside the fields; it is no part of the plan's value, nor of its bytes.
+    Under the error policy `stop` there may be one more segment, without nodes: see `dbsp.steps.error_policy`. Properties that
+    each step reads are computed once and cached. They are part neither of the plan's value nor of its bytes.
     """
 
     circuit: Circuit
@@ -85,17 +85,17 @@ class Plan:
     loops: tuple[LoopSpec, ...] = ()
 
     def loops_after(self, segment: int) -> tuple[LoopSpec, ...]:
-        """The loops that run between this segment and the next one, in order."""
+        """Return the loops that run between this segment and the next one, in order."""
         return tuple(loop for loop in self.loops if loop.depth == segment)
 
     @property
     def watermarks(self) -> tuple[int, ...]:
-        """The nodes that have a waterline."""
+        """Return the nodes that have a waterline."""
         return tuple(node.id for node in self.nodes if isinstance(node.operator, WatermarkOperator))
 
     @cached_property
     def event_times(self) -> Mapping[int, EventTime]:
-        """The watermarks of tables, whose waterlines follow each input partition by itself."""
+        """Return the watermarks of tables, which have one waterline per input partition."""
         found = ((node.id, node.operator) for node in self.nodes)
         return {
             number: operator.event_time
@@ -104,7 +104,7 @@ class Plan:
         }
 
     def segment(self, index: int) -> tuple[PlanNode, ...]:
-        """The nodes of one segment, in order."""
+        """Return the nodes of one segment, in order."""
         return self._segments.get(index, ())
 
     @cached_property
@@ -116,17 +116,17 @@ class Plan:
 
     @cached_property
     def arrivals(self) -> Mapping[int, ExchangeSpec]:
-        """The exchanges by the nodes that receive their rows."""
+        """Return the exchanges by the nodes that receive their rows."""
         return {spec.receiver: spec for spec in self.exchanges}
 
     @cached_property
     def state(self) -> Mapping[int, tuple[TraceSpec, ...]]:
-        """What each node keeps: the traces that it adds to, and those of the views made of it."""
+        """Return the traces of each node: those that it adds to, and those of the views made of it."""
         views = [(view.node, view.trace) for view in self.views if view.integrates and view.trace is not None]
         return {node.id: (*node.own, *(trace for at, trace in views if at == node.id)) for node in self.nodes}
 
     def traces(self, segment: int) -> tuple[TraceSpec, ...]:
-        """The traces that one segment reads and writes: those of its nodes, of the views made in it, of the loops before it."""
+        """Return the traces that one segment writes: those of its nodes, of the views made in it, and of the loops before it."""
         return self._traces[segment]
 
     @cached_property
@@ -141,7 +141,7 @@ class Plan:
         return tuple(sorted(own, key=lambda trace: trace.id))
 
     def shared(self, segment: int) -> Mapping[int, tuple[TraceSpec, ...]]:
-        """The traces that a segment reads and others write, by their segment."""
+        """Return the traces that a segment reads and other segments write, by the segment that writes them."""
         found: dict[int, dict[int, TraceSpec]] = {}
         for node in self.segment(segment):
             for trace, trace_owner in zip(node.traces, node.trace_owners, strict=False):
@@ -150,11 +150,11 @@ class Plan:
         return {of: tuple(traces.values()) for of, traces in sorted(found.items())}
 
     def all_exchanges(self) -> tuple[ExchangeSpec, ...]:
-        """Every exchange of the plan and of its loops."""
+        """Return each exchange of the plan and of its loops."""
         return (*self.exchanges, *(spec for loop in self.loops for spec in loop.body.exchanges))
 
     def all_traces(self) -> tuple[TraceSpec, ...]:
-        """Every trace of the plan, by number."""
+        """Return each trace of the plan, by number."""
         return self._all_traces
 
     @cached_property
@@ -163,5 +163,5 @@ class Plan:
         return tuple(sorted(found, key=lambda trace: trace.id))
 
     def __getstate__(self) -> dict[str, Any]:
-        """The fields alone: equal plans have equal bytes, whatever was asked of them."""
+        """Return the fields without cached properties, so that equal plans have equal bytes."""
         return {each.name: getattr(self, each.name) for each in fields(self)}

@@ -1,10 +1,10 @@
 """The planner: from the logical circuit to the plan that workers run.
 
-Going from the tables up, every logical node plans itself as physical ones (`Node.plan`). Filters and projections wait in the
-flow (`Flow.stages`) and become one `Apply` where something must be kept, sent or shared: so they run below the next exchange
-and the next trace. Only needed columns (`dbsp.plan.pruning`) are made. A stateful operator's inputs are distributed by its
-key; aggregates send sums instead of rows (`Combine`). Everything follows from the circuit alone, in one order, so equal
-circuits have equal plans.
+From the tables up, each logical node plans itself as physical ones (`Node.plan`). Filters and projections wait in the flow
+(`Flow.stages`) and become one `Apply` where rows must be stored, sent or shared. So they run before the next exchange and the
+next trace. Only needed columns (`dbsp.plan.pruning`) are made. A stateful operator's inputs are distributed by its key;
+aggregates send sums instead of rows (`Combine`). Everything is derived from the circuit alone, in one order, so equal circuits
+have equal plans.
 
 Source: docs/concepts/circuits.md.
 """
@@ -32,9 +32,9 @@ from dbsp.zset.schema import Arrangement
 
 
 def plan(circuit: Circuit) -> Plan:
-    """The plan of a circuit.
+    """Plan a circuit.
 
-    **Law** what the views' changes sum up to is what the circuit says, on any number of workers.
+    **Law** the sum of the views' changes is the content that the circuit defines, on any number of workers.
 
     **Example**
 
@@ -84,9 +84,9 @@ def _loop(circuit: Circuit, number: int, loop: BuiltLoop) -> LoopSpec:
 
 
 def _segments(builder: Builder, error_policy: str) -> int:
-    """As many as the deepest exchange asks for.
+    """Return the number of segments: as many as the deepest exchange needs.
 
-    Under `stop` there is one more behind the last one in which rows may fail: it begins when all workers know what failed.
+    Under `stop` one more follows the last segment in which rows may fail. It begins when all workers know which rows failed.
     """
     count = max((exchange.depth + 2 for exchange in builder.exchanges), default=1)
     arrivals = {exchange.receiver for exchange in builder.exchanges}
@@ -98,14 +98,14 @@ def _segments(builder: Builder, error_policy: str) -> int:
 
 
 def _planned(roots: Sequence[Node], planning: Planning) -> Planning:
-    """With the flows of all nodes."""
+    """Plan all nodes and return the planning with their flows."""
     for node in in_order(roots):
         planning.plan(node)
     return planning
 
 
 def _view(planning: Planning, name: str, node: Node, materialized: bool) -> ViewSpec:
-    """A view; one that is kept is distributed by columns of its own, so that a rescale can move its rows."""
+    """Return a view; a materialized one is distributed by columns of its own, so that a rescale can move its rows."""
     builder = planning.builder
     flow = builder.settle(planning.input(node).pick(node.schema.names), node.source)
     if not materialized:

@@ -1,8 +1,11 @@
-"""Column pruning: which columns of each logical node somebody above it needs.
+"""Column pruning: the columns of each logical node that a node or view above it needs.
 
-Need flows from the views down. What decides the identity of rows is always needed, and each kind of node says what that is
-(`Node.kept`, `Node.wanted`): all columns of a distinct, a difference and a top-k (ties are broken by all columns), all columns
-a user function reads, the keys of joins, groups and tables.
+Need propagates from the views down. The columns that decide the identity of rows are always needed; each kind of node states
+them (`Node.kept`, `Node.wanted`). They are:
+
+- all columns of a distinct, a difference and a top-k, in which all columns break ties;
+- all columns that a user function reads;
+- the keys of joins, groups and tables.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ from dbsp.circuit.nodes import Need, Node
 
 
 def needed_columns(views: Sequence[Node]) -> dict[int, Need]:
-    """By `id(node)`, the columns that are needed of it; a view needs all its columns."""
+    """Return the needed columns by `id(node)`; a view needs all its columns."""
     need: dict[int, Need] = {id(node): frozenset() for node in in_order(views)}
     for node in views:
         need[id(node)] |= frozenset(node.schema.names)

@@ -1,10 +1,10 @@
-"""Pushing filters down: rows that a filter would drop later need not be joined, grouped, sent or kept.
+"""Pushes filters down, so that rows which a filter would drop later are not joined, grouped, sent or stored.
 
-Each kind of node says whether a condition may go below it (`Node.filtered`): below a join to the side whose columns it reads,
-below a group-by if it reads keys alone, and so on. Only conditions that cannot fail on any row move, so no row fails that did
-not fail before; and only below nodes that nobody else reads.
+Each kind of node states whether a condition may pass below it (`Node.filtered`). A condition passes below a join to the side
+whose columns it reads, below a group-by if it reads keys alone, and so on. Only conditions that cannot fail on any row are
+pushed, so no row fails that did not fail before. They are pushed only below nodes that have no other reader.
 
-**Law** the filtered answer stays the same Z-set: filters are linear, and commute with each of these.
+**Law** the filtered output stays the same Z-set: filters are linear, and commute with each of these nodes.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _COMPARISONS = ("equal", "not_equal", "less", "less_equal", "greater", "greater_
 
 
 def pushed_down(roots: Sequence[Node]) -> tuple[Node, ...]:
-    """The same roots with filters as low as they can go."""
+    """Return the same roots with each filter as low as possible."""
     readers = Counter(id(child) for node in in_order(roots) for child in node.children())
     readers.update(id(node) for node in roots)
     pushing = _Pushing()
@@ -45,19 +45,19 @@ def pushed_down(roots: Sequence[Node]) -> tuple[Node, ...]:
 
 
 def is_total(expression: Expression) -> bool:
-    """Whether an expression has a value on every row."""
+    """Return whether an expression has a value on each row: it calls only logical operators and comparisons."""
     total = (*_LOGIC, *_COMPARISONS)
     return all(node.function.name in total for node in in_order_of(expression) if isinstance(node, Call))
 
 
 @dataclass(slots=True)
 class _Pushing:
-    """Nodes that are read more than once stay as they are."""
+    """Pushes conditions down; the nodes `shared`, which are read more than once, stay as they are."""
 
     shared: list[Node] = field(default_factory=list)
 
     def filter(self, node: Filter) -> Node:
-        """The filter's input with every condition below it that can go there, and a filter of the others."""
+        """Push each condition of a filter below its input if possible; keep a filter of the others."""
         below: Node = node.input
         kept: list[Expression] = []
         for condition in conjuncts(node.predicate):
@@ -71,14 +71,14 @@ class _Pushing:
         return replace(node, input=below, predicate=predicate)
 
     def _over(self, node: Node, condition: Expression, source: SourceLine | None) -> Node:
-        """The node, filtered as low as it goes."""
+        """Return the node, filtered as low as possible."""
         moved = self._below(node, condition, source)
         if moved is not None:
             return moved
         return Filter(input=node, predicate=condition, schema=node.schema, source=source)
 
     def _below(self, node: Node, condition: Expression, source: SourceLine | None) -> Node | None:
-        """The node with the condition below it; None if it cannot go there."""
+        """Return the node with the condition pushed below it; None if the condition must stay above."""
         read = condition.columns()
         if not read or not is_total(condition) or any(node is other for other in self.shared):
             return None

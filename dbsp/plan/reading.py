@@ -1,4 +1,4 @@
-"""Which columns of a table the plan reads: the others need not be read from where the rows are, if that can leave them out."""
+"""Finds the columns of a table that a plan reads, so that an input which can leave out columns reads no others."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from dbsp.plan.plan import Plan
 
 
 def columns_read(plan: Plan, table: str) -> frozenset[str] | None:
-    """The columns of a table without a primary key that some node reads; None where it may be all of them.
+    """Return the columns of a table without a primary key that some node reads; None if it may be all of them.
 
-    Only chains of filters and projections tell: a row that fails there is shown with all columns, so who leaves columns unread
-    must be able to read them after all (`dbsp.logs.Changes.whole`).
+    Only chains of filters and projections show which columns they read. A row that fails there is reported with all columns. So a
+    reader that leaves columns out must be able to read them afterwards (`dbsp.logs.Changes.whole`).
 
     **Example**
 
@@ -39,6 +39,6 @@ def columns_read(plan: Plan, table: str) -> frozenset[str] | None:
 
 
 def columns_of(plan: Plan, tables: Collection[str]) -> dict[str, frozenset[str]]:
-    """`columns_read` of each of these tables of which it is not all."""
+    """Return `columns_read` of each of these tables, without the tables for which it is None."""
     read = {table: columns_read(plan, table) for table in tables}
     return {table: columns for table, columns in read.items() if columns is not None}

@@ -1,12 +1,13 @@
-"""Who owns a trace: nodes that need the sum of the same rows, arranged alike, keep it once.
+"""Shared arrangements: nodes that need the sum of the same rows, arranged alike, store it once.
 
-The node that asks first owns the trace and adds to it; the others borrow it. That is right in any order of nodes within a step:
-everybody reads a trace as of the step before, and puts the step's change on top of it where it wants to (`Spine.with_batch`).
+The node that asks first owns the trace and adds to it; the others borrow it. The order of nodes within a step does not matter:
+each node reads a trace as of the step before. Where a node needs the step's change, it adds the change itself
+(`Spine.with_batch`).
 
-Two traces are the same if they sum the same stream, leave out the same rows, are arranged alike, and let go of the same rows
-when a waterline passes. A stream that was sent on to a later segment by the key it is distributed by is the same stream: every
-row stays on its worker, and one segment reads the other's trace. In a loop a segment would see what the one before it added in
-the same round; there only nodes of one segment share.
+Two traces are the same under four conditions. They sum the same stream, leave out the same rows, are arranged alike, and drop
+the same rows when a waterline passes. A stream that is sent to a later segment by its own distribution key is the same stream.
+Each row stays on its worker, and one segment reads the other's trace. In a loop a segment would see the rows that the segment
+before it added in the same iteration. Therefore only nodes of one segment share there.
 
 Source: design record 0013.
 """
@@ -33,11 +34,11 @@ class SharedArrangements:
     _streams: dict[int, int] = field(default_factory=dict)
 
     def lifted(self, sender: int, receiver: int) -> None:
-        """Note that a node has the rows of one in the segment before, every row on the worker where it was."""
+        """Note that node `receiver` has the rows of node `sender` in the segment before, each on the same worker."""
         self._streams[receiver] = self._streams.get(sender, sender)
 
     def owns(self, node: int, trace: TraceSpec, owner: int) -> None:
-        """Note that a node's rows add up to a trace that another node keeps anyway."""
+        """Note that a node's rows add up to a trace that another node stores anyway."""
         self._owned.setdefault((node, trace.arrangement, frozenset(), None), (trace, owner))
 
     def traces(
@@ -48,7 +49,10 @@ class SharedArrangements:
         closing: Sequence[Closing],
         make: Callable[[Arrangement], TraceSpec],
     ) -> tuple[tuple[TraceSpec, ...], tuple[int | None, ...]]:
-        """The traces of node `number`, and the node that each is borrowed from; `make` makes one that nobody has yet."""
+        """Return the traces of node `number`, and for each the node that owns it (None: node `number`).
+
+        `make` makes a trace that no node has yet. The second tuple is empty if the node borrows no trace.
+        """
         arrangements = operator.arrangements()
         integrals = operator.integrals() or (None,) * len(arrangements)
         closings = closing or (None,) * len(arrangements)
@@ -66,18 +70,18 @@ class SharedArrangements:
         ) else ()
 
     def _known(self, same: Same) -> tuple[TraceSpec, int] | None:
-        """A trace that somebody has."""
+        """Return the trace that some node already has, with its owner; None if there is none."""
         return self._owned.get(same)
 
     def of_stream(self, node: int, arrangement: Arrangement) -> TraceSpec | None:
-        """The trace of all rows of a node, if there is one."""
+        """Return the trace of all rows of a node; None if there is none."""
         known = self._known((self._streams.get(node, node), arrangement, frozenset(), None))
         return None if known is None else known[0]
 
     def _same(
         self, number: int, inputs: Sequence[int], arrangement: Arrangement, integral: Integral, closing: Closing
     ) -> Same:
-        """What must agree."""
+        """Return the properties in which two traces must agree to be one."""
         stream = number if integral.stream == OUTPUT else inputs[integral.stream]
         stream = self._streams.get(stream, stream)
         return stream, arrangement, integral.left_out(arrangement.schema), closing

@@ -1,16 +1,16 @@
-"""What the traces, nodes and views of a plan mean, as texts that do not depend on the rest of the circuit.
+"""Signatures: the meaning of a plan's traces, nodes and views, as texts that do not depend on the rest of the circuit.
 
-Numbers of traces and nodes depend on the whole circuit; a signature depends on what is computed alone: the operator with its
-parameters, how rows are arranged, which of them it lets go, and the signatures of all it reads, down to the tables. So two plans
-can be compared without the code of the circuit that the first was made of (`dbsp.plan.changes`).
+Numbers of traces and nodes depend on the whole circuit; a signature depends only on what is computed. It covers the operator
+with its parameters, the arrangement of rows, the dropped rows, and the signatures of all inputs, down to the tables.
+So two plans can be compared without the code of the circuit from which the first was made (`dbsp.plan.changes`).
 
 **Law** traces of one signature hold the same rows after the same input.
 
-Where a trace is the sum of a stream, it does not matter which node asked for it first (`dbsp.plan.shared_arrangements`): its
-signature names the stream. A node of a loop is told by the whole loop and its place there.
+If a trace is the sum of a stream, it does not matter which node asked for it first (`dbsp.plan.shared_arrangements`): its
+signature names the stream. A node of a loop is identified by the whole loop and its place there.
 
-Which columns of a stream are needed depends on all its readers. So the signature of a table's rows, and of what is picked of them
-or filtered, leaves the columns out; who keeps or computes something of them says which columns it reads.
+All readers of a stream decide which of its columns are needed. So the signature of a table's rows leaves the columns out, also
+after picks of columns and filters. The signature of a node that stores or computes something names the columns that it reads.
 
 Source: design record 0024.
 """
@@ -42,9 +42,9 @@ FORMAT = "dbsp signatures 1"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Signatures:
-    """What a stored plan was: traces and watermarks with their numbers, the signatures of all nodes, views, tables.
+    """The signatures of a stored plan: traces and watermarks with their numbers, and all nodes, views and tables.
 
-    `rows` are the traces that hold the rows of tables by their primary keys, and which columns of them.
+    `rows` are the traces that hold the rows of tables by their primary keys, with their columns.
     """
 
     traces: Mapping[str, int]
@@ -56,7 +56,7 @@ class Signatures:
     error_policy: str
 
     def to_json(self) -> dict[str, Any]:
-        """As JSON values."""
+        """Return the signatures as JSON values."""
         return {
             "format": FORMAT, "traces": dict(self.traces), "watermarks": dict(self.watermarks), "nodes": sorted(self.nodes),
             "views": dict(self.views), "tables": dict(self.tables), "error_policy": self.error_policy,
@@ -65,7 +65,7 @@ class Signatures:
 
     @staticmethod
     def from_json(found: Mapping[str, Any] | None) -> Signatures | None:
-        """The signatures again; None if there are none, or of another format."""
+        """Return the signatures that `to_json` wrote; None if there are none, or if they have another format."""
         if found is None or found["format"] != FORMAT:
             return None
         return Signatures(
@@ -77,14 +77,14 @@ class Signatures:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Meanings:
-    """The signatures of a plan by its own numbers: every node, every trace."""
+    """The signatures of a plan by its own numbers: each node, each trace."""
 
     nodes: tuple[str, ...]
     traces: Mapping[int, str]
 
 
 def signatures(plan: Plan) -> Signatures:
-    """What is kept of a plan, to compare the next one with.
+    """Return the signatures that are stored for a plan, with which the next plan is compared.
 
     **Example**
 
@@ -108,7 +108,7 @@ def signatures(plan: Plan) -> Signatures:
 
 
 def rows_of_tables(plan: Plan) -> dict[str, TraceSpec]:
-    """The traces that hold the rows of tables, as far as they are needed."""
+    """Return by table the trace that holds its rows by primary key, with the needed columns."""
     before = {spec.receiver: spec.sender for spec in plan.exchanges}
     found = {}
     for node in plan.nodes:
@@ -121,7 +121,7 @@ def rows_of_tables(plan: Plan) -> dict[str, TraceSpec]:
 
 
 def _views(circuit: Circuit) -> dict[str, str]:
-    """What each view says, whether its rows are kept or not."""
+    """Return the signature of each view's definition, which is the same whether its rows are kept or not."""
     return {name: _hash(*_tokens(replace(circuit, views=((name, node),)))) for name, node in circuit.views}
 
 
@@ -134,12 +134,15 @@ def _hash(*parts: str) -> str:
 
 
 def meanings(plan: Plan) -> Meanings:
-    """The signatures of a plan's nodes and traces."""
+    """Return the signatures of a plan's nodes and traces."""
     return _Reading(plan, roots(plan)).meanings()
 
 
 def roots(plan: Plan) -> tuple[int, ...]:
-    """The node that each node's stream comes from: another one where an exchange brings what is there, else itself."""
+    """Return for each node the node from which its stream originates.
+
+    It is the node itself, unless a lifted exchange brings the rows unchanged from an earlier segment.
+    """
     lifted = {spec.receiver: spec.sender for spec in plan.exchanges if spec.receiver >= 0 and spec.lifted}
     found: list[int] = []
     for node in plan.nodes:
@@ -149,12 +152,12 @@ def roots(plan: Plan) -> tuple[int, ...]:
 
 @dataclass(slots=True)
 class _Tokens:
-    """Texts of parameters; a watermark that one names by its number is named by its signature."""
+    """Texts of parameters, in which the signature of a watermark replaces its number."""
 
     nodes: Mapping[int, str] = field(default_factory=dict)
 
     def of(self, value: Any) -> str:
-        """Canonical text."""
+        """Return the canonical text of a value."""
         if isinstance(value, BoundTerm):
             return f"edge {self.nodes[value.node]} {token_of(value.type)} {token_of(value.value)}"
         if isinstance(value, tuple):
@@ -167,7 +170,7 @@ class _Tokens:
         return token_of(value)
 
     def arrangement(self, arrangement: Arrangement) -> str:
-        """Its columns with their types, key, order, weights."""
+        """Return the text of an arrangement: its columns with their types, key, order and weights."""
         return f"{schema_name(arrangement.schema)} {self.of(arrangement)}"
 
 
@@ -183,7 +186,7 @@ class _Reading:
     loops: dict[int, str] = field(default_factory=dict)
 
     def meanings(self) -> Meanings:
-        """All of them."""
+        """Return the signatures of all nodes and traces."""
         arrivals = {spec.receiver: spec for spec in self.plan.exchanges if spec.receiver >= 0}
         left = {outer: (loop, index) for loop in self.plan.loops for index, (_, outer) in enumerate(loop.leaves)}
         for node in self.plan.nodes:
@@ -211,7 +214,7 @@ class _Reading:
         return _hash("source", name, _Tokens(self.nodes).of(table), schema_name(table.schema))
 
     def _traces(self, node: PlanNode) -> None:
-        """Its own traces; those that it borrows are noted where they belong."""
+        """Note the signatures of the traces that the node owns; borrowed traces are noted with their owners."""
         integrals = node.operator.integrals() or (None,) * len(node.traces)
         for index, (trace, integral) in enumerate(zip(node.traces, integrals, strict=True)):
             if node.trace_owner(index) is not None:
@@ -232,12 +235,12 @@ class _Reading:
         return _hash("sum", of, tokens.arrangement(arrangement), " ".join(sorted(left_out)), tokens.of(closed))
 
     def _note(self, trace: TraceSpec, signature: str) -> None:
-        """Equal ones, should there be any, are told apart by their order: they hold the same."""
+        """Store a trace's signature; number equal signatures by their order, since such traces hold the same rows."""
         count = self.used[signature] = self.used.get(signature, 0) + 1
         self.traces[trace.id] = signature if count == 1 else f"{signature}-{count}"
 
     def _loop(self, loop: LoopSpec) -> str:
-        """The signature of a whole loop: its nodes by their places in it, and what flows in."""
+        """Return the signature of a whole loop: its nodes by their places in it, and its inputs."""
         if loop.id not in self.loops:
             outer = {spec.id: spec for spec in self.plan.exchanges}
             enters = [f"{inner_of(loop, inner)} {self.nodes[outer[number].sender]}" for number, inner in loop.enters]
@@ -254,7 +257,7 @@ class _Reading:
 
 @dataclass(frozen=True, slots=True)
 class _Given:
-    """What the signature of one node is made of (`dbsp.operators.operator.SignatureParts`)."""
+    """The parts from which the signature of one node is built (`dbsp.operators.operator.SignatureParts`)."""
 
     reading: _Reading
     node: PlanNode
@@ -291,12 +294,12 @@ class _Given:
 
 
 def inner_of(loop: LoopSpec, number: int) -> int:
-    """The node of the body that an exchange brings rows to."""
+    """Return the node of the body to which an exchange brings rows."""
     return next(spec.receiver for spec in loop.body.exchanges if spec.id == number)
 
 
 def _inside(loop: LoopSpec) -> Iterator[str]:
-    """The nodes and exchanges of a loop, without the numbers that belong to the whole plan."""
+    """Yield the texts of a loop's nodes and exchanges, without the numbers that belong to the whole plan."""
     tokens = _Tokens()
     for node in loop.body.nodes:
         kept: Sequence[str] = [tokens.arrangement(trace.arrangement) for trace in node.traces]

@@ -1,4 +1,4 @@
-"""The user's Python functions of a circuit or a plan, wherever they stand in it."""
+"""Finds the user's Python functions in a circuit or a plan."""
 
 from __future__ import annotations
 

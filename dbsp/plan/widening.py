@@ -1,12 +1,13 @@
-"""Which columns joins read beyond their own, so that traces of the same rows by the same key become one trace.
+"""Widens the columns that joins read, so that traces of the same rows by the same key become one trace.
 
-Two joins that read the same stream by the same key but need different columns of it would keep two traces, and send the rows
-twice. With the columns of both they keep one (`dbsp.plan.shared_arrangements`): the key, the hashes and the weights are stored
-once, and no column is stored twice. Whether two uses come together is seen in a plan that is made first, as if nothing were
-widened: they must leave out the same rows and let go of the same rows.
+Two joins may read the same stream by the same key and need different columns of it. They would have two traces and send the
+rows twice. If both read the columns of both, they share one trace (`dbsp.plan.shared_arrangements`). The key, the hashes and
+the weights are then stored once, and no column is stored twice.
 
-A use that needs nothing but the key stays as it is: its rows add up to one row per key, which is less than any other trace. Not
-so if the key is a table's primary key: then the rows are kept by that key in any case, and every use reads them there.
+A first plan, made as if no join were widened, shows which uses match: they leave out the same rows and drop the same rows.
+
+A use that needs only the key stays as it is. Its rows add up to one row per key, fewer than in any other trace. The exception
+is a key that is a table's primary key. The rows are then stored by that key in any case, and each use reads them there.
 
 Source: design record 0013.
 """
@@ -29,7 +30,7 @@ Place = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class _Alike:
-    """What must agree, beside the columns."""
+    """The properties in which traces must agree, apart from the columns."""
 
     stream: int
     key: tuple[str, ...]
@@ -40,7 +41,7 @@ class _Alike:
 
 @dataclass(frozen=True, slots=True)
 class _Use:
-    """A trace of a logical node, which columns it has; `place` is where they are chosen, None if they are not."""
+    """A trace of a logical node and its columns; `place` is where the columns are chosen, None if they are fixed."""
 
     alike: _Alike
     place: Place | None
@@ -48,7 +49,7 @@ class _Use:
 
 
 def widened(nodes: Sequence[Node], flows: Mapping[int, int], made: Sequence[PlanNode]) -> dict[Place, Need]:
-    """The columns of each input that should be wider; `flows` gives the physical node of a logical one."""
+    """Return the columns of each input that is to be wider; `flows` gives the physical node of a logical one."""
     groups: defaultdict[_Alike, list[_Use]] = defaultdict(list)
     for node in nodes:
         for use in _uses(node, flows, made):
@@ -57,7 +58,7 @@ def widened(nodes: Sequence[Node], flows: Mapping[int, int], made: Sequence[Plan
 
 
 def _uses(node: Node, flows: Mapping[int, int], made: Sequence[PlanNode]) -> Iterator[_Use]:
-    """The traces that a logical node keeps of its inputs' rows, or of its own."""
+    """Yield the traces that a logical node keeps of its inputs' rows, or of its own."""
     children = node.children()
     if id(node) not in flows or any(flows.get(id(child)) == flows[id(node)] for child in children):
         return  # planned elsewhere, or a stage over its input
@@ -82,7 +83,7 @@ def _uses(node: Node, flows: Mapping[int, int], made: Sequence[PlanNode]) -> Ite
 
 
 def _together(uses: Sequence[_Use]) -> Iterator[tuple[Place, Need]]:
-    """Where one trace is enough, all of its columns at every place."""
+    """Yield all columns of the shared trace for each place that reads fewer of them."""
     unique = any(use.place is None for use in uses)
     able = [use for use in uses if unique or use.columns != frozenset(use.alike.key)]
     columns = frozenset().union(*(use.columns for use in able))
