@@ -1,7 +1,7 @@
-"""The contracts of the logs: input, step, output; the values that pass through them.
+"""The contracts of the logs (input, step log, output), and the values that pass through them.
 
-Sources, step log and outputs live in `dbsp.io` and are handed in; runtimes know only these protocols. Positions are
-per input partition: `offset` is the next row to read, ranges are half open.
+`dbsp.io` implements the sources, the step log and the outputs; runtimes receive them and know only these protocols. A
+position belongs to one input partition: `offset` is the next row to read. Ranges are half open.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ INSERT, DELETE = 0, 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Range:
-    """Rows `first <= offset < last` of one partition of one table's input."""
+    """The rows `first <= offset < last` of one partition of one table's input."""
 
     table: str
     partition: int
@@ -31,12 +31,14 @@ class Range:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepRecord:
-    """Everything that decides the result of one step; durable before any output of it (invariant 4).
+    """All facts that decide the result of one step, durable before any output of the step (invariant 4).
 
-    `ranges` covers every (table, partition) that has rows in this step; `clock_us` is what `now()` shows, and
-    `clock_before_us` what it showed in the step before; `waterlines` are those agreed on at the end of that one, without the
-    partitions that are `idle`; `commands` are logged decisions such as a skip (`dbsp.logs.step_commands`). Equal records give
-    equal outputs, whatever the layout.
+    - `ranges` covers every (table, partition) that has rows in this step.
+    - `clock_us` is the time that `now()` shows, `clock_before_us` the time that it showed in the step before.
+    - `waterlines` are those agreed on at the end of the step before. They leave out the partitions that are `idle`.
+    - `commands` are logged decisions, such as a skip (`dbsp.logs.step_commands`).
+
+    Equal records give equal outputs, whatever the layout.
     """
 
     epoch: int
@@ -52,7 +54,7 @@ class StepRecord:
 
     @property
     def moment(self) -> Moment:
-        """The time of the step."""
+        """Return the time of the step: its clock, its waterlines and its idle partitions."""
         return Moment(
             clock_us=self.clock_us, clock_before_us=self.clock_before_us, waterlines=self.waterlines, idle=self.idle
         )  # fmt: skip
@@ -60,14 +62,16 @@ class StepRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadLetter:
-    """A row that could not be used: from the input (`origin` = table, `partition`, `offset`) or a node (`origin` = node name).
+    """A row that the pipeline could not use, because the input could not decode it or a node failed on it.
 
-    `payload` is the row as received or as JSON. A node's letters are a Z-set: `weight` says how many more such rows it cannot
-    use since this step, or fewer (negative), never 0.
+    Input letters name the table in `origin`, and `partition` and `offset`. A node's letters name the node in `origin`.
+    `payload` is the row as received or as JSON. A node's letters are a Z-set. `weight` counts such rows that the node
+    fails on since this step; a negative weight takes rows back, and 0 does not occur.
 
-    **Law** added up over the workers of a step, a node's letters are the same for any number of workers; added up over all
-    steps they are the rows, pairs or groups on which it fails now, as it would over the tables as they are. Letters of the
-    input, of rows that came too late and of lookup joins tell what happened: they are not taken back.
+    **Law** Summed over the workers of a step, a node's letters are the same for any number of workers. Summed over all
+    steps, they are the rows, pairs or groups on which the node fails now. A new circuit over the present tables would
+    fail on the same ones. Letters of the input, of late rows and of lookup joins are a history: no later step takes
+    them back.
     """
 
     step: int
@@ -81,11 +85,11 @@ class DeadLetter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Changes:
-    """Decoded changes of one table out of one range, in log order.
+    """The decoded changes of one table from one range, in log order.
 
-    `batch` is loose with the table's schema and weights +1; `operations[i]` is INSERT or DELETE; `offsets[i]` is the row's
-    offset in its partition. A delete on a table with a primary key may hold nulls outside the key. Where only some columns were
-    asked for, `batch` has these, and `whole` reads the same rows once more with all of them.
+    `batch` is loose with the table's schema and weights +1. `operations[i]` is INSERT or DELETE, and `offsets[i]` is
+    the row's offset in its partition. A delete on a table with a primary key may hold nulls outside the key. If the
+    caller asked for some columns only, `batch` has these, and `whole` reads the same rows again with all columns.
     """
 
     table: str
@@ -101,27 +105,33 @@ class InputLog(Protocol):
     """A durable, partitioned log of one pipeline's table changes."""
 
     def partitions(self, table: str) -> int:
-        """How many partitions the table's input has."""
+        """Return the number of partitions of the table's input."""
         ...
 
     def ends(self) -> Mapping[tuple[str, int], int]:
-        """The offset after the last readable row, per (table, partition)."""
+        """Return the offset after the last readable row, per (table, partition)."""
         ...
 
     def floors(self) -> Mapping[tuple[str, int], int]:
-        """The offset of the first row that is still kept, per (table, partition): where a reader that is new begins."""
+        """Return the offset of the first row that the log still keeps, per (table, partition).
+
+        A new reader begins there.
+        """
         ...
 
     def read(self, range_: Range, step: int) -> Sequence[Changes]:
-        """The changes of one range, and its bad rows; `DataError` names the offsets if part of it is gone."""
+        """Return the changes of one range, with its bad rows as dead letters.
+
+        **Errors** `DataError`, which names the offsets, if part of the range is gone.
+        """
         ...
 
     def sizes(self, waiting: Sequence[Range]) -> Mapping[tuple[str, int], Sizes]:
-        """How large these rows are, or are thought to be, per (table, partition); for bounding a step in bytes."""
+        """Return the sizes of these rows, exact or estimated, per (table, partition); they bound a step in bytes."""
         ...
 
     def trim(self, positions: Mapping[tuple[str, int], int]) -> None:
-        """Drop rows below these offsets: no openable version needs them."""
+        """Drop the rows below these offsets, which no openable version needs."""
         ...
 
     def close(self) -> None:
@@ -132,7 +142,7 @@ class InputLog(Protocol):
 def read_so_far(
     done: Mapping[tuple[str, int], int], floors: Mapping[tuple[str, int], int]
 ) -> dict[str, tuple[Range, ...]]:
-    """All rows below the positions, of each table of which the log still has every one.
+    """Return all rows below the positions, for each table whose log still has every row.
 
     **Example**
 
@@ -149,43 +159,43 @@ def read_so_far(
 
 @runtime_checkable
 class ReadsColumns(Protocol):
-    """An input log that can leave columns unread: Parquet files."""
+    """An input log that can leave columns unread, as one over Parquet files."""
 
     def read_columns(self, range_: Range, step: int, columns: frozenset[str]) -> Sequence[Changes]:
-        """What `read` gives, the same rows and the same bad ones, of these columns alone if that is less work."""
+        """Return the same rows and bad rows as `read`, reduced to these columns if reading them alone is less work."""
         ...
 
 
 @runtime_checkable
 class AcceptsOutput(Protocol):
-    """An output log whose rows can be corrected by later steps."""
+    """An output log whose rows a later step can correct."""
 
     def accept(self, epoch: int, step: int, parts: Mapping[str, Batch], dead: Sequence[DeadLetter]) -> None:
-        """Write one step's part as `OutputLog.write` does; one that differs from what is there counts from now on instead.
+        """Write one step's part as `OutputLog.write` does; a part that differs from the stored one counts from now on.
 
-        The difference is put out with the next step that is written. Repeating it does nothing.
+        The next step that is written puts out the difference. Repeating the call does nothing.
         """
         ...
 
     def differing(self, step: int, parts: Mapping[str, Batch], dead: Sequence[DeadLetter]) -> list[str]:
-        """The views of which the step's part is another than the one that counts."""
+        """Return the views whose part of this step differs from the one that counts."""
         ...
 
 
 @runtime_checkable
 class KeepsTransactions(Protocol):
-    """An input log in which rows of several places may belong together."""
+    """An input log in which rows of several partitions may belong to one transaction."""
 
     def transactions(self, done: Mapping[tuple[str, int], int]) -> Sequence[Sequence[Range]]:
-        """The ranges that one step has to take together, where some row is not done; the oldest first."""
+        """Return the transactions with rows that are not done, oldest first; one step has to take all ranges of one."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Waiting:
-    """An input that waits for a system of others: the table, where its rows come from, what is away, since when.
+    """An input that waits for an external system: its table, the source, the reason, and since when.
 
-    `since_s` counts seconds since 1970; `table` is empty where all of a pipeline waits.
+    `since_s` counts seconds since 1970. `table` is empty if the whole pipeline waits.
     """
 
     table: str
@@ -196,38 +206,39 @@ class Waiting:
 
 @runtime_checkable
 class TellsWaits(Protocol):
-    """An input log whose tables wait for systems of others, one without the other."""
+    """An input log whose tables can each wait for an external system while the others go on."""
 
     def waits(self) -> Sequence[Waiting]:
         """Return the tables that wait; `ends` leaves them out."""
         ...
 
     def hold(self, table: str, reason: str) -> None:
-        """Let a table wait for this reason, until its system is asked again."""
+        """Let a table wait for this reason, until the log asks the table's system again."""
         ...
 
 
 @runtime_checkable
 class RefusesRows(Protocol):
-    """An input log in which a row may not be explained by the settings: its table waits until somebody decides."""
+    """An input log that may read a row which no setting explains; its table then waits for a decision."""
 
     def refuse(self, table: str, reason: str) -> None:
-        """Let a table wait for this reason until `release`, whatever its system answers."""
+        """Let a table wait for this reason until `release`, whatever its system replies."""
         ...
 
     def release(self, table: str) -> None:
-        """Let a table wait no longer for a decision."""
+        """End a table's wait for a decision."""
         ...
 
 
 @runtime_checkable
 class KnowsItsSources(Protocol):
-    """An input log whose rows come from elsewhere: there may be more of them than `ends` says."""
+    """An input log whose rows come from external sources, which may have more rows than `ends` says."""
 
     def settled_s(self) -> Mapping[tuple[str, int], float | None]:
-        """Return per place when its source last said that it has no rows beyond `ends`, in seconds of the monotonic clock.
+        """Return, per partition, when its source last said that it has no rows beyond `ends`.
 
-        None where the source does not answer, or has more rows. A place that is not named has no source but the log.
+        Times are seconds of the monotonic clock. The value is None if the source does not reply, or has more rows. A
+        partition that the result leaves out has no source but the log.
         """
         ...
 
@@ -236,31 +247,35 @@ class StepLog(Protocol):
     """The durable log of step records, owned by the newest epoch."""
 
     def claim(self) -> int:
-        """Become the owner: a new epoch above every other, durable; older owners are refused from now on."""
+        """Take ownership and return a new epoch above every other, durably; the log refuses older owners from now on."""
         ...
 
     def append(self, record: StepRecord) -> None:
-        """Durable on return; `FencedError` if the record's epoch is not the newest, `DataError` if the step is not next."""
+        """Append a record, durable on return.
+
+        **Errors** `FencedError` if the record's epoch is not the newest, `DataError` if its step is not the next one.
+        """
         ...
 
     def decide(self, epoch: int, step: int, command: str) -> StepRecord:
-        """Add a command to a logged record, durable on return; repeating it does nothing. The record as it is then.
+        """Add a command to a logged record, durable on return, and return the record with it.
 
-        Only for a step that has never finished. `FencedError` if the epoch is not the newest, `DataError` if the record is not
-        kept.
+        Only for a step that has never finished. Repeating the call does nothing.
+
+        **Errors** `FencedError` if the epoch is not the newest, `DataError` if the log does not keep the record.
         """
         ...
 
     def read(self, first: int) -> Sequence[StepRecord]:
-        """Records from step `first` on, contiguous; `DataError` if the first wanted is trimmed."""
+        """Return the records from step `first` on, without gaps; `DataError` if the log trimmed record `first`."""
         ...
 
     def last(self) -> StepRecord | None:
-        """The newest record."""
+        """Return the newest record, None if the log is empty."""
         ...
 
     def trim(self, step: int) -> None:
-        """Drop records below `step`."""
+        """Drop the records below `step`."""
         ...
 
     def close(self) -> None:
@@ -269,27 +284,38 @@ class StepLog(Protocol):
 
 
 class OutputLog(Protocol):
-    """One worker's part of all outputs: views and dead letters, per step, each visible at most once (invariant 5)."""
+    """The log of one worker's part of all outputs: views and dead letters per step.
+
+    Each step is visible at most once (invariant 5).
+    """
 
     @property
     def place(self) -> str:
-        """Where it is, for messages."""
+        """Return where the log is stored, for messages."""
         ...
 
     def bounds(self) -> tuple[int, int]:
-        """(first, last): steps first <= s < last have been written by this worker."""
+        """Return (first, last): this worker has written the steps first <= s < last."""
         ...
 
     def write(self, epoch: int, step: int, parts: Mapping[str, Batch], dead: Sequence[DeadLetter]) -> None:
-        """Write one step's part: below `last` compare the checksum and discard, at `last` append, above: error.
+        """Write one step's part, durable on return; the step decides how.
 
-        Durable on return. `parts` holds one consolidated batch per view (empty ones may be left out). A differing
-        checksum is a `DataError` that names the step; an epoch older than the newest seen is a `FencedError`.
+        | step | action |
+        | --- | --- |
+        | below `last` | compare the checksum and discard the part |
+        | `last` | append |
+        | above `last` | error |
+
+        `parts` holds one consolidated batch per view; the caller may leave out empty ones.
+
+        **Errors** `DataError`, which names the step, if a checksum differs; `FencedError` if the epoch is older than
+        the newest seen.
         """
         ...
 
     def trim_progress(self, step: int) -> None:
-        """Forget the checksums of steps below `step`, which no replay can reach; bounds stay."""
+        """Forget the checksums of steps below `step`, which no replay can reach; `bounds` stay the same."""
         ...
 
     def close(self) -> None:

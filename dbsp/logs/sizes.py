@@ -1,7 +1,8 @@
-"""How large the rows of an input are that wait: stretches of offsets, each with its bytes.
+"""Sizes of the input rows that wait: stretches of offsets, each with its number of bytes.
 
-A log knows the size of what it keeps rows in (a record, a row group), not of each row, so within a stretch rows count alike.
-Numbers are whole, so that parts added up are never more than the whole. Invariant: offsets ascend, sizes are not negative.
+A log knows the size of its units (a record, a row group), not of each row. So all rows of a stretch count alike.
+Numbers are whole, rounded so that the sum of parts never exceeds the whole. Invariant: offsets ascend, and sizes are
+not negative.
 """
 
 from __future__ import annotations
@@ -15,9 +16,9 @@ from itertools import pairwise
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Sizes:
-    """Rows `offsets[i] <= o < offsets[i + 1]` take `before[i + 1] - before[i]` bytes.
+    """Stretches of rows: the rows `offsets[i] <= o < offsets[i + 1]` take `before[i + 1] - before[i]` bytes.
 
-    **Shape** two columns of 64-bit numbers of one length, at least one; `before` begins with 0.
+    **Shape** two columns of 64-bit numbers of equal length, at least one; `before` begins with 0.
 
     **Example** two stretches, of 10 rows with 100 bytes and of 2 rows with 400
 
@@ -31,32 +32,34 @@ class Sizes:
 
     @classmethod
     def of(cls, first: int, stretches: Iterable[tuple[int, int]]) -> Sizes:
-        """From an offset on, stretches of so many rows (at least one) and bytes."""
+        """Create sizes that begin at offset `first`, from stretches of (rows, bytes) with at least one row each."""
         return cls(offsets=array("q", [first]), before=array("q", [0])).then(stretches)
 
     @property
     def first(self) -> int:
-        """Where the first stretch begins."""
+        """Return the offset at which the first stretch begins."""
         return self.offsets[0]
 
     @property
     def last(self) -> int:
-        """Where the last stretch ends."""
+        """Return the offset at which the last stretch ends."""
         return self.offsets[-1]
 
     def stretches(self) -> list[tuple[int, int]]:
-        """Rows and bytes of each."""
+        """Return the rows and the bytes of each stretch."""
         rows, size = ([high - low for low, high in pairwise(column)] for column in (self.offsets, self.before))
         return list(zip(rows, size, strict=True))
 
     def between(self, first: int, last: int) -> int:
-        """The bytes of the rows `first <= offset < last`; of those outside of all stretches none."""
+        """Return the bytes of the rows `first <= offset < last`; rows outside all stretches count 0."""
         return self._below(last) - self._below(first)
 
     def last_within(self, first: int, size: int) -> int:
-        """The end of rows from `first` on that have no more than `size` bytes together: of whole stretches, if one fits.
+        """Return the end of the rows from `first` on that together have at most `size` bytes.
 
-        **Law** `between(first, last_within(first, size)) <= size`; not below `first`.
+        The end is that of a stretch if at least one fits; otherwise it lies inside the first stretch.
+
+        **Law** `between(first, last_within(first, size)) <= size`; the result is not below `first`.
         """
         bound = self._below(first) + size
         at = bisect_right(self.before, bound) - 1
@@ -67,13 +70,16 @@ class Sizes:
         return max(first, whole + ((bound - self.before[at] + 1) * rows - 1) // taken)
 
     def cut(self, first: int, last: int) -> Sizes:
-        """The stretches from one offset to another, both within them."""
+        """Return the stretches from one offset to another; both must be within the stretches."""
         inner = self.offsets[bisect_right(self.offsets, first) : bisect_left(self.offsets, last)]
         ends = pairwise([first, *inner, last])
         return Sizes.of(first, [(high - low, self.between(low, high)) for low, high in ends if high > low])
 
     def then(self, stretches: Iterable[tuple[int, int]], together: int = 0) -> Sizes:
-        """With these behind; neighbours of less than `together` bytes become one."""
+        """Return these sizes with (rows, bytes) stretches appended.
+
+        A stretch joins the one before it if both together have less than `together` bytes.
+        """
         offsets, before = self.offsets[:], self.before[:]
         for rows, size in stretches:
             if len(before) > 1 and before[-1] - before[-2] + size < together:
@@ -85,7 +91,7 @@ class Sizes:
         return Sizes(offsets=offsets, before=before)
 
     def _below(self, offset: int) -> int:
-        """The bytes of all rows below an offset."""
+        """Return the bytes of all rows below an offset."""
         at = bisect_right(self.offsets, offset) - 1
         if at < 0 or at == len(self.offsets) - 1:
             return self.before[max(0, at)]
@@ -95,5 +101,5 @@ class Sizes:
 
 
 def even(first: int, last: int, bytes_per_row: float) -> Sizes:
-    """Rows of one size, as far as is known."""
+    """Return the sizes of rows that all count alike, for a log that knows only an average."""
     return Sizes.of(first, [(last - first, int((last - first) * bytes_per_row))] if last > first else [])

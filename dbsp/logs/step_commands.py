@@ -1,14 +1,15 @@
-"""The decisions to go on without rows that failed, or that end the process, as commands in a step record.
+"""Commands in a step record: decisions to go on without some rows, or to leave them to a later step.
 
-Under the error policy `stop` a step on which rows fail at a node ends with `RowsError`. `skip node=12`, added to the record of
-that step, says: in this step the rows that fail at node 12 leave the stream as dead letters. It names the node, not the
-rows, because which rows fail there is decided by the record and the state alone: the same at every replay (invariant 3).
+`skip node=12`: in this step the rows that fail at node 12 leave the stream as dead letters. Without the command, the
+error policy `stop` ends a step with failing rows with `RowsError`. The command names the node, not the rows. The
+record and the state alone decide which rows fail there, so every replay skips the same rows (invariant 3).
 
-`drop {"reason": …, "rows": [[table, partition, offset, payload], …]}` says: these rows of the input end the process that runs
-the step. They are not even read in this step, and are dead letters with the payload that the command holds.
+`drop {"reason": …, "rows": [[table, partition, offset, payload], …]}`: these input rows end the process that runs the
+step. The step does not read them at all. They become dead letters with the payload that the command holds.
 
-`defer [table, partition, offset]` says: this step takes no row of this place from this offset on. Its ranges are cut there, so
-that a later step takes these rows. Nobody decides it: the input waits meanwhile, for a message that no setting explains.
+`defer [table, partition, offset]`: this step takes no row of this partition from this offset on. The step's ranges are
+cut there, so that a later step takes these rows. No user decides this command. Meanwhile the input waits because of a
+message that no setting explains.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ UNREADABLE = -1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DroppedRow:
-    """A row of the input that a step leaves out, with what is known of its content."""
+    """A row of the input that a step leaves out, with the known part of its content."""
 
     table: str
     partition: int
@@ -72,7 +73,7 @@ def dropped_rows(commands: Iterable[str]) -> tuple[DroppedRow, ...]:
 
 
 def defer_command(table: str, partition: int, offset: int) -> str:
-    """Return the command that leaves the rows of a place to a later step, from this offset on.
+    """Return the command that leaves a partition's rows from this offset on to a later step.
 
     >>> defer_command("t", 0, 5)
     'defer ["t", 0, 5]'
@@ -81,7 +82,7 @@ def defer_command(table: str, partition: int, offset: int) -> str:
 
 
 def deferred(ranges: Sequence[Range], command: str) -> tuple[Range, ...]:
-    """Return what is left of a step's ranges under a command: all of them, unless it leaves rows to a later step.
+    """Return the ranges of a step that a command leaves; any command but `defer` leaves all of them.
 
     >>> [(r.first, r.last) for r in deferred([Range(table="t", partition=0, first=3, last=9)], 'defer ["t", 0, 5]')]
     [(3, 5)]
@@ -97,23 +98,23 @@ def deferred(ranges: Sequence[Range], command: str) -> tuple[Range, ...]:
 
 
 def is_decided(commands: Sequence[str]) -> bool:
-    """Return whether somebody has decided about a step with these commands."""
+    """Return whether the commands hold a user's decision about the step: a skip, a drop or accepted output."""
     return bool(skipped_nodes(commands) or dropped_rows(commands)) or ACCEPT_OUTPUT in commands
 
 
 def unreadable(message: str, hint: str | None, row: DroppedRow) -> RowsError:
-    """Return the error of a row that the settings do not explain; it crosses processes as other errors of rows do."""
+    """Return the error of a row that no setting explains; it crosses process boundaries as other `RowsError`s do."""
     place = json.dumps([row.table, row.partition, row.offset])
     return RowsError(message, with_way_past(hint), UNREADABLE, place, 1, ((row.payload, message, 1),))
 
 
 def with_way_past(hint: str | None) -> str:
-    """Return a hint with what can be done about a message that the settings do not explain."""
+    """Return a hint, extended by the ways to go on after a message that no setting explains."""
     return WAY_PAST if hint is None else f"{hint}; {WAY_PAST}"
 
 
 def unreadable_row(error: RowsError) -> DroppedRow | None:
-    """Return the row that the settings do not explain; None of an error of another kind."""
+    """Return the row that no setting explains, or None for an error of another kind."""
     if error.node != UNREADABLE or not error.rows:
         return None
     table, partition, offset = json.loads(error.name)
@@ -121,7 +122,7 @@ def unreadable_row(error: RowsError) -> DroppedRow | None:
 
 
 def without_rows(ranges: Sequence[Range], rows: Sequence[DroppedRow]) -> tuple[Range, ...]:
-    """Return the ranges in pieces that do not hold these rows.
+    """Return the ranges, split into pieces that leave out these rows.
 
     >>> row = DroppedRow(table="t", partition=0, offset=5, payload="{}")
     >>> [(r.first, r.last) for r in without_rows([Range(table="t", partition=0, first=3, last=9)], [row])]
@@ -139,7 +140,7 @@ def without_rows(ranges: Sequence[Range], rows: Sequence[DroppedRow]) -> tuple[R
 
 
 def skip_command(node: int) -> str:
-    """The command for a node of the plan.
+    """Return the command that skips the failing rows of a plan node.
 
     >>> skip_command(12)
     'skip node=12'
@@ -148,9 +149,10 @@ def skip_command(node: int) -> str:
 
 
 def skipped_nodes(commands: Iterable[str]) -> frozenset[int]:
-    """The nodes whose failing rows leave the stream in a step with these commands.
+    """Return the nodes whose failing rows leave the stream in a step with these commands.
 
-    **Errors** `DataError` for a command that this version does not know: it must not be run as if it were not there.
+    **Errors** `DataError` for a command that this version does not know: running the step without the command would
+    give another result.
 
     >>> sorted(skipped_nodes(["skip node=12", "skip node=3"]))
     [3, 12]

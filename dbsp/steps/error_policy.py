@@ -1,12 +1,13 @@
-"""Whether rows that failed end a step: judged over all workers, so that the answer is the same for any number of them.
+"""The error policy `stop`: decide over all workers whether failed rows end a step, the same for any number of workers.
 
-Under the error policy `stop` a step on which rows fail must not take effect. What failed in a segment travels to every worker
-with the next exchange, and each of them, before it does anything else, adds it up: a row that comes through one worker and
-goes through another in the same step is no reason to stop, as it is none where one worker sees both. The planner sees to it
-that an exchange follows every segment with nodes that may fail, so that no output of a refused step is ever written.
+A step on which rows fail must not take effect. The next exchange carries the failures of a segment to every worker,
+and each worker sums them up before it does anything else. A row may be inserted through one worker and deleted through
+another in the same step. Such a row does not end the step, just as it does not where one worker sees both changes. The
+planner puts an exchange after every segment with nodes that may fail. So no output of a refused step is written.
 
-Law: of equal rows at one node, the sum of the weights decides; the node is the first in the plan's order at which rows came.
-A row that only goes is no reason: it failed when it came, so it was decided about then. Source: design record 0007.
+Law: for equal rows at one node, the sum of the weights decides. The named node is the first in the plan's order with a
+positive sum. A row that is only deleted does not end the step: it failed when it was inserted, and a decision was made
+then. Source: design record 0007.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ HINT = "mend the row, decide with `coordinator skip`, or choose error_policy dea
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeFailure:
-    """What failed on one worker at a node, not yet judged: the node, where that is, the row as it saw it, and why."""
+    """A failure at a node of one worker, not yet judged: the node, its place, the row as the worker saw it, the reason."""
 
     node: int
     name: str
@@ -33,7 +34,7 @@ class NodeFailure:
 
 
 def judge(failed: Iterable[NodeFailure]) -> None:
-    """Refuse the step if rows came that failed, naming those of the first node at which some did.
+    """Refuse the step if inserted rows failed; the error names those of the first node that has any.
 
     **Errors** `RowsError`, the same on all workers.
 

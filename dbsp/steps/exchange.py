@@ -1,12 +1,13 @@
-"""The exchange: rows move to the worker that owns their key, in parcels.
+"""The exchange: parcels move rows to the worker that owns their key.
 
-All exchanges of one depth travel together: one parcel per source and destination, empty or not, so that a receiver counts
-exactly W of them. A parcel says where it belongs (run, epoch, step, round, layout version, depth, source, destination) and
-carries checksums; one that does not fit is refused by name (fault 29). A parcel from a worker to itself also carries what an
-early segment made for the end of the step: its parts of the outputs, its dead letters, its figures.
+All exchanges of one depth travel together. Each source sends each destination one parcel, empty or not, so that a
+receiver counts exactly W of them. A parcel names its address (run, epoch, step, round, layout version, depth, source,
+destination) and carries checksums. The receiver refuses a parcel with another address by name (fault 29). An early
+segment may make results for the end of the step: parts of the outputs, dead letters, figures. The worker's parcel to
+itself carries them.
 
-Left out: how parcels get from process to process (the runtimes' business) and what a layout is (`dbsp.layout`).
-Source: docs/concepts/steps.md. No I/O here.
+Left out: the transport of parcels between processes (the runtimes do that), and layouts (`dbsp.layout`). Source:
+docs/concepts/steps.md. No I/O here.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ _ALIGN = 64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Address:
-    """Where a parcel belongs; `source` and `destination` are worker numbers."""
+    """The address of a parcel; `source` and `destination` are worker numbers."""
 
     run: str
     epoch: int
@@ -57,9 +58,9 @@ class Address:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Carried:
-    """What a worker keeps for the end of its own step: output parts, dead letters, figures.
+    """Results that a worker keeps for the end of its own step: output parts, dead letters, figures.
 
-    While a loop runs, `parked` is all that the worker has of it: see `dbsp.runtime.loops`.
+    While a loop runs, `parked` is the worker's whole state of the loop: see `dbsp.runtime.loops`.
     """
 
     parts: Mapping[str, Batch] = field(default_factory=dict)
@@ -71,7 +72,7 @@ class Carried:
     signals: tuple[Signal, ...] = ()
 
     def plus(self, other: Carried) -> Carried:
-        """Both together; no view is made twice in one step."""
+        """Return the union of both; no view is in both, since one segment of a step makes each view."""
         return Carried(
             parts={**self.parts, **other.parts},
             dead=self.dead + other.dead,
@@ -85,10 +86,10 @@ class Carried:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parcel:
-    """What one worker sends one worker at one depth of one step: a batch per exchange number.
+    """The rows that one worker sends another at one depth of one step: a batch per exchange number.
 
-    `least` is the first round for which the source has work for a loop, -1 where it has none. `failed` is what failed at the
-    source and is yet to be judged (`dbsp.steps.error_policy`): all destinations get all of it.
+    `least` is the first round for which the source has work for a loop, -1 if it has none. `failed` holds the source's
+    failures that are not yet judged (`dbsp.steps.error_policy`); every destination gets all of them.
     """
 
     address: Address
@@ -99,24 +100,26 @@ class Parcel:
 
 
 class Owners(Protocol):
-    """Who owns which key: a layout, or the places of a step in which keys are between two layouts."""
+    """The owner of each key: a layout, or the shards of a step during which keys move between two layouts."""
 
     @property
     def workers(self) -> tuple[int, ...]:
-        """All owners, in order."""
+        """Return all owners, in order."""
         ...
 
     def slot_of(self, key_hash: np.ndarray) -> np.ndarray:
-        """The position in `workers` of the owner of each key hash."""
+        """Return the index in `workers` of the owner of each key hash."""
         ...
 
 
 def split(batch: Batch, spec: ExchangeSpec, owners: Owners) -> list[Batch]:
-    """The rows of a batch by owner, one batch per entry of `owners.workers`; rows keep their order and arrangement.
+    """Return the rows of a batch per owner, one batch per entry of `owners.workers`.
+
+    Rows keep their order and arrangement.
 
     **Law** the sum of the result is the batch (invariant 2: each row has one owner).
-    **Cost** one hash (none if the batch is arranged by the same key) and one counting sort over the owners; nothing with
-    one worker.
+    **Cost** one hash (none if the batch is arranged by the same key) and one counting sort over the owners; nothing
+    with one worker.
     """
     count = len(owners.workers)
     if count == 1 or len(batch) == 0:
@@ -131,14 +134,14 @@ def split(batch: Batch, spec: ExchangeSpec, owners: Owners) -> list[Batch]:
 
 
 def least_round(leasts: Iterable[int]) -> int | None:
-    """The first round for which some worker has work."""
+    """Return the first round for which some worker has work, None if no worker has any."""
     return min((least for least in leasts if least >= 0), default=None)
 
 
 def gather(parcels: Sequence[Parcel], plan: Plan, depth: int) -> dict[int, Batch]:
-    """What arrived for each exchange of a depth, as one batch each, ordered by source: no result depends on timing.
+    """Return the arrived rows of each exchange of a depth as one batch, ordered by source.
 
-    What is arranged is merged, not sorted again.
+    The order by source keeps results independent of timing. Arranged batches are merged, not sorted again.
     """
     ordered = sorted(parcels, key=lambda parcel: parcel.address.source)
     return {spec.id: sum_of([p.batches[spec.id] for p in ordered if spec.id in p.batches], spec.schema, spec.weights)
@@ -146,7 +149,7 @@ def gather(parcels: Sequence[Parcel], plan: Plan, depth: int) -> dict[int, Batch
 
 
 def check_arrival(parcels: Sequence[Parcel], expected: Address, layout: Layout) -> None:
-    """Refuse any set of parcels but exactly one from each worker, all for this place of this step."""
+    """Refuse any set of parcels but exactly one from each worker, all with the expected address."""
     for parcel in parcels:
         if parcel.address != replace(expected, source=parcel.address.source):
             raise _misplaced(parcel.address, expected)
@@ -165,12 +168,12 @@ def _misplaced(found: Address, expected: Address) -> DataError:
 
 
 def to_bytes(parcel: Parcel) -> bytes:
-    """A parcel as one block of bytes: front (magic, checksum, length), index (JSON), sections aligned to 64 bytes."""
+    """Return a parcel as one block of bytes: front (magic, checksum, length), index (JSON), sections aligned to 64 bytes."""
     return b"".join(sections_of(parcel))
 
 
 def sections_of(parcel: Parcel) -> list[bytes | bytearray]:
-    """The same bytes, not yet joined."""
+    """Return the bytes of `to_bytes` in pieces that are not yet joined."""
     sections: list[bytes | bytearray] = []
     index: dict[str, object] = {"least": parcel.least, "address": _flat(parcel.address), "batches": [], "carried": None}
     index["failed"] = [_flat(row) for row in parcel.failed]
@@ -192,7 +195,7 @@ def sections_of(parcel: Parcel) -> list[bytes | bytearray]:
 
 
 def from_bytes(data: bytes | memoryview, plan: Plan) -> Parcel:
-    """The parcel again, its batches reading the bytes in place; `DataError` if the checksums do not fit."""
+    """Return the parcel in these bytes; its batches read the bytes in place. `DataError` if a checksum differs."""
     index, length = _index(data)
     start = _FRONT.size + length + len(_padding(_FRONT.size + length))
     body = memoryview(data)[start:]
@@ -206,12 +209,12 @@ def from_bytes(data: bytes | memoryview, plan: Plan) -> Parcel:
 
 
 def least_of(data: bytes | memoryview) -> int:
-    """The first round for which the source of a parcel has work, without reading its batches."""
+    """Return the first round for which the source of a parcel has work, without reading the parcel's batches."""
     return int(_index(data)[0]["least"])
 
 
 def _index(data: bytes | memoryview) -> tuple[dict[str, Any], int]:
-    """A parcel's index and its length, checked."""
+    """Return a parcel's index and the index's length, after checking size, magic and checksum."""
     if len(data) < _FRONT.size:
         raise DataError(f"an exchange parcel is cut short: bytes={len(data)}")
     magic, checksum, length = _FRONT.unpack_from(data)
@@ -243,7 +246,7 @@ def _carried(
 
 
 def _add(sections: list[bytes | bytearray], batch: Batch) -> tuple[int, int, dict[str, Any] | None]:
-    """Append an encoded batch; its first byte, its size, how it is arranged."""
+    """Append an encoded batch to the sections; return its first byte, its size and its arrangement (None if loose)."""
     first = sum(map(len, sections))
     data = encode(batch)
     sections.extend((data, _padding(len(data))))
@@ -267,5 +270,5 @@ def _padding(size: int) -> bytes:
 
 
 def _flat(value: Any) -> dict[str, Any]:
-    """The fields of a value of plain parts; `dataclasses.asdict` would copy each part deeply."""
+    """Return the fields of a flat dataclass; `dataclasses.asdict` would copy each field's value deeply."""
     return {each.name: getattr(value, each.name) for each in fields(value)}

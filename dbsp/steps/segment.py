@@ -1,10 +1,11 @@
-"""One segment of one step on one worker: run the nodes in order, from what arrived to what is sent.
+"""Run one segment of one step on one worker: the nodes in order, from the arrived rows to the rows to send.
 
-A pure function of (plan, segment, the state as of step-1, what arrived, the record's clock): a task that Spark runs twice
-gives the same bytes twice (invariant 3). The state is reached through a `StepTransaction` alone, files and workers not at all.
+The result is a pure function of the plan, the segment, the state as of step-1, the arrived rows and the record's
+clock. So a task that Spark runs twice gives the same bytes twice (invariant 3). The segment reaches the state through
+a `StepTransaction` alone, and touches no file and no other worker.
 
-Left out: where the inputs come from and where the parcels go (`dbsp.runtime.tasks`).
-Source: docs/concepts/circuits.md and docs/concepts/steps.md.
+Left out: the source of the inputs and the transport of the parcels (`dbsp.runtime.tasks`). Source:
+docs/concepts/circuits.md and docs/concepts/steps.md.
 """
 
 from __future__ import annotations
@@ -37,11 +38,11 @@ NOTHING_GIVEN: Mapping[int, Batch] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arrived:
-    """What a segment starts from: the tables' changes (segment 0) and the exchanges' rows (later ones).
+    """The inputs of a segment: the tables' changes (segment 0) and the exchanges' rows (later segments).
 
-    `whole` gives the same rows of a table of which columns that nobody needs were left unread, with all their columns.
-    In a `later_round` of a loop nodes that get no rows do not run, as they answer nothing with nothing there, and the size of the
-    state is not looked up again.
+    If columns of a table that no node needs were left unread, `whole` returns the same rows with all columns. In a
+    `later_round` of a loop, nodes without input rows do not run, because they return no rows then. Nor does the
+    segment measure the state again.
     """
 
     tables: Mapping[str, Batch]
@@ -52,9 +53,9 @@ class Arrived:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentResult:
-    """What a segment made: rows to send per exchange, the views' deltas, dead letters, figures per node.
+    """The results of a segment: rows to send per exchange, the views' deltas, dead letters, figures per node.
 
-    `failed` is what may be a reason not to take the step (`dbsp.steps.error_policy`).
+    `failed` holds failures that may refuse the step (`dbsp.steps.error_policy`).
     """
 
     sent: Mapping[int, Batch]
@@ -67,7 +68,7 @@ class SegmentResult:
 
 @dataclass(frozen=True, slots=True)
 class _NodeState:
-    """The node's traces, by their index in the node; `changes` is what was added to each trace in this segment, by number."""
+    """A node's traces by their index in the node; `changes` maps trace numbers to the rows that this segment added."""
 
     node: PlanNode
     transaction: StepTransaction
@@ -83,13 +84,13 @@ class _NodeState:
 
     def append(self, index: int, batch: Batch, retention: RetentionBound | None = None) -> None:
         if self.node.trace_owner(index) is not None:
-            return  # its owner adds the same
+            return  # the trace's owner adds the same rows
         self.appended.add(index)
         self.changes[self.node.traces[index].id] = batch
         self._append(index, batch, retention or self.retention_bound(index))
 
     def arranged(self, inputs: tuple[Batch, ...]) -> tuple[Batch, ...]:
-        """The inputs; what the owner of a borrowed trace has arranged already as it is there."""
+        """Return the node's inputs, arranged where the owner of a borrowed trace has already arranged the same rows."""
         given = list(inputs)
         for index, integral in enumerate(self.node.operator.integrals()):
             trace = self.node.traces[index]
@@ -106,9 +107,9 @@ class _NodeState:
             self.transaction.append(self.node.traces[index], batch, retention)
 
     def settle(self) -> None:
-        """Traces that got no rows are rid of closed ones all the same, and go on with merges under way.
+        """Clean the node's traces that got no rows: drop closed rows, and continue the merges in progress.
 
-        So what was deleted leaves the state although nothing more comes for its trace.
+        So deleted rows leave the state although no more rows arrive for its trace.
         """
         for index, trace in enumerate(self.node.traces):
             if index in self.appended or self.node.trace_owner(index) is not None:
@@ -133,15 +134,14 @@ def run_segment(
     skipped: frozenset[int] = frozenset(),
     given: Mapping[int, Batch] = NOTHING_GIVEN,
 ) -> SegmentResult:
-    """Run one segment; at the `skipped` nodes rows that fail are dead letters whatever the error policy.
+    """Run one segment; rows that fail at the `skipped` nodes become dead letters whatever the error policy.
 
-    Nodes that are `given` their change do not run.
-
-    Under `stop` they are dead letters everywhere, and what failed elsewhere is told, for all workers to judge together.
+    Nodes whose change is `given` do not run. Under the policy `stop`, failed rows become dead letters at every node.
+    The result also returns the failures of the nodes that are not skipped, and all workers judge these together.
 
     **State** each node's traces, read as of step-1 and appended to; materialized views are integrated here too.
-    **Cost** the nodes' own; the views' deltas are consolidated, so that equal steps give equal bytes.
-    **Errors** whatever a node raises, with the node, the step and the user's line added.
+    **Cost** the nodes' own, and the consolidation of the views' deltas, so that equal steps give equal bytes.
+    **Errors** each error of a node, with the node, the step and the user's line added.
     """
     values: dict[int, Batch] = {}
     dead: list[DeadLetter] = []
@@ -181,7 +181,7 @@ def run_segment(
 
 
 def _inputs(plan: Plan, node: PlanNode, values: Mapping[int, Batch], arrived: Arrived) -> tuple[Batch, ...]:
-    """What a node reads: the table's changes, what an exchange brought, or other nodes' values."""
+    """Return the batches that a node reads: the table's changes, an exchange's rows, or other nodes' values."""
     table = node.operator.reads_table()
     if table is not None:
         return (arrived.tables.get(table, Batch.empty(node.schema)),)
@@ -193,7 +193,7 @@ def _inputs(plan: Plan, node: PlanNode, values: Mapping[int, Batch], arrived: Ar
 
 
 def _whole(plan: Plan, node: PlanNode, arrived: Arrived) -> Callable[[], Batch] | None:
-    """How the node's input is read with all columns, if it is a table of which some were left unread."""
+    """Return the function that reads the node's input with all columns, or None if its table has no unread columns."""
     if not arrived.whole:
         return None
     read = (plan.nodes[number].operator.reads_table() for number in node.inputs)
@@ -219,7 +219,7 @@ def _run_node(node: PlanNode, context: StepContext, inputs: tuple[Batch, ...], s
 
 
 def _retentions(node: PlanNode, moment: Moment) -> dict[int, RetentionBound]:
-    """Below which retention bounds the node's traces need no rows any more."""
+    """Return the retention bounds below which the node's traces need no rows any more, by trace index."""
     bounds = {
         index: retention_bound(*kept, moment.waterlines) for index, kept in enumerate(node.closing) if kept is not None
     }
@@ -227,7 +227,7 @@ def _retentions(node: PlanNode, moment: Moment) -> dict[int, RetentionBound]:
 
 
 def _unjudged(node: PlanNode, context: StepContext) -> Iterator[NodeFailure]:
-    """What failed at the node, added up; rows that came too late leave the stream under every error policy."""
+    """Yield the consolidated failures of the node, except late rows, which leave the stream under every error policy."""
     sums: Counter[tuple[str, str]] = Counter()
     for failure in context.failures:
         if not failure.late:
@@ -241,7 +241,7 @@ def _unjudged(node: PlanNode, context: StepContext) -> Iterator[NodeFailure]:
 
 
 def _dead_letters(node: PlanNode, context: StepContext) -> Iterator[DeadLetter]:
-    """What failed at the node, added up: a row that comes and goes in one step is no letter."""
+    """Yield the consolidated failures of the node: an insert and a delete of one row within a step cancel out."""
     sums: Counter[tuple[str, str]] = Counter()
     for failure in context.failures:
         sums[failure.payload, failure.reason] += failure.weight
@@ -256,7 +256,10 @@ def _dead_letters(node: PlanNode, context: StepContext) -> Iterator[DeadLetter]:
 def _profile(
     node: PlanNode, inputs: tuple[Batch, ...], made: Batch, seconds: float, states: Sequence[SpineState]
 ) -> NodeProfile:
-    """What the node did, and the state it keeps as of the step before, with that of the views made of it."""
+    """Return the node's figures: the rows and the time of this step, and its state as of the step before.
+
+    The state includes that of the views made from the node.
+    """
     return NodeProfile(
         node=node.id,
         rows_in=sum(map(len, inputs)),
@@ -268,7 +271,7 @@ def _profile(
 
 
 def _views(plan: Plan, segment: int, values: Mapping[int, Batch], transaction: StepTransaction) -> dict[str, Batch]:
-    """The consolidated deltas of the views made here; materialized ones are added to their trace."""
+    """Return the consolidated deltas of the views made here; add those of materialized views to their trace."""
     found: dict[str, Batch] = {}
     for view in plan.views:
         if view.node not in values or plan.nodes[view.node].segment != segment:

@@ -1,17 +1,19 @@
-"""What the clock and the waterlines of the next step follow from.
+"""Timing between steps: the facts from which the next step's clock and waterlines follow.
 
-While a step runs, workers signal what they saw: the waterline that a watermark would allow, and when a timer of theirs is due
-next. Between two steps whoever decides (a coordinator, `dbsp.open`) sums that up in a `Timing` and writes clock and waterlines
-into the next record, so that a replay needs neither clock nor signals. A `Timing` is kept with every checkpoint.
+While a step runs, workers send signals: the waterline that a watermark would allow, and the clock value at which a
+timer is next due. Between two steps, the decider (a coordinator, `dbsp.open`) sums the signals up in a `Timing`. The
+decider then writes clock and waterlines into the next record, so that a replay needs neither clock nor signals. Every
+checkpoint stores a `Timing`.
 
-The watermark of a table has a maximum per input partition (`Timing.reached`). Its waterline is the least of them over the
-partitions that are not idle. A watermark on a derived stream has one maximum, over all workers.
+The watermark of a table has a maximum per input partition (`Timing.reached`). Its waterline is the least of the maxima
+over the partitions that are not idle. A watermark on a derived stream has one maximum, over all workers.
 
 **Laws**
-1. `finished` takes maxima and minima over all workers, so a `Timing` does not depend on how many there are (9).
+1. `finished` takes maxima and minima over all workers, so a `Timing` does not depend on the number of workers (9).
 2. No waterline ever falls.
-3. The waterline of a table's watermark is at most the maximum of every partition, minus the lateness, unless that partition
-   was idle, or was not there, in a step before. So a row within the lateness of its own partition's maximum is never late.
+3. The waterline of a table's watermark is at most every partition's maximum minus the lateness. Partitions that were
+   idle or absent in an earlier step are exempt. So a row within the lateness of its own partition's maximum is never
+   late.
 
 Source: docs/concepts/circuits.md; design records 0006 and 0041.
 """
@@ -35,7 +37,7 @@ LATE: Final = "late: "
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Signal:
-    """What a node of one worker has to say for the steps to come: a waterline seen, or the clock at which it is due.
+    """A message from a node of one worker for later steps: a waterline seen, or the clock value at which the node is due.
 
     A waterline that only the rows of one input partition would allow names the `partition`.
     """
@@ -48,7 +50,7 @@ class Signal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Partitions:
-    """The input when a step is decided: the partitions of each table that were ever `present`, and which of them are idle."""
+    """The input when a step is decided: the partitions of each table that were ever `present`, and the idle ones."""
 
     present: Mapping[str, Collection[int]]
     idle: frozenset[Place] = frozenset()
@@ -56,7 +58,10 @@ class Partitions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Waterline:
-    """No row below `now_us` passes the watermark `node` in this step; in the step before it was `before_us` (None: no bound)."""
+    """The bound of one step: no row below `now_us` passes the watermark `node`.
+
+    In the step before, the bound was `before_us` (None: no bound).
+    """
 
     node: int
     before_us: int | None
@@ -65,7 +70,7 @@ class Waterline:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Moment:
-    """The time of one step, as its record says: what `now()` shows, what it showed in the step before, the waterlines.
+    """The time of one step, as its record says: the clock that `now()` shows, the clock before, the waterlines.
 
     `idle` are the partitions that the waterlines of tables leave out.
     """
@@ -76,16 +81,17 @@ class Moment:
     idle: tuple[Place, ...] = ()
 
     def waterline(self, node: int) -> Waterline | None:
-        """The waterline of a watermark, once there is one."""
+        """Return the waterline of a watermark, None before its first one."""
         return next((line for line in self.waterlines if line.node == node), None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timing:
-    """Where time stands after a step: its clock, the waterlines it used, those agreed on for the next, the next timer.
+    """The time after a step: its clock, the waterlines it used, those agreed on for the next step, the next timer.
 
-    `reached` has, per watermark of a table and partition, the latest time of a row minus the lateness; `idle` are the partitions
-    that the last step left out. Data of 0.1.0 has neither: its one waterline is in `agreed`, below which none falls.
+    For each watermark of a table, `reached` has the latest time of a row minus the lateness, by partition. `idle` are
+    the partitions that the last step left out. Data of version 0.1.0 has neither: `agreed` holds its one waterline per
+    watermark, which later ones never fall below.
     """
 
     clock_us: int | None = None
@@ -96,10 +102,12 @@ class Timing:
     idle: tuple[Place, ...] = ()
 
     def over(self, tables: Mapping[int, str], partitions: Partitions) -> Timing:
-        """Agree on the waterlines of tables' watermarks, over these partitions; `tables` has the table of each watermark.
+        """Return the timing with agreed waterlines of tables' watermarks over these partitions.
 
-        **Law** the least over the partitions that are not idle, if each of them has had a row; the greatest of all if every one
-        is idle; never less than before.
+        `tables` has the table of each watermark.
+
+        **Law** The waterline is the least over the partitions that are not idle, if each of them has had a row. It is
+        the greatest of all if every partition is idle. It never falls.
 
         **Example** partition 1 has had no row yet, so it holds the waterline back until it is idle
 
@@ -117,16 +125,16 @@ class Timing:
         return replace(self, agreed=agreed, idle=tuple(sorted(partitions.idle)))
 
     def _least(self, node: int, table: str, partitions: Partitions) -> int | None:
-        """The waterline that the partitions of a table allow now; None if one that is not idle has had no row."""
+        """Return the waterline that the partitions of a table allow now; None if an active one has had no row."""
         reached = self.reached.get(node, {})
-        known = reached.keys() | set(partitions.present.get(table, ()))  # one that is away now has been there
+        known = reached.keys() | set(partitions.present.get(table, ()))  # includes partitions that are absent now
         active = {partition for partition in known if (table, partition) not in partitions.idle}
         if not active:
             return max(reached.values(), default=None)
         return min(reached[partition] for partition in active) if reached.keys() >= active else None
 
     def moment(self, wall_us: int) -> Moment:
-        """The time of the next step: the clock never goes back, waterlines are those agreed on.
+        """Return the time of the next step: the clock never goes back, and the waterlines are those agreed on.
 
         **Example**
 
@@ -140,14 +148,14 @@ class Timing:
         return Moment(clock_us=clock, clock_before_us=self.clock_us, waterlines=tuple(lines), idle=self.idle)
 
     def still(self) -> Moment:
-        """The time of a step in which no time passes: that of the step before."""
+        """Return the time of a step in which no time passes: that of the step before."""
         lines = (Waterline(node=node, before_us=at, now_us=at) for node, at in sorted(self.used.items()))
         return Moment(
             clock_us=self.clock_us or 0, clock_before_us=self.clock_us, waterlines=tuple(lines), idle=self.idle
         )  # fmt: skip
 
     def recorded(self, moment: Moment) -> Timing:
-        """After a step with this time was logged; timers that it reaches are no longer due."""
+        """Return the timing after a step with this time was logged; timers that the step reaches are no longer due."""
         used = {line.node: line.now_us for line in moment.waterlines}
         due = None if self.due_us is not None and self.due_us <= moment.clock_us else self.due_us
         return replace(
@@ -155,7 +163,7 @@ class Timing:
         )  # fmt: skip
 
     def finished(self, signals: Iterable[Signal]) -> Timing:
-        """After a step whose workers signalled this."""
+        """Return the timing after a step whose workers sent these signals."""
         agreed, due = dict(self.agreed), None
         reached = {node: dict(partitions) for node, partitions in self.reached.items()}
         for signal in signals:
@@ -169,18 +177,24 @@ class Timing:
         return replace(self, agreed=agreed, due_us=due, reached=reached)
 
     def ahead_s(self, wall_us: int) -> float:
-        """Return how far the clock is ahead of the wall clock, which was ahead itself once."""
+        """Return by how many seconds the clock is ahead of the wall clock, 0 if it is not.
+
+        The step clock never goes back, so it stays ahead after the wall clock was too fast once.
+        """
         return 0.0 if self.clock_us is None else max(0.0, (self.clock_us - wall_us) / 1e6)
 
     def due(self, wall_us: int, awaited: Iterable[int] = ()) -> bool:
-        """Whether a step is due without input: a timer is reached, or an awaited waterline rose after the last step."""
+        """Return whether a step is due without input.
+
+        A step is due if a timer is reached, or if an awaited waterline rose after the last step.
+        """
         if self.due_us is not None and self.due_us <= wall_us:
             return True
         return any(self.agreed.get(node) != self.used.get(node) for node in awaited)
 
 
 def timing_to_json(timing: Timing) -> dict[str, Any]:
-    """Return a timing as a JSON object; what 0.1.0 does not know stands in fields that it passes over."""
+    """Return a timing as a JSON object; fields that version 0.1.0 does not know are extra, and that version skips them."""
     found: dict[str, Any] = {
         "clock": timing.clock_us,
         "used": sorted(timing.used.items()),
@@ -195,7 +209,10 @@ def timing_to_json(timing: Timing) -> dict[str, Any]:
 
 
 def timing_from_json(value: Mapping[str, Any]) -> Timing:
-    """Read a timing; one of 0.1.0 has no maxima of partitions, and its waterlines stand until these pass them."""
+    """Read a timing from its JSON object.
+
+    One that version 0.1.0 wrote has no maxima of partitions. Its waterlines hold until these maxima pass them.
+    """
     return Timing(
         clock_us=value["clock"], used=dict(value["used"]), agreed=dict(value["agreed"]), due_us=value["due"],
         reached={node: dict(mine) for node, mine in value.get("reached", ())},
