@@ -1,10 +1,13 @@
 """The contract of a worker's two-version database, and of one step's transaction on it.
 
-Two implementations pass the same contract tests: `dbsp.trace.memory.MemoryDatabase` (in process, forgets) and
-`dbsp.storage.WorkerDatabase` (LMDB). Source: docs/concepts/steps.md and
-docs/concepts/storage.md: at most two versions; a commit that
-crashes leaves v, or v and v+1; every write carries the epoch, and an older epoch is refused in the transaction that would
-have written (invariant 6); a step's writes per segment appear at once and once.
+Two implementations pass the same contract tests: `dbsp.trace.memory.MemoryDatabase` (in process, volatile) and
+`dbsp.storage.WorkerDatabase` (LMDB).
+
+- There are at most two versions, and a commit that crashes leaves v, or v and v+1.
+- Every write carries the epoch. The transaction that would write refuses an older epoch (invariant 6).
+- A step's writes per segment appear at once, and only once.
+
+Source: docs/concepts/steps.md and docs/concepts/storage.md.
 """
 
 from __future__ import annotations
@@ -30,9 +33,10 @@ if TYPE_CHECKING:
 @stored("CheckpointId", "run epoch step layout_version fingerprint")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointId:
-    """What a version belongs to; two databases match only when all parts are equal.
+    """The identity of a version; two databases match only when all parts are equal.
 
-    `run` is drawn when the pipeline is first created. `step` is the next step to apply. `epoch` is the one that committed.
+    `run` is drawn when the pipeline is first created. `step` is the next step to apply. `epoch` is the one that
+    committed.
     """
 
     run: str
@@ -44,7 +48,7 @@ class CheckpointId:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VersionInfo:
-    """One openable version; version 0 is empty and has the id that the database was created with."""
+    """A version that can be opened; version 0 is empty and has the id that the database was created with."""
 
     version: int
     checkpoint: CheckpointId
@@ -52,7 +56,7 @@ class VersionInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VersionView:
-    """A version's traces, by number, and where their chunks are; to be used inside its context only."""
+    """A version's traces, by number, and the store of their chunks; valid inside its context only."""
 
     checkpoint: CheckpointId
     traces: Mapping[int, SpineState]
@@ -61,9 +65,10 @@ class VersionView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shipment:
-    """A piece of a worker's version on its way to another host: stored chunks by their numbers, as bytes.
+    """A piece of a worker's version on its way to another host: stored chunks by number, as bytes.
 
-    The `record` comes with the last piece and says what refers to them. After it `left_bytes` of `total_bytes` are missing.
+    The last piece carries the `record`, which says what refers to the chunks. After a piece, `left_bytes` of
+    `total_bytes` are still missing.
     """
 
     version: int
@@ -76,7 +81,7 @@ class Shipment:
 @stored("CommitReport", "version chunks_written bytes_written state_bytes")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitReport:
-    """What a commit wrote: chunks copied to the durable side, their bytes, bytes of state in all."""
+    """The figures of a commit: chunks copied to the durable side, their bytes, and the bytes of the whole state."""
 
     version: int
     chunks_written: int
@@ -86,7 +91,7 @@ class CommitReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceSpec:
-    """One trace of the plan: its stable number and how it is arranged."""
+    """A trace of the plan: its stable number and its arrangement."""
 
     id: int
     arrangement: Arrangement
@@ -96,11 +101,11 @@ NOTHING_SHARED: Mapping[int, Sequence[TraceSpec]] = MappingProxyType({})
 
 
 class StepTransaction(Protocol):
-    """Reads the state as of step-1 and collects what (step, segment) adds.
+    """A transaction that reads the state as of step-1 and collects the additions of (step, segment).
 
-    Entering begins the read transactions; no array read through it may be kept after leaving. If (step, segment) was
-    already written (`done`), reads still see step-1 and `finish` does nothing, so that a task which is run twice emits
-    the same bytes and writes once.
+    Entering begins the read transactions; callers keep no array read through it after leaving. If (step, segment) was
+    already written (`done`), reads still see step-1 and `finish` does nothing. So a task that runs twice emits the
+    same bytes and writes once.
     """
 
     done: bool
@@ -112,30 +117,30 @@ class StepTransaction(Protocol):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """End reading; what was not finished is dropped."""
+        """End reading; drop additions that were not finished."""
         ...
 
     def spine(self, trace: TraceSpec) -> Spine:
-        """The trace as of step-1."""
+        """Return the trace as of step-1."""
         ...
 
     def append(self, trace: TraceSpec, batch: Batch, retention: RetentionBound | None = None) -> None:
-        """Add an arranged batch to the trace, seen from step+1 on; at most once per trace and step.
+        """Add an arranged batch to the trace, visible from step+1 on; at most once per trace and step.
 
-        Rows below the retention bound may be dropped from then on.
+        From then on, the trace may drop rows below the retention bound.
         """
         ...
 
     def finish(self) -> None:
-        """Write everything appended, in one transaction that checks the epoch; `FencedError` if it is old."""
+        """Write all additions in one transaction that checks the epoch; `FencedError` if the epoch is old."""
         ...
 
 
 class Lease(Protocol):
-    """Some traces of a worker as of one step, which any thread may read while steps run.
+    """A lease on some traces of a worker as of one step, which any thread may read while steps run.
 
-    Chunks that the traces refer to are not deleted until `end` (invariant 12). A rollback or a rescale ends the lease:
-    then a read fails with `UnavailableError`, and never returns rows of another step.
+    Chunks that the traces refer to are not deleted until `end` (invariant 12). A rollback or a rescale ends the lease.
+    After that a read fails with `UnavailableError`, and never returns rows of another step.
     """
 
     def state(self, trace: TraceSpec) -> SpineState:
@@ -147,26 +152,31 @@ class Lease(Protocol):
         ...
 
     def end(self) -> None:
-        """End the lease; a read that is under way ends first. Repeating it does nothing."""
+        """End the lease after the read in progress, if there is one; repeating the call does nothing."""
         ...
 
 
 class Database(Protocol):
-    """One worker's database: versions v and perhaps v+1, and the steps since v."""
+    """The database of one worker: versions v and perhaps v+1, and the steps since v."""
 
     def versions(self) -> tuple[VersionInfo, ...]:
-        """The versions that can be opened, oldest first: one or two."""
+        """Return the versions that can be opened, oldest first: one or two."""
         ...
 
     def raise_epoch(self, epoch: int) -> None:
-        """Make `epoch` the newest, durably; `FencedError` if a newer one is there. Every rollback begins with it."""
+        """Make `epoch` the newest, durably; `FencedError` if the database has a newer one.
+
+        Every rollback begins with this call.
+        """
         ...
 
     def open(self, version: int, epoch: int) -> CheckpointId:
-        """Discard other versions and all steps since; the state is that of `version`, its step the next to apply.
+        """Discard the other versions and all steps since `version`, whose step is the next to apply.
 
-        A repeat in the same epoch does nothing: whatever followed in this epoch stays.
-        **Errors** `UnavailableError` if another version was opened in this epoch, or `version` is held no more.
+        A repeat in the same epoch does nothing: all later steps of this epoch stay.
+
+        **Errors** `UnavailableError` if this epoch opened another version, or if the database no longer holds
+        `version`.
         """
         ...
 
@@ -182,50 +192,59 @@ class Database(Protocol):
         traces: Sequence[TraceSpec],
         shared: Mapping[int, Sequence[TraceSpec]] = NOTHING_SHARED,
     ) -> StepTransaction:
-        """A transaction for (step, segment); `UnavailableError` if step-1 of that segment is not held.
+        """Return a transaction for (step, segment), which reads that segment's state as of step-1.
 
-        It also reads the traces `shared` by other segments, as of step-1, whether these have run this step or not.
+        The transaction also reads the traces `shared` by other segments. It sees them as of step-1, whether or not
+        these segments have already run this step.
+
+        **Errors** `UnavailableError` if the database does not hold step-1 of the segment.
         """
         ...
 
     def pin(self, version: int, checkpoint: CheckpointId) -> None:
-        """Keep the state after step `checkpoint.step - 1`, to become `version` = opened + 1; repeating it does nothing.
+        """Keep the state after step `checkpoint.step - 1`, to become `version` = opened + 1.
 
-        Costs no copying. Steps may go on at once: nothing that the cut refers to is deleted (invariant 12). `open` lets go of it.
+        The call copies nothing; repeating it does nothing. Steps may go on at once: the database deletes no chunk that
+        the cut refers to (invariant 12). `open` releases the cut.
         """
         ...
 
     def copy(self, version: int, checkpoint: CheckpointId, bytes_max: int | None = None) -> CommitReport | None:
-        """Make about `bytes_max` bytes more of the pinned cut durable (None: all that is left), beside running steps.
+        """Make about `bytes_max` more bytes of the pinned cut durable while steps run (None: all that is left).
 
-        The report when the cut is `version`, else None. Then `version` is the opened one; the version before it stays until the
-        next one lands. Until then the database holds what it held. Repeating it afterwards gives the same report.
+        Returns the report once the cut is `version`, else None. From then on `version` is the opened one, and the
+        version before it stays until the next one is complete. Until then the database holds its old versions.
+        Repeating the call afterwards returns the same report.
 
-        **Errors** `FencedError` if the checkpoint's epoch is not the newest: every piece checks it where it writes.
+        **Errors** `FencedError` if the checkpoint's epoch is not the newest: every piece checks the epoch where it
+        writes.
         """
         ...
 
     def commit(self, version: int, checkpoint: CheckpointId) -> CommitReport:
-        """`pin` and `copy` at once: make the state after step `checkpoint.step - 1` version `version` = opened + 1."""
+        """Pin and copy in one call: make the state after step `checkpoint.step - 1` version `version` = opened + 1."""
         ...
 
     def read_trace(self, trace: TraceSpec) -> AbstractContextManager[Spine]:
-        """The trace as of the newest finished step of its segment; nothing read through it may be kept after leaving."""
+        """Return the trace as of the newest finished step of its segment; keep no array of it after leaving the context."""
         ...
 
     def lease(self, epoch: int, step: int, traces: Sequence[TraceSpec]) -> Lease:
-        """A lease on the traces as of the end of step `step - 1`, granted between two steps; nothing is copied.
+        """Grant a lease on the traces as of the end of step `step - 1`, between two steps; nothing is copied.
 
-        **Errors** `UnavailableError` if that state is not held.
+        **Errors** `UnavailableError` if the database does not hold that state.
         """
         ...
 
     def read_version(self, version: int) -> AbstractContextManager[VersionView]:
-        """The traces of a version, for slicing."""
+        """Return the traces of a version, for slicing."""
         ...
 
     def read_cut(self, version: int, cut: CheckpointId) -> AbstractContextManager[VersionView]:
-        """The traces of the cut that was pinned for `version`, for slicing; `UnavailableError` if it is another or none."""
+        """Return the traces of the cut that was pinned for `version`, for slicing.
+
+        **Errors** `UnavailableError` if another cut or none is pinned.
+        """
         ...
 
     def adopt(
@@ -235,67 +254,73 @@ class Database(Protocol):
         make: Callable[[ChunkStore], Mapping[int, SpineState]],
         cut: CheckpointId | None = None,
     ) -> CommitReport:
-        """Make `version` out of states that `make` builds in the given chunk store; repeating it does nothing.
+        """Make `version` from the states that `make` builds in the given chunk store; repeating the call does nothing.
 
-        With `cut`, pinned here for `version`, they may refer to its chunks, and its small values are the version's; else it is
-        version - 1's. What was taken in warm and is not part of the version is let go of.
+        With `cut`, pinned here for `version`, the states may refer to the cut's chunks, and the version takes the
+        cut's small values. Without it, both are those of version - 1. The call releases warm parts that the version
+        does not include.
         """
         ...
 
     @property
     def chunk_bytes_max(self) -> int:
-        """How large a chunk may be, about."""
+        """Return the approximate bound of a chunk's size in bytes."""
         ...
 
     def warm_chunks(self) -> Warm:
-        """The parts of slices that were taken in ahead of a version, by their keys."""
+        """Return the parts of slices that were received ahead of a version, by their keys."""
         ...
 
     def take_warm(self, epoch: int, layout_version: int, opened: bool, parts: Sequence[tuple[bytes, Batch]]) -> int:
-        """Keep the rows of these parts as chunks that no version refers to yet; the bytes written.
+        """Keep the rows of these parts as chunks that no version refers to yet; return the bytes written.
 
-        They stay until `adopt`, `forget_warm`, parts for a later layout, or `open` (12). `opened`: steps run on this database
-        meanwhile.
-        **Errors** `FencedError` if the epoch is not the newest, `UnavailableError` if a warm-up for this layout or a later one
-        was ended by the first two in this epoch, or a later one has begun; both are checked where it writes.
+        The chunks stay until `adopt`, `forget_warm`, parts for a later layout, or `open` (12). `opened` says that
+        steps run on this database meanwhile.
+
+        **Errors** The call checks these where it writes:
+        - `FencedError` if the epoch is not the newest.
+        - `UnavailableError` if `adopt` or `forget_warm` ended a warm-up for this layout or a later one in this epoch.
+        - `UnavailableError` if a warm-up for a later layout has begun.
         """
         ...
 
     def touch_warm(self) -> None:
-        """Have what was taken in warm in memory when it is used; it is not waited for."""
+        """Start loading the warm parts into memory, ready for use; the call does not wait for it."""
         ...
 
     def hold_merges(self, epoch: int, layout_version: int, cuts: Sequence[int]) -> None:
-        """Let merges of what there is wait for the warm-up of this layout, until `end_hold` or the next `open`.
+        """Delay merges of existing batches for the warm-up of this layout, until `end_hold` or the next `open`.
 
-        While they wait, so do, from each `pin` on, merges of what it pinned. So what is copied of a version is still there in the
-        next one. `cuts` are key hashes, ascending, at which owners to come begin: new chunks end there, so that each has one
-        owner, and is copied or stays as it is. Rows and outputs are the same either way.
+        Meanwhile, from each `pin` on, merges of the pinned batches wait too. So chunks copied for one version are
+        still part of the next one. `cuts` are key hashes, ascending, at which the shards of future owners begin. New
+        chunks end there, so that each chunk has one owner, and is copied as a whole or stays as it is. Rows and
+        outputs are the same either way.
+
         **Errors** `UnavailableError` if that warm-up was ended, or a later one has begun.
         """
         ...
 
     def end_hold(self, epoch: int, layout_version: int) -> None:
-        """Let merges go on; where they wait for a later layout, this is an end that comes late, and does nothing."""
+        """Let merges go on; if they wait for a later layout, this call is a late end and does nothing."""
         ...
 
     def forget_warm(self, epoch: int, layout_version: int) -> None:
-        """Let go of what was taken in warm for this layout or earlier ones; pieces of these that come later are refused.
+        """Release the warm parts for this layout and earlier ones, and refuse further parts for these layouts.
 
-        What was taken in for a later one stays: this is an end that comes late.
+        Parts for a later layout stay: for that one, this call is a late end.
         """
         ...
 
     def get(self, table: str, key: bytes) -> bytes | None:
-        """A value of the small key-value tables, as put since the opened version or before."""
+        """Return a value of the small key-value tables, as put since the opened version or before; None if there is none."""
         ...
 
     def put(self, epoch: int, table: str, key: bytes, value: bytes | None) -> None:
-        """Write (None: delete) a small value; part of the next commit."""
+        """Write a small value (None: delete it); part of the next commit."""
         ...
 
     def get_step(self) -> int:
-        """The next step to apply."""
+        """Return the next step to apply."""
         ...
 
     def set_step(self, epoch: int, step: int) -> None:
@@ -303,9 +328,9 @@ class Database(Protocol):
         ...
 
     def state_bytes(self) -> int:
-        """Bytes of all chunks the newest state refers to."""
+        """Return the bytes of all chunks that the newest state refers to."""
         ...
 
     def close(self) -> None:
-        """Release files; what was not committed is gone."""
+        """Release files; uncommitted changes are lost."""
         ...

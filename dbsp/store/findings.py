@@ -1,7 +1,7 @@
-"""What an examination of stored files found: what was read, and what is wrong with what to do about it.
+"""Findings of an examination of stored files: how much was read, each fault, and its remedy.
 
-Written by `dbsp.storage.examine` and `dbsp.io.examine`, gathered by `coordinator doctor`. An examination reads and never
-writes; it goes on after the first thing that is wrong.
+`dbsp.storage.examine` and `dbsp.io.examine` write findings; `coordinator doctor` gathers them. An examination reads
+and never writes, and goes on after the first fault.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ UNREADABLE: tuple[type[Exception], ...] = (DbspError, ValueError, KeyError, Inde
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One thing that is wrong: where, what, and what to do. `worker` and `chunk` where it has one."""
+    """A fault in a file: its place, its description and its remedy; `worker` and `chunk` if the fault has them."""
 
     file: Path
     what: str
@@ -30,7 +30,7 @@ class Finding:
 
 @dataclass(slots=True, kw_only=True)
 class Examined:
-    """One file: how much of each kind was read, and what is wrong with it."""
+    """The examination of one file: the number of things read, by kind, and the faults found."""
 
     file: Path
     remedy: str
@@ -39,11 +39,11 @@ class Examined:
     findings: list[Finding] = field(default_factory=list)
 
     def count(self, what: str, number: int = 1) -> None:
-        """So many more of this kind were read."""
+        """Add to the number of things of this kind that were read."""
         self.counts[what] = self.counts.get(what, 0) + number
 
     def found(self, what: str, *, chunk: int | None = None, remedy: str | None = None) -> None:
-        """Something is wrong."""
+        """Record a fault; the file's general remedy applies unless `remedy` is given."""
         self.findings.append(
             Finding(file=self.file, what=what, remedy=remedy or self.remedy, worker=self.worker, chunk=chunk)
         )
@@ -52,7 +52,7 @@ class Examined:
     def guarded(
         self, where: str = "", *, chunk: int | None = None, also: tuple[type[Exception], ...] = ()
     ) -> Iterator[None]:
-        """What the block cannot read becomes a finding; `also` are errors of the file's engine."""
+        """Record a finding if the block fails to read its bytes; `also` are errors of the file's engine."""
         try:
             yield
         except (*UNREADABLE, *also) as error:

@@ -1,10 +1,10 @@
-"""Stored names: what a class and its fields are called in everything that is kept on disk.
+"""Stored names: the names of classes and fields in all data on disk.
 
-Fingerprints, signatures, ledgers, version records and backups name classes and fields. Those names are part of a format, so
-they stand beside the class as constants, and renaming a class or a field in Python changes nothing that is stored. The names
-are those of version 0.1.0; `tests/coordinator/kept` holds data of every kind to prove it.
+Fingerprints, signatures, ledgers, version records and backups name classes and fields. Those names are part of a
+format. So each class declares them as constants, and renaming a class or a field in Python changes no stored data. The
+names are those of version 0.1.0; `tests/coordinator/kept` holds data of every kind to prove it.
 
-A class without stored names cannot be stored: it is an `InternalError`, never a silent use of its Python name.
+A class without stored names cannot be stored: trying is an `InternalError`, never a silent use of its Python name.
 """
 
 from __future__ import annotations

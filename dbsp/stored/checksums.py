@@ -1,7 +1,8 @@
-"""Small records behind a checksum: numbers in a database whose pages have none, so that a flipped bit is named when read.
+"""Small records with a checksum, in a database whose pages have none, so that a read detects and names a flipped bit.
 
-The checksum covers key and value, and follows the value. Records of 0.1.0 have no checksum: their length shows that, and they are
-read as they are. Records with a format of their own (chunks, versions, steps, the ledger) have checksums of their own.
+The checksum covers key and value, and follows the value. Records of version 0.1.0 have no checksum. Their length shows
+that, and they are read without a check. Records with a format of their own (chunks, versions, steps, the ledger) have
+checksums of their own.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Format numbers of what is stored: bytes of another format are refused with one error, before anything is made of them.
+"""Format numbers of stored bytes: one error refuses bytes of another format, before any of them is decoded.
 
-Every stored kind of bytes (databases, logs, records, chunks, batches) carries a number that grows when its layout changes. A
-version of the engine reads exactly the numbers it knows: a newer file is never half understood, an older one never guessed at.
+Every stored kind of bytes (databases, logs, records, chunks, batches) carries a number that grows when its layout
+changes. A version of the engine reads exactly the numbers it knows. A newer file is never half understood, and the
+layout of an older one is never guessed.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ OLDER = "an older version of dbsp wrote it: run that version, or start over with
 
 
 def check_format(kind: str, place: str, found: int, known: int) -> None:
-    """Refuse another format than the one known; `place` names the file or topic.
+    """Refuse another format than the known one; `place` names the file or topic.
 
     **Example**
 
@@ -33,7 +34,9 @@ def check_format(kind: str, place: str, found: int, known: int) -> None:
 
 
 def check_name(kind: str, place: str, found: bytes, known: bytes) -> None:
-    """The same where the number ends a name (`dbsp step log 1`, `DBSPIN01`); another name is another kind of bytes.
+    """Refuse another format where the number ends a name (`dbsp step log 1`, `DBSPIN01`); refuse another name too.
+
+    Another name means another kind of bytes.
 
     **Example**
 
@@ -53,6 +56,6 @@ def check_name(kind: str, place: str, found: bytes, known: bytes) -> None:
 
 
 def _parted(name: bytes) -> tuple[bytes, bytes]:
-    """A name and the digits at its end."""
+    """Return a name without the digits at its end, and these digits."""
     bare = name.rstrip(b"0123456789")
     return bare, name[len(bare) :]
