@@ -1,1 +1,1 @@
-"""The named methods of an expression, by what they work on."""
+"""The named methods of an expression, grouped by the values they work on."""

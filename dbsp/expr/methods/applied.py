@@ -1,4 +1,4 @@
-"""What every family of methods builds on: the expression that is carried, and applying a function to it."""
+"""The base of every family of methods: the carried expression, and the application of a function to it."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from dbsp.expr.strings import CONSTANT
 
 
 class Applied(Answering):
-    """Carries an expression."""
+    """An object that carries an expression and applies functions to it."""
 
     __slots__ = ("_expression",)
 
     def __init__(self, expression: Expression) -> None:
-        """Made by `col`, `lit`, `when`, `coalesce` and by operators."""
+        """Create it from an expression; `col`, `lit`, `when`, `coalesce` and operators do so."""
         self._expression = expression
 
     def _call(self, function: Function, *others: Any, options: tuple[Any, ...] = ()) -> Self:
         return type(self)(Call(function, (self._expression, *map(unwrap, others)), options))
 
     def _with(self, function: Function, **constants: Any) -> Self:
-        """The function with these constants, any of which may be a column."""
+        """Apply the function with these constants, any of which may be a column."""
         if any(isinstance(constant, Applied) for constant in constants.values()):
             return self._call(by_row(function), *constants.values())
         checks = (text if isinstance(sample, str) else whole for sample in SAMPLES[function])
@@ -34,7 +34,7 @@ class Applied(Answering):
 
 
 def text(name: str, value: Any) -> str:
-    """A constant text, or an error that names the argument and the way out."""
+    """Return a constant text, or raise an error that names the argument and the way out."""
     with located(user_line()):
         if not isinstance(value, str):
             raise CircuitError(f"a constant text is wanted: {name}={value!r}", CONSTANT)
@@ -42,7 +42,7 @@ def text(name: str, value: Any) -> str:
 
 
 def whole(name: str, value: Any) -> int:
-    """A whole number, or an error that names the argument."""
+    """Return a whole number, or raise an error that names the argument."""
     with located(user_line()):
         if isinstance(value, bool) or not isinstance(value, int):
             raise CircuitError(f"a whole number is wanted: {name}={value!r}", "give it as a plain int")
@@ -64,7 +64,7 @@ _PLAIN = frozenset([bool, int, float, str])
 
 
 def _check_value(value: Any) -> None:
-    """Refuse what is neither an expression nor a constant."""
+    """Refuse a value that is neither an expression nor a constant."""
     with located(user_line()):
         if isinstance(value, Answering):
             raise value._no_value()

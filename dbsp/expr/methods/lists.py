@@ -9,24 +9,27 @@ from dbsp.expr.methods.applied import Applied, text
 
 
 class ListMethods(Applied):
-    """Length, elements, membership."""
+    """Methods of lists: length, elements, order, membership, sums."""
 
     __slots__ = ()
 
     def list_length(self) -> Self:
-        """How many elements there are, null ones too."""
+        """Return the number of elements, null ones included."""
         return self._call(list_functions.LIST_LENGTH)
 
     def element(self, position: int | Self) -> Self:
-        """The element at a position, counted from 1, or from the end: -1 is the last; null where the list is shorter."""
+        """Return the element at a position; null where the list is shorter.
+
+        Positions count from 1, or from the end: -1 is the last.
+        """
         return self._with(list_functions.ELEMENT, position=position)
 
     def list_contains(self, value: Any) -> Self:
-        """Whether an element equals this constant."""
+        """Return whether an element equals this constant."""
         return self._call(list_functions.LIST_CONTAINS, options=(value,))
 
     def list_sort(self, *, descending: bool = False) -> Self:
-        """The elements in order, nulls last; the least is `.list_sort().element(1)`.
+        """Return the elements in order, nulls last; the least is `.list_sort().element(1)`.
 
         **Example**
 
@@ -44,31 +47,34 @@ class ListMethods(Applied):
         return self._call(list_functions.LIST_SORT, options=(bool(descending),))
 
     def list_distinct(self) -> Self:
-        """Every element once, in the order in which they stand first; a null is one of them."""
+        """Return every element once, in the order of first occurrence; a null is one of them."""
         return self._call(list_functions.LIST_DISTINCT)
 
     def list_slice(self, first: int | Self, last: int | Self) -> Self:
-        """The elements from one position to another, both included, counted from 1; fewer where the list is shorter."""
+        """Return the elements from one position to another, both included; fewer where the list is shorter.
+
+        Positions count from 1.
+        """
         return self._with(list_functions.LIST_SLICE, first=first, last=last)
 
     def list_position(self, value: Any) -> Self:
-        """The place of the first element that equals this constant, counted from 1; null if there is none."""
+        """Return the position of the first element that equals this constant, counted from 1; null if there is none."""
         return self._call(list_functions.LIST_POSITION, options=(value,))
 
     def list_reverse(self) -> Self:
-        """The elements from the last to the first."""
+        """Return the elements from the last to the first."""
         return self._call(list_functions.LIST_REVERSE)
 
     def list_min(self) -> Self:
-        """The least element that is not null; NaN is above all numbers."""
+        """Return the least element that is not null; NaN is above all numbers."""
         return self._call(list_functions.LIST_MIN)
 
     def list_max(self) -> Self:
-        """The greatest element that is not null; NaN is above all numbers."""
+        """Return the greatest element that is not null; NaN is above all numbers."""
         return self._call(list_functions.LIST_MAX)
 
     def list_sum(self) -> Self:
-        """The sum of the elements that are not null, of the type of `dbsp.sum`; null if there is none.
+        """Return the sum of the elements that are not null, in the type of `dbsp.sum`; null if there is none.
 
         **Errors** A sum that does not fit fails its row. A sum of floats is rounded once.
 
@@ -89,9 +95,9 @@ class ListMethods(Applied):
         return self._call(list_functions.LIST_SUM)
 
     def list_concat(self, *others: Any) -> Self:
-        """The elements of this list, then those of the others, all of one type; a null list counts as empty."""
+        """Return the elements of this list, then those of the others, all of one type; a null list counts as empty."""
         return self._call(list_functions.LIST_CONCAT, *others)
 
     def list_join(self, separator: str) -> Self:
-        """The texts that are not null, with the separator between them."""
+        """Join the texts that are not null, with the separator between them."""
         return self._call(list_functions.LIST_JOIN, options=(text("separator", separator),))

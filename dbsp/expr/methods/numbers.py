@@ -9,114 +9,117 @@ from dbsp.expr.methods.applied import Applied, whole
 
 
 class NumberMethods(Applied):
-    """Arithmetic beyond the operators."""
+    """Methods of numbers: arithmetic beyond the operators, angles and bits."""
 
     __slots__ = ()
 
     def abs(self) -> Self:
-        """Without its sign."""
+        """Return the absolute value."""
         return self._call(arithmetic.ABS)
 
     def round(self, digits: int = 0) -> Self:
-        """To so many digits after the point, halves away from zero."""
+        """Round to so many digits after the point, halves away from zero."""
         return self._call(arithmetic.ROUND, options=(whole("digits", digits),))
 
     def floor(self) -> Self:
-        """The next whole number below, in the same type."""
+        """Round down to a whole number, in the same type."""
         return self._call(arithmetic.FLOOR)
 
     def ceil(self) -> Self:
-        """The next whole number above, in the same type."""
+        """Round up to a whole number, in the same type."""
         return self._call(arithmetic.CEIL)
 
     def trunc(self) -> Self:
-        """The whole number on the way to zero, in the same type."""
+        """Round towards zero to a whole number, in the same type."""
         return self._call(arithmetic.TRUNC)
 
     def __pow__(self, exponent: Any) -> Self:
-        """To a power, as float64."""
+        """Return this to the power of `exponent`, as float64."""
         return self._call(mathematics.POWER, exponent)
 
     def sqrt(self) -> Self:
-        """Square root; of a negative number it fails the row."""
+        """Return the square root; a negative number fails the row."""
         return self._call(mathematics.SQRT)
 
     def exp(self) -> Self:
-        """e to this power."""
+        """Return e to the power of this."""
         return self._call(mathematics.EXP)
 
     def ln(self) -> Self:
-        """Natural logarithm; of a number that is not positive it fails the row."""
+        """Return the natural logarithm; a number that is not positive fails the row."""
         return self._call(mathematics.LN)
 
     def log10(self) -> Self:
-        """Logarithm to the base of 10."""
+        """Return the logarithm to the base of 10."""
         return self._call(mathematics.LOG10)
 
     def log2(self) -> Self:
-        """Logarithm to the base of 2."""
+        """Return the logarithm to the base of 2."""
         return self._call(mathematics.LOG2)
 
     def sin(self) -> Self:
-        """Sine of an angle in radians."""
+        """Return the sine of an angle in radians."""
         return self._call(mathematics.SIN)
 
     def cos(self) -> Self:
-        """Cosine of an angle in radians."""
+        """Return the cosine of an angle in radians."""
         return self._call(mathematics.COS)
 
     def tan(self) -> Self:
-        """Tangent of an angle in radians."""
+        """Return the tangent of an angle in radians."""
         return self._call(mathematics.TAN)
 
     def asin(self) -> Self:
-        """The angle of this sine; outside -1 to 1 it fails the row."""
+        """Return the angle with this sine, in radians; a number outside -1 to 1 fails the row."""
         return self._call(mathematics.ASIN)
 
     def acos(self) -> Self:
-        """The angle of this cosine; outside -1 to 1 it fails the row."""
+        """Return the angle with this cosine, in radians; a number outside -1 to 1 fails the row."""
         return self._call(mathematics.ACOS)
 
     def atan(self) -> Self:
-        """The angle of this tangent."""
+        """Return the angle with this tangent, in radians."""
         return self._call(mathematics.ATAN)
 
     def atan2(self, x: Any) -> Self:
-        """The angle of the point (x, this)."""
+        """Return the angle of the point (x, this), in radians."""
         return self._call(mathematics.ATAN2, x)
 
     def sign(self) -> Self:
-        """-1, 0 or 1; null of a NaN."""
+        """Return the sign, -1, 0 or 1; null for a NaN."""
         return self._call(mathematics.SIGN)
 
     def is_nan(self) -> Self:
-        """Whether a float is not a number."""
+        """Return whether a float is NaN."""
         return self._call(mathematics.IS_NAN)
 
     def is_finite(self) -> Self:
-        """Whether a float is neither infinite nor NaN."""
+        """Return whether a float is neither infinite nor NaN."""
         return self._call(mathematics.IS_FINITE)
 
     def bit_and(self, other: Any) -> Self:
-        """Bits that both have."""
+        """Return the bits that both numbers have."""
         return self._call(mathematics.BIT_AND, other)
 
     def bit_or(self, other: Any) -> Self:
-        """Bits that either has."""
+        """Return the bits that at least one number has."""
         return self._call(mathematics.BIT_OR, other)
 
     def bit_xor(self, other: Any) -> Self:
-        """Bits that one alone has."""
+        """Return the bits that exactly one number has."""
         return self._call(mathematics.BIT_XOR, other)
 
     def bit_not(self) -> Self:
-        """Every bit turned."""
+        """Return the number with every bit flipped."""
         return self._call(mathematics.BIT_NOT)
 
     def shift_left(self, bits: Any) -> Self:
-        """Bits moved up; a shift by less than 0 or by as many as the number has fails the row."""
+        """Shift the bits left.
+
+        The row fails if a bit is lost or reaches the sign, or if the shift is negative or exceeds the number's bits.
+        """
         return self._call(mathematics.SHIFT_LEFT, bits)
 
     def shift_right(self, bits: Any) -> Self:
-        """Bits moved down, the sign kept."""
+        """Shift the bits right and keep the sign; the result is 0 if the shift is negative or as wide as the number."""
         return self._call(mathematics.SHIFT_RIGHT, bits)

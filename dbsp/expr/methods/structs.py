@@ -11,12 +11,14 @@ from dbsp.expr.methods.applied import Applied
 
 
 class StructMethods(Applied):
-    """Fields."""
+    """Methods of structs: reading fields."""
 
     __slots__ = ()
 
     def field(self, name: str) -> Self:
-        """A field of a struct, also written `col("address")["street"]` and `col("address.street")`; null where the struct is.
+        """Return a field of a struct; null where the struct is null.
+
+        Users also write `col("address")["street"]` and `col("address.street")`.
 
         **Example**
 

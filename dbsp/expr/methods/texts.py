@@ -9,45 +9,45 @@ from dbsp.expr.methods.applied import Applied, whole
 
 
 class TextMethods(Applied):
-    """Case, parts, search, regular expressions, JSON.
+    """Methods of text: case, parts, search, regular expressions, JSON.
 
-    Where an argument may be a column, the rows that share its value are computed together (`dbsp.expr.by_row`).
+    If an argument is a column, rows with equal arguments are computed together (`dbsp.expr.by_row`).
     """
 
     __slots__ = ()
 
     def lower(self) -> Self:
-        """In small letters."""
+        """Return the text in small letters."""
         return self._call(strings.LOWER)
 
     def upper(self) -> Self:
-        """In capital letters."""
+        """Return the text in capital letters."""
         return self._call(strings.UPPER)
 
     def trim(self) -> Self:
-        """Without white space at both ends."""
+        """Remove white space at both ends."""
         return self._call(strings.TRIM)
 
     def length(self) -> Self:
-        """Number of characters."""
+        """Return the number of characters."""
         return self._call(strings.LENGTH)
 
     def starts_with(self, text: str | Self) -> Self:
-        """Whether it begins with this text."""
+        """Return whether the value begins with this text."""
         return self._with(strings.STARTS_WITH, text=text)
 
     def ends_with(self, text: str | Self) -> Self:
-        """Whether it ends with this text."""
+        """Return whether the value ends with this text."""
         return self._with(strings.ENDS_WITH, text=text)
 
     def contains(self, text: str | Self) -> Self:
-        """Whether this text occurs in it."""
+        """Return whether this text occurs in the value."""
         return self._with(strings.CONTAINS, text=text)
 
     def like(self, pattern: str | Self) -> Self:
-        """SQL's LIKE: `%` any text, `_` any character.
+        """Return whether SQL's LIKE matches: `%` is any text, `_` any character.
 
-        **Cost** A kernel call per different pattern, where they are those of a column.
+        **Cost** One kernel call per different pattern, if the patterns are those of a column.
 
         **Example**
 
@@ -67,85 +67,85 @@ class TextMethods(Applied):
         return self._with(strings.LIKE, pattern=pattern)
 
     def regexp_match(self, pattern: str | Self) -> Self:
-        """Whether the regular expression (RE2) matches anywhere in it."""
+        """Return whether the regular expression (RE2) matches anywhere in the value."""
         return self._with(patterns.REGEXP_MATCH, pattern=pattern)
 
     def substr(self, start: int | Self, length: int | Self | None = None) -> Self:
-        """`length` characters from position `start`; the first position is 1, as in SQL."""
+        """Return `length` characters from position `start`; the first position is 1, as in SQL."""
         if length is None and isinstance(start, int):
             return self._call(strings.SUBSTR, options=(whole("start", start), None))
         return self._with(strings.SUBSTR, start=start, length=strings.LONGEST if length is None else length)
 
     def replace(self, old: str | Self, new: str | Self) -> Self:
-        """With every `old` replaced."""
+        """Replace every `old` with `new`."""
         return self._with(strings.REPLACE, old=old, new=new)
 
     def concat(self, *others: Any) -> Self:
-        """Joined with other texts; null if one is null."""
+        """Append other texts; null if one is null."""
         return self._call(strings.CONCAT, *others)
 
     def ilike(self, pattern: str | Self) -> Self:
-        """LIKE without regard to case."""
+        """Return whether LIKE matches without regard to case."""
         return self._with(strings.ILIKE, pattern=pattern)
 
     def left(self, count: int | Self) -> Self:
-        """The first characters."""
+        """Return the first `count` characters."""
         return self._with(strings.LEFT, count=count)
 
     def right(self, count: int | Self) -> Self:
-        """The last characters."""
+        """Return the last `count` characters."""
         return self._with(strings.RIGHT, count=count)
 
     def reverse(self) -> Self:
-        """Last character first."""
+        """Return the characters from the last to the first."""
         return self._call(strings.REVERSE)
 
     def repeat(self, count: int | Self) -> Self:
-        """So many times, end to end."""
+        """Repeat the text `count` times, end to end."""
         return self._with(strings.REPEAT, count=count)
 
     def title(self) -> Self:
-        """Every word with a capital first letter."""
+        """Return the text with a capital first letter of every word."""
         return self._call(strings.TITLE)
 
     def lpad(self, width: int | Self, fill: str | Self = " ") -> Self:
-        """Filled up on the left to a width, or cut down to it."""
+        """Pad the text on the left to a width, or cut it down to that width."""
         return self._with(strings.LPAD, width=width, fill=fill)
 
     def rpad(self, width: int | Self, fill: str | Self = " ") -> Self:
-        """Filled up on the right to a width, or cut down to it."""
+        """Pad the text on the right to a width, or cut it down to that width."""
         return self._with(strings.RPAD, width=width, fill=fill)
 
     def strip(self, characters: str | Self) -> Self:
-        """Without any of these characters at both ends."""
+        """Remove any of these characters at both ends."""
         return self._with(strings.STRIP, characters=characters)
 
     def ltrim(self) -> Self:
-        """Without white space on the left."""
+        """Remove white space on the left."""
         return self._call(strings.LTRIM)
 
     def rtrim(self) -> Self:
-        """Without white space on the right."""
+        """Remove white space on the right."""
         return self._call(strings.RTRIM)
 
     def position(self, text: str | Self) -> Self:
-        """Where this text first occurs, counted from 1; 0 if nowhere."""
+        """Return the position at which this text first occurs, counted from 1; 0 if nowhere."""
         return self._with(strings.POSITION, text=text)
 
     def split_part(self, separator: str | Self, number: int | Self) -> Self:
-        """The number-th of the parts between separators, counted from 1; empty where there are fewer."""
+        """Return the number-th part between separators, counted from 1; empty where there are fewer."""
         return self._with(strings.SPLIT_PART, separator=separator, number=number)
 
     def regexp_count(self, pattern: str) -> Self:
-        """How many matches there are, without overlap."""
+        """Return the number of matches that do not overlap."""
         return self._call(patterns.REGEXP_COUNT, options=(pattern,))
 
     def regexp_replace(self, pattern: str, new: str, all: bool = True) -> Self:  # noqa: A002 (reads as what it does)
-        r"""With all matches replaced, or the first one; `\1` in `new` is the first group."""
+        r"""Replace all matches, or only the first; `\1` in `new` is the first group."""
         return self._call(patterns.REGEXP_REPLACE, options=(pattern, new, bool(all)))
 
     def regexp_extract(self, pattern: str, group: int | str = 0) -> Self:
-        """The text of a group of the first match, by number (0: all of it) or name; null without a match.
+        """Return the text of a group of the first match, by number (0: the whole match) or name; null without a match.
 
         **Example**
 
@@ -156,38 +156,43 @@ class TextMethods(Applied):
         return self._call(patterns.REGEXP_EXTRACT, options=(pattern, group))
 
     def md5(self) -> Self:
-        """Its MD5 digest in 32 hexadecimal digits, for keys that others compute too; not against those who forge."""
+        """Return the MD5 digest in 32 hexadecimal digits.
+
+        Use it for keys that other systems compute too, not as a protection against forgery.
+        """
         return self._call(digests.MD5)
 
     def sha256(self) -> Self:
-        """Its SHA-256 digest in 64 hexadecimal digits."""
+        """Return the SHA-256 digest in 64 hexadecimal digits."""
         return self._call(digests.SHA256)
 
     def hex(self) -> Self:
-        """Its bytes in capital hexadecimal digits; a text counts as its UTF-8."""
+        """Return the bytes in capital hexadecimal digits; a text counts as its UTF-8."""
         return self._call(encodings.HEX)
 
     def from_hex(self) -> Self:
-        """The bytes that these hexadecimal digits are; other text fails its row."""
+        """Return the bytes that these hexadecimal digits encode; other text fails its row."""
         return self._call(encodings.FROM_HEX)
 
     def base64(self) -> Self:
-        """Its bytes in base64; a text counts as its UTF-8."""
+        """Return the bytes in base64; a text counts as its UTF-8."""
         return self._call(encodings.BASE64)
 
     def from_base64(self) -> Self:
-        """The bytes that this base64 is; other text fails its row."""
+        """Return the bytes that this base64 encodes; other text fails its row."""
         return self._call(encodings.FROM_BASE64)
 
     def levenshtein(self, other: str | Self) -> Self:
-        """How many letters must be put in, taken out or changed to make the other text of it."""
+        """Return how many letters must be inserted, deleted or changed to turn this text into the other."""
         return self._call(encodings.LEVENSHTEIN, other)
 
     def json_value(self, path: str) -> Self:
-        """What stands at a path of a JSON text, as text; null where there is nothing, null, or no JSON.
+        """Return the value at a path of a JSON text, as text.
+
+        The result is null if the path has no value or a null, or if the text is no JSON.
 
         **Shape** A string without its quotes, a number as it is written, `true` or `false`, an object or list as JSON.
-        Cast it to what it is: `.json_value("$.price").cast(dbsp.FLOAT64)`.
+        Cast the text to the type you need: `.json_value("$.price").cast(dbsp.FLOAT64)`.
 
         **Cost** Python per different text.
 
@@ -207,7 +212,9 @@ class TextMethods(Applied):
         return self._call(documents.JSON_VALUE, options=(path,))
 
     def json_elements(self, path: str = "$") -> Self:
-        """The elements of the list at a path of a JSON text, each as `json_value` gives it; null where there is no list.
+        """Return the elements of the list at a path of a JSON text; null if there is no list.
+
+        Each element is a text, as `json_value` returns it.
 
         **Cost** Python per different text.
 
@@ -228,13 +235,13 @@ class TextMethods(Applied):
         return self._call(documents.JSON_ELEMENTS, options=(path,))
 
     def json_length(self, path: str = "$") -> Self:
-        """How many members the list or object at a path has; null where there is none."""
+        """Return the number of members of the list or object at a path; null if there is none."""
         return self._call(documents.JSON_LENGTH, options=(path,))
 
     def strptime(self, format: str) -> Self:  # noqa: A002 (the name users know)
-        """A timestamp out of text in a format such as `%d.%m.%Y`; text that does not fit fails its row."""
+        """Read text in a format such as `%d.%m.%Y` as a timestamp; text that does not fit fails its row."""
         return self._call(dates.STRPTIME, options=(format,))
 
     def split(self, separator: str) -> Self:
-        """The parts between separators, as a list of text; `stream.explode` makes rows of it."""
+        """Split the text at separators into a list of text; `stream.explode` makes a row of each part."""
         return self._call(list_functions.SPLIT, options=(separator,))
