@@ -1,8 +1,8 @@
-"""The answer to a method, a function or an argument that is not there, and to an aggregate used as a value.
+"""Errors for a missing method, function or argument, and for an aggregate used as a value.
 
-Python's own errors name what is wrong and leave the user there. `Answering` classes and `answered` functions say at the user's
-line what to write instead; what others call things is in `suggestions.ini`. Signatures are not touched: type
-checkers and editors see them as they are written.
+Python's own errors name the mistake and give no help. `Answering` classes and `answered` functions say at the user's
+line what to write instead. The file `suggestions.ini` maps other products' names to ours. Signatures stay as they are
+written, for type checkers and editors.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ R = TypeVar("R")
 
 
 def no_attribute(what: str, owner: object, name: str, others: tuple[str, ...]) -> AttributeError:
-    """The error for a method that is not there: what to write instead, or the methods nearest to it."""
+    """Return the error for a missing method, with what to write instead or the nearest method names."""
     if name.startswith("_"):
         return lacking(f"{what} has no attribute {name!r}")
     near = nearest(name, [other for other in dir(owner) if not other.startswith("_")])
@@ -32,12 +32,12 @@ def no_attribute(what: str, owner: object, name: str, others: tuple[str, ...]) -
 
 
 def lacking(message: str) -> AttributeError:
-    """An error to which Python adds no guess of its own."""
+    """Return an attribute error to which Python adds no guess of its own."""
     return AttributeError(message, name=None, obj=None)
 
 
 def answered(function: Callable[P, R], name: str = "") -> Callable[P, R]:
-    """The function; where a call does not fit its parameters it raises a `CircuitError` that says what to write."""
+    """Return the function with checked calls: arguments that do not fit raise a `CircuitError` with what to write."""
 
     @functools.wraps(function)
     def called(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -53,7 +53,7 @@ def answered(function: Callable[P, R], name: str = "") -> Callable[P, R]:
 
 
 class Answering:
-    """A class whose users hear what to write instead of a method or an argument that is not there."""
+    """A base class whose users read what to write instead of a missing method or argument."""
 
     __slots__ = ()
 
@@ -61,7 +61,7 @@ class Answering:
     _OTHERS: ClassVar[tuple[str, ...]] = ()
 
     def __init_subclass__(cls) -> None:
-        """Every public method answers."""
+        """Wrap every public method of the subclass with `answered`."""
         for name, method in list(vars(cls).items()):
             if isinstance(method, FunctionType) and not name.startswith("_") and not hasattr(method, "__wrapped__"):
                 setattr(cls, name, answered(method))
@@ -74,19 +74,22 @@ class Answering:
     if not TYPE_CHECKING:  # for the type checker an unknown method is an error
 
         def __getattr__(self, name: str) -> NoReturn:
-            """Only to say what others' methods are called here."""
+            """Raise the error for a missing method; it tells what a method of another product is called here."""
             raise no_attribute(self._CALLED, type(self), name, self._OTHERS)
 
 
 class NotAValue(Answering):
-    """What looks like a value of a row and is none: an aggregate, a window function. `PLACE` says where it belongs."""
+    """An object that looks like a value of a row and is none: an aggregate, a window function.
+
+    `PLACE` says where the object belongs.
+    """
 
     __slots__ = ()
 
     PLACE: ClassVar[str]
 
     def _no_value(self) -> CircuitError:
-        """Return the error that says where it belongs."""
+        """Return the error that says where the object belongs."""
         return CircuitError(f"{self._CALLED} is not a value of a row", self.PLACE)
 
     def _refuse(self, *_: Any) -> NoReturn:
@@ -99,7 +102,7 @@ class NotAValue(Answering):
 
 
 def _misfit(name: str, function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> CircuitError:
-    """What does not fit, and what does."""
+    """Return the error for a call that does not fit the function's parameters, with the form that fits."""
     parameters = inspect.signature(function).parameters
     method = next(iter(parameters), "") == "self"
     shown = {key: parameter for key, parameter in parameters.items() if key != "self"}
@@ -123,7 +126,7 @@ _MANY = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
 def _instead(name: str, word: str, free: list[str]) -> str:
-    """What to write for a keyword that is not there; empty if nobody knows."""
+    """Return what to write instead of an unknown keyword; empty if there is no suggestion."""
     hint = hints("argument")
     if f"{name}.{word}" in hint:
         return hint[f"{name}.{word}"] + "; "
@@ -136,7 +139,7 @@ def _instead(name: str, word: str, free: list[str]) -> str:
 
 
 def _shown(parameter: inspect.Parameter) -> str:
-    """A parameter as a reader would write it."""
+    """Return a parameter as a user would write it."""
     match parameter.kind:
         case parameter.VAR_POSITIONAL:
             return f"*{parameter.name}"

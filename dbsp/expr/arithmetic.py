@@ -1,11 +1,13 @@
-"""Arithmetic: integers checked, decimals exact, floats as IEEE; times and durations where the sum makes sense.
+"""Arithmetic: checked integers, exact decimals, IEEE floats; dates, times and durations where the sum makes sense.
 
-A result that overflows, and any division by zero, fails its row. `/` is float64, or decimal between decimals (at
-least six digits
-after the point, rounded half away from zero); `//` and `%` are for integers and decimals and round down, as in Python.
+An overflow or a division by zero fails its row. `/` gives float64, or a decimal between decimals. That quotient has at
+least six digits after the point, and is rounded half away from zero. `//` and `%` are for integers and decimals, and
+round down, as in Python.
 
-A decimal result that has more digits than its type fails its row, and so does a dividend of `/` that does not fit the quotient's
-type, or a side of `//` and `%` that does not fit the type in which both meet.
+These rows of decimals fail too:
+- A result has more digits than its type.
+- A dividend of `/` does not fit the quotient's type.
+- A side of `//` or `%` does not fit the common type of both sides.
 """
 
 from __future__ import annotations
@@ -75,7 +77,10 @@ def _divide_type(left: pa.DataType, _right: pa.DataType) -> pa.DataType:
 
 
 def _wide(function: Callable[..., pa.Array], result: Callable[..., pa.DataType]) -> Callable[..., pa.Array]:
-    """For decimals in 256 bits, checked to fit the result; everything else goes straight to the function."""
+    """Return a function that computes decimals in 256 bits and checks that the results fit.
+
+    Other types pass straight to the given function.
+    """
 
     def compute(left: Any, right: Any) -> pa.Array:
         if is_decimal(left.type):
@@ -135,18 +140,18 @@ def _modulo(left: Any, right: Any) -> pa.Array:
 
 
 def _cut_divide(left: Any, right: Any) -> pa.Array:
-    """The quotient of whole numbers, cut towards zero."""
+    """Return the quotient of whole numbers, cut towards zero."""
     return pc.divide_checked(left, right)
 
 
 def _cut_modulo(left: Any, right: Any) -> pa.Array:
-    """The remainder of whole numbers, with the sign of the dividend."""
+    """Return the remainder of whole numbers, with the sign of the dividend."""
     safe = pc.if_else(pc.equal(right, -1), 1, right) if pa.types.is_signed_integer(right.type) else right
     return pc.subtract(left, pc.multiply(pc.divide_checked(left, safe), safe))
 
 
 def _fit_numbers(operands: Operands) -> tuple[Expression, ...] | None:
-    """Both numbers: one type, except that decimals keep their own scales; None if not both are numbers."""
+    """Fit both numbers to one type, except that decimals keep their own scales; None if a side is no number."""
     natural = [_natural(arg, type_) for arg, type_ in zip(operands.args, operands.types, strict=True)]
     if not all(type_ is None or is_number(type_) for type_ in natural):
         return None
@@ -158,14 +163,14 @@ def _fit_numbers(operands: Operands) -> tuple[Expression, ...] | None:
 
 
 def _natural(arg: Expression, type_: pa.DataType | None) -> pa.DataType | None:
-    """The operand's type, for a constant the one it has by itself; None for a null constant."""
+    """Return the operand's type; for a constant its natural type, and None for a null constant."""
     if type_ is None and isinstance(arg, Literal) and arg.value is not None:
         return natural_type(arg.value)
     return type_
 
 
 def _scale(arg: Expression, own: pa.DataType | None) -> int:
-    """How many decimal places an operand has."""
+    """Return the number of decimal places of an operand."""
     type_ = type_of(arg, own)
     return type_.scale if type_ is not None and is_decimal(type_) else 0
 
@@ -175,7 +180,10 @@ def _is_moment(type_: pa.DataType) -> bool:
 
 
 def _known(operands: Operands) -> tuple[tuple[Expression, ...], Types]:
-    """The two arguments with constants typed: a constant beside a moment takes its type if it fits."""
+    """Return the two arguments with typed constants, and their types.
+
+    A constant next to a date, time or duration takes its type if it fits.
+    """
     beside = next((type_ for type_ in operands.types if type_ is not None), None)
     args = typed(operands, beside)
     left, right = (type_of(arg, own) for arg, own in zip(args, operands.types, strict=True))
@@ -264,12 +272,15 @@ def _rounded(values: pa.Array, digits: int) -> pa.Array:
     if is_decimal(values.type):
         return values if digits >= values.type.scale else decimals.rounded(values, max(digits, -decimals.WIDE_DIGITS))
     if digits:
-        return values  # they are rounded by then
+        return values  # `ROUND_FLOAT` has rounded them: see `_fit_round`
     return pc.round(values, digits, round_mode="half_towards_infinity")
 
 
 def _fit_round(operands: Operands) -> tuple[Expression, ...]:
-    """Places of floats are a function of their own within this one, so that their rule is part of a circuit's fingerprint."""
+    """Fit the operand of `round`; a float is rounded by a function of its own within this one.
+
+    So the rounding rule of floats is part of a circuit's fingerprint.
+    """
     (arg,) = _fit_number(operands)
     (digits,) = operands.options
     rounded = isinstance(arg, Call) and arg.function == ROUND_FLOAT and arg.options == operands.options
@@ -300,7 +311,10 @@ def _two(name: str, fit: Any, result: Any, compute: Any, symbol: str, fails: Any
 
 
 def _by_zero(left: Any, right: Any) -> Any:
-    """Where something is divided by zero and does not fail before: a wide decimal may not fit when it is shifted."""
+    """Return where a division by zero is sure to be the failure.
+
+    Wide decimals are left out: the dividend may fail before that, because it does not fit when it is shifted.
+    """
     zero: Any = 0
     if is_decimal(left.type):
         zero = Decimal(0)

@@ -1,8 +1,8 @@
-"""What a user writes: `dbsp.col("x") + 1`, `dbsp.when(...)`.
+"""Expressions as a user writes them: `dbsp.col("x") + 1`, `dbsp.when(...)`.
 
-`Expr` carries an `Expression` and overloads Python's operators; because its `==` builds a comparison it is no value,
-cannot be hashed and
-has no truth value. Streams take an `Expr`, resolve what it carries against their schema, and keep only that.
+`Expr` carries an `Expression` and overloads Python's operators. Its `==` builds a comparison, so it is no value: it
+has no hash and no truth value. Streams take an `Expr`, resolve its expression against their schema, and keep only
+that.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from dbsp.expr.types import adopt
 
 
 class Expr(NumberMethods, TextMethods, MomentMethods, ListMethods, StructMethods):
-    """A column, a constant, or what operators make of them.
+    """A column, a constant, or an expression that operators make of them.
 
-    **Shape** One value per row; null in, null out, except where a method says otherwise. Types are checked by the
-    stream that takes it.
+    **Shape** One value per row; null in, null out, unless a method says otherwise. The stream that takes the
+    expression checks its types.
 
-    **Errors** A row on which it cannot be computed (overflow, division by zero, a strict cast that does not fit)
-    leaves by the error policy.
+    **Errors** A row fails if its value cannot be computed: an overflow, a division by zero, a strict cast that does
+    not fit. The error policy decides what happens to the row.
 
     **Example**
 
@@ -54,11 +54,11 @@ class Expr(NumberMethods, TextMethods, MomentMethods, ListMethods, StructMethods
     _OTHERS: ClassVar[tuple[str, ...]] = ("value", "expression")
 
     def __repr__(self) -> str:
-        """The expression as text."""
+        """Return the expression as text."""
         return str(self._expression)
 
     def __bool__(self) -> NoReturn:
-        """Refused: `and`, `or`, `not` and chained comparisons would silently drop a part."""
+        """Refuse a truth value: `and`, `or`, `not` and chained comparisons would silently drop a part."""
         hint = (
             "write & for and, | for or, ~ for not, each side in brackets; .between(a, b) for a <= x <= b; .is_in([…]) for in;"
             " dbsp.when for if, dbsp.greatest and dbsp.least for max and min"
@@ -79,67 +79,67 @@ class Expr(NumberMethods, TextMethods, MomentMethods, ListMethods, StructMethods
         return Expr(Call(function, (unwrap(other), self._expression)))
 
     def __add__(self, other: Any) -> Expr:
-        """Sum; text is joined; a duration is added to a date or time."""
+        """Return the sum: texts are joined, and a duration is added to a date or time."""
         return self._call(arithmetic.ADD, other)
 
     def __radd__(self, other: Any) -> Expr:
-        """Sum with a constant on the left."""
+        """Return the sum with a constant on the left."""
         return self._reversed(arithmetic.ADD, other)
 
     def __sub__(self, other: Any) -> Expr:
-        """Difference; of two moments a duration."""
+        """Return the difference; between two dates or times, the difference is a duration."""
         return self._call(arithmetic.SUBTRACT, other)
 
     def __rsub__(self, other: Any) -> Expr:
-        """Difference from a constant."""
+        """Return a constant minus this."""
         return self._reversed(arithmetic.SUBTRACT, other)
 
     def __mul__(self, other: Any) -> Expr:
-        """Product."""
+        """Return the product."""
         return self._call(arithmetic.MULTIPLY, other)
 
     def __rmul__(self, other: Any) -> Expr:
-        """Product with a constant on the left."""
+        """Return the product with a constant on the left."""
         return self._reversed(arithmetic.MULTIPLY, other)
 
     def __truediv__(self, other: Any) -> Expr:
-        """Quotient as float64, or decimal for decimals; a zero divisor fails the row."""
+        """Return the quotient as float64, or decimal for decimals; a zero divisor fails the row."""
         return self._call(arithmetic.DIVIDE, other)
 
     def __rtruediv__(self, other: Any) -> Expr:
-        """Quotient of a constant."""
+        """Return a constant divided by this."""
         return self._reversed(arithmetic.DIVIDE, other)
 
     def __floordiv__(self, other: Any) -> Expr:
-        """Integer quotient, rounded down as in Python."""
+        """Return the integer quotient, rounded down as in Python."""
         return self._call(arithmetic.FLOOR_DIVIDE, other)
 
     def __rfloordiv__(self, other: Any) -> Expr:
-        """Integer quotient of a constant."""
+        """Return the integer quotient of a constant and this."""
         return self._reversed(arithmetic.FLOOR_DIVIDE, other)
 
     def __mod__(self, other: Any) -> Expr:
-        """Remainder with the sign of the divisor, as in Python."""
+        """Return the remainder with the sign of the divisor, as in Python."""
         return self._call(arithmetic.MODULO, other)
 
     def __rmod__(self, other: Any) -> Expr:
-        """Remainder of a constant."""
+        """Return the remainder of a constant divided by this."""
         return self._reversed(arithmetic.MODULO, other)
 
     def __pos__(self) -> Expr:
-        """Itself."""
+        """Return the expression itself."""
         return self
 
     def __lshift__(self, bits: Any) -> Expr:
-        """As `shift_left`."""
+        """Return `shift_left(bits)`."""
         return self.shift_left(bits)
 
     def __rshift__(self, bits: Any) -> Expr:
-        """As `shift_right`."""
+        """Return `shift_right(bits)`."""
         return self.shift_right(bits)
 
     def __getitem__(self, place: Any) -> Expr:
-        """A field of a struct, by name; places are refused, because positions count from 1 here, as in SQL."""
+        """Return a field of a struct, by name; refuse positions, because they count from 1 here, as in SQL."""
         if isinstance(place, str):
             return self.field(place)
         hint = 'write .element(1) for the first of a list, .substr(1, 1) of a text, .json_value("$.a") of JSON'
@@ -147,15 +147,15 @@ class Expr(NumberMethods, TextMethods, MomentMethods, ListMethods, StructMethods
             raise CircuitError(f"an expression has no places: expression={self} got={place!r}", hint)
 
     def __abs__(self) -> Expr:
-        """As `abs`."""
+        """Return `abs()`."""
         return self.abs()
 
     def __round__(self, digits: int = 0) -> Expr:
-        """As `round`."""
+        """Return `round(digits)`."""
         return self.round(digits)
 
     def _no_number(self) -> NoReturn:
-        """Refused: it is a value per row, not one value."""
+        """Refuse a conversion to a number: the expression has a value per row, not one value."""
         hint = "write .cast(dbsp.INT64) or .cast(dbsp.FLOAT64); .length() of a text, .list_length() of a list"
         with located(user_line()):
             raise CircuitError(f"an expression is no number by itself: expression={self}", hint)
@@ -163,14 +163,14 @@ class Expr(NumberMethods, TextMethods, MomentMethods, ListMethods, StructMethods
     __int__ = __float__ = __len__ = _no_number
 
     def __neg__(self) -> Expr:
-        """Negative."""
+        """Return the negative."""
         return self._call(arithmetic.NEGATE)
 
     def hash(self, *others: Any) -> Expr:
-        """A whole number of 64 bits (uint64) made of this value and the others; a null has one too.
+        """Return a whole number of 64 bits (uint64) made of this value and the others; a null has a hash too.
 
-        It is the same on every machine, in every version and for every number of workers. Numbers of equal value
-        have equal hashes within whole numbers and within floats, whatever their width.
+        The hash is the same on every machine, in every version and for every number of workers. Whole numbers of equal
+        value have equal hashes, whatever their width, and so have floats of equal value.
 
         **Example**
 
@@ -188,61 +188,67 @@ class Expr(NumberMethods, TextMethods, MomentMethods, ListMethods, StructMethods
         return self._call(digests.HASH, *others)
 
     def __eq__(self, other: object) -> Expr:  # type: ignore[override]
-        """Equal; null if a side is null."""
+        """Return whether both sides are equal; null if a side is null."""
         return self._compare(logic.EQUAL, other)
 
     def __ne__(self, other: object) -> Expr:  # type: ignore[override]
-        """Not equal; null if a side is null."""
+        """Return whether the sides differ; null if a side is null."""
         return self._compare(logic.NOT_EQUAL, other)
 
     def __lt__(self, other: Any) -> Expr:
-        """Less; NaN is above every number."""
+        """Return whether this is less than the other; NaN is above every number."""
         return self._compare(logic.LESS, other)
 
     def __le__(self, other: Any) -> Expr:
-        """Less or equal."""
+        """Return whether this is less than or equal to the other."""
         return self._compare(logic.LESS_EQUAL, other)
 
     def __gt__(self, other: Any) -> Expr:
-        """Greater."""
+        """Return whether this is greater than the other."""
         return self._compare(logic.GREATER, other)
 
     def __ge__(self, other: Any) -> Expr:
-        """Greater or equal."""
+        """Return whether this is greater than or equal to the other."""
         return self._compare(logic.GREATER_EQUAL, other)
 
     def __and__(self, other: Any) -> Expr:
-        """Both; false if one side is false. The right side is only needed where the left is not false."""
+        """Return whether both sides are true; false if one side is false.
+
+        A row needs the right side only if its left side is not false.
+        """
         return self._call(logic.AND, other)
 
     def __rand__(self, other: Any) -> Expr:
-        """Both, with a constant on the left."""
+        """Return whether both sides are true, with a constant on the left."""
         return self._reversed(logic.AND, other)
 
     def __or__(self, other: Any) -> Expr:
-        """Either; true if one side is true. The right side is only needed where the left is not true."""
+        """Return whether a side is true; true even if the other side is null.
+
+        A row needs the right side only if its left side is not true.
+        """
         return self._call(logic.OR, other)
 
     def __ror__(self, other: Any) -> Expr:
-        """Either, with a constant on the left."""
+        """Return whether a side is true, with a constant on the left."""
         return self._reversed(logic.OR, other)
 
     def __invert__(self) -> Expr:
-        """Not; null stays null."""
+        """Return the negation of a condition; null stays null."""
         return self._call(logic.NOT)
 
     def is_null(self) -> Expr:
-        """Whether there is no value; never null itself."""
+        """Return whether the value is null; the result itself is never null."""
         return self._call(logic.IS_NULL)
 
     def is_not_null(self) -> Expr:
-        """Whether there is a value; never null itself."""
+        """Return whether the value is not null; the result itself is never null."""
         return self._call(logic.IS_NOT_NULL)
 
     def is_distinct_from(self, other: Any) -> Expr:
-        """Whether they differ, where two nulls are the same and a null differs from every value; never null itself.
+        """Return whether the values differ, where two nulls are equal and a null differs from every value.
 
-        SQL's `is not distinct from` is `~x.is_distinct_from(y)`.
+        The result is never null. SQL's `is not distinct from` is `~x.is_distinct_from(y)`.
         """
         if other is None:
             return self.is_not_null()
@@ -250,11 +256,14 @@ class Expr(NumberMethods, TextMethods, MomentMethods, ListMethods, StructMethods
         return self._compare(logic.NOT_EQUAL, other)._call(conditional.COALESCE, missing)
 
     def between(self, low: Any, high: Any) -> Expr:
-        """`low <= x <= high`, both ends included."""
+        """Return whether `low <= x <= high`, both ends included."""
         return Expr(Call(logic.AND, (unwrap(self >= low), unwrap(self <= high))))
 
     def is_in(self, values: Iterable[Any]) -> Expr:
-        """Whether it equals one of these constants; with a None among them the answer is true or null, as in SQL."""
+        """Return whether the value equals one of these constants.
+
+        With a None among the constants, the result is true or null, as in SQL.
+        """
         with located(user_line()):
             if isinstance(values, str | bytes) or not isinstance(values, Iterable):
                 hint = 'such as .is_in([1, 2]); rows that another stream has: .join(other, on="k", how="semi")'
@@ -262,23 +271,23 @@ class Expr(NumberMethods, TextMethods, MomentMethods, ListMethods, StructMethods
         return self._call(logic.IS_IN, options=(tuple(values),))
 
     def fill_null(self, value: Any) -> Expr:
-        """This, or `value` where it is null."""
+        """Return this value, or `value` where this is null."""
         return self._call(conditional.COALESCE, value)
 
     def or_null(self) -> Expr:
-        """This, or null on a row where it fails: `(col("a") / col("b")).or_null()`."""
+        """Return this value, or null on a row where it fails: `(col("a") / col("b")).or_null()`."""
         return self._call(conditional.TRY)
 
     def nullif(self, value: Any) -> Expr:
-        """Null where it equals this, else itself."""
+        """Return null where `value` equals this, else this."""
         return self._call(mathematics.NULLIF, value)
 
     def try_cast(self, type_: pa.DataType) -> Expr:
-        """In another type, or null where a value does not fit."""
+        """Convert to another type; a value that does not fit becomes null."""
         return self.cast(type_, strict=False)
 
     def cast(self, type_: pa.DataType, strict: bool = True) -> Expr:
-        """In another type; a value that does not fit fails its row, or becomes null if not `strict`."""
+        """Convert to another type; a value that does not fit fails its row, or becomes null if not `strict`."""
         return self._call(CAST, options=(type_, bool(strict)))
 
 
@@ -291,21 +300,21 @@ class When(Answering):
     _OTHERS: ClassVar[tuple[str, ...]] = ("when",)
 
     def __init__(self, cases: tuple[Expression, ...]) -> None:
-        """Made by `dbsp.when`."""
+        """Create it from its cases: condition, value, …; users call `dbsp.when`."""
         self._cases = cases
 
     def _no_value(self) -> CircuitError:
-        """Return the error for a `when` without its end."""
+        """Return the error for a `when` without its `otherwise`."""
         return CircuitError(
             "a when() without otherwise()", "end it with .otherwise(value), or .otherwise(None) for null"
         )
 
     def when(self, condition: Any, value: Any) -> When:
-        """Another case, for rows that no case before has taken."""
+        """Return the `when` with another case, for rows that no earlier case takes."""
         return When((*self._cases, unwrap(condition), unwrap(value)))
 
     def otherwise(self, value: Any) -> Expr:
-        """The value of all other rows."""
+        """Return the whole expression; `value` is the value of all other rows."""
         return Expr(Call(conditional.CASE, (*self._cases, unwrap(value))))
 
 
@@ -315,7 +324,10 @@ BEFORE = "add it as a column before: .with_columns(x=…), then name x here"
 
 
 def column_name(column: Any, hint: str | None = None) -> str:
-    """The name of a column given as text or as a bare column expression; `hint` says what to write for other expressions."""
+    """Return the name of a column given as text or as a bare column expression.
+
+    `hint` says what to write for other expressions; without it, the hint is to give the expression a name.
+    """
     if isinstance(column, str):
         return column
     if isinstance(column, Expr):
@@ -327,7 +339,7 @@ def column_name(column: Any, hint: str | None = None) -> str:
 
 
 def col(name: str) -> Expr:
-    """The column of this name.
+    """Return the column of this name.
 
     **Example**
 
@@ -342,7 +354,7 @@ def col(name: str) -> Expr:
 
 
 def lit(value: Any, type_: pa.DataType | None = None) -> Expr:
-    """A constant; without a type it takes the one that its surroundings need.
+    """Return a constant; without a type, the constant takes the one that its context needs.
 
     **Example**
 
@@ -361,7 +373,7 @@ def lit(value: Any, type_: pa.DataType | None = None) -> Expr:
 
 
 def when(condition: Any, value: Any = _MISSING) -> When:
-    """The first value whose condition is true; a null condition counts as not true.
+    """Return the first value whose condition is true; a null condition counts as not true.
 
     **Example**
 
@@ -377,7 +389,9 @@ def when(condition: Any, value: Any = _MISSING) -> When:
 
 
 def struct(*columns: str | Expr, **named: Any) -> Expr:
-    """A struct of columns: names as they are, and expressions under new names; text means a column, as in `select`.
+    """Return a struct of columns under their names, and of expressions under new names.
+
+    A text means a column, as in `select`.
 
     **Example**
 
@@ -399,7 +413,7 @@ def struct(*columns: str | Expr, **named: Any) -> Expr:
 
 
 def coalesce(*values: Any) -> Expr:
-    """The first value that is not null.
+    """Return the first value that is not null.
 
     **Example**
 
@@ -427,14 +441,14 @@ def _several(function: Function, values: tuple[Any, ...]) -> Expr:
 
 
 def _meant(constant: object) -> str:
-    """What a constant in the place of a column was meant to be."""
+    """Return the hint for a constant that stands where a column belongs."""
     if isinstance(constant, str):
         return f'a text is itself here: write dbsp.col("{constant}") for the column'
     return 'such as dbsp.col("x") for a column'
 
 
 def greatest(*values: Any) -> Expr:
-    """The greatest of the values that are not null; NaN is above every number.
+    """Return the greatest of the values that are not null; NaN is above every number.
 
     **Example**
 
@@ -446,12 +460,12 @@ def greatest(*values: Any) -> Expr:
 
 
 def least(*values: Any) -> Expr:
-    """The least of the values that are not null; NaN is above every number."""
+    """Return the least of the values that are not null; NaN is above every number."""
     return _several(mathematics.LEAST, values)
 
 
 def concat_ws(separator: str, *values: Any) -> Expr:
-    """The texts that are not null, with the separator between them.
+    """Join the texts that are not null, with the separator between them.
 
     **Example**
 
@@ -468,7 +482,9 @@ def concat_ws(separator: str, *values: Any) -> Expr:
 
 
 def date_diff(unit: str, start: Any, end: Any) -> Expr:
-    """How many boundaries of the unit (year, quarter, month, week, day, …, microsecond) lie from start to end.
+    """Count the boundaries of the unit from start to end.
+
+    Units are year, quarter, month, week, day, hour, minute, second, millisecond and microsecond.
 
     **Example**
 
@@ -484,11 +500,20 @@ def date_diff(unit: str, start: Any, end: Any) -> Expr:
 
 
 def sequence(start: Any, end: Any, step: int | datetime.timedelta | str = 1) -> Expr:
-    """A list of every `step` from `start` to `end`, both included: SQL's `generate_series`; `explode` makes rows of it.
+    """Return a list of every `step` from `start` to `end`, both included, as SQL's `generate_series`.
 
-    **Shape** Whole numbers, dates or timestamps. Of numbers the step is one (1), of dates a span of whole days, of timestamps a
-    span, of both also "month", "quarter" or "year": the same day of the month, or the last of one that is shorter. A
-    step may be negative. The list is empty where `end` lies in front of `start`, null where one of them is.
+    `explode` makes a row of each element.
+
+    **Shape** Whole numbers, dates or timestamps. A step may be negative. The list is empty where `end` is before
+    `start`, and null where one of them is.
+
+    | values | step |
+    | --- | --- |
+    | whole numbers | a whole number (1) |
+    | dates | a span of whole days, or "month", "quarter", "year" |
+    | timestamps | a span, or "month", "quarter", "year" |
+
+    A step in months gives the same day of the month, or the last day of a shorter month.
 
     **Limit** A million elements in a row; a row with more fails.
 
@@ -509,12 +534,12 @@ def sequence(start: Any, end: Any, step: int | datetime.timedelta | str = 1) -> 
 
 
 def now() -> Expr:
-    """The clock of the step, logged with it: the same at every replay. It stands in filters alone.
+    """Return the clock of the step, logged with it and so equal at every replay; only filters may use it.
 
     **Shape** A timestamp without zone, in UTC, that never goes back.
 
-    **Errors** `CircuitError` anywhere but in a filter that compares a timestamp of the row with it, plus or minus a
-    constant.
+    **Errors** `CircuitError` anywhere but in a filter that compares a timestamp of the row with `now()`, plus or minus
+    a constant.
 
     **Example** the last hour
 
@@ -532,7 +557,7 @@ def now() -> Expr:
 
 
 def from_epoch(value: Any, unit: str = "second") -> Expr:
-    """The timestamp so many seconds, milliseconds or microseconds after 1970.
+    """Return the timestamp that is `value` seconds, milliseconds or microseconds after 1970.
 
     **Example**
 

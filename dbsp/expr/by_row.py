@@ -1,11 +1,11 @@
 """Functions with constants that differ from row to row: `.left(3)` takes a constant, `.left(col("n"))` a column.
 
-**Law** A row has what the function gives for it with its own constants; null where one of them is null. Where it refuses them
-when a circuit is built (a position below 1, a zone that is not there), the row fails.
+**Law** A row has the function's value for its own constants, and null where one of them is null. Some constants are
+refused when a circuit is built (a position below 1, an unknown zone). In a column, they fail their row.
 
-**Cost** The rows that share their constants are computed together: one call of the kernel per different constant, ten
-microseconds or so. So it is fast for what such columns hold, prefixes and zones and counts, and slow where every row has a
-constant of its own.
+**Cost** The rows with equal constants are computed together: one call of the kernel per different constant, some ten
+microseconds. So the computation is fast for typical columns of prefixes, zones or counts. It is slow if every row has
+a constant of its own.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ SAMPLES: dict[Function, tuple[Any, ...]] = {
 
 
 def by_row(function: Function) -> Function:
-    """The same function with its constants as arguments."""
+    """Return the same function with its constants as arguments."""
     return BY_ROW[function]
 
 
@@ -73,7 +73,7 @@ def _made(function: Function, sample: tuple[Any, ...]) -> Function:
 
 
 def _in_groups(function: Function, values: pa.Array, constants: Sequence[pa.Array]) -> pa.Array:
-    """The rows sorted by their constants, each stretch computed, and put back."""
+    """Sort the rows by their constants, compute each stretch, and restore the order."""
     if len(values) == 0:
         return pa.nulls(0, function.result(values.type, *SAMPLES[function]))
     codes = np.zeros(len(values), np.int64)
@@ -95,7 +95,7 @@ def _in_groups(function: Function, values: pa.Array, constants: Sequence[pa.Arra
 
 
 def _of_one(function: Function, values: pa.Array, options: tuple[Any, ...]) -> pa.Array:
-    """The function over rows that share their constants; `ArrowInvalid` where it does not take them."""
+    """Compute the function over rows that share their constants; `ArrowInvalid` if the function refuses these."""
     promised = function.result(values.type, *options)
     if None in options:
         return pa.nulls(len(values), promised)

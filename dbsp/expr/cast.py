@@ -1,8 +1,12 @@
-"""Casts: from one type to another, strictly (a value that would change fails its row) or leniently (it becomes null).
+"""Casts between types: strict (a value that would change fails its row) or lenient (the value becomes null).
 
-A strict cast to a narrower integer, from a float with a fraction, to a decimal with fewer digits, or of text that is
-no number fails.
-Rounding is asked for with `round`, not done by a cast. Integers become floats by the nearest value.
+A strict cast fails in these cases:
+- A number is outside the range of a narrower integer type.
+- A float with a fraction becomes an integer.
+- A number has more digits than the target decimal.
+- Text is not a number.
+
+A cast does not round: users write `round` for that. Integers become floats by the nearest value.
 """
 
 from __future__ import annotations
@@ -42,7 +46,7 @@ _COMPARISONS = ("equal", "not_equal", "less", "less_equal", "greater", "greater_
 
 
 def convert(values: pa.Array, target: pa.DataType) -> pa.Array:
-    """The values in another type; raises one of `ROW_ERRORS` if a value does not fit."""
+    """Convert the values to another type; raise one of `ROW_ERRORS` if a value does not fit."""
     source = values.type
     if is_decimal(target):
         return to_decimal(values, target)
@@ -65,7 +69,7 @@ def convert(values: pa.Array, target: pa.DataType) -> pa.Array:
 
 
 def _narrowed(values: pa.Array) -> pa.Array:
-    """Floats in half as many bits; one beyond their range does not fit."""
+    """Convert floats to 32 bits; `ArrowInvalid` if a finite value is beyond their range."""
     made = values.cast(FLOAT32)
     if pc.any(pc.and_(pc.is_inf(made), pc.is_finite(values))).as_py():
         raise pa.ArrowInvalid("overflow")
@@ -73,17 +77,17 @@ def _narrowed(values: pa.Array) -> pa.Array:
 
 
 def _text_of_moments(values: pa.Array) -> pa.Array:
-    """Times as texts, as SQL writes them: with a fraction only where there is one, and no zeros at its end."""
+    """Write times as SQL does: a fraction only if there is one, without zeros at its end."""
     return pc.replace_substring_regex(values.cast(STRING), r"\.?0+(Z?)$", r"\1")
 
 
 def _time_of_text(values: pa.Array) -> pa.Array:
-    """Text such as `10:30:00` or `10:30:00.25`, read as the time part of a moment, which Arrow can parse."""
+    """Read text such as `10:30:00` or `10:30:00.25` as the time of a timestamp, which Arrow can parse."""
     return convert(pc.binary_join_element_wise("1970-01-01T", values, "").cast(TIMESTAMP), TIME)
 
 
 def convert_or_null(values: pa.Array, target: pa.DataType) -> pa.Array:
-    """The values in another type, null where one does not fit."""
+    """Convert the values to another type; a value that does not fit becomes null."""
     try:
         return convert(values, target)
     except ROW_ERRORS:
@@ -99,7 +103,7 @@ def _compute(values: pa.Array, target: pa.DataType, strict: bool) -> pa.Array:
 
 
 def castable(source: pa.DataType, target: pa.DataType) -> bool:
-    """Whether there is a cast between the two types at all."""
+    """Return whether there is a cast between the two types at all."""
     if source != target and (_holds_structs(source) or _holds_structs(target)):
         return False
     try:
@@ -110,7 +114,7 @@ def castable(source: pa.DataType, target: pa.DataType) -> bool:
 
 
 def _holds_structs(type_: pa.DataType) -> bool:
-    """Whether it is a struct, or a list of such."""
+    """Return whether the type is a struct, or a list that contains structs."""
     return is_struct(type_) or (is_list(type_) and _holds_structs(type_.value_type))
 
 
@@ -130,7 +134,7 @@ def _fit(operands: Operands) -> tuple[Expression, ...]:
 
 
 def _within(name: str, result: pa.DataType, compute: Callable[[pa.Array], pa.Array]) -> Function:
-    """A part of a cast that is a function of its own; it is not seen where the cast is shown."""
+    """Create a function for a part of a cast; the text of the cast does not show it."""
     return Function(
         name=name, fit=lambda operands: operands.args, result=lambda _source: result, compute=compute, text="{0}"
     )
@@ -141,8 +145,10 @@ DECIMAL_FLOAT = _within("decimal_float", FLOAT64, as_floats)
 
 
 def _told(arg: Expression, source: pa.DataType, target: pa.DataType) -> Expression:
-    """The argument as the cast takes it: what becomes of floats and decimals is a function of its own within the cast, so that
-    its rule is part of what a circuit's fingerprint says."""
+    """Return the argument as the cast takes it: a function within the cast converts floats and decimals first.
+
+    So the rule of that conversion is part of a circuit's fingerprint.
+    """
     if is_float(source) and target == STRING:
         return Call(FLOAT_TEXT, (arg,))
     return Call(DECIMAL_FLOAT, (arg,)) if is_decimal(source) and is_float(target) else arg
@@ -159,7 +165,7 @@ CAST = Function(
 
 
 def to_type(arg: Expression, source: pa.DataType, target: pa.DataType) -> Expression:
-    """The argument in the target type: itself, a constant of that type, or a cast."""
+    """Return the argument in the target type: the argument itself, a constant of that type, or a cast."""
     if source == target:
         return arg
     if isinstance(arg, Literal):
@@ -170,7 +176,7 @@ def to_type(arg: Expression, source: pa.DataType, target: pa.DataType) -> Expres
 
 
 def to_common(operands: Operands) -> tuple[Expression, ...]:
-    """All arguments in the one type in which they meet; `CircuitError` with the cast to write if there is none."""
+    """Return all arguments in their common type; `CircuitError` with the cast to write if there is none."""
     args, target = meet(operands, cast_hint)
     sources = [type_of(arg, type_) for arg, type_ in zip(args, operands.types, strict=True)]
     return tuple(to_type(arg, source, target) for arg, source in zip(args, sources, strict=True))
@@ -181,7 +187,7 @@ _WIDENED = frozenset({*_COMPARISONS, "add", "subtract", "multiply", "greatest", 
 
 
 def cast_hint(operands: Operands) -> str:
-    """The cast to write: of a column to the type of another operand, or what to write instead of a constant."""
+    """Return the hint for types that do not fit: the cast of a column to write, or another constant."""
     types = [_alone(arg, own) for arg, own in zip(operands.args, operands.types, strict=True)]
     if operands.function == "add" and STRING in types:
         mixed = [arg for arg, type_ in zip(operands.args, types, strict=True) if type_ not in (STRING, None)]
@@ -213,7 +219,10 @@ def cast_hint(operands: Operands) -> str:
 
 
 def _meant(args: tuple[Expression, ...], types: list[pa.DataType | None]) -> str:
-    """What to write instead of a text constant on the right; a cast of the left would compare texts, in the order of letters."""
+    """Return what to write instead of a text constant on the right.
+
+    A cast of the left side would compare texts, in the order of letters.
+    """
     (left, right), (type_, other) = args, types
     if not isinstance(right, Literal) or other != STRING or type_ is None or isinstance(left, Literal):
         return ""
@@ -230,7 +239,7 @@ def _meant(args: tuple[Expression, ...], types: list[pa.DataType | None]) -> str
 
 
 def _moment(text: str, utc: bool) -> str:
-    """The text with a zone or without, in UTC; an example if it is no moment."""
+    """Return the ISO text with a zone or without, in UTC; an example if the text is no timestamp."""
     try:
         moment = datetime.datetime.fromisoformat(text)
     except ValueError:
@@ -242,7 +251,7 @@ def _moment(text: str, utc: bool) -> str:
 
 
 def _number(text: str, type_: pa.DataType) -> str:
-    """A number as Python writes it beside a column of this type; empty if the text is none."""
+    """Return a number as Python writes it next to a column of this type; empty if the text is no number."""
     try:
         number = Decimal(text)
     except InvalidOperation:
@@ -253,7 +262,7 @@ def _number(text: str, type_: pa.DataType) -> str:
 
 
 def _alone(arg: Expression, own: pa.DataType | None) -> pa.DataType | None:
-    """An operand's type, for a constant the one it has by itself."""
+    """Return an operand's type; for a constant its natural type."""
     if own is None and isinstance(arg, Literal) and arg.value is not None:
         return natural_type(arg.value)
     return own

@@ -1,7 +1,8 @@
-"""Every function that expressions can apply, by name. A new one is an entry in its module's `FUNCTIONS`.
+"""The catalog of every function that expressions can apply, by name. A new function is an entry in its module's
+`FUNCTIONS`.
 
-A function is pickled as its name. The catalog registers that, because functions cannot know the catalog that lists them; whoever
-pickles a function has made it with `dbsp.expr.build`, which loads the catalog.
+A function is pickled as its name. The catalog registers that, because functions cannot know the catalog that lists
+them. Code that pickles a function has made it with `dbsp.expr.build`, which loads the catalog.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Choosing between values: `when … otherwise` and `coalesce`.
+"""Choices between values: `when … otherwise`, `coalesce`, and `or_null`.
 
-Both compute all values of all rows, as whole columns are fast, and choose; only what a row needs if anything fails. An expensive
-value of a `when`, such as a group of a pattern, is computed for the rows alone that take it, where three quarters of them or
-fewer do.
+`when` and `coalesce` compute all values of all rows and then choose, since whole columns are fast. If a row fails,
+they compute only the values that each row needs. A group of a pattern is an example of an expensive value. A `when`
+computes such a value only for the rows that take it, if at most three quarters of the rows do.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def _part(operands: Operands, positions: list[int]) -> Operands:
 
 
 def _fit_case(operands: Operands) -> tuple[Expression, ...]:
-    """Conditions become booleans, values one type; the order condition, value, …, otherwise stays."""
+    """Fit conditions to booleans and values to one type; the order condition, value, …, otherwise stays."""
     last = len(operands.args) - 1
     conditions = _part(operands, list(range(0, last, 2)))
     values = _part(operands, [*range(1, last, 2), last])
@@ -61,7 +61,10 @@ def _true(condition: Any) -> Any:
 
 
 def _case_sparing(call: Call, rows: ColumnReader) -> Any | None:
-    """Costly values for the rows alone that take them; None where there are none, or too few rows."""
+    """Compute expensive values only for the rows that take them.
+
+    Return None if no value is expensive, or if there are too few rows.
+    """
     conditions, values = call.args[:-1:2], branch_values(call.args)
     if len(rows) < SPARED_ROWS_MIN or not any(map(is_expensive, values)):
         return None
@@ -75,7 +78,7 @@ def _case_sparing(call: Call, rows: ColumnReader) -> Any | None:
 
 
 def _case_by_need(call: Call, rows: ColumnReader) -> pa.Array:
-    """Conditions and values only for rows that no earlier condition has taken."""
+    """Compute conditions and values only for rows that no earlier condition takes."""
     count = len(rows)
     waiting: pa.Array = pa.repeat(True, count)
     values: list[tuple[pa.Array, pa.Array]] = []
@@ -99,7 +102,7 @@ def _first(*data: Any) -> pa.Array:
 
 
 def _first_by_need(call: Call, rows: ColumnReader) -> pa.Array:
-    """Each argument only for rows where all before it are null."""
+    """Compute each argument only for rows where all earlier ones are null."""
     result = broadcast(call.args[0].datum(rows), len(rows))
     for arg in call.args[1:]:
         result = pc.coalesce(result, scatter(arg, rows, pc.is_null(result)))
@@ -107,7 +110,7 @@ def _first_by_need(call: Call, rows: ColumnReader) -> pa.Array:
 
 
 def _try_by_row(call: Call, rows: ColumnReader) -> pa.Array:
-    """Null on the rows where the argument fails."""
+    """Return the argument's values, null on the rows where it fails."""
     (arg,) = call.args
     values, _ = outcomes(arg, rows)
     return values

@@ -1,6 +1,6 @@
-"""Counting with dates and times: differences, months added, buckets, epochs, and text in a format.
+"""Calculations with dates and times: differences, added months, buckets, epochs, and formatted text.
 
-Time zones do not enter: a UTC timestamp is counted in UTC.
+Time zones play no part: a UTC timestamp is counted in UTC.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ def _fit_format(operands: Operands) -> tuple[Expression, ...]:
 
 
 def _split_at_offset(format_: str) -> tuple[str, str]:
-    """What stands before `%z` and behind it; all of the format and nothing where there is none."""
+    """Return the parts of the format before and after `%z`; the whole format and an empty text if there is none."""
     for found in _DIRECTIVE.finditer(format_):
         if found.group(1) == "z":
             return format_[: found.start()], format_[found.end() :]
@@ -128,20 +128,20 @@ def _split_at_offset(format_: str) -> tuple[str, str]:
 
 
 def micros_of(values: pa.Array) -> tuple[np.ndarray[Any, np.dtype[np.int64]], pa.Array]:
-    """Microseconds since 1970 (nulls as 0), and where there is a value."""
+    """Return microseconds since 1970 (nulls as 0), and which values are valid."""
     stamps = naive(values).cast(TIMESTAMP)
     numbers = stamps.cast(INT64)
     return np.asarray(numbers.fill_null(0) if numbers.null_count else numbers), pc.is_valid(stamps)
 
 
 def moments_of(micros: Any, valid: pa.Array, type_: pa.DataType) -> pa.Array:
-    """Microseconds as dates or timestamps."""
+    """Return microseconds as dates or timestamps, null where not `valid`."""
     made = pc.if_else(valid, pa.array(micros, INT64), pa.scalar(None, INT64))
     return made.cast(TIMESTAMP).cast(DATE, safe=False) if type_ == DATE else made.cast(type_)
 
 
 def _months(micros: Any) -> tuple[Any, Any, Any]:
-    """Months since 1970, the day of the month from 0, and the time of the day."""
+    """Return months since 1970, the day of the month from 0, and the microseconds of the day."""
     stamps = micros.view("datetime64[us]")
     months, days = stamps.astype("datetime64[M]"), stamps.astype("datetime64[D]")
     day = (days - months.astype("datetime64[D]")).astype(np.int64)
@@ -149,12 +149,15 @@ def _months(micros: Any) -> tuple[Any, Any, Any]:
 
 
 def months_of(micros: Any) -> Any:
-    """Months since 1970."""
+    """Return months since 1970."""
     return _months(micros)[0]
 
 
 def add_months(values: pa.Array, count: Any) -> pa.Array:
-    """The same day of another month, or its last day where that month is shorter; `count` is one number or one per value."""
+    """Return the same day of another month, or the last day of a shorter month.
+
+    `count` is one number or one per value.
+    """
     micros, valid = micros_of(values)
     months, day, rest = _months(micros)
     if np.abs(count).max(initial=0) > MONTHS_MAX:
@@ -173,7 +176,7 @@ def _last_day(values: pa.Array) -> pa.Array:
 
 
 def _diff(start: Any, end: Any, unit: str) -> Any:
-    """How many boundaries of the unit lie between."""
+    """Count the boundaries of the unit from start to end."""
     start, end = naive(start), naive(end)
     if unit == "month":
         years = pc.multiply(pc.years_between(start, end), 12)
@@ -194,14 +197,14 @@ def _from_epoch(values: pa.Array, unit: str) -> pa.Array:
 
 
 def _bucket(values: pa.Array, size: datetime.timedelta, offset: datetime.timedelta) -> pa.Array:
-    """The start of the bucket; buckets begin at 1970 plus the offset."""
+    """Return the start of each value's bucket; buckets begin at 1970 plus the offset."""
     micros, valid = micros_of(values)
     width, shift = (span // datetime.timedelta(microseconds=1) for span in (size, offset))
     return moments_of((micros - shift) // width * width + shift, valid, values.type)
 
 
 def _grain_s(format_: str) -> int:
-    """How many seconds share one text: those of a day, unless the format shows hours, minutes or seconds."""
+    """Return how many seconds share one text: a day, or a minute or a second if the format shows them."""
     directives = set(_DIRECTIVE.findall(format_))
     if directives <= set("aAbBCdDeFgGhjmntuUVwWxyY%"):
         return 86_400
@@ -213,9 +216,11 @@ def _strftime(values: pa.Array, format_: str) -> pa.Array:
 
 
 def _strftime_coded(values: pa.Array, format_: str) -> pa.Array:
-    """Text once per different moment, as far as the format tells moments apart: formatting costs most of a microsecond.
+    """Format each different moment once, since formatting one takes most of a microsecond.
 
-    **Cost** where all have one text, such as a day's, the least and the greatest are looked for and nothing else.
+    Moments differ only as far as the format tells them apart.
+
+    **Cost** If all moments have one text, such as that of a day, the function only finds the least and the greatest.
     """
     micros, valid = micros_of(values)
     grain = _grain_s(format_)
@@ -230,14 +235,14 @@ def _strftime_coded(values: pa.Array, format_: str) -> pa.Array:
 
 
 def _texts(moments: pa.Array, grain: int, format_: str) -> pa.Array:
-    """Moments, counted in so many seconds, as text."""
+    """Format moments, counted in units of `grain` seconds, as text."""
     at = pc.multiply(moments, grain).cast(pa.timestamp("s"))
     pieces = [_piece(at, piece) for piece in _pieces(format_)]
     return pc.binary_join_element_wise(*pieces, "") if len(pieces) > 1 else pieces[0]
 
 
 def _pieces(format_: str) -> list[str]:
-    """Every directive without zeros before it (`%-d`) by itself, and what stands between them."""
+    """Split a format into its directives without zeros (`%-d`) and the texts between them."""
     pieces, begin = [], 0
     for found in _DIRECTIVE.finditer(format_):
         if found.group().startswith("%-"):
@@ -247,29 +252,32 @@ def _pieces(format_: str) -> list[str]:
 
 
 def _piece(at: pa.Array, piece: str) -> pa.Array:
-    """Part of a format; Arrow's kernel knows no directives without zeros."""
+    """Format one piece; Arrow's kernel knows no directives without zeros."""
     if not piece.startswith("%-"):
         return pc.strftime(at, piece, locale="C")
     return pc.replace_substring_regex(pc.strftime(at, f"%{piece[2:]}", locale="C"), r"^0+(\d)", r"\1")
 
 
 def _strptime(values: pa.Array, format_: str) -> pa.Array:
-    """As Arrow reads it, which takes the 31st of April for the first of May: such a text is refused."""
+    """Read texts by a format; refuse dates that do not exist.
+
+    Arrow would read the 31st of April as the first of May.
+    """
     moments = pc.strptime(values, format_, unit="us")
     local, behind = _split_at_offset(format_)
     if local == format_:
         _check_real(values, moments, format_)
-    else:  # what the text shows is the moment before its offset is taken off
+    else:  # the text shows the local time, before the offset is subtracted
         offset = rf"\s*(Z|[+-]\d\d(:?\d\d)?)\s*{re.escape(behind.strip())}\s*$"
         _strptime(pc.replace_substring_regex(values, offset, ""), local)
     return moments
 
 
 def _check_real(texts: pa.Array, moments: pa.Array, format_: str) -> None:
-    """Refuse texts that show other numbers than the moment they were read as; only those that can are looked at.
+    """Refuse texts that show other numbers than the moment they were read as; look only at texts that may.
 
-    A day that its month does not have is read as one of the first three of the next, a second 60 or 61 as 0 or 1 of the next
-    minute. Where a format has days of the year or weeks, any number may contradict another.
+    Arrow reads a day that its month does not have as one of the first three of the next month. A second of 60 or 61
+    becomes 0 or 1 of the next minute. If a format has days of the year or weeks, any number may contradict another.
     """
     if not set("jUuWw") & set(_DIRECTIVE.findall(format_)):
         moved = pc.and_(pc.less_equal(pc.day(moments), 3), pc.is_in(pc.month(moments), pa.array([3, 5, 7, 10, 12])))
@@ -285,7 +293,7 @@ def _check_real(texts: pa.Array, moments: pa.Array, format_: str) -> None:
 
 
 def _numbers(texts: pa.Array) -> pa.Array:
-    """The numbers in a text, one after the other, without leading zeros."""
+    """Return the numbers in each text, one after the other, without leading zeros."""
     apart = pc.utf8_trim_whitespace(pc.replace_substring_regex(texts, r"[^0-9]+", " "))
     return pc.replace_substring_regex(apart, r"\b0+([0-9])", r"\1")
 

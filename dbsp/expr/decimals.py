@@ -1,9 +1,9 @@
 """Arithmetic of decimals in whole columns: exact, whatever the digits.
 
-Arrow computes in 256 bits, 76 digits, and says how many digits a result has by those of its operands alone; it refuses operands
-whose result could have more. So operands are labelled as narrow as their values allow. Its long division is wrong for some
-numbers (their quotient lies right below a power of 2**32), so every quotient is multiplied back, and where that does not
-confirm it, or a divisor has more digits than Arrow has room for, the column is computed in Python.
+Arrow computes in 256 bits, 76 digits. It derives a result's digits from the types of the operands alone, and refuses
+operands whose result could have more. So operands are labelled as narrow as their values allow. Arrow's long division
+is wrong for some numbers, whose quotient is right below a power of 2**32. So every quotient is multiplied back. The
+column is computed in Python if that does not confirm the quotient, or if a divisor has too many digits for Arrow.
 
 Invariant: a result is the exact one, rounded at most once, or an error of its row (`ROW_ERRORS`).
 """
@@ -33,13 +33,13 @@ _ROOM = WIDE_DIGITS - 1
 
 
 def add_up(function: Callable[..., pa.Array], left: Any, right: Any, target: pa.DataType) -> pa.Array:
-    """A sum or difference."""
+    """Return a sum or difference in the target type; `function` is Arrow's kernel for it."""
     wide = pa.decimal256(_ROOM, target.scale)
     return function(left.cast(wide), right.cast(wide)).cast(target)
 
 
 def multiply(left: Any, right: Any, target: pa.DataType) -> pa.Array:
-    """A product, with the decimal places of both."""
+    """Return a product, with the decimal places of both sides."""
     digits, others = left.type.precision, right.type.precision
     try:
         sides = _labelled(left, digits), _labelled(right, min(others, _ROOM - digits))
@@ -49,7 +49,7 @@ def multiply(left: Any, right: Any, target: pa.DataType) -> pa.Array:
 
 
 def divide(left: Any, right: Any, target: pa.DataType) -> pa.Array:
-    """A quotient, rounded half away from zero; the dividend must fit the quotient's type."""
+    """Return a quotient, rounded half away from zero; the dividend must fit the quotient's type."""
     dividend = left.cast(pa.decimal256(DIGITS + target.scale + 1 - left.type.scale, target.scale + 1))
     dividend = _labelled(dividend, DIGITS + 1)
     if right.type.scale < DIGITS:  # else the quotient lacks the digit that rounds it
@@ -63,7 +63,7 @@ def divide(left: Any, right: Any, target: pa.DataType) -> pa.Array:
 
 
 def floor_divide(left: Any, right: Any, target: pa.DataType) -> pa.Array:
-    """The quotient of two of one type, rounded down."""
+    """Return the quotient of two decimals of one type, rounded down."""
     divisor = _or_none(right, _ROOM - DIGITS)
     if divisor is not None:
         quotient = _floored(left, divisor).cast(target)
@@ -73,7 +73,7 @@ def floor_divide(left: Any, right: Any, target: pa.DataType) -> pa.Array:
 
 
 def modulo(left: Any, right: Any) -> pa.Array:
-    """What the quotient of two of one type, rounded down, leaves; it has the sign of the divisor."""
+    """Return the remainder of two decimals of one type, whose quotient is rounded down; its sign is the divisor's."""
     divisor = _or_none(right, _ROOM - DIGITS)
     if divisor is not None:
         rest = _rest(left, divisor, _floored(left, divisor))
@@ -83,7 +83,7 @@ def modulo(left: Any, right: Any) -> pa.Array:
 
 
 def rounded(values: Any, digits: int) -> pa.Array:
-    """To so many decimal places, halves away from zero."""
+    """Round to `digits` decimal places, halves away from zero."""
     made = pc.round(values, digits, round_mode="half_towards_infinity")
     half = Decimal(5).scaleb(-digits - 1)
     if digits >= values.type.scale or _confirmed(
@@ -94,7 +94,7 @@ def rounded(values: Any, digits: int) -> pa.Array:
 
 
 def floor(values: Any) -> pa.Array:
-    """The next whole number below."""
+    """Round down to whole numbers."""
     made = pc.floor(values)
     if _confirmed(lambda: _is_part(pc.subtract(values, made))):
         return made
@@ -102,7 +102,7 @@ def floor(values: Any) -> pa.Array:
 
 
 def ceil(values: Any) -> pa.Array:
-    """The next whole number above."""
+    """Round up to whole numbers."""
     made = pc.ceil(values)
     if _confirmed(lambda: _is_part(pc.subtract(made, values))):
         return made
@@ -110,7 +110,7 @@ def ceil(values: Any) -> pa.Array:
 
 
 def trunc(values: Any) -> pa.Array:
-    """The whole number on the way to zero."""
+    """Round towards zero to whole numbers."""
     made = pc.trunc(values)
     if _confirmed(lambda: _is_part(pc.abs(pc.subtract(values, made)))):
         return made
@@ -118,12 +118,12 @@ def trunc(values: Any) -> pa.Array:
 
 
 def _labelled(values: Any, digits: int) -> Any:
-    """Decimals in 256 bits, in a type of so many digits; `ArrowInvalid` if one has more."""
+    """Return decimals in 256 bits, in a type of so many digits; `ArrowInvalid` if a value has more."""
     return values.cast(pa.decimal256(digits, values.type.scale))
 
 
 def _or_none(values: Any, digits: int) -> Any | None:
-    """As `_labelled`; None if one has more."""
+    """Return the decimals as `_labelled` does; None if a value has more digits."""
     try:
         return _labelled(values, digits)
     except pa.ArrowInvalid:
@@ -131,7 +131,7 @@ def _or_none(values: Any, digits: int) -> Any | None:
 
 
 def _confirmed(check: Callable[..., Any], *operands: Any) -> bool:
-    """Whether a check holds on every row; what does not fit 76 digits on the way is not confirmed."""
+    """Return whether a check holds on every row; a value that does not fit 76 digits on the way counts as not confirmed."""
     try:
         return bool(pc.all(check(*operands), min_count=0).as_py())
     except pa.ArrowInvalid:
@@ -139,7 +139,10 @@ def _confirmed(check: Callable[..., Any], *operands: Any) -> bool:
 
 
 def _is_quotient(left: Any, divisor: Any, quotient: Any) -> Any:
-    """Whether no other quotient of so many places is nearer, and of two as near it is the one away from zero."""
+    """Return where the quotient is the nearest one of its number of places.
+
+    Of two that are equally near, the one away from zero counts.
+    """
     product = _labelled(pc.multiply_checked(_labelled(quotient, DIGITS), divisor), _ROOM)
     dividend = left.cast(product.type)
     rest = _labelled(pc.abs(pc.subtract(dividend, product)), _ROOM)
@@ -149,25 +152,28 @@ def _is_quotient(left: Any, divisor: Any, quotient: Any) -> Any:
 
 
 def _floored(left: Any, divisor: Any) -> pa.Array:
-    """Arrow's quotient has as many digits behind the point as the divisor in all, and one, so that none but 0 looks like 0."""
+    """Return the quotient of the sides, rounded down.
+
+    Arrow's quotient has one decimal place more than the divisor has digits. So no quotient but 0 looks like 0.
+    """
     return pc.floor(pc.divide_checked(_labelled(left, DIGITS), divisor)).cast(pa.decimal128(DIGITS, 0))
 
 
 def _rest(left: Any, divisor: Any, quotient: Any) -> pa.Array:
-    """What the divisor, so many times, leaves."""
+    """Return the dividend minus quotient times divisor."""
     product = pc.multiply_checked(_labelled(quotient, DIGITS), divisor)
     return pc.subtract(_labelled(left, _ROOM), _labelled(product, _ROOM))
 
 
 def _is_remainder(divisor: Any, rest: Any) -> Any:
-    """Whether it is nearer to zero than the divisor, on the same side."""
+    """Return where the remainder is nearer to zero than the divisor, and on the same side."""
     zero = _scalar(Decimal(0))
     inside = pc.less(pc.abs(rest), pc.abs(divisor))
     return pc.and_(inside, pc.or_(pc.equal(rest, zero), pc.equal(pc.less(rest, zero), pc.less(divisor, zero))))
 
 
 def _is_part(rest: Any) -> Any:
-    """Whether it is at least 0 and below 1."""
+    """Return where the rest is at least 0 and below 1."""
     return pc.and_(pc.greater_equal(rest, _scalar(Decimal(0))), pc.less(rest, _scalar(Decimal(1))))
 
 
@@ -176,7 +182,7 @@ def _scalar(value: Decimal) -> pa.Scalar:
 
 
 def _by_row(function: Callable[[Decimal, Decimal], Decimal], left: Any, right: Any, target: pa.DataType) -> pa.Array:
-    """The function of both sides in Python, with digits enough for any two decimals."""
+    """Apply the function to both sides in Python, with enough digits for any two decimals."""
     rows = next(len(side) for side in (left, right) if not isinstance(side, pa.Scalar))
     made: list[Decimal | None] = []
     with localcontext(prec=2 * WIDE_DIGITS, rounding=ROUND_DOWN):
@@ -188,7 +194,7 @@ def _by_row(function: Callable[[Decimal, Decimal], Decimal], left: Any, right: A
 
 
 def _each(function: Callable[[Decimal], Decimal], values: pa.Array) -> pa.Array:
-    """The function of each value in Python."""
+    """Apply the function to each value in Python."""
     with localcontext(prec=2 * WIDE_DIGITS):
         return pa.array([None if value is None else function(value) for value in values.to_pylist()], values.type)
 
@@ -202,9 +208,11 @@ def _floor(dividend: Decimal, divisor: Decimal) -> Decimal:
 
 
 def as_floats(values: pa.Array) -> pa.Array:
-    """The nearest floats: quotients of whole numbers and powers of ten that are floats themselves, of others what texts say.
+    """Return the nearest floats.
 
-    Arrow multiplies by a part of one instead, which is no float, and is off by a bit for one in ten.
+    A quotient of a whole number and a power of ten is exact if both are floats themselves. Other decimals become text,
+    which Arrow reads as the nearest float. Arrow's own cast multiplies by the inverse of the power, which is no float.
+    So its result is off by a bit for one decimal in ten.
     """
     type_ = values.type
     nulls = np.asarray(values.is_null())

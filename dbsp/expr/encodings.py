@@ -1,6 +1,6 @@
-"""Bytes written as text, hexadecimal or base64, and read from it; how many letters two texts differ by.
+"""Bytes as hexadecimal or base64 text, and back; the edit distance of two texts.
 
-**Cost** Python per row, a microsecond or so; the distance of two texts some 0.2 µs for each pair of their letters, once for each
+**Cost** Python per row, about a microsecond; the distance takes some 0.2 µs for each pair of letters, once for each
 pair of texts.
 """
 
@@ -21,7 +21,7 @@ from dbsp.zset.schema import BINARY, INT64, STRING
 
 
 def _fit_bytes(operands: Operands) -> tuple[Expression, ...]:
-    """Text, which counts as its UTF-8, or bytes."""
+    """Accept text, which counts as its UTF-8, or bytes."""
     args = typed(operands)
     if type_of(args[0], operands.types[0]) not in (STRING, BINARY):
         raise operands.refuse(f"it is for text and bytes: write {args[0]}.cast(dbsp.STRING)")
@@ -63,7 +63,7 @@ def _hexadecimal(text: str) -> bytes:
 
 @lru_cache(maxsize=4096)
 def distance(one: str, other: str) -> int:
-    """Return how many letters must be put in, taken out or changed to make one text of the other.
+    """Return how many letters must be inserted, deleted or changed to turn one text into the other.
 
     >>> distance("kitten", "sitting"), distance("", "abc"), distance("Äpfel", "Apfel")
     (3, 3, 1)
@@ -79,7 +79,7 @@ def distance(one: str, other: str) -> int:
 
 
 def _distances(left: Any, right: Any) -> pa.Array:
-    """One side may be a scalar."""
+    """Return the distances of two columns, one of which may be a scalar."""
     rows = max(len(side) for side in (left, right) if not isinstance(side, pa.Scalar))
     pairs = zip(*(broadcast(side, rows).to_pylist() for side in (left, right)), strict=True)
     return pa.array([None if a is None or b is None else distance(a, b) for a, b in pairs], INT64)

@@ -1,16 +1,15 @@
 """Expressions: frozen values that compute one column from the columns of a batch.
 
-An expression is a column, a literal, or a function applied to expressions. Two are equal when their parts are equal,
-so the
-nodes of a circuit that hold them are too; the operators a user writes (`==`, `+`) live in `dbsp.expr.build.Expr`
-instead. A function says
-in one value (`Function`) how its arguments are fitted to each other, what type comes out, and how whole columns are
-computed.
+An expression is a column, a literal, or a function applied to expressions. Two expressions are equal when their parts
+are equal, so the circuit nodes that hold them are too. The operators that users write (`==`, `+`) are in
+`dbsp.expr.build.Expr` instead. A function is one value (`Function`): how its arguments are fitted to each other, the
+type of its result, and how it computes whole columns.
 
 Invariants:
-1. An expression inside a node is resolved (`dbsp.expr.resolving`): every literal has a type, every conversion is a visible cast.
+1. An expression inside a node is resolved (`dbsp.expr.resolving`): every literal has a type, every conversion is a
+   visible cast.
 2. `evaluate` returns exactly the type that `type` promised, one value per row.
-3. A row fails only if a branch it needs fails: a `when` or `&` never computes what its condition excludes.
+3. A row fails only if a branch that the row needs fails: a `when` or `&` never computes what its condition excludes.
 """
 
 from __future__ import annotations
@@ -44,116 +43,119 @@ REMEMBERED_MIN = 32
 
 @dataclass(frozen=True, slots=True)
 class ColumnRef:
-    """The column of this name."""
+    """A reference to the column of this name."""
 
     name: str
 
     def type(self, schema: Schema) -> pa.DataType:
-        """The column's type."""
+        """Return the column's type; raise a `CircuitError` if the schema has no such column."""
         if self.name not in schema:
             raise missing_column(self.name, schema)
         return schema[self.name].type
 
     def nullable(self, schema: Schema) -> bool:
-        """Whether the schema allows nulls here."""
+        """Return whether the schema allows nulls here."""
         return schema[self.name].nullable
 
     def columns(self) -> frozenset[str]:
-        """The columns that are read."""
+        """Return the names of the columns that are read."""
         return frozenset([self.name])
 
     def substitute(self, mapping: Mapping[str, Expression]) -> Expression:
-        """What stands for this name in `mapping`, else the column itself."""
+        """Return the expression that `mapping` has for this name, else the column itself."""
         return mapping.get(self.name, self)
 
     def datum(self, rows: ColumnReader) -> Datum:
-        """The column."""
+        """Return the column's values."""
         return rows.column(self.name)
 
     def evaluate(self, rows: ColumnReader) -> pa.Array:
-        """The column."""
+        """Return the column's values."""
         return rows.column(self.name)
 
     def token(self) -> str:
-        """Canonical text."""
+        """Return the canonical text."""
         return f"(col {json.dumps(self.name)})"
 
     def __str__(self) -> str:
-        """The name."""
+        """Return the name."""
         return self.name
 
 
 @dataclass(frozen=True, slots=True)
 class OwnedColumn(ColumnRef):
-    """The column of this name of one stream, whose node is the `owner`; a stream that takes it makes a plain reference of it."""
+    """A reference to the column of this name of one stream, whose node is the `owner`.
+
+    A stream that takes the reference makes a plain one of it.
+    """
 
     owner: object
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Literal:
-    """A constant; `dtype` None until `resolve` has fitted it to its surroundings."""
+    """A constant; `dtype` is None until `resolve` has fitted the constant to its context."""
 
     value: Any
     dtype: pa.DataType | None = None
 
     def type(self, schema: Schema) -> pa.DataType:  # noqa: ARG002 (one signature for all expressions)
-        """Its type, or the natural one of the Python value."""
+        """Return the constant's type, or the natural one of the Python value."""
         return self.dtype if self.dtype is not None else natural_type(self.value)
 
     def nullable(self, schema: Schema) -> bool:  # noqa: ARG002 (one signature for all expressions)
-        """Whether it is null."""
+        """Return whether the constant is null."""
         return self.value is None
 
     def columns(self) -> frozenset[str]:
-        """None are read."""
+        """Return the empty set: a constant reads no column."""
         return frozenset()
 
     def substitute(self, mapping: Mapping[str, Expression]) -> Expression:  # noqa: ARG002 (one signature for all expressions)
-        """Itself."""
+        """Return the constant itself."""
         return self
 
     def datum(self, rows: ColumnReader) -> Datum:  # noqa: ARG002 (one signature for all expressions)
-        """The constant as an Arrow scalar."""
+        """Return the constant as an Arrow scalar."""
         return pa.scalar(self.value, self.type(NO_COLUMNS))
 
     def evaluate(self, rows: ColumnReader) -> pa.Array:
-        """The constant, once per row."""
+        """Return the constant, once per row."""
         return broadcast(self.datum(rows), len(rows))
 
     def token(self) -> str:
-        """Canonical text: the type, then the value in a form that no Python version changes."""
+        """Return the canonical text: the type, then the value in a form that no Python version changes."""
         name = type_name(self.dtype) if self.dtype is not None else type(self.value).__name__
         return f"(lit {name} {canonical(self.value)})"
 
     def __eq__(self, other: object) -> bool:
-        """Equal text: unlike values, this tells 1 from True and knows that NaN is itself."""
+        """Return whether the texts are equal: unlike values, they tell 1 from True, and NaN equals itself."""
         return isinstance(other, Literal) and self.token() == other.token()
 
     def __hash__(self) -> int:
-        """Hash of the text."""
+        """Return the hash of the text."""
         return hash(self.token())
 
     def __str__(self) -> str:
-        """As a reader would write it."""
+        """Return the constant as a user would write it."""
         value = self.value
         return str(value) if isinstance(value, bool | int | float | decimal.Decimal | type(None)) else canonical(value)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Function:
-    """What can be applied to expressions: one value per function, listed in `dbsp.expr.catalog`, which also pickles it.
+    """A function that can be applied to expressions; `dbsp.expr.catalog` lists and pickles every one.
 
-    `fit` receives the operands and returns them with literals typed and casts added, or raises `CircuitError`;
-    `result` is the
-    type of the value for fitted argument types; `compute` works on whole columns (at least one argument is an array).
-    `lazy`, where
-    given, computes row by need when `compute` failed on some row. `nulls`: the result may be null if "any" argument
-    may, "never", "always", if "all" may, or by
-    the rule of "case" and "cast". `fails` tells rows that are sure to fail, all of them with one and the same error; it
-    saves finding each by itself. `coded` gives the texts of `compute` as a batch may hold them (`dbsp.zset.coded`).
-    `expensive`: a value costs so much that finding out who needs it costs less; `spare` then computes expensive arguments for
-    the rows alone that take them, or returns None where that would not pay.
+    - `fit` receives the operands and returns them with literals typed and casts added, or raises `CircuitError`.
+    - `result` returns the type of the value for fitted argument types.
+    - `compute` works on whole columns; at least one argument is an array.
+    - `lazy` computes by need, row by row, after `compute` failed on some row.
+    - `nulls` says when the result may be null: if "any" or "all" arguments may, "never", "always", or by the rule of
+      "case" and "cast".
+    - `fails` returns the rows that are sure to fail, all with the same error; that saves finding each by bisection.
+    - `coded` returns the texts of `compute` as a batch may hold them (`dbsp.zset.coded`).
+    - `expensive` says that a value costs more than finding the rows that need it.
+    - `spare` computes expensive arguments only for the rows that take them, or returns None if that would not pay.
     """
 
     name: str
@@ -169,11 +171,11 @@ class Function:
     spare: Callable[[Call, ColumnReader], Datum | None] | None = None
 
     def __eq__(self, other: object) -> bool:
-        """One function has one name."""
+        """Return whether the names are equal: each function has one name."""
         return isinstance(other, Function) and self.name == other.name
 
     def __hash__(self) -> int:
-        """Hash of the name."""
+        """Return the hash of the name."""
         return hash(self.name)
 
 
@@ -181,8 +183,8 @@ class Function:
 class Call:
     """A function applied to expressions; `options` are its constant parameters.
 
-    `depth`, `nodes` (a shared one counted wherever it stands), `expensive` and `moving` are facts about the whole expression. The
-    private fields keep what was found out about it: they say nothing new.
+    `depth`, `nodes`, `expensive` and `moving` are facts about the whole expression; `nodes` counts a shared node at
+    each place. The private fields cache derived facts.
     """
 
     function: Function
@@ -198,7 +200,7 @@ class Call:
     _schedule: Schedule | None = field(init=False, repr=False, default=None)
 
     def __post_init__(self) -> None:
-        """Find the facts, from those of the arguments."""
+        """Derive the facts from those of the arguments."""
         depth, nodes = 0, 1
         expensive, moving = self.function.expensive, self.function.name == "now"
         for arg in self.args:
@@ -211,7 +213,7 @@ class Call:
             object.__setattr__(self, name, value)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle a deep expression as a list: a pickler nests a call for every level."""
+        """Pickle a deep expression as a list, because a pickler nests a call for every level."""
         if self.depth <= STRIDE:
             return Call, (self.function, self.args, self.options)
         numbers: dict[int, int] = {}
@@ -224,19 +226,19 @@ class Call:
 
     @property
     def key(self) -> bytes:
-        """A hash of the text: equal expressions have equal ones."""
+        """Return a hash of the text; equal expressions have equal keys."""
         return fold(self, _key_of, lambda node: node._key or None if isinstance(node, Call) else None)
 
     def __eq__(self, other: object) -> bool:
-        """Equal function, options and arguments."""
+        """Return whether function, options and arguments are equal."""
         return self is other or (isinstance(other, Call) and self.nodes == other.nodes and self.key == other.key)
 
     def __hash__(self) -> int:
-        """Hash of the key."""
+        """Return the hash of the key."""
         return hash(self.key)
 
     def type(self, schema: Schema) -> pa.DataType:
-        """The function's result type for these arguments."""
+        """Return the function's result type for these arguments."""
         if self._type is not None and self._type[0] is schema:
             return self._type[1]
 
@@ -255,19 +257,19 @@ class Call:
         return fold(self, made, known)
 
     def nullable(self, schema: Schema) -> bool:
-        """By the function's rule, from its arguments."""
+        """Return whether a value may be null, by the function's rule and from its arguments."""
         return fold(self, lambda node, nulls: _may_be_null(node, nulls, schema))
 
     def columns(self) -> frozenset[str]:
-        """The columns that are read."""
+        """Return the names of the columns that are read."""
         return frozenset(node.name for node in in_order(self) if isinstance(node, ColumnRef))
 
     def substitute(self, mapping: Mapping[str, Expression]) -> Expression:
-        """The same with columns replaced; replacements must have the types of what they replace."""
+        """Return the call with columns replaced; a replacement must have the type of the replaced column."""
         return rebuilt(self, lambda leaf: leaf.substitute(mapping))
 
     def datum(self, rows: ColumnReader) -> Datum:
-        """The values: an array, or a scalar where no column is read."""
+        """Return the values: an array, or a scalar where no column is read."""
         if isinstance(rows, Known):
             return rows.value(self)
         if self.nodes < REMEMBERED_MIN:
@@ -278,7 +280,7 @@ class Call:
         return Known(rows, self._schedule).root(self)
 
     def computed(self, rows: ColumnReader) -> Datum:
-        """The values, computed from those of the arguments."""
+        """Compute the values from those of the arguments."""
         try:
             spared = self.function.spare(self, rows) if self.function.spare else None
             return self.compute([arg.datum(rows) for arg in self.args]) if spared is None else spared
@@ -288,7 +290,7 @@ class Call:
             return self.function.lazy(self, rows)
 
     def compute(self, data: list[Datum]) -> Datum:
-        """The function over these values of the arguments, as the type that it promises, all days of the calendar."""
+        """Compute the function over these values of the arguments; return its promised type, with all days checked."""
         constant = all(isinstance(datum, pa.Scalar) for datum in data)
         if constant:
             data = [broadcast(datum, 1) for datum in data]
@@ -300,13 +302,13 @@ class Call:
         return values[0] if constant else values
 
     def evaluate(self, rows: ColumnReader) -> pa.Array:
-        """One value per row; raises one of `ROW_ERRORS` when a row fails."""
+        """Return one value per row; raise one of `ROW_ERRORS` when a row fails."""
         if len(rows) == 0:
             return fold(self, lambda node, args: _of_nothing(node, args, rows))
         return broadcast(self.datum(rows), len(rows))
 
     def held(self, rows: ColumnReader) -> pa.Array:
-        """The same, texts perhaps coded."""
+        """Return the values of `evaluate`, with texts perhaps coded."""
         if self.function.coded is None:
             return self.evaluate(rows)
         data = [arg.datum(rows) for arg in self.args]
@@ -315,11 +317,11 @@ class Call:
         return self.function.coded(*data, *self.options)
 
     def token(self) -> str:
-        """Canonical text: name, options, arguments."""
+        """Return the canonical text: name, options, arguments."""
         return written(self, token_parts) if self.nodes <= TEXT_NODES_MAX else shared_token(self)
 
     def __str__(self) -> str:
-        """As a reader would write it."""
+        """Return the call as a user would write it."""
         return written(self, shown_parts, None if self.nodes <= TEXT_NODES_MAX else TEXT_NODES_MAX)
 
 
@@ -339,7 +341,7 @@ def rebuilt(expression: Expression, leaf: Callable[[Any], Expression]) -> Expres
 
 
 def _rebuilt(steps: list[Any]) -> Expression:
-    """Return the expression that `Call.__reduce__` wrote down."""
+    """Return the expression that `Call.__reduce__` pickled."""
     made: list[Expression] = []
     for step in steps:
         if isinstance(step, tuple):
@@ -351,7 +353,7 @@ def _rebuilt(steps: list[Any]) -> Expression:
 
 
 def _key_of(node: Expression, keys: list[bytes]) -> bytes:
-    """Return the key of a node from those of its arguments; a column of one stream is that of this object."""
+    """Return the key of a node from those of its arguments; an `OwnedColumn`'s key includes its owner's identity."""
     if not isinstance(node, Call):
         own = f"{node.token()}@{id(node.owner)}" if isinstance(node, OwnedColumn) else node.token()
         return hashlib.blake2b(own.encode(), digest_size=16).digest()
@@ -362,7 +364,7 @@ def _key_of(node: Expression, keys: list[bytes]) -> bytes:
 
 
 def _may_be_null(node: Expression, nulls: list[bool], schema: Schema) -> bool:
-    """Return whether a value may be null, where `nulls` says it of the arguments."""
+    """Return whether a value may be null; `nulls` says this for each argument."""
     if not isinstance(node, Call):
         return node.nullable(schema)
     match node.function.nulls:
@@ -386,17 +388,17 @@ def _of_nothing(node: Expression, args: list[pa.Array], rows: ColumnReader) -> p
 
 
 def branch_values(args: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The values of a `case` call, whose arguments are condition, value, …, condition, value, otherwise."""
+    """Return the values of a `case` call, whose arguments are condition, value, …, condition, value, otherwise."""
     return (*args[1:-1:2], args[-1])
 
 
 def is_expensive(expression: Expression) -> bool:
-    """Whether an expensive function is applied in it."""
+    """Return whether the expression applies an expensive function."""
     return isinstance(expression, Call) and expression.expensive
 
 
 def conjuncts(predicate: Expression) -> Iterator[Expression]:
-    """The parts that a chain of `&` joins, left to right."""
+    """Yield the parts that a chain of `&` joins, left to right."""
     waiting = [predicate]
     while waiting:
         part = waiting.pop()
@@ -407,7 +409,7 @@ def conjuncts(predicate: Expression) -> Iterator[Expression]:
 
 
 def broadcast(datum: Datum, rows: int) -> pa.Array:
-    """An array of `rows` values from a scalar or an array."""
+    """Return an array of `rows` values from a scalar or an array."""
     if isinstance(datum, pa.ChunkedArray):
         datum = datum.combine_chunks()
     if isinstance(datum, pa.Scalar):
@@ -419,7 +421,7 @@ def broadcast(datum: Datum, rows: int) -> pa.Array:
 
 @dataclass(frozen=True, slots=True)
 class Operands:
-    """The arguments of a call while it is resolved: `types` holds None where a literal has not got its type yet."""
+    """The arguments of a call while it is resolved; `types` holds None for a literal without a type so far."""
 
     function: str
     args: tuple[Expression, ...]
@@ -427,7 +429,7 @@ class Operands:
     options: tuple[Any, ...]
 
     def refuse(self, hint: str) -> CircuitError:
-        """The error for arguments that do not fit; the hint says what to write."""
+        """Return the error for arguments that do not fit; the hint says what to write."""
         operands = " and ".join(
             f"{arg} ({'constant' if type_ is None else type_})"
             for arg, type_ in zip(self.args, self.types, strict=True)
@@ -460,7 +462,7 @@ def check_constant(value: Any) -> None:
 
 
 def natural_type(value: Any) -> pa.DataType:
-    """The column type that a Python constant has on its own."""
+    """Return the column type that a Python constant has on its own."""
     check_constant(value)
     if value is None:
         raise CircuitError("a null constant has no type here", "give it one, such as dbsp.lit(None, dbsp.INT64)")
@@ -479,12 +481,12 @@ def natural_type(value: Any) -> pa.DataType:
 
 
 def in_int64(value: Any) -> bool:
-    """Whether a whole number fits a signed 64-bit integer."""
+    """Return whether a whole number fits a signed 64-bit integer."""
     return -(2**63) <= int(value) < 2**63
 
 
 def decimal_type(value: decimal.Decimal) -> pa.DataType:
-    """The smallest decimal type that holds the value."""
+    """Return the smallest decimal type that holds the value."""
     if not value.is_finite():
         raise CircuitError(f"a decimal column holds finite numbers only: value={value}")
     _, digits, exponent = value.as_tuple()

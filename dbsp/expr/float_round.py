@@ -1,8 +1,9 @@
-"""Floats rounded to so many places, as DuckDB rounds them: to the nearest, halves away from zero.
+"""Rounding of floats to decimal places, as DuckDB does: to the nearest, halves away from zero.
 
-**Law** a half is told by the value itself, not by its product with a power of ten, which may be rounded to one: 2.675 is a little
-less than it looks, and 2.67 of two places. What is nearest is looked for among the multiples of a power of ten, each as the float
-next to it; a value too great to have such places is itself, and one too small for its whole digits is 0.
+**Law** The value itself decides whether it is a half. Its product with a power of ten may be rounded to a half: 2.675
+is a little less than it looks, and becomes 2.67 with two places. The candidates for the nearest are the multiples of a
+power of ten, each as the nearest float. A value too large to have such places is itself. A value too small for its
+whole digits is 0.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ _HALF = 0.5
 
 
 def rounded_floats(values: pa.Array, digits: int) -> pa.Array:
-    """The values with so many digits behind the point; a negative number counts those before it."""
+    """Round the values to so many digits after the point; a negative number counts the digits before the point."""
     given = np.asarray(values.cast(FLOAT64).fill_null(0.0))
     with np.errstate(all="ignore"):
         by = np.power(10.0, abs(digits))
@@ -38,7 +39,7 @@ def rounded_floats(values: pa.Array, digits: int) -> pa.Array:
 
 
 def _looks_like_half(given: F64, scaled: F64, by: np.float64) -> Mask:
-    """Which products are a half, and were rounded up to it."""
+    """Return which products are a half only because they were rounded up to it."""
     found = scaled - np.floor(scaled) == _HALF
     halves = np.flatnonzero(found)
     found[halves] = _product(given[halves], by)[1] < 0
@@ -46,14 +47,14 @@ def _looks_like_half(given: F64, scaled: F64, by: np.float64) -> Mask:
 
 
 def _product(values: F64, by: np.float64) -> tuple[F64, F64]:
-    """A product, and what it was rounded by (Dekker)."""
+    """Return a product and its rounding error (Dekker)."""
     high = values * by
     (a, b), (c, d) = _halves(values), _halves(np.asarray(by))
     return high, ((a * c - high) + a * d + b * c) + b * d
 
 
 def _halves(values: F64) -> tuple[F64, F64]:
-    """Two numbers of half as many bits that add up to each."""
+    """Split each number into two numbers of half as many bits that add up to it."""
     far = values * _SPLIT
     upper = far - (far - values)
     return upper, values - upper

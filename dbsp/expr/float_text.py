@@ -1,11 +1,11 @@
-"""Floats as texts, as DuckDB, Python and others write them: the fewest digits that tell a value from its neighbours.
+"""Texts of floats, as DuckDB, Python and others write them: the fewest digits that tell a value from its neighbours.
 
-**Law** always with a point or an exponent, an exponent below 0.0001 and from 1e16 on: `3.0`, `0.1`, `1000000000000000.0`,
-`1e+16`, `1e-05`, `nan`, `inf`. A float of 32 bits has the digits that it needs among those of 32 bits. There is no `-0.0`: it
-is 0.0.
+**Law** A text always has a point or an exponent. It has an exponent below 0.0001 and from 1e16 on: `3.0`, `0.1`,
+`1000000000000000.0`, `1e+16`, `1e-05`, `nan`, `inf`. A float of 32 bits has the digits that it needs among floats of
+32 bits. There is no `-0.0`: the text is `0.0`.
 
-Arrow finds the digits, and writes whole numbers without a point, exponents from 1e10 on, and down to 1e-6 none; what lies there
-is written anew, by columns as well.
+Arrow finds the digits. But Arrow writes whole numbers without a point, has exponents from 1e10 on, and none down to
+1e-6. The texts in these ranges are rewritten, by columns as well.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _EXPONENT = len("e+10")
 
 
 def text_of_floats(values: pa.Array) -> pa.Array:
-    """The texts."""
+    """Return the text of each float."""
     if values.type == FLOAT32:
         values = values.cast(STRING).cast(FLOAT64)  # the float of 64 bits that has the same text
     values = pc.add(values, 0.0)  # -0.0 is 0.0
@@ -41,15 +41,17 @@ def text_of_floats(values: pa.Array) -> pa.Array:
 
 
 def _small(texts: pa.Array) -> pa.Array:
-    """Those of values below 0.0001, with an exponent of two digits."""
+    """Rewrite the texts of values below 0.0001 with an exponent of two digits."""
     for zeros, exponent in (("00000", "06"), ("0000", "05")):
         texts = pc.replace_substring_regex(texts, rf"^(-?)0\.{zeros}([1-9])(\d*)$", rf"\1\2.\3e-{exponent}")
     return pc.replace_substring(pc.replace_substring_regex(texts, r"e-(\d)$", r"e-0\1"), ".e", "e")
 
 
 def _large(values: pa.Array, size: pa.Array, places: int) -> pa.Array:
-    """Those of values with so many places behind the first and before the point: of all such the whole ones are floats, so that
-    the digits before the point are the exact ones."""
+    """Write values with `places` digits between the first digit and the point.
+
+    All whole numbers of this size are floats, so the digits before the point are exact.
+    """
     written = size.cast(STRING).cast(pa.binary())  # 1.25e+10
     behind = pc.binary_slice(written, len("1.") + places, -_EXPONENT).cast(STRING)
     behind = pc.if_else(pc.equal(behind, ""), "0", behind)

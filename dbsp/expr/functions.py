@@ -1,8 +1,9 @@
 """User functions: Python code from a row (a dict) to a row or to any number of rows, or from whole batches to batches.
 
-A user function must be pure: the same row gives the same rows, because the engine calls it again for a retraction and at every
-replay; with `check` it is called twice and compared. Its identity is a hash of its source as a syntax tree, without positions,
-comments and docstrings, and of the plain constants and functions it refers to; never of bytecode, which changes with Python.
+A user function must be pure: the same row gives the same rows. The engine calls the function again for a retraction
+and at every replay. With `check`, the engine calls it twice and compares. The identity of a function is a hash of its
+source as a syntax tree, without positions, comments and docstrings. The hash includes the plain constants and
+functions that the source refers to. It never covers bytecode, which changes with Python.
 """
 
 from __future__ import annotations
@@ -38,13 +39,14 @@ Made = tuple[NDArray[np.int64], Sequence[pa.Array], list[Failure]]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class UserFunction:
-    """A Python function with the schema of what it returns.
+    """A Python function with the schema of its results.
 
-    **Shape** `kind` "row": dict to dict; "flat": dict to an iterable of dicts, each with exactly the columns of `schema`;
-    "batch": a `pyarrow.RecordBatch` to one of as many rows, row by row.
+    **Shape** by `kind`:
+    - "row": a dict to a dict with exactly the columns of `schema`.
+    - "flat": a dict to an iterable of such dicts.
+    - "batch": a `pyarrow.RecordBatch` to one of as many rows, row by row.
 
-    **Errors** A row on which it raises, or returns something that does not fit the schema, is a failure of that row
-    alone.
+    **Errors** If the function raises on a row, or returns a value that does not fit the schema, that row alone fails.
     """
 
     name: str
@@ -66,28 +68,28 @@ class UserFunction:
         return UserFunction(name, function, schema, kind, hashlib.sha256(text.encode()).hexdigest(), check)
 
     def token(self) -> str:
-        """Canonical text: name, shape, schema, hash of the source."""
+        """Return the canonical text: name, shape, schema, hash of the source."""
         return f"(function {self.name} {self.kind} {schema_name(self.schema)} {self.source_hash})"
 
     def __eq__(self, other: object) -> bool:
-        """Equal source and schema."""
+        """Return whether source and schema are equal."""
         return isinstance(other, UserFunction) and self.token() == other.token()
 
     def __hash__(self) -> int:
-        """Hash of the text."""
+        """Return the hash of the text."""
         return hash(self.token())
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickled with its code, because a worker may not be able to import the user's module."""
+        """Pickle the function with its code, because a worker may not be able to import the user's module."""
         return _rebuild, (self.name, _dumps(self.callable), self.schema, self.kind, self.source_hash, self.check)
 
     def apply(self, batch: Batch) -> Made:
-        """Call it for every row.
+        """Call the function for every row.
 
-        **Shape** Returns for every row that came out the position of the row it came from (int64), the columns of `schema`,
-        and the rows that failed with their reasons; a failed row has no output, not even part of one.
+        **Shape** Returns, for every output row, the index of its input row (int64); the columns of `schema`; and the
+        failed rows with their reasons. A failed row has no output, not even part of one.
 
-        **Errors** `DataError` where `check` finds that a second call gave other rows.
+        **Errors** `DataError` if `check` finds that a second call gave other rows.
         """
         call = self._by_batch if self.kind == "batch" else self._by_row
         made = call(batch)
@@ -97,7 +99,7 @@ class UserFunction:
         return made
 
     def _by_batch(self, batch: Batch) -> Made:
-        """Whole batches; where one fails, by halves until the failing rows are known."""
+        """Call the function for whole batches; if one fails, bisect to find the failing rows."""
         rows = pa.RecordBatch.from_arrays(list(batch.columns), names=list(batch.schema.names))
         values, reasons = computed(lambda positions: self._struct(rows.take(pa.array(positions))), len(batch))
         kept = np.setdiff1d(np.arange(len(batch)), np.fromiter(reasons, np.int64, len(reasons)))
@@ -106,9 +108,9 @@ class UserFunction:
         return kept, columns, failures
 
     def _struct(self, rows: pa.RecordBatch) -> pa.Array:
-        """What the function makes of a batch, checked, as one array; anything that is wrong with it is an `ArrowInvalid`.
+        """Return the function's checked output for a batch as one array; every fault of the output is an `ArrowInvalid`.
 
-        Of no rows it is not asked: there may be none to try when all have failed.
+        The function is not called for an empty batch: after all rows failed, none may be left to try.
         """
         if not rows.num_rows:
             nothing = [pa.array([], column.type) for column in self.schema]
@@ -126,7 +128,7 @@ class UserFunction:
         return pa.StructArray.from_arrays(columns, names=list(self.schema.names))
 
     def _by_row(self, batch: Batch) -> Made:
-        """Row by row, as dicts."""
+        """Call the function row by row, with dicts."""
         names = batch.schema.names
         columns = [batch.column(name).to_pylist() for name in names]
         origin: list[int] = []
@@ -143,7 +145,7 @@ class UserFunction:
         return self._columns(origin, rows, failures)
 
     def _rows(self, row: dict[str, Any]) -> list[tuple[Any, ...]]:
-        """The rows made of one row, as tuples in schema order."""
+        """Return the output rows of one row, as tuples in schema order."""
         made = self.callable(row)
         if self.kind == "row":
             return [self._tuple(made)]
@@ -154,7 +156,7 @@ class UserFunction:
         return [self._tuple(item) for item in made]
 
     def _tuple(self, made: Any) -> tuple[Any, ...]:
-        """One returned dict, checked against the schema's names and nulls."""
+        """Return one output dict as a tuple, after checking the schema's names and nulls."""
         if not isinstance(made, Mapping):
             raise TypeError(f"the function returns a dict per row, not a {type(made).__name__}")
         if made.keys() != set(self.schema.names):
@@ -167,7 +169,7 @@ class UserFunction:
         return tuple(made[name] for name in self.schema.names)
 
     def _columns(self, origin: list[int], rows: list[tuple[Any, ...]], failures: list[Failure]) -> Made:
-        """Arrow columns of the rows; when a value does not fit, the input rows it came from fail."""
+        """Return Arrow columns of the rows; if a value does not fit, its input row fails."""
         try:
             columns = self._arrays(rows)
         except (pa.ArrowException, TypeError, ValueError, OverflowError):
@@ -183,7 +185,7 @@ class UserFunction:
         return [array_of(values, column.type) for column, values in zip(self.schema, by_column, strict=True)]
 
     def _misfits(self, origin: list[int], rows: list[tuple[Any, ...]]) -> dict[int, str]:
-        """The input rows some of whose output does not fit its column type, with the reason."""
+        """Return the input rows with output that does not fit its column type, and the reasons."""
         wrong: dict[int, str] = {}
         for position, row in zip(origin, rows, strict=True):
             for column, value in zip(self.schema, row, strict=True):
@@ -196,12 +198,12 @@ class UserFunction:
 
 
 def _plain(column: Any) -> pa.Array:
-    """One array of a column that may be in pieces."""
+    """Return a column, which may be in chunks, as one array."""
     return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
 
 
 def _compare(name: str, first: Made, second: Made, order: NDArray[np.int64]) -> None:
-    """Refuse two answers for one row; the second call had the rows in another order."""
+    """Refuse different results for one row; the second call had the rows in another order."""
     answers = [_by_origin(first, np.arange(len(order))), _by_origin(second, order)]
     for row in range(len(order)):
         one, other = (answer.get(row) for answer in answers)
@@ -213,7 +215,7 @@ def _compare(name: str, first: Made, second: Made, order: NDArray[np.int64]) -> 
 
 
 def _by_origin(made: Made, order: NDArray[np.int64]) -> dict[int, str]:
-    """By input row, what came out of it or why it failed, as text (so that a NaN is like itself)."""
+    """Return each input row's output, or its failure, as text, in which NaNs are equal."""
     origin, columns, failures = made
     found: dict[int, list[Any]] = {}
     for row, values in zip(
@@ -225,7 +227,7 @@ def _by_origin(made: Made, order: NDArray[np.int64]) -> dict[int, str]:
 
 
 def _cloudpickle() -> Any:
-    """The pickler that can take code along: PySpark's, which its workers have too, or the one on its own."""
+    """Return the pickler that includes code: PySpark's, which its workers have too, or the separate package."""
     for name in ("pyspark.cloudpickle", "cloudpickle"):
         try:
             return importlib.import_module(name)
@@ -250,7 +252,7 @@ def _dumps(function: Callable[..., Any]) -> bytes:
 
 
 def _is_users(module: ModuleType) -> bool:
-    """Whether a module is neither part of Python nor installed, so that a worker may not have it."""
+    """Return whether a module is neither part of Python nor installed, so that a worker may lack it."""
     file = getattr(module, "__file__", None)
     installed = file is None or "site-packages" in file or "dist-packages" in file
     return not installed and module.__name__.partition(".")[0] not in sys.stdlib_module_names

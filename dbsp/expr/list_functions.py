@@ -1,4 +1,6 @@
-"""Lists: length, elements, membership, order; text split into a list and joined from one. Positions start at 1, as in SQL."""
+"""Lists: length, elements, membership, order; text split into lists and joined from them. Positions start at 1, as in
+SQL.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,7 @@ from dbsp.zset.schema import BOOL, FLOAT64, INT64, STRING, is_scalar, list_of
 
 
 def is_list(type_: pa.DataType | None) -> bool:
-    """Whether it is a list of anything."""
+    """Return whether the type is a list of any element type."""
     return type_ is not None and bool(pa.types.is_list(type_))
 
 
@@ -72,7 +74,7 @@ def _length(values: pa.Array) -> pa.Array:
 
 
 def _element(values: pa.Array, position: int) -> pa.Array:
-    """The element at a position, from the end if it is negative; null where the list is shorter."""
+    """Return the element at a position, from the end if negative; null where the list is shorter."""
     there = pc.fill_null(pc.greater_equal(pc.list_value_length(values), abs(position)), False)
     ends = values.offsets.cast(INT64)
     at = pc.add(ends[:-1], position - 1) if position > 0 else pc.add(ends[1:], position)
@@ -96,7 +98,7 @@ def _contains(values: pa.Array, value: Any) -> pa.Array:
 
 
 def _joined(values: pa.Array, separator: str) -> pa.Array:
-    """The elements that are not null, with the separator between them."""
+    """Join the elements that are not null, with the separator between them."""
     elements = values.flatten()
     if elements.null_count:
         kept = pc.is_valid(elements)
@@ -126,7 +128,7 @@ def _fit_slice(operands: Operands) -> tuple[Expression, ...]:
 
 
 def _in_order(values: pa.Array) -> tuple[pa.Array, Positions, Positions]:
-    """All elements, which list each is in, and the places in which they stand sorted within their lists, nulls last."""
+    """Return all elements, the list of each, and the order that sorts each list, nulls last."""
     elements, owners = values.flatten(), pc.list_parent_indices(values)
     table = pa.table({"owner": owners, "element": elements})
     order = pc.sort_indices(table, sort_keys=[("owner", "ascending"), ("element", "ascending")])
@@ -134,7 +136,7 @@ def _in_order(values: pa.Array) -> tuple[pa.Array, Positions, Positions]:
 
 
 def _sorted(values: pa.Array, descending: bool) -> pa.Array:
-    """Least first, or greatest first; nulls last."""
+    """Sort each list, ascending or descending; nulls last."""
     elements, owners, order = _in_order(values)
     if descending:  # Arrow would put NaN last, where here it is the greatest
         known = np.asarray(elements.is_valid())
@@ -147,7 +149,7 @@ def _sorted(values: pa.Array, descending: bool) -> pa.Array:
 
 
 def _different(values: pa.Array) -> pa.Array:
-    """Every value once, where it stands first; null is one."""
+    """Return every value of a list once, at its first occurrence; null counts as a value."""
     elements, owners, order = _in_order(values)
     again = np.zeros(len(order), np.bool_)
     same = equal_keys(elements, order[1:], elements, order[:-1]) & (owners[order[1:]] == owners[order[:-1]])
@@ -265,7 +267,7 @@ def _concatenated(*data: Any) -> pa.Array:
 
 
 def _relisted(elements: pa.Array, counts: Positions, values: pa.Array) -> pa.Array:
-    """Lists of so many elements each; null where the lists were."""
+    """Build lists of so many elements each; null where the original lists are."""
     offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
     mask = values.is_null() if values.null_count else None
     return pa.ListArray.from_arrays(pa.array(offsets), elements, type=values.type, mask=mask)

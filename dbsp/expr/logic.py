@@ -1,8 +1,7 @@
-"""Comparisons and three-valued logic, as in SQL: a comparison with null is null, `false & null` is false, `true |
-null` is true.
+"""Comparisons and three-valued logic, as in SQL: a comparison with null is null.
 
-A NaN equals itself and is greater than every other number, as in DuckDB and PostgreSQL, so that grouping, ordering
-and comparing agree.
+`false & null` is false, and `true | null` is true. A NaN equals itself and is greater than every other number, as in
+DuckDB and PostgreSQL. So grouping, ordering and comparing agree.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ def _bool(*_types: Any) -> pa.DataType:
 
 
 def _nan(values: Any) -> Any | None:
-    """Where the values are NaN, or None if nowhere."""
+    """Return where the values are NaN, or None if none is."""
     if not is_float(values.type):
         return None
     found = pc.is_nan(values)
@@ -44,7 +43,7 @@ def _nan(values: Any) -> Any | None:
 
 
 def ordered(compare: Callable[..., pa.Array], left: Any, right: Any) -> pa.Array:
-    """Compare by (is NaN, value): two NaNs are equal, one is above every number."""
+    """Compare by (is NaN, value): two NaNs are equal, and a NaN is above every number."""
     nan_left, nan_right = _nan(left), _nan(right)
     if nan_left is None and nan_right is None:
         return compare(left, right)
@@ -61,14 +60,14 @@ def _fit_comparison(operands: Operands) -> tuple[Expression, ...]:
 
 
 def _fit_equality(operands: Operands) -> tuple[Expression, ...]:
-    """As other comparisons, and two structs or two lists of one type."""
+    """Fit a comparison for equality, which also takes two structs or two lists of one type."""
     left, right = operands.types
     nested = left is not None and not is_scalar(left)
     return operands.args if nested and left == right else _fit_comparison(operands)
 
 
 def _same(left: Any, right: Any, compare: Callable[..., pa.Array]) -> Any:
-    """Whether structs or lists are equal, nulls inside them too; null where one side is."""
+    """Return whether structs or lists are equal, nulls inside them included; null where one side is null."""
     if is_scalar(left.type):
         return ordered(compare, left, right)
     rows = max((len(side) for side in (left, right) if not isinstance(side, pa.Scalar)), default=-1)
@@ -111,7 +110,7 @@ def _fit_bools(operands: Operands) -> tuple[Expression, ...]:
 def _by_need(
     undecided: Callable[[pa.Array], pa.Array], combine: Callable[..., pa.Array]
 ) -> Callable[[Call, ColumnReader], pa.Array]:
-    """Compute the right side only for rows that the left side leaves undecided."""
+    """Return a function that computes the right side only for rows that the left side leaves undecided."""
 
     def compute(call: Call, rows: ColumnReader) -> pa.Array:
         left = broadcast(call.args[0].datum(rows), len(rows))
@@ -125,7 +124,10 @@ def _by_need(
 def _sparing(
     undecided: Callable[[pa.Array], pa.Array], combine: Callable[..., pa.Array]
 ) -> Callable[[Call, ColumnReader], pa.Array | None]:
-    """Compute an expensive right side so; None where it is none, or where there are too few rows."""
+    """Return a function that spares decided rows an expensive right side.
+
+    It returns None if the right side is not expensive, or if there are too few rows.
+    """
 
     def compute(call: Call, rows: ColumnReader) -> pa.Array | None:
         if len(rows) < SPARED_ROWS_MIN or not is_expensive(call.args[1]):
@@ -137,13 +139,13 @@ def _sparing(
 
 
 def spared(value: Expression, rows: ColumnReader, needed: pa.Array) -> Any:
-    """The value where it is needed, and elsewhere too if it costs little or most rows need it."""
+    """Compute a value where it is needed; compute it everywhere if it is cheap or most rows need it."""
     spares = is_expensive(value) and needed.true_count <= SPARED_SHARE * len(rows)
     return scatter(value, rows, needed) if spares else value.datum(rows)
 
 
 def scatter(expression: Expression, rows: ColumnReader, needed: pa.Array) -> pa.Array:
-    """The expression computed for the rows where `needed` is true, null elsewhere."""
+    """Compute the expression for the rows where `needed` is true; the others are null."""
     mask = pc.fill_null(needed, False).to_numpy(zero_copy_only=False)
     values = expression.evaluate(Subset(rows, pa.array(np.flatnonzero(mask))))
     return values.take(pa.array(np.cumsum(mask) - 1, mask=~mask))

@@ -1,7 +1,8 @@
-"""Mathematics on numbers: roots, powers, logarithms, angles, bits, and the choice of the greatest or least of several.
+"""Mathematics on numbers: roots, powers, logarithms, angles, bits, and the greatest or least of several.
 
-Outside its domain a function fails its row (the root or logarithm of a negative number). Functions on floats are those of the
-machine's C library, whose last bit may differ between systems: workers of one pipeline should run one system.
+Outside its domain a function fails its row (the root or logarithm of a negative number). Functions on floats are those
+of the machine's C library, whose last bit may differ between systems. So the workers of one pipeline should run one
+system.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from dbsp.zset.schema import BOOL, FLOAT64, INT64
 
 
 def _fit_floats(operands: Operands) -> tuple[Expression, ...]:
-    """Numbers of any kind, as float64."""
+    """Fit numbers of any kind to float64."""
     args = typed(operands)
     fitted = []
     for arg, own in zip(args, operands.types, strict=True):
@@ -54,14 +55,17 @@ def _fit_bits(operands: Operands) -> tuple[Expression, ...]:
 
 
 def _float(name: str, compute: Callable[..., Any], text: str = "") -> Function:
-    """A function of floats into floats."""
+    """Create a function from floats to floats."""
     return Function(
         name=name, fit=_fit_floats, result=lambda *_: FLOAT64, compute=compute, text=text or f"{{0}}.{name}()"
     )
 
 
 def _best(better: Function) -> Callable[..., Any]:
-    """The best of the values that are not null, NaN above every number; null if all are."""
+    """Return a function that gives the best of the values that are not null; NaN is above every number.
+
+    The result is null if all values are.
+    """
 
     def pair(left: Any, right: Any) -> Any:
         wins = pc.or_(pc.fill_null(better.compute(left, right), False), pc.is_null(right))
@@ -71,7 +75,7 @@ def _best(better: Function) -> Callable[..., Any]:
 
 
 def _nullif(left: Any, right: Any) -> Any:
-    """Null where the two are equal; NaN equals NaN."""
+    """Return null where the two are equal, else the left value; NaN equals NaN."""
     same = pc.fill_null(EQUAL.compute(left, right), False)
     return pc.if_else(same, pa.scalar(None, left.type), left)
 
@@ -85,7 +89,7 @@ def _bits(name: str, compute: Callable[..., Any], text: str) -> Function:
 
 
 def _shifted_left(values: Any, bits: Any) -> Any:
-    """A bit that is shifted out, or into the sign, fails its row."""
+    """Shift left; a bit that is shifted out, or into the sign, fails its row."""
     made = pc.shift_left_checked(values, bits)
     if pc.any(pc.not_equal(pc.shift_right(made, bits), values)).as_py():
         raise pa.ArrowInvalid("overflow")
@@ -93,7 +97,10 @@ def _shifted_left(values: Any, bits: Any) -> Any:
 
 
 def _shifted_right(values: Any, bits: Any) -> Any:
-    """0 where there are not so many bits. By all but the sign's Arrow's kernel does not shift: in two parts."""
+    """Shift right; the result is 0 where the number has fewer bits.
+
+    Arrow's kernel does not shift by all bits but the sign's, so that shift is done in two parts.
+    """
     width = values.type.bit_width
     inside = pc.and_(pc.greater_equal(bits, 0), pc.less(bits, width))
     last = pc.equal(bits, width - 1)

@@ -1,4 +1,4 @@
-"""Names that do not exist, answered with the ones that do."""
+"""Hints for unknown names: the nearest known ones."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dbsp.zset.schema import Schema, is_struct
 
 
 def nearest(name: object, known: Iterable[str]) -> str:
-    """A hint: the nearest known names, or all of them when none is near."""
+    """Return a hint: the nearest known names, or all of them if none is near."""
     known = list(known)
     name = str(name)
     folded = {other.casefold(): other for other in known}
@@ -21,7 +21,7 @@ def nearest(name: object, known: Iterable[str]) -> str:
 
 
 def missing_column(name: object, schema: Schema) -> CircuitError:
-    """The error for a column that the schema does not have."""
+    """Return the error for a column that the schema does not have."""
     head, _, field = str(name).partition(".")
     if field and head in schema and is_struct(schema[head].type):
         last = field.rpartition(".")[2]

@@ -1,7 +1,7 @@
-"""`now()`: the logged clock of the step, and the conditions in which it may stand.
+"""`now()`: the logged clock of the step, and the conditions that may use it.
 
-A condition over it is a comparison of a moment of the row with `now()` plus or minus a constant; then a row is in the answer from
-one clock value on, or until one. Anything else would ask for every row at every step, and is refused.
+A condition on `now()` compares a timestamp of the row with `now()` plus or minus a constant. So a row is in the result
+from one clock value on, or until one. Any other condition would read every row at every step, and is refused.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ FUNCTIONS = (NOW,)
 
 @dataclass(frozen=True, slots=True)
 class ClockSpan:
-    """From (`enters`) or until (not `enters`) the moment `at` + `shift_us`, a row is in the answer."""
+    """The clock values at which a row is in the result: from (`enters`) or until (not `enters`) `at` + `shift_us`."""
 
     at: Expression
     shift_us: int
@@ -53,12 +53,12 @@ class ClockSpan:
 
 
 def has_now(expression: Expression) -> bool:
-    """Whether `now()` stands anywhere in it."""
+    """Return whether the expression uses `now()` anywhere."""
     return isinstance(expression, Call) and expression.moving
 
 
 def span_of(condition: Expression) -> ClockSpan:
-    """What a comparison with `now()` means for a row."""
+    """Return the clock span that a comparison with `now()` gives a row."""
     if not isinstance(condition, Call) or condition.function.name not in _TURNED:
         equal = isinstance(condition, Call) and condition.function.name in ("equal", "not_equal")
         hint = SHIFTED if equal else f"{HINT}; {PARTS}"
@@ -81,7 +81,7 @@ def span_of(condition: Expression) -> ClockSpan:
 
 
 def _shift(expression: Expression, condition: Expression) -> int:
-    """The constant that is added to `now()`."""
+    """Return the constant that is added to `now()`, in microseconds."""
     match expression:
         case Call(function=function) if function == NOW:
             return 0

@@ -1,11 +1,11 @@
-"""Computing an expression where some rows fail: which, why, and what the others give.
+"""Outcomes of an expression on which some rows fail: the failed rows, their reasons, and the values of the others.
 
-Inside one call the rows whose arguments failed are set aside, then those of which the function knows that they fail
-(division by zero), and the call itself is halved over the rest (`dbsp.expr.bisection`), over the different values where it has
-one argument. So what is computed again for a failing row is at most one kernel, not the expression. A call that computes by
-need (`when`, `coalesce`, `and`) is halved as a whole.
+Each call first sets aside the rows whose arguments failed. Then it sets aside those that the function knows to fail
+(division by zero). The call itself is bisected over the rest (`dbsp.expr.bisection`), over the different values if it
+has one argument. So a failing row repeats at most one kernel, not the expression. A call that computes by need
+(`when`, `coalesce`, `and`) is bisected as a whole.
 
-**Law** values and reasons are those of each row evaluated alone.
+**Law** Values and reasons are those of each row evaluated alone.
 """
 
 from __future__ import annotations
@@ -26,10 +26,11 @@ Data = list[Any]  # one array or scalar per argument
 
 
 def outcomes(expression: Expression, rows: ColumnReader) -> tuple[pa.Array, Reasons]:
-    """The values, null where a row failed, and the reasons by row.
+    """Return the values, null where a row failed, and the reasons by row.
 
-    **Cost** one evaluation if no row fails; else one per level of the expression, and about 2 log2(rows) of the failing call
-    per failing row that it does not know, or per different value that fails.
+    **Cost** one evaluation if no row fails. Otherwise one per level of the expression, and about 2 log2(rows)
+    evaluations of the failing call per failing row. A failing value of a single argument counts once, and a row that
+    the function knows to fail adds none.
     """
     if not isinstance(expression, Call):
         return broadcast(expression.datum(rows), len(rows)), {}
@@ -49,7 +50,7 @@ def outcomes(expression: Expression, rows: ColumnReader) -> tuple[pa.Array, Reas
 
 
 def _failing(node: Expression, known: Known, done: dict[int, tuple[Any, Reasons]]) -> list[Expression]:
-    """Note the outcomes of a node; or return the arguments whose outcomes are wanted first, where one of them may have failed."""
+    """Store the outcomes of a node; or return the arguments that need outcomes first, if one of them may have failed."""
     with suppress(*ROW_ERRORS):
         done[id(node)] = node.datum(known), {}  # a value that reads no column stays a scalar
         return []
@@ -70,7 +71,7 @@ def _failing(node: Expression, known: Known, done: dict[int, tuple[Any, Reasons]
 
 
 def _over_the_rest(call: Call, data: Data, reasons: Reasons, rows: int) -> tuple[pa.Array, Reasons]:
-    """The call over the rows whose arguments are there; nulls for the others."""
+    """Compute the call over the rows whose arguments did not fail; the others are null."""
     reasons = _sure_failures(call, data, rows) | reasons
     if not reasons:
         return _halved(call, data, rows)
@@ -85,7 +86,7 @@ def _over_the_rest(call: Call, data: Data, reasons: Reasons, rows: int) -> tuple
 
 
 def _sure_failures(call: Call, data: Data, rows: int) -> Reasons:
-    """The rows that the function tells beforehand: the first of them says why all of them fail."""
+    """Return the rows that the function knows to fail; the first row's reason counts for all."""
     if call.function.fails is None:
         return {}
     mask = broadcast(call.function.fails(*data, *call.options), rows).fill_null(False)
@@ -97,9 +98,9 @@ def _sure_failures(call: Call, data: Data, rows: int) -> Reasons:
 
 
 def _halved(call: Call, data: Data, rows: int) -> tuple[pa.Array, Reasons]:
-    """The call, halved where it fails; each different value of a single argument once, where different values differ.
+    """Compute the call, bisected where it fails; a single argument's equal values are computed once.
 
-    Not so for floats: -0.0 equals 0.0.
+    Floats are not joined so, because -0.0 equals 0.0.
     """
     arrays = [values for values in data if not isinstance(values, pa.Scalar)]
     if len(arrays) == 1 and not (pa.types.is_nested(arrays[0].type) or is_float(arrays[0].type)):
@@ -111,7 +112,7 @@ def _halved(call: Call, data: Data, rows: int) -> tuple[pa.Array, Reasons]:
 
 
 def _spread(codes: pa.Array, reasons: Reasons) -> Reasons:
-    """The reasons of values as those of the rows that have them."""
+    """Return the reasons of values as those of the rows that have them."""
     if not reasons:
         return {}
     found = codes.to_numpy()
@@ -133,5 +134,5 @@ def _pieces(call: Call, data: Data, rows: int) -> tuple[pa.Array, Reasons]:
 
 
 def _taken(data: Data, positions: pa.Array) -> Data:
-    """Some rows of the arguments."""
+    """Return the arguments at some rows."""
     return [values if isinstance(values, pa.Scalar) else values.take(positions) for values in data]

@@ -56,7 +56,7 @@ def _fit_extract(operands: Operands) -> tuple[Expression, ...]:
 
 
 def _named(pattern: str) -> tuple[str, dict[int | str, str]]:
-    """The pattern with every group named, as Arrow wants them, and the names by number (0: all) and by the user's name."""
+    """Return the pattern with every group named, as Arrow needs, and the names by number (0: all) and user's name."""
     names: dict[int | str, str] = {0: _WHOLE}
     out: list[str] = []
     position, in_class, number = 0, False, 0
@@ -85,7 +85,7 @@ def _named(pattern: str) -> tuple[str, dict[int | str, str]]:
 
 
 def _extract(values: pa.Array, pattern: str, group: int | str) -> pa.Array:
-    """The text of one group of the first match; null without one."""
+    """Return the text of one group of the first match; null without a match."""
     named, names = _named(pattern)
     return pc.struct_field(pc.extract_regex(values, named), names[group])
 

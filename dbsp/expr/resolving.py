@@ -10,7 +10,7 @@ from dbsp.zset.schema import Schema
 
 
 def resolve(expression: Expression, schema: Schema) -> Expression:
-    """The same expression with every literal typed and every implicit conversion made a cast (invariant 1)."""
+    """Return the expression with every literal typed and every implicit conversion made a cast (invariant 1)."""
     found = _found_before(expression, schema)
     if found is not None:
         return found
@@ -21,7 +21,7 @@ def resolve(expression: Expression, schema: Schema) -> Expression:
 
 
 def _found_before(expression: Expression, schema: Schema) -> Expression | None:
-    """Return the resolved expression where it is known at once."""
+    """Return the resolved expression if it is known without work, else None."""
     if isinstance(expression, Call):
         found = expression._resolved
         return found[1] if found is not None and found[0] is schema else None
@@ -31,7 +31,7 @@ def _found_before(expression: Expression, schema: Schema) -> Expression | None:
 
 
 def _resolve(expression: Expression, schema: Schema) -> Expression:
-    """Return what `resolve` does, but for a constant by itself."""
+    """Return what `resolve` does, except that a constant by itself stays untyped."""
     if isinstance(expression, Call):
         found = [
             arg if isinstance(arg, Literal) and arg.dtype is None else _found_before(arg, schema)

@@ -1,7 +1,7 @@
-"""What an expression reads, and what is remembered while one is computed.
+"""The columns that an expression reads, and the values remembered while it is computed.
 
-An expression that is deep, or refers to one object several times, is computed with `Known` rows: each shared object is computed
-once, and every `STRIDE` levels a value is computed ahead, so that no call nests deeper than that many levels.
+An expression that is deep, or uses one object several times, is computed with `Known` rows. Each shared object is
+computed once. Every `STRIDE` levels a value is computed ahead, so that no call nests deeper than that many levels.
 """
 
 from __future__ import annotations
@@ -21,37 +21,40 @@ STRIDE = 24
 
 
 class ColumnReader(Protocol):
-    """What an expression reads: columns by name, all of one length. A `Batch` is one."""
+    """The input of an expression: columns by name, all of one length. A `Batch` is one."""
 
     def column(self, name: str) -> pa.Array:
-        """The values of one column."""
+        """Return the values of one column."""
 
     def __len__(self) -> int:
-        """How many rows there are."""
+        """Return the number of rows."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Subset:
-    """Some rows of other rows, taken column by column when asked."""
+    """Some rows of other rows; each column is taken when it is first read."""
 
     rows: ColumnReader
     positions: pa.Array
     taken: dict[str, pa.Array] = field(default_factory=dict)
 
     def column(self, name: str) -> pa.Array:
-        """The values of one column at the chosen positions."""
+        """Return the values of one column at the chosen positions."""
         if name not in self.taken:
             self.taken[name] = self.rows.column(name).take(self.positions)
         return self.taken[name]
 
     def __len__(self) -> int:
-        """How many rows were chosen."""
+        """Return the number of chosen rows."""
         return len(self.positions)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Schedule:
-    """How an expression is computed: what is computed ahead, with what nothing reads any more after it, and what is shared."""
+    """A plan for computing an expression: the values to compute ahead, and those to keep because they are shared.
+
+    `ahead` has, per value, the identities of the values that no later computation reads.
+    """
 
     ahead: tuple[tuple[Any, tuple[int, ...]], ...]
     kept: frozenset[int]
@@ -77,7 +80,7 @@ def schedule_of(root: Any) -> Schedule:
 
 
 def _read(node: Any, early: set[int]) -> set[int]:
-    """The identities of the values computed ahead that the computation of a node reads."""
+    """Return the identities of the values computed ahead that the computation of a node reads."""
     found: set[int] = set()
     seen: set[int] = set()
     waiting = list(arguments_of(node))
@@ -95,7 +98,7 @@ def _read(node: Any, early: set[int]) -> set[int]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Known:
-    """Rows, and what was computed of them: values of shared objects, and the errors of all that failed."""
+    """The rows of a computation and its results so far: values of shared objects, and all errors."""
 
     rows: ColumnReader
     schedule: Schedule
@@ -103,15 +106,15 @@ class Known:
     errors: dict[int, BaseException] = field(default_factory=dict)
 
     def column(self, name: str) -> pa.Array:
-        """The values of one column."""
+        """Return the values of one column."""
         return self.rows.column(name)
 
     def __len__(self) -> int:
-        """How many rows there are."""
+        """Return the number of rows."""
         return len(self.rows)
 
     def value(self, node: Any) -> Any:
-        """Return the value of an object of the expression, computed at most once where it is shared; raise its error again."""
+        """Return the value of an object of the expression, computed at most once if shared; raise its error again."""
         key = id(node)
         if key in self.errors:
             raise self.errors[key]
@@ -129,7 +132,7 @@ class Known:
     def root(self, root: Any) -> Any:
         """Return the value of the expression that the schedule is of."""
         for node, gone in self.schedule.ahead:
-            with suppress(*ROW_ERRORS):  # an error is in `errors`, for whoever needs the value
+            with suppress(*ROW_ERRORS):  # `errors` keeps the error for the readers of the value
                 self.value(node)
             for key in gone:
                 self.values.pop(key, None)

@@ -41,7 +41,10 @@ def _fit(operands: Operands) -> tuple[Expression, ...]:
 
 
 def _check_span(step: Any, type_: pa.DataType) -> None:
-    """A step of dates is of whole days; months have names, for they are not of one length."""
+    """Refuse a step that is no span; a step of dates is of whole days.
+
+    Months are steps by name, because their lengths differ.
+    """
     if step in MONTHS or (isinstance(step, datetime.timedelta) and step and (type_ != DATE or not step % DAY)):
         return
     hint = 'write step=dbsp.days(1) or another span, or "month", "quarter", "year"'
@@ -49,7 +52,7 @@ def _check_span(step: Any, type_: pa.DataType) -> None:
 
 
 def _sequence(start: Any, end: Any, step: Any) -> pa.Array:
-    """Every `step` from `start` on, as long as `end` is not passed."""
+    """Return a list of every `step` from `start` on that does not pass `end`."""
     rows = max(len(side) for side in (start, end) if not isinstance(side, pa.Scalar))
     start, end = broadcast(start, rows), broadcast(end, rows)
     valid = np.asarray(pc.and_(start.is_valid(), end.is_valid()))
@@ -70,7 +73,7 @@ def _sequence(start: Any, end: Any, step: Any) -> pa.Array:
 
 
 def _months(start: pa.Array, end: pa.Array, by: int, valid: npt.NDArray[np.bool_]) -> pa.Array:
-    """So many months on from the start each time, on its day or the last of a month that is shorter."""
+    """Return moments `by` months apart, each on the start's day or the last day of a shorter month."""
     (first, _), (last, _) = micros_of(start), micros_of(end)
     between = months_of(last) - months_of(first)
     reached = np.asarray(pc.less_equal(add_months(start, between // by * by), end).fill_null(False))
@@ -85,14 +88,14 @@ def _whole(values: pa.Array) -> Wholes:
 
 
 def _counts(steps: Any, there: npt.NDArray[np.bool_]) -> Wholes:
-    """How many elements each row has; `ArrowInvalid` where they are too many."""
+    """Return the number of elements of each row; `ArrowInvalid` if a row has too many."""
     if len(steps) and steps.max() >= ELEMENTS_MAX:
         raise pa.ArrowInvalid(f"a sequence of too many elements: elements={int(steps.max()) + 1} limit={ELEMENTS_MAX}")
     return np.where(there, steps.astype(np.int64) + 1, 0)
 
 
 def _places(counts: Wholes) -> Wholes:
-    """0, 1, 2, … in every row."""
+    """Return 0, 1, 2, … for every row."""
     firsts = np.cumsum(counts) - counts
     return np.arange(int(counts.sum())) - np.repeat(firsts, counts)
 

@@ -1,9 +1,11 @@
 """The source of a Python function as canonical text: its syntax tree without positions, comments and docstrings.
 
-The text also holds, in order of name, the plain constants it closes over or reads from its module, and the functions
-of its own module that
-it calls (each the same way), and whatever it says it depends on. It is the same in every version of Python and after
-moving the code.
+The text also contains, in order of name:
+- The plain constants that the function closes over or reads from its module.
+- The functions of its own module that it calls, each in the same way.
+- The values that it declares to depend on.
+
+The text is the same in every version of Python, and after moving the code.
 """
 
 from __future__ import annotations
@@ -24,14 +26,14 @@ _HINT = "write the function in a file, and name values it needs with depends_on=
 
 
 def source_text(function: Callable[..., Any], depends_on: tuple[Any, ...] = ()) -> str:
-    """Canonical text of a function and of what it refers to."""
+    """Return the canonical text of a function and of all that it refers to."""
     seen: set[int] = set()
     parts = [_describe(function, seen), *(_value(value, seen, declared=True) or "" for value in depends_on)]
     return "\n".join(parts)
 
 
 def _describe(function: Any, seen: set[int]) -> str:
-    """One function: its tree, then what it names."""
+    """Return the text of one function: its tree, then the values it names."""
     if isinstance(function, functools.partial):
         values = [_value(value, seen, declared=True) for value in (*function.args, *function.keywords.items())]
         return f"partial {_describe(function.func, seen)} {values}"
@@ -58,13 +60,13 @@ def _describe(function: Any, seen: set[int]) -> str:
 
 
 def _attributes(instance: Any, seen: set[int]) -> str:
-    """The plain attributes of a callable object."""
+    """Return the text of the plain attributes of a callable object."""
     found = sorted(getattr(instance, "__dict__", {}).items()) if not isinstance(instance, type) else []
     return "".join(f"\n{name} = {text}" for name, value in found if (text := _value(value, seen)) is not None)
 
 
 def _references(function: FunctionType, tree: ast.AST) -> Iterator[tuple[str, Any]]:
-    """Closed-over variables and globals that the code names."""
+    """Yield the closed-over variables and the globals that the code names."""
     closed = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
     for name, cell in closed:
         try:
@@ -78,14 +80,20 @@ def _references(function: FunctionType, tree: ast.AST) -> Iterator[tuple[str, An
 
 
 def _reference(value: Any, within: FunctionType, seen: set[int]) -> str | None:
-    """Text of a named value if it is part of the function's meaning: a constant, or a function of the same module."""
+    """Return the text of a named value if it is part of the function's meaning, else None.
+
+    Constants are part of it, and so are functions of the same module.
+    """
     if isinstance(value, FunctionType):
         return _describe(value, seen) if value.__module__ == within.__module__ else None
     return _value(value, seen)
 
 
 def _value(value: Any, seen: set[int], declared: bool = False) -> str | None:
-    """Text of a constant or a container of constants; None for anything else, or an error where it was declared."""
+    """Return the text of a constant or a container of constants.
+
+    Return None for any other value; raise a `CircuitError` if the user declared it.
+    """
     if isinstance(value, dict):
         return _sequence("dict", [_sequence("pair", [_value(k, seen), _value(v, seen)]) for k, v in value.items()])
     if isinstance(value, set | frozenset):
@@ -112,7 +120,7 @@ def _sequence(kind: str, items: Sequence[str | None]) -> str | None:
 
 
 def normalised(node: Any) -> Iterator[str]:
-    """A syntax tree as text that no Python version changes: kinds and filled fields only."""
+    """Yield a syntax tree as text that no Python version changes: kinds and filled fields only."""
     if isinstance(node, ast.AST):
         yield f"({type(node).__name__}"
         for name in sorted(node._fields):
@@ -143,7 +151,7 @@ def _without_docstring(body: list[ast.stmt]) -> list[ast.stmt]:
 
 
 def _tree(function: FunctionType) -> ast.AST:
-    """The node of the syntax tree that made this function."""
+    """Return the node of the syntax tree that made this function."""
     code = function.__code__
     lines = linecache.getlines(code.co_filename, function.__globals__)
     if not lines:
@@ -166,7 +174,7 @@ def _tree(function: FunctionType) -> ast.AST:
 
 
 def _could_be(node: ast.AST, name: str, code: CodeType) -> bool:
-    """Whether a node starts where the code object says it does."""
+    """Return whether a node starts where the code object says that it starts."""
     if isinstance(node, ast.Lambda):
         return name == "<lambda>" and node.lineno == code.co_firstlineno
     if isinstance(node, ast.FunctionDef):
@@ -176,7 +184,7 @@ def _could_be(node: ast.AST, name: str, code: CodeType) -> bool:
 
 
 def _covers(node: ast.AST, code: CodeType) -> bool:
-    """Whether the columns of the compiled instructions lie in this lambda's body and nowhere wider."""
+    """Return whether the compiled instructions' columns are within this lambda's body."""
     if not isinstance(node, ast.Lambda):
         return True
     body = node.body

@@ -28,7 +28,7 @@ FIRST_BEYOND_ASCII = 128
 
 
 def fit_text(operands: Operands) -> tuple[Expression, ...]:
-    """All arguments are text."""
+    """Accept text arguments only."""
     args = typed(operands, STRING)
     for arg, own in zip(args, operands.types, strict=True):
         if type_of(arg, own) != STRING:
@@ -102,7 +102,10 @@ def _fit_split(operands: Operands) -> tuple[Expression, ...]:
 
 
 def _position(values: pa.Array, text: str) -> pa.Array:
-    """Arrow finds the byte; the characters are those of what stands before it."""
+    """Return the character position of a text, counted from 1; 0 if it is absent.
+
+    Arrow finds the position in bytes, so the characters before it are counted.
+    """
     parts = pc.split_pattern(values, text, max_splits=1) if text else None
     if parts is None:
         return pc.if_else(pc.is_valid(values), 1, pa.scalar(None, INT64))
@@ -111,7 +114,10 @@ def _position(values: pa.Array, text: str) -> pa.Array:
 
 
 def _split_part(values: pa.Array, separator: str, number: int) -> pa.Array:
-    """The number-th part; empty where there are fewer. Arrow's split makes a list of all parts, in four times as long."""
+    """Return the number-th part; empty where there are fewer.
+
+    Arrow's split makes a list of all parts and takes four times as long.
+    """
     parts = text_array(*split_parts(text_view(values), separator.encode(), min(number, LONGEST)), STRING)
     return pc.if_else(values.is_valid(), parts, pa.scalar(None, STRING)) if values.null_count else parts
 
@@ -119,7 +125,7 @@ def _split_part(values: pa.Array, separator: str, number: int) -> pa.Array:
 def _by_letters(
     ascii_only: Callable[[pa.Array], pa.Array], any_: Callable[[pa.Array], pa.Array]
 ) -> Callable[..., pa.Array]:
-    """The first for a column of ASCII alone, which it computes many times as fast."""
+    """Return a function that uses the first kernel for a column of ASCII alone, which is many times as fast."""
 
     def compute(values: pa.Array) -> pa.Array:
         offsets, data = text_view(values)
@@ -129,7 +135,7 @@ def _by_letters(
 
 
 def _padded(pad: Callable[..., pa.Array]) -> Callable[..., pa.Array]:
-    """Padded to the width, or cut down to it, as in SQL."""
+    """Return a function that pads a text to the width, or cuts it down to it, as in SQL."""
 
     def padded(values: pa.Array, width: int, fill: str) -> pa.Array:
         _refuse_longer(width)
@@ -144,7 +150,7 @@ def _repeated(values: pa.Array, count: int) -> pa.Array:
 
 
 def _refuse_longer(length: int) -> None:
-    """Refuse to make a text that would fill the memory, or end the process: Arrow allocates the width that a row names."""
+    """Refuse a text that would fill the memory, or end the process: Arrow allocates the width that a row names."""
     if length > MADE_LENGTH_MAX:
         raise pa.ArrowInvalid(f"a text of more than {MADE_LENGTH_MAX} characters: length={length}")
 
@@ -154,9 +160,9 @@ def _right(values: pa.Array, count: int) -> pa.Array:
 
 
 def _joined(*data: Any) -> pa.Array:
-    """The texts that are not null, with the separator between them; the separator comes last.
+    """Join the texts that are not null, with the separator between them; the separator is the last argument.
 
-    Pair by pair: Arrow's own join with `null_handling="skip"` drops rows whose texts are all null.
+    Texts are joined pair by pair: Arrow's own join with `null_handling="skip"` drops rows whose texts are all null.
     """
     *texts, separator = data
 

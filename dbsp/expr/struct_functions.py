@@ -1,4 +1,7 @@
-"""Structs: reading a field, making one of columns. A field of a null struct is null; a struct made of nulls is not null."""
+"""Structs: read a field, or make a struct of columns.
+
+A field of a null struct is null; a struct made of nulls is not null.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,7 @@ def _fit_field(operands: Operands) -> tuple[Expression, ...]:
 
 
 def _other_than_struct(type_: pa.DataType | None, name: Any) -> str:
-    """What to write for a field of what is no struct."""
+    """Return what to write for a field of a value that is no struct."""
     if type_ is not None and is_list(type_):
         return f'of a list write .element(1).field("{name}"), or one row per element: stream.explode("…").unnest("…")'
     if type_ == STRING:
@@ -62,9 +65,10 @@ FUNCTIONS = (FIELD, STRUCT)
 
 
 def path_of(name: str, schema: Schema) -> Expression | None:
-    """What `address.street` means where there is no such column: a field of a struct, perhaps of one inside another.
+    """Return the struct field that a name such as `address.street` means, perhaps of a struct inside another.
 
-    The shortest part before a dot that is a struct column counts; None where there is none.
+    The shortest part before a dot that is a struct column counts. The result is None if there is none, or if the
+    schema has a column of this name.
     """
     if name in schema:
         return None

@@ -1,4 +1,4 @@
-"""What to write instead of another product's name: the tables of `suggestions.ini`, read when a user's mistake needs one."""
+"""Suggestions instead of another product's names: the tables of `suggestions.ini`, read when a user's mistake needs one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Parts of dates and times, and cutting them down to a unit. Weeks start on Monday; time zones do not enter: UTC stays UTC."""
+"""Parts of dates and times, and truncation to a unit. Weeks start on Monday. Time zones play no part: UTC stays UTC."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TIME_UNITS = ("hour", "minute", "second", "millisecond")
 
 
 def naive(values: pa.Array) -> pa.Array:
-    """A UTC timestamp without its zone, so that no time zone database is asked."""
+    """Return a UTC timestamp without its zone, so that Arrow reads no time zone database."""
     return values.cast(TIMESTAMP) if values.type == TIMESTAMP_UTC else values
 
 
@@ -54,7 +54,7 @@ def _truncate(values: pa.Array, unit: str) -> pa.Array:
 
 
 def _microseconds(values: pa.Array) -> pa.Array:
-    """Of the second, 0 to 999,999."""
+    """Return the microseconds of the second, 0 to 999,999."""
     return pc.add(pc.multiply(pc.millisecond(values), 1000), pc.microsecond(values))
 
 
@@ -69,7 +69,7 @@ def _part(name: str, compute: Callable[..., Any]) -> Function:
 
 
 def _named(name: str, part: Function, names: str) -> Function:
-    """The English name of a part that counts from 1."""
+    """Create the function for the English name of a part that counts from 1."""
 
     def compute(values: pa.Array) -> pa.Array:
         words = pa.array(names.split())  # made at an import it would load pandas

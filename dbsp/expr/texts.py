@@ -1,4 +1,4 @@
-"""Expressions as texts: canonical ones, which fingerprints are made of, and ones for people."""
+"""Texts of expressions: canonical ones, from which fingerprints are made, and ones for people."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def _options_text(call: Any) -> str:
 
 
 def token_parts(node: Any) -> list[Any]:
-    """Return what the canonical text of a node is written of."""
+    """Return the texts and arguments that make up the canonical text of a node."""
     if not hasattr(node, "function"):
         return [node.token()]
     parts: list[Any] = [f"({node.function.name}{_options_text(node)}"]
@@ -23,7 +23,7 @@ def token_parts(node: Any) -> list[Any]:
 
 
 def shared_token(root: Any) -> str:
-    """Return a canonical text in which every object stands once, and is named by its number elsewhere."""
+    """Return a canonical text that contains every object once, and refers to it by number elsewhere."""
     numbers: dict[int, int] = {}
     found: list[str] = []
     for node in in_order(root):
@@ -35,7 +35,7 @@ def shared_token(root: Any) -> str:
 
 
 def shown_parts(node: Any) -> list[Any]:
-    """Return what the text of a node for people is written of."""
+    """Return the texts and arguments that make up the text of a node for people."""
     if not hasattr(node, "function"):
         return [str(node)]
     parts: list[Any] = [*node.args, *map(shown, node.options)]

@@ -1,4 +1,4 @@
-"""Our own names of the column types: in fingerprints and in messages they must not change with Arrow's spelling."""
+"""The engine's own names of the column types, in fingerprints and messages: they must not change with Arrow's spelling."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _NAMES = {
 
 
 def type_name(type_: pa.DataType) -> str:
-    """`int64`, `timestamp_utc`, `decimal(12, 2)`."""
+    """Return the name of a type: `int64`, `timestamp_utc`, `decimal(12, 2)`."""
     if pa.types.is_decimal(type_):
         return f"decimal({type_.precision}, {type_.scale})"
     if is_struct(type_):
@@ -42,7 +42,7 @@ def type_name(type_: pa.DataType) -> str:
 
 
 def spelled(type_: pa.DataType) -> str:
-    """The type as a user writes it: `dbsp.INT64`, `dbsp.decimal(12, 2)`."""
+    """Return the type as a user writes it: `dbsp.INT64`, `dbsp.decimal(12, 2)`."""
     if is_list(type_):
         return f"dbsp.list_of({spelled(type_.value_type)})"
     if is_struct(type_):
@@ -52,5 +52,5 @@ def spelled(type_: pa.DataType) -> str:
 
 
 def schema_name(schema: Schema) -> str:
-    """Canonical text of a schema."""
+    """Return the canonical text of a schema."""
     return "(" + ", ".join(f"{c.name!r} {type_name(c.type)}{'' if c.nullable else ' not null'}" for c in schema) + ")"

@@ -1,8 +1,8 @@
-"""How types fit each other: what two operands become, and which constants may join them.
+"""Rules by which types fit each other: the common type of two operands, and the constants that may join them.
 
-Integers widen to the wider of the two; integers and floats meet in float64; decimals take integers in but no floats;
-a date meets a
-timestamp as a timestamp. A Python constant takes the type of the other operand if its value fits unchanged.
+Two integers meet in the wider type. Integers and floats meet in float64. Decimals accept integers but no floats. A
+date meets a timestamp as a timestamp. A Python constant takes the type of the other operand if its value fits
+unchanged.
 """
 
 from __future__ import annotations
@@ -22,37 +22,37 @@ INTEGER_DIGITS = {8: 3, 16: 5, 32: 10, 64: 20}
 
 
 def is_integer(type_: pa.DataType) -> bool:
-    """Any signed or unsigned width."""
+    """Return whether the type is an integer, signed or unsigned, of any width."""
     return bool(pa.types.is_integer(type_))
 
 
 def is_float(type_: pa.DataType) -> bool:
-    """float32 or float64."""
+    """Return whether the type is float32 or float64."""
     return bool(pa.types.is_floating(type_))
 
 
 def is_decimal(type_: pa.DataType) -> bool:
-    """Any decimal."""
+    """Return whether the type is a decimal."""
     return bool(pa.types.is_decimal(type_))
 
 
 def is_number(type_: pa.DataType) -> bool:
-    """Integer, float or decimal."""
+    """Return whether the type is an integer, a float or a decimal."""
     return is_integer(type_) or is_float(type_) or is_decimal(type_)
 
 
 def is_timestamp(type_: pa.DataType) -> bool:
-    """With or without time zone."""
+    """Return whether the type is a timestamp, with or without time zone."""
     return bool(pa.types.is_timestamp(type_))
 
 
 def type_of(arg: Expression, own: pa.DataType | None) -> Any:
-    """An operand's type: a constant's is the one it was given, that of anything else is its own."""
+    """Return an operand's type: a constant's is its given one, any other operand's is `own`."""
     return arg.dtype if isinstance(arg, Literal) else own
 
 
 def common_integer(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
-    """The narrowest integer type that holds both; None for uint64 with a signed type."""
+    """Return the narrowest integer type that holds both; None for uint64 with a signed type."""
     signed = pa.types.is_signed_integer(left), pa.types.is_signed_integer(right)
     if signed[0] == signed[1]:
         return left if left.bit_width >= right.bit_width else right
@@ -62,12 +62,12 @@ def common_integer(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
 
 
 def as_decimal(type_: pa.DataType) -> pa.DataType:
-    """The decimal type that holds every value of an integer or decimal type."""
+    """Return the decimal type that holds every value of an integer or decimal type."""
     return type_ if is_decimal(type_) else pa.decimal128(INTEGER_DIGITS[type_.bit_width], 0)
 
 
 def common_type(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
-    """The type in which both can be compared, or None."""
+    """Return the type in which both can be compared, or None."""
     if left == right:
         return left
     if is_integer(left) and is_integer(right):
@@ -85,7 +85,7 @@ def common_type(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
 
 
 def adopt(value: Any, type_: pa.DataType) -> Literal | None:
-    """The constant as a literal of this type, or None if it would change."""
+    """Return the constant as a literal of this type, or None if the value would change."""
     if value is None:
         return Literal(None, type_)
     converted = _convert(value, type_)
@@ -99,7 +99,7 @@ def adopt(value: Any, type_: pa.DataType) -> Literal | None:
 
 
 def _convert(value: Any, type_: pa.DataType) -> Any:
-    """The Python value that a column of this type would hold, or None."""
+    """Return the Python value that a column of this type would hold, or None."""
     kind = type(value)
     if kind is bool:
         return value if type_ == pa.bool_() else None
@@ -119,7 +119,7 @@ def _convert(value: Any, type_: pa.DataType) -> Any:
 
 
 def _parse(text: str, type_: pa.DataType) -> Any:
-    """A date or time written as ISO text."""
+    """Read a date or time written as ISO text; None if the text is none."""
     try:
         if type_ == DATE:
             return datetime.date.fromisoformat(text)
@@ -134,7 +134,7 @@ def _parse(text: str, type_: pa.DataType) -> Any:
 
 
 def typed(operands: Operands, otherwise: pa.DataType | None = None) -> tuple[Expression, ...]:
-    """The arguments with untyped constants given `otherwise` if they fit it, else their natural type."""
+    """Return the arguments with untyped constants given `otherwise` if they fit it, else their natural type."""
     fitted: list[Expression] = []
     for arg, type_ in zip(operands.args, operands.types, strict=True):
         if type_ is None and isinstance(arg, Literal):
@@ -146,7 +146,10 @@ def typed(operands: Operands, otherwise: pa.DataType | None = None) -> tuple[Exp
 
 
 def meet(operands: Operands, hint: Callable[[Operands], str]) -> tuple[tuple[Expression, ...], pa.DataType]:
-    """The arguments with constants typed, and the type in which all of them meet; `hint` says what to write if none."""
+    """Return the arguments with typed constants, and the type in which all of them meet.
+
+    `hint` says what to write if there is no such type.
+    """
     known = [type_ for type_ in operands.types if type_ is not None]
     target = known[0] if known else None
     for type_ in known[1:]:

@@ -1,12 +1,12 @@
-"""Walks over expressions of any depth: loops instead of recursion, each different object visited once.
+"""Walks over expressions of any depth: loops instead of recursion, with one visit of each different object.
 
-An expression is a graph: a `%` of SQL names its operands five times, and a sum of 10,000 terms is 10,000 levels deep. Python
-allows a thousand nested calls, and a walk that follows every reference takes time exponential in the depth. So every pass over
-an expression goes through this module.
+An expression is a graph. SQL's `%` names its operands five times, and a sum of 10,000 terms is 10,000 levels deep.
+Python allows a thousand nested calls. A walk that follows every reference takes time exponential in the depth. So
+every pass over an expression uses this module.
 
 Invariants:
-1. Arguments are visited before what they are arguments of.
-2. An object is visited once, however often it is referred to.
+1. Arguments are visited before the call that has them.
+2. An object is visited once, however often the expression refers to it.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def in_order(root: Any) -> Iterator[Any]:
 
 
 def fold(root: Any, made: Callable[[Any, list[Made]], Made], known: Callable[[Any], Made | None] | None = None) -> Made:
-    """Return what `made` makes of the root and of what it made of the arguments; `known` gives results found before."""
+    """Return `made` of the root, computed from its arguments' results; `known` returns results found before."""
     found = known(root) if known is not None else None
     if found is not None:
         return found
@@ -74,9 +74,9 @@ def fold(root: Any, made: Callable[[Any, list[Made]], Made], known: Callable[[An
 
 
 def written(root: Any, parts: Callable[[Any], Sequence[Any]], length_max: int | None = None) -> str:
-    """Return the text of an expression: `parts` gives the texts and arguments that a node is written of.
+    """Return the text of an expression; `parts` returns the texts and arguments that make up a node's text.
 
-    A text is cut where it is longer than `length_max`.
+    A text is cut if it is longer than `length_max`.
     """
     found: list[str] = []
     length = 0
@@ -95,7 +95,7 @@ def written(root: Any, parts: Callable[[Any], Sequence[Any]], length_max: int | 
 
 @lru_cache(maxsize=512)
 def template(text: str) -> tuple[str | int, ...]:
-    """Return a template such as `({0} + {1})` as its texts and the numbers between them."""
+    """Split a template such as `({0} + {1})` into its texts and numbers."""
     found: list[str | int] = []
     for before, field, _, _ in string.Formatter().parse(text):
         found += [before] if before else []
@@ -113,8 +113,8 @@ _DEEP = {"users": 0, "before": 0, "collects": 0}
 def deep() -> Iterator[None]:
     """Let Python nest as many calls as a deep query needs, in this process, while the block runs.
 
-    Nor are cycles collected meanwhile: a query's trees are all in use, and looking through them again and again as they grow
-    took a quarter of the time of a query of 10,000 terms.
+    Nor does Python collect cycles meanwhile. A query's trees are all in use. Scanning them again and again as they
+    grow took a quarter of the time of a query of 10,000 terms.
     """
     with _LOCK:
         if not _DEEP["users"]:

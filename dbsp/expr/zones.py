@@ -1,8 +1,8 @@
-"""Wall clocks: a UTC time as the clocks of a zone show it, and back.
+"""Local times: a UTC time as the clocks of a zone show it, and back.
 
-Offsets are those of Python's `zoneinfo`, whose files should be the same on every worker; they are asked for once per zone and
-year, and whole columns are shifted. Arrow's kernels leave out the rule at the end of such files: after 2037, and with some
-systems' files long before, they know no summer time.
+Offsets are those of Python's `zoneinfo`, whose files should be the same on every worker. They are looked up once per
+zone and year, and whole columns are shifted. Arrow's kernels ignore the rule at the end of such files. So they know no
+summer time after 2037, and with some systems' files long before.
 """
 
 from __future__ import annotations
@@ -52,7 +52,10 @@ def _fit(operands: Operands) -> tuple[Expression, ...]:
 
 @lru_cache(maxsize=10_000)
 def _offsets(zone: str, year: int) -> tuple[tuple[int, int], ...]:
-    """From which second since 1970 on clocks are how many seconds ahead of UTC, within one year of UTC."""
+    """Return the offsets of a zone within one year of UTC, as pairs.
+
+    A pair has a second since 1970, and the seconds that clocks are ahead of UTC from then on.
+    """
     info = ZoneInfo(zone)
 
     def ahead_at(second: int) -> int:
@@ -78,12 +81,12 @@ def _offsets(zone: str, year: int) -> tuple[tuple[int, int], ...]:
 
 
 def _start_s(year: int) -> int:
-    """When a year begins, in seconds since 1970."""
+    """Return the second since 1970 at which a year begins."""
     return int(np.datetime64(year - 1970, "Y").astype("datetime64[s]").astype(np.int64))
 
 
 def _table(zone: str, micros: Micros) -> tuple[Micros, Micros]:
-    """(moments in UTC, offsets from there on), in microseconds, for all years in which the times may lie."""
+    """Return (moments in UTC, offsets from there on) in microseconds, for all years in which the times may be."""
     years = np.unique(micros.view("datetime64[us]").astype("datetime64[Y]").astype(np.int64)) + 1970
     near = sorted({int(year) + by for year in years for by in (-1, 0, 1)})
     pairs = np.array([pair for year in near for pair in _offsets(zone, year)], np.int64).reshape(-1, 2) * SECOND
@@ -97,12 +100,12 @@ def _in_zone(values: pa.Array, zone: str) -> pa.Array:
 
 
 def _shifted(micros: Micros, by: Micros) -> Micros:
-    """The sum; `ArrowInvalid` where it is no moment any more."""
+    """Return the sum; `ArrowInvalid` if it is outside the range of timestamps."""
     return np.asarray(pc.add_checked(pa.array(micros, INT64), pa.array(by, INT64)))
 
 
 def _from_zone(values: pa.Array, zone: str) -> pa.Array:
-    """Clocks that go back show some times twice: the first is meant. Those that they skip were never."""
+    """Convert local times to UTC; a time that clocks show twice means the first, and a skipped time fails."""
     micros, valid = micros_of(values)
     since, ahead = _table(zone, micros)
     before = np.append(ahead[:1], ahead[:-1])
