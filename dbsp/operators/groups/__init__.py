@@ -1,1 +1,1 @@
-"""Group-by: its parts, one per kind of aggregate, and the forms in which rows travel to them."""
+"""Group-by: its parts, one per kind of aggregate, and the forms in which rows are sent to them."""

@@ -1,4 +1,4 @@
-"""What the exact sums of floats have in common: integers per group and bin, read and kept alike, rounded when shown."""
+"""The common base of exact sums of floats: integers per group and bin, read and stored alike, rounded when shown."""
 
 from __future__ import annotations
 
@@ -25,25 +25,25 @@ class BinnedForm(Protocol):
     """Rows as (keys, bin) with their sums."""
 
     def arrangement(self) -> Arrangement:
-        """By group."""
+        """Return the arrangement by group."""
         ...
 
     def of(self, batch: Batch) -> Batch:
-        """The bins of every group's values, summed."""
+        """Return the bins of each group's values, summed."""
         ...
 
 
 class BinnedCall(Protocol):
-    """One aggregate out of the bins."""
+    """An aggregate that is computed from the bins."""
 
     @property
     def name(self) -> str:
-        """What its column is called."""
+        """Return the name of the output column."""
         ...
 
 
 def by_bin(keys: Schema, weights: int) -> Arrangement:
-    """Groups and bins, by group."""
+    """Return the arrangement of groups and bins, by group."""
     schema = Schema((*keys.columns, Column(BIN, INT16, nullable=False)))
     return Arrangement(schema=schema, key=keys.names, weights=weights)
 
@@ -51,25 +51,25 @@ def by_bin(keys: Schema, weights: int) -> Arrangement:
 @stored("BinnedPart", "bins calls")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BinnedPart(ABC):
-    """Aggregates that are made of the bins of one form."""
+    """Aggregates that are computed from the bins of one form."""
 
     bins: BinnedForm
     calls: tuple[BinnedCall, ...]
 
     def form(self) -> BinnedForm:
-        """Keys and bins."""
+        """Return the form of keys and bins."""
         return self.bins
 
     def names(self) -> tuple[str, ...]:
-        """The aggregates' names."""
+        """Return the aggregates' names."""
         return tuple(call.name for call in self.calls)
 
     def arrangements(self) -> tuple[Arrangement, ...]:
-        """The bins of each group."""
+        """Return the arrangement of the part's one trace: the bins of each group."""
         return (self.bins.arrangement(),)
 
     def step(self, state: State, groups: Batch, delta: Batch) -> tuple[Values, Values]:
-        """The aggregates before and after the change."""
+        """Return the aggregates before and after the change."""
         if groups.key_hash is None:
             raise InternalError("groups are arranged")
         group, found = of_same_keys(groups, *state.spine(0).matches(groups.key_hash, words=False))
@@ -84,5 +84,5 @@ class BinnedPart(ABC):
 
     @abstractmethod
     def _values(self, groups: int, group: Positions, bins: npt.NDArray[Any], sums: Sums) -> Values:
-        """The columns, out of (group, bin) rows in any order."""
+        """Return the output columns, computed from (group, bin) rows in any order."""
         ...

@@ -1,9 +1,12 @@
 """Covariances, correlations and regression lines: exact sums of the products of pairs in bins, rounded when shown.
 
-**Law** after any insertions and retractions each result is a function of the pairs that remain: with n pairs the differences
-n XY - X Y, n XX - X X, n YY - Y Y and Y XX - X XY of the exact sums are computed as whole numbers and rounded once; a
-covariance is the nearest float, the others are made of at most three such numbers, a few units in the last place from the true
-value. Infinities and NaN make a result NaN while they are there.
+**Law** after any insertions and retractions each result is a function of the pairs that remain. From the exact sums of n pairs
+four differences are computed as whole numbers and rounded once:
+
+    n XY - X Y, n XX - X X, n YY - Y Y, Y XX - X XY
+
+A covariance is the nearest float. The other results are made of at most three such numbers; they are a few units in the last
+place from the true value. Infinities and NaN make a result NaN until they are retracted.
 
 **State** per group and bin (`dbsp.zset.kernels.variances`) one row with five integers; typical data touches four to twelve
 bins a group.
@@ -49,15 +52,15 @@ class PairForm:
     y: str
 
     def __str__(self) -> str:
-        """The columns."""
+        """Return the two columns and the keys as text."""
         return f"bins of {self.x}, {self.y} and their products by ({', '.join(self.keys.names)})"
 
     def arrangement(self) -> Arrangement:
-        """By group."""
+        """Return the arrangement by group."""
         return by_bin(self.keys, _SUMS)
 
     def of(self, batch: Batch) -> Batch:
-        """The bins of every group's pairs, summed."""
+        """Return the bins of each group's pairs, summed."""
         keys = key_columns(batch, self.keys.names)
         runs = keyed_runs(keys, np.zeros(len(batch), np.uint64))
         room = 1 + int(np.minimum(runs.lengths * _BINS_OF_A_PAIR, variances.SLOTS).sum())
@@ -78,7 +81,7 @@ class PairForm:
 
 
 def number_bits(column: pa.Array) -> Sums:
-    """Numbers of any type as the bits of 64-bit floats, the nearest ones; anything where null."""
+    """Return numbers of any type as the bits of the nearest 64-bit floats; nulls give any bits."""
     if not pa.types.is_floating(column.type):
         column = column.cast(FLOAT64, safe=False)
     return float_bits(column)
@@ -86,9 +89,9 @@ def number_bits(column: pa.Array) -> Sums:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairMoments:
-    """What all functions of one pair of columns are made of, one entry per group.
+    """The moments from which all functions of one pair of columns are computed, one entry per group.
 
-    `found[j]` times 2**`exponents[j]` are the four differences; `special` says whether x, y hold infinities or NaN.
+    `found[j]` times 2**`exponents[j]` are the four differences; `special` marks where x or y has infinities or NaN.
     """
 
     count: Sums
@@ -99,7 +102,7 @@ class PairMoments:
 
     @staticmethod
     def room(groups: int) -> PairMoments:
-        """Not filled in yet."""
+        """Return moments whose arrays are allocated and not yet filled."""
         return PairMoments(
             count=np.empty(groups, np.int64), special=np.empty((groups, 2), np.int64),
             found=np.empty((groups, variances.MOMENTS)), exponents=np.empty((groups, variances.MOMENTS), np.int64),
@@ -107,15 +110,18 @@ class PairMoments:
         )  # fmt: skip
 
     def parts(self) -> tuple[Sums, Sums, Floats, Sums, Floats]:
-        """As a kernel fills them in."""
+        """Return the arrays in the order in which a kernel fills them."""
         return self.count, self.special, self.found, self.exponents, self.covariances
 
     def above(self, which: int) -> Mask:
-        """Where a difference is positive."""
+        """Return the mask of the groups in which a difference is positive."""
         return np.asarray(self.found[:, which] > 0)
 
     def ratio(self, numerators: tuple[int, ...], denominators: tuple[int, ...], root: bool = False) -> Floats:
-        """The product of some differences by the product of others, which are positive; of `root` the square root below."""
+        """Return the product of some differences, divided by the product of others or, with `root`, by its square root.
+
+        The result is 0 where the divisor is not positive.
+        """
         above = np.prod(self.found[:, numerators], axis=1)
         below = np.prod(self.found[:, denominators], axis=1)
         exponent = self.exponents[:, numerators].sum(axis=1)
@@ -130,21 +136,21 @@ class PairMoments:
 @stored("PairCall", "name text function")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairCall:
-    """One aggregate of pairs, by what SQL calls it."""
+    """An aggregate of pairs, with its SQL name."""
 
     name: str
     text: str
     function: str
 
     def column(self, of: PairMoments) -> pa.Array:
-        """The result; null with too few pairs, or where SQL divides by a variance of zero."""
+        """Return the results; null with too few pairs, or where SQL divides by a variance of zero."""
         values, valid, special = self._values(of)
         values = np.where(special, np.nan, values)
         valid = (of.count > 0) & (valid | special) if self.function != "covar_samp" else of.count > 1
         return canonical_floats(column_of(values, valid, FLOAT64))
 
     def _values(self, of: PairMoments) -> tuple[Floats, Mask, Mask]:
-        """The values, where they are defined, and where an infinity or NaN takes part."""
+        """Return the values, the mask where they are defined, and the mask where an infinity or NaN takes part."""
         x, y = of.special[:, 0] != 0, of.special[:, 1] != 0
         every, either = np.ones(len(x), np.bool_), x | y
         match self.function:
@@ -172,11 +178,11 @@ class CovariancePart(BinnedPart):
     calls: tuple[PairCall, ...]
 
     def __str__(self) -> str:
-        """The aggregates."""
+        """Return the aggregates as text."""
         return ", ".join(f"{call.name} = {call.text}" for call in self.calls)
 
     def _values(self, groups: int, group: Positions, bins: npt.NDArray[Any], sums: Sums) -> Values:
-        """The columns, out of (group, bin) rows in any order."""
+        """Return the output columns, computed from (group, bin) rows in any order."""
         order, offsets = partition_by(group, groups)
         made = PairMoments.room(groups)
         rows = np.ascontiguousarray(bins), np.ascontiguousarray(sums)

@@ -1,7 +1,7 @@
-"""Count distinct: how many different values a group has, perhaps several times under filters.
+"""Count distinct: the number of different values in a group, perhaps several times under filters.
 
-**Law** count_distinct is the count of distinct: a value enters when its weight becomes positive and leaves when it no
-longer is; the number of values is then linear.
+**Law** count_distinct is the count of distinct. A value enters when its weight becomes positive and leaves when it ceases to
+be; the number of values is then linear.
 
 **State** per group the different values, with their weights under each filter, found by (group, value) without reading the
 group; and per group the counts. Counts of one column under several filters share these two traces.
@@ -28,7 +28,7 @@ from dbsp.zset.schema import INT64, Arrangement
 
 
 def entered(values: Spine, delta: Batch) -> npt.NDArray[np.int64]:
-    """For each row of a change 1 where its weight becomes positive with it, -1 where it no longer is, else 0."""
+    """Return for each row of a change 1 if its weight becomes positive with it, -1 if it ceases to be, else 0."""
     weight = values.sums(delta)
     return (checked_sum(weight, delta.weights) > 0).astype(np.int64) - (weight > 0)
 
@@ -36,35 +36,35 @@ def entered(values: Spine, delta: Batch) -> npt.NDArray[np.int64]:
 @stored("DistinctPart", "counts values filters")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DistinctPart:
-    """For each name the number of different values that are not null, under the filter of the same place."""
+    """The number of different values that are not null: one count per name, under the filter at the same index."""
 
     counts: tuple[str, ...]
     values: RowForm
     filters: tuple[str | None, ...] = (None,)
 
     def __str__(self) -> str:
-        """The aggregates."""
+        """Return the aggregates as text."""
         column = self.values.columns[0].name
         pairs = zip(self.counts, self.filters, strict=True)
         return ", ".join(f"{name} = count_distinct({column}{f' where {f}' if f else ''})" for name, f in pairs)
 
     def form(self) -> RowForm | DistinctForm:
-        """Keys and value; one count shares its form with whatever else reads these rows."""
+        """Return the form of keys and value; a single count shares its form with other parts that read these rows."""
         if len(self.filters) == 1:
             return replace(self.values, where=self.filters[0])
         return DistinctForm(values=self.values, filters=self.filters)
 
     def names(self) -> tuple[str, ...]:
-        """The aggregates' names."""
+        """Return the aggregates' names."""
         return self.counts
 
     def arrangements(self) -> tuple[Arrangement, ...]:
-        """The values of each group; the numbers of values of each group."""
+        """Return the arrangements of the values of each group, and of the numbers of values of each group."""
         keys = self.values.keys
         return self.form().arrangement(), Arrangement(schema=keys, key=keys.names, weights=len(self.filters))
 
     def step(self, state: State, groups: Batch, delta: Batch) -> tuple[Values, Values]:
-        """The numbers before and after the change."""
+        """Return the numbers before and after the change."""
         old = state.spine(1).sums(as_queries(groups, self.arrangements()[1]))
         change = np.zeros((len(groups), len(self.filters)), np.int64)
         if len(delta):
@@ -74,7 +74,7 @@ class DistinctPart:
         return self._count(old), self._count(checked_sum(old, change))
 
     def _append_counts(self, state: State, groups: Batch, change: npt.NDArray[np.int64]) -> None:
-        """Keep the new numbers."""
+        """Append the changes of the counts to their trace, for the groups whose counts change."""
         moved: npt.NDArray[np.bool_] = np.logical_or.reduce(change != 0, axis=1)
         if moved.any():
             counts = groups.but(weights=change, row_hash=None, arrangement=self.arrangements()[1])

@@ -1,10 +1,9 @@
-"""The first row of a group in an order and the first in the reverse one, out of one trace read from both ends: min and max.
+"""Min and max from one trace: the first row of a group in an order, and the first in the reverse order.
 
-**State** per group the rows with how often they occur, as `FirstPart` keeps them, once instead of twice. Where no row ever goes
-(`appends`), the first row and the last one, each counted: a row that is both counts twice.
-
-**Limit** rows that are gone at the far end are read again until a merge takes them away; at the near one live starts pass them
-once.
+**State** per group the rows with their weights, as `FirstPart` stores them, once instead of twice. If no row is ever removed
+(`appends`), only the first row and the last one are stored, each with weight 1. A row that is both has weight 2.
+**Limit** retracted rows at the far end are read again until a merge removes them. At the near end the live starts let a reader
+pass them once.
 """
 
 from __future__ import annotations
@@ -34,34 +33,34 @@ _ALL = 1 << 40
 @stored("EndsPart", "near far")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndsPart:
-    """Two parts that look at the same rows, one in the reverse of the other's order."""
+    """Two parts that read the same rows, one in the reverse of the other's order."""
 
     near: FirstPart
     far: FirstPart
 
     def __str__(self) -> str:
-        """Both aggregates."""
+        """Return both aggregates as text."""
         return f"{self.near}; {self.far}"
 
     @property
     def leads(self) -> tuple[OrderBy, ...]:
-        """In which orders only rows that may be the first matter; none where all do."""
+        """Return the orders in which only rows that may be first are needed; empty if all rows are needed."""
         return (*self.near.leads, *self.far.leads)
 
     def form(self) -> RowForm:
-        """The rows of both."""
+        """Return the form of the rows, which is the same for both parts."""
         return self.near.form()
 
     def names(self) -> tuple[str, ...]:
-        """Both names."""
+        """Return the names of both aggregates."""
         return (*self.near.names(), *self.far.names())
 
     def arrangements(self) -> tuple[Arrangement, ...]:
-        """One trace, in the order of the near one."""
+        """Return the arrangement of the one trace, in the order of the near part."""
         return self.near.arrangements()
 
     def step(self, state: State, groups: Batch, delta: Batch) -> tuple[Values, Values]:
-        """The first rows of both before and after the change."""
+        """Return the values of both first rows before and after the change."""
         found = (self._few if self.near.appends else self._both)(state.spine(0), groups, delta)
         if len(delta):
             state.append(0, _moved(found) if self.near.appends else delta)
@@ -70,7 +69,7 @@ class EndsPart:
         return old, new
 
     def _both(self, spine: Spine, groups: Batch, delta: Batch) -> list[_End]:
-        """Read from either end."""
+        """Read the trace from both ends, and return both first rows."""
         found = []
         for part, backwards in ((self.near, False), (self.far, True)):
             first_rows = spine.first_rows_twice(groups.words[0], 1, groups, delta, backwards=backwards)
@@ -79,7 +78,7 @@ class EndsPart:
         return found
 
     def _few(self, spine: Spine, groups: Batch, delta: Batch) -> list[_End]:
-        """The same where a group has two rows at most: one reading gives both ends."""
+        """Return both first rows from one read of groups that have at most two stored rows."""
         first_rows = spine.first_rows_twice(groups.words[0], _ALL, groups, delta)
         near, far = ([find(first_rows, side, part.order) for side in (first_rows.before, first_rows.after)]
                      for part, find in ((self.near, first), (self.far, _last)))  # fmt: skip
@@ -96,7 +95,7 @@ class _End:
     new: Positions
 
     def columns(self, groups: int) -> tuple[pa.Array, pa.Array]:
-        """What it gives for each group, before and after."""
+        """Return the part's value for each group, before and after the change."""
         column = self.first_rows.column(self.part.gives)
         return spread(column, self.first_rows.query, self.old, groups), spread(
             column, self.first_rows.query, self.new, groups
@@ -104,7 +103,7 @@ class _End:
 
 
 def _last(first_rows: FirstRows, weights: Positions, order: tuple[OrderBy, ...]) -> Positions:
-    """The first row by `order` of each group that has one, of rows that come in the reverse order of their codes."""
+    """Return the first row by `order` of each group that has one, given rows in the reverse order of their codes."""
     sequence = settled(first_rows, weights, order)
     query = first_rows.query.take(sequence)
     starts = np.flatnonzero(begins(query, first_rows.code.take(sequence)))
@@ -112,7 +111,7 @@ def _last(first_rows: FirstRows, weights: Positions, order: tuple[OrderBy, ...])
 
 
 def _moved(found: Sequence[_End]) -> Batch:
-    """The change of the rows at both ends, which lie in one reading, each kept once for each end."""
+    """Return the change of the stored rows at both ends, which are in one read; a row has weight 1 for each end."""
     first_rows = found[0].first_rows
     weights = np.zeros(len(first_rows), np.int64)
     for end in found:
@@ -122,7 +121,7 @@ def _moved(found: Sequence[_End]) -> Batch:
 
 
 def paired(parts: Sequence[AggregatePart]) -> tuple[AggregatePart, ...]:
-    """The parts, those together of which one looks at the same rows as another in the reverse order."""
+    """Return the parts, with each two joined that read the same rows in opposite orders."""
     made: list[AggregatePart] = []
     for part in parts:
         at = next((at for at, other in enumerate(made) if _is_reverse(other, part)), None)
@@ -134,7 +133,7 @@ def paired(parts: Sequence[AggregatePart]) -> tuple[AggregatePart, ...]:
 
 
 def _is_reverse(one: AggregatePart, other: AggregatePart) -> bool:
-    """Whether one trace in the order of the first serves both."""
+    """Return whether one trace, in the order of the first part, serves both parts."""
     if not (isinstance(one, FirstPart) and isinstance(other, FirstPart)) or one.values != other.values:
         return False
     mine = one.order[0]

@@ -1,15 +1,15 @@
-"""The least and the greatest numbers of groups whose rows never go, kept among the sums of the group.
+"""The least and the greatest numbers of groups whose rows are never removed, stored among the sums of the group.
 
-Such an extreme is known from the last one and the new rows. So it needs no rows and no trace of its own: the trace of sums has a
-pair of weights more for each, which add up to it, as a step appends how much it moved. Whatever adds up rows (a merge, a look-up,
-a move to another worker) knows nothing of it, and one look-up and one append serve counts, sums and extremes.
-
-On the way to the owner of the group extremes are columns, as those of two workers do not add up.
+Such an extreme is a function of the last one and the new rows. So it needs no rows and no trace of its own. The trace of sums
+has two more weights for each extreme. They add up to it, because each step appends the difference to the last value. Code that
+adds up rows (a merge, a look-up, a move to another worker) needs no special case. One look-up and one append serve counts,
+sums and extremes.
+On the way to the owner of the group extremes are columns, since the extremes of two workers do not add up.
 
 **Law** for rows of positive weight the weights of a group after some steps are those after one step with all of these rows.
 
-**State** two weights for each extreme: the low 32 bits of its number (that of `number_words`, with a sign) and the others. So no
-difference of two of them leaves 64 bits.
+**State** two weights for each extreme: the low 32 bits of its number (that of `number_words`, with a sign) and the others. So
+no difference of two extremes overflows 64 bits.
 """
 
 from __future__ import annotations
@@ -44,88 +44,88 @@ _SIGN, _NONE = np.uint64(1 << 63), np.uint64((1 << 64) - 1)
 @stored("Extreme", "column greatest")
 @dataclass(frozen=True, slots=True)
 class ExtremeMeasure:
-    """The least value of a column of numbers or times, or the greatest; a measure, though nothing that adds up.
+    """The least or the greatest value of a column of numbers or times; a measure, although extremes do not add up.
 
-    Its words are turned around for the greatest one, so that always the least word is wanted; `_NONE` stands for no value.
+    The words of a greatest value are inverted, so that the least word always wins; `_NONE` denotes no value.
     """
 
     column: str
     greatest: bool
 
     def __str__(self) -> str:
-        """As SQL writes it."""
+        """Return the aggregate as SQL text."""
         return f"{'max' if self.greatest else 'min'}({self.column})"
 
     @property
     def slots(self) -> int:
-        """Two halves of a word."""
+        """Return 2: one weight for each half of a word."""
         return 2
 
     def words(self, batch: Batch, numbers: Words) -> Words:
-        """The word of each row, given those of the column's numbers."""
+        """Return the word of each row, given the words of the column's numbers."""
         words = ~numbers if self.greatest else numbers
         valid = valid_rows(batch.column(self.column))
         return words if valid is None else np.where(valid, words, _NONE)
 
     def by_group(self, batch: Batch, numbers: Words, groups: KeyGroups) -> Words:
-        """The least word of each group."""
+        """Return the least word of each group."""
         if self.greatest and not batch.column(self.column).null_count:
             return ~most_of_groups(numbers, groups.of, len(groups))
         return least_of_groups(self.words(batch, numbers), groups.of, len(groups))
 
     def to_numbers(self, words: Words) -> Sums:
-        """Words as whole numbers with a sign, small where the values are."""
+        """Return words as signed whole numbers, which are small where the values are."""
         turned: Sums = numbers_of(~words if self.greatest else words, INT64)
         return turned
 
     def to_words(self, numbers: Sums) -> Words:
-        """The words again."""
+        """Return the words that `to_numbers` turned into these numbers."""
         words = _plain_words(numbers)
         return ~words if self.greatest else words
 
 
 def keeps_extremes(type_: pa.DataType) -> bool:
-    """Whether extremes of a type are kept so: a word tells all its values apart."""
+    """Return whether extremes of a type can be stored this way: a word distinguishes all its values."""
     return storage_type(type_) is not None
 
 
 @stored("ExtremesForm", "linear extremes")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExtremesForm:
-    """Rows as (keys, an extreme each) with sums as weights: those of a group at one worker are one row."""
+    """Rows as (keys, one column per extreme) with sums as weights: one row per group and worker."""
 
     linear: LinearForm
     extremes: tuple[ExtremeMeasure, ...]
 
     def __str__(self) -> str:
-        """The counts, the sums and the extremes."""
+        """Return the counts, the sums and the extremes as text."""
         return f"{self.linear} with {', '.join(map(str, self.extremes))}"
 
     @property
     def keys(self) -> Schema:
-        """The keys of the groups."""
+        """Return the schema of the groups' keys."""
         return self.linear.keys
 
     def arrangement(self) -> Arrangement:
-        """On the way: by group, extremes as columns."""
+        """Return the arrangement in the exchange: by group, with extremes as columns."""
         columns = (Column(f"__extreme__{number}", INT64, nullable=False) for number in range(len(self.extremes)))
         linear = self.linear.arrangement()
         return replace(linear, schema=Schema((*self.keys.columns, *columns)))
 
     def kept(self) -> Arrangement:
-        """In the trace: extremes behind the sums."""
+        """Return the arrangement of the trace: extremes as weights after the sums."""
         linear = self.linear.arrangement()
         return replace(linear, weights=linear.weights + sum(extreme.slots for extreme in self.extremes))
 
     def slots(self, measure: Added | ExtremeMeasure | None) -> tuple[int, int]:
-        """The weights of a measure in the trace, from the first to before the last; of None the number of rows."""
+        """Return the range of a measure's weights in the trace; for None, that of the number of rows."""
         if not isinstance(measure, ExtremeMeasure):
             return self.linear.slots(measure)
         first = self.linear.arrangement().weights + measure.slots * self.extremes.index(measure)
         return first, first + measure.slots
 
     def of(self, batch: Batch) -> Batch:
-        """One row for each group, arranged."""
+        """Return one row for each group, arranged; raise `InternalError` if a weight is not positive."""
         keys = key_columns(batch, self.keys.names)
         columns = {extreme.column: number_words(batch.column(extreme.column)) for extreme in self.extremes}
         if len(batch) and batch.weight.min() <= 0:
@@ -143,7 +143,7 @@ class ExtremesForm:
         return arranged if len(once) == len(arranged) else self._reduced(arranged, once)
 
     def arrived(self, batch: Batch) -> Batch:
-        """Each group once, as the trace has them, of what came from all workers: its sums, and the step's own extremes."""
+        """Return each group once, in the trace's form, from the rows of all workers: its sums, and the extremes of this step."""
         arrangement = self.arrangement()
         rows = arrange(batch, arrangement) if len(batch) else no_rows_of(arrangement)
         groups = keys_once(rows)
@@ -152,19 +152,19 @@ class ExtremesForm:
         return groups.but(weights=with_halves(sums, numbers), arrangement=self.kept())
 
     def moved(self, old: Sums, change: Sums) -> Sums:
-        """What is to be added to the sums of each group, given those of a step with the step's extremes."""
+        """Return the weights to add to the old sums of each group, given the sums and the extremes of a step."""
         firsts = [self.slots(extreme)[0] for extreme in self.extremes]
         return moves_of_ends(old, change, firsts, [extreme.greatest for extreme in self.extremes])
 
     def _reduced(self, rows: Batch, groups: Batch) -> Batch:
-        """The rows of each group as one."""
+        """Return the rows of each group, combined into one."""
         sums, words = self._by_group(rows, groups)
         if groups.key_hash is None:
             raise InternalError("groups are arranged")
         return self._laid(groups.held, words, sums, groups.key_hash)
 
     def _by_group(self, rows: Batch, groups: Batch) -> tuple[Sums, list[Words]]:
-        """The sums and the least words of each group, of rows on the way."""
+        """Return the sums and the least words of each group, given rows in the form of the exchange."""
         numbers = [value_view(column) for column in rows.held[len(self.keys) :]]
         words = [extreme.to_words(each) for extreme, each in zip(self.extremes, numbers, strict=True)]
         # As many of one as of the other is not enough: keys that share a hash have an order of their own.
@@ -176,7 +176,7 @@ class ExtremesForm:
         return sums, [least_of_groups(each, group, len(groups)) for each in words]
 
     def _laid(self, keys: Sequence[pa.Array], words: Sequence[Words], sums: Sums, key_hash: Words) -> Batch:
-        """Groups in their form on the way, each once, arranged."""
+        """Return the groups in the form of the exchange, each once, arranged."""
         arrangement = self.arrangement()
         numbers = self._numbers(words)
         row_hash = hash_columns(numbers, len(sums))
@@ -185,34 +185,34 @@ class ExtremesForm:
         return rearrange(batch, arrangement)
 
     def _numbers(self, words: Sequence[Words]) -> list[pa.Array]:
-        """Words as columns."""
+        """Return words as columns of numbers."""
         return [
             from_values(extreme.to_numbers(each), INT64) for extreme, each in zip(self.extremes, words, strict=True)
         ]
 
 
 def _plain_words(numbers: Sums) -> Words:
-    """The words of whole numbers, as `number_words` has them."""
+    """Return the words of whole numbers, in the form of `number_words`."""
     return numbers.view(np.uint64) ^ _SIGN
 
 
 def _joined(halves: Sums) -> Sums:
-    """The numbers that pairs of weights stand for."""
+    """Return the numbers that pairs of weights denote."""
     return np.asarray((halves[:, 1] << BITS) | halves[:, 0])
 
 
 @stored("Ended", "extreme")
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """An extreme out of its two weights; the first measure counts the values."""
+    """An extreme computed from its two weights; the first measure counts the values."""
 
     extreme: ExtremeMeasure
 
     def __str__(self) -> str:
-        """Its name."""
+        """Return the aggregate's name."""
         return "max" if self.extreme.greatest else "min"
 
     def column(self, sums: Sequence[Sums], type_: pa.DataType) -> tuple[pa.Array, None]:
-        """Null where there is no value."""
+        """Return the extremes; null for groups without values."""
         valid = sums[0][:, 0] != 0
         return column_of(numbers_of(_plain_words(_joined(sums[1])), type_), valid, type_), None

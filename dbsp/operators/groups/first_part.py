@@ -1,11 +1,11 @@
 """The first row of a group in an order, and one of its columns: min, max, arg_min, arg_max, first, last.
 
-**State** per group the rows with how often they occur, sorted by the first ordering column; so a retraction of the first one
-finds the next by reading the front of the group, not the group. Rows that tie in that column are read together. Where no row
-ever goes (`appends`), only the first row of each group.
+**State** per group the rows with their weights, sorted by the first ordering column. So after a retraction of the first row,
+the next one is found at the front of the group, without reading the whole group. Rows that tie in that column are read
+together. If no row is ever removed (`appends`), only the first row of each group is stored.
 
-**Law** ties are settled by the other ordering columns, then by all columns, so the first row is always the same; max is the
-first in descending order, NaN is above every number.
+**Law** the other ordering columns break ties, then all columns, so the first row is always the same. Max is the first row in
+descending order; NaN is above every number.
 """
 
 from __future__ import annotations
@@ -42,15 +42,15 @@ class FirstPart(ValuePart):
 
     @property
     def leads(self) -> tuple[OrderBy, ...]:
-        """In which orders only rows that may be the first matter; none where all do."""
+        """Return the orders in which only rows that may be first are needed; empty if all rows are needed."""
         return self.order[:1] if self.appends else ()
 
     def arrangements(self) -> tuple[Arrangement, ...]:
-        """The rows of each group, in order."""
+        """Return the arrangement of the rows of each group, in order."""
         return (Arrangement(schema=self.values.schema, key=self.values.keys.names, order=self.order),)
 
     def step(self, state: State, groups: Batch, delta: Batch) -> tuple[Values, Values]:
-        """The first row before and after the change."""
+        """Return the value of the first row before and after the change."""
         first_rows = _first_rows(state.spine(0), groups, delta)
         old = first(first_rows, first_rows.before, self.order)
         if not len(delta):
@@ -64,7 +64,7 @@ class FirstPart(ValuePart):
         return old_values, new_values
 
     def _moved(self, first_rows: FirstRows, old: Positions, new: Positions) -> Batch:
-        """The change of the first rows, each kept once."""
+        """Return the change of the stored first rows, each of which has weight 1."""
         weights = np.zeros(len(first_rows), np.int64)
         weights[new] = 1
         weights[old] -= 1
@@ -72,38 +72,41 @@ class FirstPart(ValuePart):
 
 
 def _first_rows(spine: Spine, groups: Batch, delta: Batch) -> FirstRows:
-    """The first rows of each group without a change and with it."""
+    """Return the first rows of each group without a change and with it."""
     if groups.key_hash is None:
         raise InternalError("groups are arranged")
     return spine.first_rows_twice(groups.key_hash, 1, groups, delta)
 
 
 def first(first_rows: FirstRows, weights: Positions, order: tuple[OrderBy, ...]) -> Positions:
-    """The first row of positive weight of each group that has one."""
+    """Return the first row of positive weight of each group that has one."""
     sequence = settled(first_rows, weights, order)
     return sequence[begins(first_rows.query.take(sequence))]
 
 
 def first_rows(spine: Spine, groups: Batch, order: tuple[OrderBy, ...]) -> tuple[Positions, Batch]:
-    """The groups that have rows of positive weight, and the first such row of each, in a trace sorted by `order[0]`."""
+    """Return the groups that have rows of positive weight, and the first such row of each.
+
+    The trace is sorted by `order[0]`.
+    """
     first_rows = _first_rows(spine, groups, Batch.empty(spine.arrangement.schema))
     rows = first(first_rows, first_rows.before, order)
     return first_rows.query.take(rows), first_rows.take(rows, first_rows.before.take(rows))
 
 
 def first_values(spine: Spine, groups: Batch, order: tuple[OrderBy, ...], gives: str) -> pa.Array:
-    """Per group one value of the first row of positive weight in a trace that is sorted by `order[0]`; null if none."""
+    """Return per group one value of the first row of positive weight, null if none; the trace is sorted by `order[0]`."""
     return value_of(first_rows(spine, groups, order), groups, gives)
 
 
 def value_of(rows: tuple[Positions, Batch], groups: Batch, gives: str) -> pa.Array:
-    """Per group one value of its row; null if it has none."""
+    """Return per group one value of its row; null if it has none."""
     group, found = rows
     return spread(found.column(gives), group, np.arange(len(group)), len(groups))
 
 
 def spread(column: pa.Array, group: Positions, rows: Positions, groups: int) -> pa.Array:
-    """Per group the value of that one of these rows, at most one, that is of it; null if none is."""
+    """Return per group the value of its one row among these rows; null if none of them belongs to the group."""
     mine, there = group.take(rows), np.zeros(groups, np.bool_)
     there[mine] = True
     if is_plain(column) and not is_decimal(column):
@@ -117,14 +120,17 @@ def spread(column: pa.Array, group: Positions, rows: Positions, groups: int) -> 
 
 
 def front(spine: Spine, groups: Batch, k: int) -> tuple[Positions, Batch]:
-    """The first rows of each group, complete up to some order code, at least `k` of positive weight if there are so many."""
+    """Return the first rows of each group: all rows up to some order code.
+
+    At least `k` of them have positive weight, if the group has so many.
+    """
     if groups.key_hash is None:
         raise InternalError("groups are arranged")
     return spine.first_rows(groups.key_hash, k, groups)
 
 
 def in_code_order(rows: Batch, order: tuple[OrderBy, ...]) -> bool:
-    """Whether rows in the order of their codes are in exact order: one short value that is all of the order."""
+    """Return whether the order of codes is the exact order: the whole order is one column of short values without nulls."""
     values = [name for name in rows.schema.names if name.startswith("__value__")]
     array = rows.column(order[0].column)
     return len(order) == len(values) == 1 and array.null_count == 0 and not (is_bytes(array) or is_decimal(array))

@@ -1,7 +1,7 @@
 """Sums and means of floats that never drift: bins of integers per group, rounded once when shown.
 
-**Law** after any insertions and retractions the sum is, to the bit, `math.fsum` of the values that remain; infinities and
-NaN are counted, so a sum is finite again when they are gone.
+**Law** after any insertions and retractions the sum is, to the bit, `math.fsum` of the values that remain. Infinities and NaN
+are counted, so a sum is finite again when all of them are retracted.
 
 **State** per group and bin (`dbsp.zset.kernels.floats`) one row with an integer per column; typical data touches two to four
 bins a group.
@@ -39,15 +39,15 @@ class FloatForm:
     columns: tuple[str, ...]
 
     def __str__(self) -> str:
-        """The columns."""
+        """Return the columns and the keys as text."""
         return f"bins of {', '.join(self.columns)} by ({', '.join(self.keys.names)})"
 
     def arrangement(self) -> Arrangement:
-        """By group."""
+        """Return the arrangement by group."""
         return by_bin(self.keys, len(self.columns))
 
     def of(self, batch: Batch) -> Batch:
-        """The bins of every group's values, summed."""
+        """Return the bins of each group's values, summed."""
         keys = key_columns(batch, self.keys.names)
         runs = keyed_runs(keys, np.zeros(len(batch), np.uint64))
         room = 1 + int(np.minimum(runs.lengths * 4 * len(self.columns), floats.SLOTS).sum())
@@ -68,7 +68,7 @@ class FloatForm:
 
 
 def float_bits(array: pa.Array) -> Sums:
-    """The values of a float column as the bits of 64-bit floats."""
+    """Return the values of a float column as the bits of 64-bit floats."""
     return np.ascontiguousarray(value_view(array).astype(np.float64)).view(np.int64)
 
 
@@ -80,7 +80,7 @@ def _valid(array: pa.Array) -> npt.NDArray[np.bool_]:
 @stored("FloatCall", "name function column")
 @dataclass(frozen=True, slots=True)
 class FloatCall:
-    """One aggregate: sum or avg of a column of the form."""
+    """An aggregate: the sum or the mean of a column of the form."""
 
     name: str
     function: str
@@ -96,11 +96,11 @@ class FloatPart(BinnedPart):
     calls: tuple[FloatCall, ...]
 
     def __str__(self) -> str:
-        """The aggregates."""
+        """Return the aggregates as text."""
         return ", ".join(f"{call.name} = {call.function}({self.bins.columns[call.column]})" for call in self.calls)
 
     def _values(self, groups: int, group: Positions, bins: npt.NDArray[Any], sums: Sums) -> Values:
-        """The columns, out of (group, bin) rows in any order."""
+        """Return the output columns, computed from (group, bin) rows in any order."""
         order, offsets = partition_by(group, groups)
         bins, columns = np.ascontiguousarray(bins), []
         for call in self.calls:

@@ -1,8 +1,9 @@
-"""Aggregates of the whole group: its rows in a fixed order, made into one value.
+"""Aggregates of the whole group: its rows in a fixed order, folded into one value.
 
 **State** the rows of each group.
 
-**Cost** a group is read and made anew when a row of it changes: as a fold has no inverse, nothing less would do.
+**Cost** when a row of a group changes, the whole group is read and folded again. A fold has no inverse, so nothing less would
+do.
 """
 
 from __future__ import annotations
@@ -27,12 +28,12 @@ from dbsp.zset.schema import Arrangement, OrderBy
 
 
 class Fold(Protocol):
-    """What is made of a group's rows; a frozen value."""
+    """A function from a group's rows to one value; a frozen value."""
 
     def of(self, rows: Batch, bounds: Positions) -> tuple[pa.Array, Mapping[int, str]]:
-        """One value per group, and why a group failed; group g has the rows from `bounds[g]` up to before `bounds[g + 1]`.
+        """Return one value per group, and the reasons of the groups that failed.
 
-        A row that occurs several times is there several times; a group may have no rows.
+        Group g has the rows from `bounds[g]` up to before `bounds[g + 1]`; it may have none. A row of weight w occurs w times.
         """
         ...
 
@@ -40,17 +41,17 @@ class Fold(Protocol):
 @stored("FoldPart", "name text values order fold")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoldPart(ValuePart):
-    """One fold over the rows of a group by `order`, then by all columns."""
+    """A fold over the rows of a group by `order`, then by all columns."""
 
     order: tuple[OrderBy, ...]
     fold: Fold
 
     def arrangements(self) -> tuple[Arrangement, ...]:
-        """The rows of each group."""
+        """Return the arrangement of the rows of each group."""
         return (self.values.arrangement(),)
 
     def step(self, state: State, groups: Batch, delta: Batch) -> tuple[Values, Values]:
-        """The values before and after the change."""
+        """Return the values before and after the change."""
         spine = state.spine(0)
         old = new = self._values(spine, groups)
         if len(delta):
@@ -59,7 +60,7 @@ class FoldPart(ValuePart):
         return old, new
 
     def _values(self, spine: Spine, groups: Batch) -> Values:
-        """What the groups' rows make."""
+        """Return the folds of all rows of the groups."""
         group, rows = rows_of(spine, groups)
         rows = Batch(schema=self.values.values, columns=rows.columns, weights=rows.weights)
         order = sorted_within(group, rows, self.order)

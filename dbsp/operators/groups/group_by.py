@@ -1,8 +1,7 @@
-"""Group-by: one row per group, the keys and then the aggregates, kept by parts (`dbsp.operators.groups.part`).
+"""Group-by: one row per group, the keys and then the aggregates, computed by parts (`dbsp.operators.groups.part`).
 
-**Law** a group's row changes only if a row of the group does: the output's change is -old +new over the groups that
-changed, and nothing where old and new are the same row. A group exists exactly while its row count is not zero.
-
+**Law** a group's row changes only if a row of the group does. The output's change is -old +new over the changed groups, and
+empty where old and new are the same row. A group exists exactly while its row count is not zero.
 **State** the parts' traces, all keyed by the group's key, so a group moves as a whole.
 """
 
@@ -39,14 +38,17 @@ Columns = Sequence[pa.Array]
 
 @dataclass(frozen=True, slots=True)
 class _Side:
-    """What groups had before a step, or have after it: which of them show a row, and the parts' values, of some of them."""
+    """The state of groups before or after a step: which of them show a row, and the parts' values.
+
+    The values are those of the groups `of`, in this order.
+    """
 
     shows: Mask
     of: Positions
     values: Sequence[Values]
 
     def failed(self) -> Mask:
-        """Which groups have a part that failed."""
+        """Return the mask of the groups in which a part failed."""
         failed = np.zeros(len(self.shows), np.bool_)
         for value in self.values:
             if value.failed is not None:
@@ -54,7 +56,7 @@ class _Side:
         return failed
 
     def reasons(self, failed: Mask) -> dict[int, str]:
-        """Those of these groups that have no value, each with the first part's reason."""
+        """Return the reasons of the failed groups, each from the first part that states one."""
         reasons = dict.fromkeys(np.flatnonzero(failed).tolist(), "a result does not fit its type")
         for value in reversed(self.values):
             named = {int(self.of[place]): reason for place, reason in value.reasons.items()}
@@ -65,10 +67,10 @@ class _Side:
 @stored("GroupBy", "keys linear others streams schema")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupByOperator(Operator):
-    """One output row per group. `streams[i]` is the input in which part i finds its form; part 0 counts the rows.
+    """Emits one row per group. `streams[i]` is the input that has part i's form; part 0 counts the rows.
 
-    Without keys there is one group, which is there also without rows: one more input, the last, holds a row for it at the
-    worker that owns it, in the first step (`dbsp.operators.groups.once`).
+    Without keys there is one group, which exists also without rows. One more input, the last, then has a row for it in the
+    first step, on the worker that owns it (`dbsp.operators.groups.once`).
     """
 
     depends_on_time: ClassVar[Time] = Time.NOTHING
@@ -79,30 +81,30 @@ class GroupByOperator(Operator):
     schema: Schema
 
     def __str__(self) -> str:
-        """The keys and the aggregates."""
+        """Return the keys and the aggregates as text."""
         parts = "; ".join(text for part in self.parts if (text := str(part)))
         return f"group by ({', '.join(self.keys.names)}) {parts}".rstrip()
 
     @property
     def parts(self) -> tuple[AggregatePart, ...]:
-        """All parts, the linear one first."""
+        """Return all parts, the linear one first."""
         return (self.linear, *self.others)
 
     def arrangements(self) -> tuple[Arrangement, ...]:
-        """All traces of all parts."""
+        """Return the arrangements of all traces of all parts."""
         return tuple(arrangement for part in self.parts for arrangement in part.arrangements())
 
     def monotone_bounds(self, inputs: Sequence[MonotoneBounds]) -> MonotoneBounds:
-        """Only groups whose rows change change."""
+        """Return the bounds of the keys: only groups whose rows change have another output row."""
         return {name: bound for name, bound in common(inputs).items() if name in self.keys}
 
     def closing(self, inputs: Sequence[MonotoneBounds]) -> tuple[tuple[str, Bound] | None, ...]:
-        """Groups below a bound of a key are closed: their rows are never read again."""
+        """Return the bound of a key: groups below it are closed, so their rows are never read again."""
         kept = next(iter(self.monotone_bounds(inputs).items()), None)
         return tuple(kept for _ in self.arrangements())
 
     def step(self, context: StepContext, state: State, inputs: tuple[Batch, ...]) -> Batch:
-        """-old +new rows of the groups that changed."""
+        """Return the -old +new rows of the groups that changed."""
         first, *rest = (inputs[at] for at in self.streams)
         deltas = [
             self.linear.arrived(first),
@@ -126,11 +128,11 @@ class GroupByOperator(Operator):
         return self._change(context, groups, _Side(lived, there, before), _Side(lives, np.arange(len(groups)), after))
 
     def shows(self) -> Shows | None:
-        """Itself, if all aggregates are linear."""
+        """Return the operator itself if all aggregates are linear and there are keys; else None."""
         return None if self.others or not len(self.keys) else self
 
     def shown(self, kept: Batch, error_policy: str) -> Batch:
-        """One row per group; only where all aggregates are linear does one trace say all."""
+        """Return one row per group, from the one trace that determines all of them if all aggregates are linear."""
         values = self.linear.values_of(kept.weights)
         rows = kept.weights[:, 0] != 0
         if values.failed is not None and error_policy != "null":
@@ -139,7 +141,7 @@ class GroupByOperator(Operator):
         return Batch(schema=self.schema, columns=columns, weights=np.ones((len(kept), 1), np.int64)).filter(rows)
 
     def _groups(self, deltas: Sequence[Batch]) -> Batch:
-        """The groups some row of which changed, once each, arranged by key."""
+        """Return the groups of which a row changed, once each, arranged by key."""
         if len(deltas) == 1:
             return deltas[0]
         key = Arrangement(schema=self.keys, key=self.keys.names)
@@ -147,13 +149,16 @@ class GroupByOperator(Operator):
         return reduce(_united, shown)
 
     def _whole(self, deltas: Sequence[Batch], once: Batch) -> Batch:
-        """The one group without keys, if it is new or a row of it changed."""
+        """Return the one group without keys, if it is new or one of its rows changed; else no group."""
         rows = min(1, len(once) + sum(map(len, deltas)))
         whole = Batch(schema=self.keys, columns=(), weights=np.ones((rows, 1), np.int64))
         return arrange(whole, Arrangement(schema=self.keys, key=()))
 
     def _change(self, context: StepContext, groups: Batch, old: _Side, new: _Side) -> Batch:
-        """The rows that went and came; old values are of the groups that showed a row, new ones of all."""
+        """Return the removed and the added rows, and report the failures that change.
+
+        Old values are those of the groups that showed a row; new values are those of all groups.
+        """
         was, is_ = self._aggregates(old.values), self._aggregates(new.values)
         changed = old.shows != new.shows
         changed[old.of] |= ~_same(was, is_, old.of)
@@ -169,14 +174,14 @@ class GroupByOperator(Operator):
         return self._batch(groups, (was, is_), old.of, went, came)
 
     def _aggregates(self, values: Sequence[Values]) -> tuple[pa.Array, ...]:
-        """The output columns behind the keys."""
+        """Return the output columns that follow the keys."""
         named: dict[str, pa.Array] = {}
         for part, value in zip(self.parts, values, strict=False):
             named.update(zip(part.names(), value.columns, strict=True))
         return tuple(named[name] for name in self.schema.names[len(self.keys) :])
 
     def _batch(self, groups: Batch, rows: tuple[Columns, Columns], there: Positions, went: Mask, came: Mask) -> Batch:
-        """-1 for what went, +1 for what came, arranged by the keys.
+        """Return the removed rows with weight -1 and the added rows with weight 1, arranged by the keys.
 
         **Cost** no sort: groups are in order of their hash, and a group has two rows at most. Only where two keys or two rows
         of a group share a hash are the rows arranged as any others.
@@ -202,19 +207,19 @@ class GroupByOperator(Operator):
     def _report(
         self, context: StepContext, groups: Batch, some: Mapping[int, str], others: Mapping[int, str], weight: int
     ) -> None:
-        """Note the groups that fail on one side of the change, and do not for the same reason on the other."""
+        """Report the groups that fail on one side of the change, and not for the same reason on the other side."""
         reasons = {row: reason for row, reason in some.items() if others.get(row) != reason}
         report(context, groups, self.keys.names, np.full(len(groups), weight), reasons)
 
 
 def _delta(batch: Batch, part: AggregatePart) -> Batch:
-    """The change in the part's form, arranged as its first trace is."""
+    """Return the change in the part's form, arranged like its first trace."""
     arrangement = part.arrangements()[0]
     return arrange(batch, arrangement) if len(batch) else no_rows_of(arrangement)
 
 
 def _united(left: Batch, right: Batch) -> Batch:
-    """The keys in either; mostly both have the same."""
+    """Return the keys that are in either batch; mostly both have the same keys."""
     if len(left) == len(right) and (left.words[0] == right.words[0]).all():
         every = np.arange(len(left))
         if hash_decides(left.columns) or equal_columns(left.columns, every, right.columns, every).all():
@@ -223,7 +228,7 @@ def _united(left: Batch, right: Batch) -> Batch:
 
 
 def _same(before: Columns, after: Columns, there: Positions) -> Mask:
-    """Whether the groups that were there agree in all aggregates; `before` is of them alone."""
+    """Return the mask of the groups that existed whose aggregates are unchanged; `before` has their values alone."""
     same, every = np.ones(len(there), np.bool_), np.arange(len(there))
     for a, b in zip(before, after, strict=True):
         same &= equal_keys(a, every, b, there)

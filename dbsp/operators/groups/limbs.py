@@ -1,8 +1,8 @@
 """Whole numbers as limbs of 32 bits, so that sums of them in 64-bit weights are exact.
 
-An integer or a decimal (its unscaled value) is split into limbs: value = sum of limb[i] * 2**(32 i), all but the highest
-in [0, 2**32), the highest with the sign. Limbs times weights add up linearly; a sum of less than 2**31 rows cannot leave 64
-bits. Only when the result is shown are the carries moved and the result checked against its type.
+An integer or a decimal (its unscaled value) is split into limbs: value = sum of limb[i] * 2**(32 i). All limbs but the highest
+are in [0, 2**32); the highest has the sign. Limbs times weights add up linearly; a sum of less than 2**31 rows cannot overflow
+64 bits. Only when the result is shown are the carries propagated and the result checked against its type.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ _DECIMAL_END = 10**38
 
 
 def limbs_of(type_: pa.DataType) -> int:
-    """How many limbs the values of an integer or decimal type have."""
+    """Return the number of limbs of an integer or decimal type."""
     if pa.types.is_decimal(type_):
         return 1 if type_.precision <= _DIGITS_OF_ONE else 2 if type_.precision <= _DIGITS_OF_TWO else 4
     return 1 if type_.bit_width <= BITS else 2
 
 
 def split(array: pa.Array) -> list[Integers]:
-    """The limbs of every value, lowest first; of a null all are 0."""
+    """Return the limbs of each value, lowest first; all limbs of a null are 0."""
     count = limbs_of(array.type)
     if pa.types.is_decimal(array.type):
         pairs = pair_view(array)
@@ -58,7 +58,7 @@ def _split_pairs(pairs: Words) -> list[Integers]:
 
 
 def joined(limbs: Integers) -> tuple[Words, Integers, npt.NDArray[np.bool_]]:
-    """The numbers that rows of limbs stand for, as 128 bits: low word, high word, and whether it fits.
+    """Return the numbers that rows of limbs denote, as 128 bits: low word, high word, and whether the number fits.
 
     **Shape** `limbs` is int64 (n, count) with sums of limbs, which may be any 62-bit numbers.
     """
@@ -77,12 +77,12 @@ def joined(limbs: Integers) -> tuple[Words, Integers, npt.NDArray[np.bool_]]:
 
 
 def fits_int64(low: Words, high: Integers) -> npt.NDArray[np.bool_]:
-    """Whether 128-bit numbers are 64-bit ones."""
+    """Return the mask of the 128-bit numbers that fit into 64 bits."""
     return np.asarray(high == (low.view(np.int64) >> 63))
 
 
 def fits_decimal(low: Words, high: Integers) -> npt.NDArray[np.bool_]:
-    """Whether 128-bit numbers have at most 38 digits."""
+    """Return the mask of the 128-bit numbers that have at most 38 digits."""
     end_high, end_low = divmod(_DECIMAL_END, 1 << 64)
     below = (high < end_high) | ((high == end_high) & (low < np.uint64(end_low)))
     least_high, least_low = divmod(-_DECIMAL_END, 1 << 64)
@@ -91,9 +91,9 @@ def fits_decimal(low: Words, high: Integers) -> npt.NDArray[np.bool_]:
 
 
 def quotients(low: Words, high: Integers, divisors: Integers, scale: int) -> npt.NDArray[np.float64]:
-    """number / (divisor * 10**scale) as the nearest float64, rounded once; divisors are not 0.
+    """Return number / (divisor * 10**scale) as the nearest float64, rounded once; divisors are not 0.
 
-    **Cost** whole columns; per row in Python only where a number or a divisor leaves 53 bits.
+    **Cost** whole columns; per row in Python only where a number or a divisor exceeds 53 bits.
     """
     small = 1 << 53
     values = low.view(np.int64)
@@ -114,9 +114,9 @@ def quotients(low: Words, high: Integers, divisors: Integers, scale: int) -> npt
 
 
 def nearest_quotients(low: Words, high: Integers, divisors: Integers) -> Integers:
-    """number / divisor as the nearest whole number, halves away from zero; divisors are above 0, and the results fit.
+    """Return number / divisor as the nearest whole number, halves away from zero; divisors are above 0, and the results fit.
 
-    **Cost** whole columns; per row in Python only where a number leaves 64 bits.
+    **Cost** whole columns; per row in Python only where a number exceeds 64 bits.
     """
     values = low.view(np.int64)
     fits = fits_int64(low, high) & (values > np.iinfo(np.int64).min)
@@ -132,14 +132,15 @@ def nearest_quotients(low: Words, high: Integers, divisors: Integers) -> Integer
 
 
 def square_limbs_of(type_: pa.DataType) -> int:
-    """How many limbs `squares` makes of the values of an integer or decimal type."""
+    """Return the number of limbs that `squares` returns for an integer or decimal type."""
     return 2 * limbs_of(type_)
 
 
 def squares(array: pa.Array) -> list[Integers]:
-    """The limbs of every value's square, lowest first, each in [0, 2**32) but the highest; of a null all are 0.
+    """Return the limbs of each value's square, lowest first; all limbs of a null are 0.
 
-    **Law** linear in nothing but the weights: sums of limbs of squares are the limbs of the sum of squares.
+    Each limb but the highest is in [0, 2**32).
+    **Law** linear in the weights alone: sums of limbs of squares are the limbs of the sum of squares.
     """
     words = _magnitudes(split(array))
     terms = [np.zeros(len(array), np.uint64) for _ in range(2 * len(words) + 1)]
@@ -159,7 +160,7 @@ def squares(array: pa.Array) -> list[Integers]:
 
 
 def _magnitudes(limbs: list[Integers]) -> list[Words]:
-    """The limbs of the values without their signs, each in [0, 2**32]."""
+    """Return the limbs of the absolute values, each in [0, 2**32]."""
     negative = limbs[-1] < 0
     carry = np.zeros(len(negative), np.int64)
     found = []

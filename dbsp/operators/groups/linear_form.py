@@ -1,4 +1,4 @@
-"""Rows as sums of measures per group, which is what linear aggregates are made of.
+"""Rows as sums of measures per group, from which linear aggregates are computed.
 
 **Law** the form of a + b is the sum of the forms of a and of b.
 """
@@ -24,15 +24,15 @@ Sums = npt.NDArray[np.int64]
 
 
 class Measure(Protocol):
-    """What each row adds to a group's sums; a frozen value. Its text is that of a sum."""
+    """The numbers that each row adds to a group's sums; a frozen value, whose text is that of a sum."""
 
     @property
     def slots(self) -> int:
-        """How many weights it takes."""
+        """Return the number of weights that the measure needs."""
         ...
 
     def of(self, batch: Batch) -> list[Sums]:
-        """What each row adds, one array per slot."""
+        """Return the numbers that each row adds, one array per slot."""
         ...
 
 
@@ -40,7 +40,7 @@ class SummedMeasure(Measure, Protocol):
     """A measure that can be added up by group without an array for each row."""
 
     def by_group(self, batch: Batch, groups: KeyGroups) -> list[Sums]:
-        """What the rows of each group add, one array per slot; `CapacityError` where a sum leaves 64 bits on the way."""
+        """Return the sums of each group's rows, one array per slot; raise `CapacityError` if a sum exceeds 64 bits on the way."""
         ...
 
 
@@ -57,19 +57,19 @@ class LinearForm:
     measures: tuple[Added, ...]
 
     def __str__(self) -> str:
-        """The counts and sums."""
+        """Return the counts, the sums and the keys as text."""
         sums = ", ".join(map(str, self.measures))
         return f"count(*){', ' if sums else ''}{sums} by ({', '.join(self.keys.names)})"
 
     def arrangement(self) -> Arrangement:
-        """Keyed by the whole row, which is the group's key."""
+        """Return the arrangement, keyed by the whole row, which is the group's key."""
         weights = 1 + sum(measure.slots for measure in self.measures)
         return Arrangement(schema=self.keys, key=self.keys.names, weights=weights)
 
     def of(self, batch: Batch) -> Batch:
-        """One row per row, with its weight and its measures; of rows of few keys these added up, arranged.
+        """Return the rows with their weights and measures; if there are few keys, return one row per group, arranged.
 
-        So nothing is laid out for each row that groups have few of; the result is the same when it has been arranged.
+        Few groups are added up directly, which saves the arrays for each row. Both results are the same once arranged.
         """
         keys = key_columns(batch, self.keys.names)
         if (groups := few_groups(keys, len(batch))) and (added := self.added_up(batch, groups)) is not None:
@@ -81,7 +81,7 @@ class LinearForm:
         return Batch(schema=self.keys, columns=keys, weights=weights)
 
     def added_up(self, batch: Batch, groups: KeyGroups) -> Sums | None:
-        """The sums of each group; None where one leaves 64 bits on the way."""
+        """Return the sums of each group; None if an intermediate sum exceeds 64 bits."""
         counting = [measure for measure in self.measures if isinstance(measure, Counting)]
         marks = [None, *(measure.marked(batch) for measure in counting)]
         try:
@@ -95,20 +95,20 @@ class LinearForm:
         return np.column_stack(slots)
 
     def kept(self) -> Arrangement:
-        """In the trace as on the way."""
+        """Return the arrangement of the trace, which is that of the exchange."""
         return self.arrangement()
 
     def arrived(self, batch: Batch) -> Batch:
-        """What came from all workers, each group once."""
+        """Return the rows of all workers, each group once."""
         arrangement = self.arrangement()
         return arrange(batch, arrangement) if len(batch) else no_rows_of(arrangement)
 
     def moved(self, old: Sums, change: Sums) -> Sums:  # noqa: ARG002 (protocol)
-        """What is to be added to old sums: what came."""
+        """Return the weights to add to the old sums: the change itself."""
         return change
 
     def slots(self, measure: Added | None) -> tuple[int, int]:
-        """The weights of a measure, from the first to before the last; of None the number of rows."""
+        """Return the range of a measure's weights; for None, that of the number of rows."""
         if measure is None:
             return 0, 1
         first = 1 + sum(m.slots for m in self.measures[: self.measures.index(measure)])

@@ -1,11 +1,11 @@
-"""Aggregates that are linear in the rows: sums of measures (`groups.measures`) per group, and what is made of them.
+"""Aggregates that are linear in the rows: functions of sums of measures (`groups.measures`) per group.
 
-**State** per group one row whose weights are: the number of rows, then the sums of every measure, then extremes of rows that
-never go (`groups.extremes`). The row leaves when all are zero.
+**State** per group one row. Its weights are the number of rows, then the sums of each measure, then the extremes of rows that
+are never removed (`groups.extremes`). The row leaves when all weights are zero.
 
-**Law** what is kept of a + b is the sum of what is kept of a and of b; so one look-up and one append per step.
+**Law** the state of a + b is the sum of the states of a and of b. So a step needs one look-up and one append.
 
-**Limit** a result that does not fit its type fails the group's row by the error policy; when rows that made it so are
+**Limit** a result that does not fit its type fails the group's row by the error policy. When the rows that caused it are
 retracted, the row is right again.
 """
 
@@ -33,17 +33,17 @@ Failed = Mask | Mapping[int, str] | None
 
 
 class FinishSums(Protocol):
-    """How a result is made of sums; a frozen value."""
+    """A function from sums to a result; a frozen value."""
 
     def column(self, sums: Sequence[Sums], type_: pa.DataType) -> tuple[pa.Array, Failed]:
-        """The column, and which rows failed, perhaps with reasons; `sums` has an (n, slots) array per measure."""
+        """Return the column, and the groups that failed, perhaps with reasons; `sums` has an (n, slots) array per measure."""
         ...
 
 
 @stored("LinearCall", "name type slots finish")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinearCall:
-    """One aggregate: where its sums are among the weights, and what is made of them."""
+    """An aggregate: the slots of its sums among the weights, and the function from sums to the result."""
 
     name: str
     type: pa.DataType
@@ -51,45 +51,45 @@ class LinearCall:
     finish: FinishSums
 
     def values(self, sums: Sums) -> tuple[pa.Array, Failed]:
-        """The column, and which rows do not fit its type."""
+        """Return the column, and the groups whose result does not fit its type."""
         return self.finish.column([sums[:, first:last] for first, last in self.slots], self.type)
 
 
 @stored("LinearPart", "rows calls")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinearPart:
-    """The row count, which every group-by keeps, and all its linear aggregates."""
+    """The row count, which each group-by stores, and all its linear aggregates."""
 
     rows: LinearForm | ExtremesForm
     calls: tuple[LinearCall, ...]
 
     def __str__(self) -> str:
-        """The aggregates."""
+        """Return the aggregates as text."""
         return ", ".join(f"{call.name} = {call.finish}" for call in self.calls)
 
     def form(self) -> LinearForm | ExtremesForm:
-        """Keys and sums, perhaps with extremes."""
+        """Return the form of keys and sums, perhaps with extremes."""
         return self.rows
 
     def names(self) -> tuple[str, ...]:
-        """The aggregates' names."""
+        """Return the aggregates' names."""
         return tuple(call.name for call in self.calls)
 
     def arrangements(self) -> tuple[Arrangement, ...]:
-        """One trace: the sums."""
+        """Return the arrangement of the one trace: the sums."""
         return (self.rows.kept(),)
 
     def arrived(self, batch: Batch) -> Batch:
-        """What came from all workers as the trace has it, each group once."""
+        """Return the rows of all workers in the trace's form, each group once."""
         return self.rows.arrived(batch)
 
     def step(self, state: State, groups: Batch, delta: Batch) -> tuple[Values, Values]:
-        """The columns of old and new sums."""
+        """Return the columns of the old and of the new sums."""
         old, new = self.sums(state, groups, delta)
         return self.values_of(old), self.values_of(new)
 
     def sums(self, state: State, groups: Batch, delta: Batch) -> tuple[Sums, Sums]:
-        """Old sums from the trace, new ones by adding the change; the first of a group's is its number of rows."""
+        """Return the old sums from the trace, and the new ones with the change; the first weight is the number of rows."""
         spine = state.spine(0)
         at = None if delta is groups else group_of(groups, delta)
         old = spine.sums(delta if at is None else as_queries(groups, self.rows.kept()))
@@ -100,9 +100,9 @@ class LinearPart:
         return old, checked_sum(old, moved)
 
     def values_of(self, sums: Sums) -> Values:
-        """The columns that rows of sums stand for.
+        """Return the output columns that rows of sums denote.
 
-        **Cost** the sums are laid out anew, each by itself: every result reads one or a few of them.
+        **Cost** the sums are copied into column order, because each result reads one or a few columns.
         """
         sums = np.asfortranarray(sums)
         failed: Mask | None = None
@@ -122,21 +122,21 @@ class LinearPart:
 
 
 def _spread(weights: Sums, group: npt.NDArray[np.int64], groups: int) -> Sums:
-    """Those of each group, which has one row or none."""
+    """Return the weights of each group, which has one row or none; zeros for none."""
     spread = np.zeros((groups, weights.shape[1]), np.int64)
     spread[group] = weights
     return spread
 
 
 def checked_sum(left: Sums, right: Sums) -> Sums:
-    """`left + right`; `CapacityError` where a sum leaves 64 bits."""
+    """Return `left + right`; raise `CapacityError` if a sum exceeds 64 bits."""
     total = left.copy()
     scatter_add(total, np.arange(len(total)), right)
     return total
 
 
 def as_queries(groups: Batch, arrangement: Arrangement) -> Batch:
-    """The groups as queries of a trace of sums by group."""
+    """Return the groups as queries of a trace of sums by group."""
     return Batch(
         schema=groups.schema,
         columns=groups.held,

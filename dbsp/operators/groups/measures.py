@@ -1,6 +1,8 @@
-"""What rows add to the sums of their group: counts of values, of true ones, of set bits; limbs of numbers and of squares.
+"""The measures that rows add to the sums of their group.
 
-**Law** linear: what a row adds times its weight is summed in 64-bit integers, with a check; limbs keep the sums exact.
+They are counts of values, of true values and of set bits, and limbs of numbers and of squares.
+
+**Law** linear: a row's measure times its weight is summed in 64-bit integers, with a check; limbs make the sums exact.
 """
 
 from __future__ import annotations
@@ -28,48 +30,48 @@ Mask = npt.NDArray[np.bool_]
 @stored("Valid", "column")
 @dataclass(frozen=True, slots=True)
 class Valid:
-    """1 where the column is not null."""
+    """Measure 1 for a row whose column is not null."""
 
     column: str
 
     def __str__(self) -> str:
-        """A count."""
+        """Return the measure as a count."""
         return f"count({self.column})"
 
     @property
     def slots(self) -> int:
-        """One."""
+        """Return 1: a count needs one accumulator slot."""
         return 1
 
     def of(self, batch: Batch) -> list[Sums]:
-        """The weight of rows with a value."""
+        """Return the weight of rows with a value, 0 for others."""
         valid = self.marked(batch)
         return [batch.weight if valid is None else np.where(valid, batch.weight, 0)]
 
     def marked(self, batch: Batch) -> Mask | None:
-        """The rows with a value; None where all have one."""
+        """Return the mask of the rows with a value; None if all have one."""
         return valid_rows(batch.column(self.column))
 
 
 @stored("Limbs", "column slots")
 @dataclass(frozen=True, slots=True)
 class Limbs:
-    """The limbs of a whole number."""
+    """Measure that consists of the limbs of a whole number."""
 
     column: str
     slots: int
 
     def __str__(self) -> str:
-        """A sum."""
+        """Return the measure as a sum."""
         return f"sum({self.column})"
 
     def of(self, batch: Batch) -> list[Sums]:
-        """Limbs times weights."""
+        """Return the limbs times the weights."""
         weight = batch.weight
         return [product(limb, weight) for limb in split(batch.column(self.column))]
 
     def by_group(self, batch: Batch, groups: KeyGroups) -> list[Sums]:
-        """The same, added up."""
+        """Return the limbs times the weights, added up by group."""
         array = batch.column(self.column)
         if array.type == INT64 and not array.null_count:
             return list(add_halves(value_view(array), batch.weight, groups.of, len(groups)))
@@ -79,47 +81,47 @@ class Limbs:
 @stored("Squares", "column slots")
 @dataclass(frozen=True, slots=True)
 class Squares:
-    """The limbs of a whole number's square."""
+    """Measure that consists of the limbs of a whole number's square."""
 
     column: str
     slots: int
 
     def __str__(self) -> str:
-        """A sum of squares."""
+        """Return the measure as a sum of squares."""
         return f"sum({self.column}^2)"
 
     def of(self, batch: Batch) -> list[Sums]:
-        """Limbs of squares times weights."""
+        """Return the limbs of the squares times the weights."""
         weight = batch.weight
         return [product(limb, weight) for limb in squares(batch.column(self.column))]
 
     def by_group(self, batch: Batch, groups: KeyGroups) -> list[Sums]:
-        """The same, added up."""
+        """Return the limbs of the squares times the weights, added up by group."""
         return added_up(self.of(batch), groups)
 
 
 @stored("Trues", "column")
 @dataclass(frozen=True, slots=True)
 class Trues:
-    """1 where a boolean column is true."""
+    """Measure 1 for a row whose boolean column is true."""
 
     column: str
 
     def __str__(self) -> str:
-        """A count of the true."""
+        """Return the measure as a count of true values."""
         return f"count_true({self.column})"
 
     @property
     def slots(self) -> int:
-        """One."""
+        """Return 1: a count needs one accumulator slot."""
         return 1
 
     def of(self, batch: Batch) -> list[Sums]:
-        """The weight of rows that are true."""
+        """Return the weight of rows that are true, 0 for others."""
         return [np.where(self.marked(batch), batch.weight, 0)]
 
     def marked(self, batch: Batch) -> Mask:
-        """The rows that are true."""
+        """Return the mask of the rows that are true."""
         array = batch.column(self.column)
         true, valid = bool_values(array), valid_rows(array)
         return true if valid is None else true & valid
@@ -128,25 +130,25 @@ class Trues:
 @stored("Bits", "column slots")
 @dataclass(frozen=True, slots=True)
 class Bits:
-    """Per bit of an integer, 1 where it is set; the lowest first."""
+    """Measure with one slot per bit of an integer, 1 where the bit is set; the lowest bit first."""
 
     column: str
     slots: int
 
     def __str__(self) -> str:
-        """Counts of bits."""
+        """Return the measure as counts of bits."""
         return f"bits({self.column})"
 
     def of(self, batch: Batch) -> list[Sums]:
-        """The weight of rows whose bit is set."""
+        """Return per bit the weight of the rows in which the bit is set, 0 for others."""
         return list(self.each(batch))
 
     def by_group(self, batch: Batch, groups: KeyGroups) -> list[Sums]:
-        """The same, added up."""
+        """Return the weights of set bits, added up by group."""
         return added_up(self.each(batch), groups)
 
     def each(self, batch: Batch) -> Iterator[Sums]:
-        """The same, one bit at a time."""
+        """Yield the arrays of `of`, one bit at a time."""
         array = batch.column(self.column)
         values, valid = value_view(array), valid_rows(array)
         words = values.astype(np.int64) if values.dtype != np.uint64 else values.view(np.int64)
@@ -159,10 +161,10 @@ Counting = Valid | Trues
 
 
 def added_up(values: Iterable[Sums], groups: KeyGroups) -> list[Sums]:
-    """Arrays with a value for each row, added up by group."""
+    """Return arrays with a value for each row, added up by group."""
     return [add_by_group(np.ascontiguousarray(each), groups.of, len(groups)) for each in values]
 
 
 def bits_of(type_: pa.DataType) -> int:
-    """How many bits an integer type has."""
+    """Return the number of bits of an integer type."""
     return int(type_.bit_width)

@@ -1,12 +1,10 @@
 """The most frequent value of a group.
 
-**Law** of the values that occur more than zero times the one that occurs most often; where several do, the least of them.
-
-**State** per group the different values with how often they occur; the same again, sorted by how often; and the mode itself.
-
-**Cost** one look-up per changed value, as long as the mode rises, stays, or gives way to a value that changed too: no other
-value can have passed it. Only when the mode loses, and no changed value takes its old place, are the values read that are
-the most frequent then, all that tie.
+**Law** of the values with positive weight, the one with the greatest weight; of several such values, the least.
+**State** per group the different values with their weights; the same values sorted by weight; and the mode itself.
+**Cost** one look-up per changed value, as long as the mode gains, stays, or is passed by a value that changed too. No other
+value can have passed it. The most frequent values, with all ties, are read only in the remaining case. In that case the mode
+loses, and no changed value reaches its former weight.
 """
 
 from __future__ import annotations
@@ -44,18 +42,21 @@ class ModePart(ValuePart):
 
     @property
     def order(self) -> tuple[OrderBy, ...]:
-        """The most frequent first, then the least."""
+        """Return the order of frequency: the most frequent first, then the least value."""
         return OrderBy(_TIMES, descending=True), OrderBy(self.value)
 
     def arrangements(self) -> tuple[Arrangement, ...]:
-        """The values of each group; with how often they occur, the most frequent first; the mode, as often as it occurs."""
+        """Return the arrangements of the three traces, of which the first and the last have the frequency as weight.
+
+        They are the values of each group; the values with their frequency as a column, the most frequent first; the mode.
+        """
         schema, key = self.values.schema, self.values.keys.names
         ranked = Schema((*schema.columns, Column(_TIMES, INT64, nullable=False)))
         plain = Arrangement(schema=schema, key=key)
         return plain, Arrangement(schema=ranked, key=key, order=self.order), plain
 
     def step(self, state: State, groups: Batch, delta: Batch) -> tuple[Values, Values]:
-        """The mode before and after the change."""
+        """Return the mode before and after the change."""
         group, modes = rows_of(state.spine(_MODES), groups)
         old = _One(group=group, values=modes.columns[0], times=modes.weight)
         if len(delta) == 0:
@@ -76,7 +77,7 @@ class ModePart(ValuePart):
         return old.shown(len(groups)), new.shown(len(groups))
 
     def _ranked(self, delta: Batch, before: Counts, after: Counts) -> Batch:
-        """How the changed values move in the order of frequency."""
+        """Return the change of the trace by frequency, for the changed values."""
         arrangement = self.arrangements()[_RANKED]
         parts = []
         for times, sign in ((before, -1), (after, 1)):
@@ -87,9 +88,10 @@ class ModePart(ValuePart):
         return arrange(concat(parts, arrangement.schema), arrangement)
 
     def _best(self, groups: Batch, old: _One, counted: Spine, delta: Batch, after: Counts) -> _One:
-        """The best of the changed values and the old mode; its times are -1 where the old mode was better than all that is left.
+        """Return the best of the changed values and the old mode; its times are -1 if a value outside these may be better.
 
-        The old mode's former place is one of the rows: what sorts before it is the mode.
+        The old mode is a row twice: with its present weight, and with its former weight as a marker. A row that sorts before the
+        marker is the mode. If the marker is first, the old mode was better than all these rows now are.
         """
         held = arrange(self._rows(groups, old).with_weights(np.ones((len(old.group), 1), np.int64)),
                        self.arrangements()[_VALUES])  # fmt: skip
@@ -118,7 +120,7 @@ class ModePart(ValuePart):
         )
 
     def _searched(self, spine: Spine, groups: Batch, behind: Positions) -> _One:
-        """The modes of some groups, as the order of frequency has them."""
+        """Return the modes of some groups, read from the trace by frequency."""
         some = np.zeros(len(groups), np.bool_)
         some[behind] = True
         group, rows = first_rows(spine, groups.filter(some), self.order)
@@ -126,33 +128,33 @@ class ModePart(ValuePart):
         return _One(group=np.flatnonzero(some)[group], values=rows.column(self.value), times=times)
 
     def _rows(self, groups: Batch, modes: _One) -> Batch:
-        """Modes as rows of their groups, as often as they occur."""
+        """Return modes as rows of their groups, with their frequency as weight."""
         columns = (*(gather(key, modes.group) for key in groups.columns), modes.values)
         return Batch(schema=self.values.schema, columns=columns, weights=modes.times.reshape(-1, 1))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _One:
-    """One value for some of the groups, with how often it occurs."""
+    """A value for each of some groups, with its frequency."""
 
     group: Positions
     values: pa.Array
     times: Counts
 
     def without(self, group: Positions) -> _One:
-        """The others."""
+        """Return the values of the groups other than these."""
         kept = np.flatnonzero(~np.isin(self.group, group))
         return replace(self, group=self.group[kept], values=gather(self.values, kept), times=self.times[kept])
 
     def and_(self, other: _One) -> _One:
-        """Both."""
+        """Return the values of both sets of groups."""
         return _One(
             group=np.concatenate([self.group, other.group]), values=pa.concat_arrays([self.values, other.values]),
             times=np.concatenate([self.times, other.times]),
         )  # fmt: skip
 
     def shown(self, groups: int) -> Values:
-        """One value per group, null where there is none."""
+        """Return one value per group, null where there is none."""
         at, absent = np.zeros(groups, np.int64), np.ones(groups, np.bool_)
         at[self.group], absent[self.group] = np.arange(len(self.group)), False
         return Values(columns=(pc.take(self.values, pa.array(at, mask=absent)),))

@@ -1,18 +1,17 @@
-"""Medians and quantiles, exact: the values of a group in two heaps that meet at the place asked for.
+"""Exact medians and quantiles: the values of a group in two heaps that meet at the requested place.
 
-**State** per group the values in two sorted traces: `low` holds those up to a pivot, from the top down, `high` the others, from
-the bottom up; beside them the pivot, and how many values there are in all and in `low`. And the values that are deleted more
-often than they came, which are none of the group's; there are none, but where a delete is in an earlier step than its insert.
+**State** per group the values in two sorted traces: `low` has those up to a pivot, in descending order, `high` the others, in
+ascending order. Two further traces have the pivot, and the number of values in all and in `low`. The last trace has the values
+with negative weight, which are not the group's values. They occur only if a delete is in an earlier step than its insert.
+**Law** with n values and the place i, the value at i is the greatest of `low`. The value at i + 1 is that value again or the
+least of `high`. A step puts its change on the right side of the pivot, then moves rows until the heaps meet at i again.
+A value counts as often as its weight is above zero: the result is that of the Z-set, whatever its history.
 
-**Law** with n values and the place i, the value at i is the greatest of `low`, and the one at i + 1 that value again or the
-least of `high`; the change of a step is put on its side of the pivot, then rows move over until the heaps meet at i again.
-A value counts as often as its weight is above zero: the answer is that of the Z-set, however it came about.
+**Cost** in proportion to the change: an inserted or deleted row shifts the place by one at most. So at most that many rows
+move between the heaps; each move reads the front of a heap. A deleted value is looked up in its heap. A group's first load
+moves i rows once.
 
-**Cost** in proportion to the change: a row that comes or goes moves the place by one at most, and so at most that many rows
-from heap to heap; each move reads the front of a heap. A deleted value is looked up in its heap. A group's first load moves
-i rows once.
-
-Source: the running median with two heaps; here the heaps are traces, so that rows can leave from their middle too.
+Source: the running median with two heaps; here the heaps are traces, so rows can also leave from their middle.
 """
 
 from __future__ import annotations
@@ -60,11 +59,11 @@ class QuantilePlace:
     between: bool
 
     def __str__(self) -> str:
-        """As a fraction."""
+        """Return the quantile as a fraction."""
         return f"{self.part}/{self.whole}"
 
     def index(self, count: Counts) -> Counts:
-        """The place from 0, of the lower of the two values where it lies between two."""
+        """Return the place from 0; of the lower value if the quantile lies between two."""
         if self.between:
             return np.maximum(count - 1, 0) * self.part // self.whole
         return np.maximum(-(-count * self.part // self.whole) - 1, 0)
@@ -79,23 +78,23 @@ class QuantilePlace:
 @stored("QuantilePart", "name text values place")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuantilePart(ValuePart):
-    """One quantile of the values that are not null."""
+    """A quantile of the values that are not null."""
 
     place: QuantilePlace
 
     def orders(self) -> tuple[tuple[OrderBy, ...], tuple[OrderBy, ...]]:
-        """How the two heaps are sorted."""
+        """Return the sort orders of the low and of the high heap."""
         return (OrderBy(self.value, descending=True),), (OrderBy(self.value),)
 
     def arrangements(self) -> tuple[Arrangement, ...]:
-        """The low values, the high values, the counts (all, low), the pivots, the values below zero."""
+        """Return the arrangements: low values, high values, counts (all, low), pivots, values with negative weight."""
         schema, keys = self.values.schema, self.values.keys
         low, high = (Arrangement(schema=schema, key=keys.names, order=order) for order in self.orders())
         counts = Arrangement(schema=keys, key=keys.names, weights=2)
         return low, high, counts, Arrangement(schema=schema, key=keys.names), low
 
     def step(self, state: State, groups: Batch, delta: Batch) -> tuple[Values, Values]:
-        """The quantile before and after the change."""
+        """Return the quantile before and after the change."""
         arrangements = self.arrangements()
         counts = state.spine(_SIZES).sums(as_queries(groups, arrangements[_SIZES]))
         pivots = _Pivots.of(state.spine(_PIVOTS), groups)
@@ -121,7 +120,7 @@ class QuantilePart(ValuePart):
         return old, new
 
     def _answer(self, heaps: _Heaps) -> Values:
-        """The values at the place."""
+        """Return the values at the place."""
         low_order, high_order = self.orders()
         total, in_low = heaps.counts[:, 0], heaps.counts[:, 1]
         lower = first_values(heaps.spines[_LOW], heaps.groups, low_order, self.value)
@@ -151,7 +150,7 @@ def value_between(lower: pa.Array, upper: pa.Array, place: QuantilePlace, count:
 
 
 def _floats(array: pa.Array) -> npt.NDArray[np.float64]:
-    """Numbers as float64, anything where null."""
+    """Return numbers as float64; nulls give any value."""
     array = array.cast(FLOAT64, safe=False)
     values: npt.NDArray[np.float64] = array.fill_null(0).to_numpy(zero_copy_only=False)
     return values
@@ -159,30 +158,30 @@ def _floats(array: pa.Array) -> npt.NDArray[np.float64]:
 
 @dataclass(frozen=True, slots=True)
 class _Pivots:
-    """Per group the greatest value that may be in the low heap; null where nothing may."""
+    """The greatest value per group that may be in the low heap; null where none may."""
 
     values: pa.Array
 
     @staticmethod
     def of(spine: Spine, groups: Batch) -> _Pivots:
-        """As they are kept."""
+        """Return the stored pivots."""
         group, rows = rows_of(spine, groups)
         at, absent = np.zeros(len(groups), np.int64), np.ones(len(groups), np.bool_)
         at[group], absent[group] = np.arange(len(group)), False
         return _Pivots(pc.take(rows.columns[0], pa.array(at, mask=absent)))
 
     def moved(self, group: Positions, values: pa.Array) -> _Pivots:
-        """With other pivots for some groups."""
+        """Return the pivots, with other values for some groups."""
         at = np.arange(len(self.values))
         at[group] = len(self.values) + np.arange(len(group))
         return _Pivots(gather(pa.concat_arrays([self.values, values]), at))
 
     def without(self, group: Positions) -> _Pivots:
-        """With none for some groups."""
+        """Return the pivots, with none for some groups."""
         return self.moved(group, pa.nulls(len(group), self.values.type)) if len(group) else self
 
     def change(self, old: _Pivots, groups: Batch, form: RowForm) -> Batch:
-        """What went and what came, as loose rows."""
+        """Return the removed and the added pivots, as loose rows."""
         parts = []
         for values, sign in ((old.values, -1), (self.values, 1)):
             there = np.flatnonzero(np.asarray(values.is_valid()))
@@ -194,7 +193,7 @@ class _Pivots:
 
 @dataclass(slots=True, kw_only=True)
 class _Heaps:
-    """The two heaps of some groups while rows come, go and move over."""
+    """The two heaps of some groups while a step adds, removes and moves rows."""
 
     part: QuantilePart
     groups: Batch
@@ -204,7 +203,7 @@ class _Heaps:
     changes: tuple[list[Batch], list[Batch]] = field(default_factory=lambda: ([], []))
 
     def add(self, delta: Batch, owed: Spine) -> Batch:
-        """Put what came and went of the values above zero on its side of the pivot; the change of those below zero."""
+        """Put the change of values above zero on its side of the pivot; return the change of the values below zero."""
         group = group_of(self.groups, delta)
         below = not_above(delta.column(self.part.value), gather(self.pivots.values, group))
         old = owed.sums(delta)[:, 0]
@@ -227,7 +226,7 @@ class _Heaps:
         return delta.but(weights=lacking.reshape(-1, 1)).filter(lacking != 0)
 
     def _held(self, heap: int, rows: Batch) -> Counts:
-        """How often a heap holds each row; they are numbered by their weights to be found again in its order."""
+        """Return the weight of each row in a heap; temporary weights number the rows, to find them again in the heap's order."""
         numbered = rows.loose().with_weights(np.arange(1, len(rows) + 1).reshape(-1, 1))
         asked = arrange(numbered, self.part.arrangements()[heap])
         found = np.empty(len(rows), np.int64)
@@ -235,7 +234,10 @@ class _Heaps:
         return found
 
     def balance(self) -> None:
-        """Move rows over until the value at the place is the greatest of the low heap."""
+        """Move rows between the heaps until the value at the place is the greatest of the low heap.
+
+        Each round reads more rows than the round before, for the groups that may have more rows to move.
+        """
         waiting = np.ones(len(self.groups), np.bool_)
         read = _FIRST_READ
         while waiting.any():
@@ -244,7 +246,7 @@ class _Heaps:
         self._forget()
 
     def _rise(self, among: Mask, read: int) -> Mask:
-        """Move rows from high to low where the place is not in low; which groups may have more to move."""
+        """Move rows from high to low where the place is not in low; return the mask of groups with perhaps more to move."""
         wanted = self.part.place.index(self.counts[:, 0])
         short = among & (self.counts[:, 1] <= wanted) & (self.counts[:, 0] > 0)
         group, rows = self._front(_HIGH, short, read)
@@ -256,7 +258,7 @@ class _Heaps:
         return _seen(len(among), group) & (self.counts[:, 1] <= wanted)
 
     def _sink(self, among: Mask, read: int) -> Mask:
-        """Move rows from low to high where low has more than the place needs; which groups may have more to move."""
+        """Move rows from low to high where low has too many; return the mask of groups with perhaps more to move."""
         wanted = self.part.place.index(self.counts[:, 0])
         group, rows = self._front(_LOW, among & (self.counts[:, 1] != 0), read)
         left = self.counts[group, 1] - _running(group, rows.weight)
@@ -272,13 +274,13 @@ class _Heaps:
         return more
 
     def _forget(self) -> None:
-        """Drop the pivot where no row is left."""
+        """Drop the pivots of groups without any rows."""
         empty: Mask = ~np.asarray(self.counts.any(axis=1))
         group, _ = self._front(_LOW, empty, 1)
         self.pivots = self.pivots.without(np.flatnonzero(empty & ~_seen(len(empty), group)))
 
     def _front(self, heap: int, among: Mask, read: int) -> tuple[Positions, Batch]:
-        """The first rows of some groups in exact order, with their group."""
+        """Return the first rows of some groups in exact order, with their group."""
         chosen = np.flatnonzero(among)
         group, rows = front(self.spines[heap], self.groups.filter(among), read)
         order = self.part.orders()[heap]
@@ -288,7 +290,7 @@ class _Heaps:
         return chosen[group], rows
 
     def _move(self, group: Positions, rows: Batch, source: int, target: int) -> None:
-        """Take rows from one heap to the other."""
+        """Move rows from one heap to the other."""
         change = np.zeros_like(self.counts)
         weight = rows.weight if target == _LOW else -rows.weight
         scatter_add(change, group, np.column_stack([np.zeros_like(weight), weight]))
@@ -297,32 +299,32 @@ class _Heaps:
         self._put(target, rows)
 
     def _put(self, heap: int, rows: Batch) -> None:
-        """Add rows to a heap, and to what is appended at the end."""
+        """Add rows to a heap, and to the change that is appended at the end."""
         if len(rows):
             self.spines[heap] = self.spines[heap].with_batch(arrange(rows, self.part.arrangements()[heap]))
             self.changes[heap].append(rows)
 
 
 def _running(group: Positions, weight: Counts) -> Counts:
-    """The sum of weights up to and with each row within its group; rows are sorted by group."""
+    """Return the sum of weights up to and including each row within its group; rows are sorted by group."""
     total = np.cumsum(weight)
     starts = np.flatnonzero(begins(group))
     return np.asarray(total - np.repeat(total[starts] - weight[starts], lengths(starts, len(group))))
 
 
 def _prefix(group: Positions, wanted: Mask) -> Mask:
-    """The rows before the first one of their group that is not wanted."""
+    """Return the mask of the rows before the first row of their group that is not wanted."""
     return np.asarray(_running(group, (~wanted).astype(np.int64)) == 0)
 
 
 def _last_of(group: Positions, among: Mask) -> Positions:
-    """The last row of each group among some."""
+    """Return the last row of each group among some rows."""
     rows = np.flatnonzero(among)
     return np.asarray(rows[ends(group[rows])])
 
 
 def _first_after(group: Positions, moving: Mask, lost: Mask) -> Positions:
-    """The first row of each group that stays, where rows before it move, or moved when they were read."""
+    """Return the first row of each group that stays, where rows before it move, or moved when they were read."""
     first = begins(group)
     after = first & lost[group]
     after[1:] |= moving[:-1] & ~first[1:]
@@ -330,7 +332,7 @@ def _first_after(group: Positions, moving: Mask, lost: Mask) -> Positions:
 
 
 def _seen(groups: int, group: Positions) -> Mask:
-    """The groups that have a row."""
+    """Return the mask of the groups that have a row."""
     seen = np.zeros(groups, np.bool_)
     seen[group] = True
     return seen

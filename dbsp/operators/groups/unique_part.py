@@ -1,10 +1,9 @@
-"""An aggregate over the different values of a group: a sum or a mean to which equal values are one.
+"""A sum or a mean over the different values of a group, in which equal values count once.
 
-**Law** the aggregate over distinct: a value enters when its weight becomes positive and leaves when it no longer is; what
-entered and left is a change of rows like any other, and another part makes the aggregate of it.
-
-**State** per group the different values with their weights, and what that part keeps. **Cost** a look-up per changed value,
-and that part's for the values that entered or left.
+**Law** the aggregate over distinct. A value enters when its weight becomes positive and leaves when it ceases to be. The
+values that enter and leave are a change of rows like any other, from which another part computes the aggregate.
+**State** per group the different values with their weights, and the state of the other part. **Cost** a look-up per changed
+value, and the cost of the other part for the values that entered or left.
 """
 
 from __future__ import annotations
@@ -23,29 +22,29 @@ from dbsp.zset.schema import Arrangement
 @stored("UniquePart", "values of")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UniquePart:
-    """`of` over the rows of `values`, each of them once; it reads these rows and no others."""
+    """The part `of` over the rows of `values`, each of them once; `of` reads these rows and no others."""
 
     values: RowForm
     of: AggregatePart
 
     def __str__(self) -> str:
-        """The aggregate."""
+        """Return the aggregate as text."""
         return f"{self.of} of different {self.values}"
 
     def form(self) -> RowForm:
-        """Keys and value."""
+        """Return the form of keys and value."""
         return self.values
 
     def names(self) -> tuple[str, ...]:
-        """Those of the other part."""
+        """Return the names of the other part."""
         return self.of.names()
 
     def arrangements(self) -> tuple[Arrangement, ...]:
-        """The values of each group; then what the other part keeps."""
+        """Return the arrangement of the values of each group, then those of the other part."""
         return self.values.arrangement(), *self.of.arrangements()
 
     def step(self, state: State, groups: Batch, delta: Batch) -> tuple[Values, Values]:
-        """What the other part gives for the values that entered and left."""
+        """Return the values of the other part for the values that entered and left."""
         moved = delta
         if len(delta):
             change = entered(state.spine(0), delta)
@@ -54,7 +53,7 @@ class UniquePart:
         return self.of.step(PartState(state, 1), groups, self._formed(moved))
 
     def _formed(self, rows: Batch) -> Batch:
-        """The rows as the other part wants them."""
+        """Return the rows in the form of the other part."""
         arrangement = self.of.arrangements()[0]
         if len(rows) == 0:
             return no_rows_of(arrangement)

@@ -1,7 +1,7 @@
 """Variances of floats: exact sums of values and of squares in bins, divided and rounded once when shown.
 
 **Law** after any insertions and retractions a variance is, to the bit, the nearest float to the true variance of the values
-that remain; a standard deviation is its square root. Infinities and NaN make it NaN while they are there.
+that remain. A standard deviation is its square root. Infinities and NaN make it NaN until they are retracted.
 
 **State** per group and bin (`dbsp.zset.kernels.variances`) one row with two integers; typical data touches three to eight
 bins a group.
@@ -40,15 +40,15 @@ class VarianceForm:
     column: str
 
     def __str__(self) -> str:
-        """The column."""
+        """Return the column and the keys as text."""
         return f"bins of {self.column} and its square by ({', '.join(self.keys.names)})"
 
     def arrangement(self) -> Arrangement:
-        """By group."""
+        """Return the arrangement by group."""
         return by_bin(self.keys, 2)
 
     def of(self, batch: Batch) -> Batch:
-        """The bins of every group's values, summed."""
+        """Return the bins of each group's values, summed."""
         keys = key_columns(batch, self.keys.names)
         runs = keyed_runs(keys, np.zeros(len(batch), np.uint64))
         room = 1 + int(np.minimum(runs.lengths * 16, variances.SLOTS).sum())
@@ -68,7 +68,7 @@ class VarianceForm:
 @stored("VarianceCall", "name text less root")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VarianceCall:
-    """One aggregate: of the population or of a sample (`less` = 1), and whether its square root."""
+    """An aggregate: the variance of the population or of a sample (`less` = 1), or its square root."""
 
     name: str
     text: str
@@ -76,7 +76,7 @@ class VarianceCall:
     root: bool
 
     def column(self, variance: npt.NDArray[np.float64], count: Sums) -> pa.Array:
-        """The result; null with too few values."""
+        """Return the results; null with too few values."""
         values = np.sqrt(variance) if self.root else variance
         return canonical_floats(column_of(values, count > self.less, pa.float64()))
 
@@ -90,11 +90,11 @@ class VariancePart(BinnedPart):
     calls: tuple[VarianceCall, ...]
 
     def __str__(self) -> str:
-        """The aggregates."""
+        """Return the aggregates as text."""
         return ", ".join(f"{call.name} = {call.text}" for call in self.calls)
 
     def _values(self, groups: int, group: Positions, bins: npt.NDArray[Any], sums: Sums) -> Values:
-        """The columns, out of (group, bin) rows in any order."""
+        """Return the output columns, computed from (group, bin) rows in any order."""
         order, offsets = partition_by(group, groups)
         made: dict[int, tuple[npt.NDArray[np.float64], Sums]] = {}
         for call in self.calls:

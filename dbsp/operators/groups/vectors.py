@@ -1,7 +1,7 @@
-"""Vectors: what a user's linear aggregate makes of each row, as columns of 64-bit integers beside the row.
+"""Vectors: the result of a user's linear aggregate for each row, as columns of 64-bit integers beside the row.
 
-**Law** linear, provided the function is pure. A row on which it fails leaves by the error policy; under `null` it only takes no
-part in the aggregate.
+**Law** linear, provided the function is pure. A row on which it fails leaves by the error policy; under `null` the row stays
+and takes no part in the aggregate.
 """
 
 from __future__ import annotations
@@ -41,20 +41,20 @@ class Vectors(Operator):
     rows: Schema
 
     def __str__(self) -> str:
-        """The function."""
+        """Return the function and its columns as text."""
         return f"vectors {self.function.name}({', '.join(self.reads)})"
 
     @property
     def schema(self) -> Schema:
-        """The rows, then the vectors."""
+        """Return the schema of the rows, followed by the vectors."""
         return Schema((*self.rows.columns, *(Column(name, INT64) for name in self.names)))
 
     def monotone_bounds(self, inputs: Sequence[MonotoneBounds]) -> MonotoneBounds:
-        """That of the rows, which keep their columns."""
+        """Return the bounds of the input, whose columns stay."""
         return inputs[0]
 
     def step(self, context: StepContext, state: State, inputs: tuple[Batch, ...]) -> Batch:  # noqa: ARG002 (protocol)
-        """The changed rows with their vectors."""
+        """Return the changed rows with their vectors."""
         (batch,) = inputs
         if len(batch) == 0:
             return Batch.empty(self.schema)
@@ -72,7 +72,7 @@ class Vectors(Operator):
         return whole.loose().filter(valid)
 
     def _chosen(self, batch: Batch) -> Integers:
-        """The rows that take part."""
+        """Return the indices of the rows that take part."""
         if self.where is None:
             return np.arange(len(batch))
         array = batch.column(self.where)
@@ -80,14 +80,14 @@ class Vectors(Operator):
         return np.flatnonzero(bool_values(array) if valid is None else bool_values(array) & valid)
 
     def _call(self, batch: Batch, rows: Integers) -> Integers:
-        """The function's answer, checked."""
+        """Return the function's result for some rows, checked."""
         columns = [gather(batch.column(name), rows) for name in self.reads]
         made = self.function.callable(pa.table(columns, names=list(self.shown)))
         return as_vectors(made, len(rows), len(self.names))
 
 
 def as_vectors(made: Any, rows: int, width: int) -> Integers:
-    """What a user returned, as int64 (rows, width); `TypeError` or `ValueError` if it is nothing like that."""
+    """Return a user's result as int64 (rows, width); raise `TypeError` or `ValueError` if it has another type or shape."""
     if isinstance(made, list | tuple):
         made = np.column_stack([_column(part) for part in made])
     array = np.asarray(made)
@@ -101,14 +101,14 @@ def as_vectors(made: Any, rows: int, width: int) -> Integers:
 
 
 def _column(part: Any) -> npt.NDArray[Any]:
-    """An Arrow array or a numpy one."""
+    """Return an Arrow array or a numpy array as numpy."""
     if isinstance(part, pa.ChunkedArray):
         part = part.combine_chunks()
     return np.asarray(part.to_numpy(zero_copy_only=False) if isinstance(part, pa.Array) else part)
 
 
 def by_halves(compute: Callable[[Integers], Integers], rows: int, width: int) -> tuple[Integers, dict[int, str]]:
-    """The answers for all rows, zeros where one failed, and the reasons; on failure the range is halved."""
+    """Return the results of all rows, zeros where a row failed, and the reasons; bisect a range in which a row fails."""
     result = np.zeros((rows, width), np.int64)
     reasons: dict[int, str] = {}
     waiting = [(0, rows)] if rows else []
