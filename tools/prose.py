@@ -26,8 +26,6 @@ NOT_YET: tuple[str, ...] = (
     "coordinator/*.py",
     "coordinator/backup",
     "coordinator/http",
-    "dbsp/operators/groups",
-    "dbsp/operators/order",
     "dbsp/__init__.py",
     "dbsp/core.py",
     "dbsp/errors.py",

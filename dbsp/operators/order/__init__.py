@@ -1,1 +1,1 @@
-"""Operators that look at rows in an order: the first ones, and each beside its neighbours."""
+"""Operators on rows in an order: the first rows, and each row beside its neighbours."""

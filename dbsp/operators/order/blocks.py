@@ -1,13 +1,13 @@
-"""Blocks: partitions in their order cut into stretches of some hundred rows, each kept as its summary.
+"""Blocks: partitions in their order, cut into ranges of some hundred rows, each stored as its summary.
 
-**Law** the blocks of a partition are ranges of order codes, one behind the other, from the least code to the greatest; each has
-the summary of the rows in it. A block that has none may be missing: the one before reaches as far as the next. A partition that
-was never longer than one block is not kept at all.
+**Law** the blocks of a partition are consecutive ranges of order codes, from the least code to the greatest. Each block has the
+summary of the rows in it. A block without rows may be missing: the block before it then reaches as far as the next. A partition
+that was never longer than one block has no stored block at all.
 
 **State** a row per block, with its sums and values. **Cost** to read the blocks of a partition: a row per block.
 
-A block that comes to hold twice `block_rows` is cut; rows that tie in their order code stay together. Blocks are not put
-together again; an empty one goes.
+A block that grows to twice `block_rows` is cut; rows that tie in their order code stay together. Blocks are never joined again;
+an empty block is removed.
 """
 
 from __future__ import annotations
@@ -32,13 +32,16 @@ BLOCK_ROWS, BLOCK_SLOTS = 256, 256
 
 
 def block_rows(slots: int) -> int:
-    """How many rows a block begins with, whose summary has so many sums: what all blocks take stays below what the rows take."""
+    """Return the number of rows with which a block begins, whose summary has so many sums.
+
+    The number grows with the sums, so that all blocks together need less space than the rows.
+    """
     return BLOCK_ROWS * (1 + slots // BLOCK_SLOTS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Blocks:
-    """The blocks that are kept of some partitions: entries sorted by partition and start."""
+    """The stored blocks of some partitions: entries sorted by partition and start."""
 
     partitions: Batch
     part: I64
@@ -48,46 +51,49 @@ class Blocks:
 
     @property
     def divided(self) -> Mask:
-        """The partitions of which blocks are kept."""
+        """Return the mask of the partitions that have stored blocks."""
         return np.bincount(self.part, minlength=len(self.partitions)) > 0
 
     def around(self, part: I64, codes: U64) -> tuple[U64, U64]:
-        """The first and the last code of the block that a position is in."""
+        """Return the first and the last code of the block that contains each position."""
         first, behind, end = self._entries(part, codes)
         padded = np.append(self.start, np.uint64(0))
         low = np.where(behind > first, padded[np.maximum(behind, 1) - 1], FIRST)
         return low, np.where(behind < end, padded[behind] - np.uint64(1), LAST)
 
     def number(self, part: I64, codes: U64) -> I64:
-        """A number for the block that a position is in, greater for later ones."""
+        """Return the number of the block that contains each position; later blocks have greater numbers."""
         return self._entries(part, codes)[1] + part
 
     @property
     def numbers(self) -> I64:
-        """Those of the entries."""
+        """Return the block numbers of the entries."""
         return np.arange(1, len(self.part) + 1) + self.part
 
     def _entries(self, part: I64, codes: U64) -> tuple[I64, I64, I64]:
-        """The first entry of each position's partition, the first that starts behind the position, the end of all of them."""
+        """Return three entries for each position: the first of its partition, the first that starts after it, and the end.
+
+        The end is that of the partition's entries.
+        """
         first, end = self.part.searchsorted(part, "left"), self.part.searchsorted(part, "right")
         low, behind = first.copy(), end.copy()
         cut_ranges(low, behind, np.zeros(len(codes), np.uint64), np.ascontiguousarray(codes), self.start)
         return first, behind, end
 
     def before(self, part: I64, low: U64) -> tuple[I64, I64]:
-        """(stretch, entry) for each entry that lies in front of a stretch, which begins with a block."""
+        """Return (stretch, entry) for each entry before a stretch; a stretch begins with a block."""
         first, behind, _ = self._entries(part, low)
         return expand_ranges(first, np.maximum(behind - 1, first))
 
     def behind(self, part: I64, high: U64) -> tuple[I64, I64]:
-        """(stretch, entry) for each entry that lies behind a stretch, which ends with a block."""
+        """Return (stretch, entry) for each entry after a stretch; a stretch ends with a block."""
         _, behind, end = self._entries(part, high)
         return expand_ranges(behind, end)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pieces:
-    """Rows of some blocks, cut into the blocks that they shall be: of each its partition and start; and each row's piece."""
+    """The new blocks into which the rows of some blocks are cut: partition and start of each, and the piece of each row."""
 
     part: I64
     start: U64
@@ -95,7 +101,10 @@ class Pieces:
 
 
 def cut(blocks: Blocks, part: I64, codes: U64, rows: int) -> Pieces:
-    """Cut whole blocks into those that begin with so many rows, given the partition and the code of each, sorted by both."""
+    """Cut whole blocks into blocks that begin with `rows` rows.
+
+    `part` and `codes` are the partition and the code of each row, sorted by both.
+    """
     number, size = blocks.number(part, codes), len(part)
     at = np.arange(size)
     opens = begins(number)
@@ -112,7 +121,7 @@ def cut(blocks: Blocks, part: I64, codes: U64, rows: int) -> Pieces:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlocksChange:
-    """How blocks change: the entries that give way, and what comes for them."""
+    """A change of blocks: the mask of the replaced entries, and the blocks that replace them."""
 
     blocks: Blocks
     touched: Mask
@@ -123,13 +132,13 @@ class BlocksChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlockTrace:
-    """How blocks are kept: by partition and start, weighed with 1 and the sums."""
+    """The stored form of blocks: rows by partition and start, with weight 1 and the sums as further weights."""
 
     partition: Schema
     summing: Summing
 
     def arrangement(self) -> Arrangement:
-        """By partition, then by the start."""
+        """Return the arrangement by partition, then by the start."""
         names = [self._free(f"__value_{at}") for at in range(len(self.summing.types))]
         values = (Column(name, type_) for name, type_ in zip(names, self.summing.types, strict=True))
         start = Column(self._free("__start"), UINT64, nullable=False)
@@ -139,13 +148,13 @@ class BlockTrace:
         )  # fmt: skip
 
     def _free(self, name: str) -> str:
-        """A name that no column of the partition has."""
+        """Return a name that no column of the partition has."""
         while name in self.partition:
             name += "_"
         return name
 
     def read(self, spine: Spine, partitions: Batch) -> Blocks:
-        """The blocks of some partitions, arranged by their key."""
+        """Read the blocks of some partitions, which are arranged by their key."""
         count, arrangement = len(partitions), self.arrangement()
         part, rows = np.zeros(0, np.int64), Batch.empty(arrangement.schema, arrangement.weights)
         if spine.rows:
@@ -157,12 +166,14 @@ class BlockTrace:
         return Blocks(partitions=partitions, part=part, start=start, rows=rows, summaries=summaries)
 
     def needless(self, blocks: Blocks, part: I64) -> bool:
-        """Whether nothing is kept of these partitions nor will be, given the partition of each row that they hold."""
+        """Return whether these partitions have no blocks and need none, given the partition of each of their rows."""
         return not len(blocks.part) and int(np.bincount(part, minlength=1).max()) < 2 * block_rows(self.summing.slots)
 
     def change(self, blocks: Blocks, touched: I64, part: I64, codes: U64, rows: Batch) -> BlocksChange:
-        """What becomes of the blocks with these numbers, of the rows that are in them now, in order; of a partition that is a
-        single one nothing is kept."""
+        """Return the change of the touched blocks, given the rows that are now in them, in order.
+
+        A partition that is a single block gets no stored block.
+        """
         some = np.zeros(len(blocks.part) + len(blocks.partitions) + 1, np.bool_)
         some[touched] = True
         mine = np.flatnonzero(some[blocks.number(part, codes)])
@@ -181,7 +192,7 @@ class BlockTrace:
         )
 
     def delta(self, change: BlocksChange) -> Batch:
-        """The change of the trace."""
+        """Return the change of the trace."""
         arrangement, blocks = self.arrangement(), change.blocks
         start = from_values(np.ascontiguousarray(change.start), UINT64)
         weights = np.concatenate([np.ones((len(change.part), 1), np.int64), change.summaries.sums], axis=1)

@@ -1,12 +1,15 @@
 """Aggregates over frames of sorted rows, each for all places of some segments at once.
 
-**Law** each value is the aggregate of the rows of its frame, to the bit: sums, variances and covariances are exact until they
-are rounded once, whatever the frame before held. Rows of a frame that lie beyond the segment are there as their summary.
+**Law** each value is the aggregate of the rows of its frame, to the bit. Sums, variances and covariances are exact until they
+are rounded once, whatever the frame before held. Rows of a frame beyond the segment are represented by their summary.
 
-**Cost** neither end of a frame ever goes back from one place to the next, so each row enters and leaves once: constant work
-for count, sum, avg and variances, count_distinct and the extremes (for these and the next beside one sort of the values), a
-logarithm of the values for quantiles and mode. Covariances and variances of floats are worked out in long numbers: a few
-microseconds per place.
+**Cost** neither end of a frame moves backwards from one place to the next, so each row enters and leaves once. The work per row
+is:
+
+- constant for count, sum, avg and variances;
+- constant for count_distinct and the extremes, after one sort of the values;
+- a logarithm of the number of values for quantiles and mode, after one sort of the values;
+- a few microseconds per place for covariances and variances of floats, which are computed in long numbers.
 """
 
 from __future__ import annotations
@@ -37,7 +40,7 @@ from dbsp.zset.schema import FLOAT64, INT64, Schema
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FrameRows:
-    """What each place's frame holds: the rows from `starts` to `ends`, and what row `which` of sums and values stands for."""
+    """The rows of each place's frame: those from `starts` to `ends`, and the summary in row `which` of sums and values."""
 
     starts: I64
     ends: I64
@@ -47,7 +50,10 @@ class FrameRows:
 
     @staticmethod
     def of(call: WindowCall, places: WindowPlaces, summary: Summary | None) -> FrameRows:
-        """The rows of the frames; what lies beyond their segments, if that is known. A total of all that is, is no row's."""
+        """Return the rows of the frames, and the known summaries of rows beyond their segments.
+
+        For a total with a summary, the frame has no rows of its own, since the summary covers all rows.
+        """
         if call.frame is None:
             raise InternalError("an aggregate over a window has a frame")
         starts, ends = places.frames(call.frame)
@@ -61,16 +67,16 @@ class FrameRows:
 
     @property
     def rows(self) -> tuple[I64, I64]:
-        """From where to where."""
+        """Return the starts and the ends of the frames."""
         return self.starts, self.ends
 
     def sum(self, values: I64, slot: int) -> I64:
-        """The sum of each frame's values; those beyond are in a slot of the sums."""
+        """Return the sum of each frame's values, plus the sum in this slot of the rows beyond the segment."""
         return np.asarray(_between(values, *self.rows) + self.sums[self.which, slot])
 
 
 def over_frames(call: WindowCall, places: WindowPlaces, schema: Schema) -> tuple[pa.Array, Mask | None]:
-    """The column, and which places have a value that does not fit its type."""
+    """Return the column, and the mask of the places whose value does not fit its type."""
     summary = summary_of(call, places.rows.schema) if call.function in SUMMED else None
     held = FrameRows.of(call, places, summary)
     if call.column is None:
@@ -93,7 +99,7 @@ def over_frames(call: WindowCall, places: WindowPlaces, schema: Schema) -> tuple
 
 
 def _of_all_values(call: WindowCall, array: pa.Array, valid: Mask, held: FrameRows) -> pa.Array:
-    """An aggregate that needs all values of each frame."""
+    """Return an aggregate that needs all values of each frame."""
     if call.function in QUANTILES:
         return _quantile(call, array, valid, held)
     codes, rows = codes_of(array, valid)
@@ -111,7 +117,7 @@ def _of_all_values(call: WindowCall, array: pa.Array, valid: Mask, held: FrameRo
 def _sum(
     call: WindowCall, places: WindowPlaces, valid: Mask, held: FrameRows, summary: Summary | None, type_: pa.DataType
 ) -> tuple[pa.Array, Mask | None]:
-    """The exact sum or mean of each frame, rounded once."""
+    """Return the exact sum or mean of each frame, rounded once."""
     array = places.rows.column(str(call.column))
     if isinstance(summary, Measured):
         sums = _sums(places, summary.measures, held)
@@ -126,7 +132,7 @@ def _sum(
 def _variance(
     call: WindowCall, places: WindowPlaces, valid: Mask, held: FrameRows, summary: Summary | None
 ) -> pa.Array:
-    """The exact variance or standard deviation of each frame, rounded once."""
+    """Return the exact variance or standard deviation of each frame, rounded once."""
     array = places.rows.column(str(call.column))
     less, result = int(call.function.endswith("samp")), np.empty(len(valid), np.float64)
     if isinstance(summary, Measured):
@@ -144,7 +150,7 @@ def _variance(
 
 
 def _covariance(call: WindowCall, places: WindowPlaces, y: pa.Array, valid: Mask, held: FrameRows) -> pa.Array:
-    """A function of the exact sums of each frame's pairs; the first column depends on the other."""
+    """Return a function of the exact sums of each frame's pairs; the first column depends on the other."""
     made = PairMoments.room(len(places))
     x = number_bits(places.rows.column(str(call.other)))
     if not variances.slide_moments(x, number_bits(y), valid, *held.rows, held.which, held.sums, *made.parts()):
@@ -153,7 +159,7 @@ def _covariance(call: WindowCall, places: WindowPlaces, y: pa.Array, valid: Mask
 
 
 def _quantile(call: WindowCall, array: pa.Array, valid: Mask, held: FrameRows) -> pa.Array:
-    """The value of each frame at a place of its sorted values, or between two."""
+    """Return the value of each frame at a place of its sorted values, or between two."""
     if call.place is None:
         raise InternalError("a quantile has a place")
     order = sorted_by([array], valid, [(False, False)])
@@ -169,7 +175,7 @@ def _quantile(call: WindowCall, array: pa.Array, valid: Mask, held: FrameRows) -
 
 
 def _sums(places: WindowPlaces, measures: Sequence[Measure], held: FrameRows) -> list[I64]:
-    """The sums of each measure over each frame."""
+    """Return the sums of each measure over each frame."""
     made: list[I64] = []
     slot = 0
     for measure in measures:
@@ -180,14 +186,14 @@ def _sums(places: WindowPlaces, measures: Sequence[Measure], held: FrameRows) ->
 
 
 def _between(values: I64, starts: I64, ends: I64) -> I64:
-    """The sum of each frame's values."""
+    """Return the sum of each frame's values."""
     sums = np.zeros(len(values) + 1, np.int64)
     np.cumsum(values, out=sums[1:])
     return np.asarray(sums[ends] - sums[starts])
 
 
 def _bits(call: WindowCall, places: WindowPlaces, valid: Mask, held: FrameRows) -> pa.Array:
-    """And, or, xor of each frame's values, a bit at a time, by how many values have it."""
+    """Return the and, or, or xor of each frame's values, bit by bit, from the number of values that have the bit."""
     type_ = places.rows.schema[str(call.column)].type
     count, words = held.sum(valid.astype(np.int64), 0), np.zeros(len(places), np.uint64)
     for bit, set_ in enumerate(Bits(str(call.column), bits_of(type_)).each(places.rows)):
@@ -197,7 +203,7 @@ def _bits(call: WindowCall, places: WindowPlaces, valid: Mask, held: FrameRows) 
 
 
 def _first(by: First, places: WindowPlaces, held: FrameRows) -> pa.Array:
-    """The last column's value in the row of each frame that comes first, null where it has none."""
+    """Return the last column's value in the first row of each frame; null for a frame without such a row."""
     columns = [places.rows.column(name) for name in by.columns]
     here, valid = len(places), by.part(columns)
     if held.values:
@@ -214,7 +220,7 @@ def _first(by: First, places: WindowPlaces, held: FrameRows) -> pa.Array:
 
 
 def _rows_or_null(array: pa.Array, rows: I64, found: I64) -> pa.Array:
-    """The values in some of the rows, null where the number of the row is negative."""
+    """Return the values in some of the rows; null where the number of the row is negative."""
     if (found >= 0).all():
         return gather(array, rows[found])
     at = rows[np.maximum(found, 0)] if len(rows) else found

@@ -1,8 +1,9 @@
-"""Folds over frames: what a function of all rows makes of the rows of each place's frame.
+"""Folds over frames: a function of all rows of each place's frame.
 
 **Law** each value is the fold over the rows of the frame, in the fold's own order.
 
-**Cost** a fold has no inverse, so every frame is put together anew: as many rows as all frames hold, `PIECE_ROWS` at a time.
+**Cost** a fold has no inverse, so each frame is assembled anew. That is as many rows as all frames hold, `PIECE_ROWS` at a
+time.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ PIECE_ROWS = 1 << 20
 
 
 def fold_frames(part: FoldPart, frame: Frame, places: WindowPlaces) -> tuple[pa.Array, Mapping[int, str]]:
-    """The column, and for each place on whose frame the fold failed, why."""
+    """Return the column, and the reason for each place on whose frame the fold failed."""
     form = part.values
     kept = form.kept(places.rows)
     before = np.append(0, np.cumsum(kept))
@@ -46,7 +47,7 @@ def fold_frames(part: FoldPart, frame: Frame, places: WindowPlaces) -> tuple[pa.
 
 
 def _pieces(lengths: I64) -> Iterator[tuple[int, int]]:
-    """Places one behind the other whose frames hold about `PIECE_ROWS` rows."""
+    """Yield ranges of consecutive places whose frames hold about `PIECE_ROWS` rows."""
     piece = np.cumsum(lengths) // PIECE_ROWS
     cuts = np.flatnonzero(piece[1:] != piece[:-1]) + 1
     yield from pairwise([0, *cuts.tolist(), len(lengths)])

@@ -1,7 +1,7 @@
-"""What functions that run to an end of the partition see beyond the stretches that are read: from blocks, not from rows.
+"""Values of rows beyond the stretches that are read, for functions that run to an end of the partition: from blocks, not rows.
 
-A function from the partition's start sees all blocks in front of a stretch; one to its end all behind; one over all rows has one
-value per partition, made of all its blocks.
+A function from the partition's start needs all blocks before a stretch, and a function to its end all blocks after it. A
+function over all rows has one value per partition, made of all its blocks.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Seen = Mapping[str, Beyond]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunningTotals:
-    """What all rows of some partitions came to and come to; `of` has the number of a partition among them, or -1."""
+    """The old and the new summary of all rows of some partitions; `of` has the number of a partition among them, or -1."""
 
     of: I64
     old: Summaries
@@ -33,7 +33,10 @@ class RunningTotals:
 
 
 def totals(calls: Sequence[WindowCall], summing: Summing, change: BlocksChange) -> RunningTotals:
-    """Of the partitions of which blocks are kept, if a call asks for them: of the others all rows are read anyway."""
+    """Return the totals of the partitions that have stored blocks, if a call needs them.
+
+    Of other partitions all rows are read anyway.
+    """
     blocks = change.blocks
     divided = blocks.divided
     if not any(call.total for call in calls):
@@ -59,7 +62,7 @@ def other_totals(
     order: tuple[OrderBy, ...],
     schema: Schema,
 ) -> Mask:
-    """The partitions that have another total than before; `like` has rows as those that were summed up."""
+    """Return the mask of the partitions whose total changes; `like` has rows of the schema that was summed up."""
     changed = np.zeros(len(found.of), np.bool_)
     of = np.flatnonzero(found.of >= 0)
     if not len(of):
@@ -82,7 +85,7 @@ def other_totals(
 def beyond(
     calls: Sequence[WindowCall], summing: Summing, blocks: Blocks, found: RunningTotals, part: I64, low: U64, high: U64
 ) -> tuple[Seen, Seen]:
-    """What each call saw and sees beyond each stretch, which is made of whole blocks."""
+    """Return what each call saw before the change and sees after it beyond each stretch, which consists of whole blocks."""
     both: dict[str, Beyond] = {}
     if any(call.from_start for call in calls):
         front = _outside(summing, blocks, *blocks.before(part, low), len(part))
@@ -96,7 +99,7 @@ def beyond(
 
 
 def _outside(summing: Summing, blocks: Blocks, stretch: I64, entry: I64, count: int) -> Seen:
-    """Some entries summed up for each stretch."""
+    """Return the summary of some entries for each stretch."""
     some, group = np.unique(stretch, return_inverse=True)
     which = np.full(count, -1, np.int64)
     which[some] = np.arange(len(some))

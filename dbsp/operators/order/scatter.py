@@ -1,4 +1,4 @@
-"""Scatter: rows with the number of a part that their hash puts them in, so that they can be spread over the workers.
+"""Scatter: rows with the number of a part, derived from their hash, so that they can be spread over the workers.
 
 **Law** linear. Equal rows are in one part, so a retraction meets its row.
 """
@@ -22,7 +22,7 @@ _SHIFT = np.uint64(64 - PARTS.bit_length() + 1)
 
 
 def part_column(schema: Schema) -> Column:
-    """The column that is added, under a name that is free."""
+    """Return the added column, under a name that no other column has."""
     name = "__part"
     while name in schema:
         name += "_"
@@ -38,11 +38,11 @@ class Scatter(Operator):
     schema: Schema
 
     def __str__(self) -> str:
-        """Into how many parts."""
+        """Return the number of parts as text."""
         return f"scatter into {PARTS} parts"
 
     def step(self, context: StepContext, state: State, inputs: tuple[Batch, ...]) -> Batch:  # noqa: ARG002 (protocol)
-        """The same rows with their part."""
+        """Return the same rows with their part."""
         (batch,) = inputs
         if len(batch) == 0:
             return Batch.empty(self.schema)

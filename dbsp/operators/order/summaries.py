@@ -1,10 +1,11 @@
-"""Summaries: what an aggregate needs to know of rows that are in its frame but are not read.
+"""Summaries: a bounded description of rows that are in an aggregate's frame and are not read.
 
-**Law** the summary of some rows is that of the summaries of their parts, however they are cut into parts; an aggregate of a
-frame is the same, to the bit, whether rows of it are there or their summary.
+**Law** the summary of some rows is that of the summaries of their parts, however the rows are cut into parts. An aggregate of a
+frame is the same, to the bit, whether it reads rows or their summary.
 
-A summary is a vector of integers that add up (counts, limbs of whole numbers, bins of floats, their squares and products), or
-the values of the row that comes first by them. What needs all values (distinct counts, modes, quantiles) has none.
+A summary is a vector of integers that add up, or the values of the row that is first in an order. The integers are counts,
+limbs of whole numbers, or bins of floats, of their squares and of their products. Aggregates that need all values (distinct
+counts, modes, quantiles) have no summary.
 """
 
 from __future__ import annotations
@@ -36,40 +37,40 @@ _GROUPS = Schema((Column(_GROUP, INT64, nullable=False),))
 
 
 class SummaryForm(Protocol):
-    """How the bins of each group's values are summed."""
+    """The form in which the bins of each group's values are summed."""
 
     def of(self, batch: Batch) -> Batch:
-        """Rows of (group, bin) with their sums."""
+        """Return rows of (group, bin) with their sums."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class RowCount:
-    """1 for each row."""
+    """Measure 1 for each row."""
 
     @property
     def slots(self) -> int:
-        """One."""
+        """Return 1: a count needs one slot."""
         return 1
 
     def of(self, batch: Batch) -> list[I64]:
-        """The weights."""
+        """Return the weights of the rows."""
         return [batch.weight]
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """The sums of measures, one after the other."""
+    """The sums of measures, in consecutive slots."""
 
     measures: tuple[Measure, ...]
 
     @property
     def slots(self) -> int:
-        """Those of all."""
+        """Return the number of slots of all measures."""
         return sum(measure.slots for measure in self.measures)
 
     def of(self, rows: Batch, group: I64, groups: int) -> I64:
-        """The sums of each group's rows."""
+        """Return the sums of each group's rows."""
         made = np.zeros((groups, self.slots), np.int64)
         terms = [term for measure in self.measures for term in measure.of(rows)]
         scatter_add(made, group, np.column_stack(terms))
@@ -78,7 +79,7 @@ class Measured:
 
 @dataclass(frozen=True, slots=True)
 class Binned:
-    """The bins of `sums` sums of floats, one after the other, each as the kernels keep it: `specials`, then `bins`."""
+    """The bins of `sums` sums of floats, one after another, each in the kernels' form: `specials`, then `bins`."""
 
     columns: tuple[str, ...]
     form: SummaryForm
@@ -88,11 +89,11 @@ class Binned:
 
     @property
     def slots(self) -> int:
-        """Those of all sums."""
+        """Return the number of slots of all sums."""
         return self.sums * (self.specials + self.bins)
 
     def of(self, rows: Batch, group: I64, groups: int) -> I64:
-        """The bins of each group's rows."""
+        """Return the bins of each group's rows."""
         names = tuple(dict.fromkeys(self.columns))
         schema = Schema((*_GROUPS.columns, *(rows.schema[name] for name in names)))
         columns = from_values(group, INT64), *(rows.column(name) for name in names)
@@ -105,9 +106,9 @@ class Binned:
 
 @dataclass(frozen=True, slots=True)
 class First:
-    """The values of the row that comes first in the order of some columns; that of the last column is wanted.
+    """The values of the first row in the order of some columns; the result is that of the last column.
 
-    Rows with a null in one of the columns take no part; with `nulls` they do. With `where`, the first column says which do.
+    Rows with a null in one of the columns take no part, unless `nulls` is set. With `where`, the first column selects the rows.
     """
 
     columns: tuple[str, ...]
@@ -117,17 +118,17 @@ class First:
 
     @property
     def slots(self) -> int:
-        """It has no sums."""
+        """Return 0: the first row needs no sums."""
         return 0
 
     def part(self, columns: Sequence[pa.Array]) -> Mask:
-        """Which rows take part."""
+        """Return the mask of the rows that take part."""
         if not self.nulls:
             return all_valid(columns)
         return all_valid(columns[:1]) & bool_values(columns[0]) if self.where else np.ones(len(columns[0]), np.bool_)
 
     def of(self, columns: Sequence[pa.Array], group: I64, groups: int) -> I64:
-        """The row of each group, -1 where it has none."""
+        """Return the first row of each group; -1 for a group without such a row."""
         order = sorted_by(columns, self.part(columns), self.ways)
         found = np.full(groups, -1, np.int64)
         found[group[order[::-1]]] = order[::-1]
@@ -138,7 +139,7 @@ Summary = Measured | Binned | First
 
 
 def summary_of(call: WindowCall, schema: Schema) -> Summary:
-    """How an aggregate of `SUMMED` over these rows is summed up."""
+    """Return the summary of an aggregate of `SUMMED` over these rows."""
     if call.column is None:
         return Measured((RowCount(),))
     column = call.column
@@ -155,7 +156,7 @@ def summary_of(call: WindowCall, schema: Schema) -> Summary:
 
 
 def _of_values(function: str, column: str, type_: pa.DataType) -> Measured | Binned:
-    """Sums over the values of one column."""
+    """Return the summary of sums over the values of one column."""
     varies = function in VARIANCES
     if pa.types.is_floating(type_) and function != "count":
         if varies:
@@ -172,7 +173,10 @@ def _of_values(function: str, column: str, type_: pa.DataType) -> Measured | Bin
 
 
 def _first_in_order(call: WindowCall, column: str) -> First:
-    """The first row by the call's own order, ties by the value; or the last, which is the first of the order turned round."""
+    """Return the summary of the first row by the call's own order, ties by the value.
+
+    The last row is the first one of the reverse order.
+    """
     ways = [*((by.descending, by.nulls_first) for by in call.by), (False, False)]
     if call.function == "last":
         ways = [(not descending, not nulls_first) for descending, nulls_first in ways]
@@ -184,24 +188,24 @@ def _first_in_order(call: WindowCall, column: str) -> First:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summaries:
-    """Of groups of rows, for several calls: all sums in one row (groups, slots), all values a column each."""
+    """The summaries of groups of rows for several calls: all sums in one row (groups, slots), each value as a column."""
 
     sums: I64
     values: tuple[pa.Array, ...]
 
     def take(self, groups: I64) -> Summaries:
-        """Of some groups."""
+        """Return the summaries of some groups."""
         return Summaries(sums=self.sums[groups], values=tuple(gather(column, groups) for column in self.values))
 
     def and_of(self, more: Summaries) -> Summaries:
-        """Of these groups and others behind them."""
+        """Return the summaries of these groups, followed by those of others."""
         values = [join(both) for both in zip(self.values, more.values, strict=True)]
         return Summaries(sums=np.concatenate([self.sums, more.sums]), values=tuple(values))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summing:
-    """How the rows are summed up for each of some calls, under their names."""
+    """The kinds of summary for each of some calls, by the calls' names."""
 
     names: tuple[str, ...]
     kinds: tuple[Summary, ...]
@@ -209,7 +213,7 @@ class Summing:
 
     @staticmethod
     def of_calls(calls: Sequence[WindowCall], rows: Schema) -> Summing:
-        """For the calls that a summary helps."""
+        """Return the kinds of summary for the calls that run to an end of the partition."""
         some = [call for call in calls if call.runs]
         return Summing(
             names=tuple(call.name for call in some), kinds=tuple(summary_of(call, rows) for call in some), rows=rows
@@ -217,29 +221,29 @@ class Summing:
 
     @property
     def slots(self) -> int:
-        """How many sums."""
+        """Return the number of sums."""
         return sum(kind.slots for kind in self.kinds)
 
     @property
     def types(self) -> list[pa.DataType]:
-        """Those of the values."""
+        """Return the types of the values."""
         return [self.rows[name].type for kind in self.kinds if isinstance(kind, First) for name in kind.columns]
 
     def of(self, rows: Batch, group: I64, groups: int) -> Summaries:
-        """Of each group's rows."""
+        """Return the summary of each group's rows."""
         sums = [kind.of(rows, group, groups) for kind in self.kinds if not isinstance(kind, First)]
         values = [rows.column(name) for kind in self.kinds if isinstance(kind, First) for name in kind.columns]
         summed = np.concatenate(sums, axis=1) if sums else np.zeros((groups, 0), np.int64)
         return Summaries(sums=summed, values=self._first(values, group, groups))
 
     def merged(self, parts: Summaries, group: I64, groups: int) -> Summaries:
-        """Of each group's parts."""
+        """Return the summary of each group's parts."""
         sums = np.zeros((groups, self.slots), np.int64)
         scatter_add(sums, group, np.ascontiguousarray(parts.sums))
         return Summaries(sums=sums, values=self._first(parts.values, group, groups))
 
     def _first(self, columns: Sequence[pa.Array], group: I64, groups: int) -> tuple[pa.Array, ...]:
-        """The values of the row that comes first, for each call that takes such a one."""
+        """Return the values of the first row, for each call whose summary is such a row."""
         made: list[pa.Array] = []
         for kind in self.kinds:
             if isinstance(kind, First):
@@ -250,7 +254,7 @@ class Summing:
         return tuple(made)
 
     def beyond(self, found: Summaries, which: I64) -> dict[str, Beyond]:
-        """For each call, what lies beyond each segment: one of the groups, or -1 for nothing."""
+        """Return for each call the summary of the rows beyond each segment: one of the groups, or -1 for no rows."""
         nothing = Summaries(
             sums=np.zeros((1, self.slots), np.int64), values=tuple(pa.nulls(1, type_) for type_ in self.types)
         )

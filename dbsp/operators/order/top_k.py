@@ -1,11 +1,11 @@
-"""Top-k: the first k rows of each partition, in an order that leaves nothing to chance.
+"""Top-k: the first k rows of each partition, in a total order.
 
-**Law** the answer is that of sorting each partition by the order, then by all its columns, and taking k places; a row of
-weight w takes w places. Its change is -old +new over the partitions that changed.
+**Law** the result sorts each partition by the order, then by all its columns, and takes k places. A row of weight w takes w
+places. The change is -old +new over the partitions that changed.
 
 **State** all rows, keyed by the partition and sorted by the first ordering column, so that only a partition's first rows are
-read: about k, more where ties or rows retracted lately crowd the front. Where no row ever goes (`appends`), only the first k
-places and those before the offset.
+read. These are about k rows, more where ties or recently retracted rows are at the front. If no row is ever removed
+(`appends`), only the rows of the first k places and of those before the offset are stored.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Positions = npt.NDArray[np.int64]
 @stored("TopK", "input partition order k rank schema offset appends")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopKOperator(Operator):
-    """`k` rows per partition by `order` after the first `offset`; `rank` names an added column that counts places from 1."""
+    """Emits `k` rows per partition by `order` after the first `offset`; `rank` names an added column of places from 1."""
 
     depends_on_time: ClassVar[Time] = Time.NOTHING
     input: Schema
@@ -49,29 +49,29 @@ class TopKOperator(Operator):
     appends: bool = False
 
     def __str__(self) -> str:
-        """How many, by what, per what."""
+        """Return the number of rows, the order and the partition as text."""
         offset = f" offset {self.offset}" if self.offset else ""
         return f"top {self.k}{offset} by {', '.join(map(str, self.order))} per ({', '.join(self.partition)})"
 
     def arrangements(self) -> tuple[Arrangement, ...]:
-        """The rows, by partition, then in order."""
+        """Return the arrangement of the rows, by partition, then in order."""
         return (Arrangement(schema=self.input, key=self.partition, order=self.order),)
 
     def integrals(self) -> tuple[Integral | None, ...]:
-        """All rows, unless the first are enough."""
+        """Return the input as the integral of the trace, unless only the first rows are stored."""
         return (None if self.appends else Integral(stream=0),)
 
     def monotone_bounds(self, inputs: Sequence[MonotoneBounds]) -> MonotoneBounds:
-        """Only partitions whose rows change change."""
+        """Return the bounds of the partition: only partitions whose rows change have other output rows."""
         return {name: bound for name, bound in common(inputs).items() if name in self.partition}
 
     def closing(self, inputs: Sequence[MonotoneBounds]) -> tuple[tuple[str, Bound] | None, ...]:
-        """Partitions below a bound of a key are closed: their rows are never read again."""
+        """Return the bound of a key: partitions below it are closed, so their rows are never read again."""
         kept = next(iter(self.monotone_bounds(inputs).items()), None)
         return tuple(kept for _ in self.arrangements())
 
     def step(self, context: StepContext, state: State, inputs: tuple[Batch, ...]) -> Batch:  # noqa: ARG002 (protocol)
-        """What left the first k, and what came in."""
+        """Return the rows that left the first k, and the rows that entered them."""
         (arrangement,) = self.arrangements()
         delta = arrange(inputs[0], arrangement) if len(inputs[0]) else inputs[0]
         if len(delta) == 0:
@@ -88,11 +88,11 @@ class TopKOperator(Operator):
 
     @property
     def _arranged(self) -> Arrangement:
-        """How the answer comes."""
+        """Return the arrangement of the output."""
         return Arrangement(schema=self.schema, key=self.partition, order=self.order)
 
     def _places(self, first_rows: FirstRows, weights: Positions) -> _Places:
-        """The places that rows take on one side."""
+        """Return the places that rows take before or after the change, given their weights there."""
         order = settled(first_rows, weights, self.order)
         weight = weights.take(order)
         first = _places_before(first_rows.query.take(order), weight)
@@ -105,14 +105,17 @@ class TopKOperator(Operator):
         return places
 
     def _ranked(self, first_rows: FirstRows, old: _Places, new: _Places) -> Batch:
-        """What went and what came, one row per place; rows whose places stay are left out, and places that stay cancel."""
+        """Return the removed and the added rows, one row per place.
+
+        Rows whose places stay are left out, and places that stay cancel out.
+        """
         moved = (old.shown != new.shown) | (old.first != new.first)
         sides = (self._with_rank(first_rows, side, np.flatnonzero(moved & (side.shown > 0))) for side in (old, new))
         went, came = sides
         return rearrange(concat([went.negate(), came], self.schema, words=True), self._arranged)
 
     def _with_rank(self, first_rows: FirstRows, places: _Places, rows: Positions) -> Batch:
-        """These rows with their rank, one row per place. Their words go along."""
+        """Return these rows with their rank, one row per place, together with their sort words."""
         shown, first = places.shown.take(rows), places.first.take(rows)
         source = np.repeat(np.arange(len(rows)), shown)
         within = np.arange(len(source)) - np.repeat(np.cumsum(shown) - shown, shown)
@@ -128,7 +131,7 @@ class TopKOperator(Operator):
 
 @dataclass(frozen=True, slots=True)
 class _Places:
-    """Of each row the first place after the offset that it takes, how many it takes of all, and how many after the offset."""
+    """The places of each row: the first after the offset, the number of all, and the number after the offset."""
 
     first: Positions
     held: Positions
@@ -136,7 +139,7 @@ class _Places:
 
 
 def _places_before(query: Positions, weight: Positions) -> Positions:
-    """How many places of its partition come before each row; rows are sorted by partition."""
+    """Return the number of places of the partition before each row; rows are sorted by partition."""
     total = np.cumsum(weight) - weight
     starts = run_starts(query.astype(np.uint64))
     return np.asarray(total - np.repeat(total[starts], lengths(starts, len(query))))

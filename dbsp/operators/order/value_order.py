@@ -1,4 +1,4 @@
-"""Rows in the order of their values: what aggregates that take a value from one of the rows compare them by."""
+"""Rows in the order of their values, for aggregates that take a value from one of the rows."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Way = tuple[bool, bool]
 
 
 def sorted_by(columns: Sequence[pa.Array], valid: Mask, ways: Sequence[Way]) -> I64:
-    """The rows that take part in the order of the columns."""
+    """Return the rows that take part, in the order of the columns."""
     schema = Schema(tuple(Column(str(at), column.type) for at, column in enumerate(columns)))
     rows = Batch(schema=schema, columns=tuple(columns), weights=np.ones((len(valid), 1), np.int64))
     order = sort_rows(rows, [OrderBy(name, *way) for name, way in zip(schema.names, ways, strict=True)])
@@ -27,7 +27,7 @@ def sorted_by(columns: Sequence[pa.Array], valid: Mask, ways: Sequence[Way]) -> 
 
 
 def ranks_by(columns: Sequence[pa.Array], valid: Mask, ways: Sequence[Way]) -> I64:
-    """The place of each row in the order of the columns, -1 for rows that take no part."""
+    """Return the place of each row in the order of the columns; -1 for rows that take no part."""
     order = sorted_by(columns, valid, ways)
     ranks = np.full(len(valid), -1, np.int64)
     ranks[order] = np.arange(len(order))
@@ -35,7 +35,10 @@ def ranks_by(columns: Sequence[pa.Array], valid: Mask, ways: Sequence[Way]) -> I
 
 
 def codes_of(array: pa.Array, valid: Mask) -> tuple[I64, I64]:
-    """The number of each row's value among the different ones, in order, -1 for rows that take no part; a row of each value."""
+    """Return the number of each row's value among the different values, in order, and one row of each value.
+
+    The number is -1 for rows that take no part.
+    """
     order = sorted_by([array], valid, [(False, False)])
     fresh = np.ones(len(order), np.bool_)
     fresh[1:] = ~equal_keys(array, order[:-1], array, order[1:])
@@ -45,7 +48,7 @@ def codes_of(array: pa.Array, valid: Mask) -> tuple[I64, I64]:
 
 
 def all_valid(columns: Sequence[pa.Array]) -> Mask:
-    """The rows without a null in any of the columns."""
+    """Return the mask of the rows without a null in any of the columns."""
     valid = np.ones(len(columns[0]), np.bool_)
     for column in columns:
         some = valid_rows(column)

@@ -1,29 +1,39 @@
 """Window functions: values that a row takes from the rows around it, in the order of its partition.
 
-**Law** the answer is the rows, each place with its functions' values over the sorted partition; its change is -old +new. Only
-stretches of a partition that hold all that a changed row touches, and all that these rows look at, are read and computed,
-before and after the change. What lies in a stretch but is not touched has one value in both, be it right or cut short by
-the stretch's end, and cancels out.
+**Law** the result has the rows, each place with its functions' values over the sorted partition; its change is -old +new. The
+operator reads only stretches of a partition, and computes them before and after the change. A stretch holds all rows that a
+changed row influences, and all rows from which these take values. Other rows of a stretch have equal values before and after,
+whether right or cut short by the stretch's end, and cancel out.
 
-**State** all rows, keyed by the partition and sorted by the first ordering column; for row_number and rank, beside them, the rows
-that are deleted more often than they came. Such a row takes no place, so its weight must not be counted among the places in
-front of a stretch: places = (weights of all rows) - (weights of those below zero). There are none, but where a delete is in an
-earlier step than its insert. For dense_rank the different values of each partition's order, once each. For each column whose
-nulls are skipped, the partition and order of the rows where it is not null. For aggregates of frames without a bound a row for
-every few hundred rows of a partition, with what these come to (`dbsp.operators.order.blocks`).
+**State**
 
-**Cost** per changed row: a search in the partition's runs, and the stretch: k rows on either side for lag, lead and frames of
-k rows, where nulls are skipped as far as k rows with a value, for a first such value all before it; twice the frame's range
-for frames of a range; all rows behind the first changed one for row_number and rank, whose values shift there, and 8 bytes
-read per row in front of it, to count them (its key too, where the hash does not decide equality); for dense_rank the rows
-that share its order code, and only where a value of the order comes or goes all rows behind it; for either 8 bytes per
-different value in front. For aggregates of frames from the partition's start all rows behind the first changed one, of frames
-to its end all in front of the last, of the whole partition some hundred near each and all where the total changes; for each
-of these a row for every few hundred rows of the partition. The whole partition for percent_rank, cume_dist and ntile, for
-modes, quantiles and folds of frames without a bound, whose values in front of a change no summary of a bounded size tells,
-and for first_value, last_value and nth_value where that value changes. A fold (texts, lists, users' functions) puts each
-frame that is touched together anew. Several functions of one window share a stretch: as far as the widest looks on either
-side, and as far again from the rows that it touches.
+- All rows, keyed by the partition and sorted by the first ordering column.
+- For row_number and rank, the rows that are deleted more often than inserted. They occur only if a delete is in an earlier step
+  than its insert. Such a row takes no place, so its weight must not count among the places before a stretch. The number of
+  places is the sum of all weights minus the sum of the negative weights.
+- For dense_rank, the different values of each partition's order, once each.
+- For each column whose nulls are skipped, the partition and order of the rows where it is not null.
+- For aggregates of frames without a bound, a summary for every few hundred rows of a partition
+  (`dbsp.operators.order.blocks`).
+
+**Cost** per changed row a search in the partition's runs, and the stretch. The stretch of each function is:
+
+- lag, lead and frames of k rows: k rows on either side. If nulls are skipped, as far as k rows with a value; for a first such
+  value, all rows before it.
+- frames of a range: twice the frame's range.
+- row_number and rank: all rows after the first changed one, whose values shift. To count the rows before it, 8 bytes are read
+  per row (its key too, if the hash does not decide equality).
+- dense_rank: the rows that share its order code. All rows after it, only if a value of the order is added or removed. In
+  either case 8 bytes are read per different value before it.
+- aggregates of frames from the partition's start: all rows after the first changed one. To its end: all rows before the last.
+  Over the whole partition: some hundred rows near each, and all rows if the total changes. Each also reads a summary for every
+  few hundred rows of the partition.
+- percent_rank, cume_dist and ntile: the whole partition. The same holds for modes, quantiles and folds of frames without a
+  bound, because no summary of bounded size represents the values before a change.
+- first_value, last_value and nth_value: the whole partition, if that value changes.
+
+A fold (texts, lists, users' functions) assembles each influenced frame anew. Several functions of one window share a stretch. It
+reaches as far as the widest function looks on either side, and as far again from the rows that the change influences.
 """
 
 from __future__ import annotations
@@ -71,7 +81,7 @@ from dbsp.zset.schema import INT64, Arrangement, OrderBy, Schema
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Points:
-    """Where in the order rows change, each a partition and an order code; and at which of these each changed row is."""
+    """The positions in the order at which rows change (partition and order code), and the position of each changed row."""
 
     part: I64
     codes: U64
@@ -79,7 +89,7 @@ class _Points:
 
     @staticmethod
     def of(delta: Batch, partitions: Batch) -> _Points:
-        """Of changed rows in the arrangement of the trace, by partition and code."""
+        """Return the positions of changed rows, which are in the arrangement of the trace, by partition and code."""
         codes = delta.order_code
         if codes is None:
             raise InternalError("the changed rows are in order")
@@ -94,7 +104,7 @@ class _Points:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Stretches:
-    """Ranges of order codes that are looked at, each of a partition; and which of them each changed row lies in."""
+    """The ranges of order codes that are read, each of one partition; and the range that contains each changed row."""
 
     part: I64
     key_hash: U64
@@ -106,7 +116,10 @@ class _Stretches:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Found:
-    """The rows of stretches in order, with the number of their stretch, before and after the change; and those below zero."""
+    """The rows of stretches in order, with the number of their stretch, before and after the change.
+
+    `lacking` and `lacking_now` are the rows with negative weight, before and after the change.
+    """
 
     old: tuple[I64, Batch]
     new: tuple[I64, Batch]
@@ -117,7 +130,7 @@ class _Found:
 @stored("Window", "input partition order calls schema")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WindowOperator(Operator):
-    """Rows with the values of `calls`, over partitions in an order."""
+    """Emits rows with the values of `calls`, over partitions in an order."""
 
     depends_on_time: ClassVar[Time] = Time.NOTHING
     input: Schema
@@ -127,34 +140,39 @@ class WindowOperator(Operator):
     schema: Schema
 
     def __str__(self) -> str:
-        """The functions, per what, by what."""
+        """Return the functions, the order and the partition as text."""
         order = ", ".join(map(str, self.order))
         return f"window {', '.join(map(str, self.calls))} by {order} per ({', '.join(self.partition)})"
 
     def arrangements(self) -> tuple[Arrangement, ...]:
-        """The rows, by partition, then in order; if places are counted, those of a weight below zero once more; if the values
-        of the order are counted, each of them once; and the places of the rows where a column is not null, for each whose
-        nulls are skipped."""
+        """Return the arrangements of the traces, of which only the first always exists.
+
+        - The rows, by partition, then in order.
+        - If places are counted, the rows of negative weight.
+        - If values of the order are counted, each different value once.
+        - If functions run to an end of the partition, the blocks.
+        - For each column whose nulls are skipped, the places of the rows where it is not null.
+        """
         rows = (self._rows_kept,) * (2 if self._counts else 1)
         values = [self._values_kept] if self._dense else []
         blocks = [self._blocks.arrangement()] if self._runs else []
         return (*rows, *values, *blocks, *(self._places_kept for _ in self._skipped))
 
     def integrals(self) -> tuple[Integral | None, ...]:
-        """All rows; what is below zero is no sum of changes."""
+        """Return the input as the integral of the first trace; None for the others, which do not store all input rows."""
         return (Integral(stream=0), *(None for _ in self.arrangements()[1:]))
 
     def monotone_bounds(self, inputs: Sequence[MonotoneBounds]) -> MonotoneBounds:
-        """Only partitions whose rows change change."""
+        """Return the bounds of the partition: only partitions whose rows change have other output rows."""
         return {name: bound for name, bound in common(inputs).items() if name in self.partition}
 
     def closing(self, inputs: Sequence[MonotoneBounds]) -> tuple[tuple[str, Bound] | None, ...]:
-        """Partitions below a bound are closed: their rows are never read again."""
+        """Return the bound of a key: partitions below it are closed, so their rows are never read again."""
         kept = next(iter(self.monotone_bounds(inputs).items()), None)
         return tuple(kept for _ in self.arrangements())
 
     def step(self, context: StepContext, state: State, inputs: tuple[Batch, ...]) -> Batch:
-        """What the changed rows touch, as it was and as it is."""
+        """Return the rows that the change influences: the old ones with weight -1, the new ones with weight 1."""
         arrangement = self._rows_kept
         delta = arrange(inputs[0], arrangement) if len(inputs[0]) else inputs[0]
         if len(delta) == 0:
@@ -192,43 +210,43 @@ class WindowOperator(Operator):
 
     @property
     def _rows_kept(self) -> Arrangement:
-        """The rows by partition, in order."""
+        """Return the arrangement of the rows by partition, in order."""
         return Arrangement(schema=self.input, key=self.partition, order=self.order)
 
     @property
     def _places_kept(self) -> Arrangement:
-        """Partition and place in the order of some rows."""
+        """Return the arrangement of the partition and place of some rows."""
         names = dict.fromkeys((*self.partition, self.order[0].column))
         return Arrangement(schema=self.input.select(names), key=self.partition, order=self.order[:1])
 
     @property
     def _sparse_at(self) -> int:
-        """The first of the traces of places where a column is not null."""
+        """Return the index of the first trace of places where a column is not null."""
         return 1 + self._counts + self._dense + self._runs
 
     @property
     def _skipped(self) -> tuple[str, ...]:
-        """The columns whose nulls are skipped."""
+        """Return the columns whose nulls are skipped."""
         return tuple(dict.fromkeys(str(call.column) for call in self.calls if call.skips))
 
     @property
     def _runs(self) -> bool:
-        """Whether a value depends on all rows on one side, summed up."""
+        """Return whether a value depends on the summary of all rows on one side."""
         return any(call.runs for call in self.calls)
 
     @property
     def _blocks(self) -> BlockTrace:
-        """How these sums are kept."""
+        """Return the stored form of these summaries."""
         return BlockTrace(partition=self.input.select(self.partition), summing=Summing.of_calls(self.calls, self.input))
 
     def _beside_blocks(
         self, state: State, delta: Batch, partitions: Batch, points: _Points, moved: Mask,
         read: Callable[[Mask, Blocks], tuple[_Stretches, _Found]],
     ) -> tuple[_Stretches, _Found, tuple[Seen, Seen]]:  # fmt: skip
-        """The stretches, of whole blocks, with their rows, and what is seen beyond them before and after the change.
+        """Return the stretches, made of whole blocks, with their rows and the summaries beyond them before and after the change.
 
-        The blocks that rows change in are in the stretches, and are summed up anew. Where that gives another total of the
-        partition, all of it is read.
+        The blocks in which rows change are part of the stretches, and are summed up anew. If that gives another total of a
+        partition, the whole partition is read.
         """
         trace, index = self._blocks, 1 + self._counts + self._dense
         blocks = trace.read(state.spine(index), partitions)
@@ -248,7 +266,7 @@ class WindowOperator(Operator):
         return stretches, found, beyond(self.calls, trace.summing, blocks, sums, *where)
 
     def _found(self, spine: Spine, stretches: _Stretches, delta: Batch) -> _Found:
-        """The rows of the stretches."""
+        """Read the rows of the stretches."""
         segment, rows = of_same_keys(stretches.keys, *spine.ranges(stretches.key_hash, stretches.low, stretches.high))
         old, lacking = parted(segment, rows, self.order)
         both = np.concatenate([segment, stretches.of_delta]), concat([rows.loose(), delta.loose()], self.input)
@@ -256,11 +274,11 @@ class WindowOperator(Operator):
         return _Found(old=old, new=new, lacking=lacking, lacking_now=lacking_now)
 
     def _sparse(self, state: State) -> dict[str, Spine]:
-        """For each column whose nulls are skipped, the places where it is not null."""
+        """Return for each column whose nulls are skipped the trace of the places where it is not null."""
         return {column: state.spine(index) for index, column in enumerate(self._skipped, self._sparse_at)}
 
     def _changes(self, delta: Batch) -> dict[str, Batch]:
-        """How those places change."""
+        """Return the changes of those traces, by column."""
         arrangement, made = self._places_kept, {}
         for column in self._skipped:
             valid = valid_rows(delta.column(column))
@@ -271,12 +289,18 @@ class WindowOperator(Operator):
     def _edges(
         self, spine: Spine, sparse: Mapping[str, Spine], partitions: Batch
     ) -> dict[EndValue, tuple[pa.Array, I64]]:
-        """For each row that all rows of a partition look at: values of it, and which of them is each partition's (-1: none)."""
+        """Return for each edge that a call reads its values, and the index of each partition's value (-1: none).
+
+        An edge is a row of a partition from which all of its rows take a value.
+        """
         wanted = dict.fromkeys(call.edge for call in self.calls if call.edge is not None)
         return {edge: self._edge(spine, sparse.get(edge.column, spine), partitions, edge) for edge in wanted}
 
     def _edge(self, spine: Spine, sparse: Spine, partitions: Batch, edge: EndValue) -> tuple[pa.Array, I64]:
-        """`sparse` holds the places that count, if nulls are skipped."""
+        """Return the values at one edge, and the index of each partition's value.
+
+        If nulls are skipped, `sparse` has the places that count.
+        """
         key_hash, count = partitions.words[0], len(partitions)
         low, high = np.full(count, FIRST), np.full(count, LAST)
         asked = Positions(key_hash=key_hash, first=low, last=high, backward=edge.backward)
@@ -301,7 +325,7 @@ class WindowOperator(Operator):
         new: Mapping[EndValue, tuple[pa.Array, I64]],
         partitions: int,
     ) -> Mask:
-        """The partitions of which every row may change: all, or those with another value at an edge."""
+        """Return the mask of the partitions of which each row may change: all, or those with another value at an edge."""
         moved = np.full(partitions, any(call.whole for call in self.calls))
         for edge, (column, at) in old.items():
             column_now, at_now = new[edge]
@@ -311,7 +335,7 @@ class WindowOperator(Operator):
         return moved
 
     def _shifts(self, spine: Spine, delta: Batch, partitions: Batch, points: _Points) -> tuple[Mask, Batch]:
-        """At which points the number of different values of the order changes, and how these values change."""
+        """Return the mask of the points where the number of different values of the order changes, and these values' change."""
         count = len(points.part)
         if not self._dense:
             return np.zeros(count, np.bool_), Batch.empty(self.input)
@@ -324,7 +348,7 @@ class WindowOperator(Operator):
         return shifts, arrange(concat([old[1].negate(), new[1]]), self._values_kept)
 
     def _values(self, point: I64, rows: Batch) -> tuple[I64, Batch]:
-        """The different values of the order among the rows of each point, once each, beside their partition."""
+        """Return the different values of the order among the rows of each point, once each, with their partition."""
         none = np.zeros(0, np.int64)
         places = WindowPlaces(rows=rows, segment=point, order=self.order, before=none, values_before=none)
         fresh, schema = places.fresh, self._values_kept.schema
@@ -335,7 +359,7 @@ class WindowOperator(Operator):
         self, spines: tuple[Spine, Mapping[str, Spine]], partitions: Batch, points: _Points, moved: Mask, shifts: Mask,
         blocks: Blocks | None,
     ) -> _Stretches:  # fmt: skip
-        """The stretches around changed rows, of whole blocks where there are blocks; those that overlap are one."""
+        """Return the stretches around changed rows, extended to whole blocks if there are any; overlapping ones are joined."""
         part = points.part
         low, high = self._extent(*spines, partitions, part, points.codes)
         high[shifts] = LAST
@@ -358,9 +382,9 @@ class WindowOperator(Operator):
     def _extent(
         self, spine: Spine, sparse: Mapping[str, Spine], partitions: Batch, part: I64, codes: U64
     ) -> tuple[U64, U64]:
-        """How far the stretch of each changed position goes, at the least: to the outermost rows that see the change,
-        and from them as far as any function of theirs looks.
+        """Return the least extent of the stretch of each changed position.
 
+        A stretch reaches to the outermost rows that see the change, and from them as far as any of their functions looks.
         To look at the rows before the change is enough: outside the outermost changes of a stretch they are the same.
         """
         span = self._sight("range")
@@ -375,12 +399,12 @@ class WindowOperator(Operator):
         return low, high
 
     def _sight(self, kind: str) -> tuple[int, int]:
-        """How far before and behind itself a row looks for any of its functions."""
+        """Return how far before and after its own position a row looks for any of its functions."""
         seen = [call.sees(kind) for call in self.calls]
         return max(before for before, _ in seen), max(behind for _, behind in seen)
 
     def _skipping(self, column: str) -> tuple[int, int]:
-        """How many rows with a value in this column lag and lead look at."""
+        """Return how many rows with a value in this column lag and lead look at, before and after their own row."""
         seen = [call.reaches for call in self.calls if call.skips and call.column == column and call.edge is None]
         return max((before for before, _ in seen), default=0), max((behind for _, behind in seen), default=0)
 
@@ -388,7 +412,7 @@ class WindowOperator(Operator):
         self, sights: Sequence[tuple[Spine, tuple[int, int]]], partitions: Batch, part: I64, between: tuple[U64, U64],
         span: tuple[int, int],
     ) -> tuple[U64, U64]:  # fmt: skip
-        """So many rows, or so much of the order, before the first position and behind the second."""
+        """Return the codes that many rows, or that much of the order, before the first position and after the second."""
         key_hash = partitions.words[0][part]
         low, high = around(between[0], span[0], 0)[0], around(between[1], 0, span[1])[1]
         for spine, rows in sights:
@@ -404,22 +428,25 @@ class WindowOperator(Operator):
 
     @property
     def _counts(self) -> bool:
-        """Whether a value depends on how many places are in front."""
+        """Return whether a value depends on the number of places before it."""
         return any(call.function in SHIFTING for call in self.calls)
 
     @property
     def _dense(self) -> bool:
-        """Whether a value depends on how many different values of the order are in front."""
+        """Return whether a value depends on the number of different values of the order before it."""
         return any(call.function == DENSE for call in self.calls)
 
     @property
     def _values_kept(self) -> Arrangement:
-        """The different values of the order in each partition."""
+        """Return the arrangement of the different values of the order in each partition."""
         names = dict.fromkeys((*self.partition, *(by.column for by in self.order)))
         return Arrangement(schema=self.input.select(names), key=self.partition, order=self.order[:1])
 
     def _before(self, state: State, stretches: _Stretches) -> tuple[I64, I64]:
-        """How many places of its partition, and different values, lie in front of each stretch; these numbers do not change."""
+        """Return the number of places of its partition, and of different values, before each stretch.
+
+        The step does not change these numbers.
+        """
         none = np.zeros(len(stretches.part), np.int64)
         start = np.full(len(stretches.low), FIRST)
         empty = stretches.low == FIRST
@@ -436,7 +463,7 @@ class WindowOperator(Operator):
         self, segment: I64, rows: Batch, stretches: _Stretches, edges: Mapping[EndValue, tuple[pa.Array, I64]],
         before: tuple[I64, I64], seen: Seen,
     ) -> tuple[Batch, Failed]:  # fmt: skip
-        """The stretches' rows with their functions, and which of them failed, each for one reason."""
+        """Return the stretches' rows with their functions, and the mask of the failed rows by reason; a row has one reason."""
         segment, rows = expanded(segment, rows)
         per_stretch = {
             edge: pc.take(values, pa.array(at[stretches.part], INT64, mask=at[stretches.part] < 0))
@@ -460,7 +487,7 @@ class WindowOperator(Operator):
         return Batch(schema=self.schema, columns=(*rows.columns, *columns), weights=rows.weights), failed
 
     def _change(self, context: StepContext, old: tuple[Batch, Failed], new: tuple[Batch, Failed]) -> Batch:
-        """The rows that went and came; those that fail leave the stream by the error policy."""
+        """Return the removed and the added rows; rows that fail leave the stream by the error policy."""
         before, after = old[0], new[0]
         if context.error_policy != "null" and (old[1] or new[1]):
             names = self.input.names
@@ -472,10 +499,10 @@ class WindowOperator(Operator):
 
 
 def _failed(rows: Batch, failed: Failed, reason: str) -> Batch:
-    """The rows that failed for a reason."""
+    """Return the rows that failed for a reason."""
     return rows.filter(failed.get(reason, np.zeros(len(rows), np.bool_)))
 
 
 def _without(rows: Batch, failed: Failed) -> Batch:
-    """The rows that did not fail."""
+    """Return the rows that did not fail."""
     return rows.filter(~np.logical_or.reduce([np.zeros(len(rows), np.bool_), *failed.values()]))

@@ -1,6 +1,6 @@
-"""Window functions as an operator knows them: which there are, of which columns, and how far they look.
+"""The calls of window functions: the known functions, their parameters, and how far each looks.
 
-Left out: what their values are (`dbsp.operators.order.window_values`).
+`dbsp.operators.order.window_values` computes their values.
 """
 
 from __future__ import annotations
@@ -35,12 +35,14 @@ AGGREGATES = (*SUMMED, "count_distinct", "mode", *QUANTILES)
 @stored("WindowCall", "name function column offset default frame skips other place by where fold")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WindowCall:
-    """One function: its name in the output, what it is, of which column, and its parameters.
+    """A function call: its name in the output, its function, its column and its parameters.
 
-    `offset` is how far lag and lead look, the place of nth_value, or the parts of ntile; `default` a column for where there is no
-    such row; with `skips` only rows count where `column` is not null. `other` is an aggregate's second column, `place` which
-    quantile it is; `by` is the order that first and last go by, and `where` the column that says which rows they see. `fold` is
-    an aggregate that is made of all rows of the frame.
+    - `offset`: the distance of lag and lead, the place of nth_value, or the number of parts of ntile.
+    - `default`: the column whose value replaces that of a missing row.
+    - `skips`: only rows count where `column` is not null.
+    - `other`: an aggregate's second column; `place`: the quantile.
+    - `by`: the order of first and last; `where`: the column that selects their rows.
+    - `fold`: an aggregate of all rows of the frame.
     """
 
     name: str
@@ -57,7 +59,7 @@ class WindowCall:
     fold: FoldPart | None = None
 
     def __str__(self) -> str:
-        """Much as in SQL."""
+        """Return the call as text that resembles SQL."""
         if self.fold is not None:
             return f"{self.name} = {self.fold.text} over {self.frame}"
         values = [
@@ -69,19 +71,22 @@ class WindowCall:
         return f"{self.name} = {self.function}({', '.join(values)}){over}"
 
     def sees(self, kind: str) -> tuple[int, int]:
-        """How far before and behind its own row it looks, in "rows" or "range"."""
+        """Return how far before and after its own row the call looks, in "rows" or "range"."""
         if self.function in NEIGHBOURS and kind == "rows":
             return (0, 0) if self.skips else self.reaches
         return (0, 0) if self.frame is None or self.frame.kind != kind else self.frame.sees
 
     @property
     def reaches(self) -> tuple[int, int]:
-        """How many rows before and behind its own lag and lead look; with `skips` of those where the column is not null."""
+        """Return how many rows before and after their own lag and lead look.
+
+        With `skips`, only rows count where the column is not null.
+        """
         return (self.offset, 0) if self.function == "lag" else (0, self.offset)
 
     @property
     def edge(self) -> EndValue | None:
-        """The row of the partition that every row takes its value from."""
+        """Return the row of the partition from which each row takes its value; None if the function has no such row."""
         if self.function not in EDGES:
             return None
         place = self.offset if self.function == "nth_value" else 1
@@ -89,25 +94,25 @@ class WindowCall:
 
     @property
     def whole(self) -> bool:
-        """Whether any change touches the whole partition."""
+        """Return whether any change influences the whole partition."""
         return self.function in WHOLE or (self.frame is not None and not self.frame.bounded and not self.runs)
 
     @property
     def runs(self) -> bool:
-        """Whether its frame reaches to an end of the partition, and what lies there can be summed up."""
+        """Return whether the frame reaches to an end of the partition, and the aggregate of the rows there has a summary."""
         return self.frame is not None and not self.frame.bounded and self.function in SUMMED
 
     @property
     def from_start(self) -> bool:
-        """Whether it runs from the partition's start: a change touches all rows behind it."""
+        """Return whether the frame runs from the partition's start, so that a change influences all rows after it."""
         return self.runs and self.frame is not None and self.frame.following is not None
 
     @property
     def to_end(self) -> bool:
-        """Whether it runs to the partition's end: a change touches all rows before it."""
+        """Return whether the frame runs to the partition's end, so that a change influences all rows before it."""
         return self.runs and self.frame is not None and self.frame.preceding is not None
 
     @property
     def total(self) -> bool:
-        """Whether it has one value for all rows of the partition."""
+        """Return whether the call has one value for all rows of the partition."""
         return self.runs and not self.from_start and not self.to_end

@@ -1,6 +1,6 @@
-"""Segments of ordered partitions, row by row: what window functions are computed from.
+"""Segments of ordered partitions, row by row, from which window functions are computed.
 
-A segment is a stretch of one partition, in order, without a gap. A row of weight w takes w places.
+A segment is a contiguous part of one partition, in order. A row of weight w takes w places.
 """
 
 from __future__ import annotations
@@ -34,34 +34,36 @@ _MOST = (1 << 64) - 1
 @stored("Frame", "kind preceding following")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Frame:
-    """Which rows around a row an aggregate sees: so many `rows` or so much `range` of the order column, both ends
-    included; None has no bound, and a negative number lies on the other side. A range of None and 0 is one of ties."""
+    """The rows around a row that an aggregate sees: a number of `rows` or a `range` of the order column, both ends included.
+
+    None means no bound; a negative number denotes the other side of the row. A range of None and 0 is one of ties.
+    """
 
     kind: str
     preceding: int | None
     following: int | None
 
     def __str__(self) -> str:
-        """Much as in SQL."""
+        """Return the frame as text that resembles SQL."""
         ends = (self.preceding, "preceding"), (self.following, "following")
         return f"{self.kind} " + " ".join(f"{'unbounded' if end is None else end} {side}" for end, side in ends)
 
     @property
     def of_ties(self) -> bool:
-        """Whether it starts and ends where ties do, which needs no distances."""
+        """Return whether the frame starts and ends where ties do, which needs no distances."""
         return self.kind == "range" and self.preceding in (None, 0) and self.following in (None, 0)
 
     @property
     def bounded(self) -> bool:
-        """Whether it ends on both sides."""
+        """Return whether the frame has a bound on both sides."""
         return self.preceding is not None and self.following is not None
 
     @property
     def sees(self) -> tuple[int, int]:
-        """How far before and behind its own row it must be known row by row.
+        """Return how far before and after its own row the frame must be known row by row.
 
-        A frame without a bound on one side that ends before its own row holds what lies in front of that end: of the rows
-        between, all must be seen that are not in it.
+        A frame may have no bound on one side and end before its own row on the other. It then holds the rows up to that end. The
+        rows between that end and its own row, which are not in the frame, must all be known.
         """
         before, behind = self.preceding, self.following
         return (
@@ -72,7 +74,7 @@ class Frame:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndValue:
-    """The value of a column in the `place`-th row from one end of a partition; with `skips` of those where it is not null."""
+    """The value of a column in the `place`-th row from one end of a partition; with `skips`, of the rows where it is not null."""
 
     column: str
     place: int = 1
@@ -82,8 +84,10 @@ class EndValue:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Beyond:
-    """What lies in the frames of a segment and not in the segment, summed up: row `which` of the sums and of the values. The
-    first row of these stands for nothing."""
+    """The summary of the rows that are in the frames of a segment and not in the segment.
+
+    `which` is for each segment a row of the sums and of the values; row 0 denotes no rows.
+    """
 
     which: I64
     sums: I64
@@ -94,9 +98,10 @@ class Beyond:
 class WindowPlaces:
     """Rows in order, one per place, segment by segment.
 
-    `before` counts the places of the partition ahead of each segment, `values_before` the different values of its order there,
-    each where it is asked for, else 0; `edges` holds, for each such row that is asked for, the
-    values of one column there, one per segment; `beyond` what functions see outside their segments, by their names.
+    - `before`: the number of places of the partition before each segment, if a call needs it, else 0.
+    - `values_before`: the number of different values of its order there, if a call needs it, else 0.
+    - `edges`: for each edge that a call reads, the values of one column there, one per segment.
+    - `beyond`: the summaries of rows outside the segments, by the names of the calls.
     """
 
     rows: Batch
@@ -108,27 +113,27 @@ class WindowPlaces:
     beyond: Mapping[str, Beyond] = field(default_factory=dict)
 
     def __len__(self) -> int:
-        """How many places there are."""
+        """Return the number of places."""
         return len(self.segment)
 
     @cached_property
     def at(self) -> I64:
-        """The number of each place."""
+        """Return the number of each place."""
         return np.arange(len(self.segment))
 
     @cached_property
     def start(self) -> I64:
-        """Where the segment of each place starts."""
+        """Return the first place of the segment of each place."""
         return self.segment.searchsorted(self.segment, "left")
 
     @cached_property
     def end(self) -> I64:
-        """Where the segment of each place ends."""
+        """Return the end of the segment of each place."""
         return self.segment.searchsorted(self.segment, "right")
 
     @cached_property
     def fresh(self) -> Mask:
-        """Which places differ from the one before in an ordering column, or start a segment."""
+        """Return the mask of the places that differ from the place before in an ordering column, or start a segment."""
         fresh: Mask = np.asarray(self.at == self.start)
         inner = np.flatnonzero(~fresh)
         names = [by.column for by in self.order]
@@ -137,17 +142,17 @@ class WindowPlaces:
 
     @cached_property
     def peers_start(self) -> I64:
-        """The first place that ties with each."""
+        """Return the first place that ties with each place."""
         return np.maximum.accumulate(np.where(self.fresh, self.at, 0))
 
     @cached_property
     def peers_end(self) -> I64:
-        """Behind the last place that ties with each."""
+        """Return the place after the last one that ties with each place."""
         starts = np.append(np.flatnonzero(self.fresh), len(self))
         return np.asarray(starts[np.cumsum(self.fresh)])
 
     def frames(self, frame: Frame) -> tuple[I64, I64]:
-        """Where the frame of each place starts and ends; neither ever goes back."""
+        """Return the start and the end of the frame of each place; neither ever moves backwards."""
         if frame.of_ties:
             return (
                 self.start if frame.preceding is None else self.peers_start,
@@ -161,7 +166,10 @@ class WindowPlaces:
         return starts, ends
 
     def _ranges(self, frame: Frame) -> tuple[I64, I64]:
-        """By the codes of the ordering column, which are as far apart as its values; nulls are their own range."""
+        """Return frames of a range by the codes of the ordering column, whose distances are those of its values.
+
+        Nulls are a range of their own.
+        """
         by = self.order[0]
         column = self.rows.column(by.column)
         codes, valid = order_codes(column, by), valid_rows(column)
@@ -187,12 +195,15 @@ class WindowPlaces:
 
 
 def around(codes: U64, before: int | None, behind: int | None) -> tuple[U64, U64]:
-    """The codes so far before and behind each, a negative distance on the other side; at most the least and greatest."""
+    """Return the codes this far before and after each code, limited to the least and the greatest code.
+
+    A negative distance is on the other side.
+    """
     return _moved(codes, -_MOST if before is None else -before), _moved(codes, _MOST if behind is None else behind)
 
 
 def _moved(codes: U64, distance: int) -> U64:
-    """The codes at this distance; at most the least and the greatest code."""
+    """Return the codes at this distance, limited to the least and the greatest code."""
     by = np.uint64(min(abs(distance), _MOST))
     if distance < 0:
         return np.where(codes >= by, codes - by, np.uint64(0))
@@ -200,19 +211,19 @@ def _moved(codes: U64, distance: int) -> U64:
 
 
 def _beyond(codes: U64, before: int | None, behind: int | None) -> tuple[Mask, Mask]:
-    """Where a frame that leaves its own row out starts above the greatest code, and where it ends below the least."""
+    """Return the masks where a frame that excludes its own row starts above the greatest code, and ends below the least."""
     above = codes > np.uint64(_MOST - min(max(-(before or 0), 0), _MOST))
     below = codes < np.uint64(min(max(-(behind or 0), 0), _MOST))
     return np.asarray(above), np.asarray(below)
 
 
 def _near(count: int) -> int:
-    """A number of rows that cannot overflow when a position is added."""
+    """Return a number of rows, limited so that it cannot overflow when a position is added."""
     return max(-ROWS_MAX, min(count, ROWS_MAX))
 
 
 def in_order(segment: I64, rows: Batch, order: Sequence[OrderBy]) -> tuple[I64, Batch]:
-    """The rows of each segment in exact order, equal ones added up, none that is not there.
+    """Return the rows of each segment with positive weight, in exact order, equal rows added up.
 
     **Errors** `CapacityError` where the weights of a row overflow.
     """
@@ -220,7 +231,7 @@ def in_order(segment: I64, rows: Batch, order: Sequence[OrderBy]) -> tuple[I64, 
 
 
 def parted(segment: I64, rows: Batch, order: Sequence[OrderBy]) -> tuple[tuple[I64, Batch], Batch]:
-    """As `in_order`; and the rows that are deleted more often than they came, which take no place."""
+    """Return the result of `in_order`, and the rows that are deleted more often than inserted, which take no place."""
     schema = Schema((Column(_SEGMENT, INT64, nullable=False), *rows.schema.columns))
     numbered = Batch(schema=schema, columns=(from_values(segment, INT64), *rows.columns), weights=rows.weights)
     numbered = numbered.take(sort_rows(numbered, (OrderBy(_SEGMENT), *order)))
@@ -237,7 +248,7 @@ def parted(segment: I64, rows: Batch, order: Sequence[OrderBy]) -> tuple[tuple[I
 
 
 def expanded(segment: I64, rows: Batch) -> tuple[I64, Batch]:
-    """One row of weight 1 per place.
+    """Return one row of weight 1 per place.
 
     **Errors** `CapacityError` for more places than a batch may hold.
     """

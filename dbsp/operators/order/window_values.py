@@ -1,6 +1,6 @@
-"""What window functions come to, each for all places of some segments at once.
+"""The values of window functions, each for all places of some segments at once.
 
-**Law** for a place whose frame, neighbours or rank lie within its segment the value is that over the whole partition.
+**Law** if the frame, the neighbours or the rank of a place are within its segment, its value is that over the whole partition.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Failed = Mapping[str, Mask]
 
 
 def values_of(call: WindowCall, places: WindowPlaces, schema: Schema) -> tuple[pa.Array, Failed]:
-    """The column, and the places that failed."""
+    """Return the column, and the masks of the failed places by reason."""
     if call.fold is not None and call.frame is not None:
         column, reasons = fold_frames(call.fold, call.frame, places)
         return column, _by_reason(reasons, len(places))
@@ -39,7 +39,7 @@ def values_of(call: WindowCall, places: WindowPlaces, schema: Schema) -> tuple[p
 
 
 def _by_reason(reasons: Mapping[int, str], count: int) -> Failed:
-    """For each reason the places."""
+    """Return for each reason the mask of its places."""
     failed = {reason: np.zeros(count, np.bool_) for reason in reasons.values()}
     for place, reason in reasons.items():
         failed[reason][place] = True
@@ -47,7 +47,7 @@ def _by_reason(reasons: Mapping[int, str], count: int) -> Failed:
 
 
 def _place(call: WindowCall, places: WindowPlaces) -> pa.Array:
-    """What depends on the order alone."""
+    """Return the values of a function that depends on the order alone."""
     within, size = places.at - places.start, places.end - places.start
     peers = places.peers_start - places.start
     match call.function:
@@ -69,7 +69,7 @@ def _place(call: WindowCall, places: WindowPlaces) -> pa.Array:
 
 
 def _moved(call: WindowCall, places: WindowPlaces) -> pa.Array:
-    """A value of another row."""
+    """Return the values of a function that takes a value of another row."""
     if call.edge is not None:
         return gather(places.edges[call.edge], places.segment)
     column = places.rows.column(str(call.column))
@@ -84,7 +84,7 @@ def _moved(call: WindowCall, places: WindowPlaces) -> pa.Array:
 
 
 def _target(call: WindowCall, places: WindowPlaces, column: pa.Array) -> I64:
-    """The place whose value each place takes; any place outside its segment where there is none."""
+    """Return the place whose value each place takes; any place outside its segment if there is none."""
     valid = valid_rows(column) if call.skips else None
     if valid is None:
         return np.asarray(places.at + (call.offset if call.function == "lead" else -call.offset))
@@ -97,7 +97,7 @@ def _target(call: WindowCall, places: WindowPlaces, column: pa.Array) -> I64:
 
 
 def _tile(within: I64, size: I64, parts: int) -> npt.NDArray[np.int64]:
-    """The number of the part, from 1: the first parts are longer by one where the rows do not divide."""
+    """Return the number of each row's part, from 1; the first parts are longer by one if the rows do not divide evenly."""
     least, longer = size // parts, size % parts
     edge = longer * (least + 1)
     return np.where(within < edge, within // (least + 1), longer + (within - edge) // np.maximum(least, 1)) + 1
