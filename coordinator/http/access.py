@@ -1,9 +1,10 @@
-"""Who may ask: whoever has a token of the right scope (`tokens`); without tokens, this host's own programs and pages alone.
+"""Access to the service: a token of the right scope (`tokens`); without tokens, only this host's own programs and pages.
 
 Invariants
-1. While any token is set, only `PUBLIC` is answered without one; everything else needs a token whose scope allows it.
-2. Without a token the raw `Host` header must be a loopback name, and a browser's `Origin` the service's own address. A header
-   that does not parse is refused, never guessed at: a page whose name is rebound to 127.0.0.1 would pass otherwise.
+1. While any token is set, only `PUBLIC` needs none; every other request needs a token whose scope allows it.
+2. Without a token the raw `Host` header must be a loopback name, and a browser's `Origin` the service's own address. A
+   header that does not parse is refused, never guessed at. Otherwise a page whose name is rebound to 127.0.0.1 would
+   pass.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ def _refused_by_host(found: Mapping[bytes, list[bytes]]) -> JSONResponse | None:
 
 
 def _refused_by_origin(found: Mapping[bytes, list[bytes]], scheme: str, method: str) -> JSONResponse | None:
-    """Refuse a page of another origin, by `Origin`, or by `Sec-Fetch-Site` where a browser sends no `Origin`."""
+    """Refuse a page of another origin, by `Origin`, or by `Sec-Fetch-Site` if a browser sends no `Origin`."""
     own = scheme.encode() + b"://" + found[b"host"][0].lower()
     for origin in found.get(b"origin", []):
         if origin.lower() != own:

@@ -1,6 +1,6 @@
-"""A line of JSON for every request and every statement of PostgreSQL's protocol: when, from where, what, which status, how long.
+"""A line of JSON for every request and every statement of PostgreSQL's protocol: time, client, request, status, duration.
 
-Never tokens, bodies, parameters or texts of statements.
+The log never contains tokens, bodies, parameters or texts of statements.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ class _PrivateFile(RotatingFileHandler):
 
 
 class AccessLog:
-    """The file of `access_log`: at `BYTES_MAX` it is renamed and begun anew, `FILES_MAX` older ones are kept."""
+    """The file of `access_log`; a full file (`BYTES_MAX`) is renamed, and `FILES_MAX` older ones are kept."""
 
     def __init__(self, file: Path) -> None:
-        """Open the file; `ConfigError` where that is not possible."""
+        """Open the file; `ConfigError` if that is not possible."""
         try:
             self._handler = _PrivateFile(file, maxBytes=BYTES_MAX, backupCount=FILES_MAX, encoding="utf-8")
         except OSError as error:

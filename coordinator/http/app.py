@@ -1,8 +1,9 @@
-"""The HTTP interface of a service: rows in, views out, decisions, figures. A thin coat on `service.Service`.
+"""The HTTP interface of a service: rows in, views out, decisions, figures. A thin layer over `service.Service`.
 
-Every answer is JSON (`{"error": {"code", "message", "hint"}}` for a refusal) unless Arrow is asked for. On loopback without a
-token only requests for a loopback host name and without a foreign `Origin` are answered, so that a web page cannot reach the
-service through its visitor's browser. `/openapi.json` describes all of it, `/docs` shows it; `/` is a console that uses it.
+Every response is JSON (`{"error": {"code", "message", "hint"}}` for a refusal) unless the client asks for Arrow. On
+loopback without a token, only requests for a loopback host name and without a foreign `Origin` pass. So a web page
+cannot reach the service through its visitor's browser. `/openapi.json` describes the whole interface, `/docs` shows
+it, and `/` is a console that uses it.
 """
 
 from __future__ import annotations
@@ -47,7 +48,10 @@ NOTHING_MOVED = {"shards_moved": 0, "share": 0.0, "bytes_moved": 0, "bytes_total
 
 
 class RescaleBody(BaseModel):
-    """How many workers to go on with; `dry_run` only says what would move. `strategy` as in the settings' [layout]."""
+    """The request of a rescale: the number of workers to go on with.
+
+    `dry_run` only says what would move. `strategy` is as in the settings' [layout].
+    """
 
     model_config = {"extra": "forbid"}
 
@@ -57,7 +61,7 @@ class RescaleBody(BaseModel):
 
 
 class SkipBody(BaseModel):
-    """`step`: the one that is meant; an earlier decision about it is answered again."""
+    """The request of a decision about a step; a step that was decided before gets the earlier decision again."""
 
     model_config = {"extra": "forbid"}
 
@@ -73,7 +77,7 @@ class BackupBody(BaseModel):
 
 
 class StopBody(BaseModel):
-    """`now`: without a last checkpoint."""
+    """The request to stop; `now` stops without a last checkpoint."""
 
     model_config = {"extra": "forbid"}
 
@@ -81,7 +85,7 @@ class StopBody(BaseModel):
 
 
 def make_app(service: Service, log: AccessLog | None = None) -> FastAPI:
-    """The application that answers for a service; `log` gets a line for every request."""
+    """Return the application of a service; `log` gets a line for every request."""
     app = FastAPI(
         title="dbsp",
         version=VERSION,
@@ -120,7 +124,7 @@ def make_app(service: Service, log: AccessLog | None = None) -> FastAPI:
 
 
 async def _refuse_unknown(request: Request) -> None:
-    """What nobody reads is refused: a producer's number under a wrong name would let its rows in twice."""
+    """Refuse unknown parameters and headers: a producer's number under a wrong name would let its rows in twice."""
     known = sorted(field.alias for field in request.scope["route"].dependant.query_params)
     for name in request.query_params:
         if name not in known:
@@ -138,7 +142,7 @@ async def _on_error(_request: Request, error: Exception) -> Response:
 
 
 async def _on_wrong_request(_request: Request, error: Exception) -> Response:
-    """A body or a parameter that does not fit: which, and why."""
+    """Return the refusal of a body or parameter that does not fit: its name, and the reason."""
     assert isinstance(error, RequestValidationError)  # noqa: S101 - it is registered for nothing else
     found = error.errors()[0]
     place = ".".join(str(part) for part in found["loc"] if part not in ("body", "query", "path"))
@@ -148,7 +152,7 @@ async def _on_wrong_request(_request: Request, error: Exception) -> Response:
 
 
 async def _on_no_address(request: Request, error: Exception) -> Response:
-    """Nothing is there, or not by this method."""
+    """Return the refusal of an unknown address, or of a method that the address does not have."""
     assert isinstance(error, HTTPException)  # noqa: S101 - it is registered for nothing else
     what = "no such address" if error.status_code == 404 else str(error.detail).lower()  # noqa: PLR2004 - HTTP's own
     answer = refuse(error.status_code, "config", f"{what}: {request.method} {request.url.path}", "see /docs")
@@ -159,7 +163,7 @@ async def _on_no_address(request: Request, error: Exception) -> Response:
 
 
 def _methods(request: Request) -> list[str]:
-    """Return the methods that any route of the request's address answers."""
+    """Return the methods of all routes of the request's address."""
     routes = [route for route in request.app.routes if route.matches(request.scope)[0] is not Match.NONE]
     return sorted({method for route in routes for method in route.methods})
 
@@ -228,7 +232,7 @@ def metrics_of(service: Service) -> bytes:
 
 
 def _add_decisions(app: FastAPI, service: Service, lanes: Lanes) -> None:
-    """Add what takes long; what ends or undoes such a decision has threads of its own."""
+    """Add the decisions that take long; those that end or undo such a decision have threads of their own."""
     lane = lanes.decisions
 
     @app.post("/v1/checkpoint", summary="Commit the state; answered when it is published")
@@ -238,7 +242,7 @@ def _add_decisions(app: FastAPI, service: Service, lanes: Lanes) -> None:
 
     @app.post("/v1/backup", summary="Copy all that is needed to go on from now; answered when it is whole")
     async def backup(body: BackupBody) -> Response:
-        """`/v1/status` has its progress in `backup`, and the last one in `last_backup`."""
+        """Read the progress as `backup` in `/v1/status`, and the last backup as `last_backup`."""
         return JSONResponse(await lane.run(service.back_up, _path(body.folder)))
 
     @app.post("/v1/rescale", summary="Go on with another number of workers; answered when it is done")
@@ -255,7 +259,7 @@ def _add_decisions(app: FastAPI, service: Service, lanes: Lanes) -> None:
 
 
 def _path(text: str) -> Path:
-    """Refuse what JSON can say and no file can be called."""
+    """Return the path of a folder; refuse texts that JSON allows and no file can have as its name."""
     try:
         if "\0" not in text and os.fsencode(text):
             return Path(text)

@@ -1,9 +1,10 @@
-"""`/v1/views/{view}/changes`: what changes in a view, to be asked for or followed.
+"""`/v1/views/{view}/changes`: the changes of a view, page by page or as a stream of events.
 
-As JSON or Arrow an answer is a page: `next` says where the next one begins, `wait_s` lets an empty one wait for a step. As
-`text/event-stream` (what a browser's `EventSource` asks for) it goes on: one event per step that changed the view, with the
-step as its id, so that a client that connects again with `Last-Event-ID` goes on behind what it has seen. While nothing
-changes, an id without data comes now and then: it keeps the connection, and the client's position, alive.
+In JSON or Arrow, a response is a page: `next` says where the next one begins, and `wait_s` lets an empty one wait for
+a step. As `text/event-stream`, which a browser's `EventSource` asks for, the response goes on. It has one event per
+step that changed the view, with the step as its id. So a client that connects again with `Last-Event-ID` goes on after
+the last event it saw. While nothing changes, an id without data is sent now and then. It keeps the connection, and the
+client's position, alive.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ BEAT_S = 15.0
 
 
 def add_changes(app: FastAPI, service: Reads, lanes: Lanes, waiters: Waiters) -> None:
-    """Answer at this address."""
+    """Add the route of a view's changes."""
 
     @app.get(
         "/v1/views/{view}/changes",
@@ -49,15 +50,16 @@ def add_changes(app: FastAPI, service: Reads, lanes: Lanes, waiters: Waiters) ->
         rows_max: int = Query(default=ROWS_MAX, ge=1),
         wait_s: float = Query(default=0.0, ge=0, le=WAIT_S_MAX),
     ) -> Response:
-        """JSON, an Arrow IPC stream, or `text/event-stream`, as `Accept` says. Begin at 0 or at the `step` of the view's rows.
+        """Return JSON, an Arrow IPC stream, or `text/event-stream`, as `Accept` says.
 
-        `dead_letters` can be followed like a view. A page has whole steps, some `rows_max` rows; with `wait_s` an empty one waits
-        so long for a change. 416: the steps were dropped, or never taken; read the view anew and go on from its step.
+        Begin at 0 or at the `step` of the view's rows. `dead_letters` can be followed like a view. A page has whole
+        steps, some `rows_max` rows; with `wait_s` an empty one waits so long for a change. 416: the steps were
+        dropped, or never taken; read the view again and go on from its step.
         """
         accepted, resumed = request.headers.get("accept", ""), _resumed(request, first)
         if EVENTS in accepted or wait_s or not service.snapshot.settled:
             waiters.followers.admit(request)
-        if not service.snapshot.settled:  # before, it is not known how far the steps have come
+        if not service.snapshot.settled:  # until then the newest step is unknown
             await waiters.wait_for(request, lambda now: now.settled)
         read = _Reader(service, lanes.reads, view, rows_max)
         if EVENTS in accepted:
@@ -70,7 +72,7 @@ def add_changes(app: FastAPI, service: Reads, lanes: Lanes, waiters: Waiters) ->
 
 @dataclass(frozen=True, slots=True)
 class _Reader:
-    """Reads pages of one view, on the threads of readers."""
+    """A reader of one view's pages, on the threads of readers."""
 
     service: Reads
     lane: Lane
@@ -82,7 +84,7 @@ class _Reader:
         return await self.lane.run(self.service.changes, self.view, first, rows_max=self.rows_max)
 
     async def events(self, first: int) -> _Events:
-        """Read the next page, as texts."""
+        """Read the next page, as the texts of its events."""
         return await self.lane.run(lambda: _Events(self.service.changes(self.view, first, rows_max=self.rows_max)))
 
 
@@ -93,7 +95,7 @@ _LAST_EVENT = {
 
 
 def _resumed(request: Request, first: int) -> int:
-    """Where a stream begins: behind the last event that its reader saw."""
+    """Return the step at which a stream begins: after the last event that its reader saw, else `first`."""
     last = request.headers.get(LAST_EVENT_HEADER.lower())
     if last is None:
         return first

@@ -1,17 +1,19 @@
-"""Connections: how many there are, and how long each may keep the service waiting.
+"""Connections: their number, and how long each may keep the service waiting.
 
-The engine must never find the table of file descriptors full, so connections take a bounded part of it. Who only holds a
-connection open makes room for who asks.
+The engine must never find the table of file descriptors full, so connections take a bounded part of it. A client that
+only holds a connection open makes room for one that sends requests.
 
 Invariants
 1. At most `connections_max` connections are open, and `ACCEPTED_AT_ONCE` more within one turn of the event loop.
-2. At the bound the oldest connection without a request is closed for a new one. Requests are bounded below the connections
-   (`requests_max`), so there is one, unless those for figures take the rest: then the new one is refused (503).
-3. A head of a request is complete `header_timeout_s` after its first byte, or after the connection was opened. That holds for
-   TLS handshakes too, of which the protocol is not told before they end: so connections are counted where they are accepted.
-4. A client that does not read its answer for `STALLED_S`, or sends on for `header_timeout_s` after it, is cut off.
+2. At the bound, the oldest connection without a request is closed for a new one. Requests are bounded below the
+   connections (`requests_max`), so there is such a connection, unless requests for figures take the rest. Then the new
+   one is refused (503).
+3. A head of a request is complete `header_timeout_s` after its first byte, or after the connection was opened. That
+   holds for TLS handshakes too. The protocol sees no handshake before its end, so connections are counted on
+   acceptance.
+4. A client is cut off if it does not read its response for `STALLED_S`, or sends on for `header_timeout_s` after it.
 
-Left out: how many requests are under way, and how large bodies are (`doors`).
+Left out: the number of requests in progress, and the size of bodies (`doors`).
 """
 
 from __future__ import annotations
@@ -49,7 +51,7 @@ LATE = (
 
 
 def raise_descriptor_limit() -> None:
-    """Let this process open as many files as the system allows it, as far as `DESCRIPTORS_WANTED`."""
+    """Let this process open as many files as the system allows, up to `DESCRIPTORS_WANTED`."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = DESCRIPTORS_WANTED if hard == resource.RLIM_INFINITY else min(hard, DESCRIPTORS_WANTED)
     if soft != resource.RLIM_INFINITY and soft < wanted:
@@ -57,9 +59,9 @@ def raise_descriptor_limit() -> None:
 
 
 def connections_max(section: HttpSection) -> int:
-    """Return how many connections there may be: as the settings say, and no more than the system's limit leaves.
+    """Return the bound of connections: that of the settings, or less if the system's limit of open files leaves less.
 
-    **Errors** `ConfigError` where the limit of open files leaves too few.
+    **Errors** `ConfigError` if the limit of open files leaves too few.
     """
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     if limit == resource.RLIM_INFINITY:
@@ -74,7 +76,7 @@ def connections_max(section: HttpSection) -> int:
 
 
 def requests_max(section: HttpSection) -> int:
-    """Return how many requests may be under way beside those for figures."""
+    """Return how many requests may be in progress besides those for figures."""
     return connections_max(section) - FIGURES_PLACES
 
 
@@ -88,24 +90,24 @@ class _Open:
 
     @property
     def heard_s(self) -> float:
-        """When its client was last heard of."""
+        """Return the time at which the client last sent bytes; during its handshake, the time of acceptance."""
         return self.since_s if self.protocol is None else self.protocol.heard_s
 
     def end(self) -> None:
-        """Close it; of a handshake the event loop finds by itself that it is over."""
+        """Close the connection; the event loop finds by itself that a handshake is over."""
         if self.protocol is not None:
             self.protocol.transport.abort()
         else:
-            with suppress(OSError):  # the peer was faster
+            with suppress(OSError):  # the peer has closed it already
                 self.accepted.shutdown(socket.SHUT_RDWR)
 
 
 class _Accepted(socket.socket):
-    """An accepted connection's socket, which tells when it is closed."""
+    """The socket of an accepted connection; it reports its closing."""
 
     forget: Callable[[int], None] | None = None
 
-    def _real_close(self, *args: Any) -> None:  # how the standard library closes a socket, by whichever way
+    def _real_close(self, *args: Any) -> None:  # every way to close a socket calls this method of the standard library
         if self.forget is not None:
             self.forget(self.fileno())
         super()._real_close(*args)  # type: ignore[misc]
@@ -139,7 +141,7 @@ class Gate(socket.socket):
         raise BlockingIOError
 
     def met(self, protocol: BoundedProtocol, transport: asyncio.Transport) -> None:
-        """Note that a connection is ready for requests."""
+        """Record that a connection is ready for requests."""
         found = self._open.get(transport.get_extra_info("socket").fileno())
         if found is not None:
             found.protocol = protocol
@@ -163,10 +165,10 @@ class Gate(socket.socket):
 
 
 class BoundedProtocol(H11Protocol):
-    """One connection, with bounds on its times."""
+    """The protocol of one connection, with bounds on its times."""
 
     def __init__(self, gate: Gate, **parts: Any) -> None:
-        """As uvicorn's, beside the gate through which it came."""
+        """Create uvicorn's protocol, with the gate that accepted the connection."""
         super().__init__(**parts)
         self._gate = gate
         self._head: asyncio.TimerHandle | None = None
@@ -175,7 +177,7 @@ class BoundedProtocol(H11Protocol):
 
     @property
     def is_idle(self) -> bool:
-        """Whether no request is under way: its head is not complete, or its answer is out."""
+        """Return whether no request is in progress: its head is not complete, or its response is sent."""
         return self.cycle is None or self.cycle.response_complete
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -185,7 +187,7 @@ class BoundedProtocol(H11Protocol):
         self._watch_head()
 
     def data_received(self, data: bytes) -> None:
-        """Take bytes in."""
+        """Receive bytes."""
         self.heard_s = self.loop.time()
         super().data_received(data)
         self._watch_head()
@@ -203,14 +205,14 @@ class BoundedProtocol(H11Protocol):
         self._stall = self.loop.call_later(STALLED_S, self.transport.abort)
 
     def resume_writing(self) -> None:
-        """Stop waiting for it."""
+        """Stop waiting for the client."""
         super().resume_writing()
         if self._stall is not None:
             self._stall.cancel()
             self._stall = None
 
     def _watch_head(self) -> None:
-        """Run the clock of a head while there is no complete one; what follows an answer counts as one."""
+        """Run the clock of a head while there is no complete one; bytes after a response count as one."""
         if not self.is_idle and self._head is not None:
             self._head.cancel()
             self._head = None

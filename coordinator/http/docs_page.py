@@ -1,6 +1,6 @@
 """`/docs`: the HTTP interface as one page, made from its OpenAPI description alone.
 
-The usual viewers load their scripts from another site; this page loads nothing, so that it works where there is no network.
+The usual viewers load their scripts from another site. This page loads nothing, so it works without a network.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ table { border-collapse: collapse } td, th { text-align: left; padding: .1rem 1r
 
 
 def docs_page(described: Mapping[str, Any], address: str) -> str:
-    """The page for an OpenAPI description; `address` stands in its examples."""
+    """Return the page for an OpenAPI description; its examples use `address`."""
     title = escape(f"{described['info']['title']} {described['info']['version']}")
     parts = [
         f"<!doctype html><html lang=en><meta charset=utf-8><title>{title}: HTTP interface</title><style>{STYLE}</style>",
@@ -51,7 +51,7 @@ def _operation(
 
 
 def _marked(text: str) -> str:
-    """Text with `code` marked."""
+    """Return text with `code` marked."""
     pieces = escape(text).split("`")
     return "".join(f"<code>{piece}</code>" if number % 2 else piece for number, piece in enumerate(pieces))
 
@@ -64,7 +64,7 @@ def _parameters(operation: Mapping[str, Any]) -> Iterator[tuple[str, str, str, s
 
 
 def _fields(described: Mapping[str, Any], operation: Mapping[str, Any]) -> Iterator[tuple[str, str, str, str]]:
-    """The fields of a JSON body."""
+    """Yield the fields of a JSON body."""
     content = operation.get("requestBody", {}).get("content", {}).get("application/json", {})
     schema = _resolved(described, content.get("schema", {}))
     for name, field in schema.get("properties", {}).items():
@@ -72,7 +72,7 @@ def _fields(described: Mapping[str, Any], operation: Mapping[str, Any]) -> Itera
 
 
 def _resolved(described: Mapping[str, Any], schema: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A schema, or the one of several that is not null, behind its reference."""
+    """Return the schema to which this one, or one of its choices, refers; without a reference, the schema itself."""
     for choice in (schema, *schema.get("anyOf", ())):
         if "$ref" in choice:
             found: Mapping[str, Any] = described["components"]["schemas"][choice["$ref"].rpartition("/")[2]]

@@ -1,11 +1,12 @@
-"""What every request passes before a route answers it: access, rate, how many at once, and how large its body may be.
+"""Checks that every request passes before its route runs: access, rate, number at once, and size of the body.
 
 A pure ASGI layer around the application. Invariants
-1. The bytes of a body are counted as they come, on every route, and the request ends at the bound: 413 names the setting.
+1. The bytes of a body are counted as they arrive, on every route, and the request ends at the bound: 413 names the
+   setting.
 2. All bodies together take at most `BODIES_AT_ONCE` times the bound of one.
 3. A body that makes no progress for `body_timeout_s` is refused (408).
-4. At most `requests_max` requests are under way; those for `FIGURES` are not counted, so that they always find a place.
-5. What a request took is given back when it ends, however it ends.
+4. At most `requests_max` requests are in progress. Those for `FIGURES` do not count, so that they always find a place.
+5. A request's resources are released when it ends, however it ends.
 """
 
 from __future__ import annotations
@@ -39,19 +40,22 @@ KEPT_SAFE = ((b"x-content-type-options", b"nosniff"), (b"cross-origin-resource-p
 
 
 class Doors:
-    """The layer; `tokens` gives those of now, `noted_bug(where, error)` records errors that no rule covers."""
+    """The layer of checks around the application.
+
+    `tokens` returns the present tokens; `noted_bug(where, error)` records errors that no rule covers.
+    """
 
     def __init__(
         self, app: ASGIApp, *, section: HttpSection, tokens: Callable[[], Tokens], requests_max: int,
         noted_bug: Callable[[str, BaseException], None], log: AccessLog | None = None,
     ) -> None:  # fmt: skip
-        """Let nobody in yet."""
+        """Create the layer with no request in progress."""
         self.app, self.section, self.noted_bug = app, section, noted_bug
         self._tokens, self._log, self._rates = tokens, log, RateLimiter(section.requests_per_s_max)
         self.requests_max, self.requests, self.body_bytes = requests_max, 0, 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request."""
+        """Handle one request."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
@@ -70,7 +74,7 @@ class Doors:
                 )  # fmt: skip
 
     def refusal(self, scope: Scope) -> JSONResponse | None:
-        """Return why a request is refused before any of its body is read; None lets it in."""
+        """Return why a request is refused before any of its body is read; None lets it pass."""
         path, method = scope["path"], scope["method"]
         if path not in UNLIMITED and not self._rates.allows(_address(scope), time.monotonic()):
             return refusal_of(OverloadedError(f"too many requests: requests_per_s_max={self._rates.per_s}", AGAIN))
@@ -83,10 +87,10 @@ class Doors:
 
 
 class Passage:
-    """One request on its way."""
+    """The passage of one request through the checks: its counted bytes, its status, its actions at the end."""
 
     def __init__(self, doors: Doors, scope: Scope, receive: Receive, send: Send) -> None:
-        """Take nothing yet."""
+        """Begin without any counted byte."""
         self._doors, self._scope, self._receive, self._send = doors, scope, receive, send
         self._bytes_max = doors.section.max_body_bytes if PUSH.fullmatch(scope["path"]) else SMALL_BODY_BYTES_MAX
         self._taken, self._whole = 0, False
@@ -95,7 +99,7 @@ class Passage:
         self.status = 0
 
     async def answer(self) -> None:
-        """Let the application answer, or refuse."""
+        """Let the application respond, or refuse the request."""
         refused = self._doors.refusal(self._scope) or self._announced_too_much()
         if refused is None:
             with self._counted():
@@ -116,7 +120,7 @@ class Passage:
         where = f"{self._scope['method']} {self._scope['path']}"
         try:
             await self._doors.app(self._scope, self._received, self._from_app)
-        except ClientDisconnect:  # nobody hears the answer; of a body that broke off nothing is taken
+        except ClientDisconnect:  # no client reads the response; no row of a partial body is taken
             return self._refused or refuse(400, "data", "the request broke off", "send it again")
         except DbspError as error:
             return self._refused or refusal_of(error)
@@ -140,7 +144,7 @@ class Passage:
         return refusal_of(CapacityError(f"the body is too large: max_body_bytes={self._bytes_max}", hint))
 
     async def _received(self) -> Message:
-        """Receive the next piece of the body, within its bounds; behind the body, wait for the client to go."""
+        """Receive the next piece of the body, within its bounds; after the body, wait for the client to leave."""
         if self._whole:
             return await self._receive()
         try:
@@ -180,12 +184,12 @@ class Passage:
         await self._send(message)
 
     def release_body(self) -> None:
-        """Give back what the body took; it is used no more."""
+        """Release the bytes of the body, which is not used any more."""
         self._doors.body_bytes -= self._taken
         self._taken = 0
 
     def close(self) -> None:
-        """Give back what the request took."""
+        """Release the request's resources."""
         self.release_body()
         for action in self.at_end:
             action()
@@ -193,7 +197,7 @@ class Passage:
 
 @asynccontextmanager
 async def whole_body(request: Request) -> AsyncIterator[bytes]:
-    """Read the body of a request, and give its bytes back afterwards, however long the answer takes."""
+    """Read the body of a request, and release its bytes afterwards, however long the response takes."""
     try:
         parts, size, checked = [], 0, 0
         async for part in request.stream():

@@ -1,7 +1,7 @@
-"""Which service listens at an address: a client compares the pipeline's name and run before it asks for anything.
+"""The identity of a service: a client compares the pipeline's name and run before it sends any request.
 
-A service that was killed leaves its address behind, and another pipeline may listen there by now. The run is made with the
-ledger and never changes, so two pipelines of one name differ in it.
+A service that was killed leaves its address file, and another pipeline may listen there by now. The run is made with
+the ledger and never changes, so two pipelines of one name differ in it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ OTHER = "another pipeline answers there"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expected:
-    """Where a pipeline's service should answer, and as whom; `run` is None where nothing on this host tells it."""
+    """The address and identity of a pipeline's service; `run` is None if no file on this host tells it."""
 
     url: str
     name: str
@@ -42,7 +42,7 @@ class Expected:
 
 
 def expected_of(config: Config) -> Expected | None:
-    """Return where the pipeline's service should answer; None if it left no address and the settings name no port."""
+    """Return the expected address of the pipeline's service; None if it left no address and the settings name no port."""
     found = read_address(config.data_dir)
     if found:
         run = found.get("run") or run_of(config.data_dir)
@@ -56,7 +56,7 @@ def expected_of(config: Config) -> Expected | None:
 
 
 def run_of(data_dir: Path) -> str | None:
-    """Return the run of a pipeline as its ledger on this host says; None where there is none that can be read."""
+    """Return the run that a pipeline's ledger on this host names; None if no ledger can be read."""
     # They load the engine, which a client that finds an address has no use for.
     from dbsp.coordinator.doctor import read_ledger  # noqa: PLC0415
     from dbsp.io.examine import ENGINE  # noqa: PLC0415
@@ -68,6 +68,6 @@ def run_of(data_dir: Path) -> str | None:
 
 
 def is_written(data_dir: Path) -> bool:
-    """Whether another process has the pipeline's ledger open for writing: a service that runs."""
+    """Return whether another process, a running service, has the pipeline's ledger open for writing."""
     folder = data_dir / "control" / "writers"
     return folder.is_dir() and any(note.process() is not None for note in notes_of_others(folder))

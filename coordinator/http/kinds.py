@@ -1,4 +1,4 @@
-"""What kind of rows a body holds, as a client sees it, which loads no engine."""
+"""The kind of rows in a body, for clients, which load no engine."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Threads for requests, a bounded number for each kind, so that no kind of request waits for another.
 
-A request that waits for a thread holds none; where too many wait the next one is refused (429). Status, health and metrics have
-a lane of their own: they are answered whatever else goes on.
+A request that waits for a thread holds none. If too many wait, the next one is refused (429). Status, health and
+metrics have a lane of their own, so that other requests never delay them.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Lane:
     async def run(self, action: Callable[P, T], *args: P.args, **named: P.kwargs) -> T:
         """Run an action on a thread of the lane, as soon as one is free.
 
-        **Errors** `OverloadedError` where too many wait.
+        **Errors** `OverloadedError` if too many wait.
         """
         return await self.run_within(None, action, *args, **named)
 
@@ -61,10 +61,10 @@ class Lane:
 
 
 class Lanes:
-    """The lanes of a service."""
+    """The lanes of a service, one for each kind of request."""
 
     def __init__(self, *, queries_max: int, followers_max: int) -> None:
-        """Start no thread. All followers that are let in may begin to read at once."""
+        """Start no thread; all admitted followers may begin to read at once."""
         self.figures = Lane("requests for figures", threads=4, waiting_max=256)
         self.pushes = Lane("pushes", threads=6, waiting_max=1024, hint="send it again later")
         self.reads = Lane("readers", threads=4, waiting_max=max(512, followers_max))

@@ -1,6 +1,6 @@
 """`/v1/dead-letters`: the rows that could not be used, and their replay.
 
-They are followed at `/v1/views/dead_letters/changes`, as a view is, and queried as the relation `dead_letters`.
+Clients follow them at `/v1/views/dead_letters/changes`, as a view, and query them as the relation `dead_letters`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,10 @@ POSITION = r"^[0-9]{1,18}(-[0-9]{1,9})?$"
 
 
 class ReplayBody(BaseModel):
-    """The letters to replay: those with all of these. `first` and `last` are steps ("7") or letters ("7-2"), both included."""
+    """The letters to replay: those that match all fields.
+
+    `first` and `last` are steps ("7") or letters ("7-2"), both included.
+    """
 
     model_config = {"extra": "forbid"}
 
@@ -39,7 +42,7 @@ class ReplayBody(BaseModel):
 
 
 def add_letters(app: FastAPI, service: DeadLetters, lanes: Lanes, waiters: Waiters) -> None:
-    """Answer at these addresses."""
+    """Add the routes of dead letters."""
 
     @app.get("/v1/dead-letters", summary="Rows that could not be used: table, partition, offset, reason, text")
     async def dead_letters(
@@ -53,10 +56,11 @@ def add_letters(app: FastAPI, service: DeadLetters, lanes: Lanes, waiters: Waite
         cursor: str | None = Query(default=None, pattern=POSITION),
         newest: bool = False,
     ) -> JSONResponse:
-        """The letters of finished steps in the order of `at`, or the `newest` first; pass `next` as `cursor` to go on.
+        """Return the letters of finished steps in the order of `at`, or the `newest` first.
 
-        `code` says what kind of letter it is. A letter without an offset says why in `unplaced`. `replayed` is where its row was
-        pushed again. `reason` is a part of the letter's reason. Follow them at `/v1/views/dead_letters/changes`.
+        Pass `next` as `cursor` to go on. `code` says what kind of letter it is. A letter without an offset says why in
+        `unplaced`. `replayed` is where its row was pushed again. `reason` is a part of the letter's reason. Follow
+        letters at `/v1/views/dead_letters/changes`.
         """
         wanted = LetterFilter(table=table, code=code, reason=reason, first=first, last=last)
         page = await lanes.reads.run(service.dead_letters, wanted, limit=limit, cursor=cursor, newest=newest)
@@ -70,10 +74,10 @@ def add_letters(app: FastAPI, service: DeadLetters, lanes: Lanes, waiters: Waite
     async def replay(
         request: Request, body: ReplayBody | None = None, wait: bool = False, timeout_s: Patience = 60.0
     ) -> JSONResponse:
-        """The text of each letter is read as the table's rows are read now, and its row is pushed as new input.
+        """Read the text of each letter as the table's rows are read now, and push its row as new input.
 
-        `failed_again` rows become new letters, which name the old ones; `not_replayable` counts the others by the reason. A
-        letter that was replayed before adds nothing, so the request can be repeated. `wait` as for pushes.
+        `failed_again` rows become new letters, which name the old ones. `not_replayable` counts the others by the
+        reason. A letter that was replayed before adds nothing, so the request can be repeated. `wait` as for pushes.
         """
         if wait:
             waiters.followers.admit(request)

@@ -1,7 +1,7 @@
-"""Listening: binds the address, runs the application in a thread of its own, tells others where (`coordinator.json`).
+"""The service's socket: bind the address, run the application in a thread, publish the address (`coordinator.json`).
 
-The port is bound before anything else is touched, so that a second coordinator on the same address stops with one clear
-error instead of fencing the first.
+The port is bound before any other resource is touched. So a second coordinator on the same address stops with one
+clear error, instead of fencing the first.
 """
 
 from __future__ import annotations
@@ -60,14 +60,14 @@ class _Uvicorn(uvicorn.Server):
 
 
 class HttpServer:
-    """An application answering on a bound socket, on a thread of its own."""
+    """An application on a bound socket, which serves requests on a thread of its own."""
 
     def __init__(
         self, app: Any, bound: Gate, data_dir: Path, who: Mapping[str, str] | None = None, *, folder: Path = Path()
     ) -> None:
-        """Nothing is answered before `start`; `who` is told with the address: the pipeline's name and run.
+        """Create the server, which serves no request before `start`.
 
-        Paths of the settings are relative to `folder`.
+        The address file also gets `who`: the pipeline's name and run. Paths of the settings are relative to `folder`.
         """
         self._who = dict(who or {})
         self.certificate = certificate = certificate_of(bound.section, folder)
@@ -84,25 +84,26 @@ class HttpServer:
 
     @property
     def address(self) -> tuple[str, int]:
-        """(host, port) as bound."""
+        """Return (host, port) as bound."""
         host, port = self._bound.getsockname()[:2]
         return str(host), int(port)
 
     @property
     def url(self) -> str:
-        """Where to ask."""
+        """Return the URL of the service."""
         host, port = self.address
         return f"{self._scheme}://[{host}]:{port}" if ":" in host else f"{self._scheme}://{host}:{port}"
 
     def start(self) -> None:
-        """Answer from now on; what was asked since the address was bound has waited."""
+        """Serve requests from now on; those that arrived since the address was bound have waited."""
         self._thread.start()
 
     def announce(self) -> None:
-        """Write where to ask: before the pipeline is claimed, and again once it is.
+        """Write the service's address: before the pipeline is claimed, and again once it is.
 
-        Of two services that start together the one that claims last owns the pipeline. Each writes before its claim and while it
-        holds the ledger for it, so all that the other writes comes before what the owner writes last.
+        Of two services that start together, the last to claim owns the pipeline. Each writes before its claim, and
+        again while it holds the ledger for the claim. So the owner's last write is later than every write of the
+        other.
         """
         host, port = self.address
         make_folder(self._file.parent)
@@ -119,7 +120,7 @@ class HttpServer:
         self._server.run(sockets=[self._bound])
 
     def stop(self) -> None:
-        """Answer what was asked, then close; the address is forgotten if it is still ours."""
+        """Finish the requests in progress, then close; delete the address file if it is still this process's."""
         self._server.should_exit = True
         if self._thread.is_alive():
             self._thread.join(STOP_TIMEOUT_S)
@@ -131,7 +132,10 @@ class HttpServer:
 
 @contextmanager
 def _alone_in(folder: Path) -> Iterator[None]:
-    """Nobody else writes or forgets an address meanwhile; the lock is the folder's, and goes with the process."""
+    """Keep other processes from writing or deleting an address meanwhile.
+
+    The lock is on the folder, and ends with the process.
+    """
     held = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         fcntl.flock(held, fcntl.LOCK_EX)

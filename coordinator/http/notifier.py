@@ -1,4 +1,4 @@
-"""Waiting for the service's next step without a thread for each who waits."""
+"""Waiting for the service's next step without a thread for each waiting request."""
 
 from __future__ import annotations
 
@@ -11,10 +11,13 @@ from dbsp.coordinator.running.status import LiveStatus, Snapshot
 
 
 class Notifier:
-    """Wakes coroutines when a step is done, the service has settled, halted or ended; another thread posts to the live status."""
+    """A waker of coroutines when a step is done, or the service has settled, halted or ended.
+
+    Another thread posts to the live status.
+    """
 
     def __init__(self, live_status: LiveStatus) -> None:
-        """Nobody waits."""
+        """Begin to listen to the live status."""
         self._live_status, self._heard = live_status, live_status.now
         self._lock = threading.Lock()
         self._waiting: dict[asyncio.Event, asyncio.AbstractEventLoop] = {}
@@ -22,11 +25,11 @@ class Notifier:
 
     @property
     def waiting(self) -> int:
-        """How many wait."""
+        """Return the number of waiting coroutines."""
         return len(self._waiting)
 
     async def wait_for(self, condition: Callable[[Snapshot], bool], timeout_s: float | None = None) -> bool:
-        """Wait until the condition holds, the service has ended, or time is up; whether the condition holds."""
+        """Wait until the condition holds, the service has ended, or time is up; return whether the condition holds."""
         news = asyncio.Event()
         with self._lock:
             self._waiting[news] = asyncio.get_running_loop()
@@ -42,16 +45,16 @@ class Notifier:
         return condition(self._live_status.now)
 
     def _ring(self, now: Snapshot) -> None:
-        """On the thread that posts: most posts tell of no step."""
+        """Wake the waiting coroutines, on the thread that posts; most posts change nothing that they wait for."""
         before, self._heard = self._heard, now
         if _awaited(now) == _awaited(before):
             return
         with self._lock:
             for news, loop in self._waiting.items():
-                with suppress(RuntimeError):  # the server's loop was closed under who waited
+                with suppress(RuntimeError):  # the server's loop has closed
                     loop.call_soon_threadsafe(news.set)
 
 
 def _awaited(now: Snapshot) -> tuple[object, ...]:
-    """What somebody may wait for."""
+    """Return the facts of a status that a coroutine may wait for."""
     return now.step, now.settled, now.halt, now.ended

@@ -1,4 +1,4 @@
-"""Pushes over HTTP: the body, within its bounds, becomes rows that are durable when the answer comes."""
+"""Pushes over HTTP: the body, within its bounds, becomes rows that are durable when the response arrives."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ PUSHED: dict[int | str, dict[str, Any]] = {
 
 
 def add_pushes(app: FastAPI, service: Ingest, lanes: Lanes, waiters: Waiters) -> None:
-    """Answer at these addresses."""
+    """Add the routes of pushes."""
 
     @app.post(
         "/v1/tables/{table}/rows",
@@ -70,19 +70,24 @@ def add_pushes(app: FastAPI, service: Ingest, lanes: Lanes, waiters: Waiters) ->
     async def push(
         table: str, request: Request, partition: int = 0, wait: bool = False, timeout_s: Patience = 60.0
     ) -> JSONResponse:
-        """JSON lines or an array of rows, `{"insert": {...}}` and `{"delete": {...}}` allowed; or an Arrow IPC stream.
+        """Push JSON lines, an array of rows, or an Arrow IPC stream.
+
+        JSON may have `{"insert": {...}}` and `{"delete": {...}}` instead of plain rows.
 
         429 with `Retry-After`: too much waits already, nothing was taken; send the same again later.
-        `Dbsp-Producer` and `Dbsp-Sequence` make a repeat harmless. Use a table's next number when the one before was answered:
-        one that was never taken is refused when a greater one was. Who counts 0, 1, 2, … is always answered; of one who counts
-        in jumps numbers far below the newest are refused as not known any more.
 
-        `wait=true` answers 200 when the rows are processed; else, after `timeout_s` or when no step can take them, 202 with
-        `"processed": false` and the reason as `waiting`: they are durable all the same, and are not to be sent again.
+        `Dbsp-Producer` and `Dbsp-Sequence` make a repeat harmless. Send a table's next number after the response to
+        the one before: a number that was never taken is refused after a greater one was. A producer that counts 0, 1,
+        2, … always gets a response. If a producer counts in jumps, numbers far below the newest are refused as not
+        known any more.
 
-        `first` and `last` are offsets, `last` the one behind the last row. A repeat gets those of the first time, or two equal
-        ones when they are forgotten. Arrow columns have the table's types, an int8 `__op` says 0 for an insert, 1 for a
-        delete; a stream that does not fit is one bad row.
+        `wait=true` returns 200 when the rows are processed. After `timeout_s`, or when no step can take the rows, it
+        returns 202 with `"processed": false` and the reason as `waiting`. The rows are durable all the same: do not
+        send them again.
+
+        `first` and `last` are offsets, `last` the one after the last row. A repeat gets those of the first time, or
+        two equal ones when they are forgotten. Arrow columns have the table's types, and an int8 `__op` says 0 for an
+        insert, 1 for a delete. A stream that does not fit is one bad row.
         """
         kind, producer = _kind(request), _producer(request)
         if wait:
@@ -100,10 +105,10 @@ def add_pushes(app: FastAPI, service: Ingest, lanes: Lanes, waiters: Waiters) ->
     async def push_together(
         request: Request, partition: int = 0, wait: bool = False, timeout_s: Patience = 60.0
     ) -> JSONResponse:
-        """One JSON object of tables and arrays of their rows. A row that cannot be read refuses all.
+        """Push one JSON object of tables and arrays of their rows. A row that cannot be read refuses all.
 
-        All else is as for one table's rows. A producer's number counts for each of the tables: give a transaction one that its
-        producer used for none of them.
+        All else is as for one table's rows. A producer's number counts for each of the tables: give a transaction a
+        number that its producer used for none of them.
         """
         producer = _producer(request)
         _kind(request)
@@ -116,7 +121,7 @@ def add_pushes(app: FastAPI, service: Ingest, lanes: Lanes, waiters: Waiters) ->
 
 
 def _kind(request: Request) -> str:
-    """How the body says it is written; `DataError` for what is not read here, before any of it is taken."""
+    """Return the content type of the body; `DataError` for kinds that are not read here, before any byte is taken."""
     packed = request.headers.get("content-encoding", "identity")
     if packed.lower() != "identity":
         raise DataError(f"packed bodies are not read: Content-Encoding={packed}", "send the rows as they are")
@@ -180,7 +185,7 @@ async def answered(
     service: Ingest, waiters: Waiters, request: Request, answer: dict[str, Any], positions: Sequence[Position],
     timeout_s: float | None,
 ) -> JSONResponse:  # fmt: skip
-    """Answer a push that is durable; with a time, wait until the rows are processed, and say whether they are."""
+    """Return the response to a durable push; with a time, wait until the rows are processed, and say whether they are."""
     if timeout_s is None:
         return JSONResponse(answer)
 

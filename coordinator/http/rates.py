@@ -1,4 +1,4 @@
-"""How many requests a second one address may send: a token bucket for each address."""
+"""Rate limits per address: a token bucket bounds the requests a second of each."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class RateLimiter:
     """Buckets that hold the requests of `BURST_S` seconds and fill by `per_s`; the newest `ADDRESSES_MAX` are remembered."""
 
     def __init__(self, per_s: int) -> None:
-        """Know no address; with `per_s` 0 everything is allowed."""
+        """Create the limiter without any bucket; with `per_s` 0 it allows every request."""
         self.per_s, self._room = per_s, per_s * BURST_S
         self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()
 

@@ -1,4 +1,4 @@
-"""How a request is refused: the status of each kind of error, and the one form of the body."""
+"""Refusals of requests: the status of each kind of error, and the one form of the body."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ REASONS = {
 
 
 class Problem(BaseModel):
-    """Why a request was refused."""
+    """The reason why a request was refused."""
 
     code: str = Field(description="the kind of the error: what the caller must do")
     message: str
@@ -40,18 +40,18 @@ class Problem(BaseModel):
 
 
 class Refusal(BaseModel):
-    """The body of every answer that is an error."""
+    """The body of every response that is an error."""
 
     error: Problem
 
 
 def described() -> dict[int | str, dict[str, Any]]:
-    """Return the error answers of every route, as the OpenAPI description has them."""
+    """Return the error responses of every route, as the OpenAPI description has them."""
     return {status: {"model": Refusal, "description": reason} for status, reason in REASONS.items()}
 
 
 def refuse(status: int, code: str, message: str, hint: str | None) -> JSONResponse:
-    """Make the answer of a refusal."""
+    """Return the response of a refusal."""
     headers = {"Retry-After": str(RETRY_AFTER_S)} if status in TRY_AGAIN else None
     if status == 401:  # noqa: PLR2004 - HTTP's own
         headers = {"WWW-Authenticate": "Bearer"}
@@ -61,6 +61,6 @@ def refuse(status: int, code: str, message: str, hint: str | None) -> JSONRespon
 
 
 def refusal_of(error: DbspError) -> JSONResponse:
-    """Make the answer that an error of this project becomes."""
+    """Return the response for an error of this project."""
     status = 404 if error.message.startswith("no such") else STATUS.get(error.code, 500)
     return refuse(status, error.code, error.message, error.hint)

@@ -2,9 +2,10 @@
 
 Invariants
 1. A change that cannot be read leaves the last good value in use; `refused` says why until a later change can be read.
-2. Files are read when two looks in a row find them equal, so a certificate and its key may be replaced one after the other.
+2. Files are read when two looks in a row find them equal, so a certificate and its key may be replaced one after the
+   other.
 
-Left out: when to look, and telling people (`running.watch`).
+Left out: when to look, and reports to users (`running.watch`).
 """
 
 from __future__ import annotations
@@ -20,7 +21,10 @@ Stamp = tuple[tuple[int, ...] | None, ...]
 
 
 class Reloadable(Generic[Value]):
-    """A value that files hold. `value` may be read from any thread; `refused` says why the files are not used as they are."""
+    """A value that files contain.
+
+    `value` may be read from any thread; `refused` says why the present files are not in use.
+    """
 
     def __init__(self, what: str, files: Sequence[Path], read: Callable[[], Value]) -> None:
         """Read the value; `what` names it in alarms and in the log. **Errors** those of `read`."""

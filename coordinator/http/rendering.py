@@ -1,4 +1,4 @@
-"""Rows as bodies of answers: JSON values, or an Arrow stream."""
+"""Rows as bodies of responses: JSON values, or an Arrow stream."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ EXACT_MAX = 1 << 53
 
 
 def view_json(found: ViewRows, table: pa.Table) -> dict[str, Any]:
-    """A view, or the part of it that was asked for."""
+    """Return a view, or the requested part of it, as JSON values."""
     return {"view": found.view, "step": found.step, **weighted(table), "rows_total": found.table.num_rows}
 
 
 def weighted(table: pa.Table) -> dict[str, Any]:
-    """Rows and their weights, which are the last column, as JSON values."""
+    """Return rows and their weights, which are the last column, as JSON values."""
     last = table.num_columns - 1
     return {"rows": plain(table.remove_column(last).to_pylist()), "weights": table.column(last).to_pylist()}
 
 
 def rows_of(table: pa.Table) -> list[list[Any]]:
-    """A table as lists, which may hold two columns of one name.
+    """Return a table as lists, because it may have two columns of one name.
 
-    **Errors** `ConfigError` of a day that DuckDB can make and Python cannot hold; views have none.
+    **Errors** `ConfigError` for a day that DuckDB can make and Python cannot hold; views have none.
     """
     columns = []
     for name, column in zip(table.column_names, table.columns, strict=True):
@@ -46,7 +46,7 @@ def rows_of(table: pa.Table) -> list[list[Any]]:
 
 
 def ipc(table: pa.Table) -> bytes:
-    """A table as an Arrow IPC stream."""
+    """Return a table as an Arrow IPC stream."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table)
@@ -54,7 +54,7 @@ def ipc(table: pa.Table) -> bytes:
 
 
 def plain(value: Any) -> Any:
-    """A value as JSON has it: decimals, times and what JSON has no number for as text, bytes in base64."""
+    """Return a value as JSON has it: decimals, times and numbers that JSON lacks as text, bytes in base64."""
     match value:
         case dict():
             return {str(key): plain(item) for key, item in value.items()}
@@ -72,6 +72,6 @@ def plain(value: Any) -> Any:
 
 
 def _has_point(value: Decimal) -> bool:
-    """Whether the decimal's type has digits after the point."""
+    """Return whether the decimal's type has digits after the point."""
     exponent = value.as_tuple().exponent
     return not isinstance(exponent, int) or exponent < 0

@@ -1,4 +1,4 @@
-"""The section [http] of the settings: where the service answers, to whom, and how much it takes in."""
+"""The section [http] of the settings: the service's address, its access, and its bounds."""
 
 from __future__ import annotations
 
@@ -18,13 +18,16 @@ CONNECTIONS_MIN = 32
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpSection:
-    """Where the service answers. Port 0: any free one (it is written to `<data_dir>/coordinator.json`).
+    """The settings of the service's address, access and bounds.
 
-    `token` may do everything. `read_token`, `ingest_token` and `admin_token` may do what their scope allows; `token_files`
-    names, for each scope, a file with a token a line. As soon as one token is set every request needs one.
+    Port 0 means any free one, which the service writes to `<data_dir>/coordinator.json`.
 
-    `certificate` and `key` are files in PEM: with them the service speaks TLS alone. `ca` is what commands on this host trust
-    beside the system's authorities (default: the certificate), `server_name` the name in the certificate that they expect.
+    `token` allows every request. `read_token`, `ingest_token` and `admin_token` allow the requests of their scope.
+    `token_files` names, for each scope, a file with a token a line. As soon as one token is set, every request needs
+    one.
+
+    `certificate` and `key` are files in PEM; with them the service speaks TLS alone. Commands on this host trust `ca`
+    (default: the certificate) besides the system's authorities, and expect `server_name` in the certificate.
     """
 
     enabled: bool = True
@@ -51,7 +54,7 @@ class HttpSection:
     requests_per_s_max: int = 0
 
     def __post_init__(self) -> None:
-        """Refuse to answer strangers without a token, and bounds under which nothing could be answered."""
+        """Refuse to serve other hosts without a token, and bounds so low that no request could pass."""
         for name in self.token_files:
             if name not in SCOPES:
                 raise ConfigError(f"unknown scope: http.token_files names {name}", f"known: {', '.join(SCOPES)}")
@@ -80,13 +83,13 @@ class HttpSection:
 
     @property
     def needs_token(self) -> bool:
-        """Whether a request needs a token."""
+        """Return whether a request needs a token."""
         given = (self.token, self.read_token, self.ingest_token, self.admin_token)
         return any(given) or bool(self.token_files)
 
     @property
     def is_encrypted(self) -> bool:
-        """Whether the service speaks TLS."""
+        """Return whether the service speaks TLS."""
         return bool(self.certificate)
 
 

@@ -1,4 +1,4 @@
-"""TLS of the service: the certificate that it shows, which is read again when its files change."""
+"""TLS of the service: its certificate, which is read again when its files change."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dbsp.errors import ConfigError
 
 
 def certificate_of(section: HttpSection, folder: Path) -> Reloadable[ssl.SSLContext] | None:
-    """Read the certificate of the service; return None where it speaks plain HTTP.
+    """Read the certificate of the service; return None if the service speaks plain HTTP.
 
     **Errors** `ConfigError` names the file that cannot be read or used.
     """
@@ -23,7 +23,7 @@ def certificate_of(section: HttpSection, folder: Path) -> Reloadable[ssl.SSLCont
 
 
 def listening(certificate: Reloadable[ssl.SSLContext]) -> ssl.SSLContext:
-    """Return a context that shows the newest certificate to each new connection; connections that are open keep theirs."""
+    """Return a context that shows the newest certificate to each new connection; open connections keep theirs."""
 
     def choose(connection: ssl.SSLObject, _name: str | None, _first: ssl.SSLContext) -> None:
         connection.context = certificate.value

@@ -1,6 +1,6 @@
-"""Tokens and their scopes: what each may ask for, and how they are read from settings and files.
+"""Tokens and their scopes: the requests that each allows, and their reading from settings and files.
 
-Invariant: what `allowing` does not list needs the scope `admin`.
+Invariant: a request that `allowing` does not list needs the scope `admin`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ PUSH = re.compile(r"/v1/tables/[^/]+/rows|/v1/transactions")
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
-    """Tokens with their scopes; none: nobody needs one."""
+    """The known tokens with their scopes; if there are none, no request needs one."""
 
     known: tuple[tuple[bytes, str], ...] = ()
 
@@ -72,7 +72,7 @@ def _tokens_in(file: Path) -> Iterable[bytes]:
 
 
 def allowing(method: str, path: str) -> frozenset[str]:
-    """Return the scopes that allow a request, each by itself."""
+    """Return the scopes that allow a request; each is sufficient."""
     if method == "POST" and PUSH.fullmatch(path):
         return frozenset({INGEST, ADMIN})
     if method in ("GET", "HEAD") and path == "/v1/completion":

@@ -1,4 +1,4 @@
-"""TLS of the commands: whom they trust. Apart from the service's, which does without an HTTP client."""
+"""TLS of the commands: the authorities that they trust. A module apart, since the service needs no HTTP client."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NOT_TRUSTED = (
 
 
 def trusting(section: HttpSection, folder: Path, ca: str | None) -> ssl.SSLContext:
-    """Return what a command trusts: the system's authorities, and `ca`, or else what the settings name.
+    """Return the authorities that a command trusts: the system's, and `ca` or those of the settings.
 
     **Errors** `ConfigError` names the file that cannot be read or used.
     """
@@ -36,7 +36,7 @@ def trusting(section: HttpSection, folder: Path, ca: str | None) -> ssl.SSLConte
 
 @contextmanager
 def connecting(url: str, section: HttpSection, folder: Path, ca: str | None = None) -> Iterator[httpx.Client]:
-    """Connect by TLS only where the address says so: reading what authorities there are takes time."""
+    """Yield a client, with TLS only if the address says so: reading the system's authorities takes time."""
     trusted = trusting(section, folder, ca) if url.startswith("https:") else False
     with httpx.Client(verify=trusted, trust_env=False) as client:
         if section.server_name:
@@ -46,7 +46,7 @@ def connecting(url: str, section: HttpSection, folder: Path, ca: str | None = No
 
 
 def untrusted_reason(error: BaseException) -> str | None:
-    """Return why a certificate is not trusted, if that is what the error says."""
+    """Return why a certificate is not trusted, or None if the error has another cause."""
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, ssl.SSLError):

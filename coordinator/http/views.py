@@ -1,7 +1,7 @@
 """Views out: whole, by key, page by page, and queries over them.
 
 A view that does not fit `KEPT_VIEW_BYTES_MAX` is sent while it is read, piece by piece, so memory is bounded for any
-view. A client that goes away ends its read.
+view. If the client leaves, its read ends.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ JSON_ROWS = 5_000
 
 
 class QueryBody(BaseModel):
-    """One SELECT over the views."""
+    """The request of a query: one SELECT over the views."""
 
     model_config = {"extra": "forbid"}
 
@@ -56,11 +56,11 @@ def add_views(app: FastAPI, service: Service, lanes: Lanes) -> None:
         key: str | None = Query(default=None, max_length=KEY_CHARS_MAX),
         cursor: str | None = Query(default=None, max_length=CURSOR_CHARS_MAX),
     ) -> Response:
-        """JSON, or an Arrow IPC stream if `Accept` asks for it; `weight` says how often a row is there.
+        """Return JSON, or an Arrow IPC stream if `Accept` asks for it; `weight` is how often a row is in the view.
 
         `key` is a JSON object, such as `{"customer": "ann"}`: only rows with these values are read. With `cursor=` the
-        answer is a page of `limit` rows (1,000, 100,000 at most) and `next`, the cursor of the next page of the same
-        step; Arrow has it in the header `Dbsp-Next`. 503 where the read has ended: begin again.
+        response is a page of `limit` rows (1,000; 100,000 at most). Its `next` is the cursor of the next page of the
+        same step; Arrow has the cursor in the header `Dbsp-Next`. 503 if the read has ended: begin again.
         """
         as_arrow = ARROW in request.headers.get("accept", "")
         if cursor is not None:
@@ -72,7 +72,7 @@ def add_views(app: FastAPI, service: Service, lanes: Lanes) -> None:
         "/v1/query", summary="One read-only SELECT over the views and dead_letters, as of one step", responses=OR_ARROW
     )
     async def query(body: QueryBody, request: Request) -> Response:
-        """429 where too many queries wait, 503 where this one has waited for `timeout_s` of [query]."""
+        """Run a query; 429 if too many queries wait, 503 if this one has waited for `timeout_s` of [query]."""
         as_arrow = ARROW in request.headers.get("accept", "")
         return await lanes.queries.run_within(service.config.query.timeout_s, _query, service, body.sql, as_arrow)
 
@@ -90,7 +90,7 @@ def _wanted(service: Service, view: str, key: str | None) -> Wanted:
 
 
 def _page(service: Service, view: str, limit: int | None, key: str | None, cursor: str, as_arrow: bool) -> Response:
-    """Answer a page: the first one for an empty cursor."""
+    """Return the response of a page: the first one for an empty cursor."""
     rows = PAGE_ROWS if limit is None else limit
     if not 1 <= rows <= PAGE_ROWS_MAX:
         raise ConfigError(f"not the size of a page: limit={rows}", f"give 1 to {PAGE_ROWS_MAX} rows")
@@ -109,7 +109,7 @@ def _page_answer(page: Page, as_arrow: bool) -> Response:
 
 
 def _view(service: Service, view: str, limit: int | None, key: str | None, as_arrow: bool) -> Response | ViewRead:
-    """Answer a small view; return the begun read of a large one."""
+    """Return the response of a small view, or the begun read of a large one."""
     found = service.kept(view) if key is None else None
     if found is None:
         read = service.open_read(view, _wanted(service, view, key))
@@ -145,7 +145,7 @@ def _small(read: ViewRead) -> pa.Table | None:
 
 
 def _streamed(lane: Lane, read: ViewRead, limit: int | None, as_arrow: bool) -> Response:
-    """Send a large view while it is read; an error breaks the connection off, so that no client takes a part for all."""
+    """Send a large view while it is read; an error cuts the connection, so that no client takes a part for the whole."""
     pieces = (_as_arrow if as_arrow else _as_json)(read, limit)
     headers = {STEP_HEADER: str(read.step)} if as_arrow else {}
     media_type = ARROW if as_arrow else "application/json"
@@ -153,7 +153,7 @@ def _streamed(lane: Lane, read: ViewRead, limit: int | None, as_arrow: bool) -> 
 
 
 async def _sent(lane: Lane, read: ViewRead, piece: Callable[[], bytes | None]) -> AsyncIterator[bytes]:
-    """Yield the pieces, each made on a thread of the lane; close the read also when the client goes away."""
+    """Yield the pieces, each made on a thread of the lane; close the read also if the client leaves."""
     try:
         while (data := await lane.run(piece)) is not None:
             yield data

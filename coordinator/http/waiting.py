@@ -1,4 +1,4 @@
-"""Requests that wait for steps: how many may, and that they end when their client goes."""
+"""Requests that wait for steps: their bounded number, and their end when the client leaves."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ T = TypeVar("T")
 
 
 class Followers:
-    """How many requests may wait: those that follow a view, and pushes that wait for the results of their rows."""
+    """A counter of waiting requests: those that follow a view, and pushes that wait for the results of their rows."""
 
     def __init__(self, most: int) -> None:
-        """Have no follower."""
+        """Create the counter, without any waiting request."""
         self._most, self._now = most, 0
 
     def admit(self, request: Request) -> None:
-        """Count a request until its answer is over; `OverloadedError` where too many wait already."""
+        """Count a request until its response is over; `OverloadedError` if too many wait already."""
         if self._now >= self._most:
             raise OverloadedError(
                 f"too many requests wait for steps: waiting={self._now} most={self._most}",
@@ -39,21 +39,21 @@ class Followers:
 
 
 class Waiters:
-    """Waiting for steps on behalf of requests, none of which holds a thread."""
+    """A wait for steps on behalf of requests, none of which holds a thread."""
 
     def __init__(self, *, notifier: Notifier, followers: Followers) -> None:
-        """Have nobody wait."""
+        """Create it from the notifier and the counter of waiting requests."""
         self.notifier, self.followers = notifier, followers
 
     async def wait_for(
         self, request: Request, condition: Callable[[Snapshot], bool], timeout_s: float | None = None
     ) -> None:
-        """Wait until the condition holds, the service has ended, or time is up; `ClientDisconnect` when the client goes."""
+        """Wait until the condition holds, the service has ended, or time is up; `ClientDisconnect` if the client leaves."""
         await while_there(request, self.notifier.wait_for(condition, timeout_s))
 
 
 async def while_there(request: Request, waiting: Coroutine[Any, Any, T]) -> T:
-    """Wait for a result as long as the client is there; `ClientDisconnect` when it goes. The body has been read."""
+    """Wait for a result while the client is connected; `ClientDisconnect` if it leaves. The body has been read before."""
     result, gone = asyncio.ensure_future(waiting), asyncio.ensure_future(_gone(request))
     try:
         await asyncio.wait({result, gone}, return_when=asyncio.FIRST_COMPLETED)
