@@ -1,7 +1,7 @@
-"""Examining the embedded logs for `coordinator doctor`: every record, read only, past the first damage.
+"""Examination of the embedded logs for `coordinator doctor`: every record, read only, past the first damage.
 
-The structure of a file is walked by the caller first: LMDB trusts its pages, so a file whose structure is broken must not be
-opened by it. Each function also brings back what the log says of itself, for comparing the logs with each other.
+The caller first walks the structure of a file. LMDB trusts its pages, so LMDB must not open a file whose structure is
+broken. Each function also returns what the log says of itself, for comparing the logs with each other.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ PROGRESS_REMEDY = (
 
 
 class Opened:
-    """A log's file, opened for reading alone, in one read transaction."""
+    """A log's file, opened read only, in one read transaction."""
 
     def __init__(self, txn: Any, parts: dict[str, Any]) -> None:
         """Read these parts, `meta` among them."""
@@ -63,27 +63,27 @@ class Opened:
 
     @classmethod
     def of(cls, env: Any, txn: Any, names: tuple[str, ...], later: tuple[str, ...] = ()) -> Opened:
-        """Find the named parts in a handle of LMDB, and those of `later` that are there."""
+        """Find the named parts in a handle of LMDB, and those of `later` that exist."""
         there = (*names, *(name for name in later if txn.get(name.encode()) is not None), "meta")
         return cls(txn, {name: env.open_db(name.encode(), txn=txn, create=False) for name in there})
 
     def check_form(self, file: Path, form: str | None) -> None:
-        """Refuse a file of another kind (`form` None: none)."""
+        """Refuse a file of another kind (`form` None: refuse none)."""
         if form is not None:
             check_name("the log file", f"file={file}", self.get("meta", b"format") or b"", form.encode())
 
     def get(self, part: str, key: bytes) -> bytes | None:
-        """A value."""
+        """Return a value of a part, None if the key is absent."""
         found: bytes | None = self._txn.get(key, db=self._parts[part])
         return found
 
     def items(self, part: str) -> Iterator[tuple[bytes, bytes]]:
-        """All keys and values, in order; none of a part that may be absent, and is."""
+        """Yield all keys and values, in order; none if the part is absent."""
         if part in self._parts:
             yield from self._txn.cursor(db=self._parts[part])
 
     def ends(self, part: str, prefix: bytes = b"") -> tuple[bytes, ...]:
-        """The values of the first and the last key that begin with `prefix`; none if none does."""
+        """Return the values of the first and the last key that begin with `prefix`; an empty tuple if none does."""
         cursor = self._txn.cursor(db=self._parts[part])
         if not cursor.set_range(prefix) or not bytes(cursor.key()).startswith(prefix):
             return ()
@@ -97,9 +97,11 @@ class Opened:
 
 @contextmanager
 def reading(folder: Path, form: str | None, names: tuple[str, ...], later: tuple[str, ...] = ()) -> Iterator[Opened]:
-    """A log's file in one read transaction; `DataError` if it is missing, empty, cut short or another kind (`form` None: any).
+    """Open a log's file in one read transaction; `form` None accepts any kind.
 
-    Where this process has the file open it is read through that handle: LMDB refuses a second one.
+    If this process has the file open, the read uses that handle: LMDB refuses a second one.
+
+    **Errors** `DataError` if the file is missing, empty, cut short or of another kind.
     """
     file = folder / "data.mdb"
     check_data_file(file)
@@ -129,7 +131,7 @@ def reading(folder: Path, form: str | None, names: tuple[str, ...], later: tuple
 
 @dataclass(slots=True)
 class StepsSeen:
-    """What the step log holds: its records, and what its head says comes next."""
+    """The contents of the step log: its records, and the next step and positions that its head names."""
 
     records: list[StepRecord] = field(default_factory=list)
     next_step: int = 0
@@ -137,7 +139,10 @@ class StepsSeen:
 
 
 def examine_steps(directory: Path) -> tuple[Examined, StepsSeen]:
-    """Every record: whole, in its place, without gap or overlap in steps and ranges (7); the head says the same."""
+    """Read every record of the step log: whole, in its place, without gap or overlap in steps and ranges (7).
+
+    The head must say the same.
+    """
     seen = Examined(file=directory / "steps" / "data.mdb", remedy=STEPS_REMEDY)
     steps = StepsSeen()
     with seen.guarded(also=ENGINE), reading(directory / "steps", embedded_steps.FORM, ("records",)) as log:
@@ -165,7 +170,7 @@ def _step_record(file: Path, key: bytes, value: bytes) -> StepRecord:
 
 
 def _contiguous(seen: Examined, steps: StepsSeen) -> None:
-    """Invariant 7, as far back as records are kept."""
+    """Check invariant 7, as far back as the log keeps records."""
     positions: Positions = {}
     following = steps.records[0].step if steps.records else steps.next_step
     for record in steps.records:
@@ -194,7 +199,7 @@ Reached = dict[tuple[str, int], int | None]
 
 
 def examine_input(directory: Path) -> tuple[Examined, Spans]:
-    """Every record: whole, and all offsets between floor and end there, once."""
+    """Read every record of the input log: whole, and with all offsets between floor and end present, once."""
     seen = Examined(file=directory / "input" / "data.mdb", remedy=INPUT_REMEDY)
     spans: Spans = {}
     names = ("rows", "spans", "producers")
@@ -228,7 +233,7 @@ def examine_input(directory: Path) -> tuple[Examined, Spans]:
 
 
 def _producer(seen: Examined, key: bytes, value: bytes) -> None:
-    """What is known of a producer's numbers, or where one of its pushes is."""
+    """Check a record of a producer: its numbers, or the place of one of its pushes."""
     where = f"file={seen.file}"
     if embedded_input.is_push_place(value):
         embedded_input.push_place_of(key, value, where)
@@ -238,7 +243,7 @@ def _producer(seen: Examined, key: bytes, value: bytes) -> None:
 
 
 def _transaction(seen: Examined, key: bytes, value: bytes, spans: Spans) -> None:
-    """One record: whole, and of rows that came."""
+    """Check a transaction: whole, and only of rows that the log has."""
     for each in ranges_of(value, f"file={seen.file} part={PART}"):
         if each.last > spans.get((each.table, each.partition), (0, 0))[1]:
             where = f"number={OFFSET.unpack(key)[0]} table={each.table} partition={each.partition} last={each.last}"
@@ -247,7 +252,7 @@ def _transaction(seen: Examined, key: bytes, value: bytes, spans: Spans) -> None
 
 
 def _rows(seen: Examined, key: bytes, data: bytes, spans: Spans, reached: Reached) -> None:
-    """One record; behind a damaged one it is not known where the next begins."""
+    """Check a record of rows; after a damaged one, the offset at which the next must begin is unknown."""
     table, partition, offset = offset_of(key)
     place = (table, partition)
     where = f"table={table} partition={partition} offset={offset}"
@@ -270,7 +275,7 @@ def _rows(seen: Examined, key: bytes, data: bytes, spans: Spans, reached: Reache
 
 
 def examine_files(directory: Path, folder: Path) -> tuple[Examined, Spans]:
-    """What is noted of an input of files: all offsets between floor and end are there, in files that are as they were."""
+    """Check an input of files: all offsets between floor and end are noted, in files that did not change."""
     seen = Examined(file=directory / "input" / "data.mdb", remedy=FILES_REMEDY)
     spans: Spans = {}
     reached: dict[tuple[str, int], int] = {}
@@ -302,7 +307,7 @@ def examine_files(directory: Path, folder: Path) -> tuple[Examined, Spans]:
 
 
 def _without_rows(seen: Examined, log: Opened, folder: Path) -> None:
-    """Files in which no row was found have no piece; one of them may be taken away at any time."""
+    """Check files without rows, which have no piece; a missing one is no fault, since users may remove it at any time."""
     for key, value in log.items("files"):
         noted, path = landed.unpacked(value), folder.joinpath(*file_input.file_of(bytes(key)))
         if not noted.rows and path.exists() and not landed.is_as_noted(path, noted):
@@ -314,7 +319,7 @@ def _without_rows(seen: Examined, log: Opened, folder: Path) -> None:
 
 
 def examine_letters(directory: Path) -> Examined:
-    """Read every record of the letter log: whole, of a step that is noted with its size."""
+    """Read every record of the letter log: whole, of a step whose size the log notes."""
     seen = Examined(file=directory / "letters" / "data.mdb", remedy=letter_log.REMEDY)
     where = f"file={seen.file}"
     rows: dict[int, int] = {}
@@ -340,7 +345,7 @@ def examine_letters(directory: Path) -> Examined:
 
 
 def examine_output(directory: Path, worker: int) -> tuple[Examined, Progress | None]:
-    """Every record of a worker's embedded outputs, and its progress."""
+    """Read every record of a worker's embedded outputs, and its progress."""
     return examine_output_log(directory / "outputs" / str(worker), embedded_output.FORM, worker)
 
 
@@ -365,7 +370,7 @@ def examine_output_log(folder: Path, form: str | None, worker: int) -> tuple[Exa
 
 
 def _checksums(seen: Examined, log: Opened, progress: Progress) -> None:
-    """Checksums are kept for the last steps, without a gap; below `progress.first` those of an earlier stay may be left."""
+    """Check that the checksums of the last steps have no gap; below `progress.first` some of an earlier stay may be left."""
     found = []
     for key, value in log.items("checksums"):
         found.append(int(struct.unpack(">Q", key)[0]))
@@ -386,7 +391,7 @@ def _part(seen: Examined, key: bytes, value: bytes, progress: Progress) -> None:
             seen.found(f"an output record is damaged: {where} step={step} piece={number}", remedy=OUTPUT_REMEDY)
         elif step >= progress.last and not view.startswith(
             OWED
-        ):  # below its first step are those of a worker who left and has joined again
+        ):  # records below `first` are of a worker that left and joined again
             seen.found(f"an output record of a step that was not written: {where} step={step} last={progress.last}")
         else:
             seen.count("output records")

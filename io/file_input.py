@@ -1,18 +1,23 @@
-"""Files as the input log: whatever is put into `<folder>/<table>` is read once, in the order in which it was found.
+"""Files as the input log: each file in `<folder>/<table>` is read once, in the order in which the log found them.
 
-A file is found when its name is new; its rows get offsets then, noted in one LMDB file beside the data of the pipeline, from
-which worker processes read where rows are. The files stay where they are and belong to who put them there.
+A file is found when its name is new. Then its rows get offsets, which are noted in one LMDB file in the pipeline's
+data folder. Worker processes read there where rows are. The files stay in place and belong to their owner.
 
-Invariants: a file is on disk when its rows get offsets, and what was noted of it never changes, so a range is the same at every
-read (7, 10); a file that was changed or is gone is an error that names it, never other rows; a file that cannot be used is one
-bad row, and a dead letter; names that begin with `.` or `_`, and folders, are left alone.
+Invariants:
+1. A file is on disk when its rows get offsets, and what is noted of it never changes. So a range is the same at every
+   read (7, 10).
+2. A file that was changed or is gone is an error that names it, and never gives other rows.
+3. A file that cannot be used is one bad row, and a dead letter.
+4. Names that begin with `.` or `_`, and folders, are ignored.
 
-A file must be whole when it gets its name: write it beside, then rename it. A Parquet or packed file that has no end yet, or one
-that is damaged, is waited for as long as it may still be written (`PATIENCE_S` since its last change, as its time
-says or as we saw it); then it cannot be used.
+A file must be whole when it gets its name: write it under another name, then rename it. A Parquet or packed file may
+be without its end, or damaged. Then the log waits as long as the file may still be written: until `PATIENCE_S` after
+its last change. The time of that change is the file's own, or the one at which this process saw it. After that, the
+file cannot be used.
 
-**State** per file its name, rows, size and a checksum, for ever: a folder that seems empty for a while must not make old files
-new ones; where its rows are, until no version needs them. Source: docs/concepts/logs.md.
+**State** Per file its name, rows, size and a checksum, for ever. If it were dropped, a folder that seems empty for a
+while would make old files new ones. The places of its rows are kept until no version needs them. Source:
+docs/concepts/logs.md.
 """
 
 from __future__ import annotations
@@ -59,7 +64,7 @@ PATIENCE_S = 60.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Piece:
-    """Rows `row <= i < row + rows` of a file, from offset `first` on."""
+    """The rows `row <= i < row + rows` of a file, which have the offsets from `first` on."""
 
     name: str
     first: int
@@ -81,10 +86,10 @@ class FileInputLog(LocalInputLog):
         look_every_s: float = LOOK_EVERY_S,
         patience_s: float = PATIENCE_S,
     ) -> None:
-        """Open what is noted below `directory`; with `create` it is made if it is absent, and so are the tables' folders.
+        """Open the notes in `directory`; `create` makes them if absent, and the tables' folders too.
 
-        A file's rows are shared among `partitions`, each a stretch; those of a table with a primary key stay in one, as the
-        order of their changes counts.
+        A file's rows are split among `partitions`, each a stretch. Those of a table with a primary key stay in one
+        partition, because the order of their changes counts.
         """
         self._folder, self._given = Path(folder), partitions
         self._look_every_s, self._patience_s = look_every_s, patience_s
@@ -107,9 +112,10 @@ class FileInputLog(LocalInputLog):
         return 1 if self._tables[table].primary_key else self._given
 
     def ends(self) -> Mapping[tuple[str, int], int]:
-        """The offset after the last row, per (table, partition); new files are looked for, at most every `look_every_s`.
+        """Return the offset after the last row, per (table, partition), after a look for new files.
 
-        A table whose folder, or a file in it, cannot be read now waits, and is left out.
+        Looks are at least `look_every_s` apart. The result leaves out a table that waits, because its folder or a file
+        in it cannot be read now.
         """
         with self._looking:
             if time.monotonic() - self._looked_at >= self._look_every_s:
@@ -126,7 +132,7 @@ class FileInputLog(LocalInputLog):
         self._waits.note(table, f"folder={self._folder / table}", reason)
 
     def settled_s(self) -> Mapping[Place, float | None]:
-        """Return when the folders were last looked into; a table with a file that is still being written has more rows."""
+        """Return when the folders were last read; None for a table with a file that is still being written."""
         unfinished = {path.parent.name for path in list(self._unfinished)}
         return {
             (table, partition): None if table in unfinished else self._looked_at
@@ -137,7 +143,7 @@ class FileInputLog(LocalInputLog):
     # --- finding files ------------------------------------------------------------------------------------------
 
     def _look(self) -> None:
-        """Note what is new, of all tables at once: up to `FILES_PER_LOOK` files of each, by name."""
+        """Note the new files of all tables: up to `FILES_PER_LOOK` of each, by name."""
         landed = {}
         for name, table in self._tables.items():
             try:
@@ -169,7 +175,7 @@ class FileInputLog(LocalInputLog):
             ) from None
 
     def _examined(self, table: Table, name: str) -> Landed | None:
-        """What is to be noted of a file; nothing yet of one that is being written, or is gone again."""
+        """Return what to note of a file; None if it is still being written, or is gone again."""
         path = self._folder / table.name / name
         try:
             sync_path(path)
@@ -188,7 +194,11 @@ class FileInputLog(LocalInputLog):
             ) from None
 
     def _may_be_written(self, path: Path) -> bool:
-        """Whether a file was changed within `patience_s`: by its time, or, as that may be of a wrong clock, in our sight."""
+        """Return whether a file was changed within `patience_s`.
+
+        Both its own time and the time at which this process saw the change must be recent, since a file's clock may be
+        wrong.
+        """
         found, now = path.stat(), time.monotonic()
         seen = (found.st_size, found.st_mtime_ns)
         before, since = self._unfinished.get(path, (seen, now))
@@ -202,7 +212,7 @@ class FileInputLog(LocalInputLog):
             self._note(txn, table, files)
 
     def _note(self, txn: Any, table: str, files: Sequence[tuple[str, Landed]]) -> None:
-        """Give the rows of new files their offsets; another process may have noted a file meanwhile."""
+        """Give the rows of new files their offsets; skip a file that another process has noted meanwhile."""
         count = self._shares(table)
         for name, landed in files:
             if not txn.put(file_key(table, name), packed(landed), db=self._env.db("files"), overwrite=False):
@@ -220,25 +230,29 @@ class FileInputLog(LocalInputLog):
     # --- reading ------------------------------------------------------------------------------------------------
 
     def read(self, range_: Range, step: int) -> Sequence[Changes]:
-        """The changes of one range as one piece, its bad rows as dead letters of `step`.
+        """Return the changes of one range in one piece, with its bad rows as dead letters of `step`.
 
         **Cost** reads the row groups, or the lines, that the range touches.
-        **Errors** `DataError` names the offsets if part of the range is trimmed or not there, and a file that was changed.
+        **Errors** `DataError` names the offsets if part of the range is trimmed or missing, or the file that was
+        changed.
         """
         return self._read(range_, step, None)
 
     def read_columns(self, range_: Range, step: int, columns: frozenset[str]) -> Sequence[Changes]:
-        """See `dbsp.logs.ReadsColumns`; the same errors as `read`."""
+        """Return the changes as `read` does, reduced to these columns; the errors are the same.
+
+        See `dbsp.logs.ReadsColumns`.
+        """
         whole = partial(self._whole, range_, step)
         return [replace(change, whole=whole) for change in self._read(range_, step, columns)]
 
     def _whole(self, range_: Range, step: int) -> Batch:
-        """The rows of one range with all columns."""
+        """Return the rows of one range with all columns."""
         (change,) = self.read(range_, step)
         return change.batch
 
     def _read(self, range_: Range, step: int, columns: frozenset[str] | None) -> Sequence[Changes]:
-        """See `read`; of some columns, if they are given."""
+        """Read a range as `read` does; with `columns`, only these."""
         table = self._table(range_.table)
         with self._env.read() as txn:
             check_range(range_, self._spans.get(txn, range_.table, range_.partition))
@@ -259,12 +273,15 @@ class FileInputLog(LocalInputLog):
         return [changes_of(join_pushes(pushes, schema), range_, step)] if pushes else []
 
     def _pieces(self, txn: Any, range_: Range) -> Iterator[Piece]:
-        """The pieces that hold the range, from the one with its first row on."""
+        """Yield the pieces that contain the range, from the one with its first row on."""
         for first, value in records(txn, self._env.db("pieces"), range_):
             yield piece_of(first, value)
 
     def _kept(self, txn: Any, range_: Range) -> Iterator[tuple[int, int]]:
-        """The row groups, or some lines together; of what was found before these were noted, the files."""
+        """Yield the first offset and the bytes of each row group, or of some lines together.
+
+        Files found before these sizes were noted count as a whole.
+        """
         for piece in self._pieces(txn, range_):
             at = piece.first
             for rows, size in self._stretches(txn, record_key(range_.table, range_.partition, at), range_.table, piece):
@@ -272,7 +289,7 @@ class FileInputLog(LocalInputLog):
                 at += rows
 
     def _stretches(self, txn: Any, key: bytes, table: str, piece: Piece) -> Sequence[tuple[int, int]]:
-        """Rows and bytes as they were noted of a piece."""
+        """Return the rows and bytes that are noted for a piece."""
         found = txn.get(key, db=self._env.db(SIZES)) if self._env.has(SIZES) else None
         if found is not None:
             return [(rows, size) for rows, size in json.loads(bytes(found))]
@@ -280,7 +297,7 @@ class FileInputLog(LocalInputLog):
         return [(piece.rows, 0 if noted.misfit else noted.size * piece.rows // noted.rows)]
 
     def _trim(self, txn: Any, place: Place, floor: int) -> None:
-        """No file is deleted, and its name stays known."""
+        """Delete the notes of pieces below the floor; no file is deleted, and its name stays known."""
         table, partition = place
         below = Range(table=table, partition=partition, first=0, last=floor)
         for piece in list(self._pieces(txn, below)):
@@ -308,7 +325,7 @@ class FileInputLog(LocalInputLog):
 
 
 def make_folders(folder: Path, tables: Sequence[Table]) -> None:
-    """Make the folder of each table's files, where it is absent; `ConfigError` if it cannot be."""
+    """Create the missing folders of the tables' files; `ConfigError` if that fails."""
     for table in tables:
         if not table.name or "/" in table.name or table.name.startswith("."):
             raise ConfigError(f"a table of this name cannot be a folder: table={table.name!r}", "rename the table")
@@ -322,16 +339,16 @@ def make_folders(folder: Path, tables: Sequence[Table]) -> None:
 
 
 def piece_of(first: int, value: bytes) -> Piece:
-    """The piece that begins at an offset."""
+    """Return the piece that begins at an offset."""
     return Piece(first=first, **json.loads(bytes(value)))
 
 
 def file_key(table: str, name: str) -> bytes:
-    """Under which a file is noted."""
+    """Return the key under which a file is noted."""
     return table_prefix(table) + os.fsencode(name)
 
 
 def file_of(key: bytes) -> tuple[str, str]:
-    """Table and name of a file that is noted under a key."""
+    """Return the table and the name of a file from its key."""
     table, _, name = key.partition(b"\0")
     return table.decode(), os.fsdecode(name)

@@ -1,10 +1,10 @@
-"""Outputs as plain files: one per step, view and worker, renamed into place when it is on disk.
+"""Outputs as plain files: one per step, view and worker, renamed into place once it is on disk.
 
-`<directory>/<view>/step-<step>-worker-<worker>.parquet` (or `.arrow`, `.jsonl`) appears whole or not at all; steps without
-rows of a view have no file. What a worker has written is kept beside, in `<directory>/.progress/<worker>`, and is noted after
-the files: a crash between the two makes the step be written again, over files of equal content. The epoch is checked before
-the files and again when the step is noted (6), so that an older writer leaves at most files equal to those already there or
-to those its successor will write.
+`<directory>/<view>/step-<step>-worker-<worker>.parquet` (or `.arrow`, `.jsonl`) appears whole or not at all. Steps
+without rows of a view have no file. A worker's progress is in `<directory>/.progress/<worker>`, and is noted after the
+files. After a crash between the two, the step is written again, over files of equal content. The epoch is checked
+before the files are written, and again when the step is noted (6). So an older writer leaves at most files that are
+equal to those already there, or to those its successor will write.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ FORM = forms.FILE_OUTPUT
 
 
 class FileOutputLog(LocalOutputLog):
-    """One worker's outputs as files; see `dbsp.logs.OutputLog`. `format` is `parquet`, `arrow` or `json`."""
+    """The outputs of one worker as files; see `dbsp.logs.OutputLog`. `format` is `parquet`, `arrow` or `json`."""
 
     def __init__(
         self,
@@ -41,7 +41,7 @@ class FileOutputLog(LocalOutputLog):
         first_step: int = 0,
         create: bool = False,
     ) -> None:
-        """Open the progress; `create` lets it begin at `first_step`, absent or behind, otherwise absence is a `DataError`."""
+        """Open the progress; `create` begins it at `first_step` if it is absent or behind, else absence is a `DataError`."""
         if format not in _ENCODERS:
             raise ConfigError(f"unknown file format: format={format}", f"use one of {sorted(_ENCODERS)}")
         self._directory, self._worker = Path(directory), worker
@@ -57,13 +57,13 @@ class FileOutputLog(LocalOutputLog):
         self._store.fence(epoch)
         if (
             decide(self._store.known(), epoch, step, checksum, None) is Verdict.APPEND
-        ):  # refuses a step that is not next yet
+        ):  # `decide` refuses a step that is not next
             for view, batch in full.items():
                 self._write_file(self.path_of(view, step), batch)
         self._env.write(lambda txn: self._store.admit(txn, epoch, step, checksum))
 
     def path_of(self, view: str, step: int) -> Path:
-        """Where this worker's rows of a view and step are."""
+        """Return the path of this worker's rows of a view and step."""
         if not view or "/" in view or view.startswith("."):
             raise ConfigError(f"a view of this name cannot be a folder: view={view!r}", "rename the view")
         return self._directory / view / f"step-{step:012d}-worker-{self._worker}.{self._ending}"
@@ -80,7 +80,10 @@ class FileOutputLog(LocalOutputLog):
         sync_path(path.parent)
 
     def _sweep(self) -> None:
-        """Delete what processes that are no more had begun to write; one of an older epoch may still be at it."""
+        """Delete unfinished files of processes that no longer exist.
+
+        A live process of an older epoch may still write its own.
+        """
         for path in self._directory.glob(f"*/.step-*-worker-{self._worker}.{self._ending}.*"):
             if find_process(int(path.suffix[1:])) is None:
                 path.unlink(missing_ok=True)
@@ -93,7 +96,10 @@ class FileOutputLog(LocalOutputLog):
 
 
 def _parquet(batch: Batch) -> bytes:
-    """Only texts have dictionaries: those of numbers are mostly begun in vain, and took a third of the time."""
+    """Encode as Parquet with dictionaries for texts only.
+
+    For numbers, a dictionary is mostly begun in vain, and took a third of the time.
+    """
     table, sink = to_table(batch), pa.BufferOutputStream()
     texts = [field.name for field in table.schema if field.type in {pa.string(), pa.binary()}]
     pq.write_table(table, sink, use_dictionary=texts)

@@ -1,13 +1,17 @@
-"""One file of an input: how many rows it holds, whether its columns fit the table, and any stretch of its rows as a push.
+"""An imported file of an input: its row count, whether its columns fit the table, and any stretch of its rows as a push.
 
-Invariants: a stretch of rows is the same at every read and however it is cut (10), because a file is compared with what was
-noted of it first, and every row is judged by itself. Only what the stretch needs is read: the row groups it touches, the lines
-it holds; the newest of them are kept, as steps take stretches one after the other.
+Invariants: a stretch of rows is the same at every read and however it is cut (10). For a file is compared with what
+was first noted of it, and every row is judged by itself. A read loads only what the stretch needs: the row groups it
+touches, or its lines. The newest of them are kept, because steps take stretches one after the other.
 
-Parquet: the table's columns by name, others are left alone; of another type by the rules of `dbsp.zset.given`, and a row with a
-value that does not fit is bad; an int8 column `__op` says 0 for insert, 1 for delete. JSON: one row a line, as
-`dbsp.io.formats.json_rows` takes them. CSV and TSV: as `dbsp.io.formats.csv_rows` reads them, the table's columns by the header's
-names, their values as a strict cast makes them of text. Files of lines may be compressed.
+- Parquet: the table's columns by name; others are ignored. A column of another type follows the rules of
+  `dbsp.zset.given`, and a row with a value that does not fit is bad. An int8 column `__op` says 0 for insert, 1 for
+  delete.
+- JSON: one row a line, as `dbsp.io.formats.json_rows` reads them.
+- CSV and TSV: as `dbsp.io.formats.csv_rows` reads them. The header names the table's columns, and a strict cast makes
+  their values of text.
+
+Files of lines may be compressed.
 """
 
 from __future__ import annotations
@@ -55,9 +59,10 @@ ONE_BAD_ROW = Sizes.of(0, [(1, 0)])
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Landed:
-    """What is noted of a file: its rows, bytes, a checksum of its end; with a `misfit` it counts as one bad row.
+    """The notes of an imported file: its rows, its bytes, and a checksum of its end.
 
-    `sizes` are those of its rows unpacked, from 0 on, of a file that was just examined; they are noted where its rows are.
+    A file with a `misfit` counts as one bad row. `sizes` are those of its unpacked rows, from 0 on, set only if the
+    file was just examined. The log notes them with the places of the rows.
     """
 
     rows: int
@@ -68,18 +73,18 @@ class Landed:
 
 
 def packed(landed: Landed) -> bytes:
-    """What is noted, as bytes."""
+    """Return the notes as bytes."""
     noted = {"rows": landed.rows, "size": landed.size, "end": landed.end, "misfit": landed.misfit}
     return json.dumps(noted).encode()
 
 
 def unpacked(data: bytes) -> Landed:
-    """What was noted."""
+    """Return the notes that these bytes contain."""
     return Landed(**json.loads(data))
 
 
 def examine_file(path: Path, table: Table) -> Landed:
-    """What is to be noted of a file; its ending says what it is.
+    """Return the notes of a new file; its ending says its kind.
 
     **Cost** its footer for Parquet; all of its bytes for the others, to count rows.
     **Errors** `UnfinishedError`; `OSError` of the disk.
@@ -111,7 +116,7 @@ def examine_file(path: Path, table: Table) -> Landed:
 
 
 def _open_columns(file: pq.ParquetFile, table: Table) -> None:
-    """Begin to read the table's columns of all row groups, up to their first page, so that a damaged footer tells of itself.
+    """Begin to read the table's columns of all row groups, up to their first page, to detect a damaged footer.
 
     **Errors** `OSError`, `pyarrow.ArrowException`.
     """
@@ -121,15 +126,15 @@ def _open_columns(file: pq.ParquetFile, table: Table) -> None:
 
 
 def _leaves(file: pq.ParquetFile, table: Table) -> list[int]:
-    """The numbers of what the table's columns are stored as."""
+    """Return the numbers of the stored columns that make up the table's columns and the operation."""
     wanted = {*table.schema.names, OPERATION}
     return [number for number, path in enumerate(file.reader.column_paths) if path[0] in wanted]
 
 
 def _sizes(file: pq.ParquetFile, table: Table) -> Sizes:
-    """How large the rows of each row group are before they are packed, in the table's columns: what the footer says.
+    """Return the sizes of each row group's rows in the table's columns, as the footer says, before packing.
 
-    Numbers take at least what they take in memory, however often one repeats.
+    Numbers count at least their size in memory, however often one repeats.
     """
     columns, numbers = _leaves(file, table), sum(_width(column.type) for column in table.schema)
     stretches = []
@@ -140,7 +145,7 @@ def _sizes(file: pq.ParquetFile, table: Table) -> Sizes:
 
 
 def _width(type_: pa.DataType) -> int:
-    """The bytes of a value in memory, where all have the same."""
+    """Return the bytes of a value in memory; 0 for a type without a fixed width."""
     try:
         return int(type_.bit_width) // 8
     except ValueError:
@@ -148,7 +153,7 @@ def _width(type_: pa.DataType) -> int:
 
 
 def _row_count(file: pq.ParquetFile) -> int:
-    """How many rows a footer says there are; `UnfinishedError` where that is not what its row groups have."""
+    """Return the number of rows in the footer; `UnfinishedError` if it is not the sum of the row groups."""
     rows: int = file.metadata.num_rows
     groups = [file.metadata.row_group(number).num_rows for number in range(file.num_row_groups)]
     if min(groups, default=0) < 0 or sum(groups) != rows:
@@ -157,13 +162,13 @@ def _row_count(file: pq.ParquetFile) -> int:
 
 
 def unusable(path: Path, misfit: str) -> Landed:
-    """What is to be noted of a file that cannot be used: one bad row in its place."""
+    """Return the notes of a file that cannot be used: one bad row instead."""
     size, end = _identity(path)
     return Landed(rows=1, size=size, end=end, misfit=misfit)
 
 
 def is_as_noted(path: Path, landed: Landed) -> bool:
-    """Whether the file is there, and the one that was noted."""
+    """Return whether the file exists and equals the noted one."""
     try:
         return _identity(path) == (landed.size, landed.end)
     except FileNotFoundError:
@@ -171,20 +176,20 @@ def is_as_noted(path: Path, landed: Landed) -> bool:
 
 
 class LandedReader:
-    """Reads stretches of rows out of the files of one table."""
+    """A reader of stretches of rows from the files of one table."""
 
     def __init__(self, table: Table) -> None:
-        """Nothing is opened yet."""
+        """Create the reader; it opens no file."""
         self._table = table
         self._kept: OrderedDict[tuple[Any, ...], Any] = OrderedDict()
         self._lock = threading.Lock()
 
     def read(self, path: Path, landed: Landed, first: int, last: int, columns: frozenset[str] | None = None) -> Push:
-        """Rows `first <= i < last` of a file, good and bad; of the good ones these columns, if they are given.
+        """Return the rows `first <= i < last` of a file, good and bad; the good ones reduced to `columns`, if given.
 
-        **Cost** of Parquet only these columns are read, and those that can make a row a bad one.
+        **Cost** Of Parquet, only these columns are read, and those that can make a row a bad one.
 
-        **Errors** `DataError` names a file that is gone, or is not the one that was noted.
+        **Errors** `DataError` names a file that is gone, or differs from the noted one.
         """
         try:
             if _identity(path) != (landed.size, landed.end):
@@ -232,13 +237,15 @@ class LandedReader:
         return join_pushes(pieces, table.schema)
 
     def _judged(self, file: pq.ParquetFile, columns: frozenset[str] | None) -> Table:
-        """The table with the columns that must be read: these, and those in which a value can make its row a bad one."""
+        """Return the table with the columns to read: the given ones, and those in which a value can make its row bad."""
         if columns is None:
             return self._table
         found = file.schema_arrow
         unsure = {c.name for c in self._table.schema if not c.nullable or found.field(c.name).type != c.type}
         some = columns | unsure | (int96_columns(file) & set(self._table.schema.names))
-        return some_columns(self._table, some or frozenset(self._table.schema.names[:1]))  # one tells how many rows
+        return some_columns(
+            self._table, some or frozenset(self._table.schema.names[:1])
+        )  # one column gives the number of rows
 
     def _keep(self, key: tuple[Any, ...], make: Callable[[], Any]) -> Any:
         with self._lock:
@@ -251,14 +258,17 @@ class LandedReader:
 
 
 def some_columns(table: Table, columns: frozenset[str] | None) -> Table:
-    """The table with these columns alone, in its order; with all of them for None, or where rows are replaced by key."""
+    """Return the table reduced to these columns, in its order.
+
+    Return it with all columns for None, or if the table replaces rows by key.
+    """
     if columns is None or table.replaces:
         return table
     return replace(table, schema=table.schema.select(name for name in table.schema.names if name in columns))
 
 
 def _misfit(found: pa.Schema, table: Table) -> str:
-    """Why no row of a file with these columns can be used; nothing if it can."""
+    """Return why no row of a file with these columns can be used; empty if it can."""
     names = found.names
     for column in table.schema:
         if names.count(column.name) != 1:
@@ -272,7 +282,7 @@ def _misfit(found: pa.Schema, table: Table) -> str:
 
 
 def _identity(path: Path) -> tuple[int, int]:
-    """Size and checksum of the end."""
+    """Return the size of a file and the checksum of its end."""
     with path.open("rb") as file:
         size = os.fstat(file.fileno()).st_size
         file.seek(max(0, size - END_BYTES))

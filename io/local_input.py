@@ -1,4 +1,4 @@
-"""What the input logs on this host share: tables, spans of offsets in one LMDB file, trimming."""
+"""The common base of this host's input logs: tables, spans of offsets in one LMDB file, and trimming."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ TOGETHER_BYTES = 1 << 16
 
 
 class LocalInputLog(ABC):
-    """What of `dbsp.logs.InputLog` does not depend on where rows are; `_partitions` says how many partitions a table has."""
+    """The part of `dbsp.logs.InputLog` that does not depend on where rows are.
+
+    `_partitions` has each table's number of partitions.
+    """
 
     _partitions: dict[str, int]
 
@@ -44,22 +47,23 @@ class LocalInputLog(ABC):
         self._measuring, self._sizes = threading.Lock(), dict[Place, Sizes]()
 
     def partitions(self, table: str) -> int:
-        """How many partitions the table's input has; new rows may come to fewer, if settings had more once."""
+        """Return the number of partitions of the table's input; new rows may go to fewer, if settings once had more."""
         return self._partitions[self._table(table).name]
 
     def ends(self) -> Mapping[Place, int]:
-        """The offset after the last row, per (table, partition)."""
+        """Return the offset after the last row, per (table, partition)."""
         return {place: span.end for place, span in self._all().items()}
 
     def floors(self) -> Mapping[Place, int]:
-        """The first offset that may still be read, per (table, partition)."""
+        """Return the first offset that may still be read, per (table, partition)."""
         return {place: span.floor for place, span in self._all().items()}
 
     def sizes(self, waiting: Sequence[Range]) -> Mapping[Place, Sizes]:
-        """How large these rows are, by the size of what holds them.
+        """Return the sizes of these rows, from the sizes of the records that contain them.
 
-        **State** the sizes of what came since a place was first asked for, until it is trimmed; of what is small, together.
-        **Cost** looks at what came since the last time, and reads none of it.
+        **State** The sizes of all rows that arrived since the first call for a partition, until they are trimmed;
+        small records are measured together.
+        **Cost** looks at the records that arrived since the last call, and reads none of them.
         """
         places = {(each.table, each.partition): each for each in waiting}
         with self._measuring:
@@ -69,12 +73,12 @@ class LocalInputLog(ABC):
             return {place: self._sizes[place] for place in places}
 
     def _knows(self, place: Place, range_: Range) -> bool:
-        """Whether the sizes of a range are known."""
+        """Return whether the sizes of a range are known."""
         known = self._sizes.get(place)
         return known is not None and known.first <= range_.first and range_.last <= known.last
 
     def _measured(self, txn: Any, range_: Range) -> Sizes:
-        """The sizes of a place from the range on, up to its end; of what is known already, what came behind it."""
+        """Return the sizes of a partition from the range's start to the partition's end, continuing the known ones."""
         known = self._sizes.get((range_.table, range_.partition))
         known = known if known is not None and known.first <= range_.first else None
         end = self._spans.get(txn, range_.table, range_.partition).end
@@ -85,11 +89,11 @@ class LocalInputLog(ABC):
 
     @abstractmethod
     def _kept(self, txn: Any, range_: Range) -> Iterator[tuple[int, int]]:
-        """Where what holds the rows of a range begins, one after the other, and its bytes; values are views of the file."""
+        """Yield the first offset and the bytes of each record in the range; values are views of the file."""
         ...
 
     def trim(self, positions: Mapping[Place, int]) -> None:
-        """Drop what is known of rows below these offsets; a record goes when its last row is below."""
+        """Delete the records of rows below these offsets; a record is deleted once its last row is below."""
 
         def action(txn: Any) -> None:
             for place, to in positions.items():
@@ -105,11 +109,11 @@ class LocalInputLog(ABC):
                     self._sizes[place] = known.cut(to, known.last)
 
     def _trimmed(self, txn: Any) -> None:  # noqa: B027 - most logs keep nothing more
-        """Drop what else no row needs any more."""
+        """Delete other data that no row needs any more."""
 
     @abstractmethod
     def _trim(self, txn: Any, place: Place, floor: int) -> None:
-        """Drop the records below an offset."""
+        """Delete the records below an offset."""
         ...
 
     def close(self) -> None:

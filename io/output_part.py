@@ -1,7 +1,8 @@
-"""One worker's part of one step's outputs: its checksum, the dead letters as a batch, and what a repeated write means.
+"""The part of one worker in one step's outputs: its checksum, its dead letters as a batch, and the rule for repeated
+writes.
 
-The checksum covers the rows and weights of every view by their row hashes, so it does not depend on row order, on Arrow's
-encoding or on which layout made the part, and sums over workers are comparable. `decide` is the whole of the rule
+The checksum covers the rows and weights of every view by their row hashes. So it does not depend on row order, on
+Arrow's encoding, or on which layout made the part, and sums over workers are comparable. `decide` is the whole rule
 for writing (docs/concepts/logs.md) and does no I/O; every output log uses it.
 """
 
@@ -39,7 +40,7 @@ _MIX = np.uint64(0x9E3779B97F4A7C15)
 
 
 class Verdict(enum.Enum):
-    """What to do with a write."""
+    """The decision about a write: append the part, or discard it."""
 
     APPEND = "append"
     DISCARD = "discard"
@@ -47,7 +48,7 @@ class Verdict(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """What a worker has written: steps `first <= s < last`, and the newest epoch seen."""
+    """The progress of a worker's outputs: the written steps `first <= s < last`, and the newest epoch seen."""
 
     first: int
     last: int
@@ -55,9 +56,14 @@ class Progress:
 
 
 def decide(progress: Progress, epoch: int, step: int, checksum: int, stored: int | None) -> Verdict:
-    """Below `last` compare and discard, at `last` append, above is an error; an older epoch is refused first.
+    """Decide what to do with a write of a step, by the worker's progress.
 
-    `stored` is the checksum kept for the step, None if none is kept any more.
+    - An older epoch: `FencedError`, before any other check.
+    - Below `last`: compare the checksums, and discard; `MismatchError` if they differ.
+    - At `last`: append.
+    - Above `last`: `DataError`.
+
+    `stored` is the step's stored checksum, None if it is not kept any more.
     """
     if epoch < progress.epoch:
         raise FencedError(f"a newer epoch writes these outputs: step={step} epoch={epoch} newest={progress.epoch}")
@@ -74,7 +80,7 @@ def decide(progress: Progress, epoch: int, step: int, checksum: int, stored: int
 
 
 def with_dead_letters(parts: Mapping[str, Batch], dead: Sequence[DeadLetter]) -> dict[str, Batch]:
-    """All non-empty parts by name, the dead letters as one more output."""
+    """Return all non-empty parts by name, with the dead letters as one more output."""
     refuse_taken(parts)
     full = {name: batch for name, batch in sorted(parts.items()) if len(batch)}
     if dead:
@@ -83,7 +89,7 @@ def with_dead_letters(parts: Mapping[str, Batch], dead: Sequence[DeadLetter]) ->
 
 
 def refuse_taken(views: Collection[str]) -> None:
-    """`CircuitError` if a view has the name of the dead letters."""
+    """Refuse a view that has the name of the dead letters with a `CircuitError`."""
     if DEAD_LETTERS in views:
         raise CircuitError(
             f"a view cannot be called {DEAD_LETTERS}: the pipeline has an output of that name", "rename the view"
@@ -91,7 +97,7 @@ def refuse_taken(views: Collection[str]) -> None:
 
 
 def dead_letter_batch(dead: Sequence[DeadLetter]) -> Batch:
-    """Dead letters as a loose batch, ordered by their fields."""
+    """Return dead letters as a loose batch, ordered by their fields."""
     ordered = sorted(dead, key=lambda d: (d.origin, d.partition, d.offset, d.reason, d.payload, d.weight))
     columns = [
         pa.array([_writable(getattr(d, column.name)) for d in ordered], type=column.type)
@@ -102,12 +108,15 @@ def dead_letter_batch(dead: Sequence[DeadLetter]) -> Batch:
 
 
 def _writable(value: str | int) -> str | int:
-    """A text without surrogates, which no text on a disk has: names of files and texts in JSON may bring them."""
+    """Return a text with its surrogates escaped, as no stored text may contain them; other values stay.
+
+    Names of files and texts in JSON may bring surrogates.
+    """
     return value.encode("utf-8", "backslashreplace").decode() if isinstance(value, str) else value
 
 
 def checksum_of(parts: Mapping[str, Batch]) -> int:
-    """64 bits that two parts share only if they hold the same rows with the same weights.
+    """Return 64 bits that two parts share only if they have the same rows with the same weights.
 
     **Law** independent of row order within a view; an empty view counts as an absent one.
     """
@@ -122,7 +131,10 @@ def checksum_of(parts: Mapping[str, Batch]) -> int:
 
 
 def _row_sum(batch: Batch, salt: np.uint64) -> np.uint64:
-    """Sum over rows of weight times a mix of row hash and view; linear in weights, so unconsolidated parts agree too."""
+    """Return the sum over rows of weight times a mix of row hash and view.
+
+    The sum is linear in the weights, so unconsolidated parts agree too.
+    """
     hashes = _row_hashes(batch)
     with np.errstate(over="ignore"):
         mixed = (hashes ^ salt) * _MIX
@@ -131,7 +143,7 @@ def _row_sum(batch: Batch, salt: np.uint64) -> np.uint64:
 
 
 def _row_hashes(batch: Batch) -> NDArray[np.uint64]:
-    """The hash of each row; a batch whose key is the whole row has it."""
+    """Return the hash of each row; a batch whose key is the whole row already has them."""
     form = batch.arrangement
     if form is not None and form.key == batch.schema.names and batch.key_hash is not None:
         return batch.key_hash
@@ -139,12 +151,15 @@ def _row_hashes(batch: Batch) -> NDArray[np.uint64]:
 
 
 def to_table(batch: Batch) -> pa.Table:
-    """The rows with their weights in a last int64 column: `weight`, or `__weight` where the view has a `weight` of its own."""
+    """Return the rows with their weights in a last int64 column.
+
+    The column is called `weight`, or `__weight` if the view has a `weight` of its own.
+    """
     return batch.to_arrow("__weight" if "weight" in batch.schema else "weight")
 
 
 def encode_part(batch: Batch, bytes_max: int = PART_BYTES_MAX) -> Iterator[bytes]:
-    """The batch as Arrow streams of about `bytes_max` or less."""
+    """Yield the batch as Arrow streams of about `bytes_max` or less."""
     table = to_table(batch)
     pieces = max(1, -(-batch.nbytes // bytes_max))
     step = max(1, -(-len(batch) // pieces))

@@ -1,8 +1,8 @@
-"""What formats the embedded logs have: read only, the first and the last record of each kind alone.
+"""The formats of the embedded logs: read only, from the first and the last record of each kind alone.
 
-Numbers of a format grow, and records are appended: the first was written by the oldest version of the engine that had a hand in
-a file, the last by the newest. So whether this version reads a file can be told before anything is done with it, at the
-cost of a few pages. Whether the records are whole is another question (`dbsp.io.examine`).
+Numbers of a format grow, and records are appended. So the oldest version of the engine that wrote to a file wrote its
+first record, and the newest version its last. At the cost of a few pages, this shows whether this version reads a
+file, before any work on it. Whether the records are whole is another question (`dbsp.io.examine`).
 """
 
 from __future__ import annotations
@@ -27,7 +27,10 @@ def formats() -> dict[str, int]:
 
 
 def check_logs(data_dir: Path) -> None:
-    """The letter log, the step log and the input log, as far as they are there; `DataError` names the file of another format."""
+    """Check the formats of the letter log, the step log and the input log, as far as they exist.
+
+    **Errors** `DataError` names the file of another format.
+    """
     if _there(data_dir / "letters"):
         with reading(data_dir / "letters", letter_log.FORM, letter_log.PARTS):
             pass
@@ -47,7 +50,7 @@ def check_logs(data_dir: Path) -> None:
 
 
 def check_outputs(output: OutputKind, residence: Residence) -> None:
-    """Refuse a file of a worker's progress that has another format."""
+    """Refuse the file of a worker's progress that has another format."""
     folder, form = output.progress(residence), output.form
     for each in sorted(folder.iterdir()) if folder is not None and folder.is_dir() else ():
         if not each.name.startswith(".") and _there(each):
@@ -56,14 +59,14 @@ def check_outputs(output: OutputKind, residence: Residence) -> None:
 
 
 def check_ledger(folder: Path, form: str) -> None:
-    """An environment whose form alone says its format."""
+    """Check an environment whose form alone names its format."""
     if _there(folder):
         with reading(folder, form, ()):
             pass
 
 
 def _input_kind(folder: Path) -> tuple[str, tuple[str, ...]]:
-    """Return the form that the file says, and its parts; those of the default kind if no kind has this form."""
+    """Return the form that the file names, and its parts; those of the default kind if no kind has this form."""
     with reading(folder, None, ()) as log:
         found = log.get("meta", b"format") or b""
     forms = [kind.log_form for kind in INPUT_KINDS.values() if kind.log_form is not None]
@@ -72,5 +75,5 @@ def _input_kind(folder: Path) -> tuple[str, tuple[str, ...]]:
 
 
 def _there(folder: Path) -> bool:
-    """Whether there is a log to look at; one that this process has open was looked at when it was opened."""
+    """Return whether there is a log to check; a log that this process has open was checked when it was opened."""
     return folder.exists() and not is_open(folder)

@@ -1,8 +1,8 @@
-"""The numbers of one producer's pushes, of which each is taken once: what is known of those whose rows are trimmed.
+"""The numbers of one producer's pushes, of which each is taken once; they remain known after their rows are trimmed.
 
-Numbers grow, and some are passed over: by a push that was refused while the next one was taken, or by a producer that counts
-in jumps. A passed-over number that comes late was never taken, and must not be answered as a repeat, which would lose its rows.
-So the gaps are kept, the newest `GAPS_MAX` of them; below those it is not known, and such a number is refused, too.
+Numbers grow, and some are passed over: a push is refused while the next one is taken, or a producer counts in jumps. A
+passed-over number that arrives late was never taken. It must not pass as a repeat, which would lose its rows. So the
+gaps are kept, the newest `GAPS_MAX` of them. Below those, numbers are unknown and refused too.
 """
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ _GAP = struct.Struct(">QQ")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Numbers:
-    """`newest` and `trimmed` are the greatest number, and the greatest one whose rows are trimmed, -1 for none.
+    """The known numbers of a producer.
 
-    Of the numbers from `known` on those inside `gaps`, pairs of first and last, were passed over; all others were taken.
+    `newest` is the greatest number, and `trimmed` the greatest one whose rows are trimmed, -1 for none. From `known`
+    on, numbers inside `gaps`, pairs of first and last, were passed over; all others were taken.
 
     **Example**
 
@@ -37,7 +38,7 @@ class Numbers:
     gaps: tuple[tuple[int, int], ...] = ()
 
     def take(self, number: int) -> Numbers:
-        """With a number above all others."""
+        """Return the numbers with one more, which is above all others."""
         gaps = self.gaps if number == self.newest + 1 else (*self.gaps, (self.newest + 1, number - 1))
         known = self.known
         if len(gaps) > GAPS_MAX:
@@ -45,25 +46,27 @@ class Numbers:
         return replace(self, newest=number, known=known, gaps=gaps)
 
     def trim(self, number: int) -> Numbers:
-        """With this number's rows trimmed."""
+        """Return the numbers with this one's rows trimmed."""
         return replace(self, trimmed=max(self.trimmed, number))
 
     def was_taken(self, number: int) -> bool | None:
-        """Whether a number up to the newest was taken; None where it is not known any more."""
+        """Return whether a number up to the newest was taken; None if that is not known any more."""
         if number < self.known:
             return None
         return not any(first <= number <= last for first, last in self.gaps)
 
     def encoded(self, key: bytes) -> bytes:
-        """As it is stored under a key."""
+        """Return the numbers as they are stored under a key."""
         head = _HEAD.pack(self.newest + 1, self.trimmed + 1, self.known)
         return sealed(key, head + b"".join(_GAP.pack(*gap) for gap in self.gaps))
 
 
 def decode_numbers(key: bytes, data: bytes | None, where: str) -> Numbers:
-    """What `encoded` has stored; of what was stored before gaps were kept, nothing is known below the newest number.
+    """Return the numbers that `encoded` stored.
 
-    **Errors** `DataError` with `where` if it is damaged.
+    In data from before gaps were kept, no number below the newest is known.
+
+    **Errors** `DataError` with `where` if the data is damaged.
     """
     if data is None:
         return Numbers()

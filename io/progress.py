@@ -1,8 +1,8 @@
-"""How far each worker has written its outputs, in an LMDB file: what the output logs on local files share.
+"""The progress of each worker's outputs, in an LMDB file: the shared part of the output logs on local files.
 
-Progress and checksums are in one file, of their own (outputs as files) or beside the rows (the embedded log). They outlive the
-rows' trim, so a replayed step is recognised when its rows are long gone; an older epoch is refused in the transaction that would
-have written (6).
+Progress and checksums are in one file: their own (outputs as files), or that of the rows (the embedded log). They
+outlive the trimming of rows, so a replayed step is recognised long after its rows are gone. The transaction that would
+write refuses an older epoch (6).
 
 **State** 8 bytes of checksum per step until `trim_progress`. Source: docs/concepts/logs.md.
 """
@@ -25,12 +25,15 @@ KEY = b"progress"
 
 
 class ProgressStore:
-    """What one worker has written, in an LMDB file of its own or beside the rows."""
+    """The progress of one worker, in an LMDB file of its own or in the file of the rows."""
 
     def __init__(
         self, path: Path, *, form: str, first_step: int, create: bool, map_bytes: int = MAP_BYTES_START
     ) -> None:
-        """Open; with `create` a worker that joins (again) at `first_step` starts there if it has not come so far."""
+        """Open the file; with `create`, a worker that joins at `first_step` starts there.
+
+        The same holds for one that joins again. Progress that is already beyond `first_step` stays.
+        """
         self.env = open_environment(path, form=form, names=("data", "checksums"), create=create, map_bytes=map_bytes)
         self._first_step = first_step
         with self.env.read() as txn:
@@ -45,17 +48,17 @@ class ProgressStore:
             self.put_progress(txn, Progress(first=self._first_step, last=self._first_step, epoch=epoch))
 
     def progress(self, txn: Any) -> Progress | None:
-        """First, last and epoch; None before the first opening."""
+        """Return first, last and epoch; None before the first opening."""
         data = txn.get(KEY, db=self.env.db("meta"))
         return None if data is None else progress_of(data, self.env.where)
 
     def known(self) -> Progress:
-        """The progress now."""
+        """Return the progress now."""
         with self.env.read() as txn:
             return self.need(txn)
 
     def need(self, txn: Any) -> Progress:
-        """The progress as the transaction sees it."""
+        """Return the progress as the transaction sees it; `DataError` if there is none."""
         found = self.progress(txn)
         if found is None:
             raise DataError(f"the output log holds no progress: file={self.env.path / 'data.mdb'}")
@@ -67,7 +70,7 @@ class ProgressStore:
         txn.put(KEY, sealed(KEY, data), db=self.env.db("meta"))
 
     def _checksum(self, txn: Any, step: int) -> int | None:
-        """Return what is kept of a step's output."""
+        """Return the stored checksum of a step's output, None if it is not kept."""
         data = txn.get(_STEP.pack(step), db=self.env.db("checksums"))
         return None if data is None else checksum_of_step(_STEP.pack(step), data, self.env.where)
 
@@ -76,7 +79,7 @@ class ProgressStore:
         txn.put(key, sealed(key, _CHECKSUM.pack(checksum)), db=self.env.db("checksums"))
 
     def admit(self, txn: Any, epoch: int, step: int, checksum: int) -> Verdict:
-        """Judge a write and, if it is next, note it as done; also notes a newer epoch."""
+        """Decide about a write and, if its step is next, record it as done; also record a newer epoch."""
         progress = self.need(txn)
         verdict = decide(progress, epoch, step, checksum, self._checksum(txn, step))
         last = progress.last
@@ -88,7 +91,7 @@ class ProgressStore:
         return verdict
 
     def replace(self, txn: Any, epoch: int, step: int, checksum: int) -> bool:
-        """Let another checksum stand for a step that was written; whether it is another."""
+        """Replace the checksum of a step that was written; return whether it differs."""
         decide(self.need(txn), epoch, step, checksum, None)
         known = self._checksum(txn, step)
         if known is None:
@@ -99,7 +102,7 @@ class ProgressStore:
         return True
 
     def fence(self, epoch: int) -> None:
-        """Refuse older epochs from now on; nothing is written, and synced, where this one is noted already."""
+        """Refuse older epochs from now on; nothing is written, and synced, if this epoch is already recorded."""
         if self.known().epoch == epoch:
             return
 
@@ -124,13 +127,13 @@ class ProgressStore:
 
 
 def progress_of(data: bytes, where: str) -> Progress:
-    """A worker's progress as it is stored; `DataError` with `where` if it is damaged."""
+    """Return a worker's stored progress; `DataError` with `where` if it is damaged."""
     first, last, epoch = _PROGRESS.unpack(unsealed(KEY, data, _PROGRESS.size, where))
     return Progress(first=first, last=last, epoch=epoch)
 
 
 def checksum_of_step(key: bytes, data: bytes, where: str) -> int:
-    """What is kept of a step's output, as it is stored; `DataError` with `where` if it is damaged."""
+    """Return a step's stored checksum; `DataError` with `where` if it is damaged."""
     return int(_CHECKSUM.unpack(unsealed(key, data, _CHECKSUM.size, f"{where} part=checksums"))[0])
 
 
@@ -140,17 +143,17 @@ class LocalOutputLog:
     def __init__(
         self, path: Path, *, form: str, first_step: int, create: bool, map_bytes: int = MAP_BYTES_START
     ) -> None:
-        """Open the progress; `create` lets it begin at `first_step`, absent or behind, otherwise absence is a `DataError`."""
+        """Open the progress; `create` begins it at `first_step` if it is absent or behind, else absence is a `DataError`."""
         self._store = ProgressStore(path, form=form, first_step=first_step, create=create, map_bytes=map_bytes)
         self._env = self._store.env
 
     @property
     def place(self) -> str:
-        """The folder of the progress."""
+        """Return the folder of the progress, for messages."""
         return f"folder={self._env.path}"
 
     def bounds(self) -> tuple[int, int]:
-        """(first, last): steps first <= s < last have been written by this worker."""
+        """Return (first, last): this worker has written the steps first <= s < last."""
         progress = self._store.known()
         return progress.first, progress.last
 

@@ -1,7 +1,7 @@
-"""Rows on their way into a table's input: a decoded push, who sent it, and the position it was given.
+"""Rows on their way into a table's input: a decoded push, its producer, and the position it was given.
 
-A push keeps good and bad rows in one numbering: row i of the push gets offset `first + i`, whether it could be decoded or
-not, so a broken row has a position of its own and is the same at every replay.
+A push numbers good and bad rows together: row i of the push gets offset `first + i`, whether it could be decoded or
+not. So a bad row has a position of its own and is the same at every replay.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ PAYLOAD_CHARS_MAX = 10_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PushBounds:
-    """How large what is pushed may become, and how many of its rows may be bad; the names are those of the settings in [http]."""
+    """The bounds of a push: its size, and the number of bad rows; the names are those of the settings in [http]."""
 
     max_push_rows: int = 10_000_000
     max_decoded_bytes: int = 1 << 30
     bad_rows_max: int | None = None
 
     def refuse_size(self, rows: int, size: int) -> None:
-        """Raise `CapacityError` for too many rows or bytes; called before they are made."""
+        """Raise `CapacityError` for too many rows or bytes; the caller checks before it makes them."""
         for name, found in (("max_push_rows", rows), ("max_decoded_bytes", size)):
             if found > (most := getattr(self, name)):
                 kind = "rows" if name == "max_push_rows" else "bytes, unpacked"
@@ -41,7 +41,7 @@ class PushBounds:
                 )
 
     def refuse_bad(self, bad: Sequence[BadRow], rows: int | None = None) -> None:
-        """Raise `DataError` for more bad rows than are taken; of a whole push, with its `rows`, where most of them are bad."""
+        """Raise `DataError` for more bad rows than allowed; with `rows`, the rows of a whole push, also if most are bad."""
         if self.bad_rows_max is None or not bad:
             return
         shown = f"the first: row={bad[0].index} {bad[0].reason}"
@@ -56,14 +56,14 @@ class PushBounds:
 
 
 def loose_batch(schema: Schema, columns: Sequence[Any]) -> Batch:
-    """A loose batch of weights 1 that may hold nulls where the schema rules them out: deletes that give only the key."""
+    """Return a loose batch of weights 1 that may hold nulls where the schema forbids them, for deletes by key."""
     relaxed = Batch.of(Schema(tuple(Column(column.name, column.type) for column in schema)), columns)
     return Batch(schema=schema, columns=relaxed.held, weights=relaxed.weights)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BadRow:
-    """A row that could not be decoded: its number within the push, why, and the row as it came."""
+    """A row that could not be decoded: its number within the push, the reason, and the row as received."""
 
     index: int
     reason: str
@@ -72,10 +72,10 @@ class BadRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Push:
-    """Decoded rows of one table in order: `batch` (loose, weights +1), an operation per row, and the bad rows between them.
+    """Decoded rows of one table in order: a loose `batch` with weights +1, an operation per row, and the bad rows.
 
-    **Shape** `operations` is int8, INSERT or DELETE, one per row of `batch`; `bad` is ascending by `index`. The numbers that
-    bad rows leave free belong to the rows of `batch`, in order.
+    **Shape** `operations` is int8, INSERT or DELETE, one per row of `batch`; `bad` is ascending by `index`. The
+    numbers that bad rows leave free belong to the rows of `batch`, in order.
     """
 
     batch: Batch
@@ -92,11 +92,11 @@ class Push:
 
     @property
     def rows(self) -> int:
-        """How many offsets the push takes: good and bad rows."""
+        """Return the number of offsets that the push takes: good and bad rows."""
         return len(self.batch) + len(self.bad)
 
     def good_indices(self) -> NDArray[np.int64]:
-        """The number within the push of every row of `batch`."""
+        """Return the number within the push of every row of `batch`."""
         free = np.ones(self.rows, dtype=np.bool_)
         free[[row.index for row in self.bad]] = False
         return np.flatnonzero(free).astype(np.int64)
@@ -104,10 +104,10 @@ class Push:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Producer:
-    """Who sends, and the number of this push among its pushes to the table; numbers grow, gaps are allowed.
+    """The sender of a push, and the number of this push among its pushes to the table; numbers grow, gaps are allowed.
 
-    With `after` the push is appended only if that is the newest number so far (-1: there is none): of several processes that
-    send under one name, one alone goes on.
+    With `after`, the push is appended only if that is the newest number so far (-1: there is none). So of several
+    processes that send under one name, only one goes on.
     """
 
     id: str
@@ -119,7 +119,7 @@ class Producer:
 class Incoming:
     """A push on its way to one partition of a table.
 
-    With `letter` it is the replay of the table's dead letter of that partition and offset.
+    With `letter`, the push replays the table's dead letter of that partition and offset.
     """
 
     table: str
@@ -131,7 +131,7 @@ class Incoming:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Position:
-    """Where a push stands in the log: offsets `first <= offset < last`; `repeated` if it had been appended before."""
+    """The place of a push in the log: offsets `first <= offset < last`; `repeated` if an earlier push appended it."""
 
     table: str
     partition: int
@@ -140,19 +140,19 @@ class Position:
     repeated: bool = field(default=False, compare=False)
 
     def range(self) -> Range:
-        """The rows."""
+        """Return the range of the push's rows."""
         return Range(table=self.table, partition=self.partition, first=self.first, last=self.last)
 
 
 class InputWriter(Protocol):
-    """The writing side that an embedded input log has."""
+    """The writing side of an embedded input log."""
 
     def append_many(self, incoming: Sequence[Incoming], *, together: bool = False) -> list[Position]:
-        """Append pushes durably; `together`: for one step."""
+        """Append pushes durably; `together` makes one step take all of them."""
         ...
 
     def last_sequence(self, table: str, producer: str) -> int | None:
-        """The newest sequence number of a producer."""
+        """Return the newest sequence number of a producer, None if there is none."""
         ...
 
     def replayed(self, table: str, places: Sequence[tuple[int, int]]) -> list[Position | None]:

@@ -1,7 +1,7 @@
-"""What an input log on this host holds, per table and partition: the offsets that can be read, and records by their first one.
+"""The contents of this host's input logs per table and partition: the readable offsets, and records by their first one.
 
-Both logs of a host keep it alike in their LMDB file: under `table NUL partition` a span, under `table NUL partition offset` a
-record of the rows from that offset on.
+Both logs of a host use the same keys in their LMDB file. The key `table NUL partition` has a span. The key `table NUL
+partition offset` has a record of the rows from that offset on.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Place = tuple[str, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Span:
-    """What one partition holds: readable offsets `floor <= o < end`; rows and bytes ever appended."""
+    """The contents of one partition: readable offsets `floor <= o < end`; rows and bytes ever appended."""
 
     end: int = 0
     floor: int = 0
@@ -32,11 +32,11 @@ class Span:
     size: int = 0
 
     def longer(self, rows: int, size: int) -> Span:
-        """With so many rows and bytes more."""
+        """Return the span with so many rows and bytes more."""
         return replace(self, end=self.end + rows, rows=self.rows + rows, size=self.size + size)
 
     def trimmed(self, to: int) -> Span:
-        """Without the rows below an offset."""
+        """Return the span without the rows below an offset."""
         return replace(self, floor=max(self.floor, min(to, self.end)))
 
 
@@ -44,35 +44,35 @@ class Spans:
     """The spans in the part `spans` of a log's file."""
 
     def __init__(self, env: Environment) -> None:
-        """Of this file."""
+        """Use this file."""
         self._env = env
 
     def get(self, txn: Any, table: str, partition: int) -> Span:
-        """The span of a place; an empty one if nothing was ever there."""
+        """Return the span of a partition; an empty one if it never had a row."""
         key = place_key(table, partition)
         found = txn.get(key, db=self._env.db("spans"))
         return Span() if found is None else span_of(key, found, self._env.where)
 
     def put(self, txn: Any, table: str, partition: int, span: Span) -> None:
-        """Write a place's span."""
+        """Write a partition's span."""
         key = place_key(table, partition)
         data = _SPAN.pack(span.end, span.floor, span.rows, span.size)
         txn.put(key, sealed(key, data), db=self._env.db("spans"))
 
     def of(self, partitions: Mapping[str, int]) -> dict[Place, Span]:
-        """The spans of tables with so many partitions each."""
+        """Return the spans of tables with so many partitions each."""
         places = [(table, partition) for table, count in partitions.items() for partition in range(count)]
         with self._env.read() as txn:
             return {place: self.get(txn, *place) for place in places}
 
     def places(self) -> list[Place]:
-        """All places that have a span."""
+        """Return all partitions that have a span."""
         with self._env.read() as txn:
             return [place_of(key) for key, _ in txn.cursor(db=self._env.db("spans"))]
 
 
 def check_range(range_: Range, span: Span) -> None:
-    """Refuse a range of which rows are trimmed, or not there yet."""
+    """Refuse a range with rows that are trimmed, or not there yet."""
     where = f"table={range_.table} partition={range_.partition} first={range_.first} last={range_.last}"
     if range_.first < span.floor:
         raise DataError(f"input rows are trimmed: {where} first_kept={span.floor}")
@@ -81,7 +81,7 @@ def check_range(range_: Range, span: Span) -> None:
 
 
 def records(txn: Any, db: Any, range_: Range) -> Iterator[tuple[int, bytes]]:
-    """The records that hold a range, from the one with its first row on; each with its first offset."""
+    """Yield the records that contain a range, from the one with its first row on, each with its first offset."""
     place = place_key(range_.table, range_.partition)
     cursor = txn.cursor(db=db)
     wanted = place + OFFSET.pack(range_.first)
@@ -98,32 +98,32 @@ def records(txn: Any, db: Any, range_: Range) -> Iterator[tuple[int, bytes]]:
 
 
 def table_prefix(table: str) -> bytes:
-    """What the keys of a table begin with."""
+    """Return the prefix of a table's keys."""
     return table.encode() + b"\0"
 
 
 def place_key(table: str, partition: int) -> bytes:
-    """The key of a place's span."""
+    """Return the key of a partition's span."""
     return table_prefix(table) + _PARTITION.pack(partition)
 
 
 def record_key(table: str, partition: int, offset: int) -> bytes:
-    """The key of the record that begins at an offset."""
+    """Return the key of the record that begins at an offset."""
     return place_key(table, partition) + OFFSET.pack(offset)
 
 
 def place_of(key: bytes) -> Place:
-    """Table and partition of a span's key."""
+    """Return the table and the partition of a span's key."""
     table, _, partition = key.partition(b"\0")
     return table.decode(), int(_PARTITION.unpack(partition)[0])
 
 
 def offset_of(key: bytes) -> tuple[str, int, int]:
-    """Table, partition and first offset of a record's key."""
+    """Return the table, the partition and the first offset of a record's key."""
     return *place_of(key[: -OFFSET.size]), int(OFFSET.unpack(key[-OFFSET.size :])[0])
 
 
 def span_of(key: bytes, data: bytes, where: str) -> Span:
-    """A span as it is stored; `DataError` with `where` if it is damaged."""
+    """Return a stored span; `DataError` with `where` if it is damaged."""
     end, floor, rows, size = _SPAN.unpack(unsealed(key, data, _SPAN.size, f"{where} part=spans"))
     return Span(end=end, floor=floor, rows=rows, size=size)

@@ -1,6 +1,6 @@
-"""Step records as bytes (canonical JSON behind a checksum), and the two checks that every step log makes on an append.
+"""Step records as bytes (canonical JSON after a checksum), and the two checks of every step log's append.
 
-Equal records give equal bytes. Invariant 7 is checked here: a range begins where the partition's previous range ended.
+Equal records give equal bytes. `advance` checks invariant 7: a range begins where the partition's previous one ended.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Positions = dict[tuple[str, int], int]
 
 
 def seal(value: Any) -> bytes:
-    """A JSON value in its one canonical form, behind its checksum."""
+    """Return a JSON value in its one canonical form, after its checksum."""
     if FORMAT != UNNAMED:
         value = {**value, "format": FORMAT}
     data = json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
@@ -35,7 +35,7 @@ def seal(value: Any) -> bytes:
 
 
 def unseal(data: bytes, where: str) -> Any:
-    """The JSON value again; `DataError` with `where` if the checksum does not fit."""
+    """Return the JSON value of sealed bytes; `DataError` with `where` if the checksum differs."""
     body = data[_CHECKSUM.size :]
     if len(data) <= _CHECKSUM.size or _CHECKSUM.unpack_from(data)[0] != zlib.crc32(body):
         raise DataError(f"a step log record is damaged: {where}")
@@ -45,7 +45,10 @@ def unseal(data: bytes, where: str) -> Any:
 
 
 def record_to_json(record: StepRecord) -> dict[str, Any]:
-    """A step record as a JSON object; 0.1.0 passes over the idle partitions, which stand there only if there are any."""
+    """Return a step record as a JSON object.
+
+    The idle partitions are left out if there are none; version 0.1.0 skips the field.
+    """
     idle = {"idle": [list(place) for place in record.idle]} if record.idle else {}
     return {
         "epoch": record.epoch,
@@ -61,7 +64,7 @@ def record_to_json(record: StepRecord) -> dict[str, Any]:
 
 
 def record_from_json(value: Mapping[str, Any]) -> StepRecord:
-    """The record again."""
+    """Return the step record of a JSON object."""
     ranges = tuple(Range(table=t, partition=p, first=f, last=e) for t, p, f, e in value["ranges"])
     fields = {name: value[name] for name in ("epoch", "step", "layout_version", "clock_us", "engine")}
     lines = (Waterline(node=n, before_us=before, now_us=now) for n, before, now in value.get("waterlines", ()))
@@ -72,37 +75,37 @@ def record_from_json(value: Mapping[str, Any]) -> StepRecord:
 
 
 def positions_to_json(positions: Positions) -> list[list[Any]]:
-    """Positions as a sorted list."""
+    """Return positions as a sorted list."""
     return [[table, partition, offset] for (table, partition), offset in sorted(positions.items())]
 
 
 def positions_from_json(value: list[list[Any]]) -> Positions:
-    """Positions again."""
+    """Return the positions of a list."""
     return {(table, partition): offset for table, partition, offset in value}
 
 
 def check_owner(record: StepRecord, newest: int) -> None:
-    """`FencedError` unless the record carries the newest epoch."""
+    """Raise `FencedError` unless the record carries the newest epoch."""
     check_epoch(record.epoch, record.step, newest)
 
 
 def check_epoch(epoch: int, step: int, newest: int) -> None:
-    """`FencedError` unless the epoch is the newest."""
+    """Raise `FencedError` unless the epoch is the newest."""
     if epoch != newest:
         raise FencedError(f"another coordinator owns the step log: step={step} epoch={epoch} newest={newest}")
 
 
 def decided(record: StepRecord, command: str) -> StepRecord:
-    """The record with a command more, which it holds once; one that leaves rows to later steps cuts its ranges."""
+    """Return the record with one more command, without a second copy; a `defer` command cuts its ranges."""
     if command in record.commands:
         return record
     return replace(record, commands=(*record.commands, command), ranges=deferred(record.ranges, command))
 
 
 def given_back(before: StepRecord, after: StepRecord, positions: Positions) -> Positions:
-    """The positions when a decision has left some rows of a record to later steps.
+    """Return the positions after a decision has left some rows of a record to later steps.
 
-    **Errors** `DataError` if a later record has taken rows of the same place: it has to give them back first.
+    **Errors** `DataError` if a later record has taken rows of the same partition: it has to give them back first.
     """
     kept = {(each.table, each.partition): each.last for each in after.ranges}
     found = dict(positions)
@@ -121,7 +124,7 @@ def given_back(before: StepRecord, after: StepRecord, positions: Positions) -> P
 
 
 def advance(record: StepRecord, next_step: int, positions: Positions) -> Positions:
-    """The positions after the record; `DataError` if its step is not next or a range leaves a gap or overlaps."""
+    """Return the positions after the record; `DataError` if its step is not next, or a range leaves a gap or overlaps."""
     if record.step != next_step:
         raise DataError(f"a step record out of turn: step={record.step} next={next_step}")
     after = dict(positions)

@@ -1,6 +1,7 @@
-"""Files of text, packed or not: where their rows begin, and any stretch of them as a push.
+"""Files of text, packed or not: the offsets at which their rows begin, and any stretch of them as a push.
 
-JSON has a row a line (`dbsp.io.formats.json_rows`); CSV and TSV a record each, and a header (`dbsp.io.formats.csv_rows`).
+JSON has a row a line (`dbsp.io.formats.json_rows`). CSV and TSV have a record a row, and a header
+(`dbsp.io.formats.csv_rows`).
 """
 
 from __future__ import annotations
@@ -39,29 +40,29 @@ _BLANKS = np.frombuffer(b" \t\n\r\x0b\x0c", dtype=np.uint8)
 
 
 class TooLargeError(Exception):
-    """A packed file becomes more than it may."""
+    """A packed file that exceeds its bound when it is unpacked."""
 
 
 class UnfinishedError(Exception):
-    """The file is not whole: it is being written, or something else than its name says."""
+    """A file that is not whole: it is still being written, or its name has the wrong ending."""
 
 
 def unfinished(error: Exception) -> UnfinishedError:
-    """What pyarrow says of a file that it cannot use; an error of the disk, which has a number, is raised as it is."""
+    """Return the error for a file that pyarrow cannot use; raise an error of the disk, which has a number, as it is."""
     if isinstance(error, OSError) and error.errno is not None:
         raise error
     return UnfinishedError(" ".join(str(error).split()))
 
 
 def kind_of(path: Path) -> str:
-    """The ending that says what a file is; that of what is packed, for text."""
+    """Return the ending that names a file's kind; for packed text, the ending before the packing."""
     inner = Path(path.stem).suffix
     return inner if path.suffix in PACKED and (inner in LINES or inner in DELIMITERS) else path.suffix
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Text:
-    """Where the rows of a file begin, and its end; the header's names, if it has one; its bytes, if they were packed."""
+    """A file of text: the offsets of its rows and its end; the header's names, if any; its bytes, if it was packed."""
 
     starts: Positions
     header: tuple[str, ...] | None
@@ -70,17 +71,17 @@ class Text:
 
     @property
     def count(self) -> int:
-        """How many rows there are."""
+        """Return the number of rows."""
         return len(self.starts) - 1
 
     def sizes(self) -> Sizes:
-        """How large the rows are, from 0 on: of some lines together."""
+        """Return the sizes of the rows, from 0 on, measured over some lines together."""
         marks = np.arange(self.starts[0], self.starts[-1], STRETCH_BYTES)
         rows = np.unique(np.append(np.searchsorted(self.starts, marks), self.count))
         return Sizes.of(0, zip(np.diff(rows).tolist(), np.diff(self.starts[rows]).tolist(), strict=True))
 
     def misfit(self, table: Table) -> str:
-        """Why no row of the file can be used; nothing if it can."""
+        """Return why no row of the file can be used; empty if it can."""
         if self.header is None:
             return ""
         if not self.header:
@@ -93,7 +94,7 @@ class Text:
         return ""
 
     def rows(self, path: Path, table: Table, first: int, last: int) -> Push:
-        """Rows `first <= i < last`, good and bad."""
+        """Return the rows `first <= i < last`, good and bad."""
         begin, end = int(self.starts[first]), int(self.starts[last])
         if self.unpacked is not None:
             data = self.unpacked[begin:end]
@@ -106,7 +107,7 @@ class Text:
         return self._records(data, self.starts[first : last + 1] - begin, table)
 
     def _records(self, data: bytes, starts: Positions, table: Table) -> Push:
-        """Whole records as a push; a bad one is shown as it came."""
+        """Return whole records as a push; a bad one is shown as received."""
         header = self.header or ()
         wanted = [name for name in (*table.schema.names, OPERATION) if name in header]
         found = decode_records(data, starts, header, wanted, self.delimiter)
@@ -122,10 +123,10 @@ class Text:
 
 
 def read_text(path: Path, bytes_max: int | None = None) -> Text:
-    """Look through a file; `TooLargeError` where a packed one becomes more than `bytes_max`, before it does.
+    """Scan a file; `TooLargeError` as soon as a packed one exceeds `bytes_max`.
 
-    **Cost** all of its bytes, some of them several times; what is packed is kept in memory unpacked.
-    **Errors** `UnfinishedError` where something packed has no end yet; `OSError` of the disk.
+    **Cost** all of its bytes, some of them several times; the unpacked bytes of a packed file stay in memory.
+    **Errors** `UnfinishedError` if a packed file has no end yet; `OSError` of the disk.
     """
     kind, unpacked = kind_of(path), _unpacked(path, bytes_max)
     data = np.fromfile(path, np.uint8) if unpacked is None else np.frombuffer(unpacked, np.uint8)
@@ -138,7 +139,7 @@ def read_text(path: Path, bytes_max: int | None = None) -> Text:
 
 
 def _unpacked(path: Path, bytes_max: int | None) -> bytes | None:
-    """What is in a packed file; None for another."""
+    """Return the unpacked bytes of a packed file; None for another."""
     if path.suffix not in PACKED:
         return None
     pieces, size = [], 0
@@ -151,9 +152,9 @@ def _unpacked(path: Path, bytes_max: int | None) -> bytes | None:
 
 
 def _pieces(path: Path) -> Iterator[bytes]:
-    """Yield what is in a packed file, piece by piece."""
+    """Yield the unpacked bytes of a packed file, piece by piece."""
     with pa.OSFile(str(path)) as file:
-        if not file.size():  # pyarrow takes it for a packed text without a letter
+        if not file.size():  # pyarrow would read an empty packed text
             raise UnfinishedError("it has no bytes")
         try:
             with pa.CompressedInputStream(file, pa.Codec.detect(str(path)).name) as stream:
@@ -164,7 +165,7 @@ def _pieces(path: Path) -> Iterator[bytes]:
 
 
 def _text_column(values: pa.ChunkedArray, name: str, table: Table) -> pa.ChunkedArray:
-    """A column of bytes; an empty value where there is no null is the empty text, and an operation is a number."""
+    """Return a column of bytes; an empty value is the empty text in a column without nulls, and an operation is a number."""
     if name == OPERATION:
         pieces = [piece for chunk in values.chunks for piece, _ in converted(chunk, pa.int8(), _of_text)]
         return pa.chunked_array(pieces, pa.int8())
@@ -173,7 +174,7 @@ def _text_column(values: pa.ChunkedArray, name: str, table: Table) -> pa.Chunked
 
 
 def _of_text(values: pa.Array, wanted: pa.DataType) -> pa.Array:
-    """Bytes as a strict cast makes them of text."""
+    """Convert bytes as a strict cast converts text."""
     try:
         return convert(values.cast(STRING), wanted)
     except (ArithmeticError, UnicodeError) as error:
@@ -181,7 +182,7 @@ def _of_text(values: pa.Array, wanted: pa.DataType) -> pa.Array:
 
 
 def _line_starts(data: Bytes) -> Positions:
-    """Where the lines that are not blank begin, behind a byte order mark, and the end of the file."""
+    """Return the offsets of the lines that are not blank, after a byte order mark, and the end of the file."""
     begins = starts_behind(behind_mark(data), np.flatnonzero(data == ord("\n")), len(data))
     if len(begins):
         begins = begins[np.logical_or.reduceat(~np.isin(data, _BLANKS), begins)]

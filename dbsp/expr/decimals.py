@@ -43,7 +43,7 @@ def multiply(left: Any, right: Any, target: pa.DataType) -> pa.Array:
     digits, others = left.type.precision, right.type.precision
     try:
         sides = _labelled(left, digits), _labelled(right, min(others, _ROOM - digits))
-    except pa.ArrowInvalid:  # the right has all 38: the product fits only beside few on the left
+    except pa.ArrowInvalid:  # the right side has all 38 digits: the left one may have few
         sides = _labelled(left, min(digits, _ROOM - others)), _labelled(right, others)
     return pc.multiply_checked(*sides).cast(target)
 

@@ -64,7 +64,7 @@ def _sequence(start: Any, end: Any, step: Any) -> pa.Array:
         (first, _), (last, _), by = micros_of(start), micros_of(end), step // datetime.timedelta(microseconds=1)
     low, high = (first, last) if by > 0 else (last, first)
     there = valid & (low <= high)
-    away = np.where(there, high.view(np.uint64) - low.view(np.uint64), 0)  # the distance may need all 64 bits
+    away = np.where(there, high.view(np.uint64) - low.view(np.uint64), 0)  # a distance may need all 64 bits
     steps = away // np.uint64(abs(by))
     counts = _counts(steps, there)
     values = np.repeat(first, counts) + by * _places(counts)
