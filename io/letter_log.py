@@ -132,7 +132,7 @@ class LetterLog:
         return oldest is not None and self._steps[oldest].clock_us < clock_us - self._limits.days_max * A_DAY_US
 
     def _replace(self, wanted: dict[int, LettersOfStep], pieces: dict[int, list[bytes]], clock_us: int | None) -> None:
-        """Write `pieces` under their steps, and drop what is beyond the limits, in one transaction."""
+        """Write `pieces` under their steps, and drop steps beyond the limits, in one transaction."""
         dropped = self._beyond(wanted, clock_us)
         kept = {number: each for number, each in wanted.items() if number not in dropped}
         kept_from = max([self._kept_from, *(number + 1 for number in dropped)])

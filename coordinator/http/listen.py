@@ -112,7 +112,7 @@ class HttpServer:
             write_whole(self._file, text)
 
     def keep_announced(self) -> None:
-        """Write the address again if somebody deleted it: clients find the service by it."""
+        """Write the address again if the file was deleted: clients find the service by it."""
         if not self._file.exists():
             self.announce()
 

@@ -53,7 +53,7 @@ class Reloadable(Generic[Value]):
 
 
 def _stamp(file: Path) -> tuple[int, ...] | None:
-    """Return what differs after a file was replaced, written again, or given other rights; None if it is not there."""
+    """Return the facts of a file that a replacement, a write or new rights change; None if the file does not exist."""
     try:
         found = file.stat()
     except OSError:

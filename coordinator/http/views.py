@@ -162,7 +162,7 @@ async def _sent(lane: Lane, read: ViewRead, piece: Callable[[], bytes | None]) -
 
 
 class _Sink:
-    """A file that keeps what is written until it is taken."""
+    """A file that keeps written bytes until they are taken."""
 
     def __init__(self) -> None:
         """Begin empty."""
@@ -186,7 +186,7 @@ class _Sink:
         self.closed = True
 
     def taken(self) -> bytes:
-        """Return what was written since the last call."""
+        """Return the bytes written since the last call."""
         parts, self._parts = self._parts, []
         return b"".join(parts)
 

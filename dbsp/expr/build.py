@@ -441,7 +441,7 @@ def _several(function: Function, values: tuple[Any, ...]) -> Expr:
 
 
 def _meant(constant: object) -> str:
-    """Return the hint for a constant that stands where a column belongs."""
+    """Return the hint for a constant given instead of a column."""
     if isinstance(constant, str):
         return f'a text is itself here: write dbsp.col("{constant}") for the column'
     return 'such as dbsp.col("x") for a column'

@@ -329,7 +329,7 @@ Expression = ColumnRef | Literal | Call
 
 
 def rebuilt(expression: Expression, leaf: Callable[[Any], Expression]) -> Expression:
-    """Return the expression with its columns and constants replaced; what does not change stays the same object."""
+    """Return the expression with its columns and constants replaced; unchanged parts stay the same objects."""
 
     def made(node: Expression, args: list[Expression]) -> Expression:
         if not isinstance(node, Call):

@@ -31,7 +31,7 @@ def _found_before(expression: Expression, schema: Schema) -> Expression | None:
 
 
 def _resolve(expression: Expression, schema: Schema) -> Expression:
-    """Return what `resolve` does, except that a constant by itself stays untyped."""
+    """Resolve an expression as `resolve` does, except that a constant by itself stays untyped."""
     if isinstance(expression, Call):
         found = [
             arg if isinstance(arg, Literal) and arg.dtype is None else _found_before(arg, schema)

@@ -1,8 +1,8 @@
 """Rules by which types fit each other: the common type of two operands, and the constants that may join them.
 
-Two integers meet in the wider type. Integers and floats meet in float64. Decimals accept integers but no floats. A
-date meets a timestamp as a timestamp. A Python constant takes the type of the other operand if its value fits
-unchanged.
+Two integers meet in the narrowest integer type that holds both. Integers and floats meet in float64. Decimals accept
+integers but no floats. A date meets a timestamp as a timestamp. A Python constant takes the type of the other operand
+if its value fits unchanged.
 """
 
 from __future__ import annotations

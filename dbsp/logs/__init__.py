@@ -232,7 +232,7 @@ class RefusesRows(Protocol):
 
 @runtime_checkable
 class KnowsItsSources(Protocol):
-    """An input log whose rows come from external sources, which may have more rows than `ends` says."""
+    """An input log that reads external sources, which may have more rows than `ends` says."""
 
     def settled_s(self) -> Mapping[tuple[str, int], float | None]:
         """Return, per partition, when its source last said that it has no rows beyond `ends`.

@@ -57,7 +57,7 @@ class Sizes:
     def last_within(self, first: int, size: int) -> int:
         """Return the end of the rows from `first` on that together have at most `size` bytes.
 
-        The end is that of a stretch if at least one fits; otherwise it lies inside the first stretch.
+        The result is the end of a stretch if at least one fits; otherwise it is inside the first stretch.
 
         **Law** `between(first, last_within(first, size)) <= size`; the result is not below `first`.
         """

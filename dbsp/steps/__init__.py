@@ -1,1 +1,1 @@
-"""Running one step on one worker: its segments, what moves between workers, its time, and whether failed rows end it."""
+"""The run of a step on one worker: its segments, the exchange of rows between workers, its time, and its error policy."""

@@ -67,7 +67,7 @@ class VersionView:
 class Shipment:
     """A piece of a worker's version on its way to another host: stored chunks by number, as bytes.
 
-    The last piece carries the `record`, which says what refers to the chunks. After a piece, `left_bytes` of
+    The last piece carries the `record`, which names the references to the chunks. After a piece, `left_bytes` of
     `total_bytes` are still missing.
     """
 
