@@ -8,7 +8,7 @@ record and the state alone decide which rows fail there, so every replay skips t
 step. The step does not read them at all. They become dead letters with the payload that the command holds.
 
 `defer [table, partition, offset]`: this step takes no row of this partition from this offset on. The step's ranges are
-cut there, so that a later step takes these rows. No user decides this command. Meanwhile the input waits because of a
+cut there, so that a later step takes these rows. This command is no decision. Meanwhile the input waits because of a
 message that no setting explains.
 """
 
@@ -98,7 +98,7 @@ def deferred(ranges: Sequence[Range], command: str) -> tuple[Range, ...]:
 
 
 def is_decided(commands: Sequence[str]) -> bool:
-    """Return whether the commands hold a user's decision about the step: a skip, a drop or accepted output."""
+    """Return whether the commands hold a decision about the step: a skip, dropped rows or accepted output."""
     return bool(skipped_nodes(commands) or dropped_rows(commands)) or ACCEPT_OUTPUT in commands
 
 
