@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 import dbsp
-from dbsp.coordinator.site import ConfiguredSite, close_site
+from dbsp.coordinator.worker_resources import ConfiguredResources, close_resources
 from dbsp.io.connectors import InputKind, OutputKind
 from dbsp.io.connectors.embedded import EmbeddedInput, EmbeddedOutput
 from dbsp.io.embedded_input import EmbeddedInputLog
@@ -47,18 +47,18 @@ class DurablePipeline:
         self.folder = folder
         self.plan = make_plan(circuit)
         self.layout = initial(workers)
-        self.site = ConfiguredSite(
+        self.resources = ConfiguredResources(
             data_dir=folder, pipeline=name, tables=self.plan.tables,
             input=source or EmbeddedInput(partitions=workers), output=target or EmbeddedOutput(),
         )  # fmt: skip
-        if self.site.input.kind == "embedded":
+        if self.resources.input.kind == "embedded":
             new = resumed is None
             self.inputs: Any = EmbeddedInputLog(folder, self.plan.tables, partitions=workers, create=new)
         else:
             folder.mkdir(parents=True, exist_ok=True)
-            self.inputs = self.site.open_input(create=True)
+            self.inputs = self.resources.open_input(create=True)
         self._make_runtime = make_runtime
-        self.runtime = make_runtime(Work(site=self.site, plan=self.plan, run="benchmark"))
+        self.runtime = make_runtime(Work(resources=self.resources, plan=self.plan, run="benchmark"))
         self.table = self.plan.tables[0]
         self._next_step, self.version, self._epoch = 0, 0, 1
         self._records: list[StepRecord] = []
@@ -127,9 +127,9 @@ class DurablePipeline:
     def recover(self) -> tuple[float, float]:
         """As after the end of the process: (seconds to open the version, seconds to replay the steps since)."""
         self.runtime.close()
-        close_site(self.folder)
+        close_resources(self.folder)
         started = time.perf_counter()
-        self.runtime = self._make_runtime(Work(site=self.site, plan=self.plan, run="benchmark"))
+        self.runtime = self._make_runtime(Work(resources=self.resources, plan=self.plan, run="benchmark"))
         self.runtime.fence(self._epoch + 1, self.layout.workers)
         self._epoch += 1
         self.runtime.open(self.version, self._epoch, self.layout)
@@ -142,4 +142,4 @@ class DurablePipeline:
         """Close files and the runtime."""
         self.runtime.close()
         self.inputs.close()
-        close_site(self.folder)
+        close_resources(self.folder)

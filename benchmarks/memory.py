@@ -208,7 +208,7 @@ def resumed_child(name: str, rows: int, box: Path) -> dict[str, object]:
 
 def digest(pipeline: DurablePipeline, first: int) -> str:
     """A number for all that the steps from `first` on put out."""
-    found, log = hashlib.blake2b(digest_size=8), pipeline.site.output_log(0)
+    found, log = hashlib.blake2b(digest_size=8), pipeline.resources.output_log(0)
     if not isinstance(log, EmbeddedOutputLog):
         raise TypeError(f"the outputs are read back from the embedded log: kind={type(log).__name__}")
     for view in pipeline.plan.views:

@@ -14,7 +14,7 @@ that calls them; their phase is that of their module unless a phase is already o
 1. A wrapped function does what it did; only the thread that opened the recording is seen.
 2. Every name in `PLACES` must exist: a renamed function stops the profile instead of vanishing from it.
 
-Left out: other processes, so the tasks and keepers of Spark; the coordinator has figures per node and worker of those.
+Left out: other processes, so the tasks and background workers of Spark; the coordinator has figures per node and worker of those.
 """
 
 from __future__ import annotations

@@ -5,7 +5,8 @@ other does not; both take the same rows. A pair is a step of each, one after the
 pair, so that what slows the machine slows both. The ratios are of the step without to the step with, so that above 1 reading
 ahead wins: medians over the pairs, with the quartiles, of the clock, and of the clock less what this thread was kept waiting
 for a processor by others (in process that is what a quiet machine would show); and of the sums of the processor seconds of
-all processes (this one, the JVM, its tasks, the keepers). On Spark, `--keepers` reads in keeper processes instead of touching
+all processes (this one, the JVM, its tasks, the background workers). On Spark, `--background` reads in background
+worker processes instead of touching
 the pages only.
 """
 
@@ -29,8 +30,8 @@ from benchmarks.durable import DurablePipeline
 from dbsp.io.pushed import Push
 from dbsp.logs import DELETE, INSERT, StepRecord
 from dbsp.runtime import tasks
+from dbsp.runtime.background import BackgroundThreads
 from dbsp.runtime.inprocess import InProcessRuntime
-from dbsp.runtime.keeper import ThreadKeepers
 from dbsp.runtime.runtime import Runtime
 from dbsp.zset.batch import Batch
 from examples.flights import changes, data
@@ -128,14 +129,18 @@ Make = Callable[[bool], Callable[[tasks.Work], Runtime]]
 
 
 @contextmanager
-def runtimes(kind: str, keepers: bool) -> Iterator[Make]:
+def runtimes(kind: str, background: bool) -> Iterator[Make]:
     """How to make a runtime of a kind, with reading ahead or without."""
     if kind == "local":
-        yield lambda ahead: lambda work: InProcessRuntime(replace(work, keepers=ThreadKeepers() if ahead else None))
+        yield (
+            lambda ahead: (
+                lambda work: InProcessRuntime(replace(work, background=BackgroundThreads() if ahead else None))
+            )
+        )
         return
     from benchmarks.read_ahead_spark import making  # noqa: PLC0415 - Spark only where it is asked for
 
-    with making(WORKERS["spark"], keepers) as make:
+    with making(WORKERS["spark"], background) as make:
         yield make
 
 
@@ -181,11 +186,11 @@ def main() -> None:
     parser.add_argument("--case", nargs="+", choices=list(CASES), default=list(CASES))
     parser.add_argument("--rows", nargs="+", type=int, default=[100_000])
     parser.add_argument("--pairs", type=int, default=PAIRS)
-    parser.add_argument("--keepers", action="store_true", help="on Spark: read in keeper processes")
+    parser.add_argument("--background", action="store_true", help="on Spark: read in background worker processes")
     arguments = parser.parse_args()
     figures: dict[str, object] = {}
     for kind in arguments.runtime:
-        with runtimes(kind, arguments.keepers) as make:
+        with runtimes(kind, arguments.background) as make:
             for case in arguments.case:
                 for rows in arguments.rows:
                     name = f"{kind}_{case}_{rows}"

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
-from dbsp.runtime.keeper import ProcessKeepers
+from dbsp.runtime.background import BackgroundProcesses
 from dbsp.runtime.spark.runtime import SparkRuntime
 from dbsp.runtime.spark.session import SparkSettings, start
 from dbsp.runtime.tasks import Work
@@ -15,7 +15,7 @@ from dbsp.runtime.tasks import Work
 
 @dataclass(frozen=True)
 class DearInput:
-    """A site as it is, but for the claim that its input takes long to read, so that keepers read it."""
+    """A site as it is, but for the claim that its input takes long to read, so that background workers read it."""
 
     inner: Any
     input_is_dear: bool = True
@@ -28,17 +28,17 @@ class DearInput:
 
 
 @contextmanager
-def making(workers: int, keepers: bool) -> Iterator[Callable[[bool], Callable[[Work], SparkRuntime]]]:
+def making(workers: int, background: bool) -> Iterator[Callable[[bool], Callable[[Work], SparkRuntime]]]:
     """How to make a runtime, with reading ahead or without, on one Spark."""
     spark = start(SparkSettings(master=f"local[{workers}]", app_name="benchmark"))
 
     def make(ahead: bool) -> Callable[[Work], SparkRuntime]:
         def runtime(work: Work) -> SparkRuntime:
-            if not ahead or not keepers:
+            if not ahead or not background:
                 return SparkRuntime(work, spark=spark)
-            found = ProcessKeepers(str(work.site.data_dir))  # type: ignore[attr-defined]
-            made = SparkRuntime(replace(work, site=DearInput(work.site), keepers=found), spark=spark)
-            near = made._near.keepers if made._near is not None else None
+            found = BackgroundProcesses(str(work.resources.data_dir))  # type: ignore[attr-defined]
+            made = SparkRuntime(replace(work, resources=DearInput(work.resources), background=found), spark=spark)
+            near = made._near.background if made._near is not None else None
             for worker in range(workers):
                 near.of(worker).ready(60.0)  # type: ignore[union-attr]
             return made

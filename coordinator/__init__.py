@@ -6,7 +6,7 @@ service, serving, serve  the loop with its circuit, logs and runtime: the Python
 rows_in         what is pushed to it; admission: how much may wait; answers: what it returns
 address         where it listens, written for commands to find
 http, query     how others look in
-config, site, build, layouts, limits, strategies     from pipeline.toml to a service
+config, worker_resources, build, layouts, limits, strategies   from pipeline.toml to a service
 preflight, upgrades, upgrading     which version of dbsp may go on from here; another one under a running pipeline
 evolving        a changed circuit over the state of the one before
 doctor          reads every file and says what is broken; `backup`, a folder of its own, copies them and puts them back

@@ -34,8 +34,8 @@ from dbsp.coordinator.running.command_runner import LoopSettings, Parts
 from dbsp.coordinator.running.control import Control, Ledger, LmdbControl, new_ledger, standing
 from dbsp.coordinator.running.letters import Letters
 from dbsp.coordinator.running.waterlines import Waterlines, watched
-from dbsp.coordinator.site import ConfiguredSite, close_site
 from dbsp.coordinator.trials import ProcessTrials
+from dbsp.coordinator.worker_resources import ConfiguredResources, close_resources
 from dbsp.disk import PRIVATE_FOLDER, PUBLIC_FOLDER, make_folder
 from dbsp.errors import CircuitError, ConfigError, DbspError
 from dbsp.io.connectors import INPUT_KINDS, OUTPUT_KINDS
@@ -47,7 +47,7 @@ from dbsp.operators.operator import Time
 from dbsp.plan.plan import Plan
 from dbsp.plan.planner import plan as make_plan
 from dbsp.plan.signatures import signatures
-from dbsp.runtime.keeper import ProcessKeepers, ThreadKeepers
+from dbsp.runtime.background import BackgroundProcesses, BackgroundThreads
 from dbsp.runtime.runtime import Runtime
 from dbsp.runtime.tasks import Work
 from dbsp.version import VERSION
@@ -136,7 +136,7 @@ def build(
     does is reported before it is done.
 
     `wrap(name, part)` may put something between the service and its "runtime", "steps", "inputs", "control" or "letters", and
-    where the circuit is changed the "site": the fault tests stop the process there.
+    where the circuit is changed the "resources": the fault tests stop the process there.
     **Errors** `ConfigError` or `CircuitError` if the circuit is not the one that the stored state belongs to; `DataError` and
     `EngineError` as `preflight` says.
     """
@@ -163,8 +163,8 @@ def build(
         for part in (inputs, steps, control):
             part.close()
         raise
-    site = site_of(config, plan)
-    work = Work(site=site, plan=plan, run=ledger.run, common_disk=shares_disk(config))
+    resources = resources_of(config, plan)
+    work = Work(resources=resources, plan=plan, run=ledger.run, common_disk=shares_disk(config))
     parts = Parts(
         runtime=lambda: cast(Runtime, wrap("runtime", make_runtime(config, work))), inputs=wrap("inputs", inputs),
         steps=wrap("steps", steps), control=control, clock=clock,
@@ -173,7 +173,7 @@ def build(
         waterlines=Waterlines(watched(plan), config.input.idle_s_of), letters=wrap("letters", letters),
     )  # fmt: skip
     facts = replace(facts_of(ledger, config), accepting=frozenset(accepting))
-    own_input = site.open_input if config.input.asks_others else None
+    own_input = resources.open_input if config.input.asks_others else None
     return Built(
         config=config,
         plan=plan,
@@ -212,24 +212,24 @@ def surveyed(config: Config, plan: Plan) -> Evolution | None:
         return None
     ledger = read_ledger(config.data_dir)
     _refuse_other_pipeline(config, ledger)
-    return None if ledger.fingerprint == plan.fingerprint else survey(config, plan, ledger, site_of(config, plan))
+    return None if ledger.fingerprint == plan.fingerprint else survey(config, plan, ledger, resources_of(config, plan))
 
 
 def _evolve(
     config: Config, plan: Plan, control: Control, evolution: Evolution, wrap: Callable[[str, Any], Any]
 ) -> None:
     """Change the stored circuit; the files are closed after it, as the runtime opens them where it wants them."""
-    site = site_of(config, plan)
-    steps = site.open_steps()
+    resources = resources_of(config, plan)
+    steps = resources.open_steps()
     try:
-        site.make_folders(evolution.change.tables_added)
-        carry_out(evolution, plan, control, wrap("steps", steps), wrap("site", site))
+        resources.make_folders(evolution.change.tables_added)
+        carry_out(evolution, plan, control, wrap("steps", steps), wrap("resources", resources))
     except BaseException:
         control.close()
         raise
     finally:
         steps.close()
-        close_site(config.data_dir)
+        close_resources(config.data_dir)
 
 
 def check_start(config: Config, plan: Plan, *, evolve: bool = False) -> Evolution | None:
@@ -272,7 +272,7 @@ def make_runtime(config: Config, work: Work) -> Runtime:
 
         beside_steps = max(1, (os.cpu_count() or 1) - 1)
         return InProcessRuntime(
-            replace(work, keepers=ThreadKeepers()), opens_at_once=OPENS_AT_ONCE, copies_at_once=beside_steps
+            replace(work, background=BackgroundThreads()), opens_at_once=OPENS_AT_ONCE, copies_at_once=beside_steps
         )
     from dbsp.runtime.spark.runtime import SparkRuntime  # noqa: PLC0415 - Spark is optional
     from dbsp.runtime.spark.session import SparkSettings  # noqa: PLC0415 - as above
@@ -280,10 +280,10 @@ def make_runtime(config: Config, work: Work) -> Runtime:
     settings = SparkSettings(
         master=config.spark.master, app_name=f"dbsp {config.pipeline.name}", conf=config.spark.conf,
         worker_silence_s=config.spark.worker_silence_s, work_dir=config.data_dir / "spark",
-        preloads=(ConfiguredSite.__module__,),
+        preloads=(ConfiguredResources.__module__,),
     )  # fmt: skip
     kept = config.input.is_expensive_to_read or config.output.is_expensive_to_open
-    return SparkRuntime(replace(work, keepers=ProcessKeepers(work.run) if kept else None), settings)
+    return SparkRuntime(replace(work, background=BackgroundProcesses(work.run) if kept else None), settings)
 
 
 def _runtime_module(config: Config) -> None:
@@ -382,13 +382,13 @@ def difference(nodes: Iterable[NodeToken], circuit: Circuit) -> str:
 
 def _open_logs(config: Config, plan: Plan, *, create: bool) -> tuple[InputLog, StepLog]:
     """Open the logs; only before the first epoch may they be made, later an absent log is an error."""
-    site = site_of(config, plan)
-    return site.open_input(create=create, check=True), site.open_steps(create=create)
+    resources = resources_of(config, plan)
+    return resources.open_input(create=create, check=True), resources.open_steps(create=create)
 
 
-def site_of(config: Config, plan: Plan) -> ConfiguredSite:
+def resources_of(config: Config, plan: Plan) -> ConfiguredResources:
     """Return where the workers of a configured pipeline live."""
-    return ConfiguredSite(
+    return ConfiguredResources(
         data_dir=config.data_dir, pipeline=config.pipeline.name, tables=plan.tables,
         input=config.input, output=config.output, standbys=config.standbys, folder=config.folder,
     )  # fmt: skip

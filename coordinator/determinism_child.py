@@ -25,7 +25,7 @@ import dbsp
 from dbsp.algebra.table import Table
 from dbsp.circuit.circuit import Circuit
 from dbsp.circuit.load import load_circuit
-from dbsp.coordinator.build import load_plan, site_of
+from dbsp.coordinator.build import load_plan, resources_of
 from dbsp.coordinator.config import Config
 from dbsp.errors import DbspError
 from dbsp.expr.functions import UserFunction
@@ -104,7 +104,7 @@ def _rows(config: Config, circuit: Circuit, ranges: Sequence[Range] | None) -> I
         for table in circuit.tables:
             yield table.name, generated(table)
         return
-    log = site_of(config, load_plan(config)).input_log()
+    log = resources_of(config, load_plan(config)).input_log()
     for each in ranges:
         for change in log.read(each, 0):
             inserted = change.batch.filter(change.operations == 0)

@@ -26,12 +26,12 @@ from dbsp.coordinator.decisions.cutting import Positions
 from dbsp.coordinator.decisions.recovery import Choice, choose, story
 from dbsp.coordinator.layouts import shares_disk
 from dbsp.coordinator.running.control import FORM, Ledger, decode_ledger
-from dbsp.coordinator.site import database_home, home_in, writers
+from dbsp.coordinator.worker_resources import database_home, home_in, writers
 from dbsp.errors import DataError, DbspError, UnavailableError
 from dbsp.hosts import is_here
 from dbsp.io import examine as logs
 from dbsp.io import letter_log
-from dbsp.io.output_part import Progress
+from dbsp.io.output_part import OutputProgress
 from dbsp.layout import homes
 from dbsp.lmdb_files import META_BYTES, check_lmdb_file
 from dbsp.storage import examine as storage
@@ -274,7 +274,7 @@ def _output_folder(config: Config, worker: int) -> Path | None:
     return None if progress is None else progress / str(worker)
 
 
-def _progress(config: Config, worker: int) -> Progress | None:
+def _progress(config: Config, worker: int) -> OutputProgress | None:
     """Return what a worker has written; None if that is unknown on this host."""
     examined = config.output.examine(config.residence, worker)
     return None if examined is None else examined[1]

@@ -21,7 +21,7 @@ from dbsp.circuit.fingerprint import node_tokens
 from dbsp.coordinator.config import Config
 from dbsp.coordinator.decisions.fills import Fill
 from dbsp.coordinator.running.control import Control, Ledger, Saved, change_circuit, raise_epoch
-from dbsp.coordinator.site import ConfiguredSite, database_home
+from dbsp.coordinator.worker_resources import ConfiguredResources, database_home
 from dbsp.errors import CircuitError, DataError, UnavailableError
 from dbsp.io import examine as logs
 from dbsp.layout import Layout
@@ -29,7 +29,7 @@ from dbsp.logs import Range, StepLog, read_so_far
 from dbsp.plan.changes import Change, change
 from dbsp.plan.plan import Plan
 from dbsp.plan.signatures import signatures
-from dbsp.runtime.runtime import Site
+from dbsp.runtime.runtime import WorkerResources
 from dbsp.storage.examine import versions_in
 from dbsp.store import CheckpointId
 from dbsp.trace.relabel import relabel
@@ -52,7 +52,7 @@ class Evolution:
         return f"{name}: the circuit was changed; the state of step {step:,} goes on\n{self.change.as_text()}"
 
 
-def survey(config: Config, plan: Plan, ledger: Ledger, site: ConfiguredSite) -> Evolution:
+def survey(config: Config, plan: Plan, ledger: Ledger, resources: ConfiguredResources) -> Evolution:
     """What a start with this circuit would keep and fill; writes nothing.
 
     **Errors** `CircuitError` names what cannot be, and what to do.
@@ -66,9 +66,9 @@ def survey(config: Config, plan: Plan, ledger: Ledger, site: ConfiguredSite) -> 
     saved = ledger.saved.get(ledger.published)
     if saved is None or not saved.checkpoint.step:
         raise CircuitError("the circuit was changed before a step of it was in a checkpoint", START_ONCE)
-    _refuse_unsettled(config, ledger, saved, site)
+    _refuse_unsettled(config, ledger, saved, resources)
     _refuse_retired(plan, ledger)
-    logged = _logged(saved, site)
+    logged = _logged(saved, resources)
     layout = ledger.layouts[saved.checkpoint.layout_version]
     touched = {table for (table, _), offset in saved.positions.items() if offset}
     fresh = frozenset(table.name for table in plan.tables) - touched
@@ -76,13 +76,13 @@ def survey(config: Config, plan: Plan, ledger: Ledger, site: ConfiguredSite) -> 
     return Evolution(change=found, saved=saved, layout=layout)
 
 
-def _logged(saved: Saved, site: ConfiguredSite) -> dict[str, tuple[Range, ...]]:
+def _logged(saved: Saved, resources: ConfiguredResources) -> dict[str, tuple[Range, ...]]:
     """The rows that steps have read, of each table of which the input log still has all of them."""
-    with closing(site.open_input(check=True)) as inputs:
+    with closing(resources.open_input(check=True)) as inputs:
         return read_so_far(saved.positions, inputs.floors())
 
 
-def carry_out(evolution: Evolution, plan: Plan, control: Control, steps: StepLog, site: Site) -> None:
+def carry_out(evolution: Evolution, plan: Plan, control: Control, steps: StepLog, resources: WorkerResources) -> None:
     """Make the change.
 
     **Errors** `UnavailableError` if something was logged since it was looked at, `FencedError` if another coordinator came.
@@ -94,7 +94,7 @@ def carry_out(evolution: Evolution, plan: Plan, control: Control, steps: StepLog
         raise UnavailableError("a step was logged while the circuit was being changed", START_ONCE)
     checkpoint = replace(before.checkpoint, epoch=epoch, fingerprint=plan.fingerprint)
     for worker in evolution.layout.workers:
-        database = site.database(worker)
+        database = resources.database(worker)
         database.raise_epoch(epoch)
         relabel(database, before.version, checkpoint, evolution.change.kept, evolution.change.narrowed)
     control.change(epoch, lambda ledger: _changed(ledger, evolution, plan, checkpoint))
@@ -138,14 +138,18 @@ def _refuse_retired(plan: Plan, ledger: Ledger) -> None:
             )
 
 
-def _refuse_unsettled(config: Config, ledger: Ledger, saved: Saved, site: ConfiguredSite) -> None:
+def _refuse_unsettled(config: Config, ledger: Ledger, saved: Saved, resources: ConfiguredResources) -> None:
     """Only what ended with a checkpoint of all that was done is changed."""
     layout = ledger.layouts[saved.checkpoint.layout_version]
-    if ledger.rescale is not None or layout.version in ledger.courses or ledger.members != frozenset(layout.workers):
+    if (
+        ledger.rescale is not None
+        or layout.version in ledger.migration_plans
+        or ledger.members != frozenset(layout.workers)
+    ):
         raise CircuitError("the circuit was changed while a rescale is under way", START_ONCE)
     if ledger.fill is not None and ledger.fill.step == saved.checkpoint.step:
         raise CircuitError("the circuit was changed again before the last change was filled", START_ONCE)
-    next_step = _next_step(config, site)
+    next_step = _next_step(config, resources)
     if next_step != saved.checkpoint.step:
         story = f"checkpoint={saved.checkpoint.step} next={next_step}"
         raise CircuitError(f"the circuit was changed while steps wait above the checkpoint: {story}", START_ONCE)
@@ -159,10 +163,10 @@ def _refuse_unsettled(config: Config, ledger: Ledger, saved: Saved, site: Config
             raise CircuitError(f"a worker does not hold the last checkpoint: {story}", START_ONCE)
 
 
-def _next_step(config: Config, site: ConfiguredSite) -> int:
+def _next_step(config: Config, resources: ConfiguredResources) -> int:
     """Where the step log ends, looked up without owning it."""
     if config.input.logs_elsewhere is not None:
-        with closing(site.open_steps()) as steps:
+        with closing(resources.open_steps()) as steps:
             newest = steps.last()
             return newest.step + 1 if newest else 0
     examined, found = logs.examine_steps(config.data_dir)

@@ -20,7 +20,7 @@ from dbsp.coordinator.running.notices import (
     RescaleMoved,
     StateChanged,
 )
-from dbsp.distribute.course import Course
+from dbsp.distribute.migration_plan import MigrationPlan
 from dbsp.errors import ConfigError
 from dbsp.layout import Layout, least_moved, moves, rescaled
 from dbsp.logs import StepRecord
@@ -118,7 +118,10 @@ def plan_rescale(
     origin = "nothing: no step has told how large the state is"
     if state_bytes:
         owned = {worker: count * (shards // layout.shards) for worker, count in layout.shard_counts().items()}
-        shares = (state_bytes.get(giver, 0) * count / owned[giver] for (giver, _), count in pairs.items())
+        shares = (
+            state_bytes.get(source_worker, 0) * count / owned[source_worker]
+            for (source_worker, _), count in pairs.items()
+        )
         moved, total = round(sum(shares)), sum(state_bytes.values())
         seconds, origin = rates.pause(moved, total)
     return RescalePlan(
@@ -154,7 +157,10 @@ def check_named(config: Config, layouts: Iterable[Layout] = ()) -> None:
 
 
 def layout_as_json(
-    layout: Layout, partitions: Mapping[str, int], state_bytes: Mapping[int, int], course: Course | None = None
+    layout: Layout,
+    partitions: Mapping[str, int],
+    state_bytes: Mapping[int, int],
+    migration_plan: MigrationPlan | None = None,
 ) -> dict[str, Any]:
     """The layout as JSON values, with a row for every worker; while keys move, whereto."""
     counts = layout.shard_counts()
@@ -167,7 +173,8 @@ def layout_as_json(
         }
         for worker, host, first in zip(layout.workers, layout.hosts, layout.first_steps, strict=True)
     ]  # fmt: skip
-    moving = None if course is None else {
-        "strategy": course.strategy, "workers_before": list(course.old.workers), "workers": list(course.new.workers),
+    moving = None if migration_plan is None else {
+        "strategy": migration_plan.strategy, "workers_before": list(migration_plan.old.workers),
+        "workers": list(migration_plan.new.workers),
     }  # fmt: skip
     return {**asdict(layout), "shards": layout.shards, "shard_counts": counts, "rows": rows, "moving": moving}

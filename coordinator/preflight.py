@@ -17,7 +17,7 @@ from dbsp.coordinator.config import Config
 from dbsp.coordinator.decisions.engines import accepted_anew
 from dbsp.coordinator.decisions.recovery import choose
 from dbsp.coordinator.running.control import FORM, Control, Ledger
-from dbsp.coordinator.site import database_home
+from dbsp.coordinator.worker_resources import database_home
 from dbsp.errors import DataError, EngineError
 from dbsp.io import peek as logs
 from dbsp.logs import StepLog, StepRecord

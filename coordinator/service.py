@@ -26,8 +26,8 @@ from dbsp.coordinator.running.watch import is_ready
 from dbsp.coordinator.serving.decisions import Decisions
 from dbsp.coordinator.serving.reads import Reads
 from dbsp.coordinator.serving.rescales import Rescales
-from dbsp.coordinator.site import close_site
 from dbsp.coordinator.trials import ProcessTrials
+from dbsp.coordinator.worker_resources import close_resources
 from dbsp.errors import DbspError, UnavailableError
 from dbsp.version import VERSION
 
@@ -139,7 +139,7 @@ class Service(Reads, Decisions, Rescales):
         parts = self.built.parts
         for part in (parts.inputs, parts.steps, self.built.letters.log, parts.control, parts.marker, self._log):
             part.close()
-        close_site(self.config.data_dir)
+        close_resources(self.config.data_dir)
 
     def _raise_if_broken(self) -> None:
         if self._finish is not None and self._finish.code is not None:

@@ -23,11 +23,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any, BinaryIO
 
 from dbsp.coordinator.admission import free_bytes
-from dbsp.coordinator.build import load_plan, site_of
+from dbsp.coordinator.build import load_plan, resources_of
 from dbsp.coordinator.children import failure, put
 from dbsp.coordinator.config import Config
 from dbsp.coordinator.running.attempts import Trial
-from dbsp.coordinator.site import ConfiguredSite
+from dbsp.coordinator.worker_resources import ConfiguredResources
 from dbsp.errors import DbspError, InternalError
 from dbsp.logs import DeadLetter
 from dbsp.operators.failures import payload_of
@@ -93,20 +93,20 @@ class _Nowhere:
         return []
 
 
-class _PrivateSite:
-    """The pipeline's site, nothing of which is written to."""
+class _PrivateResources:
+    """The pipeline's worker resources, nothing of which is written to."""
 
     input_is_dear = False
 
-    def __init__(self, site: ConfiguredSite) -> None:
-        self._site = site
-        self.input_log = site.input_log
+    def __init__(self, resources: ConfiguredResources) -> None:
+        self._resources = resources
+        self.input_log = resources.input_log
 
-    def database(self, worker: int, create: CheckpointId | None = None) -> Any:  # noqa: ARG002 - as other sites
+    def database(self, worker: int, create: CheckpointId | None = None) -> Any:  # noqa: ARG002 - as in other resources
         """Return the worker's database, for reading."""
-        return _PrivateDatabase(self._site.database(worker))
+        return _PrivateDatabase(self._resources.database(worker))
 
-    def output_log(self, worker: int, first_step: int = 0, *, create: bool = False) -> Any:  # noqa: ARG002 - as other sites
+    def output_log(self, worker: int, first_step: int = 0, *, create: bool = False) -> Any:  # noqa: ARG002 - as in other resources
         """Return a log that keeps nothing."""
         return _Nowhere()
 
@@ -169,15 +169,15 @@ def _bound() -> None:
 
 def _tried(config: Config, plan: Plan, trial: Trial) -> None:
     """Run the step on all workers."""
-    site: Any = _PrivateSite(site_of(config, plan))
-    runtime = InProcessRuntime(Work(site=site, plan=plan, run=""))
+    resources: Any = _PrivateResources(resources_of(config, plan))
+    runtime = InProcessRuntime(Work(resources=resources, plan=plan, run=""))
     runtime.epoch = trial.epoch
     runtime.run_step(trial.record, trial.layout)
 
 
 def _show(config: Config, plan: Plan, trial: Trial, shown: BinaryIO) -> None:
     """Write the content of the rows of the step's ranges; reading them may end this process, too."""
-    log, rows = site_of(config, plan).input_log(), []
+    log, rows = resources_of(config, plan).input_log(), []
     for range_ in trial.record.ranges:
         for change in log.read(range_, trial.record.step):
             columns = [change.batch.column(name).to_pylist() for name in change.batch.schema.names]

@@ -40,13 +40,13 @@ from dbsp.io.chunk import (
 )
 from dbsp.io.environment import MAP_BYTES_START
 from dbsp.io.local_input import LocalInputLog
-from dbsp.io.producer_numbers import Numbers, decode_numbers
+from dbsp.io.producer_numbers import ProducerNumbers, decode_numbers
 from dbsp.io.pushed import Incoming, Position, Producer, Push
 from dbsp.io.replayed import LetterPlace, Replayed
 from dbsp.io.spans import (
     OFFSET,
+    OffsetSpan,
     Place,
-    Span,
     check_range,
     place_key,
     record_key,
@@ -133,7 +133,7 @@ class EmbeddedInputLog(LocalInputLog):
         return self._transactions.waiting(done)
 
     def _append(self, txn: Any, incoming: Sequence[Incoming], together: bool) -> list[Position]:
-        spans: dict[Place, Span] = {}
+        spans: dict[Place, OffsetSpan] = {}
         fresh: dict[tuple[str, int], list[Push]] = {}
         positions = []
         for item in incoming:
@@ -169,7 +169,7 @@ class EmbeddedInputLog(LocalInputLog):
         if fresh:
             self._transactions.add(txn, [each.range() for each in fresh])
 
-    def _put(self, txn: Any, place: Place, span: Span, push: Push) -> None:
+    def _put(self, txn: Any, place: Place, span: OffsetSpan, push: Push) -> None:
         offset, size = span.end - push.rows, 0
         for piece in split_push(push, self._chunk_bytes_max):
             if piece.rows:
@@ -216,7 +216,7 @@ class EmbeddedInputLog(LocalInputLog):
         push = key + OFFSET.pack(producer.sequence)
         txn.put(push, sealed(push, _PLACE.pack(position.partition, position.first, position.last)), db=db)
 
-    def _numbers(self, txn: Any, key: bytes) -> Numbers:
+    def _numbers(self, txn: Any, key: bytes) -> ProducerNumbers:
         """Return the known numbers of a producer's pushes."""
         return decode_numbers(key, txn.get(key, db=self._env.db("producers")), self._env.where)
 
@@ -359,7 +359,7 @@ def _producer_key(table: str, producer: str) -> bytes:
     return table_prefix(table) + producer.encode() + b"\0"
 
 
-def _refuse_unless_taken(table: str, producer: Producer, numbers: Numbers) -> None:
+def _refuse_unless_taken(table: str, producer: Producer, numbers: ProducerNumbers) -> None:
     """Raise a `DataError` for an old number without a position, unless its rows were taken and trimmed."""
     where = f"table={table} producer={producer.id} sequence={producer.sequence} newest={numbers.newest}"
     taken = numbers.was_taken(producer.sequence)

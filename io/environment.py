@@ -47,7 +47,7 @@ _FORMAT = b"format"
 _Result = TypeVar("_Result")
 
 
-class Environment:
+class LogEnvironment:
     """An open environment with its named databases; several threads may call `write` and `read`.
 
     **Errors** of both, each with the file: `UnavailableError` if the disk fails, `DataError` for broken pages,
@@ -188,7 +188,7 @@ class Environment:
         self._env.close()
 
 
-_OPEN: dict[tuple[int, str], tuple[Environment, int]] = {}
+_OPEN: dict[tuple[int, str], tuple[LogEnvironment, int]] = {}
 _OPEN_LOCK = threading.Lock()
 
 
@@ -200,11 +200,11 @@ def open_environment(
     later: Sequence[str] = (),
     create: bool = False,
     map_bytes: int = MAP_BYTES_START,
-) -> Environment:
+) -> LogEnvironment:
     """Open the environment in folder `path`, shared within this process; return it with `release_environment`.
 
     `form` is the format's name, checked against the file's. The file has the databases `names`, and may have those of
-    `later` (`Environment.add`). `create` makes an absent one.
+    `later` (`LogEnvironment.add`). `create` makes an absent one.
 
     **Errors** `DataError` names a missing, empty, truncated or foreign file.
     """
@@ -218,7 +218,7 @@ def open_environment(
             if create and not path.exists():
                 _create(path, form, names)
             check_data_file(_data_file(path))
-            env = Environment(path, form, names, map_bytes, later)
+            env = LogEnvironment(path, form, names, map_bytes, later)
         _OPEN[key] = (env, 1)
         return env
 
@@ -252,7 +252,7 @@ def is_open(path: Path) -> bool:
 
 
 @contextmanager
-def borrowed(path: Path) -> Iterator[Environment | None]:
+def borrowed(path: Path) -> Iterator[LogEnvironment | None]:
     """Yield the environment, kept open within the block, if this process has it open; otherwise None."""
     with _OPEN_LOCK:
         key = (os.getpid(), os.path.realpath(path))
@@ -266,7 +266,7 @@ def borrowed(path: Path) -> Iterator[Environment | None]:
             release_environment(env)
 
 
-def release_environment(env: Environment) -> None:
+def release_environment(env: LogEnvironment) -> None:
     """Release a handle; the last release closes the file."""
     key = (os.getpid(), os.path.realpath(env.path))
     with _OPEN_LOCK:

@@ -18,11 +18,11 @@ import lmdb
 
 from dbsp.disk import shown
 from dbsp.errors import DataError
-from dbsp.io import embedded_input, embedded_output, embedded_steps, file_input, landed, letter_log, replayed
+from dbsp.io import embedded_input, embedded_output, embedded_steps, file_input, imported_file, letter_log, replayed
 from dbsp.io.accepted import OWED
 from dbsp.io.chunk import check_chunk
 from dbsp.io.environment import LMDB_ENGINE, borrowed, check_data_file
-from dbsp.io.output_part import Progress
+from dbsp.io.output_part import OutputProgress
 from dbsp.io.producer_numbers import decode_numbers
 from dbsp.io.progress import checksum_of_step, progress_of
 from dbsp.io.spans import OFFSET, offset_of, place_of, span_of
@@ -54,7 +54,7 @@ PROGRESS_REMEDY = (
 )
 
 
-class Opened:
+class OpenedLog:
     """A log's file, opened read only, in one read transaction."""
 
     def __init__(self, txn: Any, parts: dict[str, Any]) -> None:
@@ -62,7 +62,7 @@ class Opened:
         self._txn, self._parts = txn, parts
 
     @classmethod
-    def of(cls, env: Any, txn: Any, names: tuple[str, ...], later: tuple[str, ...] = ()) -> Opened:
+    def of(cls, env: Any, txn: Any, names: tuple[str, ...], later: tuple[str, ...] = ()) -> OpenedLog:
         """Find the named parts in a handle of LMDB, and those of `later` that exist."""
         there = (*names, *(name for name in later if txn.get(name.encode()) is not None), "meta")
         return cls(txn, {name: env.open_db(name.encode(), txn=txn, create=False) for name in there})
@@ -96,7 +96,7 @@ class Opened:
 
 
 @contextmanager
-def reading(folder: Path, form: str | None, names: tuple[str, ...], later: tuple[str, ...] = ()) -> Iterator[Opened]:
+def reading(folder: Path, form: str | None, names: tuple[str, ...], later: tuple[str, ...] = ()) -> Iterator[OpenedLog]:
     """Open a log's file in one read transaction; `form` None accepts any kind.
 
     If this process has the file open, the read uses that handle: LMDB refuses a second one.
@@ -109,7 +109,7 @@ def reading(folder: Path, form: str | None, names: tuple[str, ...], later: tuple
         if shared is not None:
             with shared.read() as txn:
                 there = (*names, *filter(shared.has, later), "meta")
-                opened = Opened(txn, {name: shared.db(name) for name in there})
+                opened = OpenedLog(txn, {name: shared.db(name) for name in there})
                 opened.check_form(file, form)
                 yield opened
             return
@@ -119,7 +119,7 @@ def reading(folder: Path, form: str | None, names: tuple[str, ...], later: tuple
     )  # fmt: skip
     try:
         with env.begin() as txn:
-            opened = Opened.of(env, txn, names, later)
+            opened = OpenedLog.of(env, txn, names, later)
             opened.check_form(file, form)
             yield opened
     finally:
@@ -295,7 +295,9 @@ def examine_files(directory: Path, folder: Path) -> tuple[Examined, Spans]:
             reached[table, partition] = piece.first + piece.rows
             noted = log.get("files", file_input.file_key(table, piece.name))
             path = folder / table / piece.name
-            if path not in changed and (noted is None or not landed.is_as_noted(path, landed.unpacked(noted))):
+            if path not in changed and (
+                noted is None or not imported_file.is_as_noted(path, imported_file.unpacked(noted))
+            ):
                 changed.add(path)
                 seen.found(f"a file of the input is gone or was changed: file={shown(path)}")
             seen.count("input rows", piece.rows)
@@ -306,11 +308,11 @@ def examine_files(directory: Path, folder: Path) -> tuple[Examined, Spans]:
     return seen, spans
 
 
-def _without_rows(seen: Examined, log: Opened, folder: Path) -> None:
+def _without_rows(seen: Examined, log: OpenedLog, folder: Path) -> None:
     """Check files without rows, which have no piece; a missing one is no fault, since users may remove it at any time."""
     for key, value in log.items("files"):
-        noted, path = landed.unpacked(value), folder.joinpath(*file_input.file_of(bytes(key)))
-        if not noted.rows and path.exists() and not landed.is_as_noted(path, noted):
+        noted, path = imported_file.unpacked(value), folder.joinpath(*file_input.file_of(bytes(key)))
+        if not noted.rows and path.exists() and not imported_file.is_as_noted(path, noted):
             what = f"a file of the input had no rows when they were counted, and was changed then: file={shown(path)}"
             seen.found(what, remedy=LATE_ROWS_REMEDY)
 
@@ -344,15 +346,15 @@ def examine_letters(directory: Path) -> Examined:
 # --- outputs --------------------------------------------------------------------------------------------------------
 
 
-def examine_output(directory: Path, worker: int) -> tuple[Examined, Progress | None]:
+def examine_output(directory: Path, worker: int) -> tuple[Examined, OutputProgress | None]:
     """Read every record of a worker's embedded outputs, and its progress."""
     return examine_output_log(directory / "outputs" / str(worker), embedded_output.FORM, worker)
 
 
-def examine_output_log(folder: Path, form: str | None, worker: int) -> tuple[Examined, Progress | None]:
+def examine_output_log(folder: Path, form: str | None, worker: int) -> tuple[Examined, OutputProgress | None]:
     """Read every record in the file of a worker's progress, and the progress itself, None if it is unreadable."""
     seen = Examined(file=folder / "data.mdb", remedy=PROGRESS_REMEDY, worker=worker)
-    progress: Progress | None = None
+    progress: OutputProgress | None = None
     with seen.guarded(also=ENGINE), reading(folder, form, ("data", "checksums")) as log:
         data = log.get("meta", b"progress")
         if data is None:
@@ -369,7 +371,7 @@ def examine_output_log(folder: Path, form: str | None, worker: int) -> tuple[Exa
     return seen, progress
 
 
-def _checksums(seen: Examined, log: Opened, progress: Progress) -> None:
+def _checksums(seen: Examined, log: OpenedLog, progress: OutputProgress) -> None:
     """Check that the checksums of the last steps have no gap; below `progress.first` some of an earlier stay may be left."""
     found = []
     for key, value in log.items("checksums"):
@@ -382,7 +384,7 @@ def _checksums(seen: Examined, log: Opened, progress: Progress) -> None:
         seen.found(f"checksums of steps are missing: last={progress.last} found={len(steps)} first={steps[0]}")
 
 
-def _part(seen: Examined, key: bytes, value: bytes, progress: Progress) -> None:
+def _part(seen: Examined, key: bytes, value: bytes, progress: OutputProgress) -> None:
     view, _, place = key.partition(b"\0")
     where = f"view={view.decode(errors='replace')}"
     with seen.guarded(where, also=ENGINE):

@@ -39,9 +39,9 @@ from dbsp.errors import ConfigError, DataError, UnavailableError
 from dbsp.io import forms
 from dbsp.io.changes import changes_of
 from dbsp.io.chunk import join_pushes
-from dbsp.io.landed import (
-    Landed,
-    LandedReader,
+from dbsp.io.imported_file import (
+    ImportedFile,
+    ImportedFileReader,
     examine_file,
     packed,
     some_columns,
@@ -63,7 +63,7 @@ PATIENCE_S = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Piece:
+class FilePiece:
     """The rows `row <= i < row + rows` of a file, which have the offsets from `first` on."""
 
     name: str
@@ -93,7 +93,7 @@ class FileInputLog(LocalInputLog):
         """
         self._folder, self._given = Path(folder), partitions
         self._look_every_s, self._patience_s = look_every_s, patience_s
-        self._readers = {table.name: LandedReader(table) for table in tables}
+        self._readers = {table.name: ImportedFileReader(table) for table in tables}
         self._waits = Waits()
         self._unfinished: dict[Path, tuple[tuple[int, int], float]] = {}
         self._looking, self._looked_at = threading.Lock(), -look_every_s
@@ -144,19 +144,19 @@ class FileInputLog(LocalInputLog):
 
     def _look(self) -> None:
         """Note the new files of all tables: up to `FILES_PER_LOOK` of each, by name."""
-        landed = {}
+        imported = {}
         for name, table in self._tables.items():
             try:
                 fresh = sorted(set(self._listed(name)) - self._known[name])[:FILES_PER_LOOK]
-                landed[name] = [(each, found) for each in fresh if (found := self._examined(table, each)) is not None]
+                imported[name] = [(each, found) for each in fresh if (found := self._examined(table, each)) is not None]
             except UnavailableError as error:
                 self.hold(name, str(error))
             else:
                 self._waits.clear(name)
-        if any(landed.values()):
+        if any(imported.values()):
             self._env.add(SIZES)
-            self._env.write(partial(self._note_all, landed=landed))
-        for name, files in landed.items():
+            self._env.write(partial(self._note_all, imported=imported))
+        for name, files in imported.items():
             self._known[name].update(each for each, _ in files)
             for each, _ in files:
                 self._unfinished.pop(self._folder / name / each, None)
@@ -174,7 +174,7 @@ class FileInputLog(LocalInputLog):
                 f"a folder of input files cannot be read: folder={folder} error={error.strerror}", hint
             ) from None
 
-    def _examined(self, table: Table, name: str) -> Landed | None:
+    def _examined(self, table: Table, name: str) -> ImportedFile | None:
         """Return what to note of a file; None if it is still being written, or is gone again."""
         path = self._folder / table.name / name
         try:
@@ -207,19 +207,19 @@ class FileInputLog(LocalInputLog):
         self._unfinished[path] = seen, since
         return time.time() - found.st_mtime < self._patience_s and now - since < self._patience_s
 
-    def _note_all(self, txn: Any, landed: Mapping[str, Sequence[tuple[str, Landed]]]) -> None:
-        for table, files in landed.items():
+    def _note_all(self, txn: Any, imported: Mapping[str, Sequence[tuple[str, ImportedFile]]]) -> None:
+        for table, files in imported.items():
             self._note(txn, table, files)
 
-    def _note(self, txn: Any, table: str, files: Sequence[tuple[str, Landed]]) -> None:
+    def _note(self, txn: Any, table: str, files: Sequence[tuple[str, ImportedFile]]) -> None:
         """Give the rows of new files their offsets; skip a file that another process has noted meanwhile."""
         count = self._shares(table)
-        for name, landed in files:
-            if not txn.put(file_key(table, name), packed(landed), db=self._env.db("files"), overwrite=False):
+        for name, imported in files:
+            if not txn.put(file_key(table, name), packed(imported), db=self._env.db("files"), overwrite=False):
                 continue
-            cuts = [landed.rows * slot // count for slot in range(count + 1)]
+            cuts = [imported.rows * slot // count for slot in range(count + 1)]
             for partition, (row, end) in enumerate(pairwise(cuts)):
-                span, part = self._spans.get(txn, table, partition), landed.sizes.cut(row, end)
+                span, part = self._spans.get(txn, table, partition), imported.sizes.cut(row, end)
                 if rows := end - row:
                     key = record_key(table, partition, span.end)
                     piece = json.dumps({"name": name, "row": row, "rows": rows}).encode()
@@ -272,7 +272,7 @@ class FileInputLog(LocalInputLog):
         schema = table.schema if columns is None else some_columns(table, columns).schema
         return [changes_of(join_pushes(pushes, schema), range_, step)] if pushes else []
 
-    def _pieces(self, txn: Any, range_: Range) -> Iterator[Piece]:
+    def _pieces(self, txn: Any, range_: Range) -> Iterator[FilePiece]:
         """Yield the pieces that contain the range, from the one with its first row on."""
         for first, value in records(txn, self._env.db("pieces"), range_):
             yield piece_of(first, value)
@@ -288,7 +288,7 @@ class FileInputLog(LocalInputLog):
                 yield at, size
                 at += rows
 
-    def _stretches(self, txn: Any, key: bytes, table: str, piece: Piece) -> Sequence[tuple[int, int]]:
+    def _stretches(self, txn: Any, key: bytes, table: str, piece: FilePiece) -> Sequence[tuple[int, int]]:
         """Return the rows and bytes that are noted for a piece."""
         found = txn.get(key, db=self._env.db(SIZES)) if self._env.has(SIZES) else None
         if found is not None:
@@ -317,7 +317,7 @@ class FileInputLog(LocalInputLog):
             yield os.fsdecode(cursor.key()[len(prefix) :])
             found = cursor.next()
 
-    def _noted(self, txn: Any, table: str, name: str) -> Landed:
+    def _noted(self, txn: Any, table: str, name: str) -> ImportedFile:
         found = txn.get(file_key(table, name), db=self._env.db("files"))
         if found is None:
             raise DataError(f"a file of the input is not noted: table={table} file={shown(name)}")
@@ -338,9 +338,9 @@ def make_folders(folder: Path, tables: Sequence[Table]) -> None:
             ) from None
 
 
-def piece_of(first: int, value: bytes) -> Piece:
+def piece_of(first: int, value: bytes) -> FilePiece:
     """Return the piece that begins at an offset."""
-    return Piece(first=first, **json.loads(bytes(value)))
+    return FilePiece(first=first, **json.loads(bytes(value)))
 
 
 def file_key(table: str, name: str) -> bytes:

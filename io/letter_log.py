@@ -28,7 +28,7 @@ import pyarrow as pa
 
 from dbsp.errors import DataError
 from dbsp.io import forms
-from dbsp.io.environment import Environment, open_environment, release_environment
+from dbsp.io.environment import LogEnvironment, open_environment, release_environment
 from dbsp.io.output_part import dead_letter_batch, encode_part
 from dbsp.logs import DeadLetter
 from dbsp.stored.checksums import sealed, unsealed
@@ -69,14 +69,14 @@ class LetterLog:
         """Open the log if it exists; otherwise the first letter creates it."""
         self._path, self._limits = Path(directory) / "letters", limits or LetterLimits()
         self._lock = threading.Lock()
-        self._env: Environment | None = None
+        self._env: LogEnvironment | None = None
         self._steps: dict[int, LettersOfStep] = {}
         self._kept_from = 0
         self._changes = 0
         if self._path.exists():
             self._open()
 
-    def _open(self) -> Environment:
+    def _open(self) -> LogEnvironment:
         env = open_environment(self._path, form=FORM, names=PARTS, create=True)
         with env.read() as txn:
             for key, value in txn.cursor(db=env.db("steps")):
@@ -199,7 +199,7 @@ def _summed(letters: Sequence[DeadLetter]) -> list[DeadLetter]:
     ]  # fmt: skip
 
 
-def _pieces(txn: Any, env: Environment, step: int) -> Iterator[tuple[bytes, bytes]]:
+def _pieces(txn: Any, env: LogEnvironment, step: int) -> Iterator[tuple[bytes, bytes]]:
     """Yield key and value of each stored piece of a step's letters."""
     cursor = txn.cursor(db=env.db("letters"))
     found = cursor.set_range(_PLACE.pack(step, 0))
@@ -208,13 +208,13 @@ def _pieces(txn: Any, env: Environment, step: int) -> Iterator[tuple[bytes, byte
         found = cursor.next()
 
 
-def _delete(txn: Any, env: Environment, step: int) -> None:
+def _delete(txn: Any, env: LogEnvironment, step: int) -> None:
     for key, _ in list(_pieces(txn, env, step)):
         txn.delete(key, db=env.db("letters"))
     txn.delete(_STEP.pack(step), db=env.db("steps"))
 
 
-def _put(txn: Any, env: Environment, step: int, about: LettersOfStep, pieces: Sequence[bytes]) -> None:
+def _put(txn: Any, env: LogEnvironment, step: int, about: LettersOfStep, pieces: Sequence[bytes]) -> None:
     for number, data in enumerate(pieces):
         txn.put(_PLACE.pack(step, number), _CRC.pack(zlib.crc32(data)) + data, db=env.db("letters"))
     key = _STEP.pack(step)

@@ -12,7 +12,7 @@ from typing import Any
 from dbsp.algebra.table import Table
 from dbsp.errors import ConfigError
 from dbsp.io.environment import MAP_BYTES_START, open_environment, release_environment
-from dbsp.io.spans import Place, Span, Spans
+from dbsp.io.spans import OffsetSpan, Place, Spans
 from dbsp.logs import Range
 from dbsp.logs.sizes import Sizes
 
@@ -120,7 +120,7 @@ class LocalInputLog(ABC):
         """Release the file."""
         release_environment(self._env)
 
-    def _all(self) -> dict[Place, Span]:
+    def _all(self) -> dict[Place, OffsetSpan]:
         return self._spans.of(self._partitions)
 
     def _table(self, name: str) -> Table:

@@ -47,7 +47,7 @@ class Verdict(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Progress:
+class OutputProgress:
     """The progress of a worker's outputs: the written steps `first <= s < last`, and the newest epoch seen."""
 
     first: int
@@ -55,7 +55,7 @@ class Progress:
     epoch: int = 0
 
 
-def decide(progress: Progress, epoch: int, step: int, checksum: int, stored: int | None) -> Verdict:
+def decide(progress: OutputProgress, epoch: int, step: int, checksum: int, stored: int | None) -> Verdict:
     """Decide what to do with a write of a step, by the worker's progress.
 
     - An older epoch: `FencedError`, before any other check.

@@ -19,7 +19,7 @@ _GAP = struct.Struct(">QQ")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Numbers:
+class ProducerNumbers:
     """The known numbers of a producer.
 
     `newest` is the greatest number, and `trimmed` the greatest one whose rows are trimmed, -1 for none. From `known`
@@ -27,7 +27,7 @@ class Numbers:
 
     **Example**
 
-    >>> numbers = Numbers().take(0).take(3)
+    >>> numbers = ProducerNumbers().take(0).take(3)
     >>> numbers.gaps, [numbers.was_taken(number) for number in range(4)]
     (((1, 2),), [True, False, False, True])
     """
@@ -37,7 +37,7 @@ class Numbers:
     known: int = 0
     gaps: tuple[tuple[int, int], ...] = ()
 
-    def take(self, number: int) -> Numbers:
+    def take(self, number: int) -> ProducerNumbers:
         """Return the numbers with one more, which is above all others."""
         gaps = self.gaps if number == self.newest + 1 else (*self.gaps, (self.newest + 1, number - 1))
         known = self.known
@@ -45,7 +45,7 @@ class Numbers:
             known, gaps = gaps[0][1] + 1, gaps[1:]
         return replace(self, newest=number, known=known, gaps=gaps)
 
-    def trim(self, number: int) -> Numbers:
+    def trim(self, number: int) -> ProducerNumbers:
         """Return the numbers with this one's rows trimmed."""
         return replace(self, trimmed=max(self.trimmed, number))
 
@@ -61,7 +61,7 @@ class Numbers:
         return sealed(key, head + b"".join(_GAP.pack(*gap) for gap in self.gaps))
 
 
-def decode_numbers(key: bytes, data: bytes | None, where: str) -> Numbers:
+def decode_numbers(key: bytes, data: bytes | None, where: str) -> ProducerNumbers:
     """Return the numbers that `encoded` stored.
 
     In data from before gaps were kept, no number below the newest is known.
@@ -69,13 +69,13 @@ def decode_numbers(key: bytes, data: bytes | None, where: str) -> Numbers:
     **Errors** `DataError` with `where` if the data is damaged.
     """
     if data is None:
-        return Numbers()
+        return ProducerNumbers()
     if len(data) != _OLD.size:
         rest = (len(data) - _HEAD.size) % _GAP.size
         data = unsealed(key, data, max(_HEAD.size, len(data) - (rest and CRC_BYTES)), f"{where} part=producers")
     if len(data) == _OLD.size:
         newest, trimmed = (number - 1 for number in _OLD.unpack(data))
-        return Numbers(newest=newest, trimmed=trimmed, known=newest)
+        return ProducerNumbers(newest=newest, trimmed=trimmed, known=newest)
     after_newest, after_trimmed, known = _HEAD.unpack_from(data)
     gaps = tuple(_GAP.iter_unpack(data[_HEAD.size :]))
-    return Numbers(newest=after_newest - 1, trimmed=after_trimmed - 1, known=known, gaps=gaps)
+    return ProducerNumbers(newest=after_newest - 1, trimmed=after_trimmed - 1, known=known, gaps=gaps)

@@ -15,7 +15,7 @@ from typing import Any
 
 from dbsp.errors import DataError, FencedError
 from dbsp.io.environment import MAP_BYTES_START, open_environment, release_environment
-from dbsp.io.output_part import Progress, Verdict, decide
+from dbsp.io.output_part import OutputProgress, Verdict, decide
 from dbsp.stored.checksums import sealed, unsealed
 
 _STEP = struct.Struct(">Q")
@@ -45,26 +45,26 @@ class ProgressStore:
         known = self.progress(txn)
         if known is None or known.last < self._first_step:
             epoch = 0 if known is None else known.epoch
-            self.put_progress(txn, Progress(first=self._first_step, last=self._first_step, epoch=epoch))
+            self.put_progress(txn, OutputProgress(first=self._first_step, last=self._first_step, epoch=epoch))
 
-    def progress(self, txn: Any) -> Progress | None:
+    def progress(self, txn: Any) -> OutputProgress | None:
         """Return first, last and epoch; None before the first opening."""
         data = txn.get(KEY, db=self.env.db("meta"))
         return None if data is None else progress_of(data, self.env.where)
 
-    def known(self) -> Progress:
+    def known(self) -> OutputProgress:
         """Return the progress now."""
         with self.env.read() as txn:
             return self.need(txn)
 
-    def need(self, txn: Any) -> Progress:
+    def need(self, txn: Any) -> OutputProgress:
         """Return the progress as the transaction sees it; `DataError` if there is none."""
         found = self.progress(txn)
         if found is None:
             raise DataError(f"the output log holds no progress: file={self.env.path / 'data.mdb'}")
         return found
 
-    def put_progress(self, txn: Any, progress: Progress) -> None:
+    def put_progress(self, txn: Any, progress: OutputProgress) -> None:
         """Write first, last and epoch."""
         data = _PROGRESS.pack(progress.first, progress.last, progress.epoch)
         txn.put(KEY, sealed(KEY, data), db=self.env.db("meta"))
@@ -87,7 +87,7 @@ class ProgressStore:
             self._put_checksum(txn, step, checksum)
             last = step + 1
         if (last, epoch) != (progress.last, progress.epoch):
-            self.put_progress(txn, Progress(first=progress.first, last=last, epoch=epoch))
+            self.put_progress(txn, OutputProgress(first=progress.first, last=last, epoch=epoch))
         return verdict
 
     def replace(self, txn: Any, epoch: int, step: int, checksum: int) -> bool:
@@ -110,7 +110,7 @@ class ProgressStore:
             progress = self.need(txn)
             if epoch < progress.epoch:
                 raise FencedError(f"a newer epoch writes these outputs: epoch={epoch} newest={progress.epoch}")
-            self.put_progress(txn, Progress(first=progress.first, last=progress.last, epoch=epoch))
+            self.put_progress(txn, OutputProgress(first=progress.first, last=progress.last, epoch=epoch))
 
         self.env.write(action)
 
@@ -126,10 +126,10 @@ class ProgressStore:
         self.env.write(action)
 
 
-def progress_of(data: bytes, where: str) -> Progress:
+def progress_of(data: bytes, where: str) -> OutputProgress:
     """Return a worker's stored progress; `DataError` with `where` if it is damaged."""
     first, last, epoch = _PROGRESS.unpack(unsealed(KEY, data, _PROGRESS.size, where))
-    return Progress(first=first, last=last, epoch=epoch)
+    return OutputProgress(first=first, last=last, epoch=epoch)
 
 
 def checksum_of_step(key: bytes, data: bytes, where: str) -> int:

@@ -12,7 +12,7 @@ import struct
 from collections.abc import Sequence
 from typing import Any
 
-from dbsp.io.environment import Environment
+from dbsp.io.environment import LogEnvironment
 from dbsp.io.pushed import Position
 from dbsp.io.spans import record_key
 from dbsp.stored.checksums import sealed, unsealed
@@ -27,7 +27,7 @@ LetterPlace = tuple[int, int]
 class Replayed:
     """The notes of one input log; the appending process owns this object."""
 
-    def __init__(self, env: Environment) -> None:
+    def __init__(self, env: LogEnvironment) -> None:
         """Store the log's environment."""
         self._env = env
 

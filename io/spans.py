@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from dbsp.errors import DataError
-from dbsp.io.environment import Environment
+from dbsp.io.environment import LogEnvironment
 from dbsp.logs import Range
 from dbsp.stored.checksums import sealed, unsealed
 
@@ -23,7 +23,7 @@ Place = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Span:
+class OffsetSpan:
     """The contents of one partition: readable offsets `floor <= o < end`; rows and bytes ever appended."""
 
     end: int = 0
@@ -31,11 +31,11 @@ class Span:
     rows: int = 0
     size: int = 0
 
-    def longer(self, rows: int, size: int) -> Span:
+    def longer(self, rows: int, size: int) -> OffsetSpan:
         """Return the span with so many rows and bytes more."""
         return replace(self, end=self.end + rows, rows=self.rows + rows, size=self.size + size)
 
-    def trimmed(self, to: int) -> Span:
+    def trimmed(self, to: int) -> OffsetSpan:
         """Return the span without the rows below an offset."""
         return replace(self, floor=max(self.floor, min(to, self.end)))
 
@@ -43,23 +43,23 @@ class Span:
 class Spans:
     """The spans in the part `spans` of a log's file."""
 
-    def __init__(self, env: Environment) -> None:
+    def __init__(self, env: LogEnvironment) -> None:
         """Use this file."""
         self._env = env
 
-    def get(self, txn: Any, table: str, partition: int) -> Span:
+    def get(self, txn: Any, table: str, partition: int) -> OffsetSpan:
         """Return the span of a partition; an empty one if it never had a row."""
         key = place_key(table, partition)
         found = txn.get(key, db=self._env.db("spans"))
-        return Span() if found is None else span_of(key, found, self._env.where)
+        return OffsetSpan() if found is None else span_of(key, found, self._env.where)
 
-    def put(self, txn: Any, table: str, partition: int, span: Span) -> None:
+    def put(self, txn: Any, table: str, partition: int, span: OffsetSpan) -> None:
         """Write a partition's span."""
         key = place_key(table, partition)
         data = _SPAN.pack(span.end, span.floor, span.rows, span.size)
         txn.put(key, sealed(key, data), db=self._env.db("spans"))
 
-    def of(self, partitions: Mapping[str, int]) -> dict[Place, Span]:
+    def of(self, partitions: Mapping[str, int]) -> dict[Place, OffsetSpan]:
         """Return the spans of tables with so many partitions each."""
         places = [(table, partition) for table, count in partitions.items() for partition in range(count)]
         with self._env.read() as txn:
@@ -71,7 +71,7 @@ class Spans:
             return [place_of(key) for key, _ in txn.cursor(db=self._env.db("spans"))]
 
 
-def check_range(range_: Range, span: Span) -> None:
+def check_range(range_: Range, span: OffsetSpan) -> None:
     """Refuse a range with rows that are trimmed, or not there yet."""
     where = f"table={range_.table} partition={range_.partition} first={range_.first} last={range_.last}"
     if range_.first < span.floor:
@@ -123,7 +123,7 @@ def offset_of(key: bytes) -> tuple[str, int, int]:
     return *place_of(key[: -OFFSET.size]), int(OFFSET.unpack(key[-OFFSET.size :])[0])
 
 
-def span_of(key: bytes, data: bytes, where: str) -> Span:
+def span_of(key: bytes, data: bytes, where: str) -> OffsetSpan:
     """Return a stored span; `DataError` with `where` if it is damaged."""
     end, floor, rows, size = _SPAN.unpack(unsealed(key, data, _SPAN.size, f"{where} part=spans"))
-    return Span(end=end, floor=floor, rows=rows, size=size)
+    return OffsetSpan(end=end, floor=floor, rows=rows, size=size)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from dbsp.io.environment import Environment
+from dbsp.io.environment import LogEnvironment
 from dbsp.io.spans import OFFSET, Place
 from dbsp.io.step_codec import seal, unseal
 from dbsp.logs import Range
@@ -22,7 +22,7 @@ PART = "transactions"
 class Transactions:
     """The groups of one input log; the appending process owns this object."""
 
-    def __init__(self, env: Environment) -> None:
+    def __init__(self, env: LogEnvironment) -> None:
         """Store the log's environment."""
         self._env = env
         self._from = 0  # every group below this number is done

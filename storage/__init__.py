@@ -6,7 +6,7 @@
 - `chunkfile`: chunks as values; `records`: version and step records
 - `durable` and `scratch`: the two sides of a database
 - `transaction`: one step; `committing`: a version; `adopting`: a version made by a rescale
-- `standby`: copies in other folders; `warm` and `visits`: chunks that arrive ahead of a rescale
+- `standby`: copies in other folders; `warm` and `transfers`: chunks that arrive ahead of a rescale
 - `discarding`: the deletion of a database; `verify`, `examine`, `peek`: checks
 """
 

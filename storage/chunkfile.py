@@ -29,7 +29,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dbsp.errors import DataError, InternalError
-from dbsp.storage.environment import Environment, data_file
+from dbsp.storage.environment import DatabaseEnvironment, data_file
 from dbsp.storage.readahead import Paging, foresee_hashes, foresee_rows, will_need
 from dbsp.storage.records import number_key
 from dbsp.storage.tables import Txn
@@ -99,7 +99,7 @@ _REMEDY = "restore this worker's database from a backup or a standby, or roll ba
 class Shelf:
     """A source of chunks: an environment, a transaction on it, and the flag that says if its bytes must be checked."""
 
-    environment: Environment
+    environment: DatabaseEnvironment
     txn: Txn
     check: bool
 

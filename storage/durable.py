@@ -38,7 +38,7 @@ from dbsp.errors import DataError, FencedError, UnavailableError
 from dbsp.processes import end_older, noted
 from dbsp.storage import records, registry, warm_chunks
 from dbsp.storage.chunkfile import ReadChunks, Shelf
-from dbsp.storage.environment import Environment, check_file, create_environment, data_file
+from dbsp.storage.environment import DatabaseEnvironment, check_file, create_environment, data_file
 from dbsp.storage.records import Record, number_key, number_of
 from dbsp.storage.tables import Txn
 from dbsp.store import CheckpointId, VersionInfo, VersionView
@@ -97,7 +97,7 @@ class Durable:
         check_file(folder)
         self.folder = folder
         self.writers_folder = writers_folder
-        self.environment = registry.acquire(folder, lambda: Environment(folder, map_size_bytes, sync=True))
+        self.environment = registry.acquire(folder, lambda: DatabaseEnvironment(folder, map_size_bytes, sync=True))
 
     @staticmethod
     def create(folder: Path, checkpoint: CheckpointId, version: int | None, map_size_bytes: int) -> None:

@@ -92,7 +92,7 @@ class Verified:
         self._numbers.discard(number)
 
 
-class Environment:
+class DatabaseEnvironment:
     """An LMDB environment that this process has open."""
 
     def __init__(self, folder: Path, map_size_bytes: int, sync: bool) -> None:

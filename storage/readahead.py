@@ -93,16 +93,16 @@ def _major_faults() -> int:
 
 def will_need(value: Any) -> int:
     """Request all pages of this value of a map; return how many of them were not in memory."""
-    return _ask(Pages.of(value), None)
+    return _ask(MappedPages.of(value), None)
 
 
 def foresee_hashes(payload: memoryview, ref: ChunkRef, key_hash: U64) -> int:
     """Request the pages where look-ups of these hashes read an encoded chunk; return how many were not in memory."""
-    pages = Pages.of(payload)
+    pages = MappedPages.of(payload)
     return _ask(pages, hash_pages(pages, payload, ref, key_hash))
 
 
-def hash_pages(pages: Pages, payload: memoryview, ref: ChunkRef, key_hash: U64) -> Mask:
+def hash_pages(pages: MappedPages, payload: memoryview, ref: ChunkRef, key_hash: U64) -> Mask:
     """Return the mask of the pages in which these hashes should be found."""
     (offset, nbytes), *_ = buffer_table(payload)
     share = np.clip((key_hash.astype(np.float64) - ref.first) / max(1, ref.last - ref.first), 0, 1) * ref.rows
@@ -120,11 +120,11 @@ def foresee_rows(payload: memoryview, ref: ChunkRef, low: I64, high: I64) -> int
 
     At most `ROWS_AHEAD` rows of each range are requested.
     """
-    pages = Pages.of(payload)
+    pages = MappedPages.of(payload)
     return _ask(pages, row_pages(pages, payload, ref, low, high))
 
 
-def row_pages(pages: Pages, payload: memoryview, ref: ChunkRef, low: I64, high: I64) -> Mask:
+def row_pages(pages: MappedPages, payload: memoryview, ref: ChunkRef, low: I64, high: I64) -> Mask:
     """Return the mask of the pages of these rows in every buffer except that of the hashes.
 
     The pages of strings are estimated by the rows' share of their bytes.
@@ -142,7 +142,7 @@ def row_pages(pages: Pages, payload: memoryview, ref: ChunkRef, low: I64, high: 
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pages:
+class MappedPages:
     """The pages that a range of memory touches; the range begins `lead` bytes into the first page."""
 
     address: int
@@ -150,12 +150,12 @@ class Pages:
     count: int
 
     @staticmethod
-    def of(value: Any) -> Pages:
+    def of(value: Any) -> MappedPages:
         """Return the pages of these bytes."""
         octets = np.frombuffer(value, np.uint8)
         address = octets.ctypes.data
         lead = address % PAGE
-        return Pages(address=address - lead, lead=lead, count=-(-(lead + len(octets)) // PAGE))
+        return MappedPages(address=address - lead, lead=lead, count=-(-(lead + len(octets)) // PAGE))
 
     def between(self, first: I64, last: I64) -> Mask:
         """Return the mask of the pages with bytes from each `first` to its `last`, both included; bytes count from 0."""
@@ -166,7 +166,7 @@ class Pages:
         return found
 
 
-def _ask(pages: Pages, wanted: Mask | None) -> int:
+def _ask(pages: MappedPages, wanted: Mask | None) -> int:
     """Request those wanted pages (None: all) that are not in memory, without waiting for them; return their number."""
     advise, resident = _function("madvise", ctypes.c_int), _function("mincore", ctypes.c_void_p)
     if advise is None or resident is None or pages.count == 0:

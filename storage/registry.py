@@ -12,13 +12,13 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-from dbsp.storage.environment import Environment, data_file
+from dbsp.storage.environment import DatabaseEnvironment, data_file
 
-_open_environments: dict[tuple[int, str], Environment] = {}
+_open_environments: dict[tuple[int, str], DatabaseEnvironment] = {}
 _guard = threading.Lock()
 
 
-def acquire(folder: Path, make: Callable[[], Environment]) -> Environment:
+def acquire(folder: Path, make: Callable[[], DatabaseEnvironment]) -> DatabaseEnvironment:
     """Return the environment of this folder, opened if it is not; the caller gives it back with `release`.
 
     A folder that was replaced since (another inode) is opened anew; callers that hold the old environment keep it.
@@ -36,7 +36,7 @@ def acquire(folder: Path, make: Callable[[], Environment]) -> Environment:
         return found
 
 
-def share(environment: Environment) -> Environment:
+def share(environment: DatabaseEnvironment) -> DatabaseEnvironment:
     """Return an environment that is open already, for one more user, who gives it back with `release`."""
     with _guard:
         environment.users += 1
@@ -49,7 +49,7 @@ def is_open(folder: Path) -> bool:
         return (os.getpid(), str(folder.resolve())) in _open_environments
 
 
-def is_current(environment: Environment, folder: Path) -> bool:
+def is_current(environment: DatabaseEnvironment, folder: Path) -> bool:
     """Return whether the folder still holds the file that was opened."""
     try:
         return data_file(folder).stat().st_ino == environment.inode
@@ -57,7 +57,7 @@ def is_current(environment: Environment, folder: Path) -> bool:
         return False
 
 
-def release(environment: Environment) -> None:
+def release(environment: DatabaseEnvironment) -> None:
     """Give an environment back; close it if no other user is left."""
     with _guard:
         environment.users -= 1

@@ -39,7 +39,7 @@ from dbsp.errors import DataError, UnavailableError
 from dbsp.storage import records, registry
 from dbsp.storage.chunkfile import Shelf
 from dbsp.storage.durable import ids_of
-from dbsp.storage.environment import Environment, create_environment, data_file
+from dbsp.storage.environment import DatabaseEnvironment, create_environment, data_file
 from dbsp.storage.records import Record, held_key, held_of, number_key, number_of
 from dbsp.storage.tables import Txn
 
@@ -87,7 +87,9 @@ class Scratch:
         missing = f"no scratch of this epoch: epoch={epoch} folder={self.folder}"
         if not data_file(self.folder).exists():
             raise UnavailableError(missing, "roll back: open the checkpointed version in a new epoch")
-        self.environment = registry.acquire(self.folder, lambda: Environment(self.folder, map_size_bytes, sync=False))
+        self.environment = registry.acquire(
+            self.folder, lambda: DatabaseEnvironment(self.folder, map_size_bytes, sync=False)
+        )
 
     @staticmethod
     def create(home: Path, start: Start, map_size_bytes: int) -> list[Path]:

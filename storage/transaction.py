@@ -35,7 +35,7 @@ from dbsp.trace.spine import Spine, append, fuel_for
 from dbsp.zset.batch import Batch
 
 
-class Reading:
+class StateReader:
     """Read transactions on both sides, scratch first, and the chunks read through them."""
 
     def __init__(self, scratch: Scratch, durable: Durable, chunk_bytes_max: int) -> None:
@@ -116,7 +116,7 @@ class Transaction:
         self._chunk_bytes_max = chunk_bytes_max
         self._trace_ids = {trace.id for trace in traces}
         self._appended: dict[int, tuple[TraceSpec, Batch, RetentionBound | None]] = {}
-        self._reading: Reading | None = None
+        self._reading: StateReader | None = None
         self._before: Record | None = None
         self.done = False
         with scratch.environment.reading() as txn, durable.environment.reading() as durable_txn:
@@ -135,7 +135,7 @@ class Transaction:
         """Begin reading; enlarge the maps first, because a map must not move while a thread reads."""
         for side in (self._scratch, self._durable):
             side.environment.make_room()
-        self._reading = Reading(self._scratch, self._durable, self._chunk_bytes_max)
+        self._reading = StateReader(self._scratch, self._durable, self._chunk_bytes_max)
         try:
             self._before = self._reading.before(self._step, self._segment, self._trace_ids)
             for segment, traces in self._traces_of.items():
@@ -155,7 +155,7 @@ class Transaction:
             self._reading.end()
             self._reading = None
 
-    def _entered(self) -> tuple[Reading, Record]:
+    def _entered(self) -> tuple[StateReader, Record]:
         """Return the reading side and the state of step - 1; raise `InternalError` outside the `with` block."""
         if self._reading is None or self._before is None:
             raise InternalError(f"the transaction is not entered: step={self._step} segment={self._segment}")

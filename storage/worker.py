@@ -59,9 +59,9 @@ from dbsp.storage.records import Record, table_key
 from dbsp.storage.scratch import Rubbish, Scratch, Start
 from dbsp.storage.standby import DURABLE, WRITERS, Standby
 from dbsp.storage.tables import Txn
-from dbsp.storage.transaction import Reading, Transaction
+from dbsp.storage.transaction import StateReader, Transaction
+from dbsp.storage.transfers import Numbers, outgoing
 from dbsp.storage.verify import VerifyReport, verify_database
-from dbsp.storage.visits import Numbers, outgoing
 from dbsp.store import NOTHING_SHARED, CheckpointId, CommitReport, Shipment, TraceSpec, VersionInfo, VersionView
 from dbsp.trace.chunks import ChunkStore
 from dbsp.trace.manifest import SpineState, state_bytes
@@ -327,10 +327,10 @@ class WorkerDatabase:
             scratch.environment.write(checked)
 
     @contextmanager
-    def _reading(self) -> Iterator[Reading]:
-        """Read both sides: yield a `Reading`, and end it after the block."""
+    def _reading(self) -> Iterator[StateReader]:
+        """Read both sides: yield a `StateReader`, and end it after the block."""
         scratch, durable = self._both()
-        reading = Reading(scratch, durable, self._chunk_bytes_max)
+        reading = StateReader(scratch, durable, self._chunk_bytes_max)
         try:
             yield reading
         finally:
@@ -364,7 +364,7 @@ class WorkerDatabase:
             yield view
 
     def ship(self, version: int, ranges: Sequence[HashRange], held: Numbers, bytes_max: int) -> Shipment:
-        """Return a piece of a version for a target on another host: see the module `visits`."""
+        """Return a piece of a version for a target on another host: see the module `transfers`."""
         return outgoing(self._disk(), version, ranges, held, bytes_max)
 
     @contextmanager
@@ -372,7 +372,7 @@ class WorkerDatabase:
         """Yield the traces of a cut that was pinned for `version`, to be sliced; they are valid inside the block only."""
         scratch, durable = self._of_epoch(cut.epoch)
         record = pinned_cut(scratch, version, cut)
-        reading = Reading(scratch, durable, self._chunk_bytes_max)
+        reading = StateReader(scratch, durable, self._chunk_bytes_max)
         try:
             yield VersionView(checkpoint=cut, traces=record.traces, chunks=reading.chunks)
         finally:

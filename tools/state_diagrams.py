@@ -22,7 +22,7 @@ from dbsp.coordinator.decisions import commands, events, states
 from dbsp.coordinator.decisions.machine import step
 from dbsp.coordinator.decisions.migrating import leavers
 from dbsp.coordinator.strategies import COLD, WARMUP
-from dbsp.distribute.course import Course
+from dbsp.distribute.migration_plan import MigrationPlan
 from dbsp.distribute.names import ICADD
 from dbsp.layout import Layout, initial
 from dbsp.logs import StepRecord
@@ -48,7 +48,7 @@ class World:
     layouts: Mapping[int, Layout]
     members: frozenset[int]
     held: Mapping[int, CheckpointId]
-    courses: Mapping[int, Course] = field(default_factory=dict)
+    migration_plans: Mapping[int, MigrationPlan] = field(default_factory=dict)
     used: int = 0
     forming: frozenset[int] = frozenset()
     published: int = 0
@@ -68,12 +68,12 @@ class Situation:
     def kind(self) -> tuple[object, ...]:
         """Return the properties that distinguish situations, without numbers that only grow."""
         facts = self.state.facts
-        copying, warming, course = facts.copying, facts.warming, facts.course
+        copying, warming, migration_plan = facts.copying, facts.warming, facts.migration_plan
         return (
             place(self.state), type(self.command), facts.requested, facts.halt is not None, facts.failures > 0,
             copying and (copying.ended, copying.code),
             warming and (warming.ended, warming.ready, min(warming.round, 2), warming.code, warming.awaited is None),
-            course and (course.turned, min(facts.next_step - course.first, 2)),
+            migration_plan and (migration_plan.turned, min(facts.next_step - migration_plan.first, 2)),
             len(facts.layout.workers), facts.next_step == facts.checkpoint_step, len(facts.members) > len(facts.layout.workers),
             facts.version_layout == facts.layout.version, self.world.rescale is None, bool(self.world.records),
         )  # fmt: skip
@@ -154,7 +154,11 @@ def _requests(now: Situation, strategy: str) -> Next:
     if strategy != COLD and requested.rescale is None and now.state.facts.warming is not None:
         other = replace(world, rescale=GROWN + 1, strategy=COLD)
         yield events.RescaleAsked(workers=GROWN + 1), other
-    if requested.rescale is not None or now.state.facts.warming is not None or now.state.facts.course is not None:
+    if (
+        requested.rescale is not None
+        or now.state.facts.warming is not None
+        or now.state.facts.migration_plan is not None
+    ):
         yield events.StopAsked(), world
         yield events.CancelAsked(), world
 
@@ -178,7 +182,7 @@ def _answers(now: Situation, command: commands.Command) -> Next:  # noqa: C901, 
     match command:
         case commands.ClaimEpoch():
             standing = events.LedgerState(
-                layouts=world.layouts, courses=world.courses, used=world.used, members=world.members,
+                layouts=world.layouts, migration_plans=world.migration_plans, used=world.used, members=world.members,
                 forming=world.forming, published=world.published, rescale=world.rescale, strategy=world.strategy,
             )  # fmt: skip
             yield events.Claimed(epoch=facts.epoch + 1, standing=standing), world
@@ -208,7 +212,7 @@ def _answers(now: Situation, command: commands.Command) -> Next:  # noqa: C901, 
                 yield events.Recorded(record=record), replace(world, records=(*logged, record))
         case commands.RunStep(record=record):
             yield events.StepDone(step=record.step), world
-            if facts.course is not None and record.step > facts.course.first + 1:
+            if facts.migration_plan is not None and record.step > facts.migration_plan.first + 1:
                 yield events.StepDone(step=record.step, over=True), world
         case commands.PinVersion(version=version):
             yield events.VersionPinned(version=version), world
@@ -220,13 +224,20 @@ def _answers(now: Situation, command: commands.Command) -> Next:  # noqa: C901, 
             kept = {number: id_ for number, id_ in world.held.items() if number == version}
             changed = replace(world, held=kept, published=version, used=checkpoint.layout_version, records=())
             yield events.Published(version=version), replace(changed, rescale=None) if ends else changed
-        case commands.LogLayout(layout=layout, members=members, forming=forming, course=course):
+        case commands.LogLayout(layout=layout, members=members, forming=forming, migration_plan=migration_plan):
             layouts = {**world.layouts, layout.version: layout}
-            courses = dict(world.courses)
-            if course is not None:
-                layouts[course.new.version], courses[course.version] = course.new, course
+            migration_plans = dict(world.migration_plans)
+            if migration_plan is not None:
+                layouts[migration_plan.new.version], migration_plans[migration_plan.version] = (
+                    migration_plan.new,
+                    migration_plan,
+                )
             logged_world = replace(
-                world, layouts=layouts, courses=courses, members=frozenset(members), forming=frozenset(forming)
+                world,
+                layouts=layouts,
+                migration_plans=migration_plans,
+                members=frozenset(members),
+                forming=frozenset(forming),
             )
             yield events.LayoutLogged(layout=layout), logged_world
         case commands.RedistributeShards(version=version, checkpoint=checkpoint):
@@ -301,7 +312,7 @@ def said(event: events.Event) -> str:
 def stage(state: states.State) -> str:
     """Return the stage of a rescale, as docs/states.md names it."""
     facts = state.facts
-    warming, course = facts.warming, facts.course
+    warming, migration_plan = facts.warming, facts.migration_plan
     if isinstance(state, states.Stopped | states.Broken):
         return "Ended"
     if isinstance(state, states.Recovering | states.Starting):
@@ -312,8 +323,8 @@ def stage(state: states.State) -> str:
         return "Switching"
     if warming is not None:
         return "Preparing" if warming.round == 0 else "ReadyToSwitch" if warming.ready else "CopyingRounds"
-    if course is not None:
-        return "TurningBack" if course.turned else "MovingKeys"
+    if migration_plan is not None:
+        return "TurningBack" if migration_plan.turned else "MovingKeys"
     if facts.version_layout != facts.layout.version or leavers(facts):
         return "Settling"
     return "Idle" if facts.requested.rescale is None else "Asked"

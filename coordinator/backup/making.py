@@ -39,11 +39,11 @@ from dbsp.coordinator.config import Config
 from dbsp.coordinator.decisions.recovery import choose
 from dbsp.coordinator.doctor import diagnose, ledger_of
 from dbsp.coordinator.running.control import Ledger
-from dbsp.coordinator.site import database_home, writers
+from dbsp.coordinator.worker_resources import database_home, writers
 from dbsp.disk import PRIVATE_FILE, PRIVATE_FOLDER, make_folder, sync_path
 from dbsp.errors import DataError, DbspError, UnavailableError
 from dbsp.io.environment import LMDB_ENGINE, check_data_file
-from dbsp.io.examine import Opened
+from dbsp.io.examine import OpenedLog
 from dbsp.io.step_codec import unseal
 from dbsp.storage.examine import versions_in
 from dbsp.version import VERSION
@@ -111,12 +111,12 @@ def _nothing(config: Config) -> DbspError:
 def _pinned(config: Config, held: ExitStack) -> PinnedFiles | None:
     """Try once to pin all files; return None if the ledger changed meanwhile."""
     control = held.enter_context(_pin(BackupSource(folder=config.data_dir / "control", place="control")))
-    ledger = ledger_of(Opened.of(control.env, control.txn, ("ledger",)).get("ledger", b"ledger"))
+    ledger = ledger_of(OpenedLog.of(control.env, control.txn, ("ledger",)).get("ledger", b"ledger"))
     if not ledger.epoch:
         raise _nothing(config)
     rest = [held.enter_context(_pin(source)) for source in _sources(config, ledger)]
     (steps,) = [pin for pin in rest if pin.source.place == "steps"]
-    head = Opened.of(steps.env, steps.txn, ("records",)).get("meta", b"head")
+    head = OpenedLog.of(steps.env, steps.txn, ("records",)).get("meta", b"head")
     if head is None:
         raise DataError(f"the step log has no head: folder={steps.source.folder}", "`coordinator doctor` says more")
     step = int(unseal(head, f"file={steps.source.folder / 'data.mdb'} part=head")["next_step"])

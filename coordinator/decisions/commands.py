@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dbsp.coordinator.decisions.engines import Acceptance
-from dbsp.distribute.course import Course
+from dbsp.distribute.migration_plan import MigrationPlan
 from dbsp.layout import Layout
 from dbsp.logs import StepRecord
 from dbsp.store import CheckpointId
@@ -140,14 +140,14 @@ class LogLayout:
     layout: Layout
     members: tuple[int, ...]
     forming: tuple[int, ...]
-    course: Course | None = None
+    migration_plan: MigrationPlan | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RedistributeShards:
     """Slice the opened version, or the `cut` that is pinned now, into `version` of the new layout. → `Redistributed`.
 
-    With a `course` (a migration plan) the new layout is the one of the plan's steps, and no shard moves yet.
+    With a `migration_plan` the new layout is the one of the plan's steps, and no shard moves yet.
     """
 
     version: int
@@ -155,7 +155,7 @@ class RedistributeShards:
     old: Layout
     new: Layout
     cut: CheckpointId | None = None
-    course: Course | None = None
+    migration_plan: MigrationPlan | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,7 +14,7 @@ from dbsp.coordinator.decisions.engines import Acceptance
 from dbsp.coordinator.decisions.fills import Fill
 from dbsp.coordinator.decisions.states import Halt
 from dbsp.coordinator.strategies import COLD
-from dbsp.distribute.course import Course
+from dbsp.distribute.migration_plan import MigrationPlan
 from dbsp.layout import Layout
 from dbsp.logs import StepRecord
 from dbsp.store import CheckpointId, VersionInfo
@@ -22,13 +22,13 @@ from dbsp.store import CheckpointId, VersionInfo
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LedgerState:
-    """The contents of the ledger, such as layouts, migration plans (`courses`), workers and the requested rescale.
+    """The contents of the ledger, such as layouts, migration plans (`migration_plans`), workers and the requested rescale.
 
     `used` is the version of the layout in use.
     """
 
     layouts: Mapping[int, Layout]
-    courses: Mapping[int, Course]
+    migration_plans: Mapping[int, MigrationPlan]
     used: int
     members: frozenset[int]
     forming: frozenset[int]

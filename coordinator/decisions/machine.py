@@ -105,7 +105,7 @@ def _request(state: states.State, event: events.Request) -> Answer:
             facts = rescaling.asked(facts, event, ending=isinstance(state, states.Cancelling))
             requested = facts.requested
         case events.CancelAsked():
-            running = facts.warming is not None or requested.rescale is not None or facts.course is not None
+            running = facts.warming is not None or requested.rescale is not None or facts.migration_plan is not None
             requested = replace(requested, cancel=running and not isinstance(state, states.Rescaling))
         case events.StopAsked(now=now):
             requested = replace(requested, stop=True)
@@ -256,7 +256,7 @@ def _judge_engines(facts: states.Facts, records: tuple[StepRecord, ...]) -> Answ
 
 def _claimed(facts: states.Facts) -> Answer:
     """Begin recovery: forget a cancelled rescale first, then create databases of needed workers, then fence all."""
-    if facts.requested.cancel and facts.requested.rescale is not None and facts.course is None:
+    if facts.requested.cancel and facts.requested.rescale is not None and facts.migration_plan is None:
         return _take_back(facts)
     if facts.forming & needed(facts):
         return states.Recovering(facts=facts, awaits="created"), (rescaling.create_joining(facts, facts.layout),)
@@ -299,12 +299,12 @@ def _choose(facts: states.Facts, event: events.VersionsRead) -> Answer:
 
 def _opened(facts: states.Facts, event: events.VersionOpened) -> Answer:
     """Note the opened version, and discard the workers outside its layout, which no version names any more."""
-    if facts.requested.rescale == destined(event.layout, facts.courses):
+    if facts.requested.rescale == destined(event.layout, facts.migration_plans):
         facts = rescaling.without_request(facts)
     facts = replace(
         facts, version=event.version, layout=event.layout, checkpoint_step=event.checkpoint.step,
         next_step=event.checkpoint.step, published=max(facts.published, event.version),
-        version_layout=event.layout.version, course=facts.courses.get(event.layout.version),
+        version_layout=event.layout.version, migration_plan=facts.migration_plans.get(event.layout.version),
     )  # fmt: skip
     gone = tuple(sorted(facts.members - set(event.layout.workers)))
     facts = replace(facts, forming=facts.forming | set(gone))
@@ -332,7 +332,7 @@ def _replay(facts: states.Facts, records: tuple[StepRecord, ...]) -> Answer:
             return states.Halted(facts=facts, records=records), (commands.Wait(for_input=False),)
         facts = replace(facts, halt=None)
     facts = migrating.of_record(facts, records[0])
-    following = next(iter(records[1:]), None) if facts.course is None else None
+    following = next(iter(records[1:]), None) if facts.migration_plan is None else None
     command = replace(_run(facts, records[0], replay=True), following=following)
     return states.Replaying(facts=facts, records=records), (command,)
 
@@ -352,11 +352,11 @@ def _replaying(state: states.Replaying, event: events.Event) -> Answer:
 
 def _run(facts: states.Facts, record: StepRecord, *, replay: bool) -> commands.RunStep:
     requested = replace(facts.requested, checkpoint=False) if rescaling.reads_older(facts) else facts.requested
-    course = facts.courses.get(record.layout_version)
-    quiet = requested == states.Requested() and course is None
+    migration_plan = facts.migration_plans.get(record.layout_version)
+    quiet = requested == states.Requested() and migration_plan is None
     return commands.RunStep(
-        record=record, layout=facts.layout if course is None else course.old, epoch=facts.epoch, replay=replay,
-        may_cut_ahead=quiet and not replay, coming=None if course is None else course.new,
+        record=record, layout=facts.layout if migration_plan is None else migration_plan.old, epoch=facts.epoch, replay=replay,
+        may_cut_ahead=quiet and not replay, coming=None if migration_plan is None else migration_plan.new,
     )  # fmt: skip
 
 

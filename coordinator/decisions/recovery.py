@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from dbsp.coordinator.decisions import commands, events, states
-from dbsp.distribute.course import Course
+from dbsp.distribute.migration_plan import MigrationPlan
 from dbsp.errors import AwayError, CapacityError, OverloadedError, UnavailableError
 from dbsp.layout import Layout, homes
 from dbsp.store import CheckpointId, VersionInfo
@@ -56,12 +56,15 @@ def choose(
 def learned(facts: states.Facts, standing: events.LedgerState) -> states.Facts:
     """Return the facts updated by the ledger; the offered hosts and the requests other than a rescale are kept."""
     layouts = {number: replace(layout, offered=facts.layout.offered) for number, layout in standing.layouts.items()}
-    courses = {number: under_way(course, layouts) for number, course in standing.courses.items()}
+    migration_plans = {
+        number: under_way(migration_plan, layouts) for number, migration_plan in standing.migration_plans.items()
+    }
     requested = replace(facts.requested, rescale=standing.rescale, strategy=standing.strategy)
     return replace(
         facts, layouts=layouts, layout=layouts[standing.used], members=standing.members, forming=standing.forming,
-        published=standing.published, accepted=standing.accepted, fill=standing.fill, requested=requested, courses=courses,
-        course=courses.get(standing.used),
+        published=standing.published, accepted=standing.accepted, fill=standing.fill, requested=requested,
+        migration_plans=migration_plans,
+        migration_plan=migration_plans.get(standing.used),
     )  # fmt: skip
 
 
@@ -100,15 +103,15 @@ def without_choice(
     return events.Failed(code="unavailable", message=message)
 
 
-def under_way(course: Course, layouts: Mapping[int, Layout]) -> Course:
+def under_way(migration_plan: MigrationPlan, layouts: Mapping[int, Layout]) -> MigrationPlan:
     """Return the migration plan with its layouts replaced by these, which offer the present hosts."""
-    return replace(course, old=layouts[course.old.version], new=layouts[course.new.version])
+    return replace(migration_plan, old=layouts[migration_plan.old.version], new=layouts[migration_plan.new.version])
 
 
-def destined(layout: Layout, courses: Mapping[int, Course]) -> int:
+def destined(layout: Layout, migration_plans: Mapping[int, MigrationPlan]) -> int:
     """Return the number of workers of a layout, or the final number if a migration's steps run in it."""
-    course = courses.get(layout.version)
-    return len((layout if course is None else course.new).workers)
+    migration_plan = migration_plans.get(layout.version)
+    return len((layout if migration_plan is None else migration_plan.new).workers)
 
 
 def hosts_of(facts: states.Facts, workers: Iterable[int]) -> tuple[str, ...]:

@@ -85,25 +85,25 @@ def switch(facts: states.Facts, warming: states.Warming, ahead: StepRecord | Non
 
     The slice is of a published checkpoint of all finished steps, or of the present state as it is.
     """
-    course = None
+    migration_plan = None
     if warming.strategy == WARMUP:
         steps = dict(zip(facts.layout.workers, facts.layout.first_steps, strict=True))
         firsts = tuple(steps.get(worker, facts.next_step) for worker in warming.new.workers)
         new = replace(warming.new, first_steps=firsts)
         facts = replace(facts, layouts={**facts.layouts, new.version: new})
     else:
-        course = migrating.course_to(
+        migration_plan = migrating.course_to(
             facts, _after(facts, warming.workers, warming.new.version), warming.strategy, ahead
         )
-        new, facts = course.layout, migrating.noted(facts, course)
+        new, facts = migration_plan.layout, migrating.noted(facts, migration_plan)
     return _log(states.Rescaling(
         facts=facts, version=facts.version + 1, checkpoint=checkpoint_id(facts, new.version), new=new, awaits="logged",
-        warm=True, course=course,
+        warm=True, migration_plan=migration_plan,
     ))  # fmt: skip
 
 
 def _log(state: states.Rescaling) -> Answer:
-    return state, (migrating.log(state.facts, state.new, state.course),)
+    return state, (migrating.log(state.facts, state.new, state.migration_plan),)
 
 
 def rescaling(state: states.Rescaling, event: events.Event) -> Answer | Anew | None:
@@ -127,7 +127,7 @@ def rescaling(state: states.Rescaling, event: events.Event) -> Answer | Anew | N
             publish = commands.Publish(version=version, checkpoint=state.checkpoint, ends_rescale=True)
             return replace(state, awaits="published"), (publish,)
         case "published", events.Published(version=version) if version == state.version:
-            met = facts.requested.rescale == destined(state.new, facts.courses)
+            met = facts.requested.rescale == destined(state.new, facts.migration_plans)
             facts = without_request(facts) if met else facts
             return Anew(facts=replace(facts, published=version, failures=0, copy_failures=0, warming=None))
     return None
@@ -138,7 +138,7 @@ def _slice(state: states.Rescaling) -> Answer:
     done = facts.next_step == facts.checkpoint_step
     command = commands.RedistributeShards(
         version=state.version, checkpoint=state.checkpoint, old=facts.layout, new=state.new,
-        cut=None if done else checkpoint_id(facts, facts.layout.version), course=state.course,
+        cut=None if done else checkpoint_id(facts, facts.layout.version), migration_plan=state.migration_plan,
     )  # fmt: skip
     return replace(state, awaits="redistributed"), (command,)
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from dbsp.coordinator.decisions.engines import Acceptance
 from dbsp.coordinator.decisions.fills import Fill
 from dbsp.coordinator.strategies import COLD, WARMUP
-from dbsp.distribute.course import Course
+from dbsp.distribute.migration_plan import MigrationPlan
 from dbsp.layout import Layout
 from dbsp.logs import Range, StepRecord
 from dbsp.store import CheckpointId
@@ -123,8 +123,8 @@ class Facts:
     - `copying` is the checkpoint in flight, of which there is at most one.
     - `warming` is the rescale that is prepared while steps run, until at most `acceptable_recovery_lag` bytes are
       missing.
-    - `course` is the migration plan in use, which moves `keys_per_step` keys of every owner in each step.
-    - `courses` are all logged migration plans, by the version of the layout their steps run in.
+    - `migration_plan` is the migration plan in use, which moves `keys_per_step` keys of every owner in each step.
+    - `migration_plans` are all logged migration plans, by the version of the layout their steps run in.
     - `engine` is the version of the engine that runs. It replays steps of other versions if the ledger has `accepted`
       them, and
       accepts now the steps of the versions in `accepting`.
@@ -158,8 +158,8 @@ class Facts:
     copying: Copy | None = None
     warming: Warming | None = None
     acceptable_recovery_lag: int = 16 << 20
-    course: Course | None = None
-    courses: Mapping[int, Course] = field(default_factory=dict)
+    migration_plan: MigrationPlan | None = None
+    migration_plans: Mapping[int, MigrationPlan] = field(default_factory=dict)
     keys_per_step: int = 10_000
     version_layout: int = 0
     engine: str = VERSION
@@ -234,7 +234,7 @@ class Checkpointing:
 class Rescaling:
     """The state while the opened version is sliced into `version` of layout `new`; `warm`: most of it was copied ahead.
 
-    With a `course` (migration plan) nothing moves yet: `new` is the layout in which the plan's steps move keys.
+    With a `migration_plan` nothing moves yet: `new` is the layout in which the plan's steps move keys.
     """
 
     facts: Facts
@@ -243,7 +243,7 @@ class Rescaling:
     new: Layout
     awaits: str
     warm: bool = False
-    course: Course | None = None
+    migration_plan: MigrationPlan | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,15 +12,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
-import pyarrow as pa
-
-from dbsp.zset.batch import Batch
-from dbsp.zset.schema import Schema
-
 Equal: TypeAlias = Sequence[tuple[str, str, str]]
 """Conditions `column = constant`: the column's name in lower case, "STRING" or "INTEGER", and the constant as text."""
 
-_KINDS = {"STRING": pa.types.is_string, "INTEGER": pa.types.is_integer}
+KINDS = ("STRING", "INTEGER")
 
 
 def conditions(nodes: Sequence[Mapping[str, Any]], views: Sequence[str]) -> dict[str, Equal]:
@@ -57,28 +52,5 @@ def _equalities(where: Any, called: str) -> Iterator[tuple[str, str, str]]:
         if len(columns) == 1 and len(constants) == 1:
             *table, column = [str(part).lower() for part in columns[0].get("column_names", [""])]
             literal = constants[0].get("literal") or {}
-            if table in ([], [called]) and literal.get("kind") in _KINDS:
+            if table in ([], [called]) and literal.get("kind") in KINDS:
                 yield column, str(literal["kind"]), str(literal.get("text"))
-
-
-def row_of(equal: Equal, schema: Schema) -> Batch | None:
-    """Return the conditions as a row of columns of the view; None if none of them can be compared without a cast.
-
-    >>> from dbsp.zset.schema import INT64, STRING
-    >>> schema = Schema.of({"item": STRING, "paid": INT64})
-    >>> row_of([("item", "STRING", "x"), ("paid", "STRING", "7")], schema).to_rows()
-    [(('x',), 1)]
-    """
-    values: dict[str, Any] = {}
-    for column, kind, text in equal:
-        same = [each for each in schema if each.name.lower() == column]
-        if len(same) != 1 or not _KINDS[kind](same[0].type) or same[0].name in values:
-            continue
-        try:
-            values[same[0].name] = pa.scalar(text if kind == "STRING" else int(text), same[0].type).as_py()
-        except (pa.ArrowException, ValueError, OverflowError):
-            continue
-    if not values:
-        return None
-    some = schema.select([name for name in schema.names if name in values])
-    return Batch.of(some, [pa.array([values[column.name]], column.type) for column in some])

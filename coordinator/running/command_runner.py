@@ -227,8 +227,8 @@ class CommandRunner:
             case commands.PinVersion() | commands.AwaitCopy() | commands.Publish():
                 return self._checkpoint(command)
             case commands.LogLayout(layout=layout, members=members, forming=forming):
-                course = command.course
-                self._change(lambda ledger: ledgers.log_layout(ledger, layout, members, forming, course))
+                migration_plan = command.migration_plan
+                self._change(lambda ledger: ledgers.log_layout(ledger, layout, members, forming, migration_plan))
                 return events.LayoutLogged(layout=layout)
             case commands.RedistributeShards():
                 return self._redistribute(command)
@@ -562,12 +562,12 @@ class CommandRunner:
         self.warming.forget()
         last = self._live_status.now.last_report
         self._first_rows = max(1, last.rows_in) if last is not None else None
-        if command.course is None:
+        if command.migration_plan is None:
             whole = replace(moved, bytes_moved=moved.bytes_moved + ahead, bytes_ahead=ahead)
             self._note_moved(command.old, command.new, whole)
         else:
-            course = command.course
-            self._observer.noted(MigrationBegun(strategy=course.strategy, workers=len(course.new.workers)))
+            plan = command.migration_plan
+            self._observer.noted(MigrationBegun(strategy=plan.strategy, workers=len(plan.new.workers)))
         return events.Redistributed(version=command.version)
 
     def _note_moved(self, old: Layout, new: Layout, moved: MoveReport) -> None:

@@ -23,7 +23,7 @@ from dbsp.coordinator.decisions.events import LedgerState
 from dbsp.coordinator.decisions.fills import Fill
 from dbsp.coordinator.decisions.recovery import destined
 from dbsp.coordinator.strategies import COLD
-from dbsp.distribute.course import Course
+from dbsp.distribute.migration_plan import MigrationPlan
 from dbsp.errors import DataError, FencedError
 from dbsp.io.environment import open_environment, release_environment
 from dbsp.layout import Layout
@@ -78,7 +78,7 @@ class Ledger:
     epoch: int = 0
     rescale: int | None = None
     strategy: str = COLD
-    courses: Mapping[int, Course] = field(default_factory=dict)
+    migration_plans: Mapping[int, MigrationPlan] = field(default_factory=dict)
     accepted: tuple[engines.Acceptance, ...] = ()
     signatures: Signatures | None = None
     fill: Fill | None = None
@@ -130,7 +130,7 @@ def standing(ledger: Ledger) -> LedgerState:
     """Return the parts of the ledger that the machine needs."""
     saved = ledger.saved.get(ledger.published)
     return LedgerState(
-        layouts=ledger.layouts, courses=ledger.courses,
+        layouts=ledger.layouts, migration_plans=ledger.migration_plans,
         used=saved.checkpoint.layout_version if saved is not None else min(ledger.layouts),
         members=ledger.members, forming=ledger.forming, published=ledger.published,
         rescale=ledger.rescale, strategy=ledger.strategy, accepted=ledger.accepted, fill=ledger.fill,
@@ -184,17 +184,25 @@ def forget_layouts(ledger: Ledger) -> Ledger:
     """
     versions = sorted(ledger.layouts)
     named = [saved.checkpoint.layout_version for saved in ledger.saved.values()]
-    if not named and ledger.courses:
+    if not named and ledger.migration_plans:
         return ledger
     least = min(named, default=versions[-1])
-    courses = {number: course for number, course in ledger.courses.items() if number >= least}
+    migration_plans = {
+        number: migration_plan for number, migration_plan in ledger.migration_plans.items() if number >= least
+    }
     kept = {number for number in versions if number >= least} | {versions[-1]}
-    kept |= {layout.version for course in courses.values() for layout in (course.old, course.new)}
+    kept |= {
+        layout.version
+        for migration_plan in migration_plans.values()
+        for layout in (migration_plan.old, migration_plan.new)
+    }
     for worker in ledger.members:
         kept |= {max((n for n in versions if worker in ledger.layouts[n].workers), default=versions[-1])}
     if min(ledger.saved, default=0) <= 1:
         kept.add(versions[0])
-    return replace(ledger, courses=courses, layouts={number: ledger.layouts[number] for number in sorted(kept)})
+    return replace(
+        ledger, migration_plans=migration_plans, layouts={number: ledger.layouts[number] for number in sorted(kept)}
+    )
 
 
 def intend(ledger: Ledger, saved: Saved) -> Ledger:
@@ -212,7 +220,7 @@ def publish(ledger: Ledger, version: int, *, ends_rescale: bool) -> Ledger:
     fill = ledger.fill if ledger.fill is not None and ledger.fill.step >= oldest else None
     ledger = replace(ledger, accepted=engines.still_needed(ledger.accepted, oldest), fill=fill)
     layout = ledger.layouts.get(saved[version].checkpoint.layout_version)
-    met = ends_rescale and layout is not None and ledger.rescale == destined(layout, ledger.courses)
+    met = ends_rescale and layout is not None and ledger.rescale == destined(layout, ledger.migration_plans)
     ledger = forget_layouts(replace(ledger, saved=saved))
     return request_rescale(ledger, None) if met else ledger
 
@@ -224,19 +232,25 @@ def opened(ledger: Ledger, version: int, layout: Layout) -> Ledger:
     """
     saved = {number: replace(s, published=True) for number, s in ledger.saved.items() if number == version}
     ledger = forget_layouts(replace(ledger, saved=saved, forming=ledger.forming - frozenset(layout.workers)))
-    return request_rescale(ledger, None) if ledger.rescale == destined(layout, ledger.courses) else ledger
+    return request_rescale(ledger, None) if ledger.rescale == destined(layout, ledger.migration_plans) else ledger
 
 
 def log_layout(
-    ledger: Ledger, layout: Layout, members: Iterable[int], forming: Iterable[int], course: Course | None = None
+    ledger: Ledger,
+    layout: Layout,
+    members: Iterable[int],
+    forming: Iterable[int],
+    migration_plan: MigrationPlan | None = None,
 ) -> Ledger:
     """Note a layout before its use, the workers that may get a database by it, and the migration plan that runs in it."""
     layouts = {**ledger.layouts, layout.version: layout}
     ledger = replace(ledger, layouts=layouts, members=frozenset(members), forming=frozenset(forming))
-    if course is None:
+    if migration_plan is None:
         return ledger
-    layouts = {**layouts, course.new.version: course.new}
-    return replace(ledger, layouts=layouts, courses={**ledger.courses, course.version: course})
+    layouts = {**layouts, migration_plan.new.version: migration_plan.new}
+    return replace(
+        ledger, layouts=layouts, migration_plans={**ledger.migration_plans, migration_plan.version: migration_plan}
+    )
 
 
 def doubt_members(ledger: Ledger, workers: Iterable[int]) -> Ledger:
@@ -384,7 +398,7 @@ def encode_ledger(ledger: Ledger) -> dict[str, Any]:
         "members": sorted(ledger.members),
         "forming": sorted(ledger.forming),
         "layouts": [to_stored(layout) for _, layout in sorted(ledger.layouts.items())],
-        "courses": [_encode_course(course) for _, course in sorted(ledger.courses.items())],
+        "courses": [_encode_course(migration_plan) for _, migration_plan in sorted(ledger.migration_plans.items())],
         "saved": [_encode_saved(saved) for _, saved in sorted(ledger.saved.items())],
         "accepted": [to_stored(acceptance) for acceptance in ledger.accepted],
         "signatures": None if ledger.signatures is None else ledger.signatures.to_json(),
@@ -400,7 +414,7 @@ def encode_ledger(ledger: Ledger) -> dict[str, Any]:
 def decode_ledger(found: Mapping[str, Any]) -> Ledger:
     """Return the ledger from JSON values."""
     layouts = {layout.version: layout for layout in map(decode_layout, found["layouts"])}
-    courses = [_decode_course(course, layouts) for course in found.get("courses", ())]
+    migration_plans = [_decode_course(migration_plan, layouts) for migration_plan in found.get("courses", ())]
     saved = [_decode_saved(entry) for entry in found["saved"]]
     return Ledger(
         run=found["run"],
@@ -412,7 +426,7 @@ def decode_ledger(found: Mapping[str, Any]) -> Ledger:
         members=frozenset(found["members"]),
         forming=frozenset(found["forming"]),
         layouts=layouts,
-        courses={course.version: course for course in courses},
+        migration_plans={migration_plan.version: migration_plan for migration_plan in migration_plans},
         saved={entry.version: entry for entry in saved},
         accepted=tuple(from_stored(engines.Acceptance, entry) for entry in found.get("accepted", ())),
         signatures=Signatures.from_json(found.get("signatures")),
@@ -438,16 +452,17 @@ def decode_layout(found: Mapping[str, Any]) -> Layout:
     )  # fmt: skip
 
 
-def _encode_course(course: Course) -> dict[str, Any]:
+def _encode_course(migration_plan: MigrationPlan) -> dict[str, Any]:
     """Return a migration plan as JSON values, with the versions of its layouts, which the ledger also contains."""
     return {
-        "strategy": course.strategy, "version": course.version, "old": course.old.version, "new": course.new.version,
-        "first": course.first, "budget": course.budget, "turned": course.turned,
+        "strategy": migration_plan.strategy, "version": migration_plan.version, "old": migration_plan.old.version,
+        "new": migration_plan.new.version,
+        "first": migration_plan.first, "budget": migration_plan.budget, "turned": migration_plan.turned,
     }  # fmt: skip
 
 
-def _decode_course(found: Mapping[str, Any], layouts: Mapping[int, Layout]) -> Course:
-    return Course(
+def _decode_course(found: Mapping[str, Any], layouts: Mapping[int, Layout]) -> MigrationPlan:
+    return MigrationPlan(
         strategy=found["strategy"], version=found["version"], old=layouts[found["old"]], new=layouts[found["new"]],
         first=found["first"], budget=found["budget"], turned=found["turned"],
     )  # fmt: skip

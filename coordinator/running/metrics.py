@@ -34,7 +34,7 @@ from dbsp.coordinator.running.waterlines import WaterlineStatus
 from dbsp.logs import StepRecord
 from dbsp.plan.plan import Plan
 from dbsp.runtime.runtime import StepReport
-from dbsp.runtime.totals import Totals, measured
+from dbsp.runtime.totals import NodeTotals, measured
 
 STEP_BUCKETS_S = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 
@@ -148,7 +148,7 @@ class Metrics:
         registry.register(self._waterlines)
         self._new_steps = NewSteps()
         self._lock = threading.Lock()
-        self._totals = Totals()
+        self._totals = NodeTotals()
         self._gauges = {name: Gauge(f"dbsp_{name}", text, registry=registry) for name, text in GAUGES}
 
     def stepped(self, record: StepRecord, report: StepReport, *, replay: bool, lag_rows: int) -> None:  # noqa: ARG002

@@ -19,7 +19,7 @@ from dbsp.coordinator.decisions.states import Facts, Halt
 from dbsp.coordinator.running.clock import Clock
 from dbsp.coordinator.running.progress import MovingProgress, RescaleProgress, WaitingRescale
 from dbsp.coordinator.strategies import WARMUP
-from dbsp.distribute.course import Course
+from dbsp.distribute.migration_plan import MigrationPlan
 from dbsp.io.pushed import Position
 from dbsp.layout import Layout
 from dbsp.logs import StepRecord, Waiting
@@ -57,7 +57,7 @@ class Snapshot:
     - `step` is the next step; `lag_rows` is the rows that waited at the end of the last step.
     - `away` is the external system that all of the pipeline waits for.
     - `halt` says which rows of the next step fail, when only a user's decision lets the pipeline go on.
-    - `rescale` is the progress of a warm-up, or of the migration by the plan `course`; `waiting` is the next rescale.
+    - `rescale` is the progress of a warm-up, or of the migration by the plan `migration_plan`; `waiting` is the next rescale.
     """
 
     state: str = "Starting"
@@ -84,7 +84,7 @@ class Snapshot:
     ended: bool = False
     rescale: RescaleProgress | MovingProgress | None = None
     waiting: WaitingRescale | None = None
-    course: Course | None = None
+    migration_plan: MigrationPlan | None = None
 
     def recovered(self, now_s: float) -> Snapshot:
         """Return the snapshot with its error moved to `past_error`."""

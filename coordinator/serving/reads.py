@@ -16,10 +16,11 @@ from dbsp.coordinator.answers import ViewChanges, ViewRows
 from dbsp.coordinator.build import Built
 from dbsp.coordinator.config import Config
 from dbsp.coordinator.query.process import Queries, Stop
-from dbsp.coordinator.query.pushdown import Equal, row_of
+from dbsp.coordinator.query.pushdown import Equal
 from dbsp.coordinator.query.statement import QueryLimits, not_readable
 from dbsp.coordinator.running.delta_tables import DeltaTables
 from dbsp.coordinator.running.feed import Feed
+from dbsp.coordinator.serving.key_rows import row_of
 from dbsp.coordinator.serving.leases import ViewLeases
 from dbsp.coordinator.serving.letters import DeadLetters
 from dbsp.coordinator.serving.pages import Pages, ViewRead

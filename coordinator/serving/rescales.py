@@ -81,7 +81,7 @@ class Rescales(ServiceCore):
             facts = state.facts
             if isinstance(state, states.Rescaling):
                 raise UnavailableError("the rescale cannot be taken back any more", "wait for it, then rescale back")
-            turned = facts.course is not None and facts.course.turned
+            turned = facts.migration_plan is not None and facts.migration_plan.turned
             if facts.requested.cancel or isinstance(state, states.Cancelling) or turned:
                 begun.append(True)
                 return None
@@ -112,11 +112,13 @@ class Rescales(ServiceCore):
 
     def _layout_to_be(self) -> Layout:
         """Return the layout that is in use after the present moves."""
-        course = self.snapshot.course if self.snapshot.layout is not None else self.built.facts.course
-        return self.layout() if course is None else course.new
+        migration_plan = (
+            self.snapshot.migration_plan if self.snapshot.layout is not None else self.built.facts.migration_plan
+        )
+        return self.layout() if migration_plan is None else migration_plan.new
 
     def layout_status(self) -> dict[str, Any]:
         """Return the layout as JSON values."""
         inputs = self.built.parts.inputs
         partitions = {name: inputs.partitions(name) for name in sorted(self._tables)}
-        return layout_as_json(self.layout(), partitions, self._state_bytes(), self.snapshot.course)
+        return layout_as_json(self.layout(), partitions, self._state_bytes(), self.snapshot.migration_plan)

@@ -124,7 +124,7 @@ def event_of(command: MigrateCommand, new: Layout) -> messages.Event:
         case BeginCommand(new=version):
             if new.version != version:
                 raise DataError(f"a command names another layout: version={version} layout_version={new.version}")
-            return messages.Begin(layout=new)
+            return messages.BeginMessage(layout=new)
         case EnterCommand():
             return messages.Enter()
         case MoveCommand(budget=budget):

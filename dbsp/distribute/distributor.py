@@ -18,7 +18,7 @@ from typing import Protocol, Self
 import numpy as np
 
 from dbsp.distribute.keys import NO_KEYS, NO_ROWS, Keys, Mask, Numbers
-from dbsp.distribute.messages import Event, Out, Pass, Rows, Send
+from dbsp.distribute.messages import Event, Out, Pass, RowsMessage, Send
 from dbsp.layout import Layout
 
 HERE, STORE = -1, -2
@@ -126,5 +126,7 @@ def routed(keys: Keys, rows: Numbers, places: Numbers, version: int, region: int
         elif place == STORE:
             stored = Stored(its_keys, its_rows)
         else:
-            out.append(Send(to=place, message=Rows(version=version, keys=its_keys, rows=its_rows), region=region))
+            out.append(
+                Send(to=place, message=RowsMessage(version=version, keys=its_keys, rows=its_rows), region=region)
+            )
     return out, stored

@@ -35,7 +35,7 @@ from dbsp.distribute.keys import NO_KEYS, Keys, Mask, Numbers, contains, keys_of
 from dbsp.distribute.messages import (
     Acquire,
     AddKeys,
-    Begin,
+    BeginMessage,
     Cancel,
     Collect,
     Collected,
@@ -43,7 +43,7 @@ from dbsp.distribute.messages import (
     Drop,
     Enter,
     Event,
-    Finished,
+    FinishedMessage,
     Interrogate,
     Interrogated,
     Local,
@@ -51,7 +51,7 @@ from dbsp.distribute.messages import (
     Move,
     Out,
     Received,
-    Rows,
+    RowsMessage,
     Send,
     Take,
 )
@@ -124,7 +124,7 @@ class IcaddDistributor:
                 return self._rows(keys, rows, self.worker, self.version)
             case Received(sender=sender, message=message, region=self.region):
                 return self._received(sender, message)
-            case Begin(layout=layout, pace=pace):
+            case BeginMessage(layout=layout, pace=pace):
                 return self._begin(layout, pace)
             case Enter():
                 return self._enter()
@@ -150,7 +150,7 @@ class IcaddDistributor:
 
     def _received(self, sender: int, message: Message) -> tuple[IcaddDistributor, list[Out]]:
         match message:
-            case Rows(version=version, keys=keys, rows=rows):
+            case RowsMessage(version=version, keys=keys, rows=rows):
                 return self._rows(keys, rows, sender, version)
             case Acquire(version=version, owner=owner, keys=keys, state=state):
                 marks, fresh = self.taken.new(version, owner, keys)
@@ -258,7 +258,7 @@ class IcaddDistributor:
             here, old=here.new, new=None, phase=Phase.STEADY, pace=0, known=False, given=False,
             finished=frozenset(),
         )  # fmt: skip
-        return over, [Finished(version=version)]
+        return over, [FinishedMessage(version=version)]
 
     def _cancel(self, version: int) -> tuple[IcaddDistributor, list[Out]]:
         """Turn back from F' to F, which is now the layout to come, between two steps.

@@ -29,7 +29,7 @@ State: TypeAlias = Any
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Rows:
+class RowsMessage:
     """Rows on their way to the worker that has, or will have, their state."""
 
     version: int
@@ -56,7 +56,7 @@ class Done:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Shutdown:
+class ShutdownMessage:
     """Notice to an owner that leaves: the sender stores rows for the owner from now on, until it knows the owner's sets."""
 
     version: int
@@ -65,14 +65,14 @@ class Shutdown:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ScaleUp:
-    """Notice to an owner that stays and loses a part of its keys to `layout`; the sender acts as for `Shutdown`."""
+    """Notice to an owner that stays and loses a part of its keys to `layout`; the sender acts as for `ShutdownMessage`."""
 
     version: int
     layout: Layout
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Sets:
+class KeySetsMessage:
     """An owner's reply: the keys that it still serves, and the keys that are on hold."""
 
     version: int
@@ -81,7 +81,7 @@ class Sets:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Final:
+class FinalMessage:
     """Notice that the sender has sent its last row of these keys to the old owner."""
 
     version: int
@@ -89,7 +89,7 @@ class Final:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Redistribute:
+class RedistributeMessage:
     """The state of keys on hold, to be passed on, and the keys that are on hold from now on."""
 
     version: int
@@ -98,7 +98,9 @@ class Redistribute:
     following: Keys
 
 
-Message: TypeAlias = Rows | Acquire | Done | Shutdown | ScaleUp | Sets | Final | Redistribute
+Message: TypeAlias = (
+    RowsMessage | Acquire | Done | ShutdownMessage | ScaleUp | KeySetsMessage | FinalMessage | RedistributeMessage
+)
 
 # Events that a distributor gets.
 
@@ -121,7 +123,7 @@ class Received:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Begin:
+class BeginMessage:
     """Begin a migration to `layout`; `pace` keys at once without further command, or (0) as commanded."""
 
     layout: Layout
@@ -224,23 +226,25 @@ class Drop:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Finished:
+class FinishedMessage:
     """Notice that the migration is over here: the layout of this version applies."""
 
     version: int
 
 
 Downstream: TypeAlias = Interrogate | Collect | Take | Drop
-Event: TypeAlias = Local | Received | Begin | Enter | Move | Cancel | AddKeys | Interrogated | Collected | Downstream
+Event: TypeAlias = (
+    Local | Received | BeginMessage | Enter | Move | Cancel | AddKeys | Interrogated | Collected | Downstream
+)
 """What a distributor is told. What another region's distributor sent downstream ends here: it is discarded."""
-Out: TypeAlias = Pass | Send | Finished | Downstream
+Out: TypeAlias = Pass | Send | FinishedMessage | Downstream
 
 
 def shown(message: object) -> Any:
     """Return a message as plain values, for tests and people.
 
-    >>> shown(Final(version=2, keys=np.array([4], np.uint64)))
-    ('Final', {'version': 2, 'keys': [4]})
+    >>> shown(FinalMessage(version=2, keys=np.array([4], np.uint64)))
+    ('FinalMessage', {'version': 2, 'keys': [4]})
     """
     if isinstance(message, np.ndarray):
         return message.tolist()

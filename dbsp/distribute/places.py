@@ -27,7 +27,7 @@ KEY_END = (1 << 64) - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Places:
+class KeyPlaces:
     """The owners of all keys in one step of a migration from `old` to `new`.
 
     **Shape** `keys` are the keys that have to move, of all source workers, as they were determined. A source gives its
@@ -43,7 +43,7 @@ class Places:
     >>> from dbsp.layout import initial, rescaled
     >>> one = initial(1, shards=2)
     >>> moving = keys_of([1 << 63, 3 << 62])
-    >>> places = Places(old=one, new=rescaled(one, 2, step=3), keys=moving, first={0: 3 << 62})
+    >>> places = KeyPlaces(old=one, new=rescaled(one, 2, step=3), keys=moving, first={0: 3 << 62})
     >>> places.owner_of(keys_of([5, 1 << 63, 3 << 62, (3 << 62) + 1])).tolist()  # ours, moved, not moved, without state
     [0, 1, 0, 1]
     """
@@ -78,8 +78,8 @@ class Places:
             return np.zeros(len(hashes), np.bool_)
         lowest = np.full(max(self.old.workers) + 1, KEY_END, np.uint64)
         gives = np.zeros(len(lowest), np.bool_)
-        for giver, key in self.first.items():
-            lowest[giver], gives[giver] = key, True
+        for source_worker, key in self.first.items():
+            lowest[source_worker], gives[source_worker] = key, True
         at = np.flatnonzero(gives[before] & (hashes >= lowest[before]))
         found: Mask = np.zeros(len(hashes), np.bool_)
         found[at] = contains(self.keys, hashes[at])
@@ -91,15 +91,17 @@ class Places:
         return given
 
 
-def places_of(parts: Mapping[int, AnyDistributor], old: Layout, new: Layout, keys: Keys) -> Places:
+def places_of(parts: Mapping[int, AnyDistributor], old: Layout, new: Layout, keys: Keys) -> KeyPlaces:
     """Return the places of a step from `old` to `new`, given the distributors after the step's start.
 
     `keys` are all that have to move, whether they have moved already or not.
     """
     if any(finds_out(part) for part in parts.values()):
-        return Places(old=old, new=new, by_old=True)
+        return KeyPlaces(old=old, new=new, by_old=True)
     left = {worker: yet_to_give(part) for worker, part in parts.items()}
-    return Places(old=old, new=new, keys=keys, first={worker: int(own[0]) for worker, own in left.items() if len(own)})
+    return KeyPlaces(
+        old=old, new=new, keys=keys, first={worker: int(own[0]) for worker, own in left.items() if len(own)}
+    )
 
 
 def finds_out(part: AnyDistributor) -> bool:

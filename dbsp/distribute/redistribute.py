@@ -34,28 +34,28 @@ from dbsp.distribute.keys import NO_KEYS, Keys, Mask, Numbers, contains, losing,
 from dbsp.distribute.messages import (
     Acquire,
     AddKeys,
-    Begin,
+    BeginMessage,
     Cancel,
     Collect,
     Collected,
     Drop,
     Event,
-    Final,
-    Finished,
+    FinalMessage,
+    FinishedMessage,
     Interrogate,
     Interrogated,
+    KeySetsMessage,
     Local,
     Message,
     Move,
     Out,
     Pass,
     Received,
-    Redistribute,
-    Rows,
+    RedistributeMessage,
+    RowsMessage,
     ScaleUp,
     Send,
-    Sets,
-    Shutdown,
+    ShutdownMessage,
     Take,
 )
 from dbsp.errors import InternalError
@@ -142,7 +142,7 @@ class RedistributeDistributor:
                 return self._rows(keys, rows)
             case Received(sender=sender, message=message, region=self.region):
                 return self._received(sender, message)
-            case Begin(layout=layout, pace=pace):
+            case BeginMessage(layout=layout, pace=pace):
                 return self._begin(layout, pace)
             case Move(budget=budget):
                 return self._move(budget)
@@ -173,19 +173,19 @@ class RedistributeDistributor:
 
     def _received(self, sender: int, message: Message) -> tuple[RedistributeDistributor, list[Out]]:
         match message:
-            case Rows(keys=keys, rows=rows):  # the sender has decided that the state is here
+            case RowsMessage(keys=keys, rows=rows):  # the sender has decided that the state is here
                 return self, [Pass(keys=keys, rows=rows)]
             case Acquire(version=version, owner=owner, keys=keys, state=state):
                 marks, fresh = self.taken.new(version, owner, keys)
                 here = replace(self, taken=marks)
                 return here, [Take(keys=keys[fresh], state=state, region=self.region)] if fresh.any() else []
-            case Shutdown(layout=layout) | ScaleUp(layout=layout):
+            case ShutdownMessage(layout=layout) | ScaleUp(layout=layout):
                 return self._heard(sender, layout)
-            case Final(version=version, keys=keys):
+            case FinalMessage(version=version, keys=keys):
                 return self._final(sender, version, keys)
-            case Sets(version=version, whitelist=whitelist, hold=hold):
+            case KeySetsMessage(version=version, whitelist=whitelist, hold=hold):
                 return self._sets(sender, version, whitelist, hold)
-            case Redistribute():
+            case RedistributeMessage():
                 return self._redistributed(sender, message)
             case _:
                 kind = type(message).__name__
@@ -224,7 +224,7 @@ class RedistributeDistributor:
         out: list[Out] = []
         for owner in sorted(asked):
             staying = owner in layout.workers
-            message = (ScaleUp if staying else Shutdown)(version=layout.version, layout=layout)
+            message = (ScaleUp if staying else ShutdownMessage)(version=layout.version, layout=layout)
             out.append(Send(to=owner, message=message, region=self.region))
         here, more = here._ended()
         return here, out + more
@@ -245,14 +245,14 @@ class RedistributeDistributor:
         return here, out + final + more
 
     def _finally(self, owner: int, keys: Keys) -> Send:
-        return Send(to=owner, message=Final(version=self.layout.version, keys=keys), region=self.region)
+        return Send(to=owner, message=FinalMessage(version=self.layout.version, keys=keys), region=self.region)
 
     def _release(self, chosen: Mask) -> tuple[RedistributeDistributor, list[Out]]:
         """Route stored rows by the present rules; some may be stored again."""
         free, waiting = self.stored.parted(chosen)
         return replace(self, stored=waiting)._rows(free.keys, free.rows)
 
-    def _redistributed(self, owner: int, message: Redistribute) -> tuple[RedistributeDistributor, list[Out]]:
+    def _redistributed(self, owner: int, message: RedistributeMessage) -> tuple[RedistributeDistributor, list[Out]]:
         """Pass on a state and the rows that waited for it, and note the next keys on hold."""
         keys, following = message.keys, message.following
         repeated = not contains(self.hold, keys).all() or not contains(self.whitelist, following).all()
@@ -283,7 +283,7 @@ class RedistributeDistributor:
         if self.new is None or self.draining:
             return self, []
         over = replace(self, old=self.new, new=None)
-        return over, [Finished(version=self.new.version)]
+        return over, [FinishedMessage(version=self.new.version)]
 
     # As an owner.
 
@@ -300,7 +300,7 @@ class RedistributeDistributor:
     def _tell(self, giving: Giving) -> tuple[RedistributeDistributor, list[Out]]:
         """Report the sets to all senders; with a pace of its own, the first keys are on hold at once."""
         chosen, rest = giving.whitelist[: self.pace], giving.whitelist[self.pace :]
-        sets = Sets(version=giving.layout.version, whitelist=rest, hold=chosen)
+        sets = KeySetsMessage(version=giving.layout.version, whitelist=rest, hold=chosen)
         here = self._gives(replace(giving, told=True, whitelist=rest, hold=chosen))
         return here, self._to_all(giving.layout, sets)
 
@@ -322,7 +322,7 @@ class RedistributeDistributor:
     ) -> tuple[RedistributeDistributor, list[Out]]:
         """Send REDISTRIBUTE: the state of these keys, and the next keys on hold."""
         chosen, rest = giving.whitelist[:budget], giving.whitelist[budget:]
-        message = Redistribute(version=giving.layout.version, keys=keys, state=state, following=chosen)
+        message = RedistributeMessage(version=giving.layout.version, keys=keys, state=state, following=chosen)
         here = self._gives(replace(giving, whitelist=rest, hold=chosen, final=frozenset()))
         return here, self._to_all(giving.layout, message)
 

@@ -28,12 +28,12 @@ import numpy as np
 from dbsp.errors import DbspError
 from dbsp.layout import Layout
 from dbsp.logs import Changes, DeadLetter, InputLog, Range, ReadsColumns, StepRecord
-from dbsp.runtime.keeper import Job, Keeper, Keepers, Kind, Task, finish
+from dbsp.runtime.background import BackgroundWorker, BackgroundWorkers, Job, JobKind, Task, finish
 from dbsp.zset.encoding import decode, encode
 from dbsp.zset.schema import Schema
 
 WAIT_S = 60.0
-"""How long a task waits for a read that its keeper has begun."""
+"""How long a task waits for a read that its background worker has begun."""
 
 Columns: TypeAlias = Mapping[str, frozenset[str]]
 """Per table the columns that a step needs; a table that is not in it is read whole."""
@@ -86,41 +86,49 @@ def ranges_of(ranges: Sequence[Range], layout: Layout, worker: int) -> tuple[Ran
 
 
 def begin(
-    keepers: Keepers | None, site: Any, worker: int, ranges: Sequence[Range], step: int, epoch: int, columns: Columns
+    background: BackgroundWorkers | None,
+    resources: Any,
+    worker: int,
+    ranges: Sequence[Range],
+    step: int,
+    epoch: int,
+    columns: Columns,
 ) -> None:
     """Let a worker's background worker read these columns of its input of a step; do nothing if that is not possible."""
-    if keepers is None or not ranges or not isinstance(site, OpensInput):
+    if background is None or not ranges or not isinstance(resources, OpensInput):
         return
     try:
-        keeper = keepers.of(worker)
-        needed = {} if keepers.apart else columns  # how to read the others after all does not pass between processes
-        if keeper is not None:
-            keeper.start(_job(ranges, step, epoch, (site, ranges, step, needed)))
+        background_worker = background.of(worker)
+        needed = {} if background.apart else columns  # how to read the others after all does not pass between processes
+        if background_worker is not None:
+            background_worker.start(_job(ranges, step, epoch, (resources, ranges, step, needed)))
     except DbspError:
         return  # the task reads by itself, and meets what is wrong
 
 
-def taken(keepers: Keepers | None, worker: int, ranges: Sequence[Range], step: int, epoch: int) -> list[Changes] | None:
+def taken(
+    background: BackgroundWorkers | None, worker: int, ranges: Sequence[Range], step: int, epoch: int
+) -> list[Changes] | None:
     """Return the rows of a step that the worker's background worker has read; None if it has not read them."""
-    keeper = keepers.of(worker) if keepers is not None and ranges else None
-    if keeper is None:
+    background_worker = background.of(worker) if background is not None and ranges else None
+    if background_worker is None:
         return None
     try:
-        found: list[Changes] = finish(keeper, _job(ranges, step, epoch), WAIT_S)
+        found: list[Changes] = finish(background_worker, _job(ranges, step, epoch), WAIT_S)
     except DbspError:
         return None  # as above
     return found
 
 
-def forget(keepers: Keepers | None, workers: Sequence[int], epoch: int) -> None:
+def forget(background: BackgroundWorkers | None, workers: Sequence[int], epoch: int) -> None:
     """Drop rows that were read for steps of older epochs, to free their memory; such reads would be refused anyway."""
-    if keepers is None:
+    if background is None:
         return
     for worker in workers:
         with suppress(DbspError):
-            keeper = keepers.of(worker)
-            if keeper is not None:
-                keeper.wait(Job(kind="fetch", key="", epoch=epoch))
+            background_worker = background.of(worker)
+            if background_worker is not None:
+                background_worker.wait(Job(kind="fetch", key="", epoch=epoch))
 
 
 def _job(ranges: Sequence[Range], step: int, epoch: int, arguments: tuple[Any, ...] = ()) -> Job:
@@ -128,13 +136,13 @@ def _job(ranges: Sequence[Range], step: int, epoch: int, arguments: tuple[Any, .
     return Job(kind="fetch", key=f"{step} {digest}", epoch=epoch, arguments=arguments)
 
 
-def fetch(task: Task, site: OpensInput, ranges: Sequence[Range], step: int, columns: Columns) -> list[Changes]:
+def fetch(task: Task, resources: OpensInput, ranges: Sequence[Range], step: int, columns: Columns) -> list[Changes]:
     """Read and decode ranges, in a background worker; a cancelled read ends between two ranges."""
     lock = task.cache.get("input lock", threading.Lock)
     changes: list[Changes] = []
     with lock:  # a handle is for one thread, and a cancelled read may still be using it
         task.check()
-        log = task.cache.get("input", site.open_input)
+        log = task.cache.get("input", resources.open_input)
         for number, range_ in enumerate(ranges):
             task.report(number, len(ranges))
             changes.extend(read(log, range_, step, columns))
@@ -149,17 +157,17 @@ def read(log: InputLog, range_: Range, step: int, columns: Columns) -> Sequence[
     return log.read_columns(range_, step, wanted)
 
 
-def begin_touching(keeper: Keeper, site: Any, record: StepRecord, epoch: int) -> None:
+def begin_touching(background_worker: BackgroundWorker, resources: Any, record: StepRecord, epoch: int) -> None:
     """Let all rows of a step be loaded into memory, if they are on this host; for tasks in other processes."""
     with suppress(DbspError):  # the tasks meet what is wrong
-        if isinstance(site.input_log(), LiesNear):
-            arguments = (site, record.ranges)
-            keeper.start(Job(kind="touch", key=str(record.step), epoch=epoch, arguments=arguments))
+        if isinstance(resources.input_log(), LiesNear):
+            arguments = (resources, record.ranges)
+            background_worker.start(Job(kind="touch", key=str(record.step), epoch=epoch, arguments=arguments))
 
 
-def touch(task: Task, site: Any, ranges: Sequence[Range]) -> None:
+def touch(task: Task, resources: Any, ranges: Sequence[Range]) -> None:
     """Load ranges into memory; end between two ranges when the next step's load begins."""
-    log = site.input_log()
+    log = resources.input_log()
     for range_ in ranges:
         task.check()
         log.touch(range_)
@@ -200,6 +208,6 @@ def _unpack(packed: Sequence[_Packed]) -> list[Changes]:
     ]  # fmt: skip
 
 
-FETCH = Kind(run=fetch, pack=_pack, unpack=_unpack, kept=2)
-TOUCH = Kind(run=touch)
+FETCH = JobKind(run=fetch, pack=_pack, unpack=_unpack, kept=2)
+TOUCH = JobKind(run=touch)
 """Of a step, for its tasks in other processes."""

@@ -57,7 +57,7 @@ class InProcessRuntime:
     def create(self, workers: Sequence[int], checkpoint: CheckpointId, hosts: Sequence[str] = ()) -> None:  # noqa: ARG002 - all are here
         """Make version 0 where it is absent."""
         for worker in workers:
-            self.work.site.database(worker, checkpoint)
+            self.work.resources.database(worker, checkpoint)
 
     def fence(self, epoch: int, workers: Sequence[int], hosts: Sequence[str] = ()) -> tuple[int, ...]:  # noqa: ARG002 - all are here
         """Raise the epoch of every worker, and end a running copy; return the workers that were restored from a standby.
@@ -68,7 +68,7 @@ class InProcessRuntime:
         self.end_copies(COPY_WAIT_S)
         restored = self._each(workers, lambda worker: tasks.fence(self.work, worker, epoch))
         self.end_copies()
-        ahead.forget(self.work.keepers, workers, epoch)
+        ahead.forget(self.work.background, workers, epoch)
         self.epoch = epoch
         return tuple(worker for worker, lost in zip(workers, restored, strict=True) if lost)
 
@@ -258,7 +258,7 @@ class InProcessRuntime:
 
     def lease_views(self, views: Sequence[str], step: int, layout: Layout) -> Leased:  # noqa: ARG002 - all views cost the same
         """Return a lease on all views of every worker; nothing is read or copied yet."""
-        databases = map(self.work.site.database, layout.workers)
+        databases = map(self.work.resources.database, layout.workers)
         return LeasedViews.grant(self.work.plan, step, self.epoch, databases)
 
     def discard(self, workers: Sequence[int], hosts: Sequence[str] = (), *, must: bool = True) -> tuple[int, ...]:  # noqa: ARG002 - all are here
@@ -276,8 +276,8 @@ class InProcessRuntime:
     def close(self) -> None:
         """End a running copy; the files of the worker resources close with the process."""
         self.end_copies()
-        if self.work.keepers is not None:
-            self.work.keepers.close()
+        if self.work.background is not None:
+            self.work.background.close()
 
 
 def _least(results: Mapping[int, Sent]) -> int | None:

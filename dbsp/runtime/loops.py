@@ -4,7 +4,7 @@ The rows themselves say to which iteration they belong, not the order in which t
 iteration. A change for a later iteration, found in stored history, waits (`pending`) until that iteration is the
 least that any worker has.
 
-The state that a worker needs for the next task of the loop is sent in its parcel to itself (`Carried.parked`). So
+The state that a worker needs for the next task of the loop is sent in its parcel to itself (`Carried.loop_state`). So
 every task is a function of the state as of step-1 and of its parcels, and may run again. Nothing is written before
 the segment after the loop.
 
@@ -26,8 +26,8 @@ from dbsp.operators.iterations.histories import iterations_of
 from dbsp.plan.backfill import backfill_of
 from dbsp.plan.plan import LoopSpec, Plan
 from dbsp.runtime.backfill import Emptied
+from dbsp.runtime.loop_state import HELD, LEFT, PENDING, RETURN, TRACE, runs_of, without_round
 from dbsp.runtime.moved import moved_over
-from dbsp.runtime.parked import HELD, LEFT, PENDING, RETURN, TRACE, runs_of, without_round
 from dbsp.runtime.profile import NodeProfile
 from dbsp.runtime.tasks import StepOrder, Work
 from dbsp.steps.error_policy import NodeFailure, judge
@@ -105,47 +105,47 @@ def run_loop_segment(
     plan, loop = work.plan, work.plan.loops[place.loop]
     check_arrival(parcels, _address(work, order, place.depth, place.turn, worker, worker), order.layout)
     carried = next(p.carried for p in parcels if p.address.source == worker and p.carried is not None)
-    parked: Parked = dict(carried.parked)
+    loop_state: Parked = dict(carried.loop_state)
     failed = next(p.failed for p in parcels if p.address.source == worker)
     if place.turn == 0:
         judge(row for parcel in parcels for row in parcel.failed)
         failed = ()
         held = gather(parcels, plan, place.depth)
-        parked.update({(HELD, number, 0): batch for number, batch in held.items() if len(batch)})
-    arrived = _arrived(loop, place, parcels, parked)
+        loop_state.update({(HELD, number, 0): batch for number, batch in held.items() if len(batch)})
+    arrived = _arrived(loop, place, parcels, loop_state)
     behind = place.depth + 1
-    database = work.site.database(worker)
+    database = work.resources.database(worker)
     traces = plan.traces(behind)
     backfill = backfill_of(order.record.commands)
     with database.begin(order.epoch, order.record.step, behind, traces) as begun:
         transaction = moved_over(order.migration, worker, begun, traces)
         if backfill is not None:
             transaction = Emptied(transaction, backfill.kept)
-        view = _Turn(transaction=transaction, parked=parked)
+        view = _Turn(transaction=transaction, loop_state=loop_state)
         result = _run(order, loop, place, arrived, view)
         view.settle()
-        returned = _park(loop, place, result, parked)
+        returned = _park(loop, place, result, loop_state)
         seconds = time.perf_counter() - started
-        total = _figures(loop, replace(carried, parked=parked), result, seconds)
+        total = _figures(loop, replace(carried, loop_state=loop_state), result, seconds)
         failed += tuple(replace(row, node=loop.place, payload=without_round(row.payload)) for row in result.failed)
         return [send(p) for p in _parcels(work, order, place, worker, result, returned, total, failed=failed)]
 
 
-def _arrived(loop: LoopSpec, place: LoopPlace, parcels: Sequence[Parcel], parked: Parked) -> Arrived:
+def _arrived(loop: LoopSpec, place: LoopPlace, parcels: Sequence[Parcel], loop_state: Parked) -> Arrived:
     """Return the segment's input: rows that enter in the first iteration, rows due in this one, or rows sent in the body."""
     body = loop.body
     if place.segment:
         exchanges = gather(parcels, body, place.segment - 1)
         return Arrived(tables={}, exchanges=exchanges, later_round=place.iteration > 0)
     if place.iteration == 0:
-        found = {inner: parked.get((HELD, outer, 0)) for outer, inner in loop.enters}
+        found = {inner: loop_state.get((HELD, outer, 0)) for outer, inner in loop.enters}
         return Arrived(tables={}, exchanges={number: batch for number, batch in found.items() if batch is not None})
     back = gather(parcels, body, body.segments - 1)
     for number in loop.returns:
         for due, rows in _by_round(back[number]):
-            waits = parked.get((PENDING, number, due))
-            parked[PENDING, number, due] = rows if waits is None else concat([waits, rows])
-    due_now = {number: parked.pop((PENDING, number, place.round), None) for number in loop.returns}
+            waits = loop_state.get((PENDING, number, due))
+            loop_state[PENDING, number, due] = rows if waits is None else concat([waits, rows])
+    due_now = {number: loop_state.pop((PENDING, number, place.round), None) for number in loop.returns}
     due_here = {number: batch for number, batch in due_now.items() if batch is not None}
     return Arrived(tables={}, exchanges=due_here, later_round=True)
 
@@ -181,14 +181,14 @@ class _Turn:
     """The loop's traces as of this turn: the state as of step-1, and the rows that earlier turns added."""
 
     transaction: StepTransaction
-    parked: Parked
+    loop_state: Parked
     done: bool = False
     added: list[tuple[int, Batch]] = field(default_factory=list)
 
     def spine(self, trace: TraceSpec) -> Spine:
         """Return the trace, with the runs of earlier turns."""
         spine = self.transaction.spine(trace)
-        for _, run in runs_of(self.parked, trace.id):
+        for _, run in runs_of(self.loop_state, trace.id):
             spine = spine.with_batch(run)
         return spine
 
@@ -202,14 +202,14 @@ class _Turn:
     def settle(self) -> None:
         """Add this turn's batches to the loop state; merge each with runs that are less than twice as long."""
         for trace, batch in self.added:
-            runs = runs_of(self.parked, trace)
+            runs = runs_of(self.loop_state, trace)
             whole = batch
             while runs and len(runs[-1][1]) < 2 * len(whole):
                 slot, run = runs.pop()
-                del self.parked[slot]
+                del self.loop_state[slot]
                 whole = merge(run, whole)
             if len(whole):
-                self.parked[TRACE, trace, len(runs)] = whole
+                self.loop_state[TRACE, trace, len(runs)] = whole
 
     def __enter__(self) -> _Turn:
         """Return this object: the wrapped transaction is entered already."""
@@ -223,16 +223,16 @@ class _Turn:
         raise InternalError("a turn of a loop writes nothing")
 
 
-def _park(loop: LoopSpec, place: LoopPlace, result: SegmentResult, parked: Parked) -> dict[int, Batch]:
+def _park(loop: LoopSpec, place: LoopPlace, result: SegmentResult, loop_state: Parked) -> dict[int, Batch]:
     """Store rows of views and rows that wait to be sent back in the loop state; return the rows to send back now."""
     for inner, _ in loop.leaves:
         if inner in result.sent and len(result.sent[inner]):
-            parked[LEFT, inner, place.turn] = result.sent[inner].loose()
+            loop_state[LEFT, inner, place.turn] = result.sent[inner].loose()
     made = {number: result.sent[number] for number in loop.returns if number in result.sent}
     if place.segment < loop.body.segments - 1:
-        parked.update({(RETURN, number, 0): batch for number, batch in made.items() if len(batch)})
+        loop_state.update({(RETURN, number, 0): batch for number, batch in made.items() if len(batch)})
         return {}
-    waited = {number: parked.pop((RETURN, number, 0), None) for number in loop.returns}
+    waited = {number: loop_state.pop((RETURN, number, 0), None) for number in loop.returns}
     return made | {number: batch for number, batch in waited.items() if batch is not None}
 
 
@@ -280,7 +280,7 @@ def _parcels(
         if spec.depth == place.segment and spec.id in sent and not spec.local and (last or spec.id not in loop.returns)
     }
     rounds = [int(iterations_of(batch).min()) for batch in returned.values() if len(batch)]
-    rounds += [slot[2] for slot in carried.parked if slot[0] == PENDING]
+    rounds += [slot[2] for slot in carried.loop_state if slot[0] == PENDING]
     return [
         Parcel(
             address=_address(work, order, place.depth, place.turn + 1, worker, destination),

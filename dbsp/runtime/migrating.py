@@ -5,7 +5,7 @@ There are three parts:
 - `ask` runs on every worker. It returns the worker's migration state after the step before, and the part of its traces as of
   step-1 that the command needs.
 - `decide` runs once, in the driver. It gives the command to the distributors of all workers, and runs their rounds of messages
-  (`dbsp.distribute.lockstep`) with those answers. The messages contain no rows.
+  (`dbsp.distribute.rounds`) with those answers. The messages contain no rows.
 - The result, a `Migration`, is passed to the step's tasks. It says where rows are routed, what each worker took over and
   dropped, and which migration state it keeps.
 
@@ -39,7 +39,6 @@ from dbsp.distribute.commands import (
 from dbsp.distribute.encoding import decode, encode
 from dbsp.distribute.keys import NO_KEYS, Keys, Numbers, contains, distinct, owner_of, without
 from dbsp.distribute.keys import keys_of as hashes_of
-from dbsp.distribute.lockstep import run_rounds
 from dbsp.distribute.messages import (
     AddKeys,
     Collect,
@@ -54,11 +53,12 @@ from dbsp.distribute.messages import (
 )
 from dbsp.distribute.names import ICADD
 from dbsp.distribute.places import all_keys, finds_out, places_of, with_keys, yet_to_give
+from dbsp.distribute.rounds import run_rounds
 from dbsp.distribute.strategies import AnyDistributor, distributor, joint
 from dbsp.errors import DataError, InternalError
 from dbsp.layout import Layout
 from dbsp.logs import StepRecord
-from dbsp.runtime.kept import NEVER, Kept, kept_after, keys_kept
+from dbsp.runtime.migration_state import NEVER, MigrationState, kept_after, keys_kept
 from dbsp.runtime.moved import Migration, Rows
 from dbsp.runtime.runtime import MigrationReport
 from dbsp.runtime.tasks import Work
@@ -82,7 +82,7 @@ class Answer:
     - `rows` are the state of those that leave in this step.
     """
 
-    kept: Kept | None = None
+    kept: MigrationState | None = None
     keys: Keys = field(default_factory=lambda: NO_KEYS)
     coming: Keys = field(default_factory=lambda: NO_KEYS)
     budget: int = 0
@@ -115,7 +115,7 @@ def ask(work: Work, worker: int, record: StepRecord, epoch: int, old: Layout, ne
     **Cost** where keys are determined, the hashes of all stored rows are read, three times in a migration at most. In
     any other step it is a look-up of the keys that move.
     """
-    command, database = command_of(record), work.site.database(worker)
+    command, database = command_of(record), work.resources.database(worker)
     database.attach(epoch)
     kept = None if isinstance(command, BeginCommand) else kept_after(database, record.step - 1)
     if kept is None and command.strategy == ICADD:
@@ -137,7 +137,7 @@ def ask(work: Work, worker: int, record: StepRecord, epoch: int, old: Layout, ne
 
 def keys_of_worker(work: Work, worker: int, epoch: int, step: int) -> Keys:
     """Return the keys that a worker had yet to give away after a step."""
-    database = work.site.database(worker)
+    database = work.resources.database(worker)
     database.attach(epoch)
     return keys_kept(database, kept_after(database, step))
 
@@ -161,7 +161,7 @@ def _finds(command: MigrateCommand) -> bool:
 
 def _spines(work: Work, worker: int, step: int, epoch: int) -> Iterator[tuple[TraceSpec, Spine]]:
     """Yield every trace as of step-1; nothing read through it may be kept."""
-    database, plan = work.site.database(worker), work.plan
+    database, plan = work.resources.database(worker), work.plan
     for segment in range(plan.segments):
         traces = plan.traces(segment)
         with database.begin(epoch, step, segment, traces) as transaction:
@@ -360,7 +360,7 @@ def _unmoved(command: MigrateCommand, answers: Mapping[int, Answer], fetch: Call
 
 
 def _told(
-    command: MigrateCommand, worker: int, old: Layout, kept: Kept | None, coming: Mapping[int, Keys]
+    command: MigrateCommand, worker: int, old: Layout, kept: MigrationState | None, coming: Mapping[int, Keys]
 ) -> AnyDistributor:
     """Return a worker's distributor before the step, with the next keys of every source."""
     if kept is None:
@@ -368,7 +368,7 @@ def _told(
     return with_keys(_part(kept), coming)
 
 
-def _part(kept: Kept) -> AnyDistributor:
+def _part(kept: MigrationState) -> AnyDistributor:
     return decode(kept.distributor)
 
 
@@ -386,11 +386,11 @@ def _events(command: MigrateCommand, new: Layout, host: _Operators) -> list[Even
             return [event_of(command, new)]
 
 
-def _kept(part: AnyDistributor, answer: Answer, found: int, finds: bool) -> Kept:
+def _kept(part: AnyDistributor, answer: Answer, found: int, finds: bool) -> MigrationState:
     """Return a worker's migration state after the step."""
     left = len(yet_to_give(part))
     stripped = encode(with_keys(part, {}))
     if finds or answer.kept is None:
-        return Kept(distributor=stripped, found=found, keys=left if finds else 0)
+        return MigrationState(distributor=stripped, found=found, keys=left if finds else 0)
     gone = answer.kept.gone + len(answer.coming) - left
-    return Kept(distributor=stripped, found=found, keys=answer.kept.keys, gone=gone)
+    return MigrationState(distributor=stripped, found=found, keys=answer.kept.keys, gone=gone)

@@ -16,8 +16,8 @@ from types import TracebackType
 from typing import Self
 
 from dbsp.distribute.keys import NO_KEYS
-from dbsp.distribute.places import Places
-from dbsp.runtime.kept import Kept, keep
+from dbsp.distribute.places import KeyPlaces
+from dbsp.runtime.migration_state import MigrationState, keep
 from dbsp.store import Database, StepTransaction, TraceSpec
 from dbsp.trace.retention import RetentionBound
 from dbsp.trace.spine import Spine
@@ -40,9 +40,9 @@ class Migration:
     A task may have the part of its own worker alone.
     """
 
-    places: Places
+    places: KeyPlaces
     moved: Mapping[int, Rows] = field(default_factory=dict)
-    kept: Mapping[int, Kept] = field(default_factory=dict)
+    kept: Mapping[int, MigrationState] = field(default_factory=dict)
     finds: bool = False
     begins: bool = False
 

@@ -16,8 +16,8 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 
 from dbsp.logs import DeadLetter, OutputLog
-from dbsp.runtime.keeper import Job, KeeperLostError, Keepers, Kind, Task, finish
-from dbsp.runtime.runtime import Site
+from dbsp.runtime.background import BackgroundLostError, BackgroundWorkers, Job, JobKind, Task, finish
+from dbsp.runtime.runtime import WorkerResources
 from dbsp.zset.batch import Batch
 from dbsp.zset.encoding import decode, encode
 
@@ -39,7 +39,7 @@ class KeepsOutput(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class OutputPlace:
     """A part's worker, epoch and step; the worker's outputs begin at step `first`."""
 
     worker: int
@@ -49,28 +49,34 @@ class Place:
 
 
 def write(
-    keepers: Keepers | None, site: Site, place: Place, parts: Mapping[str, Batch], dead: Sequence[DeadLetter]
+    background: BackgroundWorkers | None,
+    resources: WorkerResources,
+    place: OutputPlace,
+    parts: Mapping[str, Batch],
+    dead: Sequence[DeadLetter],
 ) -> None:
     """Write one step's part; the part is durable on return. **Errors** those of `OutputLog.write`."""
-    keeper = keepers.of(place.worker) if keepers is not None and keepers.apart else None
-    if keeper is not None and isinstance(site, KeepsOutput) and site.output_is_dear:
+    background_worker = background.of(place.worker) if background is not None and background.apart else None
+    if background_worker is not None and isinstance(resources, KeepsOutput) and resources.output_is_dear:
         packed = [
             (name, part.schema, part.arrangement, np.frombuffer(encode(part), dtype=np.uint8))
             for name, part in parts.items()
         ]
-        arguments = (site, place, packed, tuple(dead))
+        arguments = (resources, place, packed, tuple(dead))
         job = Job(kind="write", key=str(place.step), epoch=place.epoch, arguments=arguments)
         try:
-            keeper.start(job)
-            finish(keeper, job, WAIT_S)
-        except KeeperLostError:
+            background_worker.start(job)
+            finish(background_worker, job, WAIT_S)
+        except BackgroundLostError:
             pass  # written by the task itself
         else:
             return
-    site.output_log(place.worker, place.first).write(place.epoch, place.step, parts, dead)
+    resources.output_log(place.worker, place.first).write(place.epoch, place.step, parts, dead)
 
 
-def _write(task: Task, site: KeepsOutput, place: Place, packed: Sequence[Any], dead: Sequence[DeadLetter]) -> None:
+def _write(
+    task: Task, resources: KeepsOutput, place: OutputPlace, packed: Sequence[Any], dead: Sequence[DeadLetter]
+) -> None:
     """Write a part in a background worker, which caches the log and its producer.
 
     One job writes at a time; a job that was cancelled while it waited does not write.
@@ -78,8 +84,8 @@ def _write(task: Task, site: KeepsOutput, place: Place, packed: Sequence[Any], d
     parts = {name: decode(memoryview(data), schema, arrangement) for name, schema, arrangement, data in packed}
     with task.cache.get("output lock", threading.Lock):
         task.check()
-        log = task.cache.get(("output", place.first), lambda: site.open_output(place.worker, place.first))
+        log = task.cache.get(("output", place.first), lambda: resources.open_output(place.worker, place.first))
         log.write(place.epoch, place.step, parts, dead)
 
 
-WRITE = Kind(run=_write)
+WRITE = JobKind(run=_write)

@@ -2,7 +2,7 @@
 Spark).
 
 A runtime makes no decisions: it opens the workers' databases at a version, runs one step on request, and commits on
-request. Every request carries the epoch. `Site` (the worker resources) gives a worker its database and its logs. It
+request. Every request carries the epoch. `WorkerResources` (the worker resources) gives a worker its database and its logs. It
 is a picklable value, because a Spark task builds it again in its own process.
 """
 
@@ -24,7 +24,7 @@ from dbsp.steps.timing import Signal
 from dbsp.store import CheckpointId, CommitReport, Database, VersionInfo
 
 
-class Site(Protocol):
+class WorkerResources(Protocol):
     """The worker resources: they open, or find again in this process, a worker's database and logs. Picklable."""
 
     def database(self, worker: int, create: CheckpointId | None = None) -> Database:

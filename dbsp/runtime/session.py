@@ -21,7 +21,7 @@ from dbsp.algebra.table import NO_DELETE, Table
 from dbsp.circuit.circuit import Circuit
 from dbsp.diagnostics.source_lines import located, user_line
 from dbsp.distribute.commands import to_text
-from dbsp.distribute.course import Course
+from dbsp.distribute.migration_plan import MigrationPlan
 from dbsp.errors import CircuitError, DataError
 from dbsp.expr.answering import Answering
 from dbsp.expr.durations import MICROSECOND
@@ -39,7 +39,7 @@ from dbsp.runtime.pushed import Rows, rows_to_batch
 from dbsp.runtime.rowset import Rowset
 from dbsp.runtime.runtime import MoveReport, StepReport
 from dbsp.runtime.tasks import Work
-from dbsp.runtime.totals import Totals, measured
+from dbsp.runtime.totals import NodeTotals, measured
 from dbsp.steps.timing import IDLE_S, Moment, Partitions, Timing
 from dbsp.store import CheckpointId
 from dbsp.trace.memory import MemoryDatabase
@@ -54,7 +54,7 @@ _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
 
 @dataclass(slots=True)
-class MemorySite:
+class MemoryResources:
     """Worker resources whose databases and logs are objects of this process."""
 
     inputs: MemoryInputLog
@@ -109,13 +109,13 @@ class Run(Answering):
         self.layout: Layout = initial(workers)
         self.step_number = 0
         self.reports: list[StepReport] = []
-        self.totals = Totals()
+        self.totals = NodeTotals()
         self._inputs = MemoryInputLog(tuple(table.name for table in plan.tables), partitions)
-        self._site = MemorySite(self._inputs)
-        self._runtime = InProcessRuntime(Work(site=self._site, plan=plan, run=RUN), encode_parcels=False)
+        self._resources = MemoryResources(self._inputs)
+        self._runtime = InProcessRuntime(Work(resources=self._resources, plan=plan, run=RUN), encode_parcels=False)
         self._records: list[StepRecord] = []
         self._ways: list[tuple[Layout, Layout | None]] = []
-        self._course: Course | None = None
+        self._course: MigrationPlan | None = None
         self._timing = self._saved = Timing()
         self._idleness = Idleness(lambda _table: idle_s)
         self._saved_layout = self.layout
@@ -295,15 +295,15 @@ class Run(Answering):
         """Undo a step that failed: otherwise workers and segments that finished would keep its rows."""
         self._records.pop()
         self._ways.pop()
-        for database in self._site.databases.values():
+        for database in self._resources.databases.values():
             database.take_back(record.step)
-        for log in self._site.outputs.values():
+        for log in self._resources.outputs.values():
             log.take_back(record.step)
 
     def output(self, step: int, view: str) -> Batch:
         """Return a step's change of a view, summed over the workers."""
         schema = self._view_schema(view)
-        logs = (log.parts.get(step, {}) for log in self._site.outputs.values())
+        logs = (log.parts.get(step, {}) for log in self._resources.outputs.values())
         parts = [part[view] for part in logs if view in part]
         return parts[0] if len(parts) == 1 else consolidate(sum_of(parts, schema))
 
@@ -312,7 +312,7 @@ class Run(Answering):
 
         A `restart` afterwards needs a `checkpoint` after the last forgotten step.
         """
-        for log in self._site.outputs.values():
+        for log in self._resources.outputs.values():
             log.parts.clear()
             log.dead.clear()
         self._inputs.trim(self._done)
@@ -333,7 +333,7 @@ class Run(Answering):
     def dead_letters(self) -> list[DeadLetter]:
         """Return the dead letters so far, step by step, added up over the workers; see `dbsp.logs.DeadLetter`."""
         sums: Counter[DeadLetter] = Counter()
-        for log in self._site.outputs.values():
+        for log in self._resources.outputs.values():
             for letter in itertools.chain.from_iterable(log.dead.values()):
                 sums[replace(letter, weight=0)] += letter.weight
         found = [replace(letter, weight=weight) for letter, weight in sums.items() if weight]
@@ -405,10 +405,10 @@ class Run(Answering):
         self.checkpoint()
         version, self.plan, self._version = self._version, plan, self._version + 1
         for worker in self.layout.workers:
-            relabel(self._site.database(worker), version, self._checkpoint_id(), found.kept, found.narrowed)
+            relabel(self._resources.database(worker), version, self._checkpoint_id(), found.kept, found.narrowed)
         self._runtime = replace(self._runtime, work=replace(self._runtime.work, plan=plan))
         self._timing = self._saved = found.timing(self._timing)
-        self.totals, self._epoch, self._inputs.tables = Totals(), self._epoch + 1, tables
+        self.totals, self._epoch, self._inputs.tables = NodeTotals(), self._epoch + 1, tables
         self._roll_back()
         if found.needs_backfill:
             self._fill(self._record(self._timing.still(), (found.backfill.to_text(),)))
@@ -422,7 +422,7 @@ class Run(Answering):
             self._run(record)
         except BaseException:
             self.close()
-            self._site.databases.clear()  # it is neither what it was nor what it should be
+            self._resources.databases.clear()  # it is neither what it was nor what it should be
             raise
 
     def begin_rescale(self, workers: int, strategy: str, keys_per_step: int = 1000) -> None:
@@ -434,9 +434,11 @@ class Run(Answering):
         """
         self._refuse_two()
         new = rescaled(self.layout, workers, step=self.step_number)
-        course = Course.towards(new, self.layout, strategy=strategy, first=self.step_number, budget=keys_per_step)
-        self._slice(course.layout)
-        self._course = course
+        migration_plan = MigrationPlan.towards(
+            new, self.layout, strategy=strategy, first=self.step_number, budget=keys_per_step
+        )
+        self._slice(migration_plan.layout)
+        self._course = migration_plan
 
     @property
     def rescaling(self) -> bool:

@@ -27,15 +27,15 @@ from dbsp.plan.backfill import backfill_of
 from dbsp.plan.plan import Plan, ViewSpec
 from dbsp.plan.reading import columns_of
 from dbsp.plan.user_code import functions_above
-from dbsp.runtime import ahead, parts, visiting
+from dbsp.runtime import ahead, parts, transfers
 from dbsp.runtime.backfill import BackfillSegment
+from dbsp.runtime.background import BackgroundWorkers
 from dbsp.runtime.dead_counts import LATE_ROWS, counted
 from dbsp.runtime.dead_rows import sendable
 from dbsp.runtime.event_times import signals_of
-from dbsp.runtime.keeper import Keepers
+from dbsp.runtime.loop_state import after_loops, flush
 from dbsp.runtime.moved import Migration, moved_over
-from dbsp.runtime.parked import after_loops, flush
-from dbsp.runtime.runtime import Site, WorkerReport
+from dbsp.runtime.runtime import WorkerReport, WorkerResources
 from dbsp.steps.error_policy import judge
 from dbsp.steps.exchange import Address, Carried, Owners, Parcel, check_arrival, gather, split
 from dbsp.steps.segment import NOTHING_GIVEN, Arrived, SegmentResult, run_segment
@@ -62,21 +62,21 @@ class Work:
     `common_disk` says that all hosts see the same files. Otherwise each host sees only the files of its own workers.
     """
 
-    site: Site
+    resources: WorkerResources
     plan: Plan
     run: str
-    keepers: Keepers | None = None
+    background: BackgroundWorkers | None = None
     common_disk: bool = True
 
     @property
-    def readers(self) -> Keepers | None:
+    def readers(self) -> BackgroundWorkers | None:
         """Return the background workers if they read ahead, else None.
 
         Threads of this process always do. Processes do only where a read is more expensive than passing rows between
         processes.
         """
-        if self.keepers is None or not self.keepers.apart or getattr(self.site, "input_is_dear", True):
-            return self.keepers
+        if self.background is None or not self.background.apart or getattr(self.resources, "input_is_dear", True):
+            return self.background
         return None
 
 
@@ -157,7 +157,7 @@ def _run(
 ) -> list[Sent] | WorkerReport:
     """Run a segment in one transaction; send its parcels, or write the outputs after the last one."""
     started = time.perf_counter()
-    database = work.site.database(worker)
+    database = work.resources.database(worker)
     record = order.record
     traces = work.plan.traces(segment)
     backfill = backfill_of(record.commands)
@@ -177,12 +177,12 @@ def _run(
             given=NOTHING_GIVEN if backfilled is None else backfilled.given(begun),
         )
         result = result if backfilled is None else backfilled.result(result)
-        flush(work.plan, segment - 1, carried.parked, transaction)
+        flush(work.plan, segment - 1, carried.loop_state, transaction)
         seconds = time.perf_counter() - started
         made = Carried(
             parts=result.views, dead=result.dead, nodes=result.nodes, seconds=seconds, signals=result.signals
         )
-        total = replace(carried, parked={}).plus(made)
+        total = replace(carried, loop_state={}).plus(made)
         last = segment == work.plan.segments - 1
         sent = [] if last else [send(parcel) for parcel in _parcels(work, order, segment, worker, result, total)]
         if last:
@@ -233,7 +233,7 @@ def _address(work: Work, order: StepOrder, depth: int, source: int, destination:
 def _write_outputs(work: Work, order: StepOrder, worker: int, carried: Carried) -> None:
     first, step = _first_step(order.layout, worker), order.record.step
     if ACCEPT_OUTPUT in order.record.commands:
-        log = work.site.output_log(worker, first)
+        log = work.resources.output_log(worker, first)
         if not isinstance(log, AcceptsOutput):
             raise ConfigError(
                 f"outputs of this kind cannot be corrected by later steps: step={step}",
@@ -241,16 +241,16 @@ def _write_outputs(work: Work, order: StepOrder, worker: int, carried: Carried) 
             )
         log.accept(order.epoch, step, carried.parts, carried.dead)
         return
-    place = parts.Place(worker=worker, first=first, epoch=order.epoch, step=step)
+    place = parts.OutputPlace(worker=worker, first=first, epoch=order.epoch, step=step)
     try:
-        parts.write(work.keepers, work.site, place, carried.parts, carried.dead)
+        parts.write(work.background, work.resources, place, carried.parts, carried.dead)
     except MismatchError as error:
         raise _named(work, place, carried, error) from error
 
 
-def _named(work: Work, place: parts.Place, carried: Carried, error: MismatchError) -> MismatchError:
+def _named(work: Work, place: parts.OutputPlace, carried: Carried, error: MismatchError) -> MismatchError:
     """Return the error with the views that differ, and the user functions that compute their rows."""
-    log, written = work.site.output_log(place.worker, place.first), sorted(carried.parts)
+    log, written = work.resources.output_log(place.worker, place.first), sorted(carried.parts)
     views = log.differing(place.step, carried.parts, carried.dead) if isinstance(log, AcceptsOutput) else written
     functions = sorted({label for view in views for label in functions_above(work.plan, view)})
     return MismatchError(
@@ -311,7 +311,7 @@ def _dropped(order: StepOrder, worker: int) -> Iterator[DeadLetter]:
 
 def _read(work: Work, ranges: Sequence[Range], step: int) -> list[Changes]:
     """Return the changes of a worker's ranges, with the needed columns of their tables."""
-    log, columns = work.site.input_log(), _columns(work, ranges)
+    log, columns = work.resources.input_log(), _columns(work, ranges)
     return [change for range_ in ranges for change in ahead.read(log, range_, step, columns)]
 
 
@@ -332,7 +332,7 @@ def _columns(work: Work, ranges: Sequence[Range]) -> ahead.Columns:
 def read_ahead(work: Work, worker: int, record: StepRecord, epoch: int, layout: Layout) -> None:
     """Let the background worker read the input of the next step, whose record is durable."""
     mine = _ranges_read(record, record.ranges, layout, worker)
-    ahead.begin(work.readers, work.site, worker, mine, record.step, epoch, _columns(work, mine))
+    ahead.begin(work.readers, work.resources, worker, mine, record.step, epoch, _columns(work, mine))
 
 
 def table_batches(plan: Plan, changes: Sequence[Changes]) -> dict[str, Batch]:
@@ -384,8 +384,8 @@ def _keyed(change: Changes, schema: Schema) -> Batch:
 
 def fence(work: Work, worker: int, epoch: int) -> bool:
     """Raise the worker's epoch; return whether its lost database was first restored from a standby."""
-    restored = work.site.restore_database(worker, epoch)
-    work.site.database(worker).raise_epoch(epoch)
+    restored = work.resources.restore_database(worker, epoch)
+    work.resources.database(worker).raise_epoch(epoch)
     return restored
 
 
@@ -401,26 +401,26 @@ def fence_other(work: Work, worker: int, epoch: int) -> bool:
 
 def condemn(work: Work, worker: int, epoch: int) -> Any:
     """Return which database of the worker is to be deleted."""
-    return work.site.condemn_database(worker, epoch)
+    return work.resources.condemn_database(worker, epoch)
 
 
 def discard(work: Work, worker: int, epoch: int, condemned: Mapping[int, Any]) -> None:
     """Delete the worker's condemned database, unless it has seen a newer epoch."""
-    work.site.discard_database(worker, epoch, condemned[worker])
+    work.resources.discard_database(worker, epoch, condemned[worker])
 
 
 def versions(work: Work, worker: int) -> tuple[VersionInfo, ...]:
     """Return the versions that the worker can open."""
-    return work.site.database(worker).versions()
+    return work.resources.database(worker).versions()
 
 
 def open_version(work: Work, worker: int, version: int, epoch: int, layout: Layout) -> CheckpointId:
     """Open the worker at a version, if its outputs reach that far; discard other versions and later steps."""
-    database = work.site.database(worker)
+    database = work.resources.database(worker)
     for info in database.versions():
         if info.version == version:
             check_outputs(work, worker, info.checkpoint.step, layout)
-    visiting.end_visits(work, worker, epoch - 1)
+    transfers.end_transfers(work, worker, epoch - 1)
     return database.open(version, epoch)
 
 
@@ -438,7 +438,7 @@ def check_outputs(work: Work, worker: int, step: int, layout: Layout) -> None:
         "put [output] back if it was changed, restore the outputs from a backup, or start over with an empty data_dir"
     )
     try:
-        log = work.site.output_log(worker, first, create=joins)
+        log = work.resources.output_log(worker, first, create=joins)
         found = log.bounds()[1]
     except (ConfigError, DataError) as error:
         if joins:
@@ -459,16 +459,16 @@ def pin(work: Work, worker: int, version: int, checkpoint: CheckpointId, layout:
     All workers have held `version - 1` since it was published, and return to no older one (12). The outputs are
     trimmed here, between two steps, and not by the copy, because a worker's output log has one user at a time.
     """
-    database = work.site.database(worker)
+    database = work.resources.database(worker)
     database.pin(version, checkpoint)
     oldest = next((info.checkpoint.step for info in database.versions() if info.version == version - 1), 0)
     if oldest > 0:
-        work.site.output_log(worker, _first_step(layout, worker)).trim_progress(oldest)
+        work.resources.output_log(worker, _first_step(layout, worker)).trim_progress(oldest)
 
 
 def copy(work: Work, worker: int, version: int, checkpoint: CheckpointId) -> CommitReport | None:
     """Copy a piece of the worker's pinned state; return the report once it is `version`, else None."""
-    return work.site.database(worker).copy(version, checkpoint, PIECE_BYTES)
+    return work.resources.database(worker).copy(version, checkpoint, PIECE_BYTES)
 
 
 def commit(work: Work, worker: int, version: int, checkpoint: CheckpointId, layout: Layout) -> CommitReport | None:
@@ -476,7 +476,7 @@ def commit(work: Work, worker: int, version: int, checkpoint: CheckpointId, layo
 
     No step runs meanwhile.
     """
-    database = work.site.database(worker)
+    database = work.resources.database(worker)
     if VersionInfo(version=version, checkpoint=checkpoint) not in database.versions():
         pin(work, worker, version, checkpoint, layout)
     return database.copy(version, checkpoint, COMMIT_PIECE_BYTES)
@@ -486,7 +486,7 @@ def view_part(work: Work, worker: int, view: ViewSpec, epoch: int) -> Batch:
     """Return the worker's rows of a materialized view after its last finished step in an epoch, consolidated."""
     if view.trace is None:
         raise InternalError(f"the view has no trace: view={view.name}")
-    database = work.site.database(worker)
+    database = work.resources.database(worker)
     database.attach(epoch)
     with database.read_trace(view.trace) as spine:
         arrangement = view.trace.arrangement
@@ -523,10 +523,10 @@ def take_over(
 
     **Cost** the bytes that move are copied in; the rest is referred to.
     """
-    target = work.site.database(worker)
-    givers = _givers(work, worker, checkpoint.epoch, old, new)
+    target = work.resources.database(worker)
+    source_workers = _givers(work, worker, checkpoint.epoch, old, new)
     return redistribute(
-        givers, target, version, checkpoint, work.plan.all_traces(), cut=cut, opened=worker in old.workers
+        source_workers, target, version, checkpoint, work.plan.all_traces(), cut=cut, opened=worker in old.workers
     )
 
 
@@ -535,16 +535,16 @@ def warm(work: Work, worker: int, version: int, epoch: int, old: Layout, new: La
 
     The copied chunks are warm: no version refers to them yet.
     """
-    target, givers = work.site.database(worker), _givers(work, worker, epoch, old, new)
+    target, source_workers = work.resources.database(worker), _givers(work, worker, epoch, old, new)
     return warm_up(
-        givers, target, version, epoch, new.version, work.plan.all_traces(),
+        source_workers, target, version, epoch, new.version, work.plan.all_traces(),
         bytes_max=PIECE_BYTES, opened=worker in old.workers,
     )  # fmt: skip
 
 
 def hold_merges(work: Work, worker: int, epoch: int, old: Layout, new: Layout) -> None:
     """Hold the worker's merges: its chunks stay as they are, and new chunks end where a new owner's range begins."""
-    work.site.database(worker).hold_merges(epoch, new.version, cuts_between(worker, old, new))
+    work.resources.database(worker).hold_merges(epoch, new.version, cuts_between(worker, old, new))
 
 
 def cuts_between(worker: int, old: Layout, new: Layout) -> list[int]:
@@ -563,8 +563,8 @@ def cuts_between(worker: int, old: Layout, new: Layout) -> list[int]:
 
 def cool(work: Work, worker: int, epoch: int, layout_version: int) -> None:
     """Delete the state that was copied ahead for this layout, and let merges go on."""
-    visiting.end_visits(work, worker, epoch)
-    database = work.site.database(worker)
+    transfers.end_transfers(work, worker, epoch)
+    database = work.resources.database(worker)
     database.forget_warm(epoch, layout_version)
     database.end_hold(epoch, layout_version)
 
@@ -574,10 +574,18 @@ def _givers(
 ) -> dict[int, tuple[Readable, list[HashRange]]]:
     """Return the sources of a worker's ranges: databases of this host, and shard transfers from other hosts."""
     wanted = new.ranges_of(worker)
-    taken = [(giver, shared_ranges(wanted, old.ranges_of(giver))) for giver in old.workers]
-    far = set() if work.common_disk else {route.giver for route in visiting.routes(old, new, [worker])}
-    return {giver: (_giver(work, worker, giver, epoch, giver in far), ranges) for giver, ranges in taken if ranges}
+    taken = [(source_worker, shared_ranges(wanted, old.ranges_of(source_worker))) for source_worker in old.workers]
+    far = set() if work.common_disk else {route.source_worker for route in transfers.routes(old, new, [worker])}
+    return {
+        source_worker: (_giver(work, worker, source_worker, epoch, source_worker in far), ranges)
+        for source_worker, ranges in taken
+        if ranges
+    }
 
 
-def _giver(work: Work, worker: int, giver: int, epoch: int, far: bool) -> Readable:
-    return visiting.visit_of(work, visiting.Route(giver, worker), epoch) if far else work.site.database(giver)
+def _giver(work: Work, worker: int, source_worker: int, epoch: int, far: bool) -> Readable:
+    return (
+        transfers.transfer_of(work, transfers.Route(source_worker, worker), epoch)
+        if far
+        else work.resources.database(source_worker)
+    )

@@ -21,7 +21,7 @@ class NodeTotal:
 
 
 @dataclass(slots=True)
-class Totals:
+class NodeTotals:
     """The figures of a run, by (node, worker)."""
 
     steps: int = 0
@@ -43,7 +43,7 @@ class Totals:
         return [total for (number, _), total in sorted(self.by_node.items()) if number == node]
 
 
-def measured(plan: Plan, totals: Totals) -> str:
+def measured(plan: Plan, totals: NodeTotals) -> str:
     """Return the plan as text, with the figures of every node below it.
 
     **Shape** the figures of a node are:

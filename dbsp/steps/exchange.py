@@ -68,7 +68,7 @@ class Carried:
     rows_in: int = 0
     seconds: float = 0.0
     nodes: tuple[NodeProfile, ...] = ()
-    parked: Mapping[Slot, Batch] = field(default_factory=dict)
+    loop_state: Mapping[Slot, Batch] = field(default_factory=dict)
     signals: tuple[Signal, ...] = ()
 
     def plus(self, other: Carried) -> Carried:
@@ -79,7 +79,7 @@ class Carried:
             rows_in=self.rows_in + other.rows_in,
             seconds=self.seconds + other.seconds,
             nodes=self.nodes + other.nodes,
-            parked={**self.parked, **other.parked},
+            loop_state={**self.loop_state, **other.loop_state},
             signals=self.signals + other.signals,
         )
 
@@ -187,7 +187,7 @@ def sections_of(parcel: Parcel) -> list[bytes | bytearray]:
             "seconds": carried.seconds,
             "nodes": [_flat(node) for node in carried.nodes],
             "signals": [_flat(signal) for signal in carried.signals],
-            "parked": [[*slot, *_add(sections, batch)] for slot, batch in sorted(carried.parked.items())],
+            "parked": [[*slot, *_add(sections, batch)] for slot, batch in sorted(carried.loop_state.items())],
         }
     head = json.dumps(index, separators=(",", ":")).encode()
     front = _FRONT.pack(MAGIC, zlib.crc32(head), len(head))
@@ -238,7 +238,7 @@ def _carried(
         seconds=index["seconds"],
         signals=tuple(Signal(**signal) for signal in index["signals"]),
         nodes=tuple(NodeProfile(**node) for node in index["nodes"]),
-        parked={
+        loop_state={
             (kind, number, at): _read(body, place, (traces if kind == "trace" else exchanges)[number])
             for kind, number, at, *place in index["parked"]
         },

@@ -85,7 +85,7 @@ Givers = Mapping[int, tuple[Readable, Sequence[HashRange]]]
 class _View:
     """An opened version of a source database."""
 
-    giver: int
+    source_worker: int
     database: Readable
     version: VersionView
     ranges: Sequence[HashRange]
@@ -101,7 +101,7 @@ class WarmReport:
 
 
 def redistribute(
-    givers: Givers,
+    source_workers: Givers,
     target: Redistributable,
     version: int,
     checkpoint: CheckpointId,
@@ -118,8 +118,10 @@ def redistribute(
     with ExitStack() as stack:
         views = _opened(
             stack,
-            givers,
-            lambda giver: giver.read_version(version - 1) if cut is None else giver.read_cut(version, cut),
+            source_workers,
+            lambda source_worker: (
+                source_worker.read_version(version - 1) if cut is None else source_worker.read_cut(version, cut)
+            ),
         )
         warm, layout = target.warm_chunks(), checkpoint.layout_version
 
@@ -133,7 +135,7 @@ def redistribute(
 
 
 def warm_up(
-    givers: Givers,
+    source_workers: Givers,
     target: Redistributable,
     version: int,
     epoch: int,
@@ -149,7 +151,7 @@ def warm_up(
     target too. **Cost** planning the slices (per chunk reference), and copying.
     """
     with ExitStack() as stack:
-        views = _opened(stack, givers, lambda giver: giver.read_version(version))
+        views = _opened(stack, source_workers, lambda source_worker: source_worker.read_version(version))
         warm, chosen = target.warm_chunks(), list[tuple[bytes, Batch]]()
         seen = set[bytes]()
         copied = missing = total = 0
@@ -180,12 +182,14 @@ def _parts(slices: Sequence[Slices], arrangement: Arrangement, chunk_bytes_max: 
 
 
 def _opened(
-    stack: ExitStack, givers: Givers, read: Callable[[Readable], AbstractContextManager[VersionView]]
+    stack: ExitStack, source_workers: Givers, read: Callable[[Readable], AbstractContextManager[VersionView]]
 ) -> list[_View]:
     """Open the wanted version of each source until the stack is closed."""
     return [
-        _View(giver=giver, database=database, ranges=ranges, version=stack.enter_context(read(database)))
-        for giver, (database, ranges) in givers.items()
+        _View(
+            source_worker=source_worker, database=database, ranges=ranges, version=stack.enter_context(read(database))
+        )
+        for source_worker, (database, ranges) in source_workers.items()
     ]
 
 
@@ -197,7 +201,7 @@ def _slices(trace: TraceSpec, views: Sequence[_View], target: Redistributable) -
             ranges=view.ranges,
             chunks=view.version.chunks,
             shared=view.database is target,
-            giver=view.giver,
+            source_worker=view.source_worker,
         )
         for view in views
     ]

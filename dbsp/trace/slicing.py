@@ -60,14 +60,14 @@ class Slices:
     """Hash ranges of one trace of one source worker.
 
     `shared` is True if the target already has the chunks of `chunks`.
-    `giver` is the number of the source worker; no two slices of one slicing have the same number.
+    `source_worker` is the number of the source worker; no two slices of one slicing have the same number.
     """
 
     state: SpineState
     ranges: Sequence[HashRange]
     chunks: ChunkStore
     shared: bool = False
-    giver: int = 0
+    source_worker: int = 0
 
 
 def runs_of(state: SpineState) -> list[tuple[StoredBatch, Cursor]]:
@@ -141,7 +141,7 @@ class SlicePart:
         The worker's index among the sources would differ in another layout.
         """
         words = [
-            (sources[piece.source].giver, piece.ref.id, piece.start, piece.stop, layout_version)
+            (sources[piece.source].source_worker, piece.ref.id, piece.start, piece.stop, layout_version)
             for piece in self.pieces
         ]
         return blake2b(np.array(words, "<u8").tobytes(), digest_size=16).digest()

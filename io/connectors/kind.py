@@ -21,7 +21,7 @@ from dbsp.steps.timing import IDLE_S
 if TYPE_CHECKING:
     from dbsp.algebra.table import Table
     from dbsp.circuit.circuit import Circuit
-    from dbsp.io.output_part import Progress
+    from dbsp.io.output_part import OutputProgress
     from dbsp.logs import InputLog, OutputLog, StepLog
     from dbsp.store.findings import Examined
 
@@ -232,7 +232,7 @@ class OutputKind(Connector):
         """
 
     @abstractmethod
-    def examine(self, residence: Residence, worker: int) -> tuple[Examined, Progress | None] | None:
+    def examine(self, residence: Residence, worker: int) -> tuple[Examined, OutputProgress | None] | None:
         """Read all that one worker has on this host: findings, and its progress if it is readable; None if it is elsewhere."""
 
     @abstractmethod

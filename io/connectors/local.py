@@ -18,7 +18,7 @@ from dbsp.io.connectors.kind import InputKind, OutputKind, Residence, option
 if TYPE_CHECKING:
     from dbsp.algebra.table import Table
     from dbsp.io.embedded_steps import EmbeddedStepLog
-    from dbsp.io.output_part import Progress
+    from dbsp.io.output_part import OutputProgress
     from dbsp.store.findings import Examined
 
 PROGRESS = ".progress"
@@ -66,7 +66,7 @@ class LocalOutput(OutputKind):
     def progress(self, residence: Residence) -> Path:
         """Return the folder with a log file per worker that says what is written."""
 
-    def examine(self, residence: Residence, worker: int) -> tuple[Examined, Progress | None]:
+    def examine(self, residence: Residence, worker: int) -> tuple[Examined, OutputProgress | None]:
         """Read one worker's progress, and what else is in its file."""
         from dbsp.io.examine import examine_output_log  # noqa: PLC0415 - reading settings loads no engine
 

@@ -81,11 +81,11 @@ class ReadsTopics(InputKind):
         from dbsp.io.formats.avro.registry import Registry  # noqa: PLC0415 - reading settings loads no engine
         from dbsp.io.formats.debezium import Encodings  # noqa: PLC0415 - reading settings loads no engine
         from dbsp.io.kafka.input import KafkaSource  # noqa: PLC0415 - reading settings loads no engine
-        from dbsp.io.kafka.messages import Reading  # noqa: PLC0415 - reading settings loads no engine
+        from dbsp.io.kafka.messages import MessageReading  # noqa: PLC0415 - reading settings loads no engine
 
         encodings = Encodings(decimals=self.decimals, timestamps=self.timestamps)
         registry = Registry(self.registry, self.registry_login) if self.registry else None
-        reading = Reading(extras=self.unknown_columns == "ignore", encodings=encodings, registry=registry)
+        reading = MessageReading(extras=self.unknown_columns == "ignore", encodings=encodings, registry=registry)
         return [
             KafkaSource(
                 table=table,
@@ -125,9 +125,9 @@ def kafka_settings(connector: HasBrokers, residence: Residence) -> KafkaSettings
 def refuse_away_brokers(settings: KafkaSettings, sources: Sequence[KafkaSource], patience_s: float) -> None:
     """Ask brokers, topics and registries whether they answer; see `Connector.refuse_away`."""
     from dbsp.io.formats.avro.registry import SchemasAtHand  # noqa: PLC0415 - reading settings loads no engine
-    from dbsp.io.kafka.client import Reader  # noqa: PLC0415 - reading settings loads no engine
+    from dbsp.io.kafka.client import TopicReader  # noqa: PLC0415 - reading settings loads no engine
 
-    reader = Reader(replace(settings, timeout_s=patience_s))
+    reader = TopicReader(replace(settings, timeout_s=patience_s))
     try:
         reader.look(patience_s)
         for source in sources:

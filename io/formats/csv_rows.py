@@ -30,7 +30,7 @@ _MISQUOTED = "a quote inside a value, or one that does not end"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Records:
+class CsvRecords:
     """The good records with their numbers among all records, and the bad ones."""
 
     values: pa.Table
@@ -65,7 +65,7 @@ def text_of(record: bytes) -> str:
 
 def decode_records(
     data: bytes, starts: Positions, header: Sequence[str], wanted: Sequence[str], delimiter: str
-) -> Records:
+) -> CsvRecords:
     """Decode the wanted columns of whole records, as bytes or null.
 
     `starts` are the starts of the records, and the end.
@@ -77,7 +77,7 @@ def decode_records(
         BadRow(index=number, reason=reason, payload=text_of(data[starts[number] : starts[number + 1]]))
         for number, reason in sorted(bad.items())
     )
-    return Records(values=found, numbers=numbers, bad=tuple(letters))
+    return CsvRecords(values=found, numbers=numbers, bad=tuple(letters))
 
 
 def _without(bad: Collection[int], data: bytes, starts: Positions) -> bytes:

@@ -24,7 +24,7 @@ from dbsp.errors import ConfigError
 from dbsp.io.formats.debezium_shapes import DELETED, ENVELOPE, FLAT, Shape
 from dbsp.io.formats.envelopes import change_rows
 from dbsp.io.formats.json_rows import bad_row
-from dbsp.io.formats.meaning import PLAIN, Kind, Meaning, bytes_of_base64, named, to_column
+from dbsp.io.formats.meaning import PLAIN, ChangeKind, Meaning, bytes_of_base64, named, to_column
 from dbsp.io.formats.message_keys import NO_KEY, key_object, refuse_without_key
 from dbsp.io.formats.runs import MISFITS, Decoded, WrongMessageError, by_kind, in_halves, no_rows
 from dbsp.io.formats.wire import wire_type
@@ -56,7 +56,7 @@ _TIMES = (TIME, TIMESTAMP, TIMESTAMP_UTC)
 _PLAINLY = (BOOL, STRING, INT8, INT16, INT32, INT64, FLOAT32, FLOAT64)
 
 _NUMBERS = ("int8", "int16", "int32", "int64")
-_OF_NUMBERS = {DATE: Meaning(Kind.DAYS), DURATION: Meaning(Kind.DURATION, "us")}
+_OF_NUMBERS = {DATE: Meaning(ChangeKind.DAYS), DURATION: Meaning(ChangeKind.DURATION, "us")}
 _SCHEMA = re.compile(rb'\{\s*"schema"\s*:\s*')
 _PAYLOAD = re.compile(r'\s*,\s*"payload"\s*:\s*')
 _DECIMAL_TEXT = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
@@ -92,14 +92,14 @@ class _Field:
     def column(self, array: pa.Array, type_: pa.DataType) -> pa.Array:
         if not self.base64:
             return to_column(array, self.meaning, type_)
-        if self.meaning.kind is not Kind.SCALED:
+        if self.meaning.kind is not ChangeKind.SCALED:
             return to_column(bytes_of_base64(array), self.meaning, type_)
         values = [array.field("scale"), bytes_of_base64(array.field("value"))]
         mask = array.is_null() if array.null_count else None
         return to_column(pa.StructArray.from_arrays(values, ["scale", "value"], mask=mask), self.meaning, type_)
 
 
-_SCALED = _Field(pa.struct([("scale", pa.int32()), ("value", STRING)]), Meaning(Kind.SCALED), base64=True)
+_SCALED = _Field(pa.struct([("scale", pa.int32()), ("value", STRING)]), Meaning(ChangeKind.SCALED), base64=True)
 _NOTHING = _Field(pa.null())
 """Of a column in which nothing was seen: whatever comes after all is looked at by itself, and bad where it cannot be read."""
 _Fields = Mapping[str, _Field]
@@ -252,7 +252,7 @@ class DebeziumJson:
             return self._guessed_decimal(column, value)
         if isinstance(value, int) and not isinstance(value, bool):
             if type_ in _TIMES:
-                kind = Kind.TIME if type_ == TIME else Kind.TIMESTAMP
+                kind = ChangeKind.TIME if type_ == TIME else ChangeKind.TIMESTAMP
                 return _Field(INT64, Meaning(kind, self._said("timestamps", column)))
             if type_ in (BOOL, DATE, DURATION):
                 return _Field(INT64, _OF_NUMBERS.get(type_, PLAIN))
@@ -268,7 +268,7 @@ class DebeziumJson:
         if self._encodings.decimals is None and not _may_be_decimal(value):
             return _NOTHING
         if self._said("decimals", column) == "bytes":
-            return _Field(STRING, Meaning(Kind.DECIMAL, scale=column.type.scale), base64=True)
+            return _Field(STRING, Meaning(ChangeKind.DECIMAL, scale=column.type.scale), base64=True)
         return _Field(wire_type(column.type))
 
     def _said(self, setting: str, column: Column) -> str:
@@ -339,7 +339,7 @@ def _described(part: Mapping[str, Any], type_: pa.DataType) -> _Field:
     if not _as_it_is(type_):
         return _NOTHING
     meaning = named(part.get("name"), part.get("parameters") or {})
-    if meaning.kind is Kind.SCALED:
+    if meaning.kind is ChangeKind.SCALED:
         return _SCALED
     kind = part["type"]
     if kind == "bytes":

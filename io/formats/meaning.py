@@ -29,7 +29,7 @@ _DECIMAL_BYTES_MAX = 16
 _DIGITS_MAX = 38
 
 
-class Kind(enum.Enum):
+class ChangeKind(enum.Enum):
     """The kinds of logical types."""
 
     PLAIN = "what its type says"
@@ -45,7 +45,7 @@ class Kind(enum.Enum):
 class Meaning:
     """A logical type: its kind, the unit of a time, and the digits after a decimal's point."""
 
-    kind: Kind = Kind.PLAIN
+    kind: ChangeKind = ChangeKind.PLAIN
     unit: str = ""
     scale: int = 0
 
@@ -54,26 +54,26 @@ PLAIN = Meaning()
 _CONNECT = "org.apache.kafka.connect.data."
 _DEBEZIUM = "io.debezium.time."
 _NAMED: Mapping[str, Meaning] = {
-    f"{_CONNECT}Date": Meaning(Kind.DAYS),
-    f"{_CONNECT}Time": Meaning(Kind.TIME, "ms"),
-    f"{_CONNECT}Timestamp": Meaning(Kind.TIMESTAMP, "ms"),
-    f"{_DEBEZIUM}Date": Meaning(Kind.DAYS),
-    f"{_DEBEZIUM}Time": Meaning(Kind.TIME, "ms"),
-    f"{_DEBEZIUM}MicroTime": Meaning(Kind.TIME, "us"),
-    f"{_DEBEZIUM}NanoTime": Meaning(Kind.TIME, "ns"),
-    f"{_DEBEZIUM}Timestamp": Meaning(Kind.TIMESTAMP, "ms"),
-    f"{_DEBEZIUM}MicroTimestamp": Meaning(Kind.TIMESTAMP, "us"),
-    f"{_DEBEZIUM}NanoTimestamp": Meaning(Kind.TIMESTAMP, "ns"),
-    f"{_DEBEZIUM}MicroDuration": Meaning(Kind.DURATION, "us"),
-    f"{_DEBEZIUM}NanoDuration": Meaning(Kind.DURATION, "ns"),
-    "io.debezium.data.VariableScaleDecimal": Meaning(Kind.SCALED),
+    f"{_CONNECT}Date": Meaning(ChangeKind.DAYS),
+    f"{_CONNECT}Time": Meaning(ChangeKind.TIME, "ms"),
+    f"{_CONNECT}Timestamp": Meaning(ChangeKind.TIMESTAMP, "ms"),
+    f"{_DEBEZIUM}Date": Meaning(ChangeKind.DAYS),
+    f"{_DEBEZIUM}Time": Meaning(ChangeKind.TIME, "ms"),
+    f"{_DEBEZIUM}MicroTime": Meaning(ChangeKind.TIME, "us"),
+    f"{_DEBEZIUM}NanoTime": Meaning(ChangeKind.TIME, "ns"),
+    f"{_DEBEZIUM}Timestamp": Meaning(ChangeKind.TIMESTAMP, "ms"),
+    f"{_DEBEZIUM}MicroTimestamp": Meaning(ChangeKind.TIMESTAMP, "us"),
+    f"{_DEBEZIUM}NanoTimestamp": Meaning(ChangeKind.TIMESTAMP, "ns"),
+    f"{_DEBEZIUM}MicroDuration": Meaning(ChangeKind.DURATION, "us"),
+    f"{_DEBEZIUM}NanoDuration": Meaning(ChangeKind.DURATION, "ns"),
+    "io.debezium.data.VariableScaleDecimal": Meaning(ChangeKind.SCALED),
 }
 
 
 def named(name: str | None, parameters: Mapping[str, Any]) -> Meaning:
     """Return the logical type of a Kafka Connect type name; `PLAIN` for an unknown name."""
     if name == f"{_CONNECT}Decimal":
-        return Meaning(Kind.DECIMAL, scale=int(parameters.get("scale", 0)))
+        return Meaning(ChangeKind.DECIMAL, scale=int(parameters.get("scale", 0)))
     return _NAMED.get(name or "", PLAIN)
 
 
@@ -82,9 +82,9 @@ def to_column(array: pa.Array, meaning: Meaning, type_: pa.DataType) -> pa.Array
 
     **Errors** `ArrowInvalid` or `ArrowNotImplementedError` if a value does not fit.
 
-    >>> to_column(pa.array([1_500, None]), Meaning(Kind.TIMESTAMP, "ms"), TIMESTAMP)[0].as_py()
+    >>> to_column(pa.array([1_500, None]), Meaning(ChangeKind.TIMESTAMP, "ms"), TIMESTAMP)[0].as_py()
     datetime.datetime(1970, 1, 1, 0, 0, 1, 500000)
-    >>> to_column(pa.array([bytes([1, 44])]), Meaning(Kind.DECIMAL, scale=2), pa.decimal128(5, 2)).to_pylist()
+    >>> to_column(pa.array([bytes([1, 44])]), Meaning(ChangeKind.DECIMAL, scale=2), pa.decimal128(5, 2)).to_pylist()
     [Decimal('3.00')]
     """
     if pa.types.is_null(array.type):
@@ -246,12 +246,12 @@ def _require(holds: Any, what: str) -> None:
         raise pa.ArrowInvalid(f"not {what}")
 
 
-_MADE: Mapping[Kind, Callable[[pa.Array, Meaning, pa.DataType], pa.Array]] = {
-    Kind.PLAIN: _plain,
-    Kind.DAYS: _days,
-    Kind.TIME: _time,
-    Kind.TIMESTAMP: _timestamp,
-    Kind.DURATION: _duration,
-    Kind.DECIMAL: _decimal,
-    Kind.SCALED: _scaled,
+_MADE: Mapping[ChangeKind, Callable[[pa.Array, Meaning, pa.DataType], pa.Array]] = {
+    ChangeKind.PLAIN: _plain,
+    ChangeKind.DAYS: _days,
+    ChangeKind.TIME: _time,
+    ChangeKind.TIMESTAMP: _timestamp,
+    ChangeKind.DURATION: _duration,
+    ChangeKind.DECIMAL: _decimal,
+    ChangeKind.SCALED: _scaled,
 }

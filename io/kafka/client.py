@@ -212,7 +212,7 @@ class _Place:
         return f"topic={self.topic} partition={self.partition} first={self.first} last={self.last}"
 
 
-class Reader:
+class TopicReader:
     """A reader of committed records in explicit ranges; each process, also a forked one, makes its own consumer."""
 
     def __init__(self, settings: KafkaSettings) -> None:

@@ -31,8 +31,8 @@ from dbsp.io.changes import changes_of
 from dbsp.io.formats.avro.registry import SchemasAtHand
 from dbsp.io.formats.json_rows import text_of
 from dbsp.io.formats.runs import Decoded
-from dbsp.io.kafka.client import SETTLE_S, KafkaSettings, Reader, kafka, refuse_compaction
-from dbsp.io.kafka.messages import MessageReader, Reading, reader_of
+from dbsp.io.kafka.client import SETTLE_S, KafkaSettings, TopicReader, kafka, refuse_compaction
+from dbsp.io.kafka.messages import MessageReader, MessageReading, reader_of
 from dbsp.io.kafka.topic_ids import TopicIds
 from dbsp.io.pushed import PAYLOAD_CHARS_MAX
 from dbsp.io.waits import AGAIN_S, Waits
@@ -60,7 +60,7 @@ class KafkaSource:
     table: Table
     topic: str
     format: str = "json"
-    reading: Reading = field(default_factory=Reading)
+    reading: MessageReading = field(default_factory=MessageReading)
 
     def reader(self) -> MessageReader:
         """Return the decoder of the topic's messages; raise a `ConfigError` for an unknown format."""
@@ -91,7 +91,7 @@ class KafkaInputLog:
         """
         asks = replace(settings, timeout_s=min(ASK_S, settings.timeout_s))
         self._sources = {source.table.name: source for source in sources}
-        self._reader, self._asker = Reader(settings), Reader(asks)
+        self._reader, self._asker = TopicReader(settings), TopicReader(asks)
         self._readers = {source.table.name: source.reader() for source in sources}
         self._partitions: dict[str, int] = {}
         self._growth_check_s = growth_check_s

@@ -35,7 +35,7 @@ class MessageReader(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reading:
+class MessageReading:
     """The settings of decoding beyond the format.
 
     With `extras`, JSON rows may have names that are no columns of the table: they are ignored. `encodings` gives what
@@ -61,7 +61,7 @@ class _ArrowStreams:
         return joined(pieces, self._table)
 
 
-_READERS: dict[str, Callable[[Table, Reading], MessageReader]] = {
+_READERS: dict[str, Callable[[Table, MessageReading], MessageReader]] = {
     "json": lambda table, reading: JsonRows(table, extras=reading.extras),
     "upsert": lambda table, reading: JsonUpserts(table, extras=reading.extras),
     "arrow": lambda table, _: _ArrowStreams(table),
@@ -73,14 +73,14 @@ _READERS: dict[str, Callable[[Table, Reading], MessageReader]] = {
 FORMATS = tuple(_READERS)
 
 
-def reader_of(format_: str, table: Table, reading: Reading) -> MessageReader:
+def reader_of(format_: str, table: Table, reading: MessageReading) -> MessageReader:
     """Return the decoder of a table's messages in a format; raise a `ConfigError` for an unknown format."""
     if format_ not in _READERS:
         raise ConfigError(f"unknown input format: table={table.name} format={format_}", f"use one of {FORMATS}")
     return _READERS[format_](table, reading)
 
 
-def _registry(reading: Reading) -> Registry:
+def _registry(reading: MessageReading) -> Registry:
     if reading.registry is None:
         raise ConfigError("Avro needs its schemas", 'set `registry = "http://host:8081"` in [input]')
     return reading.registry

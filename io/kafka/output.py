@@ -30,9 +30,9 @@ from dbsp.errors import ConfigError, DataError, FencedError
 from dbsp.io.formats import encode_arrow, json_lines
 from dbsp.io.formats.json_output import key_texts, upsert_messages
 from dbsp.io.formats.pieces import for_texts, in_pieces
-from dbsp.io.kafka.client import KafkaSettings, Reader, Trimmer, ensure_topic
-from dbsp.io.kafka.transaction import Records, TransactionalWriter
-from dbsp.io.output_part import Progress, Verdict, checksum_of, decide, with_dead_letters
+from dbsp.io.kafka.client import KafkaSettings, TopicReader, Trimmer, ensure_topic
+from dbsp.io.kafka.transaction import TransactionalWriter, TransactionRecords
+from dbsp.io.output_part import OutputProgress, Verdict, checksum_of, decide, with_dead_letters
 from dbsp.io.step_codec import seal, unseal
 from dbsp.logs import DeadLetter
 from dbsp.zset.batch import Batch
@@ -81,14 +81,14 @@ class KafkaOutputLog:
         self._create_views = create or create_views
         self._topics, self._keys = dict(topics or {}), dict(keys or {})
         self._first_step = first_step
-        self._reader = Reader(settings)
+        self._reader = TopicReader(settings)
         self._writer = TransactionalWriter(settings, f"{settings.pipeline}-output-{worker}")
         self._trimmer = Trimmer(settings)
         self._trimmed: int | None = None
         self._progress_topic = settings.topic(PROGRESS)
         self._widths: dict[str, int] = {}
         self._checksums: dict[int, int] | None = None
-        self._progress: Progress | None = None
+        self._progress: OutputProgress | None = None
         if create:
             ensure_topic(settings, self._progress_topic, worker + 1, _KEEP_ALL)
         if self._reader.partitions(self._progress_topic, worker + 1) <= worker:
@@ -122,13 +122,13 @@ class KafkaOutputLog:
             {"epoch": epoch, "step": step, "checksum": f"{checksum:016x}", "first": first, "worker": self._worker}
         )
         records = [self._records(view, batch, step) for view, batch in full.items()]
-        progressed = Records(topic=self._progress_topic, partition=self._worker, values=[mark])
+        progressed = TransactionRecords(topic=self._progress_topic, partition=self._worker, values=[mark])
         self._writer.write([*records, progressed], lambda: self._settle(epoch, step, checksum))
-        self._progress = Progress(first=first, last=step + 1, epoch=epoch)
+        self._progress = OutputProgress(first=first, last=step + 1, epoch=epoch)
         if self._checksums is not None:
             self._checksums[step] = checksum
 
-    def _own(self, epoch: int) -> Progress:
+    def _own(self, epoch: int) -> OutputProgress:
         """Take over the producer, unless it is taken over for this epoch, and return the progress.
 
         The epoch is compared before and after the take-over: only the second comparison excludes a newer writer in
@@ -144,10 +144,10 @@ class KafkaOutputLog:
         self._writer.take_over()
         self._checksums = None
         found = self._refuse_newer(epoch)
-        self._progress = Progress(first=found.first, last=found.last, epoch=epoch)
+        self._progress = OutputProgress(first=found.first, last=found.last, epoch=epoch)
         return self._progress
 
-    def _refuse_newer(self, epoch: int) -> Progress:
+    def _refuse_newer(self, epoch: int) -> OutputProgress:
         progress = self._read_progress()
         if progress.epoch > epoch:
             raise FencedError(f"a newer epoch writes these outputs: epoch={epoch} newest={progress.epoch}")
@@ -170,7 +170,7 @@ class KafkaOutputLog:
             )
         return True
 
-    def _read_progress(self) -> Progress:
+    def _read_progress(self) -> OutputProgress:
         """Return the newest progress of this worker's partition; without a record, start at the first step.
 
         **Errors** `DataError` if the partition had records and all are gone.
@@ -181,10 +181,10 @@ class KafkaOutputLog:
                 raise DataError(
                     f"the progress of a worker is lost: topic={self._progress_topic} partition={self._worker}"
                 )
-            return Progress(first=self._first_step, last=self._first_step)
+            return OutputProgress(first=self._first_step, last=self._first_step)
         mark = self._mark(message)
         last = mark["step"] + 1
-        return Progress(first=mark["first"], last=max(last, self._first_step), epoch=mark["epoch"])
+        return OutputProgress(first=mark["first"], last=max(last, self._first_step), epoch=mark["epoch"])
 
     def _checksum(self, step: int) -> int | None:
         """Return the stored checksum of a step, or None.
@@ -207,7 +207,7 @@ class KafkaOutputLog:
             raise DataError(f"a progress record of another worker: {where} worker={mark['worker']}")
         return mark
 
-    def _records(self, view: str, batch: Batch, step: int) -> Records:
+    def _records(self, view: str, batch: Batch, step: int) -> TransactionRecords:
         topic = self.topic_of(view)
         if view == DEAD_LETTERS:
             batch = _cut_letters(batch)
@@ -215,17 +215,17 @@ class KafkaOutputLog:
         own = self._worker % self._width(topic)
         if self._format == "arrow":
             values = [encode_arrow(piece) for piece in in_pieces(batch, ARROW_BYTES_MAX)]
-            return Records(topic=topic, partition=own, values=values, headers=headers)
+            return TransactionRecords(topic=topic, partition=own, values=values, headers=headers)
         columns = self._keys.get(view, ()) if view != DEAD_LETTERS else ()
         if columns and self._format == "upsert":
             keys, values = map(_bytes, upsert_messages(batch, columns))
-            return Records(topic=topic, values=values, keys=keys, headers=headers)
+            return TransactionRecords(topic=topic, values=values, keys=keys, headers=headers)
         pieces = list(for_texts(batch))
         values = [value for piece in pieces for value in _bytes(json_lines(piece))]
         if not columns:
-            return Records(topic=topic, partition=own, values=values, headers=headers)
+            return TransactionRecords(topic=topic, partition=own, values=values, headers=headers)
         keys = [key for piece in pieces for key in _bytes(key_texts(piece, columns))]
-        return Records(topic=topic, values=values, keys=keys, headers=headers)
+        return TransactionRecords(topic=topic, values=values, keys=keys, headers=headers)
 
     def topic_of(self, view: str) -> str:
         """Return the topic of a view, or of the dead letters."""

@@ -18,8 +18,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dbsp.errors import ConfigError, DataError, FencedError
-from dbsp.io.kafka.client import KafkaSettings, Reader, Trimmer, ensure_topic, refuse_compaction
-from dbsp.io.kafka.transaction import Records, TransactionalWriter
+from dbsp.io.kafka.client import KafkaSettings, TopicReader, Trimmer, ensure_topic, refuse_compaction
+from dbsp.io.kafka.transaction import TransactionalWriter, TransactionRecords
 from dbsp.io.step_codec import (
     Positions,
     advance,
@@ -82,7 +82,7 @@ class KafkaStepLog:
         """
         self._settings = settings
         self._topic = settings.topic(TOPIC)
-        self._reader = Reader(settings)
+        self._reader = TopicReader(settings)
         self._writer = TransactionalWriter(settings, f"{settings.pipeline}-steps", tells_offsets=True)
         self._trimmer = Trimmer(settings)
         self._state = _State()
@@ -175,7 +175,7 @@ class KafkaStepLog:
 
         if not self._writer.ready and settle():
             return
-        offsets = self._writer.write([Records(topic=self._topic, partition=0, values=[seal(value)])], settle)
+        offsets = self._writer.write([TransactionRecords(topic=self._topic, partition=0, values=[seal(value)])], settle)
         if offsets is not None:
             self._state.take(value, offsets[0])
             self._state.end = offsets[0] + 1

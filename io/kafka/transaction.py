@@ -25,7 +25,7 @@ ATTEMPTS = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Records:
+class TransactionRecords:
     """Messages of one topic, equal in all but value and key; with `partition` None the keys choose the partition."""
 
     topic: str
@@ -63,7 +63,7 @@ class TransactionalWriter:
             raise translate(error, f"taking over transactional.id={self._id}", self._settings.brokers) from error
         self._producer, self._process = producer, os.getpid()
 
-    def write(self, records: Sequence[Records], settle: Callable[[], bool]) -> list[int] | None:
+    def write(self, records: Sequence[TransactionRecords], settle: Callable[[], bool]) -> list[int] | None:
         """Write all records in one transaction, committed on return.
 
         Return the offsets (an empty list without `tells_offsets`), or None if `settle` found the records in the log.
@@ -96,7 +96,7 @@ class TransactionalWriter:
             " the `properties` of [output], up to the brokers' `transaction.max.timeout.ms`",
         ) from failure
 
-    def _attempt(self, records: Sequence[Records]) -> list[int]:
+    def _attempt(self, records: Sequence[TransactionRecords]) -> list[int]:
         errors: list[Any] = []
         offsets: list[int] = []
 
@@ -116,7 +116,7 @@ class TransactionalWriter:
             raise translate(cause, f"transactional.id={self._id}", self._settings.brokers) from error
         return offsets
 
-    def _produce(self, records: Records, delivered: Callable[[Any, Any], None]) -> None:
+    def _produce(self, records: TransactionRecords, delivered: Callable[[Any, Any], None]) -> None:
         """Queue the messages; wait while the queue is full."""
         alike: dict[str, Any] = {"headers": list(records.headers), "on_delivery": delivered}
         if records.partition is not None:

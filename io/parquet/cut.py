@@ -25,9 +25,9 @@ from dbsp.io.parquet.thrift import (
     I64,
     LIST,
     STRUCT,
-    Reader,
     Struct,
     ThriftError,
+    ThriftReader,
     structs,
     value,
     write_struct,
@@ -54,7 +54,7 @@ def read_footer(file: int, size: int) -> Struct | None:
     length = int.from_bytes(tail[:4], "little")
     if tail[4:] != MAGIC or length > min(FOOTER_BYTES_MAX, size - TAIL_BYTES):
         return None
-    return Reader(os.pread(file, length, size - TAIL_BYTES - length)).struct()
+    return ThriftReader(os.pread(file, length, size - TAIL_BYTES - length)).struct()
 
 
 def chunk_of(footer: Struct, group: int, number: int) -> Struct:
@@ -72,7 +72,7 @@ def bytes_of(chunk: Struct) -> tuple[int, int]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Piece:
+class RowGroupPiece:
     """Some pages of a column: its number in the file, the span of its dictionary, and the pages with their rows."""
 
     number: int
@@ -85,7 +85,7 @@ class Piece:
 class _Laid:
     """A piece with its bytes, and its position in the new file."""
 
-    piece: Piece
+    piece: RowGroupPiece
     dictionary: bytes
     data: bytes
     at: int
@@ -96,7 +96,12 @@ class _Laid:
 
 
 def rows_of(
-    file: int, footer: Struct, group: int, pieces: Sequence[Piece], numbers: Collection[str], int96: Sequence[str]
+    file: int,
+    footer: Struct,
+    group: int,
+    pieces: Sequence[RowGroupPiece],
+    numbers: Collection[str],
+    int96: Sequence[str],
 ) -> pa.Table:
     """Read pieces that hold the same rows of a row group; columns named in `numbers` are dictionary encoded.
 

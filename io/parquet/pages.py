@@ -10,7 +10,7 @@ import os
 from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
 
-from dbsp.io.parquet.thrift import I32, STRUCT, Reader, Struct, ThriftError, value
+from dbsp.io.parquet.thrift import I32, STRUCT, Struct, ThriftError, ThriftReader, value
 
 HEADER_BYTES = 1 << 8
 """Most headers are shorter; those that hold long statistics are not."""
@@ -32,7 +32,7 @@ class Stretch:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pages:
+class ColumnPages:
     """The pages of one column.
 
     `dictionary` is the span of its dictionary page; `places` and `rows` are the starts of the pages and of their
@@ -46,7 +46,7 @@ class Pages:
     def over(self, first: int, last: int) -> Stretch:
         """Return the pages that hold the rows `first <= i < last`, at least one.
 
-        >>> pages = Pages(dictionary=None, places=(4, 14, 24, 34), rows=(0, 100, 200, 250))
+        >>> pages = ColumnPages(dictionary=None, places=(4, 14, 24, 34), rows=(0, 100, 200, 250))
         >>> pages.over(120, 200)
         Stretch(at=14, end=24, first=100, last=200)
         """
@@ -54,7 +54,7 @@ class Pages:
         return Stretch(at=self.places[low], end=self.places[high], first=self.rows[low], last=self.rows[high])
 
 
-def pages_of(file: int, at: int, size: int, rows: int) -> Pages:
+def pages_of(file: int, at: int, size: int, rows: int) -> ColumnPages:
     """Find the pages of a column without lists that has `rows` rows, in `size` bytes at `at` of an open file.
 
     **Cost** one read per page, of its header. **Errors** `ThriftError` if the bytes are no pages, or pages of another
@@ -78,7 +78,7 @@ def pages_of(file: int, at: int, size: int, rows: int) -> Pages:
         at = behind
     if found != rows or at > end:
         raise ThriftError(f"pages of other rows than their row group: found={found} wanted={rows}")
-    return Pages(dictionary=dictionary, places=(*places, at), rows=(*begins, found))
+    return ColumnPages(dictionary=dictionary, places=(*places, at), rows=(*begins, found))
 
 
 def _size(fields: Struct, number: int) -> int:
@@ -93,7 +93,7 @@ def _header(file: int, at: int, end: int) -> tuple[Struct, int]:
     """Return the header of a page, and the position after it."""
     size = HEADER_BYTES
     while True:
-        reader = Reader(os.pread(file, min(size, end - at), at))
+        reader = ThriftReader(os.pread(file, min(size, end - at), at))
         try:
             return reader.struct(), at + reader.at
         except ThriftError:

@@ -16,10 +16,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dbsp.io.parquet.cut import Piece, bytes_of, chunk_of, read_footer, rows_of
+from dbsp.io.parquet.cut import RowGroupPiece, bytes_of, chunk_of, read_footer, rows_of
 from dbsp.io.parquet.few_texts import few_texts
 from dbsp.io.parquet.int96 import COARSE, FINE, int96_columns, with_parts
-from dbsp.io.parquet.pages import Pages, pages_of
+from dbsp.io.parquet.pages import ColumnPages, pages_of
 from dbsp.io.parquet.thrift import Struct, ThriftError
 
 ROWS_SAVED_MIN = 1 << 16
@@ -55,7 +55,7 @@ class RowGroup:
         self._int96 = tuple(name for name in columns if name in int96)
         self._places = _flat(file, columns)
         self._lock = threading.Lock()
-        self._pages: tuple[Struct, tuple[Pages, ...]] | None = None
+        self._pages: tuple[Struct, tuple[ColumnPages, ...]] | None = None
         self._looked = self._places is None
         self._whole: pa.Table | None = None
 
@@ -96,7 +96,7 @@ class RowGroup:
                 return self._out_of(opened.fileno(), *known, first, last)
         return None
 
-    def _known(self, file: int) -> tuple[Struct, tuple[Pages, ...]] | None:
+    def _known(self, file: int) -> tuple[Struct, tuple[ColumnPages, ...]] | None:
         """Return the footer and the pages of each column; None if they cannot be determined."""
         if not self._looked and self._places is not None:
             self._looked = True
@@ -106,7 +106,9 @@ class RowGroup:
                 self._pages = footer, tuple(pages_of(file, at, size, self.rows) for at, size in chunks)
         return self._pages
 
-    def _out_of(self, file: int, footer: Struct, pages: tuple[Pages, ...], first: int, last: int) -> pa.Table | None:
+    def _out_of(
+        self, file: int, footer: Struct, pages: tuple[ColumnPages, ...], first: int, last: int
+    ) -> pa.Table | None:
         """Read the rows from these pages; return None if the pages hold too many other rows.
 
         Columns whose pages hold the same rows are read together.
@@ -116,9 +118,9 @@ class RowGroup:
         if held > SURPLUS_MAX * (last - first) * len(pages):
             return None
         fields = self._metadata.schema.to_arrow_schema()
-        alike: dict[tuple[int, int], list[Piece]] = {}
+        alike: dict[tuple[int, int], list[RowGroupPiece]] = {}
         for name, place, each, stretch in zip(self._columns, self._places or (), pages, stretches, strict=True):
-            piece = Piece(number=place, field=fields.field(name), dictionary=each.dictionary, stretch=stretch)
+            piece = RowGroupPiece(number=place, field=fields.field(name), dictionary=each.dictionary, stretch=stretch)
             alike.setdefault((stretch.first, stretch.last), []).append(piece)
         columns: dict[str, pa.ChunkedArray] = {}
         for (begin, _), pieces in alike.items():

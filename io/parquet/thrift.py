@@ -47,7 +47,7 @@ def structs(fields: Struct, number: int) -> list[Struct]:
     return found
 
 
-class Reader:
+class ThriftReader:
     """A reader of structures from bytes; `at` is the position of the next read.
 
     **Errors** `ThriftError` if the bytes end too early or contain types that Parquet does not use.
@@ -55,7 +55,7 @@ class Reader:
     **Example**
 
     >>> written = write_struct({1: (I32, 7), 3: (LIST, (BINARY, [b"a", b"b"]))})
-    >>> Reader(written).struct()
+    >>> ThriftReader(written).struct()
     {1: (5, 7), 3: (9, (8, [b'a', b'b']))}
     """
 
@@ -128,13 +128,14 @@ class Reader:
         return float(struct.unpack("<d", self._taken(8))[0])
 
 
-_READ: dict[int, Callable[[Reader], Any]] = {
-    TRUE: lambda _: True, FALSE: lambda _: False, BYTE: Reader._byte, I16: Reader._zigzag, I32: Reader._zigzag,
-    I64: Reader._zigzag, DOUBLE: Reader._double, BINARY: Reader._binary, LIST: Reader._list, STRUCT: Reader.struct,
+_READ: dict[int, Callable[[ThriftReader], Any]] = {
+    TRUE: lambda _: True, FALSE: lambda _: False, BYTE: ThriftReader._byte, I16: ThriftReader._zigzag, I32: ThriftReader._zigzag,
+    I64: ThriftReader._zigzag, DOUBLE: ThriftReader._double, BINARY: ThriftReader._binary, LIST: ThriftReader._list,
+    STRUCT: ThriftReader.struct,
 }  # fmt: skip
 
 
-def _reading(kind: int) -> Callable[[Reader], Any]:
+def _reading(kind: int) -> Callable[[ThriftReader], Any]:
     """Return the function that reads a field's value of this type."""
     if kind not in _READ:
         raise ThriftError(f"a type that Parquet has not: type={kind}")

@@ -119,34 +119,35 @@ class FakeCopy(Beside):
 
 
 class FakeWarm(Beside):
-    """A round of a warm-up: the rows that new owners lack of a version, one giver and one taker after the other."""
+    """A round of a warm-up: the rows that new owners lack of a version, one source worker and one target worker
+    after the other."""
 
     def __init__(self, world: World, version: int, epoch: int, old: Layout, new: Layout) -> None:
         nothing = WarmProgress(copied_bytes=0, missing_bytes=0, slices_bytes=0)
-        pairs = [(giver, taker) for taker in new.workers for giver in old.workers]
+        pairs = [(source_worker, target_worker) for target_worker in new.workers for source_worker in old.workers]
         super().__init__(pairs, dict.fromkeys(new.workers, nothing))
         self.world, self.version, self.epoch, self.old, self.new = world, version, epoch, old, new
 
     def take(self, each: tuple[int, int]) -> None:
-        giver, taker = each
-        self.world.point(f"before warm {taker}")
-        self._take(giver, taker)
-        self.world.point(f"after warm {taker}")
+        source_worker, target_worker = each
+        self.world.point(f"before warm {target_worker}")
+        self._take(source_worker, target_worker)
+        self.world.point(f"after warm {target_worker}")
 
-    def _take(self, giver: int, taker: int) -> None:
+    def _take(self, source_worker: int, target_worker: int) -> None:
         databases = self.world.databases
-        for worker, layout in ((giver, self.old), (taker, self.new)):
+        for worker, layout in ((source_worker, self.old), (target_worker, self.new)):
             if not self.world.bring(worker, home(layout, worker)):
                 raise DataError(f"no database: worker={worker}")
-        databases[taker].check(self.epoch)
-        if databases[giver].epoch > self.epoch:
+        databases[target_worker].check(self.epoch)
+        if databases[source_worker].epoch > self.epoch:
             raise FencedError(f"fenced: epoch={self.epoch}")
-        must(self.version in databases[giver].versions, "12: the version that a round reads is openable")
-        rows = databases[giver].versions[self.version][1]
-        lacked = rows_at(self.new, taker, rows) - databases[taker].warm
-        databases[taker].warm |= lacked
-        done = self.reports[taker]
-        self.reports[taker] = replace(done, copied_bytes=done.copied_bytes + len(lacked))
+        must(self.version in databases[source_worker].versions, "12: the version that a round reads is openable")
+        rows = databases[source_worker].versions[self.version][1]
+        lacked = rows_at(self.new, target_worker, rows) - databases[target_worker].warm
+        databases[target_worker].warm |= lacked
+        done = self.reports[target_worker]
+        self.reports[target_worker] = replace(done, copied_bytes=done.copied_bytes + len(lacked))
 
 
 @dataclass(slots=True)

@@ -19,7 +19,7 @@ from dbsp.coordinator.config import Config, make_config
 from dbsp.coordinator.decisions.states import Facts
 from dbsp.coordinator.running.control import Ledger, MemoryControl, new_ledger
 from dbsp.coordinator.running.notices import Notice
-from dbsp.distribute.course import Course
+from dbsp.distribute.migration_plan import MigrationPlan
 from dbsp.errors import DataError, DbspError, FencedError, InternalError
 from dbsp.io.step_codec import decided
 from dbsp.layout import Layout, initial
@@ -116,8 +116,8 @@ class World:
     steps_floor: int = 0
     epoch: int = 0
     control: MemoryControl = field(default_factory=MemoryControl)
-    courses: dict[int, Course] = field(default_factory=dict)
-    """Every course that the ledger ever had; it forgets those that no version needs."""
+    migration_plans: dict[int, MigrationPlan] = field(default_factory=dict)
+    """Every migration plan that the ledger ever had; it forgets those that no version needs."""
     copies: list[Beside] = field(default_factory=list)
     point: Callable[[str], None] = lambda _name: None
     straggle: Callable[[], bool] = lambda: False
@@ -270,7 +270,7 @@ class FakeControl(Closed):
     def change(self, epoch: int | None, action: Callable[[Ledger], Ledger]) -> Ledger:
         self.world.point("before ledger")
         changed = self.kept.change(epoch, action)
-        self.world.courses.update(changed.courses)
+        self.world.migration_plans.update(changed.migration_plans)
         self.world.point("after ledger")
         return changed
 

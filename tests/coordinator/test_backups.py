@@ -197,7 +197,7 @@ def test_backups_under_traffic_and_amid_a_rescale(tmp_path: Path, strategy: str)
         step = service.snapshot.step
         assert service.live_status.wait_for(lambda now: now.step > step, 60), "steps go on"
     ledgers = [read_ledger(backup) for backup in made]
-    assert any(ledger.courses for ledger in ledgers) == (strategy in BY_KEY)
+    assert any(ledger.migration_plans for ledger in ledgers) == (strategy in BY_KEY)
     assert any(ledger.rescale == 3 for ledger in ledgers) == (strategy == "warmup")
     for number, backup in enumerate(made):
         place = tmp_path / f"restored{number}"

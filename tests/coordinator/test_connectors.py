@@ -20,8 +20,8 @@ from dbsp.coordinator.doctor import diagnose
 from dbsp.coordinator.preflight import check_stored, formats
 from dbsp.coordinator.remains import refuse_remains
 from dbsp.coordinator.service import Service
-from dbsp.coordinator.site import writers
 from dbsp.coordinator.upgrades import used
+from dbsp.coordinator.worker_resources import writers
 from dbsp.errors import ConfigError, DataError
 from dbsp.io.connectors import INPUT_KINDS, KINDS, OUTPUT_KINDS, Connector, InputKind, OutputKind, Residence, options
 from dbsp.io.connectors.embedded import EmbeddedOutput

@@ -1,4 +1,4 @@
-"""The ledger: both keepers pass the same tests; what is on disk is checked."""
+"""The ledger: both background workers pass the same tests; what is on disk is checked."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from dbsp.coordinator.running.control import (
     encode_ledger,
     new_ledger,
 )
-from dbsp.distribute.course import Course
+from dbsp.distribute.migration_plan import MigrationPlan
 from dbsp.errors import DataError, FencedError
 from dbsp.layout import homes, initial, rescaled
 from dbsp.steps.timing import Timing
@@ -132,12 +132,12 @@ def test_the_ledger_keeps_what_is_named_and_does_not_grow(seed: int, monkeypatch
     for number in range(1, 60):
         old = whole.layouts[max(whole.layouts)]
         new = rescaled(old, draw.randint(1, 5), step=number, host=draw.choice("ab"))
-        course = None
+        migration_plan = None
         if draw.random() < 0.5:
-            course = Course.towards(new, old, strategy="icadd", first=number, budget=1)
-        layout = new if course is None else course.layout
+            migration_plan = MigrationPlan.towards(new, old, strategy="icadd", first=number, budget=1)
+        layout = new if migration_plan is None else migration_plan.layout
         members = {*old.workers, *new.workers}
-        logged = [ledgers.log_layout(each, layout, members, (), course) for each in (ledger, whole)]
+        logged = [ledgers.log_layout(each, layout, members, (), migration_plan) for each in (ledger, whole)]
         used = draw.choice((layout.version, max(logged[1].layouts)))
         changed = []
         for each, forgets in zip(logged, (True, False), strict=True):
@@ -154,7 +154,9 @@ def test_the_ledger_keeps_what_is_named_and_does_not_grow(seed: int, monkeypatch
         }
         least = min(each.checkpoint.layout_version for each in ledger.saved.values())
         assert {number for number in whole.layouts if number >= least} <= set(ledger.layouts)
-        assert {number: whole.courses[number] for number in whole.courses if number >= least} == ledger.courses
+        assert {
+            number: whole.migration_plans[number] for number in whole.migration_plans if number >= least
+        } == ledger.migration_plans
         assert max(ledger.layouts) == max(whole.layouts)
         most = max(most, len(ledger.layouts))
     assert most < 16

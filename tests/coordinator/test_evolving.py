@@ -489,13 +489,13 @@ def test_a_step_that_is_logged_meanwhile_ends_the_change(tmp_path: Path) -> None
     old.start()
     pushed(old, MORE)
     old.stop(now=True)
-    from dbsp.coordinator.build import site_of  # noqa: PLC0415 - between two steps of `build`
+    from dbsp.coordinator.build import resources_of  # noqa: PLC0415 - between two steps of `build`
     from dbsp.coordinator.evolving import carry_out  # noqa: PLC0415 - as above
 
     control, steps = LmdbControl(config.data_dir), EmbeddedStepLog(config.data_dir)
     plan = load_plan(write(tmp_path, CHANGED))
     with pytest.raises(Exception, match="a step was logged while"):
-        carry_out(evolution, plan, control, steps, site_of(config, plan))
+        carry_out(evolution, plan, control, steps, resources_of(config, plan))
     ledger = control.load()
     assert ledger is not None
     assert ledger.fingerprint != plan.fingerprint

@@ -50,8 +50,8 @@ def held(*entries: tuple[int, int, CheckpointId]) -> events.VersionsRead:
 def standing(facts: states.Facts) -> events.LedgerState:
     """What the ledger says, if all that is known is in it."""
     return events.LedgerState(
-        layouts=facts.layouts, courses=facts.courses, used=facts.layout.version, members=facts.members, forming=facts.forming,
-        published=facts.published, rescale=facts.requested.rescale, strategy=facts.requested.strategy,
+        layouts=facts.layouts, migration_plans=facts.migration_plans, used=facts.layout.version, members=facts.members,
+        forming=facts.forming, published=facts.published, rescale=facts.requested.rescale, strategy=facts.requested.strategy,
     )  # fmt: skip
 
 
@@ -200,8 +200,8 @@ def test_who_claims_late_begins_with_what_the_ledger_says() -> None:
     asked = states.Starting(facts=facts(forming=frozenset(), requested=states.Requested(pause=True)))
     new = replace(rescaled(LAYOUT, 3, step=4), version=1)
     found = events.LedgerState(
-        layouts={0: LAYOUT, 1: new}, courses={}, used=1, members=frozenset({0, 1, 2, 3}), forming=frozenset({3}), published=4,
-        rescale=4, strategy=WARMUP,
+        layouts={0: LAYOUT, 1: new}, migration_plans={}, used=1, members=frozenset({0, 1, 2, 3}),
+        forming=frozenset({3}), published=4, rescale=4, strategy=WARMUP,
     )  # fmt: skip
     state, issued = play(asked, events.LoopReady(), events.Claimed(epoch=9, standing=found))
     assert state.facts == replace(

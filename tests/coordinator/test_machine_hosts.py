@@ -25,7 +25,7 @@ OLD, NEW = identity(3), identity(5, epoch=4, layout=1)
 def standing(used: int, forming: set[int], rescale: int | None = None, published: int = 3) -> events.LedgerState:
     """A ledger that names three workers; the third lives on host c."""
     return events.LedgerState(
-        layouts={0: TWO, 1: THREE, 2: BACK}, courses={}, used=used, members=frozenset({0, 1, 2}),
+        layouts={0: TWO, 1: THREE, 2: BACK}, migration_plans={}, used=used, members=frozenset({0, 1, 2}),
         forming=frozenset(forming), published=published, rescale=rescale, strategy=WARMUP,
     )  # fmt: skip
 

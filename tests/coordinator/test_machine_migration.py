@@ -8,7 +8,7 @@ import pytest
 
 from dbsp.coordinator.decisions import commands, events, states
 from dbsp.coordinator.decisions.migrating import CANCELLED
-from dbsp.distribute.course import Course
+from dbsp.distribute.migration_plan import MigrationPlan
 from dbsp.layout import Layout, rescaled
 from dbsp.logs import StepRecord
 from tests.coordinator.test_machine import (
@@ -26,7 +26,7 @@ from tests.coordinator.test_machine import (
 )
 
 NEW = replace(rescaled(LAYOUT, 3, step=5, host=LAYOUT.hosts[0]), version=1)
-COURSE = Course.towards(NEW, LAYOUT, strategy="icadd", first=5, budget=7)
+COURSE = MigrationPlan.towards(NEW, LAYOUT, strategy="icadd", first=5, budget=7)
 ASKED = events.RescaleAsked(workers=3, strategy="icadd")
 PREFIX = "migrate strategy=icadd phase="
 MADE = (
@@ -93,8 +93,10 @@ def test_it_begins_as_a_warm_up_that_has_nothing_to_copy() -> None:
         commands.CutStep(epoch=4, step=5, layout_version=0),
         commands.Wait(for_input=True),
         commands.Publish(version=3, checkpoint=cut, ends_rescale=False),
-        replace(logged, course=COURSE),
-        commands.RedistributeShards(version=4, checkpoint=made, old=LAYOUT, new=COURSE.layout, cut=None, course=COURSE),
+        replace(logged, migration_plan=COURSE),
+        commands.RedistributeShards(
+            version=4, checkpoint=made, old=LAYOUT, new=COURSE.layout, cut=None, migration_plan=COURSE
+        ),
         commands.Publish(version=4, checkpoint=made, ends_rescale=True),
         commands.ClaimEpoch(),
     ]
@@ -115,9 +117,11 @@ def test_what_changed_while_the_first_checkpoint_landed_is_in_a_second_one() -> 
     )  # fmt: skip
     assert names(issued) == ["CutStep", "RunStep", "Publish", "LogLayout"]
     new = replace(rescaled(LAYOUT, 3, step=7, host=LAYOUT.hosts[0]), version=1)
-    course = Course.towards(new, LAYOUT, strategy="icadd", first=7, budget=7)
-    assert issued[-1] == commands.LogLayout(layout=course.layout, members=(0, 1, 2), forming=(2,), course=course)
-    _, issued = play(state, events.LayoutLogged(layout=course.layout))
+    migration_plan = MigrationPlan.towards(new, LAYOUT, strategy="icadd", first=7, budget=7)
+    assert issued[-1] == commands.LogLayout(
+        layout=migration_plan.layout, members=(0, 1, 2), forming=(2,), migration_plan=migration_plan
+    )
+    _, issued = play(state, events.LayoutLogged(layout=migration_plan.layout))
     assert isinstance(issued[0], commands.RedistributeShards)
     assert issued[0].cut == identity(7, epoch=4), "the state of now, without a third checkpoint"
 
@@ -156,8 +160,8 @@ def test_a_record_that_is_logged_already_comes_before_its_first_step() -> None:
     state = states.Running(facts=facts, record=record(5))
     state, issued = play(state, events.StepDone(step=5, ahead=record(6)))
     assert isinstance(issued[0], commands.LogLayout)
-    assert issued[0].course is not None
-    assert issued[0].course.first == 7
+    assert issued[0].migration_plan is not None
+    assert issued[0].migration_plan.first == 7
 
 
 def test_every_step_has_its_command_and_none_is_logged_ahead() -> None:
@@ -194,16 +198,17 @@ def test_a_replay_runs_each_step_in_the_layouts_of_its_record() -> None:
     assert [(run.layout.version, run.coming and run.coming.version) for run in ran] == [(0, 2)] * 3 + [(2, 4)]
     assert all(run.following is None for run in ran), "what is read ahead is read by another layout's workers"
     assert issued[-1] == commands.CutStep(epoch=6, step=9, layout_version=3, commands=(PREFIX + "move budget=7",))
-    assert state.facts.course == back
+    assert state.facts.migration_plan == back
 
 
 def test_the_last_key_puts_the_new_layout_in_use() -> None:
     """Then a checkpoint beside the steps, and when it is published those who have left are taken away."""
     down = replace(rescaled(LAYOUT, 1, step=5), version=1)
-    course = Course.towards(down, LAYOUT, strategy="icadd", first=5, budget=7)
+    migration_plan = MigrationPlan.towards(down, LAYOUT, strategy="icadd", first=5, budget=7)
     facts = replace(
-        waiting().facts, course=course, layout=course.layout, version_layout=1, courses={1: course},
-        layouts={0: LAYOUT, 1: course.layout, 2: course.new},
+        waiting().facts, migration_plan=migration_plan, layout=migration_plan.layout, version_layout=1,
+        migration_plans={1: migration_plan},
+        layouts={0: LAYOUT, 1: migration_plan.layout, 2: migration_plan.new},
     )  # fmt: skip
     state, issued = play(
         states.Running(facts=facts, record=moving(5, "move budget=7")), events.StepDone(step=5, over=True),
@@ -212,10 +217,12 @@ def test_the_last_key_puts_the_new_layout_in_use() -> None:
         events.Published(version=3),
     )  # fmt: skip
     assert names(issued) == ["PinVersion", "CutStep", "RunStep", "Publish", "DiscardWorkers"], "the next rescale waits"
-    assert issued[0] == commands.PinVersion(version=3, checkpoint=identity(6, epoch=4, layout=2), layout=course.new)
+    assert issued[0] == commands.PinVersion(
+        version=3, checkpoint=identity(6, epoch=4, layout=2), layout=migration_plan.new
+    )
     assert issued[1] == commands.CutStep(epoch=4, step=6, layout_version=2)
     assert isinstance(issued[2], commands.RunStep)
-    assert (issued[2].layout, issued[2].coming) == (course.new, None)
+    assert (issued[2].layout, issued[2].coming) == (migration_plan.new, None)
     assert issued[-1] == commands.DiscardWorkers(workers=(1,), members=(0,))
     state, issued = play(state, events.Discarded())
     assert state.facts.members == {0}
@@ -241,7 +248,7 @@ def test_a_cancel_turns_it_round_between_two_steps() -> None:
         events.Recorded(record=moving(7, "move budget=7")), events.CancelAsked(), events.StepDone(step=7)
     )
     back = COURSE.turned_round(8)
-    assert issued[-1] == commands.LogLayout(layout=back.layout, members=(0, 1, 2), forming=(), course=back)
+    assert issued[-1] == commands.LogLayout(layout=back.layout, members=(0, 1, 2), forming=(), migration_plan=back)
     state, issued = play(state, events.LayoutLogged(layout=back.layout))
     assert issued == [
         commands.CutStep(epoch=5, step=8, layout_version=3, commands=(PREFIX + "cancel version=4",)),
@@ -259,7 +266,7 @@ def test_a_cancel_before_its_first_step_waits_for_that_step() -> None:
     assert names(issued) == ["RunStep"]
     state, issued = play(state, events.StepDone(step=5))
     assert isinstance(issued[0], commands.LogLayout)
-    assert issued[0].course == COURSE.turned_round(6)
+    assert issued[0].migration_plan == COURSE.turned_round(6)
 
 
 def test_a_cancel_takes_back_the_rescale_that_waits_behind() -> None:
@@ -269,7 +276,7 @@ def test_a_cancel_takes_back_the_rescale_that_waits_behind() -> None:
         events.Forgotten(),
     )  # fmt: skip
     assert names(issued) == ["RunStep", "ForgetRescale", "CutStep"]
-    assert (state.facts.requested, state.facts.course) == (states.Requested(), COURSE)
+    assert (state.facts.requested, state.facts.migration_plan) == (states.Requested(), COURSE)
 
 
 def test_a_stop_in_its_midst_is_a_checkpoint_in_its_layout() -> None:
@@ -285,14 +292,14 @@ def test_a_stop_in_its_midst_is_a_checkpoint_in_its_layout() -> None:
 
 def test_a_start_in_its_midst_goes_on_with_the_command_of_the_next_step() -> None:
     state, _ = in_keys()
-    begin = states.Starting(facts=replace(state.facts, course=None, epoch=0))
+    begin = states.Starting(facts=replace(state.facts, migration_plan=None, epoch=0))
     cut = identity(7, epoch=5, layout=1)
     state, issued = play(
         begin, events.LoopReady(), claimed(6), events.Fenced(), held(*((worker, 4, cut) for worker in (0, 1, 2))),
         events.VersionOpened(version=4, checkpoint=cut, layout=COURSE.layout), events.Discarded(), events.StepsRead(records=()),
     )  # fmt: skip
     assert issued[-1] == commands.CutStep(epoch=6, step=7, layout_version=1, commands=(PREFIX + "move budget=7",))
-    assert state.facts.course == COURSE
+    assert state.facts.migration_plan == COURSE
 
 
 def test_where_hosts_differ_it_begins_at_a_published_checkpoint() -> None:
@@ -320,21 +327,23 @@ def migration_states() -> list[states.State]:
     """Every state with a migration that begins, goes on, turns round, is over."""
     base = replace(
         waiting().facts, members=frozenset({0, 1, 2}), layouts={0: LAYOUT, 1: COURSE.layout, 2: COURSE.new},
-        courses={1: COURSE}, version_layout=1,
+        migration_plans={1: COURSE}, version_layout=1,
     )  # fmt: skip
     back = COURSE.turned_round(9)
-    layouts: list[tuple[Course | None, Layout, int]] = [
+    layouts: list[tuple[MigrationPlan | None, Layout, int]] = [
         (COURSE, COURSE.layout, 5), (COURSE, COURSE.layout, 6), (back, back.layout, 9), (back, back.layout, 10),
         (None, COURSE.new, 12), (None, LAYOUT, 12),
     ]  # fmt: skip
     found: list[states.State] = []
-    for course, layout, number in layouts:
-        facts = replace(base, course=course, layout=layout, next_step=number)
+    for migration_plan, layout, number in layouts:
+        facts = replace(base, migration_plan=migration_plan, layout=layout, next_step=number)
         found += [states.Cancelling(facts=facts, awaits=a) for a in ("logged", "forgotten")]
         found += [states.Checkpointing(facts=facts, version=3, checkpoint=identity(number), awaits="discarded")]
         found += [replace(state, facts=replace(facts, halt=state.facts.halt)) for state in every_state()]
     for warming in (replace(WARMED, round=0), WARMED, replace(WARMED, round=2, ready=True)):
-        facts = replace(base, layouts={0: LAYOUT, 1: COURSE.layout}, courses={}, version_layout=0, warming=warming)
+        facts = replace(
+            base, layouts={0: LAYOUT, 1: COURSE.layout}, migration_plans={}, version_layout=0, warming=warming
+        )
         found += [states.WarmingUp(facts=facts, awaits=a) for a in ("logged", "discarded", "created", "fenced", "held")]
         found += [replace(state, facts=replace(facts, halt=state.facts.halt)) for state in every_state()]
     return found
@@ -352,12 +361,12 @@ def test_every_pair_has_an_answer_or_a_story() -> None:
 @pytest.mark.parametrize("strategy", ["icadd", "redistribute"])
 def test_a_course_is_known_by_its_steps(strategy: str) -> None:
     """Its commands follow from their numbers, so a coordinator that goes on needs nothing else."""
-    course = Course.towards(NEW, LAYOUT, strategy=strategy, first=5, budget=7)
-    kinds = [type(course.command(number)).__name__ for number in range(5, 9)]
+    migration_plan = MigrationPlan.towards(NEW, LAYOUT, strategy=strategy, first=5, budget=7)
+    kinds = [type(migration_plan.command(number)).__name__ for number in range(5, 9)]
     second = "EnterCommand" if strategy == "icadd" else "MoveCommand"
     assert kinds == ["BeginCommand", second, "MoveCommand", "MoveCommand"]
-    back = course.turned_round(6)
+    back = migration_plan.turned_round(6)
     assert [type(back.command(number)).__name__ for number in range(6, 9)] == [
         "CancelCommand", "MoveCommand", "MoveCommand",
     ]  # fmt: skip
-    assert back.turned_round(7).new.owners == course.new.owners
+    assert back.turned_round(7).new.owners == migration_plan.new.owners

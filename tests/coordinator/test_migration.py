@@ -62,7 +62,7 @@ def test_all_strategies_in_turn_with_restarts(folder: Path, tmp_path: Path) -> N
             assert service.live_status.wait_for(lambda now: moved_keys(now) > 0, 60)
         waiting.join()
     with Service(settings(folder)) as service:
-        assert service.live_status.wait_for(lambda now: now.course is None, 60)
+        assert service.live_status.wait_for(lambda now: now.migration_plan is None, 60)
         assert len(service.layout().workers) == workers
     check_golden(folder, tmp_path)
 

@@ -57,8 +57,8 @@ def test_a_service_reads_ahead_and_so_does_its_replay(folder: Path, monkeypatch:
         first.wait_until_processed(first.push("orders", ORDERS), WAIT_S)
     expected = rows(first)
     assert first.snapshot.step == STEPS
-    assert readers == {"dbsp-keeper-fetch"}
+    assert readers == {"dbsp-background-fetch"}
     first.stop(now=True)
     with every_step_waits(monkeypatch) as readers, Service(config) as second:
         assert rows(second) == expected
-    assert readers == {"dbsp-keeper-fetch"}
+    assert readers == {"dbsp-background-fetch"}

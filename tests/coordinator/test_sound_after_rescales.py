@@ -18,7 +18,7 @@ from dbsp.coordinator.doctor import diagnose
 from dbsp.coordinator.service import Service
 from dbsp.coordinator.strategies import STRATEGIES
 from dbsp.io import examine
-from dbsp.io.output_part import Progress
+from dbsp.io.output_part import OutputProgress
 from tests.coordinator.shop import CIRCUIT, settings_text
 
 ROUNDS = 2
@@ -79,7 +79,7 @@ def test_the_doctor_says_sound_and_a_backup_restores_to_equal_answers(seed: int,
 
 
 def test_judging_an_earlier_stay_of_a_worker_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def judge_all(seen: examine.Examined, log: examine.Opened, progress: Progress) -> None:
+    def judge_all(seen: examine.Examined, log: examine.OpenedLog, progress: OutputProgress) -> None:
         steps = [int(struct.unpack(">Q", key)[0]) for key, _ in log.items("checksums")]
         if steps != list(range(progress.last - len(steps), progress.last)):
             seen.found("checksums of steps are missing")

@@ -39,12 +39,12 @@ class Installations:
 
     def install(self, version: str, more: str = "") -> None:
         """From now on every new process is of this version; `more` is run when it is imported."""
-        site = self._folder / f"dbsp-{version}-{len(list(self._folder.iterdir()))}"
-        site.mkdir(parents=True)
-        (site / "sitecustomize.py").write_text(SITE)
-        (site / "version.py").write_text(f'VERSION = "{version}"\n{more}\n')
+        resources = self._folder / f"dbsp-{version}-{len(list(self._folder.iterdir()))}"
+        resources.mkdir(parents=True)
+        (resources / "sitecustomize.py").write_text(SITE)
+        (resources / "version.py").write_text(f'VERSION = "{version}"\n{more}\n')
         link = self._folder / "new"
-        link.symlink_to(site.name)
+        link.symlink_to(resources.name)
         link.rename(self.current)
 
     def environment(self) -> Mapping[str, str]:

@@ -41,7 +41,7 @@ from dbsp.io.output_part import with_dead_letters
 from dbsp.layout import initial
 from dbsp.plan.plan import Plan
 from dbsp.runtime.inprocess import InProcessRuntime
-from dbsp.runtime.session import MemorySite
+from dbsp.runtime.session import MemoryResources
 from dbsp.runtime.tasks import Work
 from dbsp.store import CheckpointId
 from tests import plain_http
@@ -342,8 +342,8 @@ def compare_with_golden(run: Pipeline) -> set[str]:
 
 def replay(plan: Plan, inputs: EmbeddedInputLog, records: Any) -> dict[int, dict[str, Counter[tuple[Any, ...]]]]:
     """Outputs per step and view, dead letters among them."""
-    site = MemorySite(inputs)  # type: ignore[arg-type]
-    runtime = InProcessRuntime(Work(site=site, plan=plan, run="golden"), encode_parcels=False)
+    resources = MemoryResources(inputs)  # type: ignore[arg-type]
+    runtime = InProcessRuntime(Work(resources=resources, plan=plan, run="golden"), encode_parcels=False)
     layout = initial(1)
     empty = CheckpointId(run="golden", epoch=1, step=0, layout_version=0, fingerprint=plan.fingerprint)
     runtime.create(layout.workers, empty)
@@ -351,7 +351,7 @@ def replay(plan: Plan, inputs: EmbeddedInputLog, records: Any) -> dict[int, dict
     runtime.open(0, 1, layout)
     for record in records:
         runtime.run_step(without_moves(record), layout)
-    (log,) = site.outputs.values()
+    (log,) = resources.outputs.values()
     full = {step: with_dead_letters(parts, log.dead[step]) for step, parts in log.parts.items()}
     return {
         step: {view: rows for view, batch in parts.items() if (rows := nonzero(counted(batch.to_arrow("weight"))))}

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from dbsp.distribute.messages import Event, Local, Received, Rows, shown
+from dbsp.distribute.messages import Event, Local, Received, RowsMessage, shown
 from dbsp.layout import Layout
 
 
@@ -50,7 +50,7 @@ def rows(*keys: int) -> Local:
 
 def from_(sender: int, version: int, *keys: int) -> Received:
     """The same from another worker."""
-    return Received(sender=sender, message=Rows(version=version, keys=h(*keys), rows=np.array(keys, np.int64)))
+    return Received(sender=sender, message=RowsMessage(version=version, keys=h(*keys), rows=np.array(keys, np.int64)))
 
 
 def passed(*keys: int) -> Any:
@@ -60,4 +60,4 @@ def passed(*keys: int) -> Any:
 
 def sent(to: int, version: int, *keys: int) -> Any:
     """They go to another worker."""
-    return "Send", {"to": to, "message": ("Rows", {"version": version, "keys": list(keys), "rows": list(keys)})}
+    return "Send", {"to": to, "message": ("RowsMessage", {"version": version, "keys": list(keys), "rows": list(keys)})}

@@ -13,20 +13,20 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dbsp.distribute import icadd, lockstep, redistribute
+from dbsp.distribute import icadd, redistribute, rounds
 from dbsp.distribute.distributor import Marks
 from dbsp.distribute.messages import (
     Acquire,
     AddKeys,
-    Begin,
+    BeginMessage,
     Enter,
-    Final,
+    FinalMessage,
     Interrogated,
+    KeySetsMessage,
     Received,
-    Redistribute,
-    Rows,
-    Sets,
-    Shutdown,
+    RedistributeMessage,
+    RowsMessage,
+    ShutdownMessage,
 )
 from dbsp.errors import InternalError
 from dbsp.layout import initial
@@ -48,11 +48,11 @@ def steady(worker: int) -> Any:
 
 
 def collecting(worker: int, *keys: int) -> Any:
-    return told(steady(worker), Begin(layout=NEW), AddKeys(keys=h(*keys)), Interrogated(), Enter())[0]
+    return told(steady(worker), BeginMessage(layout=NEW), AddKeys(keys=h(*keys)), Interrogated(), Enter())[0]
 
 
 def sender(worker: int) -> Any:
-    return told(redistribute.RedistributeDistributor(worker=worker, old=OLD), Begin(layout=NEW, pace=1))[0]
+    return told(redistribute.RedistributeDistributor(worker=worker, old=OLD), BeginMessage(layout=NEW, pace=1))[0]
 
 
 # The bugs, each a rule as first written (docs/concepts/rescale.md) or a rule left out.
@@ -79,13 +79,13 @@ def nobody_waits_for_sets(patch: pytest.MonkeyPatch) -> None:
 
 
 def rows_before_states(patch: pytest.MonkeyPatch) -> None:
-    order = {Acquire: 1, Rows: 0}
-    patch.setattr(lockstep, "_rank", lambda arrived: order.get(type(arrived.message), 2))
+    order = {Acquire: 1, RowsMessage: 0}
+    patch.setattr(rounds, "_rank", lambda arrived: order.get(type(arrived.message), 2))
 
 
 def words_before_rows(patch: pytest.MonkeyPatch) -> None:
-    order = {Acquire: 0, Rows: 2}
-    patch.setattr(lockstep, "_rank", lambda arrived: order.get(type(arrived.message), 1))
+    order = {Acquire: 0, RowsMessage: 2}
+    patch.setattr(rounds, "_rank", lambda arrived: order.get(type(arrived.message), 1))
 
 
 # Played by hand.
@@ -144,7 +144,7 @@ def test_rows_wait_until_the_sets_arrive(monkeypatch: pytest.MonkeyPatch, plante
     wrong = out == [sent(1, 1, 2)]  # the new owner has no state of key 2, and worker 0 has
     assert wrong if planted else out == []
     if not planted:
-        _, out = told(worker, Received(sender=0, message=Sets(version=1, whitelist=h(2), hold=h())))
+        _, out = told(worker, Received(sender=0, message=KeySetsMessage(version=1, whitelist=h(2), hold=h())))
         assert out == [sent(0, 1, 2)]
 
 
@@ -154,7 +154,7 @@ def test_states_come_before_the_rows_of_the_same_round(monkeypatch: pytest.Monke
     if planted:
         rows_before_states(monkeypatch)
     acquire = Received(sender=0, message=Acquire(version=1, owner=0, keys=h(2), state="S"))
-    _, out = told(collecting(1), *lockstep.in_order([from_(0, 1, 2), acquire]))
+    _, out = told(collecting(1), *rounds.in_order([from_(0, 1, 2), acquire]))
     taken = ("Take", {"keys": [2], "state": "S"})
     assert out == ([passed(2), taken] if planted else [taken, passed(2)])
 
@@ -165,10 +165,10 @@ def test_words_come_after_the_rows_of_the_same_round(monkeypatch: pytest.MonkeyP
     if planted:
         words_before_rows(monkeypatch)
     start = redistribute.RedistributeDistributor(worker=2, old=OLD)
-    shutdowns = [Received(sender=w, message=Shutdown(version=1, layout=NEW)) for w in (0, 1)]
-    worker, _ = told(start, Begin(layout=NEW, pace=1), *shutdowns, AddKeys(keys=h(7)), Interrogated())
-    final = [Received(sender=w, message=Final(version=1, keys=h(7))) for w in (0, 1)]
-    _, out = told(worker, *lockstep.in_order([*final, from_(0, 1, 7)]))
+    shutdowns = [Received(sender=w, message=ShutdownMessage(version=1, layout=NEW)) for w in (0, 1)]
+    worker, _ = told(start, BeginMessage(layout=NEW, pace=1), *shutdowns, AddKeys(keys=h(7)), Interrogated())
+    final = [Received(sender=w, message=FinalMessage(version=1, keys=h(7))) for w in (0, 1)]
+    _, out = told(worker, *rounds.in_order([*final, from_(0, 1, 7)]))
     collect = ("Collect", {"keys": [7]})
     assert out == ([collect, passed(7)] if planted else [passed(7), collect])
 
@@ -286,4 +286,7 @@ def test_without_a_bug_nothing_is_found() -> None:
 def test_a_repeated_redistribute_of_old_times_is_ignored() -> None:
     """A sender that is done ignores what comes late."""
     done = replace(sender(2), new=None, old=NEW)
-    assert told(done, Received(sender=0, message=Redistribute(version=1, keys=h(2), state="S", following=h())))[1] == []
+    assert (
+        told(done, Received(sender=0, message=RedistributeMessage(version=1, keys=h(2), state="S", following=h())))[1]
+        == []
+    )

@@ -11,7 +11,17 @@ import pytest
 from dbsp.distribute import commands
 from dbsp.distribute.encoding import decode, encode
 from dbsp.distribute.keys import keys_of
-from dbsp.distribute.messages import AddKeys, Begin, Cancel, Enter, Interrogated, Local, Move, Received, Shutdown
+from dbsp.distribute.messages import (
+    AddKeys,
+    BeginMessage,
+    Cancel,
+    Enter,
+    Interrogated,
+    Local,
+    Move,
+    Received,
+    ShutdownMessage,
+)
 from dbsp.distribute.names import STRATEGIES
 from dbsp.distribute.strategies import distributor, joint
 from dbsp.errors import ConfigError, DataError, InternalError
@@ -25,9 +35,11 @@ NEW = rescaled(OLD, 2, step=7)
 def migrating(strategy: str, **more: Any) -> Any:
     """Worker 0 in a migration from one worker to two, keys 4 and 6 known to leave."""
     start = replace(distributor(strategy, 0, OLD), **more)
-    shutdown = Received(sender=1, message=Shutdown(version=1, layout=NEW))
+    shutdown = Received(sender=1, message=ShutdownMessage(version=1, layout=NEW))
     answers = [AddKeys(keys=h(1, 4, 6)), Interrogated()]
-    return told(start, Begin(layout=NEW), *([shutdown] if strategy == "redistribute" else []), *answers, Enter())[0]
+    return told(
+        start, BeginMessage(layout=NEW), *([shutdown] if strategy == "redistribute" else []), *answers, Enter()
+    )[0]
 
 
 LAYOUTS = (
@@ -127,7 +139,7 @@ def test_one_command_at_a_time() -> None:
 
 def test_what_a_command_tells() -> None:
     begin = commands.event_of(commands.BeginCommand(strategy="icadd", old=0, new=1), NEW)
-    assert isinstance(begin, Begin)
+    assert isinstance(begin, BeginMessage)
     assert begin.layout is NEW
     assert begin.pace == 0
     with pytest.raises(DataError, match="another layout"):

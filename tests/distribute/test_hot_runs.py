@@ -16,7 +16,7 @@ from dbsp.errors import CircuitError, ConfigError, DataError, InternalError
 from dbsp.layout import rescaled
 from dbsp.logs import StepRecord
 from dbsp.runtime import migrating, session
-from dbsp.runtime.kept import kept_after
+from dbsp.runtime.migration_state import kept_after
 from dbsp.runtime.tasks import StepOrder
 from dbsp.storage import WorkerDatabase
 from dbsp.zset.batch import concat, consolidate, keys_of
@@ -68,7 +68,7 @@ def test_up_and_down_under_traffic(strategy: str, stores: str) -> None:
             assert sum(report.moved_keys for report in steps) == least
             assert max(report.moved_keys for report in steps) <= 4 * 4
             assert len(run.layout.workers) == workers
-            assert sorted(run._site.databases) == list(run.layout.workers)
+            assert sorted(run._resources.databases) == list(run.layout.workers)
             assert totals(run) == totals(still)
             assert feed(run, 99)["totals"].to_rows() == feed(still, 99)["totals"].to_rows()
 
@@ -101,16 +101,16 @@ def test_no_more_state_moves_in_a_step_than_may(strategy: str, stores: str, monk
 
 def moving_keys(run: Any) -> int:
     """How many key hashes have another owner in the layout to come."""
-    course, moving = run._course, set()
+    migration_plan, moving = run._course, set()
     for trace in run.plan.all_traces():
-        for worker in course.old.workers:
-            with run._site.database(worker).read_trace(trace) as spine:
+        for worker in migration_plan.old.workers:
+            with run._resources.database(worker).read_trace(trace) as spine:
                 for part in spine.parts():
-                    there = course.new.slot_of(part.key_hash)
+                    there = migration_plan.new.slot_of(part.key_hash)
                     moving |= {
                         key
                         for key, slot in zip(part.key_hash.tolist(), there.tolist(), strict=True)
-                        if course.new.workers[slot] != worker
+                        if migration_plan.new.workers[slot] != worker
                     }
     return len(moving)
 
@@ -126,7 +126,7 @@ def test_between_two_steps_the_distributors_are_in_the_databases(strategy: str, 
         assert run.rescaling
         before = [totals(run), run.reports[-1].migration]
         for worker in (0, 1, 2):
-            kept = kept_after(run._site.database(worker), run.step_number - 1)
+            kept = kept_after(run._resources.database(worker), run.step_number - 1)
             assert decode(kept.distributor).migrating
         run.checkpoint()
         feed(run, 5)
@@ -191,7 +191,7 @@ def leftovers(run: Any, worker: int) -> set[int]:
     """Key hashes of rows that a worker stores and that add up to nothing."""
     found, live = set(), set()
     for trace in run.plan.all_traces():
-        with run._site.database(worker).read_trace(trace) as spine:
+        with run._resources.database(worker).read_trace(trace) as spine:
             stored = list(spine.parts())
             whole = consolidate(concat([part.loose() for part in stored], trace.arrangement.schema))
             found |= {number for part in stored for number in part.key_hash.tolist()}

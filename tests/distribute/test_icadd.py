@@ -10,7 +10,7 @@ from dbsp.distribute.keys import keys_of
 from dbsp.distribute.messages import (
     Acquire,
     AddKeys,
-    Begin,
+    BeginMessage,
     Collect,
     Collected,
     Done,
@@ -37,7 +37,7 @@ def steady(worker: int) -> IcaddDistributor:
 
 
 def interrogating(worker: int) -> IcaddDistributor:
-    return told(steady(worker), Begin(layout=F_NEW))[0]
+    return told(steady(worker), BeginMessage(layout=F_NEW))[0]
 
 
 def collecting(worker: int, *keys: int) -> IcaddDistributor:
@@ -51,7 +51,7 @@ def test_before_a_migration_rows_go_by_f() -> None:
 
 
 def test_interrogation_fills_the_whitelist_with_what_passes_and_what_is_held() -> None:
-    distributor, out = told(steady(0), Begin(layout=F_NEW))
+    distributor, out = told(steady(0), BeginMessage(layout=F_NEW))
     assert out == [("Interrogate", {})]
     distributor, out = told(distributor, rows(0, 1, 3))  # rules 1.2, 1.1, 2
     assert passed(0, 1) in out
@@ -120,7 +120,7 @@ def test_a_key_moves() -> None:
     waited = {"version": 1, "keys": [1, 1, 1], "rows": [1, 1, 1]}
     assert out == [
         ("Send", {"to": 1, "message": ("Acquire", {"version": 1, "owner": 0, "keys": [1], "state": "S1"})}),
-        ("Send", {"to": 1, "message": ("Rows", waited)}),
+        ("Send", {"to": 1, "message": ("RowsMessage", waited)}),
         ("Drop", {"keys": [1]}),
     ]
     assert distributor.at_rest
@@ -155,15 +155,15 @@ def test_done_is_said_once_all_is_given_and_ends_the_migration_when_all_have_sai
     distributor, out = told(distributor, *messages)
     assert distributor.migrating, "worker 3 is among the workers of F here"
     distributor, out = told(distributor, Received(sender=3, message=Done(version=1, worker=3)))
-    assert out == [("Finished", {"version": 1})]
+    assert out == [("FinishedMessage", {"version": 1})]
     assert told(distributor, rows(4, 1))[1] == [passed(4), sent(1, 1, 1)]
     assert distributor.new is None, "F and its workers are forgotten"
 
 
 def test_who_is_done_early_is_remembered() -> None:
     early = [Received(sender=w, message=Done(version=1, worker=w)) for w in (1, 2, 3)]
-    distributor, _ = told(steady(0), *early, Begin(layout=F_NEW), Interrogated())
-    assert told(distributor, Enter())[1][-1] == ("Finished", {"version": 1})
+    distributor, _ = told(steady(0), *early, BeginMessage(layout=F_NEW), Interrogated())
+    assert told(distributor, Enter())[1][-1] == ("FinishedMessage", {"version": 1})
 
 
 def test_messages_of_another_region_are_discarded() -> None:
@@ -192,11 +192,11 @@ def test_what_was_not_on_hold_cannot_be_collected() -> None:
 
 def test_one_migration_at_a_time() -> None:
     with pytest.raises(InternalError, match="under way"):
-        told(interrogating(0), Begin(layout=F_NEW))
+        told(interrogating(0), BeginMessage(layout=F_NEW))
 
 
 def test_at_a_pace_of_its_own_it_needs_no_commands() -> None:
-    distributor, _ = told(steady(0), Begin(layout=F_NEW, pace=1), AddKeys(keys=h(1, 2)))
+    distributor, _ = told(steady(0), BeginMessage(layout=F_NEW, pace=1), AddKeys(keys=h(1, 2)))
     distributor, out = told(distributor, Interrogated())
     assert out == [("Collect", {"keys": [1]})]
     distributor, out = told(distributor, Collected(keys=h(1), state="S1"))

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from dbsp.distribute.distributor import HERE, STORE, Marks, Stored, dealt, routed
 from dbsp.distribute.icadd import collect_places
 from dbsp.distribute.keys import contains, keys_of, losing, owner_of, union, without
-from dbsp.distribute.messages import Pass, Rows, Send
+from dbsp.distribute.messages import Pass, RowsMessage, Send
 from dbsp.layout import initial, moved_shards, rescaled
 
 hashes = st.lists(st.integers(0, 2**64 - 1) | st.integers(0, 5), max_size=20)
@@ -38,7 +38,7 @@ def test_rows_are_dealt_each_once_and_in_order(pairs: list[tuple[int, int]]) -> 
     sent = {item.to: item.message for item in out if isinstance(item, Send)}
     assert passed == ([found[HERE][1]] if HERE in found else [])
     assert stored.rows.tolist() == found.get(STORE, ([], []))[1]
-    assert {to for to, message in sent.items() if isinstance(message, Rows)} == {p for p in found if p >= 0}
+    assert {to for to, message in sent.items() if isinstance(message, RowsMessage)} == {p for p in found if p >= 0}
 
 
 @given(

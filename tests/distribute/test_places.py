@@ -1,7 +1,7 @@
 """Where rows of a step pass is a function of their keys: what the distributors' rounds find, they find without a round.
 
 Whole migrations are played as the engine plays them, with bytes between the steps and the next keys alone. After the start of
-every step rows of any key on any worker are run through the rounds, and pass where `Places` says.
+every step rows of any key on any worker are run through the rounds, and pass where `KeyPlaces` says.
 """
 
 from __future__ import annotations
@@ -23,10 +23,8 @@ from dbsp.distribute.commands import (
     MoveCommand,
     event_of,
 )
-from dbsp.distribute.course import Course
 from dbsp.distribute.encoding import decode, encode
 from dbsp.distribute.keys import NO_KEYS, Keys, Numbers, keys_of, owner_of
-from dbsp.distribute.lockstep import run_rounds
 from dbsp.distribute.messages import (
     AddKeys,
     Collect,
@@ -39,8 +37,10 @@ from dbsp.distribute.messages import (
     Local,
     Take,
 )
+from dbsp.distribute.migration_plan import MigrationPlan
 from dbsp.distribute.names import ICADD, STRATEGIES
-from dbsp.distribute.places import Places, all_keys, finds_out, places_of, with_keys, yet_to_give
+from dbsp.distribute.places import KeyPlaces, all_keys, finds_out, places_of, with_keys, yet_to_give
+from dbsp.distribute.rounds import run_rounds
 from dbsp.distribute.strategies import AnyDistributor, distributor
 from dbsp.layout import Layout, initial, rescaled
 from tests.distribute.world import key_pool
@@ -90,32 +90,32 @@ class Rounds:
         self.left: dict[int, Keys] = {}
         self.moving = NO_KEYS
 
-    def rescale(self, course: Course) -> bool:
+    def rescale(self, migration_plan: MigrationPlan) -> bool:
         """A migration, perhaps turned round; whether it was."""
-        turned, number = False, course.first
-        while not self.step(course, course.command(number)):
+        turned, number = False, migration_plan.first
+        while not self.step(migration_plan, migration_plan.command(number)):
             number += 1
             if not turned and self.rng.random() < 0.2:
-                course, turned = course.turned_round(number), True
-        self.layout = course.new
+                migration_plan, turned = migration_plan.turned_round(number), True
+        self.layout = migration_plan.new
         assert not any(self.holders[worker].held for worker in set(self.holders) - set(self.layout.workers))
         self.holders = {worker: self.holders[worker] for worker in self.layout.workers}
         return turned
 
-    def step(self, course: Course, command: MigrateCommand) -> bool:
+    def step(self, migration_plan: MigrationPlan, command: MigrateCommand) -> bool:
         """State moves at the start, as the engine has it; then rows pass. Whether it was the last step."""
         workers, moves, enters = (
-            course.layout.workers,
+            migration_plan.layout.workers,
             isinstance(command, MoveCommand),
             isinstance(command, EnterCommand),
         )
         if isinstance(command, BeginCommand):
-            self.parts = {worker: distributor(self.strategy, worker, course.old) for worker in workers}
+            self.parts = {worker: distributor(self.strategy, worker, migration_plan.old) for worker in workers}
             self.holders |= {worker: Holder() for worker in workers if worker not in self.holders}
-        ahead = course.budget + 1 if moves else 0
+        ahead = migration_plan.budget + 1 if moves else 0
         coming = {worker: left[:ahead] for worker, left in self.left.items()}
         self.tell_holders(command)
-        told = event_of(command, course.new)
+        told = event_of(command, migration_plan.new)
         after, _ = run_rounds(
             {worker: with_keys(part, coming) for worker, part in self.parts.items()},
             self.holders,
@@ -125,7 +125,7 @@ class Rounds:
         self.left = {w: all_keys([yet_to_give(part), behind.get(w, NO_KEYS)]) for w, part in after.items()}
         if not moves:
             self.moving = all_keys(self.left.values())
-        self.rows_pass(after, places_of(after, course.old, course.new, self.moving))
+        self.rows_pass(after, places_of(after, migration_plan.old, migration_plan.new, self.moving))
         self.parts = {worker: decode(encode(with_keys(part, {}))) for worker, part in after.items()}
         return not any(part.migrating for part in after.values())
 
@@ -138,7 +138,7 @@ class Rounds:
         for holder in self.holders.values():
             holder.elsewhere = set(self.pool.tolist() if nothing_yet or turns_at_once else stayed)
 
-    def rows_pass(self, after: dict[int, AnyDistributor], places: Places) -> None:
+    def rows_pass(self, after: dict[int, AnyDistributor], places: KeyPlaces) -> None:
         """The law; and some keys that had no state have it from then on, where their rows passed."""
         count = 3 * len(self.pool)
         rows = np.arange(count)
@@ -169,8 +169,8 @@ def test_rows_pass_where_the_rounds_bring_them(strategy: str) -> None:
         for workers in counts:
             new = rescaled(rounds.layout, workers, step=0)
             budget = rng.choice((1, 2, 5, 100))
-            course = Course.towards(new, rounds.layout, strategy=strategy, first=0, budget=budget)
-            seen.append(rounds.rescale(course))
+            migration_plan = MigrationPlan.towards(new, rounds.layout, strategy=strategy, first=0, budget=budget)
+            seen.append(rounds.rescale(migration_plan))
 
     seen: list[bool] = []
     law()

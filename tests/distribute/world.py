@@ -17,10 +17,9 @@ import numpy as np
 from dbsp.distribute.distributor import Distributor
 from dbsp.distribute.encoding import decode, encode
 from dbsp.distribute.keys import Keys, Numbers, keys_of, owner_of
-from dbsp.distribute.lockstep import run_rounds
 from dbsp.distribute.messages import (
     AddKeys,
-    Begin,
+    BeginMessage,
     Cancel,
     Collect,
     Collected,
@@ -28,7 +27,7 @@ from dbsp.distribute.messages import (
     Drop,
     Enter,
     Event,
-    Finished,
+    FinishedMessage,
     Interrogate,
     Interrogated,
     Local,
@@ -36,10 +35,11 @@ from dbsp.distribute.messages import (
     Move,
     Pass,
     Received,
-    Rows,
+    RowsMessage,
     Send,
     Take,
 )
+from dbsp.distribute.rounds import run_rounds
 from dbsp.distribute.strategies import distributor
 from dbsp.layout import Layout, rescaled
 
@@ -169,7 +169,7 @@ class Interleaved:
         for worker in new.workers:
             if worker not in self.parts:
                 self._join(worker, old)
-        self.commands = {worker: Begin(layout=new, pace=self.pace) for worker in self.parts}
+        self.commands = {worker: BeginMessage(layout=new, pace=self.pace) for worker in self.parts}
         target = len(self.fed) + rows
         for _ in range(DELIVERIES_MAX):
             settled = all(self.over.get(worker) == new.version for worker in self.parts)
@@ -223,7 +223,7 @@ class Interleaved:
                 self._answer(place)
             case "link":
                 message = self.links[place].popleft()
-                if not isinstance(message, Rows) and self.rng.random() < self.repeat:
+                if not isinstance(message, RowsMessage) and self.rng.random() < self.repeat:
                     self.links[place].append(message)
                 self._tell(place[1], Received(sender=place[0], message=message))
 
@@ -251,7 +251,7 @@ class Interleaved:
                     self.links.setdefault((worker, to), deque()).append(message)
                 case Pass(keys=keys, rows=rows):
                     self.truth.operators[worker].passed(keys, rows)
-                case Finished(version=version):
+                case FinishedMessage(version=version):
                     self.over[worker] = version
                 case Interrogate() | Collect():
                     self.orders[worker].append(out)
@@ -347,7 +347,7 @@ class Lockstep:
             if worker not in self.parts:
                 self._join(worker)
         self.old, self.layout = self.layout, new
-        self.step(Begin(layout=new))
+        self.step(BeginMessage(layout=new))
 
     def rescale(self, new: Layout, budget: int) -> int:
         """A whole migration; how many keys moved."""

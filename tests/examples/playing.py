@@ -19,7 +19,7 @@ from dbsp.io.embedded_steps import EmbeddedStepLog
 from dbsp.layout import initial
 from dbsp.plan.planner import plan as make_plan
 from dbsp.runtime.inprocess import InProcessRuntime
-from dbsp.runtime.session import MemorySite
+from dbsp.runtime.session import MemoryResources
 from dbsp.runtime.tasks import Work
 from dbsp.store import CheckpointId
 from dbsp.zset.batch import Batch, concat, consolidate
@@ -123,8 +123,8 @@ def same_as_golden(data_dir: Path) -> int:
     steps, inputs = EmbeddedStepLog(data_dir), EmbeddedInputLog(data_dir, plan.tables)
     try:
         records = steps.read(0)
-        site = MemorySite(inputs)  # type: ignore[arg-type]
-        runtime = InProcessRuntime(Work(site=site, plan=plan, run="golden"), encode_parcels=False)
+        resources = MemoryResources(inputs)  # type: ignore[arg-type]
+        runtime = InProcessRuntime(Work(resources=resources, plan=plan, run="golden"), encode_parcels=False)
         layout = initial(1)
         start = CheckpointId(run="golden", epoch=1, step=0, layout_version=0, fingerprint=plan.fingerprint)
         runtime.create(layout.workers, start)
@@ -132,7 +132,7 @@ def same_as_golden(data_dir: Path) -> int:
         runtime.open(0, 1, layout)
         for record in records:
             runtime.run_step(record, layout)
-        golden = next(iter(site.outputs.values())).parts
+        golden = next(iter(resources.outputs.values())).parts
     finally:
         inputs.close()
         steps.close()

@@ -11,7 +11,7 @@ from typing import Any
 import fastavro
 from hypothesis import strategies as st
 
-from dbsp.io.formats.avro.registry import Schema as RegisteredSchema
+from dbsp.io.formats.avro.registry import RegisteredSchema
 from dbsp.zset import schema as types
 
 NUMBER = 7

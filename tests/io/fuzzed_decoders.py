@@ -22,11 +22,10 @@ import pyarrow.parquet as pq
 from dbsp.algebra.table import Table
 from dbsp.expr.cast import convert_or_null
 from dbsp.io.formats import decode_json, encode_arrow, json_rows
-from dbsp.io.formats.avro.registry import Registry
-from dbsp.io.formats.avro.registry import Schema as RegisteredSchema
+from dbsp.io.formats.avro.registry import RegisteredSchema, Registry
 from dbsp.io.formats.debezium import Encodings
-from dbsp.io.kafka.messages import Reading, reader_of
-from dbsp.io.landed import LandedReader, examine_file
+from dbsp.io.imported_file import ImportedFileReader, examine_file
+from dbsp.io.kafka.messages import MessageReading, reader_of
 from dbsp.io.parquet.cut import read_footer
 from dbsp.io.parquet.thrift import ThriftError
 from dbsp.io.texts import UnfinishedError
@@ -155,7 +154,7 @@ def _parquet() -> bytes:
 
 def _messages(format_: str, sample: bytes, table: Table = FLAT, decimals: str = "text") -> tuple[bytes, Any]:
     def decode(data: bytes, chance: random.Random, _folder: Path) -> None:
-        reading = Reading(encodings=Encodings(decimals=decimals, timestamps="us"), extras=chance.random() < 0.5)
+        reading = MessageReading(encodings=Encodings(decimals=decimals, timestamps="us"), extras=chance.random() < 0.5)
         reader = reader_of(format_, table, reading)
         keys = [b"7", data, None] if reader.reads_keys else None
         reader.decode([sample, data, None], keys)
@@ -172,7 +171,7 @@ def _avro(sample: bytes, *, of_schema: bool) -> tuple[bytes, Any]:
             registry.schema(7)
         except (ValueError, RecursionError):
             return  # the registry itself does not hold what is no JSON
-        reader_of("avro", FLAT, Reading(registry=registry)).decode([message if of_schema else data])
+        reader_of("avro", FLAT, MessageReading(registry=registry)).decode([message if of_schema else data])
 
     return sample, decode
 
@@ -185,7 +184,7 @@ def _files(name: str, sample: bytes) -> tuple[bytes, Any]:
             found = examine_file(path, FLAT)
         except UnfinishedError:
             return
-        LandedReader(FLAT).read(path, found, 0, found.rows)
+        ImportedFileReader(FLAT).read(path, found, 0, found.rows)
 
     return sample, decode
 

@@ -19,10 +19,10 @@ import pytest
 from dbsp.algebra.table import Table
 from dbsp.errors import DataError
 from dbsp.io.file_input import FileInputLog
-from dbsp.io.landed import LandedReader, examine_file
+from dbsp.io.imported_file import ImportedFileReader, examine_file
 from dbsp.io.parquet.cut import chunk_of
 from dbsp.io.parquet.few_texts import ROWS_MIN
-from dbsp.io.parquet.thrift import BINARY, I64, LIST, Reader, Struct, write_struct
+from dbsp.io.parquet.thrift import BINARY, I64, LIST, Struct, ThriftReader, write_struct
 from dbsp.io.texts import UnfinishedError
 from dbsp.zset.schema import INT64, STRING, Column, Schema, list_of
 from tests.io.test_file_input import Landing, dead, ids, land, rows
@@ -55,7 +55,7 @@ def footer_at(content: bytes) -> int:
 def refooted(content: bytes, change: Callable[[Struct], None]) -> bytes:
     """The file with a footer that says something else."""
     at = footer_at(content)
-    footer = Reader(content[at:]).struct()
+    footer = ThriftReader(content[at:]).struct()
     change(footer)
     ending = write_struct(footer)
     return content[:at] + ending + len(ending).to_bytes(4, "little") + content[-4:]
@@ -131,7 +131,7 @@ def test_what_is_said_of_other_columns_or_twice_may_be_damaged(tmp_path: Path) -
     whole = parquet(2 * ROWS_MIN)
     land(tmp_path, "1.parquet", refooted(refooted(whole, levels(3)), renamed))
     code = (
-        "import pathlib, sys; from dbsp.io.landed import *; from tests.io.test_damaged_footers import TABLE as t; "
+        "import pathlib, sys; from dbsp.io.imported_file import *; from tests.io.test_damaged_footers import TABLE as t; "
         "path = pathlib.Path(sys.argv[1]); noted = examine_file(path, t); "
         "print(LandedReader(t).read(path, noted, 0, noted.rows).rows)"
     )
@@ -154,7 +154,7 @@ def test_any_damage_is_a_dead_letter_or_names_the_file(tmp_path: Path) -> None:
         path.write_bytes(content)
         try:
             noted = examine_file(path, NESTED)
-            push = LandedReader(NESTED).read(path, noted, 0, noted.rows)
+            push = ImportedFileReader(NESTED).read(path, noted, 0, noted.rows)
         except UnfinishedError:
             found["waited for"] += 1
         except DataError as error:

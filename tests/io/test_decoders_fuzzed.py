@@ -19,7 +19,7 @@ import pytest
 
 from dbsp.expr.cast import convert_or_null
 from dbsp.io.formats.json_scan import holds_long_exponent
-from dbsp.io.kafka.messages import Reading, reader_of
+from dbsp.io.kafka.messages import MessageReading, reader_of
 from dbsp.io.parquet import thrift
 from dbsp.zset.fitting import array_of
 from tests.io import fuzzed_decoders as fuzzed
@@ -76,7 +76,7 @@ def test_long_exponents_are_found_and_words_are_none(block: bytes, found: bool) 
 
 
 def avro(schema: Any, body: bytes) -> list[str]:
-    reader = reader_of("avro", fuzzed.FLAT, Reading(registry=fuzzed._Schemas(json.dumps(schema).encode())))
+    reader = reader_of("avro", fuzzed.FLAT, MessageReading(registry=fuzzed._Schemas(json.dumps(schema).encode())))
     push, _ = reader.decode([struct.pack(">bI", 0, 7) + body])
     return [row.reason for row in push.bad]
 
@@ -111,5 +111,5 @@ def test_a_number_in_a_footer_ends() -> None:
     for data in (b"\x15" + b"\xff" * (1 << 18), b"\x19" * 5000):
         began = time.process_time()
         with pytest.raises(thrift.ThriftError):
-            thrift.Reader(data).struct()
+            thrift.ThriftReader(data).struct()
         assert time.process_time() - began < 1

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from dbsp.algebra.table import Table
-from dbsp.io.landed import LandedReader, examine_file
+from dbsp.io.imported_file import ImportedFileReader, examine_file
 from dbsp.io.parquet.few_texts import few_texts
 from dbsp.zset.coded import is_coded
 from dbsp.zset.schema import INT64, STRING, Column, Schema
@@ -53,7 +53,7 @@ def test_short_row_groups_and_other_types_are_read_as_they_are(tmp_path: Path) -
 @pytest.mark.parametrize(("first", "last"), [(0, ROWS), (0, 1), (ROWS // 3, ROWS // 2 + 2000), (ROWS - 1, ROWS)])
 def test_rows_are_those_of_a_plain_reading(file: Path, first: int, last: int) -> None:
     table = Table(name="t", schema=SCHEMA)
-    push = LandedReader(table).read(file, examine_file(file, table), first, last)
+    push = ImportedFileReader(table).read(file, examine_file(file, table), first, last)
     expected = pq.read_table(file).slice(first, last - first)
     assert [column.to_pylist() for column in push.batch.columns] == [column.to_pylist() for column in expected.columns]
     assert {column.type for column in push.batch.columns} == {pa.string(), pa.int64()}

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 import dbsp
 from dbsp.algebra.table import Table
 from dbsp.circuit.names import DEAD_LETTERS
-from dbsp.coordinator.site import ConfiguredSite, close_site
+from dbsp.coordinator.worker_resources import ConfiguredResources, close_resources
 from dbsp.errors import DbspError
 from dbsp.io.connectors.files import FilesInput, FilesOutput
 from dbsp.io.file_input import FileInputLog
@@ -27,8 +27,8 @@ from dbsp.logs import Range, StepRecord
 from dbsp.plan.planner import plan
 from dbsp.plan.reading import columns_read
 from dbsp.runtime import tasks
+from dbsp.runtime.background import BackgroundThreads
 from dbsp.runtime.inprocess import InProcessRuntime
-from dbsp.runtime.keeper import ThreadKeepers
 from dbsp.runtime.tasks import Work
 from dbsp.store import CheckpointId
 from dbsp.zset.schema import FLOAT64, INT32, INT64, STRING, Column, Schema
@@ -72,11 +72,11 @@ def texts_as_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(files(), min_size=1, max_size=3), st.sets(st.sampled_from(SCHEMA.names)), st.booleans())
 def test_some_columns_are_those_of_all(
-    tmp_path_factory: pytest.TempPathFactory, landed: list[pa.Table], columns: set[str], with_lines: bool
+    tmp_path_factory: pytest.TempPathFactory, imported: list[pa.Table], columns: set[str], with_lines: bool
 ) -> None:
     home = tmp_path_factory.mktemp("files")
     log = FileInputLog(home / "data", [Table(name="t", schema=SCHEMA)], folder=home / "in", create=True, look_every_s=0)
-    for number, table in enumerate(landed):
+    for number, table in enumerate(imported):
         pq.write_table(table, home / "in" / "t" / f"{number}.parquet", row_group_size=5)
     if with_lines:
         (home / "in" / "t" / "9.jsonl").write_text('{"a": 1, "b": "x", "c": 2, "d": null}\nnothing\n')
@@ -102,18 +102,19 @@ ROWS = [{"k": "a", "x": 7, "y": y, "note": f"n{y}", "more": [y, None]} for y in 
 
 
 class FromFiles:
-    """A pipeline of two workers from files to files, in this process; a step per file, read ahead if there are keepers."""
+    """A pipeline of two workers from files to files, in this process; a step per file, read ahead if there are
+    background workers."""
 
-    def __init__(self, home: Path, circuit: dbsp.Circuit, keepers: ThreadKeepers | None = None) -> None:
+    def __init__(self, home: Path, circuit: dbsp.Circuit, background: BackgroundThreads | None = None) -> None:
         self.home, self.plan, self.layout = home, plan(circuit), initial(2)
-        self.site = ConfiguredSite(
+        self.resources = ConfiguredResources(
             data_dir=home / "data", pipeline="p", tables=self.plan.tables,
             input=FilesInput(directory=str(home / "in"), partitions=2, look_every_s=0),
             output=FilesOutput(format="parquet", directory=str(home / "out")),
         )  # fmt: skip
         (home / "data").mkdir(parents=True)
-        self.inputs = self.site.open_input(create=True)
-        self.runtime = InProcessRuntime(Work(site=self.site, plan=self.plan, run="r", keepers=keepers))
+        self.inputs = self.resources.open_input(create=True)
+        self.runtime = InProcessRuntime(Work(resources=self.resources, plan=self.plan, run="r", background=background))
         start = CheckpointId(run="r", epoch=1, step=0, layout_version=self.layout.version, fingerprint="f")
         self.runtime.create(self.layout.workers, start)
         self.runtime.fence(1, self.layout.workers)
@@ -121,11 +122,11 @@ class FromFiles:
         self.done: dict[tuple[str, int], int] = {}
 
     def step(self, number: int, rows: list[dict[str, Any]]) -> None:
-        record = self.landed(number, rows)
+        record = self.imported(number, rows)
         self.runtime.read_ahead(record, self.layout)
         self.runtime.run_step(record, self.layout)
 
-    def landed(self, number: int, rows: list[dict[str, Any]]) -> StepRecord:
+    def imported(self, number: int, rows: list[dict[str, Any]]) -> StepRecord:
         """The step that reads a new file of these rows."""
         schema = pa.schema([(column.name, column.type) for column in self.plan.tables[0].schema])
         pq.write_table(pa.Table.from_pylist(rows, schema), self.home / "in" / "t" / f"{number}.parquet")
@@ -145,13 +146,13 @@ class FromFiles:
     def close(self) -> None:
         self.runtime.close()
         self.inputs.close()
-        close_site(self.home / "data")
+        close_resources(self.home / "data")
 
 
 @pytest.mark.parametrize("ahead", [False, True])
 def test_a_row_that_fails_is_shown_with_the_columns_that_nobody_reads(tmp_path: Path, ahead: bool) -> None:
-    keepers = ThreadKeepers() if ahead else None
-    pipeline = FromFiles(tmp_path, dbsp.circuit("c", {"v": QUOTIENTS}, materialize=False), keepers)
+    background = BackgroundThreads() if ahead else None
+    pipeline = FromFiles(tmp_path, dbsp.circuit("c", {"v": QUOTIENTS}, materialize=False), background)
     assert columns_read(pipeline.plan, "t") == {"k", "x", "y"}
     pipeline.step(0, ROWS)
     pipeline.step(1, ROWS[:1])
@@ -163,13 +164,13 @@ def test_a_row_that_fails_is_shown_with_the_columns_that_nobody_reads(tmp_path: 
 
 
 def test_columns_that_nobody_reads_are_not_read_ahead_either(tmp_path: Path) -> None:
-    keepers = ThreadKeepers()
-    pipeline = FromFiles(tmp_path, dbsp.circuit("c", {"v": QUOTIENTS}, materialize=False), keepers)
-    record = pipeline.landed(0, ROWS)
+    background = BackgroundThreads()
+    pipeline = FromFiles(tmp_path, dbsp.circuit("c", {"v": QUOTIENTS}, materialize=False), background)
+    record = pipeline.imported(0, ROWS)
     pipeline.runtime.read_ahead(record, pipeline.layout)
     for worker in pipeline.layout.workers:
         ranges = tasks.ahead.ranges_of(record.ranges, pipeline.layout, worker)
-        (change,) = tasks.ahead.taken(keepers, worker, ranges, 0, 1) or ()
+        (change,) = tasks.ahead.taken(background, worker, ranges, 0, 1) or ()
         assert change.batch.schema.names == ("k", "x", "y")
     pipeline.close()
 

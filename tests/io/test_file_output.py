@@ -16,7 +16,7 @@ import pytest
 
 from dbsp.errors import ConfigError, DataError, FencedError
 from dbsp.io import file_output
-from dbsp.io.environment import Environment
+from dbsp.io.environment import LogEnvironment
 from dbsp.io.file_output import FileOutputLog
 from tests.io.log_contracts import OutputLogContract, Rows, by_step
 from tests.io.log_samples import make_part
@@ -64,12 +64,12 @@ def test_no_step_is_noted_whose_files_were_not_written(tmp_path: Path, monkeypat
     log, other = FileOutputLog(tmp_path, 0, create=True), FileOutputLog(tmp_path, 0)
     log.fence(1)
 
-    def late(_: Environment, action: Callable[[Any], Any]) -> Any:
+    def late(_: LogEnvironment, action: Callable[[Any], Any]) -> Any:
         monkeypatch.undo()
         other.write(1, 0, {"v": make_part([((1, "a"), 1)])}, [])
         return log._env.write(action)
 
-    monkeypatch.setattr(Environment, "write", late)
+    monkeypatch.setattr(LogEnvironment, "write", late)
     with pytest.raises(DataError, match="step=1 next=0"):
         log.write(1, 1, {"v": make_part([((2, "b"), 1)])}, [])
     monkeypatch.undo()
@@ -90,7 +90,7 @@ def test_a_crash_between_file_and_progress_writes_the_step_again(
     log.fence(1)
     with monkeypatch.context() as patch:
         patch.setattr(log._store, "fence", lambda _: None)
-        patch.setattr(Environment, "write", crash)
+        patch.setattr(LogEnvironment, "write", crash)
         with pytest.raises(KeyboardInterrupt):
             log.write(1, 0, part, [])
     assert log.path_of("v", 0).exists()
@@ -131,13 +131,13 @@ def test_a_step_is_noted_in_one_synced_transaction(tmp_path: Path, monkeypatch: 
     log = FileOutputLog(tmp_path, 0, create=True)
     log.write(1, 0, {"v": make_part([((1, "a"), 1)])}, [])
     writes: list[Any] = []
-    real = Environment.write
+    real = LogEnvironment.write
 
-    def counted(env: Environment, action: Any) -> Any:
+    def counted(env: LogEnvironment, action: Any) -> Any:
         writes.append(action)
         return real(env, action)
 
-    monkeypatch.setattr(Environment, "write", counted)
+    monkeypatch.setattr(LogEnvironment, "write", counted)
     log.write(1, 1, {"v": make_part([((2, "a"), 1)])}, [])
     assert len(writes) == 1
     log.write(2, 2, {"v": make_part([((3, "a"), 1)])}, [])

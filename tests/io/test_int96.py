@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import dbsp
-from dbsp.io.landed import LandedReader, examine_file
+from dbsp.io.imported_file import ImportedFileReader, examine_file
 from dbsp.io.parquet import cut, row_group
 from dbsp.io.pushed import Push
 from dbsp.zset import given as rules
@@ -39,8 +39,8 @@ def written(path: Path, rows: pa.Table, **options: Any) -> Path:
 
 
 def read(path: Path, table: Any, first: int = 0, last: int | None = None) -> Push:
-    landed = examine_file(path, table)
-    return LandedReader(table).read(path, landed, first, landed.rows if last is None else last)
+    imported = examine_file(path, table)
+    return ImportedFileReader(table).read(path, imported, first, imported.rows if last is None else last)
 
 
 def utc(at: dt.datetime | None) -> dt.datetime | None:
@@ -74,7 +74,7 @@ def check_parts(folder: Path) -> None:
         push = read(path, table)
         assert push.batch.columns[0].to_pylist() == [0, 2, 4]
         assert [(row.index, "column at" in row.reason) for row in push.bad] == [(1, True), (3, True)]
-        some = LandedReader(table).read(path, examine_file(path, table), 0, 5, frozenset({"n"}))
+        some = ImportedFileReader(table).read(path, examine_file(path, table), 0, 5, frozenset({"n"}))
         assert (some.bad, some.batch.columns[0].to_pylist()) == (push.bad, [0, 2, 4])
 
 
@@ -115,7 +115,7 @@ def zones_must_be_equal(patch: pytest.MonkeyPatch) -> None:
     def takes(wanted: pa.DataType, found: pa.DataType) -> bool:
         return original(wanted, found) and not (wanted == dbsp.TIMESTAMP_UTC and getattr(found, "tz", "") is None)
 
-    patch.setattr("dbsp.io.landed.takes", takes)
+    patch.setattr("dbsp.io.imported_file.takes", takes)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dbsp.io.formats.meaning import PLAIN, Kind, Meaning, bytes_of_base64, named, to_column, unscaled
+from dbsp.io.formats.meaning import PLAIN, ChangeKind, Meaning, bytes_of_base64, named, to_column, unscaled
 from dbsp.zset.schema import (
     BINARY,
     BOOL,
@@ -68,15 +68,15 @@ def test_decimals_that_nobody_holds(value: bytes) -> None:
         unscaled(pa.array([b"\1", value]), 0)
 
 
-MS, US, NS = (Meaning(Kind.TIMESTAMP, unit) for unit in ("ms", "us", "ns"))
+MS, US, NS = (Meaning(ChangeKind.TIMESTAMP, unit) for unit in ("ms", "us", "ns"))
 MOMENT = datetime.datetime(1969, 12, 31, 23, 59, 59, 999000)
 GOOD = [
     (pa.array([-1, None]), MS, TIMESTAMP, [MOMENT, None]),
     (pa.array([-1000]), US, TIMESTAMP_UTC, [MOMENT.replace(tzinfo=datetime.UTC)]),
     (pa.array([-1_000_000]), NS, TIMESTAMP, [MOMENT]),
-    (pa.array([-1], pa.int32()), Meaning(Kind.DAYS), DATE, [datetime.date(1969, 12, 31)]),
-    (pa.array([86_399_999]), Meaning(Kind.TIME, "ms"), TIME, [datetime.time(23, 59, 59, 999000)]),
-    (pa.array([-5]), Meaning(Kind.DURATION, "us"), DURATION, [datetime.timedelta(microseconds=-5)]),
+    (pa.array([-1], pa.int32()), Meaning(ChangeKind.DAYS), DATE, [datetime.date(1969, 12, 31)]),
+    (pa.array([86_399_999]), Meaning(ChangeKind.TIME, "ms"), TIME, [datetime.time(23, 59, 59, 999000)]),
+    (pa.array([-5]), Meaning(ChangeKind.DURATION, "us"), DURATION, [datetime.timedelta(microseconds=-5)]),
     (pa.array([1, 0, None]), PLAIN, BOOL, [True, False, None]),
     (pa.array([1.5]), PLAIN, FLOAT32, [1.5]),
     (pa.array([7]), PLAIN, pa.float64(), [7.0]),
@@ -84,12 +84,12 @@ GOOD = [
     (pa.array([5]), PLAIN, decimal(6, 2), [Decimal("5.00")]),
     (pa.array(["-1.50"]), PLAIN, decimal(6, 2), [Decimal("-1.50")]),
     (pa.array(["2026-02-03T04:05:06.5Z"]), PLAIN, TIMESTAMP_UTC, [datetime.datetime(2026, 2, 3, 4, 5, 6, 500000, datetime.UTC)]),
-    (pa.array([b"\1\2"]), Meaning(Kind.DECIMAL, scale=0), INT64, [258]),
+    (pa.array([b"\1\2"]), Meaning(ChangeKind.DECIMAL, scale=0), INT64, [258]),
     (pa.array([[1, None], None, []]), PLAIN, list_of(pa.int16()), [[1, None], None, []]),
     (pa.nulls(2), MS, TIMESTAMP, [None, None]),
     (
         pa.array([{"scale": 1, "value": b"\x0f"}, None, {"scale": 3, "value": b"\xff"}]),
-        Meaning(Kind.SCALED), decimal(9, 4), [Decimal("1.5000"), None, Decimal("-0.0010")],
+        Meaning(ChangeKind.SCALED), decimal(9, 4), [Decimal("1.5000"), None, Decimal("-0.0010")],
     ),
 ]  # fmt: skip
 
@@ -108,9 +108,9 @@ BAD = [
     (pa.array([1]), NS, TIMESTAMP),
     (pa.array([1 << 62]), MS, TIMESTAMP),
     (pa.array([1 << 62]), US, TIMESTAMP),
-    (pa.array([1 << 40]), Meaning(Kind.DAYS), DATE),
-    (pa.array([86_400_000]), Meaning(Kind.TIME, "ms"), TIME),
-    (pa.array([-1]), Meaning(Kind.TIME, "us"), TIME),
+    (pa.array([1 << 40]), Meaning(ChangeKind.DAYS), DATE),
+    (pa.array([86_400_000]), Meaning(ChangeKind.TIME, "ms"), TIME),
+    (pa.array([-1]), Meaning(ChangeKind.TIME, "us"), TIME),
     (pa.array([2]), PLAIN, BOOL),
     (pa.array([1.5]), PLAIN, INT64),
     (pa.array([300]), PLAIN, pa.int8()),
@@ -119,8 +119,8 @@ BAD = [
     (pa.array(["x"]), PLAIN, INT64),
     (pa.array(["5"]), PLAIN, INT64),
     (pa.array(["1.234"]), PLAIN, decimal(6, 2)),
-    (pa.array([b"\1\2"]), Meaning(Kind.DECIMAL, scale=3), decimal(6, 2)),
-    (pa.array([b"\1"]), Meaning(Kind.DECIMAL, scale=0), STRING),
+    (pa.array([b"\1\2"]), Meaning(ChangeKind.DECIMAL, scale=3), decimal(6, 2)),
+    (pa.array([b"\1"]), Meaning(ChangeKind.DECIMAL, scale=0), STRING),
     (pa.array([b"\1"]), PLAIN, STRING),
     (pa.array([[1.5]]), PLAIN, list_of(INT64)),
 ]
@@ -134,5 +134,5 @@ def test_nothing_is_rounded_or_guessed(array: pa.Array, meaning: Meaning, type_:
 
 def test_names_of_kafka_connect() -> None:
     assert named("io.debezium.time.MicroTimestamp", {}) == US
-    assert named("org.apache.kafka.connect.data.Decimal", {"scale": "4"}) == Meaning(Kind.DECIMAL, scale=4)
+    assert named("org.apache.kafka.connect.data.Decimal", {"scale": "4"}) == Meaning(ChangeKind.DECIMAL, scale=4)
     assert named("io.debezium.data.Json", {}) is named(None, {}) is PLAIN

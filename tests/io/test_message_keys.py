@@ -12,7 +12,7 @@ import pytest
 
 from dbsp.algebra.table import Table
 from dbsp.errors import ConfigError
-from dbsp.io.formats.avro.registry import Schema as AvroSchema
+from dbsp.io.formats.avro.registry import RegisteredSchema as AvroSchema
 from dbsp.io.formats.avro.rows import AvroRows
 from dbsp.io.formats.debezium import DebeziumJson, Encodings
 from dbsp.io.formats.json_messages import JsonRows, JsonUpserts

@@ -16,7 +16,7 @@ from dbsp.algebra.table import Table
 from dbsp.errors import CapacityError, DataError
 from dbsp.io.formats import decode_arrow, decode_json, tables_in
 from dbsp.io.formats.arrow_sizes import decoded_bytes, stream_sizes
-from dbsp.io.kafka.messages import Reading, reader_of
+from dbsp.io.kafka.messages import MessageReading, reader_of
 from dbsp.io.pushed import PushBounds
 from dbsp.zset.schema import BOOL, INT64, STRING, Column, Schema
 
@@ -120,7 +120,7 @@ def test_damaged_streams_are_bad_rows_and_never_more(data: st.DataObject) -> Non
 
 
 def test_a_topics_message_that_is_too_large_unpacked_is_a_dead_letter() -> None:
-    reader = reader_of("arrow", TABLE, Reading())
+    reader = reader_of("arrow", TABLE, MessageReading())
     names = pa.array(["x" * 100_000] * 5000).dictionary_encode()
     large = pa.table({"id": np.zeros(5000, np.int64), "name": names, "on": np.zeros(5000, np.bool_)})
     push, counts = reader.decode([stream(large), stream(rows(2))])

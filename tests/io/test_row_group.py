@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from dbsp.io.parquet import cut, row_group
 from dbsp.io.parquet.cut import bytes_of, chunk_of, read_footer
-from dbsp.io.parquet.pages import Pages, pages_of
+from dbsp.io.parquet.pages import ColumnPages, pages_of
 from dbsp.io.parquet.row_group import RowGroup
 from dbsp.io.parquet.thrift import (
     BINARY,
@@ -27,9 +27,9 @@ from dbsp.io.parquet.thrift import (
     LIST,
     STRUCT,
     TRUE,
-    Reader,
     Struct,
     ThriftError,
+    ThriftReader,
     structs,
     value,
     write_struct,
@@ -192,7 +192,7 @@ def test_the_pages_are_all_found(tmp_path: Path) -> None:
 def test_pages_over_rows_hold_them_and_begin_and_end_with_some(first: int, size: int, begins: list[int]) -> None:
     rows = (0, *sorted(begins), 100)
     last = min(100, first + size)
-    found = Pages(dictionary=None, places=tuple(range(len(rows))), rows=rows).over(first, last)
+    found = ColumnPages(dictionary=None, places=tuple(range(len(rows))), rows=rows).over(first, last)
     assert found.first <= first < last <= found.last
     inside = [r for r in rows if found.first < r < found.last]
     assert (rows[found.at], rows[found.end]) == (found.first, found.last)
@@ -217,7 +217,7 @@ FIELDS = st.dictionaries(st.integers(1, 40), KIND_OF_VALUE, max_size=6)
 def test_structures_are_read_as_they_were_written(flat: Struct, deep: Struct, many: list[Struct]) -> None:
     fields = flat | deep | {250: (LIST, (STRUCT, many))}
     written = write_struct(fields)
-    reader = Reader(written + b"more")
+    reader = ThriftReader(written + b"more")
     assert reader.struct() == fields
     assert reader.at == len(written)
     assert structs(fields, 250) == many
@@ -227,13 +227,13 @@ def test_structures_are_read_as_they_were_written(flat: Struct, deep: Struct, ma
         value(fields, 251, I32)
     for end in range(0, len(written), 7):
         with pytest.raises(ThriftError):
-            Reader(written[:end]).struct()
+            ThriftReader(written[:end]).struct()
 
 
 @given(st.binary(max_size=60))
 def test_any_bytes_are_a_structure_or_refused(data: bytes) -> None:
     try:
-        Reader(data).struct()
+        ThriftReader(data).struct()
     except ThriftError:
         return
 
@@ -246,4 +246,4 @@ def test_random_numbers_are_written_as_pyarrow_reads_them(tmp_path: Path) -> Non
     data = path.read_bytes()
     length = int.from_bytes(data[-8:-4], "little")
     footer = data[-8 - length : -8]
-    assert write_struct(Reader(footer).struct()) == footer
+    assert write_struct(ThriftReader(footer).struct()) == footer

@@ -143,7 +143,7 @@ def test_many_small_pushes_are_as_few_as_what_they_take(log: EmbeddedInputLog) -
 # --- files
 
 
-def landed(home: Path, files: Sequence[tuple[str, bytes | pa.Table]], partitions: int = 1) -> FileInputLog:
+def imported(home: Path, files: Sequence[tuple[str, bytes | pa.Table]], partitions: int = 1) -> FileInputLog:
     folder = home / "landing" / "other"
     folder.mkdir(parents=True, exist_ok=True)
     for name, content in files:
@@ -176,12 +176,12 @@ def test_packed_files_are_cut_by_what_they_hold(
     files: list[tuple[str, bytes | pa.Table]], reopened: bool, tmp_path: Path
 ) -> None:
     limits = StepLimits(max_step_bytes=2 << 20)
-    with closing(landed(tmp_path, files)) as log:
+    with closing(imported(tmp_path, files)) as log:
         end = log.ends()[PLACE]
         if not reopened:
             check_steps(log, limits, end)
     if reopened:
-        with closing(landed(tmp_path, [])) as log:
+        with closing(imported(tmp_path, [])) as log:
             check_steps(log, limits, end)
 
 
@@ -193,7 +193,7 @@ def check_steps(log: FileInputLog, limits: StepLimits, end: int) -> None:
 
 
 def test_partitions_have_their_share_of_a_file(tmp_path: Path) -> None:
-    with closing(landed(tmp_path, [("a.parquet", pa.concat_tables([NARROW, WIDE]))], partitions=4)) as log:
+    with closing(imported(tmp_path, [("a.parquet", pa.concat_tables([NARROW, WIDE]))], partitions=4)) as log:
         sizes = log.sizes(unread(log.ends(), {}))
         shares = [sizes["other", number].between(0, 500) for number in range(4)]
     assert shares[0] == shares[1] < 10_000
@@ -203,20 +203,20 @@ def test_partitions_have_their_share_of_a_file(tmp_path: Path) -> None:
 
 def test_a_number_that_repeats_counts_as_what_it_takes_in_memory(tmp_path: Path) -> None:
     rows = pa.table({"id": pa.array([7] * 100_000), "name": pa.nulls(100_000, pa.string())})
-    with closing(landed(tmp_path, [("a.parquet", rows)])) as log:
+    with closing(imported(tmp_path, [("a.parquet", rows)])) as log:
         assert log.sizes(unread(log.ends(), {}))[PLACE].between(0, 100_000) >= 800_000
 
 
 def test_a_file_that_cannot_be_used_counts_as_nothing(tmp_path: Path) -> None:
-    with closing(landed(tmp_path, [("a.xml", bytes(10_000))])) as log:
+    with closing(imported(tmp_path, [("a.xml", bytes(10_000))])) as log:
         assert log.sizes(unread(log.ends(), {}))[PLACE].between(0, 1) == 0
 
 
 def test_files_that_were_found_before_sizes_were_noted_count_as_they_lie(tmp_path: Path) -> None:
-    with closing(landed(tmp_path, [("a.parquet", WIDE), ("b.xml", bytes(10_000))])) as log:
+    with closing(imported(tmp_path, [("a.parquet", WIDE), ("b.xml", bytes(10_000))])) as log:
         assert log.ends()[PLACE] == 1001
         log._env.write(lambda txn: txn.drop(log._env.db("sizes"), delete=False))
     size = (tmp_path / "landing" / "other" / "a.parquet").stat().st_size
-    with closing(landed(tmp_path, [])) as log:
+    with closing(imported(tmp_path, [])) as log:
         assert log.sizes(unread(log.ends(), {}))[PLACE].between(0, 1001) == size
         log.trim({PLACE: 1001})

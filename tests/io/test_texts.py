@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from dbsp.algebra.table import Table
 from dbsp.io import texts
 from dbsp.io.formats.csv_rows import decode_records, header_of, record_starts
-from dbsp.io.landed import LandedReader, examine_file
+from dbsp.io.imported_file import ImportedFileReader, examine_file
 from dbsp.io.pushed import Push
 from dbsp.logs import Range
 from dbsp.zset.schema import (
@@ -61,10 +61,10 @@ def written(rows: Sequence[Sequence[Any]], delimiter: str, end: str) -> bytes:
 
 def read(path: Path, table: Table, cuts: Sequence[int]) -> list[Push]:
     """The stretches between the cuts."""
-    landed = examine_file(path, table)
-    places = sorted({0, landed.rows, *(cut % (landed.rows + 1) for cut in cuts)})
-    reader = LandedReader(table)
-    return [reader.read(path, landed, first, last) for first, last in pairwise(places)]
+    imported = examine_file(path, table)
+    places = sorted({0, imported.rows, *(cut % (imported.rows + 1) for cut in cuts)})
+    reader = ImportedFileReader(table)
+    return [reader.read(path, imported, first, last) for first, last in pairwise(places)]
 
 
 def good(pushes: Sequence[Push]) -> list[tuple[Any, ...]]:

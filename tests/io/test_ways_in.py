@@ -27,12 +27,12 @@ from hypothesis import strategies as st
 
 import dbsp
 from dbsp.errors import DataError, DbspError
-from dbsp.io import landed
+from dbsp.io import imported_file
 from dbsp.io.formats import arrow_rows, decode_arrow, decode_json, meaning
-from dbsp.io.formats.avro.registry import Schema
+from dbsp.io.formats.avro.registry import RegisteredSchema
 from dbsp.io.formats.avro.rows import AvroRows
 from dbsp.io.formats.debezium import DebeziumJson, Encodings
-from dbsp.io.landed import LandedReader, examine_file
+from dbsp.io.imported_file import ImportedFileReader, examine_file
 from dbsp.io.pushed import Push, PushBounds
 from dbsp.logs import INSERT
 from dbsp.runtime.pushed import rows_to_batch
@@ -86,7 +86,7 @@ def parquet(name: str, value: Any) -> Any:
         path = Path(folder) / "1.parquet"
         pq.write_table(pa.table({"x": [value]}), path)
         noted = examine_file(path, TABLES[name])
-        return _only(LandedReader(TABLES[name]).read(path, noted, 0, noted.rows))
+        return _only(ImportedFileReader(TABLES[name]).read(path, noted, 0, noted.rows))
 
 
 def stream(name: str, value: Any) -> Any:
@@ -132,8 +132,8 @@ class Held:
     def __init__(self, schema: Any) -> None:
         self._schema = schema
 
-    def schema(self, _number: int) -> Schema:
-        return Schema(kind="AVRO", schema=self._schema, definitions=())
+    def schema(self, _number: int) -> RegisteredSchema:
+        return RegisteredSchema(kind="AVRO", schema=self._schema, definitions=())
 
 
 def debezium(name: str, value: Any) -> Any:
@@ -218,7 +218,7 @@ def check_all_rules() -> None:
 def cut_in_arrow(patch: pytest.MonkeyPatch) -> None:
     """What does not fit is cut in Parquet files and Arrow streams."""
     cutting = partial(arrow_rows.fitted, cast=lambda array, type_: array.cast(type_, safe=False))
-    for module in (arrow_rows, landed):
+    for module in (arrow_rows, imported_file):
         patch.setattr(module, "fitted", cutting)
 
 

@@ -13,12 +13,11 @@ import pytest
 
 from dbsp.algebra.table import Table
 from dbsp.errors import ConfigError, RowsError
-from dbsp.io.formats.avro.registry import Registry
-from dbsp.io.formats.avro.registry import Schema as RegisteredSchema
+from dbsp.io.formats.avro.registry import RegisteredSchema, Registry
 from dbsp.io.formats.debezium import Encodings
 from dbsp.io.kafka.copying import TopicCopy
 from dbsp.io.kafka.input import KafkaSource, _unreadable
-from dbsp.io.kafka.messages import FORMATS, MessageReader, Reading, reader_of
+from dbsp.io.kafka.messages import FORMATS, MessageReader, MessageReading, reader_of
 from dbsp.logs import Range
 from dbsp.logs.step_commands import unreadable_row
 from dbsp.zset.schema import BOOL, DATE, INT64, STRING, TIMESTAMP, Column, Schema, decimal
@@ -89,7 +88,7 @@ class Registered(Registry):
 
 def reader(format_: str, encodings: Encodings) -> MessageReader:
     registry = Registered(CHANGE if format_ == "debezium-avro" else AVRO)
-    return reader_of(format_, TABLE, Reading(encodings=encodings, registry=registry))
+    return reader_of(format_, TABLE, MessageReading(encodings=encodings, registry=registry))
 
 
 def message(format_: str, row: dict[str, Any]) -> bytes | None:
@@ -219,7 +218,7 @@ def test_a_copy_names_what_the_settings_do_not_explain(monkeypatch: pytest.Monke
     """Nothing of its topic is pushed until a start with other settings; the pipeline and the other topics go on."""
     monkeypatch.setattr("dbsp.io.kafka.input.kafka", lambda: type("client", (), {"Message": Message}))
     follower: Any = Follower(Message(11, b'{"after":{"id":1,"dec":"1.50"},"op":"c"}'))
-    source = KafkaSource(table=TABLE, topic="shop.t", format="debezium", reading=Reading())
+    source = KafkaSource(table=TABLE, topic="shop.t", format="debezium", reading=MessageReading())
     told: list[str] = []
     nothing: Any = None
     copy = TopicCopy(source, follower, nothing, nothing, lambda kind, _: told.append(kind), threading.Event())

@@ -37,7 +37,7 @@ from dbsp.io.kafka import KafkaInputLog, KafkaSettings, KafkaSource, KafkaStepLo
 from dbsp.io.output_part import with_dead_letters
 from dbsp.layout import initial
 from dbsp.runtime.inprocess import InProcessRuntime
-from dbsp.runtime.session import MemorySite
+from dbsp.runtime.session import MemoryResources
 from dbsp.runtime.tasks import Work
 from dbsp.store import CheckpointId
 from tests import plain_http
@@ -278,8 +278,8 @@ class Shop:
         sources = [KafkaSource(table=table, topic=f"{self.name}.in") for table in plan.tables]
         with closing(KafkaStepLog(settings)) as steps, closing(KafkaInputLog(settings, sources)) as inputs:
             records = steps.read(0)
-            site = MemorySite(inputs)  # type: ignore[arg-type]
-            runtime = InProcessRuntime(Work(site=site, plan=plan, run="golden"), encode_parcels=False)
+            resources = MemoryResources(inputs)  # type: ignore[arg-type]
+            runtime = InProcessRuntime(Work(resources=resources, plan=plan, run="golden"), encode_parcels=False)
             layout = initial(workers)
             start = CheckpointId(run="golden", epoch=1, step=0, layout_version=0, fingerprint=plan.fingerprint)
             runtime.create(layout.workers, start)
@@ -289,7 +289,7 @@ class Shop:
                 runtime.run_step(replace(record, commands=()), layout)
         assert [record.step for record in records] == list(range(len(records)))
         found: dict[Part, list[bytes]] = {}
-        for worker, log in site.outputs.items():
+        for worker, log in resources.outputs.items():
             for step, parts in log.parts.items():
                 for view, batch in with_dead_letters(parts, log.dead[step]).items():
                     if len(batch):

@@ -16,7 +16,7 @@ from dbsp.coordinator.config import Config, load_config
 from dbsp.coordinator.service import Service
 from dbsp.errors import CircuitError, ConfigError
 from dbsp.io.kafka import KafkaSettings
-from dbsp.io.kafka.client import Reader, Trimmer, ensure_topic
+from dbsp.io.kafka.client import TopicReader, Trimmer, ensure_topic
 from dbsp.io.pushed import Position
 from tests.coordinator.copies import prints
 from tests.crash.coordinator_child import changed_by_who_dies
@@ -146,7 +146,7 @@ def content(service: Service, view: str) -> dict[tuple[Any, ...], int]:
 
 def ends(kafka: KafkaSettings) -> dict[str, Any]:
     """Where the pipeline's own topics end."""
-    with closing(Reader(kafka)) as reader:
+    with closing(TopicReader(kafka)) as reader:
         return {topic: reader.bounds(kafka.topic(topic), 0) for topic in ("steps", "progress", "per_customer", "large")}
 
 
@@ -240,7 +240,7 @@ PER_PAGE = "create materialized view per_page as select page, count(*) as n from
 PER_WHO = "create materialized view per_who as select who, count(*) as n from visits group by who;"
 
 
-class Site(Shop):
+class WorkerResources(Shop):
     """A pipeline whose table has no key, out of two partitions; messages that were never committed lie between its rows."""
 
     def __init__(self, kafka: KafkaSettings, folder: Path) -> None:
@@ -264,7 +264,7 @@ class Site(Shop):
 
     def read(self, service: Service) -> None:
         """Wait until all that was sent is processed."""
-        with closing(Reader(self.kafka)) as reader:
+        with closing(TopicReader(self.kafka)) as reader:
             for partition in range(2):
                 first, last = reader.bounds(self.topic("visits"), partition)
                 service.wait_until_processed(Position(table="visits", partition=partition, first=first, last=last), 60)
@@ -278,15 +278,15 @@ class Site(Shop):
 
 
 def test_a_new_view_of_rows_that_only_their_topic_has_kept(settings: KafkaSettings, tmp_path: Path) -> None:
-    site = Site(settings, tmp_path)
-    site.ran()
-    config = site.with_views(PER_PAGE, PER_WHO)
+    resources = WorkerResources(settings, tmp_path)
+    resources.ran()
+    config = resources.with_views(PER_PAGE, PER_WHO)
     evolution = surveyed(config, load_plan(config))
     assert evolution is not None
     assert "filled from the input log of: visits" in evolution.as_text("web")
-    site.goes_on(changed(config))
-    assert site.told("per_who") == {("ann", 2): 1, ("bob", 2): 1}
-    assert site.told("per_page") == {("/", 2): 1, ("/a", 2): 1}
+    resources.goes_on(changed(config))
+    assert resources.told("per_who") == {("ann", 2): 1, ("bob", 2): 1}
+    assert resources.told("per_page") == {("/", 2): 1, ("/a", 2): 1}
 
 
 READING = ["steps.append:after:1", "runtime.run_step:after:1", "control.change:after:3"]
@@ -294,21 +294,21 @@ READING = ["steps.append:after:1", "runtime.run_step:after:1", "control.change:a
 
 @pytest.mark.parametrize("point", rotating(READING, 3))
 def test_killed_while_a_topic_is_read_again(settings: KafkaSettings, tmp_path: Path, point: str) -> None:
-    site = Site(settings, tmp_path)
-    site.ran()
-    site.with_views(PER_PAGE, PER_WHO, more="[checkpoint]\ninterval_s = 0.1")
+    resources = WorkerResources(settings, tmp_path)
+    resources.ran()
+    resources.with_views(PER_PAGE, PER_WHO, more="[checkpoint]\ninterval_s = 0.1")
     changed_by_who_dies(tmp_path, point)
-    site.goes_on(Service(site.with_views(PER_PAGE, PER_WHO)))
-    assert site.told("per_who") == {("ann", 2): 1, ("bob", 2): 1}
+    resources.goes_on(Service(resources.with_views(PER_PAGE, PER_WHO)))
+    assert resources.told("per_who") == {("ann", 2): 1, ("bob", 2): 1}
 
 
 def test_a_topic_that_has_lost_its_oldest_rows_is_not_read_again(settings: KafkaSettings, tmp_path: Path) -> None:
-    site = Site(settings, tmp_path)
-    site.ran()
-    Trimmer(settings).delete_below(site.topic("visits"), 0, 1)
+    resources = WorkerResources(settings, tmp_path)
+    resources.ran()
+    Trimmer(settings).delete_below(resources.topic("visits"), 0, 1)
     before = prints(tmp_path / "data")
     with pytest.raises(
         CircuitError, match="the past of a table is asked for, and it is not kept: table=visits views=per_who"
     ):
-        changed(site.with_views(PER_PAGE, PER_WHO))
+        changed(resources.with_views(PER_PAGE, PER_WHO))
     assert prints(tmp_path / "data") == before

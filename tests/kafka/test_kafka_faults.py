@@ -24,7 +24,7 @@ import pytest
 from dbsp.errors import CapacityError, ConfigError, DataError, FencedError, UnavailableError
 from dbsp.io.formats import encode_arrow
 from dbsp.io.kafka import KafkaInputLog, KafkaOutputLog, KafkaSettings, KafkaSource, KafkaStepLog, client, output
-from dbsp.io.kafka.client import Reader, Trimmer, ensure_topic, make_producer, topic_config
+from dbsp.io.kafka.client import TopicReader, Trimmer, ensure_topic, make_producer, topic_config
 from dbsp.logs import DeadLetter, Range
 from tests.io.log_contracts import by_step
 from tests.io.log_samples import TABLE, make_part, make_record
@@ -112,7 +112,7 @@ def test_without_taking_over_again_a_late_commit_lands_in_the_next_transaction(
     producer.produce(topic, b"aborted, but seen")
     assert producer.flush(20) == 0
     proxy.release()
-    end = Reader(settings).settled_bounds(topic, 0)
+    end = TopicReader(settings).settled_bounds(topic, 0)
     with contextlib.suppress(confluent_kafka.KafkaException):
         producer.abort_transaction(10)
     assert end[1] >= 4
@@ -159,7 +159,7 @@ def test_a_commit_whose_marker_is_late_is_no_loss(settings: KafkaSettings, monke
         late.produce(settings.topic("steps"), b"never committed", partition=0)
         assert late.flush(20) == 0
         log.append(make_record(0, epoch=epoch))
-        patient, log._reader = log._reader, Reader(settings)
+        patient, log._reader = log._reader, TopicReader(settings)
         assert log._reader.bounds(settings.topic("steps"), 0)[0] == 0
         assert log._reader.settled_bounds(settings.topic("steps"), 0)[0] == 0, "both of its clients are connected"
         log._reader._settings = replace(settings, timeout_s=2)
@@ -291,7 +291,7 @@ def test_progress_is_trimmed_now_and_then_by_one_client(
     """Steps wait while it is looked for; and a new client now and then takes a second to learn who leads the partition."""
     made: list[KafkaSettings] = []
     make_admin, topic = client.make_admin, settings.topic("progress")
-    with closing(KafkaOutputLog(settings, 0, create=True)) as log, closing(Reader(settings)) as reader:
+    with closing(KafkaOutputLog(settings, 0, create=True)) as log, closing(TopicReader(settings)) as reader:
         for step in range(6):
             log.write(1, step, part(step), [])
         monkeypatch.setattr(client, "make_admin", lambda known: made.append(known) or make_admin(known))
@@ -381,14 +381,14 @@ def test_a_read_that_goes_on_asks_the_broker_for_nothing_until_nothing_comes(
     topic, asked = settings.topic("source"), list[int]()
     ensure_topic(settings, topic, 1)
     send(settings, topic, [b"0", b"1"])
-    bounds = Reader.bounds
+    bounds = TopicReader.bounds
 
-    def counted(reader: Reader, *place: object) -> tuple[int, int]:
+    def counted(reader: TopicReader, *place: object) -> tuple[int, int]:
         asked.append(len(asked))
         return bounds(reader, *place)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(Reader, "bounds", counted)
-    with closing(Reader(settings)) as reader:
+    monkeypatch.setattr(TopicReader, "bounds", counted)
+    with closing(TopicReader(settings)) as reader:
 
         def values(first: int, last: int) -> list[bytes]:
             return [message.value() for message in reader.read(topic, 0, first, last, go_on=True)]
@@ -484,7 +484,7 @@ def test_keys_and_headers(settings: KafkaSettings) -> None:
 def test_no_broker_is_unavailable(settings: KafkaSettings) -> None:
     nowhere = replace(settings, brokers="127.0.0.1:1", timeout_s=0.5)
     with pytest.raises(UnavailableError):
-        Reader(nowhere).partitions("x")
+        TopicReader(nowhere).partitions("x")
 
 
 class Silent:
@@ -528,7 +528,7 @@ def test_a_partition_that_was_just_made_is_asked_for_again(
     """The first step of a worker that joins would be given up, and all rolled back, for a broker that is not so far yet."""
     codes = confluent_kafka.KafkaError
     for code in (codes.NOT_LEADER_FOR_PARTITION, codes.UNKNOWN_TOPIC_OR_PART, codes._UNKNOWN_PARTITION):
-        reader, consumer = Reader(settings), Unsettled(code, 5)
+        reader, consumer = TopicReader(settings), Unsettled(code, 5)
         monkeypatch.setattr(reader, "consumer", lambda consumer=consumer: consumer)
         assert reader.bounds("t", 0) == (3, 7)
         assert consumer.left == 0
@@ -553,16 +553,17 @@ class Behind:
 def test_a_progress_topic_that_was_just_widened_is_asked_for_again(
     settings: KafkaSettings, monkeypatch: pytest.MonkeyPatch, create: bool
 ) -> None:
-    """A worker that joins makes its partition; its keeper opens the same topic a moment later, maybe through another broker."""
+    """A worker that joins makes its partition; its background worker opens the same topic a moment later, maybe
+    through another broker."""
     monkeypatch.setattr(output, "ensure_topic", lambda *_: None)
     soon, never = Behind(5), Behind(10**9)
-    monkeypatch.setattr(Reader, "consumer", lambda _: soon)
+    monkeypatch.setattr(TopicReader, "consumer", lambda _: soon)
     KafkaOutputLog(settings, 2, create=create)
     monkeypatch.setattr(client, "SETTLE_S", 0.1)
-    monkeypatch.setattr(Reader, "consumer", lambda _: never)
+    monkeypatch.setattr(TopicReader, "consumer", lambda _: never)
     with pytest.raises(ConfigError, match="no partition for this worker"):
         KafkaOutputLog(settings, 2, create=create)
-    assert Reader(settings).partitions("t") == 2, "as many as there are, at once"
+    assert TopicReader(settings).partitions("t") == 2, "as many as there are, at once"
 
 
 def test_a_killed_broker_comes_back_with_everything(tmp_path: Path) -> None:

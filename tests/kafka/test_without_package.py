@@ -9,13 +9,13 @@ import pytest
 
 from dbsp.errors import ConfigError
 from dbsp.io.kafka import KafkaSettings
-from dbsp.io.kafka.client import Reader
+from dbsp.io.kafka.client import TopicReader
 
 
 def test_the_error_names_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "confluent_kafka", None)
     with pytest.raises(ConfigError, match=r"pip install 'dbsp-engine\[kafka\]'"):
-        Reader(KafkaSettings(brokers="127.0.0.1:1", pipeline="p")).partitions("t")
+        TopicReader(KafkaSettings(brokers="127.0.0.1:1", pipeline="p")).partitions("t")
 
 
 def test_importing_the_logs_loads_neither_kafka_nor_spark() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import confluent_kafka
 
 from dbsp.io.kafka import KafkaSettings
-from dbsp.io.kafka.client import Reader
+from dbsp.io.kafka.client import TopicReader
 
 
 def send(
@@ -42,7 +42,7 @@ def messages(settings: KafkaSettings, topic: str) -> Iterator[Any]:
     A commit is answered before its marker stands in every partition, and until then a partition ends, for who reads what is
     committed, below it. So whoever comes later reads up to where the partition ended for anybody when it was asked.
     """
-    partitions = Reader(settings).partitions(topic)
+    partitions = TopicReader(settings).partitions(topic)
     options = {"bootstrap.servers": settings.brokers, "group.id": "stranger", "enable.partition.eof": True}
     consumer = confluent_kafka.Consumer(options | {"isolation.level": "read_committed", "auto.offset.reset": "error"})
     consumer.assign(

@@ -113,7 +113,7 @@ def sums(made: Any) -> list[Any]:
 
 def kept(run: Any, worker: int, trace: Any) -> Rows:
     found: Rows = Counter()
-    with run._site.database(worker).read_trace(trace) as spine:
+    with run._resources.database(worker).read_trace(trace) as spine:
         for part in spine.parts():
             found.update(weighed(part))
     return Counter({row: weight for row, weight in found.items() if weight})

@@ -47,9 +47,9 @@ def python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     run(sys.executable, "-m", "venv", box / "venv", cwd=box)
     python = box / "venv" / "bin" / "python"
     run(python, "-m", "pip", "install", "-q", "--no-deps", "--no-index", wheel, cwd=box)
-    site = Path(run(python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))", cwd=box).strip())
+    resources = Path(run(python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))", cwd=box).strip())
     # A path named in a .pth file is only searched: the links to this checkout in that folder are not followed.
-    (site / "packages.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    (resources / "packages.pth").write_text(sysconfig.get_path("purelib") + "\n")
     return python
 
 
@@ -87,8 +87,8 @@ def test_its_commands_run_outside_the_checkout(python: Path, tmp_path: Path, scr
 @pytest.mark.parametrize("script", ["dbsp-coordinator", "coordinator"])
 def test_its_commands_refuse_where_the_other_project_of_that_name_is(python: Path, tmp_path: Path, script: str) -> None:
     """Python's index has a distribution `dbsp` that has nothing to do with this one."""
-    site = Path(run(python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))", cwd=tmp_path).strip())
-    other = site / "dbsp-0.1.0.dist-info"
+    resources = Path(run(python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))", cwd=tmp_path).strip())
+    other = resources / "dbsp-0.1.0.dist-info"
     other.mkdir()
     (other / "METADATA").write_text("Metadata-Version: 2.1\nName: dbsp\nVersion: 0.1.0\nSummary: a benchmark server\n")
     try:

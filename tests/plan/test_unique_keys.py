@@ -191,7 +191,7 @@ def test_a_key_changes_with_one_worker_in_a_step(workers: int) -> None:
         run.step()
         run.push("orders", [{"id": number, "customer": (number + 7) % 20, "paid": 1} for number in range(50)])
         run.step()
-        for output in run._site.outputs.values():
+        for output in run._resources.outputs.values():
             weights = Counter(row[0] for row, _ in output.parts[1]["v"].to_rows())
             assert set(weights.values()) <= {2}
         assert len(run.view("v").to_pylist()) == 50

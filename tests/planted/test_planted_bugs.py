@@ -26,12 +26,12 @@ import dbsp.steps.exchange
 from dbsp.coordinator.running.command_runner import CommandRunner
 from dbsp.errors import DbspError
 from dbsp.io.kafka import KafkaSettings
-from dbsp.io.output_part import Progress, Verdict, decide
+from dbsp.io.output_part import OutputProgress, Verdict, decide
 from dbsp.steps.timing import Partitions, Timing
 from dbsp.storage.durable import Durable
 from dbsp.storage.leases import WorkerLease
 from dbsp.storage.scratch import Scratch
-from dbsp.storage.transaction import Reading
+from dbsp.storage.transaction import StateReader
 from dbsp.store import CommitReport, TraceSpec
 from dbsp.trace.manifest import SpineState
 from dbsp.zset import coded, equality, kernels, narrow
@@ -182,7 +182,7 @@ def free_leased_chunks(patch: Patch) -> None:
 
 def move_leased_heads(patch: Patch) -> None:
     def newest(lease: WorkerLease, trace: TraceSpec) -> SpineState:
-        reading = Reading(lease._scratch, lease._durable, 1)
+        reading = StateReader(lease._scratch, lease._durable, 1)
         try:
             return reading.newest().get(trace.id, SpineState())
         finally:
@@ -192,7 +192,7 @@ def move_leased_heads(patch: Patch) -> None:
 
 
 def no_epoch_in_outputs(patch: Patch) -> None:
-    def lenient(progress: Progress, epoch: int, *rest: Any) -> Verdict:
+    def lenient(progress: OutputProgress, epoch: int, *rest: Any) -> Verdict:
         return decide(dataclasses.replace(progress, epoch=min(epoch, progress.epoch)), epoch, *rest)
 
     patch.setattr(dbsp.io.progress, "decide", lenient)

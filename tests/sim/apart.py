@@ -17,20 +17,20 @@ from random import Random
 from typing import Any
 
 from dbsp.layout import Layout
-from dbsp.runtime import tasks, visiting
+from dbsp.runtime import tasks, transfers
 from dbsp.runtime.copying import WarmRound
 from dbsp.runtime.runtime import MoveReport
-from dbsp.runtime.visiting import Route
+from dbsp.runtime.transfers import Route
 from dbsp.storage import WorkerDatabase
 from dbsp.storage.discarding import Condemned, condemn, discard_folder, discard_leftovers
 from dbsp.storage.standby import Standby, is_sound, restore_from
-from dbsp.storage.visits import Visit, end_visits
+from dbsp.storage.transfers import ShardTransfer, end_transfers
 from dbsp.store import CheckpointId
 from dbsp.trace.redistribute import WarmReport
 from tests.coordinator import fakes
 from tests.sim import disks, late_tasks
-from tests.sim.circuits import PointedSite, SimulatedRuntime
-from tests.sim.disks import MAP_BYTES, DiskSimulation, DiskSite
+from tests.sim.circuits import PointedResources, SimulatedRuntime
+from tests.sim.disks import MAP_BYTES, DiskResources, DiskSimulation
 from tests.sim.faults import Faults
 from tests.sim.simulation import HOSTS
 
@@ -44,7 +44,7 @@ BETWEEN_LOSSES = 2
 """So many steps come between two losses: a service whose disk is lost at every attempt ends, as it should."""
 
 
-class ApartSite(DiskSite):
+class ApartResources(DiskResources):
     """What one process has open, where workers have standbys and take in state of other hosts."""
 
     loses_disk: Callable[[], bool] = staticmethod(lambda: False)
@@ -66,7 +66,7 @@ class ApartSite(DiskSite):
         self._leave(number)
         for home, each in zip(self._homes(number), condemned, strict=True):
             discard_folder(home, epoch, each)
-        self.end_visits(number, epoch)
+        self.end_transfers(number, epoch)
 
     def restore_database(self, number: int, epoch: int) -> bool:
         """Make a lost database again from its standby; return whether that was needed and possible."""
@@ -78,15 +78,15 @@ class ApartSite(DiskSite):
         restore_from([standby], home, epoch)
         return True
 
-    def visit(self, worker: int, giver: int, epoch: int) -> Visit:
+    def transfer(self, worker: int, source_worker: int, epoch: int) -> ShardTransfer:
         """Return what is on the worker's host of a worker on another host."""
-        return Visit(self._visits(worker), giver, epoch, MAP_BYTES)
+        return ShardTransfer(self._transfers(worker), source_worker, epoch, MAP_BYTES)
 
-    def end_visits(self, worker: int, epoch: int) -> None:
+    def end_transfers(self, worker: int, epoch: int) -> None:
         """Delete the visits to a worker, but for those of newer epochs."""
-        end_visits(self._visits(worker), epoch)
+        end_transfers(self._transfers(worker), epoch)
 
-    def _visits(self, worker: int) -> Path:
+    def _transfers(self, worker: int) -> Path:
         return self.disks.folder / "visits" / f"{worker:04d}"
 
     def _standbys(self, number: int) -> tuple[Path, ...]:
@@ -110,24 +110,24 @@ class Carrying:
     new: Layout
     whole: set[Route] = field(default_factory=set)
 
-    def piece(self, takers: Sequence[int], bytes_max: int) -> dict[int, WarmReport]:
+    def piece(self, target_workers: Sequence[int], bytes_max: int) -> dict[int, WarmReport]:
         """Carry a piece on every way to these workers; return those that still lack something, and how much."""
         work, lacking = self.runtime.work, dict[int, WarmReport]()
-        for route in visiting.routes(self.old, self.new, takers):
+        for route in transfers.routes(self.old, self.new, target_workers):
             if route in self.whole:
                 continue
-            held = visiting.held(work, route.taker, [route.giver], self.epoch)[route]
+            held = transfers.held(work, route.target_worker, [route.source_worker], self.epoch)[route]
             way = route, self.version, self.old, self.new, held, bytes_max
-            shipment = visiting.ship(work, *way)
-            self.runtime.tasks.note(late_tasks.ship, [route.giver], *way)
-            self.runtime.tasks.note(late_tasks.take, [route.taker], route, self.epoch, shipment)
-            landed = visiting.take(work, route, self.epoch, shipment)
+            shipment = transfers.ship(work, *way)
+            self.runtime.tasks.note(late_tasks.ship, [route.source_worker], *way)
+            self.runtime.tasks.note(late_tasks.take, [route.target_worker], route, self.epoch, shipment)
+            arrived = transfers.take(work, route, self.epoch, shipment)
             self.runtime.carried += 1
-            if landed.whole:
+            if arrived.whole:
                 self.whole.add(route)
             else:
-                lacking[route.taker] = WarmReport(
-                    copied_bytes=0, missing_bytes=max(1, landed.left_bytes), slices_bytes=landed.total_bytes
+                lacking[route.target_worker] = WarmReport(
+                    copied_bytes=0, missing_bytes=max(1, arrived.left_bytes), slices_bytes=arrived.total_bytes
                 )
         return lacking
 
@@ -176,13 +176,13 @@ class ApartSimulation(DiskSimulation):
         super().__post_init__()
         self.late.preferred = ("ship", "take", "warm", "take_over", "commit")
 
-    def make_site(self, point: Callable[[str], None], loses_power: Callable[[], bool]) -> PointedSite:
+    def make_resources(self, point: Callable[[str], None], loses_power: Callable[[], bool]) -> PointedResources:
         """Return the same files, opened anew."""
-        return ApartSite(self.disks, self.world.site.inputs, point, loses_power)  # type: ignore[return-value]
+        return ApartResources(self.disks, self.world.resources.inputs, point, loses_power)  # type: ignore[return-value]
 
     def _runtime(self) -> SimulatedRuntime:
         made = super()._runtime()
-        made.work.site.loses_disk = self._loses_disk  # type: ignore[attr-defined]
+        made.work.resources.loses_disk = self._loses_disk  # type: ignore[attr-defined]
         return made
 
     def _loses_disk(self) -> bool:

@@ -17,7 +17,7 @@ from dbsp.trace import memory
 from dbsp.trace.memory import MemoryDatabase, States
 from dbsp.zset.batch import Batch
 from tests.sim import circuit_faults
-from tests.sim.circuits import FAULTS, PointedSite
+from tests.sim.circuits import FAULTS, PointedResources
 
 Patch = pytest.MonkeyPatch
 
@@ -56,13 +56,13 @@ def lost_steps_count_as_empty(patch: Patch) -> None:
 
     patch.setattr(MemoryDatabase, "check", check)
     patch.setattr(MemoryDatabase, "states_before", states_before)
-    patch.setattr(PointedSite, "database", _silently(PointedSite.database))
+    patch.setattr(PointedResources, "database", _silently(PointedResources.database))
 
 
 def _silently(original: Callable[..., MemoryDatabase]) -> Callable[..., MemoryDatabase]:
     """Whoever looks for a database whose host has lost its power gets what came back."""
 
-    def database(self: PointedSite, worker: int, create: CheckpointId | None = None) -> MemoryDatabase:
+    def database(self: PointedResources, worker: int, create: CheckpointId | None = None) -> MemoryDatabase:
         before = self.kept.databases.get(worker)
         try:
             return original(self, worker, create)

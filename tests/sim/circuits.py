@@ -33,7 +33,7 @@ from dbsp.runtime import tasks
 from dbsp.runtime.inprocess import InProcessRuntime
 from dbsp.runtime.memory_logs import MemoryInputLog, MemoryOutputLog
 from dbsp.runtime.runtime import MoveReport, StepReport
-from dbsp.runtime.session import MemorySite
+from dbsp.runtime.session import MemoryResources
 from dbsp.runtime.tasks import Work
 from dbsp.steps.exchange import Parcel
 from dbsp.store import CheckpointId
@@ -74,10 +74,10 @@ def circuit_plan(policy: str = "dead-letter") -> Plan:
 
 
 @dataclass
-class PointedSite:
+class PointedResources:
     """A site at which a fault may strike whenever a worker's part of it is reached for."""
 
-    kept: MemorySite
+    kept: MemoryResources
     point: Callable[[str], None]
     loses_power: Callable[[], bool] = lambda: False
 
@@ -217,13 +217,13 @@ class SimulatedRuntime(InProcessRuntime):
         return super().discard(workers, hosts, must=must)
 
     def run_step(self, record: StepRecord, layout: Layout, coming: Layout | None = None) -> StepReport:
-        site: Any = self.work.site
+        resources: Any = self.work.resources
         try:
             report = super().run_step(record, layout, coming)
         except (DbspError, fakes.Crash):
             self.late(record, layout, coming, self.epoch)
             raise
-        site.point("step done")
+        resources.point("step done")
         views = [view for view in self.work.plan.views if view.trace is not None]
         self.tasks.note(tasks.view_part, layout.workers, views[0], self.epoch)
         return report
@@ -249,7 +249,9 @@ class CircuitWorld(fakes.World):
 
     seed: int = 0
     waits: Callable[[], bool] = lambda: False
-    site: MemorySite = field(default_factory=lambda: MemorySite(inputs=MemoryInputLog(("a", "b"), spread=2)))
+    resources: MemoryResources = field(
+        default_factory=lambda: MemoryResources(inputs=MemoryInputLog(("a", "b"), spread=2))
+    )
 
     def late(self) -> None:
         """A task that was given up goes on when a coordinator has done much else, or at once."""
@@ -263,7 +265,7 @@ class CircuitWorld(fakes.World):
         drawn = [(draw.randrange(KEYS), draw.randrange(second)) for _ in range(rows)]
         schema = next(known.schema for known in circuit_plan().tables if known.name == table)
         operations = np.array([DELETE if draw.random() < 0.2 else INSERT for _ in drawn], np.int8)
-        self.site.inputs.append(table, Batch.from_rows(schema, drawn), operations, partition)
+        self.resources.inputs.append(table, Batch.from_rows(schema, drawn), operations, partition)
         super().grow(place, rows)
 
 
@@ -289,7 +291,7 @@ class CircuitSimulation(Simulation):
 
     def request(self, epoch: int) -> events.Request | None:
         """Also, more often than else, that a migration turns round."""
-        under_way = self.main is not None and self.main.state.facts.course is not None
+        under_way = self.main is not None and self.main.state.facts.migration_plan is not None
         if under_way and self.random.random() < TURNS_ROUND:
             return events.CancelAsked()
         return super().request(epoch)
@@ -314,31 +316,31 @@ class CircuitSimulation(Simulation):
         """Whether parcels pass through their bytes."""
         return False
 
-    def make_site(self, point: Callable[[str], None], loses_power: Callable[[], bool]) -> PointedSite:
+    def make_resources(self, point: Callable[[str], None], loses_power: Callable[[], bool]) -> PointedResources:
         """What a process that starts now has of databases and logs."""
-        return PointedSite(self.world.site, point, loses_power)
+        return PointedResources(self.world.resources, point, loses_power)
 
     def power_goes(self) -> None:
         """All hosts at once."""
-        databases = self.world.site.databases
-        self.world.site.databases = {worker: circuit_faults.rebooted(found) for worker, found in databases.items()}
+        databases = self.world.resources.databases
+        self.world.resources.databases = {worker: circuit_faults.rebooted(found) for worker, found in databases.items()}
 
     def databases_there(self) -> set[int]:
         """The workers that have one."""
-        return set(self.world.site.databases)
+        return set(self.world.resources.databases)
 
     def written(self, step: int, view: ViewSpec) -> list[Any]:
         """What a step changed in a view, summed over the workers."""
-        return outputs(self.world.site, step, view.name, view.schema)
+        return outputs(self.world.resources, step, view.name, view.schema)
 
     def dead(self, step: int) -> Counter[DeadLetter]:
         """What a step could not use."""
-        return dead_letters(self.world.site, step)
+        return dead_letters(self.world.resources, step)
 
     def _runtime(self) -> SimulatedRuntime:
         strikes = self.strikes_in
-        site = self.make_site(self._point, lambda: strikes.strikes(strikes.rates.power, "power"))
-        work = Work(site=site, plan=self.plan, run=RUN, common_disk=self.common_disk)
+        resources = self.make_resources(self._point, lambda: strikes.strikes(strikes.rates.power, "power"))
+        work = Work(resources=resources, plan=self.plan, run=RUN, common_disk=self.common_disk)
         copier, warmer = (SimulatedCopier(self.world, strikes.shuffled) for _ in range(2))
         made = self.runtime_class(work, self.encodes, _copier=copier, _warmer=warmer)  # type: ignore[arg-type]
         made.strikes, made.late, made.tasks = strikes, self._goes_on, self.late
@@ -356,8 +358,8 @@ class CircuitSimulation(Simulation):
 
     def _work_of_its_own(self, looks: int) -> Work:
         """What a process of its own has."""
-        site = self.make_site(Patience(looks).look, lambda: False)
-        return Work(site=site, plan=self.plan, run=RUN, common_disk=self.common_disk)
+        resources = self.make_resources(Patience(looks).look, lambda: False)
+        return Work(resources=resources, plan=self.plan, run=RUN, common_disk=self.common_disk)
 
     def _goes_on(self, record: StepRecord, layout: Layout, coming: Layout | None, epoch: int) -> None:
         """The tasks of a step that was given up may go on later, as far as they get."""
@@ -366,9 +368,10 @@ class CircuitSimulation(Simulation):
         looks = self.strikes_in.random.randint(1, self.strikes_in.rates.tasks_max)
 
         def goes_on() -> None:
-            site = self.make_site(Patience(looks).look, lambda: False)
+            resources = self.make_resources(Patience(looks).look, lambda: False)
             runtime = InProcessRuntime(
-                Work(site=site, plan=self.plan, run=RUN, common_disk=self.common_disk), encode_parcels=self.encodes, epoch=epoch,
+                Work(resources=resources, plan=self.plan, run=RUN, common_disk=self.common_disk),
+                encode_parcels=self.encodes, epoch=epoch,
                 _copier=SimulatedCopier(self.world), _warmer=SimulatedCopier(self.world),  # type: ignore[arg-type]
             )  # fmt: skip
             runtime.run_step(record, layout, coming)
@@ -389,8 +392,8 @@ class CircuitSimulation(Simulation):
 
     def golden_run(self) -> None:
         """(a) Every step's outputs are those of its record, run by one worker, whatever the layout was."""
-        plan, golden = self.plan, MemorySite(inputs=self.world.site.inputs)
-        runtime, layout = InProcessRuntime(Work(site=golden, plan=plan, run=RUN), encode_parcels=False), initial(1)
+        plan, golden = self.plan, MemoryResources(inputs=self.world.resources.inputs)
+        runtime, layout = InProcessRuntime(Work(resources=golden, plan=plan, run=RUN), encode_parcels=False), initial(1)
         empty = CheckpointId(run=RUN, epoch=0, step=0, layout_version=0, fingerprint=fakes.FINGERPRINT)
         runtime.create((0,), empty)
         runtime.fence(1, (0,))
@@ -437,17 +440,17 @@ class Patience:
             raise UnavailableError(f"this task has ended: at={name}")
 
 
-def dead_letters(site: MemorySite, step: int) -> Counter[DeadLetter]:
+def dead_letters(resources: MemoryResources, step: int) -> Counter[DeadLetter]:
     """What a step could not use, added up over the workers."""
     sums: Counter[DeadLetter] = Counter()
-    for log in site.outputs.values():
+    for log in resources.outputs.values():
         for letter in log.dead.get(step, ()):
             sums[replace(letter, weight=0)] += letter.weight
     return Counter({letter: weight for letter, weight in sums.items() if weight})
 
 
-def outputs(site: MemorySite, step: int, view: str, schema: Any) -> list[Any]:
+def outputs(resources: MemoryResources, step: int, view: str, schema: Any) -> list[Any]:
     """What a step changed in a view, summed over the workers."""
-    logs = (log.parts.get(step, {}) for log in site.outputs.values())
+    logs = (log.parts.get(step, {}) for log in resources.outputs.values())
     parts = [part[view] for part in logs if view in part]
     return sorted(consolidate(concat(parts, schema)).to_rows(), key=repr)

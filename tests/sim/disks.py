@@ -36,7 +36,7 @@ import pytest
 import dbsp.io.environment as log_files
 from dbsp.circuit.names import DEAD_LETTERS
 from dbsp.coordinator.running.control import LmdbControl
-from dbsp.coordinator.site import database_home
+from dbsp.coordinator.worker_resources import database_home
 from dbsp.errors import ConfigError, DbspError, UnavailableError
 from dbsp.io.embedded_output import EmbeddedOutputLog, read_outputs
 from dbsp.io.embedded_steps import EmbeddedStepLog
@@ -54,7 +54,7 @@ from dbsp.zset.batch import Batch, concat, consolidate
 from tests.coordinator import fakes
 from tests.sim import operators_look
 from tests.sim.circuit_faults import CircuitFaults
-from tests.sim.circuits import CircuitSimulation, PointedSite
+from tests.sim.circuits import CircuitSimulation, PointedResources
 from tests.sim.faults import Faults
 
 MAP_BYTES = 1 << 26
@@ -129,7 +129,7 @@ class Disks:
         """In a copy: whoever has the file open had it before."""
         made = folder.with_name(f"rubbish-{uuid.uuid4().hex}")
         shutil.copytree(folder, made)
-        environment = database_files.Environment(made, MAP_BYTES, sync=False)
+        environment = database_files.DatabaseEnvironment(made, MAP_BYTES, sync=False)
         try:
             environment._write_once(self._torn)
         finally:
@@ -202,7 +202,7 @@ class Disks:
         return "/".join(part.split(".new-")[0].split("-")[0] for part in parts)
 
 
-class DiskSite:
+class DiskResources:
     """What one process has open of the workers' files."""
 
     def __init__(
@@ -217,7 +217,7 @@ class DiskSite:
         weakref.finalize(self, disks.ended.append, (self._databases, self._logs, self._left))
 
     def database(self, number: int, create: CheckpointId | None = None) -> WorkerDatabase:
-        """As `dbsp.coordinator.site.ConfiguredSite.database`."""
+        """As `dbsp.coordinator.worker_resources.ConfiguredResources.database`."""
         self.point(f"database {number}")
         home = self.disks.home(number)
         if home.exists() and self.loses_power():
@@ -383,7 +383,9 @@ class DiskSimulation(CircuitSimulation):
         if ledger is None or not ledger.epoch:
             return
         with tempfile.TemporaryDirectory(dir=self.disks.folder.parent, prefix="dbsp-sim-look-") as folder:
-            config = operators_look.copied(self.disks.folder, self.world.site.inputs, self.plan, Path(folder) / "copy")
+            config = operators_look.copied(
+                self.disks.folder, self.world.resources.inputs, self.plan, Path(folder) / "copy"
+            )
             operators_look.check_sound(config, when)
             if not self.quiet and self.seed % 2:
                 self._go_on_from(operators_look.through_a_backup(config, Path(folder) / "there", ledger.fingerprint))
@@ -405,9 +407,9 @@ class DiskSimulation(CircuitSimulation):
         """A handle on the step log."""
         return DiskSteps(self.world, self.steps)
 
-    def make_site(self, point: Callable[[str], None], loses_power: Callable[[], bool]) -> PointedSite:
+    def make_resources(self, point: Callable[[str], None], loses_power: Callable[[], bool]) -> PointedResources:
         """The same files, opened anew."""
-        return DiskSite(self.disks, self.world.site.inputs, point, loses_power)  # type: ignore[return-value]
+        return DiskResources(self.disks, self.world.resources.inputs, point, loses_power)  # type: ignore[return-value]
 
     def power_goes(self) -> None:
         """All hosts at once."""

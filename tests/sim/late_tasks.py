@@ -14,7 +14,7 @@ from random import Random
 from typing import Any
 
 from dbsp.errors import DbspError
-from dbsp.runtime import visiting
+from dbsp.runtime import transfers
 from dbsp.runtime.tasks import Work
 from dbsp.store import CheckpointId
 
@@ -81,16 +81,16 @@ def _bound(function: Callable[..., object], worker: int, arguments: tuple[Any, .
 
 def create(work: Work, worker: int, checkpoint: CheckpointId) -> None:
     """As the runtimes do it."""
-    work.site.database(worker, checkpoint)
+    work.resources.database(worker, checkpoint)
 
 
-def ship(work: Work, worker: int, route: visiting.Route, *piece: Any) -> None:
+def ship(work: Work, worker: int, route: transfers.Route, *piece: Any) -> None:
     """Read once more what the worker sends to another host."""
-    assert worker == route.giver
-    visiting.ship(work, route, *piece)
+    assert worker == route.source_worker
+    transfers.ship(work, route, *piece)
 
 
-def take(work: Work, worker: int, route: visiting.Route, *piece: Any) -> None:
+def take(work: Work, worker: int, route: transfers.Route, *piece: Any) -> None:
     """Take in once more what has come for the worker."""
-    assert worker == route.taker
-    visiting.take(work, route, *piece)
+    assert worker == route.target_worker
+    transfers.take(work, route, *piece)

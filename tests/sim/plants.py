@@ -378,9 +378,9 @@ def clock_as_it_is(patch: Patch) -> None:
 def slices_in_the_manifest(patch: Patch) -> None:
     original = fake_runtime.FakeWarm._take
 
-    def take(self: fake_runtime.FakeWarm, giver: int, taker: int) -> None:
-        original(self, giver, taker)
-        database = self.world.databases[taker]
+    def take(self: fake_runtime.FakeWarm, source_worker: int, target_worker: int) -> None:
+        original(self, source_worker, target_worker)
+        database = self.world.databases[target_worker]
         database.versions = {v: (c, rows | database.warm) for v, (c, rows) in database.versions.items()}
 
     patch.setattr(fake_runtime.FakeWarm, "_take", take)
@@ -406,7 +406,7 @@ def take_over_early(patch: Patch) -> None:
 def forget_the_course(patch: Patch) -> None:
     original = control.log_layout
 
-    def log_layout(ledger: Ledger, layout: Layout, members: object, forming: object, course: object) -> Ledger:
+    def log_layout(ledger: Ledger, layout: Layout, members: object, forming: object, migration_plan: object) -> Ledger:
         return original(ledger, layout, members, forming)  # type: ignore[arg-type]
 
     patch.setattr(control, "log_layout", log_layout)
@@ -441,20 +441,20 @@ def lose_what_moves(patch: Patch) -> None:
     def after(
         self: FakeMove, worker: int, state: frozenset[fakes.Row], mine: frozenset[fakes.Row]
     ) -> frozenset[fakes.Row]:
-        givers = {giver: rows for giver, rows in self.given.items() if giver == worker}
-        return original(replace(self, given={worker: frozenset(), **givers}), worker, state, mine)
+        source_workers = {source_worker: rows for source_worker, rows in self.given.items() if source_worker == worker}
+        return original(replace(self, given={worker: frozenset(), **source_workers}), worker, state, mine)
 
     patch.setattr(FakeMove, "after", after)
 
 
 def split_rows_by_the_new_layout(patch: Patch) -> None:
-    patch.setattr(places.Places, "_stays", lambda self, hashes, before: np.zeros(len(hashes), np.bool_))
+    patch.setattr(places.KeyPlaces, "_stays", lambda self, hashes, before: np.zeros(len(hashes), np.bool_))
 
 
 def forget_what_has_moved(patch: Patch) -> None:
     original = places.places_of
 
-    def places_of(parts: Mapping[int, AnyDistributor], old: Layout, new: Layout, keys: places.Keys) -> places.Places:
+    def places_of(parts: Mapping[int, AnyDistributor], old: Layout, new: Layout, keys: places.Keys) -> places.KeyPlaces:
         found = original(parts, old, new, keys)
         return replace(found, first=dict.fromkeys(found.first, 0))
 

@@ -491,7 +491,7 @@ class Simulation:
         stopping, issued, steps = False, 0, len(self.world.steps)
         waiting = sum(self.world.ends.values())
         most = max(len(layout.workers) for layout in coordinator.state.facts.layouts.values())
-        pairs = most**2  # of givers and takers, by which a round of a warm-up copies
+        pairs = most**2  # of source workers and target workers, by which a round of a warm-up copies
         limit = LIVENESS * (RECOVERY_COMMANDS_USUAL + steps + waiting + pairs)
         while coordinator.finished is None:
             done = {place: end for place, end in self.world.ends.items() if end}

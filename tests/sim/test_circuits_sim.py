@@ -47,9 +47,9 @@ def test_the_seeds_move_state_in_every_way_and_meet_every_fault() -> None:
     missing = {"icadd", "redistribute", "turned", *KINDS, "crash", "error", "zombie"}
     for seed in SEEDS:
         simulation = run(seed)
-        courses = simulation.world.courses.values()
-        missing -= {course.strategy for course in courses}
-        missing -= {"turned" for course in courses if course.turned}
+        migration_plans = simulation.world.migration_plans.values()
+        missing -= {migration_plan.strategy for migration_plan in migration_plans}
+        missing -= {"turned" for migration_plan in migration_plans if migration_plan.turned}
         missing -= {kind for kind, times in simulation.fired.counts.items() if times}
         if not missing:
             return

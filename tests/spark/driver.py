@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from dbsp.errors import DbspError
-from dbsp.runtime.keeper import ProcessKeepers
+from dbsp.runtime.background import BackgroundProcesses
 from dbsp.runtime.spark.runtime import SparkRuntime
 from dbsp.runtime.spark.session import SparkSettings
 from dbsp.runtime.tasks import Work
 from tests.spark.pipelines import Pipeline, push_some
-from tests.spark.wrapped_sites import DearInput, KillingSite
+from tests.spark.wrapped_resources import DearInput, KillingResources
 
 
 def main(settings: dict[str, Any]) -> int:
@@ -27,15 +27,15 @@ def main(settings: dict[str, Any]) -> int:
     )
     fault = settings.get("fault")
 
-    def wrap(site: Any) -> Any:
-        return KillingSite(site, folder / "killed", *fault) if fault else site
+    def wrap(resources: Any) -> Any:
+        return KillingResources(resources, folder / "killed", *fault) if fault else resources
 
     def made(work: Work) -> SparkRuntime:
-        if settings.get("keepers"):
-            work = replace(work, site=DearInput(work.site), keepers=ProcessKeepers(str(folder)))
+        if settings.get("background"):
+            work = replace(work, resources=DearInput(work.resources), background=BackgroundProcesses(str(folder)))
         return SparkRuntime(work, spark)
 
-    pipeline = Pipeline(folder, made, wrap_site=wrap)
+    pipeline = Pipeline(folder, made, wrap_resources=wrap)
     print("from", pipeline.step, flush=True)
     while pipeline.step < settings["steps"]:
         push_some(pipeline, 1, 20)

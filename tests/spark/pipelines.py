@@ -13,7 +13,7 @@ import pyarrow as pa
 
 import dbsp
 from dbsp.circuit.circuit import Circuit
-from dbsp.coordinator.site import ConfiguredSite, close_site
+from dbsp.coordinator.worker_resources import ConfiguredResources, close_resources
 from dbsp.io.connectors.embedded import EmbeddedInput
 from dbsp.io.embedded_input import EmbeddedInputLog
 from dbsp.io.embedded_output import read_outputs
@@ -63,15 +63,15 @@ class Pipeline:
     make_runtime: MakeRuntime = InProcessRuntime
     workers: int = 2
     circuit: Circuit = field(default_factory=sample_circuit)
-    wrap_site: Callable[[ConfiguredSite], Any] = lambda site: site
+    wrap_resources: Callable[[ConfiguredResources], Any] = lambda resources: resources
 
     def __post_init__(self) -> None:
         self.plan = make_plan(self.circuit)
         self.inputs = EmbeddedInputLog(self.folder, self.plan.tables, partitions=PARTITIONS, create=True)
-        site = ConfiguredSite(
+        resources = ConfiguredResources(
             data_dir=self.folder, pipeline="p", tables=self.plan.tables, input=EmbeddedInput(partitions=PARTITIONS)
         )
-        self.runtime = self.make_runtime(Work(site=self.wrap_site(site), plan=self.plan, run=RUN))
+        self.runtime = self.make_runtime(Work(resources=self.wrap_resources(resources), plan=self.plan, run=RUN))
         self.layout: Layout = initial(self.workers)
         self.steps = EmbeddedStepLog(self.folder, create=True)
         self.records: list[StepRecord] = list(self.steps.read(0))
@@ -162,7 +162,7 @@ class Pipeline:
         self.runtime.close()
         self.inputs.close()
         self.steps.close()
-        close_site(self.folder)
+        close_resources(self.folder)
 
 
 def outputs_of(folder: Path, plan: Plan) -> dict[str, dict[int, list[bytes]]]:

@@ -25,7 +25,7 @@ from tests.pace import rotating
 from tests.spark.cuts import BOTH_WAYS, TO_DRIVER, TO_EXECUTORS, Network, network
 from tests.spark.pipelines import PARTITIONS, Pipeline, as_bytes, outputs_of, sample_circuit
 from tests.spark.waiting import until
-from tests.spark.wrapped_sites import HaltingSite
+from tests.spark.wrapped_resources import HaltingResources
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
@@ -58,7 +58,7 @@ class Cut:
 
     service: Service
     network: Network
-    site: HaltingSite
+    resources: HaltingResources
     pushed: int = 0
 
     def push(self) -> Any:
@@ -97,13 +97,13 @@ class Cut:
 
     def cut_in_a_step(self, point: str, *ways: str) -> tuple[int, Any]:
         """Push, let a worker come to the point, cut the network there, let the worker go on; the step, and the rows' ends."""
-        self.site.arm(point)
+        self.resources.arm(point)
         ends = self.push()
-        until(self.site.reached, f"a worker is at {point}")
+        until(self.resources.reached, f"a worker is at {point}")
         self.network.cut(*ways)
-        self.site.release()
+        self.resources.release()
         until(lambda: self.network.has_struck(*ways), "something waits at the cut")
-        return self.site.step(), ends
+        return self.resources.step(), ends
 
 
 @contextmanager
@@ -114,11 +114,11 @@ def cut_service(folder: Path, patch: pytest.MonkeyPatch, **conf: str) -> Iterato
         settings = SETTINGS.format(conf=lines, partitions=PARTITIONS)
         (folder / "circuit.py").write_text(CIRCUIT)
         (folder / "pipeline.toml").write_text(settings)
-        halting = HaltingSite(None, folder / "halting")
+        halting = HaltingResources(None, folder / "halting")
         original = build.make_runtime
 
         def make_runtime(config: Config, work: Work) -> Runtime:
-            return original(config, replace(work, site=replace(halting, inner=work.site)))
+            return original(config, replace(work, resources=replace(halting, inner=work.resources)))
 
         patch.setattr(build, "make_runtime", make_runtime)
         with Service(load_config(folder / "pipeline.toml", environment={})) as service:

@@ -18,10 +18,10 @@ from dbsp.runtime.spark import runtime as runtime_module
 from dbsp.runtime.spark.diagnosis import explained, unfinished, unreachable, versions_on
 from dbsp.runtime.spark.failures import job_failed
 from dbsp.runtime.spark.jobs import JobThread
-from dbsp.runtime.spark.meetings import Meetings
 from dbsp.runtime.spark.placement import drain, ground_rdd
 from dbsp.runtime.spark.session import SparkHandle
 from dbsp.runtime.spark.shared import PackedWork, pack
+from dbsp.runtime.spark.task_server import TaskServer
 from dbsp.version import VERSION
 from tests.spark.pipelines import MakeRuntime, Pipeline
 from tests.spark.test_failures import JVM_TEXT
@@ -54,7 +54,7 @@ def test_a_host_that_is_gone_is_named_with_its_workers() -> None:
 
 
 def test_a_host_with_another_version_is_named() -> None:
-    bug = InternalError("a Spark task failed: reason=ModuleNotFoundError: No module named 'dbsp.runtime.visiting'")
+    bug = InternalError("a Spark task failed: reason=ModuleNotFoundError: No module named 'dbsp.runtime.transfers'")
     found = explained(bug, "open", HOMES, tuple, lambda: {"a": VERSION, "b": "0.0.1", "c": "none (No module)"})
     assert type(found) is EngineError
     assert found.message.endswith(f"b has 0.0.1, c has none (No module); coordinator={VERSION}")
@@ -82,29 +82,29 @@ def test_who_takes_no_connection_is_found() -> None:
 
 
 def test_who_is_awaited_at_a_meeting(tmp_path: Path) -> None:
-    meetings = Meetings(tmp_path, threading.Lock())
+    task_server = TaskServer(tmp_path, threading.Lock())
     try:
-        assert meetings.awaited() == ()
-        number = meetings.stand()
-        stepping = threading.Thread(target=lambda: meetings.step(number, b"", 3, 0), daemon=True)
+        assert task_server.awaited() == ()
+        number = task_server.stand()
+        stepping = threading.Thread(target=lambda: task_server.step(number, b"", 3, 0), daemon=True)
         stepping.start()
-        until(lambda: meetings._step is not None, "the step runs")
-        assert meetings.awaited() == (0, 1, 2)
-        step = meetings._step
+        until(lambda: task_server._step is not None, "the step runs")
+        assert task_server.awaited() == (0, 1, 2)
+        step = task_server._step
         assert step is not None
         step.brought[0, 1] = []
-        assert meetings.awaited() == (0, 2)
+        assert task_server.awaited() == (0, 2)
         step.brought |= {(0, 0): [], (0, 2): [], (1, 2): []}
-        assert meetings.awaited() == (0, 1), "the last exchange counts"
+        assert task_server.awaited() == (0, 1), "the last exchange counts"
         step.reports |= {0: b"", 1: b""}
-        assert meetings.awaited() == (2,), "after the last exchange those without a report"
-        with meetings._change:
+        assert task_server.awaited() == (2,), "after the last exchange those without a report"
+        with task_server._change:
             step.reports[2] = b""
-            meetings._change.notify_all()
+            task_server._change.notify_all()
         stepping.join(10)
-        meetings.over(number)
+        task_server.over(number)
     finally:
-        meetings.close()
+        task_server.close()
 
 
 # --- on Spark -------------------------------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ from dbsp.storage.durable import Durable
 from dbsp.store import CheckpointId
 from tests.spark.pipelines import Pipeline
 from tests.spark.waiting import until
-from tests.spark.wrapped_sites import Delegate, ancestor
+from tests.spark.wrapped_resources import Delegate, ancestor
 
 pytestmark = [pytest.mark.spark, pytest.mark.soak, pytest.mark.timeout(900)]
 
@@ -31,7 +31,7 @@ GIVEN_UP_S = 20
 
 
 @dataclass(frozen=True)
-class StoppingSite(Delegate):
+class StoppingResources(Delegate):
     """Stops the first task of the armed kind before its next transaction, until it is released."""
 
     folder: Path
@@ -84,11 +84,11 @@ class StoppingSite(Delegate):
 
 @dataclass(frozen=True)
 class StoppingDatabase(Delegate):
-    site: StoppingSite
+    resources: StoppingResources
     worker: int
 
     def open(self, version: int, epoch: int) -> CheckpointId:
-        with self.site.at(f"open {self.worker}"):
+        with self.resources.at(f"open {self.worker}"):
             found: CheckpointId = self.inner.open(version, epoch)
             return found
 
@@ -108,14 +108,14 @@ def two_executors(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkHan
 
 
 @contextmanager
-def frozen(site: StoppingSite, kind: str) -> Iterator[None]:
+def frozen(resources: StoppingResources, kind: str) -> Iterator[None]:
     """The first attempt of this task is stopped, and so is its JVM; at the end of the block it goes on, to its end."""
-    site.arm(kind)
+    resources.arm(kind)
     stopped: list[int] = []
 
     def stop() -> None:
-        until((site.folder / "reached").exists, f"{kind} is reached", 300)
-        stopped.append(int((site.folder / "reached").read_text()))
+        until((resources.folder / "reached").exists, f"{kind} is reached", 300)
+        stopped.append(int((resources.folder / "reached").read_text()))
         os.kill(stopped[0], signal.SIGSTOP)
 
     watcher = threading.Thread(target=stop, daemon=True)
@@ -125,11 +125,11 @@ def frozen(site: StoppingSite, kind: str) -> Iterator[None]:
         watcher.join()
         assert stopped
     finally:
-        release(site.folder / "release")
+        release(resources.folder / "release")
         for pid in stopped:
             with suppress(ProcessLookupError):  # Spark has ended it
                 os.kill(pid, signal.SIGCONT)
-    until((site.folder / "ended").exists, f"the first attempt of {kind} ends", 300)
+    until((resources.folder / "ended").exists, f"the first attempt of {kind} ends", 300)
 
 
 def release(fifo: Path) -> None:
@@ -145,21 +145,21 @@ def push(pipeline: Pipeline, number: int) -> None:
 
 def test_an_executor_that_is_frozen_inside_open_and_discard(two_executors: SparkHandle, tmp_path: Path) -> None:
     """Spark's second attempt opens, the next version is out; then the first attempt goes on. So it is with a deletion."""
-    sites: list[StoppingSite] = []
+    sites: list[StoppingResources] = []
 
-    def wrapped(site: Any) -> StoppingSite:
-        sites.append(StoppingSite(site, tmp_path / "stops"))
+    def wrapped(resources: Any) -> StoppingResources:
+        sites.append(StoppingResources(resources, tmp_path / "stops"))
         return sites[0]
 
     def make(work: Any) -> SparkRuntime:
         return SparkRuntime(work, SparkSettings(worker_silence_s=600.0), spark=two_executors)
 
-    pipeline = Pipeline(tmp_path / "p", make, wrap_site=wrapped)
-    (site,) = sites
+    pipeline = Pipeline(tmp_path / "p", make, wrap_resources=wrapped)
+    (resources,) = sites
     push(pipeline, 0)
     pipeline.run_step()
     pipeline.checkpoint()
-    with frozen(site, "open 1"):
+    with frozen(resources, "open 1"):
         pipeline.new_epoch()
         push(pipeline, 1)
         pipeline.run_step()
@@ -168,7 +168,7 @@ def test_an_executor_that_is_frozen_inside_open_and_discard(two_executors: Spark
     push(pipeline, 2)
     pipeline.run_step()
 
-    with frozen(site, "discard"):
+    with frozen(resources, "discard"):
         pipeline.rescale(1)
         pipeline.rescale(2)
         push(pipeline, 3)

@@ -13,7 +13,7 @@ import pytest
 import dbsp
 from dbsp.circuit.circuit import Circuit
 from dbsp.distribute.commands import to_text
-from dbsp.distribute.course import Course
+from dbsp.distribute.migration_plan import MigrationPlan
 from dbsp.distribute.names import STRATEGIES
 from dbsp.io.embedded_output import read_outputs
 from dbsp.layout import Layout, rescaled
@@ -21,7 +21,7 @@ from dbsp.logs import StepRecord
 from dbsp.runtime.runtime import StepReport
 from tests.pace import rotating
 from tests.spark.pipelines import MakeRuntime, Open, Pipeline, push_some
-from tests.spark.wrapped_sites import KillingSite
+from tests.spark.wrapped_resources import KillingResources
 
 pytestmark = pytest.mark.spark
 
@@ -30,50 +30,58 @@ pytestmark = pytest.mark.spark
 class HotPipeline(Pipeline):
     """A pipeline whose keys move while its steps go on."""
 
-    course: Course | None = None
+    migration_plan: MigrationPlan | None = None
     ways: list[tuple[Layout, Layout | None]] = field(default_factory=list)
 
     def next_record(self) -> StepRecord:
         record = super().next_record()
-        return record if self.course is None else replace(record, commands=(to_text(self.course.command(self.step)),))
+        return (
+            record
+            if self.migration_plan is None
+            else replace(record, commands=(to_text(self.migration_plan.command(self.step)),))
+        )
 
     def run_step(self, record: StepRecord | None = None) -> StepReport:
         record, again = record or self.next_record(), self.step < len(self.ways)
         if record.step == len(self.records):
             self.steps.append(record)
             self.records.append(record)
-            self.ways.append((self.layout, None) if self.course is None else (self.course.old, self.course.new))
+            self.ways.append(
+                (self.layout, None)
+                if self.migration_plan is None
+                else (self.migration_plan.old, self.migration_plan.new)
+            )
             again = False
         report = self.runtime.run_step(record, *self.ways[record.step])
         self.done.update({(r.table, r.partition): r.last for r in record.ranges})
         self.step = record.step + 1
-        if not again and self.course is not None and report.migration is not None:
-            self.go_on(self.course, report.migration.over)
+        if not again and self.migration_plan is not None and report.migration is not None:
+            self.go_on(self.migration_plan, report.migration.over)
         return report
 
-    def go_on(self, course: Course, over: bool) -> None:
+    def go_on(self, migration_plan: MigrationPlan, over: bool) -> None:
         if not over:
             return
-        left = [worker for worker in course.layout.workers if worker not in course.new.workers]
-        self.course, self.layout = None, course.new
+        left = [worker for worker in migration_plan.layout.workers if worker not in migration_plan.new.workers]
+        self.migration_plan, self.layout = None, migration_plan.new
         self.checkpoint()
         self.runtime.discard(left)
 
     def begin_hot(self, workers: int, strategy: str, budget: int) -> None:
         new = rescaled(self.layout, workers, step=self.step)
-        course = Course.towards(new, self.layout, strategy=strategy, first=self.step, budget=budget)
-        self.slice_into(course.layout)
-        self.course = course
+        migration_plan = MigrationPlan.towards(new, self.layout, strategy=strategy, first=self.step, budget=budget)
+        self.slice_into(migration_plan.layout)
+        self.migration_plan = migration_plan
 
     def cancel_hot(self) -> None:
-        assert self.course is not None
-        self.course = self.course.turned_round(self.step)
-        self.layout = self.course.layout
+        assert self.migration_plan is not None
+        self.migration_plan = self.migration_plan.turned_round(self.step)
+        self.layout = self.migration_plan.layout
 
     def hurry(self) -> None:
         """All keys that are left move in the next step."""
-        assert self.course is not None
-        self.course = replace(self.course, budget=1000)
+        assert self.migration_plan is not None
+        self.migration_plan = replace(self.migration_plan, budget=1000)
 
     def changes(self) -> dict[tuple[str, int], Counter[Any]]:
         """What every step changed in every view, summed over the workers."""
@@ -134,7 +142,7 @@ def life(pipeline: HotPipeline, feed: Feed, strategy: str) -> None:
             pipeline.checkpoint()
             pipeline.new_epoch()
         pipeline.hurry()
-        while pipeline.course is not None:
+        while pipeline.migration_plan is not None:
             feed(pipeline)
     assert pipeline.layout.workers == (0,)
     feed(pipeline)
@@ -172,7 +180,7 @@ def test_a_recursion_goes_on_while_its_keys_move(on_spark: MakeRuntime, opened: 
     other.cancel_hot()
     edges(other)
     other.hurry()
-    while other.course is not None:
+    while other.migration_plan is not None:
         edges(other)
     while still.step < other.step:
         edges(still)
@@ -187,12 +195,15 @@ def test_a_python_worker_killed_while_keys_move_changes_nothing(
     mark = tmp_path / "killed"
     one = opened(tmp_path / "a", kind=HotPipeline)
     other = opened(
-        tmp_path / "b", on_spark, kind=HotPipeline, wrap_site=lambda site: KillingSite(site, mark, point, 1, 2)
+        tmp_path / "b",
+        on_spark,
+        kind=HotPipeline,
+        wrap_resources=lambda resources: KillingResources(resources, mark, point, 1, 2),
     )
     for pipeline in (one, other):
         orders(pipeline)
         pipeline.begin_hot(1, "redistribute", 40)
-        while pipeline.course is not None:
+        while pipeline.migration_plan is not None:
             orders(pipeline)
     assert mark.exists()
     assert one.records[2].commands == ("migrate strategy=redistribute phase=move budget=40",)

@@ -10,7 +10,7 @@ import pytest
 from dbsp.errors import CapacityError, UnavailableError
 from tests.spark import memory
 from tests.spark.pipelines import MakeRuntime, Open, Pipeline, play
-from tests.spark.wrapped_sites import HoardingSite
+from tests.spark.wrapped_resources import HoardingResources
 
 pytestmark = pytest.mark.spark
 
@@ -31,10 +31,10 @@ def test_a_worker_that_is_ended_for_want_of_memory_changes_nothing(
         monkeypatch.setattr(memory, "_cgroup", lambda: None)
     one = golden(opened, tmp_path / "a")
     with memory.limited(tmp_path / "limit"):
-        site = HoardingSite(None, tmp_path / "limit", POINT, worker=1, step=1, times=1)
-        other = opened(tmp_path / "b", on_spark, wrap_site=site.around)
+        resources = HoardingResources(None, tmp_path / "limit", POINT, worker=1, step=1, times=1)
+        other = opened(tmp_path / "b", on_spark, wrap_resources=resources.around)
         play(other, 3)
-    assert site.struck() == 1
+    assert resources.struck() == 1
     assert other.outputs() == one.outputs()
     assert other.views() == one.views()
 
@@ -49,14 +49,14 @@ def test_a_step_that_never_gets_its_memory_fails_and_says_what_to_do(
 ) -> None:
     one = golden(opened, tmp_path / "a")
     with memory.limited(tmp_path / "limit"):
-        site = HoardingSite(None, tmp_path / "limit", POINT, worker=1, step=1, times=4, ended=ended)
-        other = opened(tmp_path / "b", on_spark, wrap_site=site.around)
+        resources = HoardingResources(None, tmp_path / "limit", POINT, worker=1, step=1, times=4, ended=ended)
+        other = opened(tmp_path / "b", on_spark, wrap_resources=resources.around)
         play(other, 1)
         with pytest.raises(kind, match=says) as caught:
             play(other, 1)
     assert "max_rows_per_step" in (caught.value.hint or "")
     assert len(str(caught.value)) < 1000
-    assert site.struck() == 4
+    assert resources.struck() == 4
     assert other.step == 1
     assert other.outputs() == {view: {0: parts[0]} for view, parts in one.outputs().items()}
     other.new_epoch()  # it has been given more memory: the logged step runs again

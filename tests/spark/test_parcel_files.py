@@ -16,7 +16,7 @@ from dbsp.runtime.spark.runtime import SparkRuntime
 from dbsp.runtime.spark.session import SparkHandle, SparkSettings
 from tests.pace import rotating
 from tests.spark.pipelines import MakeRuntime, Open, play
-from tests.spark.wrapped_sites import KillingSite
+from tests.spark.wrapped_resources import KillingResources
 
 
 @given(st.lists(st.binary(max_size=100), max_size=5), st.sampled_from([1, 50, 10**6]), st.booleans())
@@ -90,7 +90,9 @@ def test_a_worker_killed_in_a_step_finds_its_parcels_again(
     one = opened(tmp_path / "a")
     play(one, 3)
     mark = tmp_path / "killed"
-    killing = opened(tmp_path / "b", by_files(spark), wrap_site=lambda site: KillingSite(site, mark, point, 1, 1))
+    killing = opened(
+        tmp_path / "b", by_files(spark), wrap_resources=lambda resources: KillingResources(resources, mark, point, 1, 1)
+    )
     play(killing, 3)
     assert mark.exists()
     assert (killing.outputs(), killing.views()) == (one.outputs(), one.views())

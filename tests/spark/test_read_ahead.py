@@ -14,10 +14,10 @@ from dbsp.errors import DataError
 from dbsp.logs import Range
 from dbsp.runtime.spark.runtime import SparkRuntime
 from dbsp.runtime.spark.session import SparkHandle
-from tests.keeper.test_read_ahead import STEPS, Leading, life
+from tests.background.test_read_ahead import STEPS, Leading, life
 from tests.spark.pipelines import Pipeline
 from tests.spark.waiting import until
-from tests.spark.wrapped_sites import Delegate
+from tests.spark.wrapped_resources import Delegate
 
 pytestmark = pytest.mark.spark
 
@@ -55,7 +55,7 @@ class MeetingOutput(Delegate):
 
 
 @dataclass(frozen=True)
-class MeetingSite(Delegate):
+class BarrierResources(Delegate):
     """Worker 0's part of a step is written only after the input of the next step has begun to be touched."""
 
     pipes: Path
@@ -85,7 +85,9 @@ def test_the_next_input_is_touched_before_the_step_ends(spark: SparkHandle, tmp_
     for step in range(STEPS + 1):
         os.mkfifo(tmp_path / str(step))
     pipeline = Leading(
-        tmp_path / "p", lambda work: SparkRuntime(work, spark=spark), wrap_site=lambda site: MeetingSite(site, tmp_path)
+        tmp_path / "p",
+        lambda work: SparkRuntime(work, spark=spark),
+        wrap_resources=lambda resources: BarrierResources(resources, tmp_path),
     )
     for _ in range(STEPS):
         pipeline.lead()
@@ -124,7 +126,7 @@ class AwaitingOutput(Delegate):
 
 
 @dataclass(frozen=True)
-class MarkingSite(Delegate):
+class MarkingResources(Delegate):
     marks: Path
     fails: bool
 
@@ -147,14 +149,14 @@ def test_a_worker_that_has_done_its_part_reads_what_comes(
     pipeline = Leading(
         tmp_path / "b",
         lambda work: SparkRuntime(work, spark=spark),
-        wrap_site=lambda site: MarkingSite(site, marks, fails),
+        wrap_resources=lambda resources: MarkingResources(resources, marks, fails),
     )
     assert life(pipeline, -1, Pipeline.new_epoch) == life(Leading(tmp_path / "a"), -1, Pipeline.new_epoch)
 
 
-@pytest.mark.parametrize("wrap", [lambda site: site, BrokenTouch], ids=["sound", "touching fails"])
+@pytest.mark.parametrize("wrap", [lambda resources: resources, BrokenTouch], ids=["sound", "touching fails"])
 @pytest.mark.parametrize("event", [Pipeline.new_epoch, lambda p: p.rescale(3)], ids=["restart", "rescale"])
 def test_the_same_bytes_as_one_process(event: Any, wrap: Any, spark: SparkHandle, tmp_path: Path) -> None:
     expected = life(Leading(tmp_path / "a"), 2, event)
-    pipeline = Leading(tmp_path / "b", lambda work: SparkRuntime(work, spark=spark), wrap_site=wrap)
+    pipeline = Leading(tmp_path / "b", lambda work: SparkRuntime(work, spark=spark), wrap_resources=wrap)
     assert life(pipeline, 2, event) == expected

@@ -12,7 +12,7 @@ from dbsp.circuit.circuit import Circuit
 from dbsp.errors import CapacityError, RowsError
 from tests.pace import rotating
 from tests.spark.pipelines import PARTITIONS, MakeRuntime, Open, Pipeline
-from tests.spark.wrapped_sites import LateKillingSite
+from tests.spark.wrapped_resources import LateKillingResources
 
 pytestmark = pytest.mark.spark
 
@@ -90,7 +90,7 @@ def test_a_python_worker_killed_between_rounds_changes_nothing(
         tmp_path / "e",
         on_spark,
         circuit=paths_circuit(),
-        wrap_site=lambda site: LateKillingSite(site, mark, "segment 1 begins", 1, 1, times=6),
+        wrap_resources=lambda resources: LateKillingResources(resources, mark, "segment 1 begins", 1, 1, times=6),
     )
     change(other, 3)
     assert mark.exists()

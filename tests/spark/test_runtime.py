@@ -12,7 +12,7 @@ from dbsp.errors import ConfigError, DataError, FencedError, UnavailableError
 from dbsp.runtime.spark.jobs import JobThread
 from tests.pace import rotating
 from tests.spark.pipelines import MakeRuntime, Open, Pipeline, play, push_some
-from tests.spark.wrapped_sites import BrokenInput, DearOutput, KillingSite
+from tests.spark.wrapped_resources import BrokenInput, DearOutput, KillingResources
 
 pytestmark = pytest.mark.spark
 
@@ -50,7 +50,11 @@ def test_a_python_worker_killed_in_a_step_changes_nothing(
     one = opened(tmp_path / "a")
     play(one, 3)
     mark = tmp_path / "killed"
-    other = opened(tmp_path / "b", on_spark, wrap_site=lambda site: KillingSite(site, mark, point, 1, 1, number=number))
+    other = opened(
+        tmp_path / "b",
+        on_spark,
+        wrap_resources=lambda resources: KillingResources(resources, mark, point, 1, 1, number=number),
+    )
     play(other, 3)
     assert mark.exists()
     assert other.outputs() == one.outputs()
@@ -70,7 +74,7 @@ def test_an_error_of_a_task_is_told_as_it_is_and_not_tried_again(
     on_spark: MakeRuntime, opened: Open, tmp_path: Path
 ) -> None:
     tries = tmp_path / "tries"
-    pipeline = opened(tmp_path / "p", on_spark, wrap_site=lambda site: BrokenInput(site, tries))
+    pipeline = opened(tmp_path / "p", on_spark, wrap_resources=lambda resources: BrokenInput(resources, tries))
     push_some(pipeline, 1)
     with pytest.raises(DataError) as caught:
         pipeline.run_step()
@@ -115,7 +119,7 @@ def test_a_checkpoint_takes_no_job_where_workers_are_on_this_host(
 
 def test_a_dear_output_is_left_to_the_workers(on_spark: MakeRuntime, opened: Open, tmp_path: Path) -> None:
     """A log on Kafka that another process opens takes the producer of the one that writes."""
-    pipeline = opened(tmp_path, on_spark, wrap_site=DearOutput)
+    pipeline = opened(tmp_path, on_spark, wrap_resources=DearOutput)
     assert pipeline.runtime._here is None  # type: ignore[attr-defined]
     play(pipeline, 1)
     pipeline.checkpoint()

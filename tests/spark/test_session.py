@@ -96,7 +96,7 @@ def test_the_daemon_loads_modules_and_kernels_and_starts_no_thread() -> None:
         missing = [name for name in (*daemon.ALWAYS, "dbsp.storage") if name not in sys.modules]
         print(early, missing, "confluent_kafka" in sys.modules, threading.active_count(), load_kernels.cache_info().currsize)
     """
-    environment = {**os.environ, daemon.PRELOADS: "dbsp.coordinator.site"}
+    environment = {**os.environ, daemon.PRELOADS: "dbsp.coordinator.worker_resources"}
     ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, env=environment)
     assert ran.stdout.strip() == "[] [] False 1 1"
 

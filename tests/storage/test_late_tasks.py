@@ -21,7 +21,7 @@ from test_repeated_work import Attempt, filled, of_key, rows_at, steps, up_to, v
 from dbsp.errors import DbspError, UnavailableError
 from dbsp.storage import WorkerDatabase
 from dbsp.storage.discarding import condemn, discard_folder
-from dbsp.storage.environment import MAP_SIZE_BYTES, Environment
+from dbsp.storage.environment import MAP_SIZE_BYTES, DatabaseEnvironment
 from dbsp.storage.standby import Standby
 from tests.pace import few
 
@@ -46,17 +46,17 @@ def step_in(database: WorkerDatabase, epoch: int, step: int) -> None:
 @contextmanager
 def gated(patch: pytest.MonkeyPatch, work: Callable[[], Any], after: int) -> Iterator[Attempt]:
     """An attempt that stands before one of its write transactions, after it has done so many."""
-    attempt, original = Attempt(work, after), Environment.write
+    attempt, original = Attempt(work, after), DatabaseEnvironment.write
 
     def slow(*arguments: Any, **named: Any) -> Any:
         attempt.gate()
         return original(*arguments, **named)
 
-    patch.setattr(Environment, "write", slow)
+    patch.setattr(DatabaseEnvironment, "write", slow)
     attempt.to_the_gate()
     yield attempt
     attempt.end()
-    patch.setattr(Environment, "write", original)
+    patch.setattr(DatabaseEnvironment, "write", original)
 
 
 # ---- open

@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from dbsp.storage import MAP_SIZE_BYTES, WorkerDatabase
-from dbsp.storage.environment import Environment, create_environment
+from dbsp.storage.environment import DatabaseEnvironment, create_environment
 from tests.storage.databases import first_id
 
 WORKERS, SIDES = 256, 3
@@ -34,7 +34,7 @@ def test_a_database_opens_with_maps_of_that_size(tmp_path: Path) -> None:
 def test_room_is_made_before_a_map_is_full_unless_somebody_reads(tmp_path: Path) -> None:
     size = 1 << 20
     create_environment(tmp_path / "e", size, sync=False, fill=lambda txn: txn.put("values", b"a", b""))
-    environment = Environment(tmp_path / "e", size, sync=False)
+    environment = DatabaseEnvironment(tmp_path / "e", size, sync=False)
     try:
         environment.make_room()
         assert environment._env.info()["map_size"] == size

@@ -18,8 +18,17 @@ from hypothesis import given, settings
 from dbsp.errors import InternalError
 from dbsp.storage import WorkerDatabase
 from dbsp.storage.chunkfile import CHUNK_BYTES_MAX, ReadChunks, WriteChunks
-from dbsp.storage.environment import VERIFIED_MAX, Environment, Verified, create_environment
-from dbsp.storage.readahead import PAGE, PAGES_MANY, READINGS_QUIET, Pages, Paging, hash_pages, row_pages, will_need
+from dbsp.storage.environment import VERIFIED_MAX, DatabaseEnvironment, Verified, create_environment
+from dbsp.storage.readahead import (
+    PAGE,
+    PAGES_MANY,
+    READINGS_QUIET,
+    MappedPages,
+    Paging,
+    hash_pages,
+    row_pages,
+    will_need,
+)
 from dbsp.storage.tables import Txn
 from dbsp.store import TraceSpec
 from dbsp.trace.chunks import ChunkRef
@@ -63,7 +72,7 @@ def test_a_value_is_found_where_it_lies(
     chance = random.Random(len(sizes))
     values = {number: chance.randbytes(size) for number, size in sizes.items()}
     create_environment(folder, 1 << 24, sync=False, fill=lambda txn: txn.put("meta", b"epoch", b"1"))
-    environment = Environment(folder, 1 << 24, sync=False)
+    environment = DatabaseEnvironment(folder, 1 << 24, sync=False)
 
     def key(number: int) -> bytes:
         return number.to_bytes(8, "big")
@@ -93,10 +102,10 @@ def test_a_value_is_found_where_it_lies(
 
 
 @pytest.fixture
-def stored(tmp_path: Path) -> Iterator[tuple[Environment, ChunkRef]]:
+def stored(tmp_path: Path) -> Iterator[tuple[DatabaseEnvironment, ChunkRef]]:
     """One chunk of 1 MB in an environment that was opened after it was written."""
     create_environment(tmp_path / "env", 1 << 24, sync=False, fill=lambda txn: txn.put("meta", b"epoch", b"1"))
-    environment = Environment(tmp_path / "env", 1 << 24, sync=False)
+    environment = DatabaseEnvironment(tmp_path / "env", 1 << 24, sync=False)
     writing = WriteChunks(ReadChunks((), CHUNK_BYTES_MAX), lambda: 7)
     ref = writing.put(many_rows(0, ROWS))
 
@@ -106,13 +115,13 @@ def stored(tmp_path: Path) -> Iterator[tuple[Environment, ChunkRef]]:
 
     environment.write(fill)
     environment.close()
-    environment = Environment(tmp_path / "env", 1 << 24, sync=False)
+    environment = DatabaseEnvironment(tmp_path / "env", 1 << 24, sync=False)
     yield environment, ref
     environment.close()
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="/proc/self/smaps is Linux's")
-def test_finding_a_chunk_touches_hardly_any_of_it(stored: tuple[Environment, ChunkRef]) -> None:
+def test_finding_a_chunk_touches_hardly_any_of_it(stored: tuple[DatabaseEnvironment, ChunkRef]) -> None:
     """The kernel maps 64 KiB around a touch; `get` touches every page, and that shows that the count counts."""
     environment, ref = stored
     file = environment.folder / "data.mdb"
@@ -129,7 +138,7 @@ def test_finding_a_chunk_touches_hardly_any_of_it(stored: tuple[Environment, Chu
 
 
 def test_a_value_whose_page_is_another_is_refused(
-    stored: tuple[Environment, ChunkRef], monkeypatch: pytest.MonkeyPatch
+    stored: tuple[DatabaseEnvironment, ChunkRef], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     environment, ref = stored
     monkeypatch.setattr("dbsp.storage.tables._OVERFLOW", 0x02)
@@ -137,7 +146,7 @@ def test_a_value_whose_page_is_another_is_refused(
         txn.lying("chunks", ref.id.to_bytes(8, "big"))
 
 
-def test_who_writes_finds_no_value_where_it_lies(stored: tuple[Environment, ChunkRef]) -> None:
+def test_who_writes_finds_no_value_where_it_lies(stored: tuple[DatabaseEnvironment, ChunkRef]) -> None:
     """The pages on the way to it may be copies outside the map."""
     environment, ref = stored
     with pytest.raises(InternalError, match="only by who reads"):
@@ -154,7 +163,7 @@ def test_the_pages_foreseen_are_those_of_the_rows(rows: int, seed: int, asked: i
     words = batch.words[0]
     ref = ChunkRef.of(1, batch, len(payload))
     position = np.unique(chance.integers(0, rows, asked))
-    pages = Pages.of(payload)
+    pages = MappedPages.of(payload)
 
     def page(offset: int, width: int) -> np.ndarray:
         return (pages.lead + offset + position * width) // PAGE
@@ -174,7 +183,7 @@ def test_hashes_outside_the_range_are_foreseen_at_its_ends() -> None:
     payload = memoryview(encode(batch))
     ref = ChunkRef.of(1, batch, len(payload))
     asked = np.array([0, 2**64 - 1], np.uint64)
-    assert hash_pages(Pages.of(payload), payload, ref, asked).any()
+    assert hash_pages(MappedPages.of(payload), payload, ref, asked).any()
 
 
 def test_look_ups_are_foreseen_while_reading_waits() -> None:

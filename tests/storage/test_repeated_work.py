@@ -238,13 +238,13 @@ def test_a_take_over_of_swept_chunks_does_not_land(tmp_path: Path, monkeypatch: 
     """What was warm is forgotten between the planning of a version and its landing."""
     source = filled(tmp_path / "source")
     target = WorkerDatabase.create(tmp_path / "new", first_id(), version=None, chunk_bytes_max=CHUNK_BYTES)
-    givers = {0: (source, EVERYTHING)}
-    warm_up(givers, target, 1, 1, 2, TRACES, bytes_max=1 << 24, opened=False)
+    source_workers = {0: (source, EVERYTHING)}
+    warm_up(source_workers, target, 1, 1, 2, TRACES, bytes_max=1 << 24, opened=False)
     made = replace(checkpoint(1, 2), layout_version=2)
-    with stopped(monkeypatch, "land", lambda: redistribute(givers, target, 2, made, TRACES)) as attempt:
+    with stopped(monkeypatch, "land", lambda: redistribute(source_workers, target, 2, made, TRACES)) as attempt:
         target.forget_warm(1, 2)
         assert isinstance(attempt.end(), UnavailableError)
-    assert redistribute(givers, target, 2, made, TRACES).chunks_written > 0
+    assert redistribute(source_workers, target, 2, made, TRACES).chunks_written > 0
     target.open(2, 2)
     target.verify()
     assert of_key(target) == up_to(2)
@@ -339,7 +339,7 @@ def test_a_piece_that_runs_twice_is_stored_once(tmp_path: Path, monkeypatch: pyt
 
 
 def test_parts_of_another_try_are_not_taken(kit: Kit) -> None:
-    """Workers 0 and 2 give in the first try, all three in the second: the same place in the list is another giver.
+    """Workers 0 and 2 give in the first try, all three in the second: the same place in the list is another source worker.
 
     The parts of the first try stay where nobody ended it; then a cold rescale comes.
     """

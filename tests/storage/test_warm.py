@@ -189,20 +189,20 @@ def test_while_merges_wait_a_round_copies_what_came_since_the_one_before(kit: Ki
 
 
 def test_what_one_giver_adds_changes_no_part_of_another(kit: Kit, tmp_path: Path) -> None:
-    """Although small pieces of several givers are stored together: a round copies the rows that came, and no others."""
-    givers, joins = [grown(kit, 1, rows=15), grown(kit, 2, rows=15)], joiner(kit, tmp_path, 1)
-    sources = sources_of(givers, 3, 2)
-    for giver in givers:
-        giver.hold_merges(1, 1, [])
+    """Although small pieces of several source workers are stored together: a round copies the rows that came, and no others."""
+    source_workers, joins = [grown(kit, 1, rows=15), grown(kit, 2, rows=15)], joiner(kit, tmp_path, 1)
+    sources = sources_of(source_workers, 3, 2)
+    for source_worker in source_workers:
+        source_worker.hold_merges(1, 1, [])
 
     def rows_there() -> int:
         return sum(ref.rows for refs in joins.warm_chunks().values() for ref in refs)
 
     warm_round(sources, joins, 1, 1)
     before = rows_there()
-    for giver, rows in zip(givers, (rows_of(7, 15), []), strict=True):
-        run_step(giver, 1, 6, rows)
-        giver.commit(2, checkpoint(1, 7))
+    for source_worker, rows in zip(source_workers, (rows_of(7, 15), []), strict=True):
+        run_step(source_worker, 1, 6, rows)
+        source_worker.commit(2, checkpoint(1, 7))
     warm_round(sources, joins, 2, 1)
     cold = joiner(kit, tmp_path, 2)
     warm_round(sources, cold, 2, 1)

@@ -378,8 +378,8 @@ def test_a_copy_that_waits_for_a_stopped_step_ends_with_it(tmp_path: Path, monke
     database.pin(2, checkpoint(1, 2))
     zombie = child(STOPPED_WRITER, str(tmp_path / "w"), "scratch", "2")
     assert said(zombie) == "inside"
-    site: Any = OneDatabase(database)
-    runtime = inprocess.InProcessRuntime(tasks.Work(site=site, plan=make_plan(plain_circuit()), run="run"))
+    resources: Any = OneDatabase(database)
+    runtime = inprocess.InProcessRuntime(tasks.Work(resources=resources, plan=make_plan(plain_circuit()), run="run"))
     copied = runtime.copy(2, checkpoint(1, 2), initial(1))
     assert runtime.fence(2, (0,)) == ()
     assert zombie.wait(timeout=10) == -signal.SIGKILL

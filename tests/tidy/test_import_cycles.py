@@ -12,7 +12,7 @@ from tools import import_cycles
 ROOT = Path(__file__).parents[2]
 
 REMAINING = [
-    ["dbsp.runtime.tasks", "dbsp.runtime.visiting"],
+    ["dbsp.runtime.tasks", "dbsp.runtime.transfers"],
 ]
 """Cycles that are still to be cut: an entry may only be removed."""
 

@@ -145,7 +145,10 @@ class Shop:
 
 
 def test_which_changes_are_made() -> None:
-    found = [(site.kind, ast.unparse(site.node), site.after) for site in mutants.sites(ast.parse(EVERY_KIND))]
+    found = [
+        (resources.kind, ast.unparse(resources.node), resources.after)
+        for resources in mutants.sites(ast.parse(EVERY_KIND))
+    ]
     assert sorted(found) == [
         ("and/or", "row in (1, 2) and (not more)", "(row in (1, 2) or not more)"),
         ("arithmetic", "self.count += row", "self.count -= row"),
@@ -197,10 +200,10 @@ def least_of(value):
 def test_calls_that_note_a_mutant_stand_outside_of_compiled_code() -> None:
     source = COMPILED.encode()
     starts = mutants.line_starts(source)
-    sites = [site for site in mutants.sites(ast.parse(source)) if site.kind in ("arithmetic", "return")]
-    numbers = {(*mutants.span(site.node, starts), site.after): at for at, site in enumerate(sites)}
+    sites = [resources for resources in mutants.sites(ast.parse(source)) if resources.kind in ("arithmetic", "return")]
+    numbers = {(*mutants.span(resources.node, starts), resources.after): at for at, resources in enumerate(sites)}
     text = mutants.probed(source, numbers)
-    assert [site.function for site in sites] == ["less", "less", "least", "least", "least_of"]
+    assert [resources.function for resources in sites] == ["less", "less", "least", "least", "least_of"]
     assert text.count("reached__") == 2
     assert text.endswith("least = __kernel_reached__(0, 1, 2, 3)(least)\n")
     assert "__reached__(4)\n    return least(value)" in text

@@ -50,7 +50,7 @@ Kind = str
 
 
 @dataclass(slots=True)
-class Site:
+class WorkerResources:
     """A possible change: the node it replaces, the text it puts there, and the statement and function around it."""
 
     kind: Kind
@@ -106,22 +106,22 @@ def sample(root: Path, seed: int, count: int, folders: tuple[str, ...] = FOLDERS
     for file in files(root, folders):
         source = (root / file).read_bytes()
         starts = line_starts(source)
-        for site in sites(ast.parse(source)):
-            at = span(site.node, starts)
+        for resources in sites(ast.parse(source)):
+            at = span(resources.node, starts)
             before = source[at[0] : at[1]].decode()
-            first = source[starts[site.statement.lineno - 1] : starts[site.statement.lineno]].strip().decode()
-            text = (site.function, first, site.kind, before, site.after)
+            first = source[starts[resources.statement.lineno - 1] : starts[resources.statement.lineno]].strip().decode()
+            text = (resources.function, first, resources.kind, before, resources.after)
             alike[text] += 1
             key = hashlib.sha256(repr((seed, *text, alike[text])).encode()).hexdigest()[:16]
-            line: int = site.node.lineno  # type: ignore[attr-defined]
+            line: int = resources.node.lineno  # type: ignore[attr-defined]
             mutant = Mutant(
                 key=key,
                 file=file,
                 line=line,
-                function=site.function,
-                kind=site.kind,
+                function=resources.function,
+                kind=resources.kind,
                 before=before,
-                after=site.after,
+                after=resources.after,
                 at=at,
             )
             found.append(mutant)
@@ -141,12 +141,12 @@ def span(node: Any, starts: list[int]) -> tuple[int, int]:
     return starts[node.lineno - 1] + node.col_offset, starts[node.end_lineno - 1] + node.end_col_offset
 
 
-def sites(tree: ast.Module) -> Iterator[Site]:
+def sites(tree: ast.Module) -> Iterator[WorkerResources]:
     """Yield every change of the code inside functions."""
     yield from _inside(tree.body, (), None)
 
 
-def _inside(body: list[ast.stmt], names: tuple[str, ...], kernel: ast.FunctionDef | None) -> Iterator[Site]:
+def _inside(body: list[ast.stmt], names: tuple[str, ...], kernel: ast.FunctionDef | None) -> Iterator[WorkerResources]:
     """Yield the changes in functions of a module or a class."""
     for each in body:
         if isinstance(each, ast.ClassDef):
@@ -174,24 +174,26 @@ def _without_docstring(body: list[ast.stmt]) -> list[ast.stmt]:
     return body[1:] if has else body
 
 
-def _statements(body: list[ast.stmt], names: tuple[str, ...], kernel: ast.FunctionDef | None) -> Iterator[Site]:
+def _statements(
+    body: list[ast.stmt], names: tuple[str, ...], kernel: ast.FunctionDef | None
+) -> Iterator[WorkerResources]:
     """Yield the changes of some statements of a function, and of all below them."""
     for each in body:
         if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             yield from _inside([each], names, kernel)
             continue
 
-        def site(kind: Kind, node: ast.AST, after: str, statement: ast.stmt = each) -> Site:
-            return Site(kind, node, after, statement, ".".join(names), kernel)
+        def resources(kind: Kind, node: ast.AST, after: str, statement: ast.stmt = each) -> WorkerResources:
+            return WorkerResources(kind, node, after, statement, ".".join(names), kernel)
 
-        yield from (site(*change) for change in _of_statement(each))
+        yield from (resources(*change) for change in _of_statement(each))
         for part in ast.iter_child_nodes(each):
             if isinstance(part, ast.expr) and not _is_exempt(each, part):
-                yield from (site(*change) for change in _of_expressions(part))
+                yield from (resources(*change) for change in _of_expressions(part))
         for inner in _bodies(each):
             yield from _statements(inner, names, kernel)
         for with_item in getattr(each, "items", ()):
-            yield from (site(*change) for change in _of_expressions(with_item.context_expr))
+            yield from (resources(*change) for change in _of_expressions(with_item.context_expr))
 
 
 def _is_exempt(statement: ast.stmt, part: ast.expr) -> bool:
@@ -285,14 +287,14 @@ def probed(source: bytes, mutants: dict[tuple[int, int, str], int]) -> str:
     starts = line_starts(source)
     plain: dict[int, set[int]] = {}
     compiled = {each.name: set[int]() for each in tree.body if _has(each, "kernel")}
-    for site in sites(tree):
-        number = mutants.get((*span(site.node, starts), site.after))
+    for resources in sites(tree):
+        number = mutants.get((*span(resources.node, starts), resources.after))
         if number is None:
             continue
-        if site.kernel is None:
-            plain.setdefault(id(site.statement), set()).add(number)
+        if resources.kernel is None:
+            plain.setdefault(id(resources.statement), set()).add(number)
         else:
-            for name in (site.kernel.name,) if site.kernel.name in compiled else compiled:
+            for name in (resources.kernel.name,) if resources.kernel.name in compiled else compiled:
                 compiled[name].add(number)
     last = [f"{name} = {_call(numbers, KERNEL_REACHED)}({name})\n" for name, numbers in compiled.items() if numbers]
     if not plain:

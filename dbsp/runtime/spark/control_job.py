@@ -1,6 +1,6 @@
 """Run the small jobs around steps: create, fence, list versions, open, commit, take over, read a view, delete.
 
-Each job runs one function per worker, on the worker's host, and returns a small value or a `Failure` for each.
+Each job runs one function per worker, on the worker's host, and returns a small value or a `TaskFailure` for each.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import pyarrow as pa
 from dbsp.errors import DbspError
 from dbsp.layout import Layout
 from dbsp.runtime import tasks
-from dbsp.runtime.spark.failures import Failure, failure_of
+from dbsp.runtime.spark.failures import TaskFailure, failure_of
 from dbsp.runtime.spark.placement import drain, refuse_elsewhere
 from dbsp.runtime.spark.shared import PackedWork, settle, unpack
 from dbsp.store import CheckpointId
@@ -39,12 +39,12 @@ class ControlTask:
     arguments: tuple[Any, ...]
 
 
-def partial_of(task: ControlTask) -> Callable[[int, Iterable[int]], Iterator[tuple[int, Any] | Failure]]:
+def partial_of(task: ControlTask) -> Callable[[int, Iterable[int]], Iterator[tuple[int, Any] | TaskFailure]]:
     """Return the job's function: `run_control` for this task."""
     return partial(run_control, task)
 
 
-def run_control(task: ControlTask, index: int, nothing: Iterable[int]) -> Iterator[tuple[int, Any] | Failure]:
+def run_control(task: ControlTask, index: int, nothing: Iterable[int]) -> Iterator[tuple[int, Any] | TaskFailure]:
     """Run the task's function for one worker; yield the worker's number with the result, or the failure."""
     drain(nothing)
     worker = task.workers[index]
@@ -63,7 +63,7 @@ def run_control(task: ControlTask, index: int, nothing: Iterable[int]) -> Iterat
 
 def create(work: tasks.Work, worker: int, checkpoint: CheckpointId) -> None:
     """Make the worker's database with version 0, if it is absent."""
-    work.site.database(worker, checkpoint)
+    work.resources.database(worker, checkpoint)
 
 
 def view_bytes(work: tasks.Work, worker: int, view: str, epoch: int) -> bytes:
@@ -79,8 +79,8 @@ def view_bytes(work: tasks.Work, worker: int, view: str, epoch: int) -> bytes:
 def open_version(work: tasks.Work, worker: int, version: int, epoch: int, layout: Layout) -> CheckpointId:
     """Open a version of the worker, and load the kernels that its steps need into this process."""
     load_kernels()
-    if work.keepers is not None:
-        work.keepers.prepare(worker)
+    if work.background is not None:
+        work.background.prepare(worker)
     return tasks.open_version(work, worker, version, epoch, layout)
 
 

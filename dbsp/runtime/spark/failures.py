@@ -11,6 +11,7 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from dbsp.errors import (
     KINDS,
@@ -38,7 +39,7 @@ _MEMORY = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Failure:
+class TaskFailure:
     """A `DbspError` as a plain value, with the worker it happened on."""
 
     worker: int
@@ -63,9 +64,9 @@ class Failure:
         return KINDS.get(self.code, InternalError)(message, self.hint)
 
 
-def failure_of(error: DbspError, worker: int) -> Failure:
+def failure_of(error: DbspError, worker: int) -> TaskFailure:
     """Return the failure for an error on a worker."""
-    found = Failure(worker=worker, code=error.code, message=error.message, hint=error.hint)
+    found = TaskFailure(worker=worker, code=error.code, message=error.message, hint=error.hint)
     if isinstance(error, RowsError):
         return replace(found, node=error.node, name=error.name, count=error.count, rows=error.rows)
     return found
@@ -76,16 +77,16 @@ def is_failure(block: bytes) -> bool:
     return block[: len(MARK)] == MARK
 
 
-def failure_from(block: bytes) -> Failure:
+def failure_from(block: bytes) -> TaskFailure:
     """Decode the failure in a block."""
     worker, code, message, hint, node, name, count, rows = json.loads(block[len(MARK) :])
-    return Failure(
+    return TaskFailure(
         worker=worker, code=code, message=message, hint=hint, node=node, name=name, count=count,
         rows=tuple((payload, reason, weight) for payload, reason, weight in rows),
     )  # fmt: skip
 
 
-def worst(failures: Sequence[Failure]) -> Failure:
+def worst(failures: Sequence[TaskFailure]) -> TaskFailure:
     """Return the failure to raise: a fenced worker first (the caller must stop), else the first that rows did not cause.
 
     If only rows failed, any worker's failure will do, because all have judged the same.
@@ -93,6 +94,14 @@ def worst(failures: Sequence[Failure]) -> Failure:
     known = sorted(set(failures), key=lambda failure: (failure.worker, failure.message))
     others = [failure for failure in known if failure.code != RowsError.code]
     return min(others or known, key=lambda failure: failure.code != FencedError.code)
+
+
+def successes(results: Sequence[Any], kind: type) -> list[Any]:
+    """Return the results of one type; raise the worst failure if there is one."""
+    failures = [result for result in results if isinstance(result, TaskFailure)]
+    if failures:
+        raise worst(failures).error()
+    return [result for result in results if isinstance(result, kind)]
 
 
 def jvm_lost(what: str) -> UnavailableError:

@@ -16,13 +16,13 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from dbsp.distribute.keys import Keys
-from dbsp.distribute.places import Places
+from dbsp.distribute.places import KeyPlaces
 from dbsp.layout import Layout
 from dbsp.logs import StepRecord
 from dbsp.plan.plan import Plan
 from dbsp.runtime import migrating
-from dbsp.runtime.kept import Kept
 from dbsp.runtime.migrating import Answer, Decision
+from dbsp.runtime.migration_state import MigrationState
 from dbsp.runtime.moved import Migration, Rows
 from dbsp.runtime.tasks import Work
 from dbsp.zset.encoding import decode, encode
@@ -50,9 +50,9 @@ class PackedAnswer:
 class PackedMigration:
     """The migration that all tasks of one step receive, without the keys; a task decodes only the rows of its own worker."""
 
-    places: Places
+    places: KeyPlaces
     moved: Mapping[int, PackedRows]
-    kept: Mapping[int, Kept]
+    kept: Mapping[int, MigrationState]
     finds: bool
     begins: bool
 

@@ -29,27 +29,27 @@ from dbsp.errors import DataError, DbspError, UnavailableError
 from dbsp.layout import Layout
 from dbsp.logs import StepRecord
 from dbsp.processes import find_process
-from dbsp.runtime import ahead, migrating, tasks, visiting
+from dbsp.runtime import ahead, migrating, tasks, transfers
+from dbsp.runtime.background import BackgroundThread
 from dbsp.runtime.copying import Copier, WarmRound
 from dbsp.runtime.inprocess import COPY_WAIT_S, InProcessRuntime
-from dbsp.runtime.keeper import ThreadKeeper
 from dbsp.runtime.leases import HeldViews, Leased, LeasedViews
 from dbsp.runtime.migrating import Decision
 from dbsp.runtime.parts import KeepsOutput
 from dbsp.runtime.runtime import MoveReport, StepReport, WarmProgress, WorkerReport
 from dbsp.runtime.spark import control_job, diagnosis, moving_steps, session
-from dbsp.runtime.spark.failures import Failure, worst
+from dbsp.runtime.spark.failures import successes
 from dbsp.runtime.spark.jobs import JobThread
-from dbsp.runtime.spark.meetings import Meetings
 from dbsp.runtime.spark.moving_steps import MovingSteps
 from dbsp.runtime.spark.parcel_files import ParcelFiles
 from dbsp.runtime.spark.placement import ground_rdd, live_hosts
+from dbsp.runtime.spark.resident_tasks import ResidentTasks, meet
 from dbsp.runtime.spark.shared import PackedWork, pack
 from dbsp.runtime.spark.shipping_job import Shipping, ship_rdd
 from dbsp.runtime.spark.step_job import ORDER, StepTask, as_property, step_rdd
 from dbsp.runtime.spark.steps_ahead import StepsAhead
-from dbsp.runtime.spark.steps_together import StepsTogether, meet
-from dbsp.runtime.visiting import Landed, Route
+from dbsp.runtime.spark.task_server import TaskServer
+from dbsp.runtime.transfers import Route, TransferProgress
 from dbsp.store import CheckpointId, CommitReport, VersionInfo
 from dbsp.trace.redistribute import WarmReport
 from dbsp.zset.batch import Batch, concat, consolidate
@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from pyspark import Broadcast, SparkContext
     from pyspark.core.rdd import RDD
 
-_Told = TypeVar("_Told")
+_Outcome = TypeVar("_Outcome")
 _GROUNDS_KEPT = 16
 _IDLE_S = 25.0
 _LOOK_S = 0.2
@@ -70,7 +70,7 @@ class _Stage:
 
     layout: Layout
     broadcast: Broadcast[Layout]
-    steps: StepsAhead | StepsTogether
+    steps: StepsAhead | ResidentTasks
 
 
 class SparkRuntime:
@@ -99,13 +99,13 @@ class SparkRuntime:
         self._stage: _Stage | None = None
         self._ran_in: Layout | None = None
         self._packed: Broadcast[PackedWork] = self._context.broadcast(pack(work))
-        self._meetings = Meetings(self._spark.jvm_dir, self._spark.turn)
-        self._jobs = self._job_thread("steps", idle_s=_IDLE_S, idle=self._keep_warm, heard=self._meetings.heard)
+        self._task_server = TaskServer(self._spark.jvm_dir, self._spark.turn)
+        self._jobs = self._job_thread("steps", idle_s=_IDLE_S, idle=self._keep_warm, heard=self._task_server.heard)
         self._jobs.silent = self._silent
         self._copy_jobs = self._job_thread("copies")
         self._ahead_jobs = self._job_thread("ahead")
         self._warm_jobs = self._job_thread("warm-ups")
-        self._near, self._toucher = self._near_keepers(), ThreadKeeper(0)
+        self._near, self._toucher = self._near_background(), BackgroundThread(0)
         self._copier, self._warmer = Copier(), Copier()
         self._beside_steps: list[Future[Any]] = []
         self._closing = threading.Event()
@@ -188,7 +188,7 @@ class SparkRuntime:
         finally:
             if self._parcels is not None:
                 self._parcels.clear()
-        reports = sorted(_successes(results, WorkerReport), key=lambda report: report.worker)
+        reports = sorted(successes(results, WorkerReport), key=lambda report: report.worker)
         if [report.worker for report in reports] != list(layout.workers):
             raise UnavailableError(f"a step ended without all reports: step={record.step} reports={len(reports)}")
         return StepReport(
@@ -215,9 +215,9 @@ class SparkRuntime:
         and idle resident tasks read it.
         """
         if self.work.readers is None:
-            ahead.begin_touching(self._toucher, self.work.site, record, self.epoch)
+            ahead.begin_touching(self._toucher, self.work.resources, record, self.epoch)
             stage = self._stage
-            if stage is not None and stage.layout == layout and isinstance(stage.steps, StepsTogether):
+            if stage is not None and stage.layout == layout and isinstance(stage.steps, ResidentTasks):
                 stage.steps.coming(record, self.epoch)
         elif self._near is not None:
             for worker in layout.workers:
@@ -227,15 +227,15 @@ class SparkRuntime:
             task = (layout.workers, layout.hosts, tasks.read_ahead, arguments)
             self._ahead_jobs.post(lambda: self._control_rdd(*task).collect())
 
-    def _near_keepers(self) -> tasks.Work | None:
+    def _near_background(self) -> tasks.Work | None:
         """Return the work for this process to reach the background workers, which are children of the local JVM.
 
         None without background workers, or if they may be on other hosts.
         """
-        if self.work.keepers is None or not str(self._context.master).startswith("local["):
+        if self.work.background is None or not str(self._context.master).startswith("local["):
             return None
         owner = find_process(self._spark.process.pid)
-        return replace(self.work, keepers=self.work.keepers.below(owner))
+        return replace(self.work, background=self.work.background.below(owner))
 
     def _step(self, record: StepRecord, layout: Layout, decided: Decision | None) -> list[Any]:
         """Run the step's tasks and return their results; call on the jobs' thread, whose local properties name the step."""
@@ -319,35 +319,40 @@ class SparkRuntime:
         return self._beside(self._warmer.start(new.workers, piece, at_once))
 
     def _shipped(
-        self, shipping: Shipping, takers: Sequence[int], bytes_max: int, jobs: JobThread
+        self, shipping: Shipping, target_workers: Sequence[int], bytes_max: int, jobs: JobThread
     ) -> dict[int, WarmReport]:
         """Transfer the next piece from other hosts to these targets; return a report for each target that still lacks data."""
-        routes = shipping.routes(takers)
-        if routes and (asked := shipping.unasked(sorted({route.taker for route in routes}))):
+        routes = shipping.routes(target_workers)
+        if routes and (asked := shipping.unasked(sorted({route.target_worker for route in routes}))):
             self._ask_held(shipping, asked, routes, jobs)
         if routes:
             task = shipping.piece(routes, bytes_max)
-            ground = self._ground(tuple(task.host(task.old, giver) for giver in task.givers))
-            shipping.note_landed(_successes(jobs.run("carry state", lambda: ship_rdd(ground, task).collect()), Landed))
-        return {taker: shipping.progress(taker) for taker in {route.taker for route in shipping.routes(takers)}}
+            ground = self._ground(tuple(task.host(task.old, source_worker) for source_worker in task.source_workers))
+            shipping.note_arrived(
+                successes(jobs.run("carry state", lambda: ship_rdd(ground, task).collect()), TransferProgress)
+            )
+        targets = {route.target_worker for route in shipping.routes(target_workers)}
+        return {worker: shipping.progress(worker) for worker in targets}
 
-    def _ask_held(self, shipping: Shipping, takers: Sequence[int], routes: Sequence[Route], jobs: JobThread) -> None:
+    def _ask_held(
+        self, shipping: Shipping, target_workers: Sequence[int], routes: Sequence[Route], jobs: JobThread
+    ) -> None:
         """Ask targets which chunks they hold already, and record their replies."""
-        givers, hosts = sorted({route.giver for route in routes}), [shipping.home(taker) for taker in takers]
-        arguments = (givers, shipping.epoch)
-        found = self._control_at("ask what is there", tuple(takers), tuple(hosts), visiting.held, arguments, jobs)
-        for taker, held in found.items():
-            shipping.note_held(taker, held)
+        hosts = tuple(shipping.home(worker) for worker in target_workers)
+        arguments = (sorted({route.source_worker for route in routes}), shipping.epoch)
+        found = self._control_at("ask what is there", tuple(target_workers), hosts, transfers.held, arguments, jobs)
+        for worker, held in found.items():
+            shipping.note_held(worker, held)
 
     def cool(self, workers: Sequence[int], layout_version: int, hosts: Sequence[str] = ()) -> None:
         """End the warm-up for a layout; these workers delete what they copied for that layout."""
         self._warmer.end(self._warm_jobs.cancel)
         self._control("cool", workers, hosts, tasks.cool, self.epoch, layout_version)
 
-    def _beside(self, jobs: Future[_Told]) -> Future[_Told]:
+    def _beside(self, jobs: Future[_Outcome]) -> Future[_Outcome]:
         """Register jobs that need cores while steps run: resident tasks are dismissed after each step until the jobs are done."""
         self._beside_steps = [*(each for each in self._beside_steps if not each.done()), jobs]
-        self._meetings.send_away()
+        self._task_server.send_away()
         return jobs
 
     def _stays(self) -> bool:
@@ -369,7 +374,7 @@ class SparkRuntime:
     def lease_views(self, views: Sequence[str], step: int, layout: Layout) -> Leased:
         """Return a lease on all views if the workers' files are on this host; else read these views now, in a job."""
         if self._one_host:
-            databases = map(self.work.site.database, layout.workers)
+            databases = map(self.work.resources.database, layout.workers)
             return LeasedViews.grant(self.work.plan, step, self.epoch, databases)
         return HeldViews(step, {view: self.read_view(view, layout) for view in views})
 
@@ -413,21 +418,21 @@ class SparkRuntime:
         self._closing.set()
         if self._here is not None:
             self._here.end_copies(COPY_WAIT_S)
-        self._meetings.send_away()
+        self._task_server.send_away()
         self._end_copy_jobs()
         self._copy_jobs.close()
         self._warm_jobs.close()
         self._jobs.close()
         if self._stage is not None:
             self._stage.steps.close()
-        self._meetings.close()
+        self._task_server.close()
         self._moving.close()
         self._ahead_jobs.close()
         self._toucher.close()
         if self._parcels is not None:
             self._parcels.close()
-        if self._near is not None and self._near.keepers is not None:
-            self._near.keepers.close()
+        if self._near is not None and self._near.background is not None:
+            self._near.background.close()
         if self._owned:
             self._spark.stop()
 
@@ -456,12 +461,12 @@ class SparkRuntime:
             return {}
         # Resident tasks may hold every core: without their dismissal the job would wait until they are idle for `LINGER_S`.
         if jobs is None:
-            self._meetings.send_away()
+            self._task_server.send_away()
         results = self._run(
             jobs or self._jobs, what, workers, hosts,
             lambda: self._control_rdd(workers, hosts, function, arguments).collect(),
         )  # fmt: skip
-        return dict(_successes(results, tuple))
+        return dict(successes(results, tuple))
 
     def _run(
         self, jobs: JobThread, what: str, workers: Sequence[int], hosts: Sequence[str], job: Callable[[], Any]
@@ -497,8 +502,8 @@ class SparkRuntime:
         layout, stage = self._ran_in, self._stage
         if layout is None:
             return ()
-        if stage is not None and stage.layout == layout and isinstance(stage.steps, StepsTogether):
-            slots = self._meetings.awaited()
+        if stage is not None and stage.layout == layout and isinstance(stage.steps, ResidentTasks):
+            slots = self._task_server.awaited()
         else:
             slots = diagnosis.unfinished(self._context, self._jobs.group, len(layout.workers))
         return tuple(layout.workers[slot] for slot in slots if slot < len(layout.workers))
@@ -543,11 +548,11 @@ class SparkRuntime:
             self._stage = stage
         return stage
 
-    def _steps(self, task: StepTask, layout: Layout) -> StepsAhead | StepsTogether:
+    def _steps(self, task: StepTask, layout: Layout) -> StepsAhead | ResidentTasks:
         """Return the runner of a layout's steps: resident tasks if every worker has a core, else jobs with shuffles."""
         ground, plan, workers = self._ground(layout.hosts), self.work.plan, len(layout.workers)
         if meet(self._context, workers):
-            return StepsTogether(ground, task, workers, self._meetings, self._stays)
+            return ResidentTasks(ground, task, workers, self._task_server, self._stays)
         return StepsAhead(ground, task, workers, plan)
 
     def _await_hosts(self, workers: Sequence[int], hosts: Sequence[str]) -> None:
@@ -579,18 +584,10 @@ def _beside_workers(work: tasks.Work) -> InProcessRuntime | None:
     The workers' databases must be on this host. None if a worker's output log, which a pin trims, is expensive to open and so
     stays with its background worker.
     """
-    if isinstance(work.site, KeepsOutput) and work.site.output_is_dear:
+    if isinstance(work.resources, KeepsOutput) and work.resources.output_is_dear:
         return None
     cores = os.cpu_count() or 1
-    return InProcessRuntime(replace(work, keepers=None), opens_at_once=cores, copies_at_once=cores)
-
-
-def _successes(results: Sequence[Any], kind: type) -> list[Any]:
-    """Return the results of one type; raise the worst failure if there is one."""
-    failures = [result for result in results if isinstance(result, Failure)]
-    if failures:
-        raise worst(failures).error()
-    return [result for result in results if isinstance(result, kind)]
+    return InProcessRuntime(replace(work, background=None), opens_at_once=cores, copies_at_once=cores)
 
 
 def _batch(data: bytes, schema: Any) -> Batch:

@@ -1,12 +1,12 @@
 """Transfer state between hosts for a rescale through Spark's shuffle: one job a piece, from sources to targets.
 
-    ground RDD of the sources ── next chunks for each target ── partitionBy ── stored on the target's host ── `Landed`
+    ground RDD of the sources ── next chunks for each target ── partitionBy ── stored on the target's host ── `TransferProgress`
 
 Each source sends every target one block; the block is empty where the pair has no transfer. The driver tracks the chunks that
 each target has and requests the missing ones. Pieces are bounded in bytes, so that steps get their cores back soon. Spark may
 run a task twice: chunks never change, and storing a chunk again does nothing.
 
-Source: docs/concepts/rescale.md; design record 0031. `dbsp.runtime.visiting` says what a transfer contains and how it is used.
+Source: docs/concepts/rescale.md; design record 0031. `dbsp.runtime.transfers` says what a transfer contains and how it is used.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ import numpy as np
 
 from dbsp.errors import DbspError
 from dbsp.layout import Layout
-from dbsp.runtime import visiting
-from dbsp.runtime.spark.failures import Failure, failure_from, failure_of, is_failure, worst
+from dbsp.runtime import transfers
+from dbsp.runtime.spark.failures import TaskFailure, failure_from, failure_of, is_failure, worst
 from dbsp.runtime.spark.placement import drain, refuse_elsewhere, seated
 from dbsp.runtime.spark.shared import PackedWork, unpack
 from dbsp.runtime.spark.step_job import slot
-from dbsp.runtime.visiting import Landed, Numbers, Route
+from dbsp.runtime.transfers import Numbers, Route, TransferProgress
 from dbsp.trace.redistribute import WarmReport
 
 if TYPE_CHECKING:
@@ -49,8 +49,8 @@ class ShipTask:
     epoch: int
     old: Layout
     new: Layout
-    givers: tuple[int, ...]
-    takers: tuple[int, ...]
+    source_workers: tuple[int, ...]
+    target_workers: tuple[int, ...]
     held: Mapping[Route, Numbers]
     bytes_max: int
 
@@ -59,40 +59,40 @@ class ShipTask:
         return layout.hosts[layout.workers.index(worker)]
 
 
-def ship_rdd(ground: RDD[int], task: ShipTask) -> RDD[Landed | Failure]:
+def ship_rdd(ground: RDD[int], task: ShipTask) -> RDD[TransferProgress | TaskFailure]:
     """Return the job of a piece, not yet run; `ground` has one partition for each source worker, on its host."""
     sent: RDD[Record] = ground.mapPartitionsWithIndex(partial(send, task))
-    arrived = sent.partitionBy(len(task.takers), slot)
-    hosts = [task.host(task.new, taker) for taker in task.takers]
-    return seated(arrived, hosts, len(task.givers)).mapPartitionsWithIndex(partial(receive, task))
+    arrived = sent.partitionBy(len(task.target_workers), slot)
+    hosts = [task.host(task.new, target_worker) for target_worker in task.target_workers]
+    return seated(arrived, hosts, len(task.source_workers)).mapPartitionsWithIndex(partial(receive, task))
 
 
 def send(task: ShipTask, index: int, nothing: Iterable[int]) -> Iterator[Record]:
     """Yield one block for each target worker; runs on a source's host. A failure is sent to every target."""
     drain(nothing)
-    giver, work = task.givers[index], unpack(task.work.value)
-    refuse_elsewhere(task.host(task.old, giver), giver)
-    ways = [route for route in task.held if route.giver == giver]
+    source_worker, work = task.source_workers[index], unpack(task.work.value)
+    refuse_elsewhere(task.host(task.old, source_worker), source_worker)
+    ways = [route for route in task.held if route.source_worker == source_worker]
     try:
-        for place, taker in enumerate(task.takers):
-            route = Route(giver, taker)
+        for place, target_worker in enumerate(task.target_workers):
+            route = Route(source_worker, target_worker)
             yield place, _block(task, work, route, len(ways)) if route in task.held else _NOTHING
     except DbspError as error:
-        yield from enumerate([failure_of(error, giver).to_bytes()] * len(task.takers))
+        yield from enumerate([failure_of(error, source_worker).to_bytes()] * len(task.target_workers))
 
 
 def _block(task: ShipTask, work: Any, route: Route, ways: int) -> bytes:
     """Return the next chunks for a target, pickled; the source's byte limit is shared equally among its routes."""
     share = max(1, task.bytes_max // ways)
-    shipment = visiting.ship(work, route, task.version, task.old, task.new, task.held[route], share)
+    shipment = transfers.ship(work, route, task.version, task.old, task.new, task.held[route], share)
     return pickle.dumps((route, shipment))
 
 
-def receive(task: ShipTask, index: int, records: Iterable[Record]) -> Iterator[Landed | Failure]:
-    """Store the chunks that arrived; yield a `Landed` for each, or the worst failure. Runs on a target's host."""
+def receive(task: ShipTask, index: int, records: Iterable[Record]) -> Iterator[TransferProgress | TaskFailure]:
+    """Store the chunks that arrived; yield a `TransferProgress` for each, or the worst failure. Runs on a target's host."""
     blocks = [block for _, block in records if block]
-    taker, work = task.takers[index], unpack(task.work.value)
-    refuse_elsewhere(task.host(task.new, taker), taker)
+    target_worker, work = task.target_workers[index], unpack(task.work.value)
+    refuse_elsewhere(task.host(task.new, target_worker), target_worker)
     failed = [failure_from(block) for block in blocks if is_failure(block)]
     if failed:
         yield worst(failed)
@@ -100,9 +100,9 @@ def receive(task: ShipTask, index: int, records: Iterable[Record]) -> Iterator[L
     try:
         for block in blocks:
             route, shipment = pickle.loads(block)  # noqa: S301  (made by a task of this project's driver)
-            yield visiting.take(work, route, task.epoch, shipment)
+            yield transfers.take(work, route, task.epoch, shipment)
     except DbspError as error:
-        yield failure_of(error, taker)
+        yield failure_of(error, target_worker)
 
 
 class Shipping:
@@ -120,42 +120,42 @@ class Shipping:
         self._whole: set[Route] = set()
         self._left: dict[Route, tuple[int, int]] = {}
 
-    def routes(self, takers: Sequence[int]) -> list[Route]:
+    def routes(self, target_workers: Sequence[int]) -> list[Route]:
         """Return the routes to these targets that are not complete yet."""
-        return [each for each in visiting.routes(self._old, self._new, takers) if each not in self._whole]
+        return [each for each in transfers.routes(self._old, self._new, target_workers) if each not in self._whole]
 
-    def home(self, taker: int) -> str:
+    def home(self, target_worker: int) -> str:
         """Return the host of a target in the new layout."""
-        return self._new.hosts[self._new.workers.index(taker)]
+        return self._new.hosts[self._new.workers.index(target_worker)]
 
-    def unasked(self, takers: Sequence[int]) -> list[int]:
+    def unasked(self, target_workers: Sequence[int]) -> list[int]:
         """Return the targets that were not asked yet which chunks they hold."""
-        return [taker for taker in takers if taker not in self._asked]
+        return [target_worker for target_worker in target_workers if target_worker not in self._asked]
 
-    def note_held(self, taker: int, held: Mapping[Route, Numbers]) -> None:
+    def note_held(self, target_worker: int, held: Mapping[Route, Numbers]) -> None:
         """Record the chunks that a target holds, by route."""
-        self._asked.add(taker)
+        self._asked.add(target_worker)
         self._held |= held
 
     def piece(self, routes: Sequence[Route], bytes_max: int) -> ShipTask:
         """Return the task that carries the next piece on these routes."""
         return ShipTask(
             work=self._work, version=self._version, epoch=self.epoch, old=self._old, new=self._new,
-            givers=tuple(sorted({route.giver for route in routes})),
-            takers=tuple(sorted({route.taker for route in routes})),
-            held={route: self._held.get(route, visiting.NOTHING_HELD) for route in routes}, bytes_max=bytes_max,
+            source_workers=tuple(sorted({route.source_worker for route in routes})),
+            target_workers=tuple(sorted({route.target_worker for route in routes})),
+            held={route: self._held.get(route, transfers.NOTHING_HELD) for route in routes}, bytes_max=bytes_max,
         )  # fmt: skip
 
-    def note_landed(self, landed: Iterable[Landed]) -> None:
+    def note_arrived(self, arrived: Iterable[TransferProgress]) -> None:
         """Record what the targets stored of a piece; a complete route is not sent again."""
-        for each in landed:
-            self._held[each.route] = np.union1d(self._held.get(each.route, visiting.NOTHING_HELD), each.numbers)
+        for each in arrived:
+            self._held[each.route] = np.union1d(self._held.get(each.route, transfers.NOTHING_HELD), each.numbers)
             self._left[each.route] = each.left_bytes, each.total_bytes
             if each.whole:
                 self._whole.add(each.route)
 
-    def progress(self, taker: int) -> WarmReport:
+    def progress(self, target_worker: int) -> WarmReport:
         """Return how many bytes a target still lacks, at least 1; copied bytes are 0, as copying begins after the transfer."""
-        mine = [sizes for route, sizes in self._left.items() if route.taker == taker]
+        mine = [sizes for route, sizes in self._left.items() if route.target_worker == target_worker]
         left, total = (sum(sizes[at] for sizes in mine) for at in (0, 1))
         return WarmReport(copied_bytes=0, missing_bytes=max(1, left), slices_bytes=total)

@@ -6,7 +6,7 @@ A step with a recursion takes several jobs: after each iteration the driver must
 that only inspects the parcels of an iteration leaves their shuffle files, and the next job starts from these files.
 
 If every worker has a core of one host at the same time, resident tasks run many steps in one job instead. They exchange through
-the driver without a shuffle, also within a recursion: see `dbsp.runtime.spark.meetings`.
+the driver without a shuffle, also within a recursion: see `dbsp.runtime.spark.task_server`.
 
     ground RDD ── (step: segment 0, exchange in the driver, segment 1, ... report) for step after step, one task per worker
 
@@ -37,13 +37,13 @@ from dbsp.runtime import tasks
 from dbsp.runtime.ahead import HeldInput
 from dbsp.runtime.loops import LoopPlace, ends_round, first_place, next_place, run_loop_segment
 from dbsp.runtime.runtime import WorkerReport
-from dbsp.runtime.spark.failures import Failure, failure_from, failure_of, is_failure, worst
-from dbsp.runtime.spark.meetings import COMES, Meeting, TurnedAwayError, joined
+from dbsp.runtime.spark.failures import TaskFailure, failure_from, failure_of, is_failure, worst
 from dbsp.runtime.spark.moving_steps import Moving
 from dbsp.runtime.spark.parcel_files import ParcelFiles, passed_on
 from dbsp.runtime.spark.parcel_files import arrived as at_hand
 from dbsp.runtime.spark.placement import drain, refuse_elsewhere, seated
 from dbsp.runtime.spark.shared import PackedWork, settle, unpack
+from dbsp.runtime.spark.task_server import COMES, TaskConnection, TurnedAwayError, joined
 from dbsp.steps.exchange import Parcel, from_bytes, least_of, least_round, sections_of
 
 if TYPE_CHECKING:
@@ -53,11 +53,11 @@ if TYPE_CHECKING:
 PARCEL_BYTES_MAX = 1 << 30
 ORDER = "dbsp.step"
 """The local property that holds a job's step."""
-MEETING = "dbsp.meeting"
+TASK_CONNECTION = "dbsp.task_connection"
 """The local property that holds the number under which a job's tasks stand."""
 
 Record = tuple[int, bytes]
-Result = WorkerReport | Failure
+Result = WorkerReport | TaskFailure
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,14 +177,14 @@ def _loops(
 
 def _least(arrived: RDD[Record]) -> int | None:
     """Return the first iteration for which some worker has work, or None; raise the worst failure, if any."""
-    found: list[int | Failure] = arrived.mapPartitions(looked_at).collect()
-    failures = [each for each in found if isinstance(each, Failure)]
+    found: list[int | TaskFailure] = arrived.mapPartitions(looked_at).collect()
+    failures = [each for each in found if isinstance(each, TaskFailure)]
     if failures:
         raise worst(failures).error()
-    return least_round(each for each in found if not isinstance(each, Failure))
+    return least_round(each for each in found if not isinstance(each, TaskFailure))
 
 
-def looked_at(records: Iterable[Record]) -> Iterator[int | Failure]:
+def looked_at(records: Iterable[Record]) -> Iterator[int | TaskFailure]:
     """Yield, for each parcel, its least pending iteration or its failure: all that the driver needs of a parcel."""
     for _, block in records:
         yield failure_from(block) if is_failure(block) else least_of(at_hand(block))
@@ -199,7 +199,7 @@ def loop_segment(task: StepTask, place: LoopPlace, index: int, records: Iterable
     return _passed_on(task, place.depth + 1, index, records, run)
 
 
-def standing_worker(task: StepTask, meetings: str, index: int, nothing: Iterable[int]) -> Iterator[Result]:
+def resident_task(task: StepTask, task_server: str, index: int, nothing: Iterable[int]) -> Iterator[Result]:
     """Run one worker's part of step after step, until the driver dismisses the task; return no elements.
 
     **Errors** as those of every segment: Spark then runs the task again. A task that the driver rejects ends without an error.
@@ -207,8 +207,8 @@ def standing_worker(task: StepTask, meetings: str, index: int, nothing: Iterable
     drain(nothing)
     report: tuple[int, bytes] | None = None
     held: HeldInput | None = None
-    with suppress(TurnedAwayError), joined(meetings, int(_property(MEETING)), index) as meeting:
-        while (asked := meeting.asked(report)) is not None:
+    with suppress(TurnedAwayError), joined(task_server, int(_property(TASK_CONNECTION)), index) as connection:
+        while (asked := connection.asked(report)) is not None:
             number, order = asked
             told: tuple[StepRecord, int] = pickle.loads(order)  # noqa: S301  (made by this project's driver)
             if number == COMES:
@@ -216,7 +216,7 @@ def standing_worker(task: StepTask, meetings: str, index: int, nothing: Iterable
                 continue
             # `held` serves the step after its announcement; `replace` drops the input with the step.
             mine = replace(task, told=told, held=held)
-            result = whole_step(mine, partial(_met, meeting, number, itertools.count()), index)
+            result = whole_step(mine, partial(_met, connection, number, itertools.count()), index)
             report, held = (number, pickle.dumps(result)), None
     return iter(())
 
@@ -272,12 +272,12 @@ def _least_here(arrived: list[Record]) -> int | None:
     return least_round(least_of(at_hand(block)) for _, block in arrived if not is_failure(block))
 
 
-def _met(meeting: Meeting, step: int, depths: Iterator[int], records: Iterable[Record]) -> list[Record]:
+def _met(connection: TaskConnection, step: int, depths: Iterator[int], records: Iterable[Record]) -> list[Record]:
     """Exchange records with the other workers, as `Met` says.
 
     Exchanges are numbered in the order of their calls, which is the same on all workers.
     """
-    return list(enumerate(meeting.exchange(step, next(depths), [block for _, block in records])))
+    return list(enumerate(connection.exchange(step, next(depths), [block for _, block in records])))
 
 
 def only_segment(task: StepTask, index: int, nothing: Iterable[int]) -> Iterator[Result]:

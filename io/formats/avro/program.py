@@ -19,20 +19,20 @@ from numpy.typing import NDArray
 
 from dbsp.io.formats.avro.decode import NOWHERE, Code, run
 from dbsp.io.formats.byte_spans import gathered
-from dbsp.io.formats.meaning import PLAIN, Kind, Meaning, named, to_column
+from dbsp.io.formats.meaning import PLAIN, ChangeKind, Meaning, named, to_column
 from dbsp.io.formats.runs import MISFITS, WrongMessageError, require
 from dbsp.zset.schema import BINARY, STRING, is_struct
 
 _LOGICAL = {
-    "date": Meaning(Kind.DAYS),
-    "time-millis": Meaning(Kind.TIME, "ms"),
-    "time-micros": Meaning(Kind.TIME, "us"),
-    "timestamp-millis": Meaning(Kind.TIMESTAMP, "ms"),
-    "timestamp-micros": Meaning(Kind.TIMESTAMP, "us"),
-    "timestamp-nanos": Meaning(Kind.TIMESTAMP, "ns"),
-    "local-timestamp-millis": Meaning(Kind.TIMESTAMP, "ms"),
-    "local-timestamp-micros": Meaning(Kind.TIMESTAMP, "us"),
-    "local-timestamp-nanos": Meaning(Kind.TIMESTAMP, "ns"),
+    "date": Meaning(ChangeKind.DAYS),
+    "time-millis": Meaning(ChangeKind.TIME, "ms"),
+    "time-micros": Meaning(ChangeKind.TIME, "us"),
+    "timestamp-millis": Meaning(ChangeKind.TIMESTAMP, "ms"),
+    "timestamp-micros": Meaning(ChangeKind.TIMESTAMP, "us"),
+    "timestamp-nanos": Meaning(ChangeKind.TIMESTAMP, "ns"),
+    "local-timestamp-millis": Meaning(ChangeKind.TIMESTAMP, "ms"),
+    "local-timestamp-micros": Meaning(ChangeKind.TIMESTAMP, "us"),
+    "local-timestamp-nanos": Meaning(ChangeKind.TIMESTAMP, "ns"),
 }
 _BASES = {"date": ("int",), "time-millis": ("int",), "decimal": ("bytes", "fixed")}
 """What a logical type stands on; all others on `long`."""
@@ -198,11 +198,11 @@ class Compiler:
             self.record(schema, None, space)
             return None
         meaning = _meaning(schema)
-        inside = wanted if meaning.kind is not Kind.SCALED else {"scale": None, "value": None}
+        inside = wanted if meaning.kind is not ChangeKind.SCALED else {"scale": None, "value": None}
         slot, fields = self.record(schema, inside or {}, space)
 
         def made(messages: Messages, type_: pa.DataType) -> pa.Array:
-            if meaning.kind is Kind.SCALED:
+            if meaning.kind is ChangeKind.SCALED:
                 parts = [fields["scale"](messages, pa.int32()), fields["value"](messages, BINARY)]
                 pairs = pa.StructArray.from_arrays(parts, ["scale", "value"], mask=messages.mask(slot))
                 return to_column(pairs, meaning, type_)
@@ -261,7 +261,7 @@ def _meaning(schema: Mapping[str, Any]) -> Meaning:
     if schema.get("type") not in _BASES.get(logical, ("long",)):
         return PLAIN  # the specification says to ignore a logical type that does not fit
     if logical == "decimal":
-        return Meaning(Kind.DECIMAL, scale=int(schema.get("scale", 0)))
+        return Meaning(ChangeKind.DECIMAL, scale=int(schema.get("scale", 0)))
     return _LOGICAL.get(logical, PLAIN)
 
 

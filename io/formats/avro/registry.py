@@ -23,7 +23,7 @@ _HINT = "see that the registry runs, that `registry` in [input] names it, and th
 
 
 @dataclass(frozen=True, slots=True)
-class Schema:
+class RegisteredSchema:
     """A schema, and the schemas that it refers to by name; those precede it."""
 
     kind: str
@@ -38,7 +38,7 @@ class Registry:
     url: str = field(repr=False)
     login: str | None = field(default=None, repr=False)
 
-    def schema(self, number: int) -> Schema:
+    def schema(self, number: int) -> RegisteredSchema:
         """Read the schema of this number.
 
         **Errors** `AwayError` if the registry does not answer or does not have it; `ConfigError` if it refuses the
@@ -47,7 +47,7 @@ class Registry:
         found = self._ask(f"/schemas/ids/{number}")
         definitions = [part for reference in found.get("references") or () for part in self._referred(reference)]
         kind = found.get("schemaType", "AVRO")
-        return Schema(kind, json.loads(found["schema"]) if kind == "AVRO" else None, tuple(definitions))
+        return RegisteredSchema(kind, json.loads(found["schema"]) if kind == "AVRO" else None, tuple(definitions))
 
     def _referred(self, reference: dict[str, Any]) -> list[Any]:
         found = self._ask(f"/subjects/{quote(reference['subject'], safe='')}/versions/{reference['version']}")

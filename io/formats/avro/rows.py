@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 from dbsp.algebra.table import NO_DELETE, Table
 from dbsp.io.formats.avro.decode import Code
 from dbsp.io.formats.avro.program import Compiler, Made, Messages, Program, column_of
-from dbsp.io.formats.avro.registry import Registry, Schema
+from dbsp.io.formats.avro.registry import RegisteredSchema, Registry
 from dbsp.io.formats.debezium_shapes import DELETED
 from dbsp.io.formats.envelopes import change_rows
 from dbsp.io.formats.json_rows import bad_row
@@ -102,7 +102,7 @@ class AvroChanges(AvroRows):
 class _Reader:
     """A decoder for one schema; if the schema is unreadable, all its messages are bad with that reason."""
 
-    def __init__(self, table: Table, schema: Schema) -> None:
+    def __init__(self, table: Table, schema: RegisteredSchema) -> None:
         self._table = table
         self._refusal: str | None = None
         compiler = Compiler(schema.definitions)

@@ -44,7 +44,7 @@ def send(connection: socket.socket, message: Any) -> None:
     if not total:
         connection.sendall(front + data)
         return
-    shared = os.memfd_create("dbsp-keeper", os.MFD_CLOEXEC)
+    shared = os.memfd_create("dbsp-background", os.MFD_CLOEXEC)
     try:
         _fill(shared, views, total)
         connection.sendmsg([front], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [shared]))])
@@ -75,7 +75,7 @@ def receive(connection: socket.socket) -> Any:
         front += _exactly(connection, _FRONT.size - len(front))
         magic, size, total = _FRONT.unpack(front)
         if magic != MAGIC or (total > 0) != (len(descriptors) == 1):
-            raise DataError(f"not a message of a keeper: begins={front[:8]!r}")
+            raise DataError(f"not a message of a background worker: begins={front[:8]!r}")
         sizes, body = pickle.loads(_exactly(connection, size))  # noqa: S301  (same user, checked when connected)
         shared = memoryview(mmap.mmap(descriptors[0], total, prot=mmap.PROT_READ)) if total else memoryview(b"")
     finally:
@@ -94,7 +94,7 @@ def _exactly(connection: socket.socket, size: int) -> bytes:
     while done < size:
         got = connection.recv_into(view[done:])
         if not got:
-            raise EOFError("a message of a keeper ends too early")
+            raise EOFError("a message of a background worker ends too early")
         done += got
     return bytes(data)
 

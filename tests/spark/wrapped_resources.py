@@ -1,4 +1,4 @@
-"""Sites that fail on purpose, once or always; picklable, so that the fault happens in a Spark worker."""
+"""Worker resources that fail on purpose, once or always; picklable, so that the fault happens in a Spark worker."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Delegate:
 
 
 @dataclass(frozen=True)
-class KillingSite(Delegate):
+class KillingResources(Delegate):
     """Kills a process at one point of one step of one worker, the first time it comes there.
 
     `victim` counts parents: 0 is the Python worker itself, 1 its daemon, 2 the JVM that runs it, 3 (local) the driver.
@@ -57,8 +57,8 @@ class KillingSite(Delegate):
 
 
 @dataclass(frozen=True)
-class LateKillingSite(KillingSite):
-    """As `KillingSite`, at the `times`-th time that the worker comes to the point: in a later round of a loop."""
+class LateKillingResources(KillingResources):
+    """As `KillingResources`, at the `times`-th time that the worker comes to the point: in a later round of a loop."""
 
     times: int = 2
 
@@ -69,11 +69,11 @@ class LateKillingSite(KillingSite):
         with count.open("ab") as file:
             file.write(b".")
         if count.stat().st_size == self.times:
-            KillingSite.at(self, point, worker, step)
+            KillingResources.at(self, point, worker, step)
 
 
 @dataclass(frozen=True)
-class HaltingSite(Delegate):
+class HaltingResources(Delegate):
     """Stops whoever comes first to an armed point, until it is released."""
 
     folder: Path
@@ -113,7 +113,7 @@ class HaltingSite(Delegate):
 
 
 @dataclass(frozen=True)
-class HoardingSite(Delegate):
+class HoardingResources(Delegate):
     """Takes more memory than there is at one point of one step of one worker, the first `times` that it comes there.
 
     `ended`: under the limit of `tests.spark.memory`, so that the system ends the process; else its own limit refuses.
@@ -126,8 +126,8 @@ class HoardingSite(Delegate):
     times: int
     ended: bool = True
 
-    def around(self, site: Any) -> HoardingSite:
-        return replace(self, inner=site)
+    def around(self, resources: Any) -> HoardingResources:
+        return replace(self, inner=resources)
 
     def struck(self) -> int:
         return len(list(self.folder.glob("struck *")))
@@ -158,29 +158,29 @@ def ancestor(generations: int) -> int:
 
 @dataclass(frozen=True)
 class KillingDatabase(Delegate):
-    site: KillingSite | HaltingSite | HoardingSite
+    resources: KillingResources | HaltingResources | HoardingResources
     worker: int
     steps: list[int] = field(default_factory=list)
 
     def begin(self, epoch: int, step: int, segment: int, traces: Any, *shared: Any) -> Any:
         self.steps.append(step)
-        self.site.at(f"segment {segment} begins", self.worker, step)
+        self.resources.at(f"segment {segment} begins", self.worker, step)
         return self.inner.begin(epoch, step, segment, traces, *shared)
 
     def state_bytes(self) -> int:
-        self.site.at("all done", self.worker, self.steps[-1])
+        self.resources.at("all done", self.worker, self.steps[-1])
         return int(self.inner.state_bytes())
 
 
 @dataclass(frozen=True)
 class KillingOutput(Delegate):
-    site: KillingSite | HaltingSite | HoardingSite
+    resources: KillingResources | HaltingResources | HoardingResources
     worker: int
 
     def write(self, epoch: int, step: int, parts: Mapping[str, Batch], dead: Sequence[DeadLetter]) -> None:
-        self.site.at("before writing", self.worker, step)
+        self.resources.at("before writing", self.worker, step)
         self.inner.write(epoch, step, parts, dead)
-        self.site.at("after writing", self.worker, step)
+        self.resources.at("after writing", self.worker, step)
 
 
 @dataclass(frozen=True)
@@ -205,7 +205,7 @@ class BrokenLog(Delegate):
 
 @dataclass(frozen=True)
 class DearInput(Delegate):
-    """An embedded log that keepers read ahead as they do Kafka's."""
+    """An embedded log that background workers read ahead as they do Kafka's."""
 
     input_is_dear: bool = True
 

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 from dbsp.errors import DbspError, FencedError, InternalError, UnavailableError
 from dbsp.processes import Process
-from dbsp.runtime.keeper.protocol import KINDS, Job, KeeperLostError, Kind, Status, find_kind
+from dbsp.runtime.background.protocol import KINDS, BackgroundLostError, Job, JobKind, Status, find_kind
 
 Made = TypeVar("Made")
 _END_S = 10.0
@@ -104,7 +104,7 @@ class Task:
     def check(self) -> None:
         """Raise `UnavailableError` if the job was cancelled."""
         if self.cancelled.is_set():
-            raise UnavailableError(f"a keeper's work was cancelled: worker={self.worker} epoch={self.epoch}")
+            raise UnavailableError(f"a background worker's work was cancelled: worker={self.worker} epoch={self.epoch}")
 
 
 @dataclass(slots=True)
@@ -143,11 +143,11 @@ class Holder:
             self._entries[name] = entry
             entry.task.cache.enter()
             entry.thread = threading.Thread(
-                target=self._run, args=(entry, kind, job), name=f"dbsp-keeper-{job.kind}", daemon=True
+                target=self._run, args=(entry, kind, job), name=f"dbsp-background-{job.kind}", daemon=True
             )
             entry.thread.start()
 
-    def _run(self, entry: _Entry, kind: Kind, job: Job) -> None:
+    def _run(self, entry: _Entry, kind: JobKind, job: Job) -> None:
         try:
             result, state = kind.run(entry.task, *job.arguments), "done"
             if self._packs:
@@ -156,7 +156,10 @@ class Holder:
             result, state = error, "failed"
         except BaseException as error:  # noqa: BLE001 - whoever takes the result gets it
             story = "".join(traceback.format_exception(error))[-2000:]
-            result, state = InternalError(f"a keeper's work failed: kind={job.kind} key={job.key}\n{story}"), "failed"
+            result, state = (
+                InternalError(f"a background worker's work failed: kind={job.kind} key={job.key}\n{story}"),
+                "failed",
+            )
         finally:
             entry.task.cache.leave()
         with self._changed:
@@ -185,7 +188,9 @@ class Holder:
             self._enter(job.epoch)
             state = self._state(job)
             if state in ("absent", "running"):
-                raise KeeperLostError(f"a keeper has no result: kind={job.kind} key={job.key} state={state}")
+                raise BackgroundLostError(
+                    f"a background worker has no result: kind={job.kind} key={job.key} state={state}"
+                )
             result = self._entries.pop((job.kind, job.key)).result
         if state == "failed":
             raise result
@@ -204,7 +209,7 @@ class Holder:
         """Refuse an older epoch; drop everything at a newer one."""
         if epoch < self._epoch:
             raise FencedError(
-                f"a keeper serves a newer epoch: worker={self._worker} epoch={epoch} newest={self._epoch}"
+                f"a background worker serves a newer epoch: worker={self._worker} epoch={epoch} newest={self._epoch}"
             )
         if epoch > self._epoch:
             self._drop()
@@ -227,12 +232,12 @@ class Holder:
             thread.join(_END_S)
 
 
-class ThreadKeeper(Holder):
+class BackgroundThread(Holder):
     """A background worker in this process; results are passed as objects."""
 
 
-class ThreadKeepers:
-    """The background workers of the in-process runtime; implements `dbsp.runtime.keeper.protocol.Keepers`."""
+class BackgroundThreads:
+    """The background workers of the in-process runtime; implements `dbsp.runtime.background.protocol.BackgroundWorkers`."""
 
     apart = False
 
@@ -240,19 +245,19 @@ class ThreadKeepers:
         """Start without background workers; each is made on first use."""
         self._kinds = kinds
         self._lock = threading.Lock()
-        self._made: dict[int, ThreadKeeper] = {}
+        self._made: dict[int, BackgroundThread] = {}
 
-    def of(self, worker: int) -> ThreadKeeper:
+    def of(self, worker: int) -> BackgroundThread:
         """Return the worker's background worker."""
         with self._lock:
             if worker not in self._made:
-                self._made[worker] = ThreadKeeper(worker, self._kinds)
+                self._made[worker] = BackgroundThread(worker, self._kinds)
             return self._made[worker]
 
     def prepare(self, worker: int) -> None:
         """Do nothing: a thread is made when it is needed."""
 
-    def below(self, owner: Process | None) -> ThreadKeepers:  # noqa: ARG002 - they end with this process
+    def below(self, owner: Process | None) -> BackgroundThreads:  # noqa: ARG002 - they end with this process
         """Return this object: the threads end with this process."""
         return self
 
@@ -260,5 +265,5 @@ class ThreadKeepers:
         """End all background workers."""
         with self._lock:
             made, self._made = list(self._made.values()), {}
-        for keeper in made:
-            keeper.close()
+        for background_worker in made:
+            background_worker.close()

@@ -1,6 +1,6 @@
 """Run the steps of a layout on resident tasks: one Spark job runs many steps.
 
-`dbsp.runtime.spark.meetings` explains the protocol. While other jobs need the cores, the resident job ends after each step.
+`dbsp.runtime.spark.task_server` explains the protocol. While other jobs need the cores, the resident job ends after each step.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 from dbsp.errors import DbspError
 from dbsp.logs import StepRecord
 from dbsp.runtime.spark.jobs import begun
-from dbsp.runtime.spark.meetings import Meetings
-from dbsp.runtime.spark.step_job import MEETING, StepTask, standing_worker
+from dbsp.runtime.spark.step_job import TASK_CONNECTION, StepTask, resident_task
+from dbsp.runtime.spark.task_server import TaskServer
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -29,7 +29,7 @@ CLOSE_WAIT_S = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Standing:
+class _ResidentJob:
     """A resident job: its number, its Spark action, and a future that ends with it."""
 
     number: int
@@ -37,7 +37,7 @@ class _Standing:
     ended: Future[None] = field(default_factory=Future)
 
 
-class StepsTogether:
+class ResidentTasks:
     """The runner of one layout's steps on resident tasks.
 
     **State** the resident job, and a thread that waits for its end.
@@ -45,13 +45,13 @@ class StepsTogether:
     """
 
     def __init__(
-        self, ground: RDD[int], task: StepTask, workers: int, meetings: Meetings, stays: Callable[[], bool]
+        self, ground: RDD[int], task: StepTask, workers: int, task_server: TaskServer, stays: Callable[[], bool]
     ) -> None:
         """Build the job; `stays` returns, after each step, whether the tasks may keep their cores until the next one."""
-        self._job: RDD[Any] = ground.mapPartitionsWithIndex(partial(standing_worker, task, meetings.address))
-        self._workers, self._meetings, self._stays = workers, meetings, stays
-        self._standing: _Standing | None = None
-        self._began: queue.SimpleQueue[_Standing | None] = queue.SimpleQueue()
+        self._job: RDD[Any] = ground.mapPartitionsWithIndex(partial(resident_task, task, task_server.address))
+        self._workers, self._task_server, self._stays = workers, task_server, stays
+        self._standing: _ResidentJob | None = None
+        self._began: queue.SimpleQueue[_ResidentJob | None] = queue.SimpleQueue()
         self._watcher = threading.Thread(target=self._watch, name="spark-standing", daemon=True)
         self._watcher.start()
 
@@ -61,40 +61,40 @@ class StepsTogether:
         while reports is None:
             standing = self._standing = self._at_hand() or self._begin()
             try:
-                reports = self._meetings.step(standing.number, order, self._workers, record.step)
+                reports = self._task_server.step(standing.number, order, self._workers, record.step)
             except DbspError:
                 standing.ended.result()  # raises the job's own error, which names the cause
                 raise
             if reports is None:
                 standing.ended.exception()  # the idle job ended before the step began; start another, however it ended
         if not self._stays():
-            self._meetings.send_away()
+            self._task_server.send_away()
             standing.ended.result()
         return [pickle.loads(report) for report in reports]  # noqa: S301  (made by this project's workers)
 
     def coming(self, record: StepRecord, epoch: int) -> None:
         """Notify idle workers of a step whose record is durable, so that they read its input."""
-        self._meetings.coming(pickle.dumps((record, epoch)), record.step)
+        self._task_server.coming(pickle.dumps((record, epoch)), record.step)
 
     def close(self) -> None:
         """Dismiss the tasks and wait for the end of their job; abandon it after `CLOSE_WAIT_S` seconds if it hangs in the JVM."""
-        self._meetings.send_away()
+        self._task_server.send_away()
         self._began.put(None)
         self._watcher.join(CLOSE_WAIT_S)
 
-    def _at_hand(self) -> _Standing | None:
+    def _at_hand(self) -> _ResidentJob | None:
         """Return the resident job; None if there is none or it has ended."""
         standing = self._standing
         return None if standing is None or standing.ended.done() else standing
 
-    def _begin(self) -> _Standing:
+    def _begin(self) -> _ResidentJob:
         """Start a resident job in this thread's job group and pool."""
-        number = self._meetings.stand()
+        number = self._task_server.stand()
         try:
-            self._job.context.setLocalProperty(MEETING, str(number))
-            standing = _Standing(number=number, action=begun(self._job))
+            self._job.context.setLocalProperty(TASK_CONNECTION, str(number))
+            standing = _ResidentJob(number=number, action=begun(self._job))
         except BaseException:
-            self._meetings.over(number)
+            self._task_server.over(number)
             raise
         self._began.put(standing)
         return standing
@@ -111,7 +111,7 @@ class StepsTogether:
                 standing.ended.set_result(None)
             else:
                 standing.ended.set_exception(error)
-            self._meetings.over(standing.number)
+            self._task_server.over(standing.number)
 
 
 def meet(context: SparkContext, workers: int) -> bool:

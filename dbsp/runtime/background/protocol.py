@@ -1,4 +1,4 @@
-"""The requests to a background worker, their values and their errors; see `dbsp.runtime.keeper`."""
+"""The requests to a background worker, their values and their errors; see `dbsp.runtime.background`."""
 
 from __future__ import annotations
 
@@ -12,17 +12,18 @@ from dbsp.errors import InternalError, UnavailableError
 from dbsp.processes import Process
 
 LOOK_S = 0.5
-"""How long one look at a keeper takes at most: a caller can be interrupted, and a keeper that is stopped is noticed."""
+"""How long one look at a background worker takes at most: a caller can be interrupted, and a background worker that
+is stopped is noticed."""
 
 KINDS: Mapping[str, str] = {
     "fetch": "dbsp.runtime.ahead:FETCH",
     "touch": "dbsp.runtime.ahead:TOUCH",
     "write": "dbsp.runtime.parts:WRITE",
 }
-"""The kinds of work that a keeper does: their names, and where the `Kind` is, as `module:attribute`."""
+"""The kinds of work that a background worker does: their names, and where the `JobKind` is, as `module:attribute`."""
 
 
-class KeeperLostError(UnavailableError):
+class BackgroundLostError(UnavailableError):
     """The background worker is gone, does not answer, or does not know the job: the caller does the work itself."""
 
 
@@ -50,7 +51,7 @@ def _same(value: Any) -> Any:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kind:
+class JobKind:
     """A kind of work.
 
     `run(task, *arguments)` does it. Between processes a result is pickled after `pack` and before `unpack`; numpy
@@ -64,12 +65,12 @@ class Kind:
     kept: int = 1
 
 
-class Keeper(Protocol):
+class BackgroundWorker(Protocol):
     """A worker's background worker.
 
     All calls return within about `LOOK_S`, except `wait`, which lasts up to `wait_s`.
 
-    **Errors** `KeeperLostError`; `FencedError` if the background worker has seen a newer epoch.
+    **Errors** `BackgroundLostError`; `FencedError` if the background worker has seen a newer epoch.
     """
 
     def start(self, job: Job) -> None:
@@ -93,7 +94,7 @@ class Keeper(Protocol):
         ...
 
 
-class Keepers(Protocol):
+class BackgroundWorkers(Protocol):
     """A finder of workers' background workers; `apart` says whether they are other processes."""
 
     @property
@@ -101,7 +102,7 @@ class Keepers(Protocol):
         """Return whether a background worker's objects are in another process."""
         ...
 
-    def of(self, worker: int) -> Keeper | None:
+    def of(self, worker: int) -> BackgroundWorker | None:
         """Return the worker's background worker on this host, started if necessary; None where there can be none."""
         ...
 
@@ -109,7 +110,7 @@ class Keepers(Protocol):
         """Start the background worker soon; return at once."""
         ...
 
-    def below(self, owner: Process | None) -> Keepers:
+    def below(self, owner: Process | None) -> BackgroundWorkers:
         """Return the same background workers for a process that does not work for their owner, but knows it."""
         ...
 
@@ -118,24 +119,26 @@ class Keepers(Protocol):
         ...
 
 
-def finish(keeper: Keeper, job: Job, wait_s: float) -> Any:
-    """Wait for the result of a started job, in short waits; raise `KeeperLostError` after `wait_s`."""
+def finish(background_worker: BackgroundWorker, job: Job, wait_s: float) -> Any:
+    """Wait for the result of a started job, in short waits; raise `BackgroundLostError` after `wait_s`."""
     deadline = time.monotonic() + wait_s
     while True:
         left = deadline - time.monotonic()
-        found = keeper.wait(job, max(0.0, min(LOOK_S, left)))
+        found = background_worker.wait(job, max(0.0, min(LOOK_S, left)))
         if found.state != "running":
-            return keeper.take(job)
+            return background_worker.take(job)
         if left <= 0:
-            raise KeeperLostError(f"a keeper's work takes too long: kind={job.kind} key={job.key} wait_s={wait_s:g}")
+            raise BackgroundLostError(
+                f"a background worker's work takes too long: kind={job.kind} key={job.key} wait_s={wait_s:g}"
+            )
 
 
-def find_kind(kinds: Mapping[str, str], name: str) -> Kind:
+def find_kind(kinds: Mapping[str, str], name: str) -> JobKind:
     """Return the kind of this name; only listed kinds are ever imported."""
     if name not in kinds:
-        raise InternalError(f"a keeper does not do this: kind={name} kinds={sorted(kinds)}")
+        raise InternalError(f"a background worker does not do this: kind={name} kinds={sorted(kinds)}")
     module, _, attribute = kinds[name].partition(":")
     kind = getattr(importlib.import_module(module), attribute)
-    if not isinstance(kind, Kind):
+    if not isinstance(kind, JobKind):
         raise InternalError(f"not a kind of work: kind={name} place={kinds[name]}")
     return kind

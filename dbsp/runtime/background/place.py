@@ -28,7 +28,7 @@ _JVM = "java"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class SocketPlace:
     """The folder of one background worker."""
 
     folder: Path
@@ -62,10 +62,10 @@ class Place:
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
-def place_of(name: str, worker: int, owner: Process) -> Place:
+def place_of(name: str, worker: int, owner: Process) -> SocketPlace:
     """Return the folder of the background worker for a run, a worker and an owner."""
     text = f"{name}\0{worker}\0{owner.pid}\0{owner.started}"
-    return Place(folder=root() / hashlib.blake2b(text.encode(), digest_size=_NAME_BYTES // 2).hexdigest())
+    return SocketPlace(folder=root() / hashlib.blake2b(text.encode(), digest_size=_NAME_BYTES // 2).hexdigest())
 
 
 def root() -> Path:
@@ -73,21 +73,23 @@ def root() -> Path:
 
     Paths of sockets must be short, so it may be in /tmp instead of the system's temporary folder.
     """
-    name = f"dbsp-keepers-{os.getuid()}"
+    name = f"dbsp-background-{os.getuid()}"
     folder = Path(tempfile.gettempdir()) / name
     if len(os.fsencode(folder)) + _NAME_BYTES + len("//socket") > SOCKET_PATH_BYTES_MAX:
         folder = Path("/tmp") / name  # noqa: S108  (checked below)
     folder.mkdir(mode=0o700, exist_ok=True)
     found = folder.lstat()
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
-        raise ConfigError(f"the folder of the keepers is open to others: folder={folder}", "delete it, or set TMPDIR")
+        raise ConfigError(
+            f"the folder of the background workers is open to others: folder={folder}", "delete it, or set TMPDIR"
+        )
     return folder
 
 
 def sweep() -> None:
     """Delete the folders of this user's dead background workers."""
     for folder in root().iterdir():
-        held = Place(folder=folder).lock()
+        held = SocketPlace(folder=folder).lock()
         if held is not None:
             shutil.rmtree(folder, ignore_errors=True)
             os.close(held)

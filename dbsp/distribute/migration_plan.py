@@ -19,7 +19,7 @@ from dbsp.layout import Layout
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Course:
+class MigrationPlan:
     """The plan of a migration from layout `old` to `new` from step `first` on, at most `budget` keys of every owner per step.
 
     `version` is that of the layout in which its steps run. A plan with `turned` takes back another one, whose new
@@ -28,10 +28,11 @@ class Course:
     **Example**
 
     >>> from dbsp.layout import initial, rescaled
-    >>> course = Course.towards(rescaled(initial(1), 2, step=3), initial(1), strategy="redistribute", first=3, budget=100)
-    >>> course.command(3)
+    >>> two, one = rescaled(initial(1), 2, step=3), initial(1)
+    >>> plan = MigrationPlan.towards(two, one, strategy="redistribute", first=3, budget=100)
+    >>> plan.command(3)
     BeginCommand(strategy='redistribute', old=0, new=2)
-    >>> course.command(4), course.layout.workers
+    >>> plan.command(4), plan.layout.workers
     (MoveCommand(strategy='redistribute', budget=100), (0, 1))
     """
 
@@ -51,7 +52,7 @@ class Course:
             raise ConfigError(f"no key would ever move: keys_per_step={self.budget}", "give at least 1")
 
     @classmethod
-    def towards(cls, new: Layout, old: Layout, *, strategy: str, first: int, budget: int) -> Course:
+    def towards(cls, new: Layout, old: Layout, *, strategy: str, first: int, budget: int) -> MigrationPlan:
         """Return the plan of a migration to `new`, whose version is increased by one.
 
         The version that `new` has becomes that of the layout in which the steps run.
@@ -77,7 +78,7 @@ class Course:
             return EnterCommand(strategy=self.strategy)
         return MoveCommand(strategy=self.strategy, budget=self.budget)
 
-    def turned_round(self, step: int) -> Course:
+    def turned_round(self, step: int) -> MigrationPlan:
         """Return the plan of the way back from `step` on: to the old layout under a new version.
 
         **Errors** `ConfigError` before the plan's first step has run, and for a plan that turns back already.

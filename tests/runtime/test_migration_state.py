@@ -10,8 +10,8 @@ import pytest
 
 from dbsp.distribute.keys import Keys, keys_of
 from dbsp.errors import DataError
-from dbsp.runtime import kept as module
-from dbsp.runtime.kept import TABLE, Kept, keep, kept_after, keys_kept
+from dbsp.runtime import migration_state as module
+from dbsp.runtime.migration_state import TABLE, MigrationState, keep, kept_after, keys_kept
 from dbsp.storage import WorkerDatabase
 from dbsp.store import CheckpointId, Database
 from dbsp.trace.memory import MemoryDatabase
@@ -33,8 +33,8 @@ def database(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest
     made.close()
 
 
-def kept(gone: int, found: int = 5, keys: int = len(KEYS)) -> Kept:
-    return Kept(distributor=b"as of %d" % gone, found=found, keys=keys, gone=gone)
+def kept(gone: int, found: int = 5, keys: int = len(KEYS)) -> MigrationState:
+    return MigrationState(distributor=b"as of %d" % gone, found=found, keys=keys, gone=gone)
 
 
 def pieces(database: Database, found: int = 5) -> list[int]:

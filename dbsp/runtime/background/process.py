@@ -1,6 +1,6 @@
 """Background workers that are processes: how a task starts one, finds it again and talks to it.
 
-A task never waits for a background worker to start. Until the process answers, `KeeperLostError` says that there is
+A task never waits for a background worker to start. Until the process answers, `BackgroundLostError` says that there is
 none, and the task does the work itself.
 
 Every call is bounded in time and can be interrupted. A background worker that does not answer is killed, which costs
@@ -21,20 +21,20 @@ from pathlib import Path
 from typing import Any
 
 from dbsp.processes import Process, notes_of_others
-from dbsp.runtime.keeper.place import Place, find_owner, place_of
-from dbsp.runtime.keeper.protocol import KINDS, Job, KeeperLostError, Status, find_kind
-from dbsp.runtime.keeper.server import ServerSettings
-from dbsp.runtime.keeper.wire import receive, same_user, send
+from dbsp.runtime.background.place import SocketPlace, find_owner, place_of
+from dbsp.runtime.background.protocol import KINDS, BackgroundLostError, Job, Status, find_kind
+from dbsp.runtime.background.server import ServerSettings
+from dbsp.runtime.background.wire import receive, same_user, send
 
 ANSWER_S = 5.0
 _POLL_S = 0.02
 _LOCK_FD = 3
 
 
-class ProcessKeeper:
-    """A worker's background worker as its tasks see it; implements `dbsp.runtime.keeper.protocol.Keeper`."""
+class BackgroundProcess:
+    """A worker's background worker as its tasks see it; implements `dbsp.runtime.background.protocol.BackgroundWorker`."""
 
-    def __init__(self, settings: ServerSettings, place: Place) -> None:
+    def __init__(self, settings: ServerSettings, place: SocketPlace) -> None:
         """Name the process; nothing is started or connected yet."""
         self._settings, self._place = settings, place
         self._children: list[int] = []
@@ -64,17 +64,17 @@ class ProcessKeeper:
         while True:
             try:
                 return int(self._ask(("hello",)))
-            except KeeperLostError:
+            except BackgroundLostError:
                 if time.monotonic() > deadline:
                     raise
             self.prepare()
             pause.wait(_POLL_S)
 
     def start(self, job: Job) -> None:
-        """Begin the job; if no process answers, start one for the next time and raise `KeeperLostError`."""
+        """Begin the job; if no process answers, start one for the next time and raise `BackgroundLostError`."""
         try:
             self._ask(("start", job))
-        except KeeperLostError:
+        except BackgroundLostError:
             self.prepare()
             raise
 
@@ -93,7 +93,7 @@ class ProcessKeeper:
 
     def close(self) -> None:
         """End the process; do nothing if there is none."""
-        with suppress(KeeperLostError):
+        with suppress(BackgroundLostError):
             self._ask(("close",))
 
     def _ask(self, request: tuple[Any, ...], wait_s: float = 0.0) -> Any:
@@ -102,16 +102,18 @@ class ProcessKeeper:
                 connection.settimeout(wait_s + ANSWER_S)
                 connection.connect(self._place.socket)
                 if not same_user(connection):
-                    raise KeeperLostError(f"a keeper of another user: socket={self._place.socket}")
+                    raise BackgroundLostError(f"a background worker of another user: socket={self._place.socket}")
                 send(connection, request)
                 answer = receive(connection)
         except TimeoutError as error:
             self._kill()
-            raise KeeperLostError(f"a keeper does not answer: worker={self._settings.worker}") from error
+            raise BackgroundLostError(f"a background worker does not answer: worker={self._settings.worker}") from error
         except (OSError, EOFError) as error:
-            raise KeeperLostError(f"there is no keeper: worker={self._settings.worker} error={error}") from error
+            raise BackgroundLostError(
+                f"there is no background worker: worker={self._settings.worker} error={error}"
+            ) from error
         if answer is None:
-            raise KeeperLostError(f"a keeper has ended: worker={self._settings.worker}")
+            raise BackgroundLostError(f"a background worker has ended: worker={self._settings.worker}")
         value, failure = answer
         if failure is not None:
             raise failure
@@ -132,7 +134,7 @@ def _named(job: Job) -> Job:
 def _spawn(settings: ServerSettings, lock: int) -> int:
     """Start the process in a session of its own, with no descriptor of this process except the lock; return its number."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(entry or str(Path.cwd()) for entry in sys.path)}
-    command = [sys.executable, "-m", "dbsp.runtime.keeper.server", settings.to_json()]
+    command = [sys.executable, "-m", "dbsp.runtime.background.server", settings.to_json()]
     actions: list[tuple[Any, ...]] = [
         (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
         (os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0),
@@ -143,8 +145,10 @@ def _spawn(settings: ServerSettings, lock: int) -> int:
 
 
 @dataclass(slots=True)
-class ProcessKeepers:
-    """The background workers of one run on this host, as a picklable value; see `dbsp.runtime.keeper.protocol.Keepers`.
+class BackgroundProcesses:
+    """The background workers of one run on this host, as a picklable value.
+
+    They are `BackgroundWorkers` of `dbsp.runtime.background.protocol`.
 
     They end with the process `owner`: if none is given, with the executor for which this process works.
     """
@@ -152,7 +156,7 @@ class ProcessKeepers:
     run: str
     kinds: Mapping[str, str]
     owner: Process | None
-    _found: dict[int, ProcessKeeper]
+    _found: dict[int, BackgroundProcess]
 
     def __init__(self, run: str, kinds: Mapping[str, str] = KINDS, owner: Process | None = None) -> None:
         """Name the run; nothing is started before its first use."""
@@ -165,9 +169,9 @@ class ProcessKeepers:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the names by which another process finds the same background workers."""
-        return ProcessKeepers, (self.run, self.kinds, self.owner)
+        return BackgroundProcesses, (self.run, self.kinds, self.owner)
 
-    def of(self, worker: int) -> ProcessKeeper | None:
+    def of(self, worker: int) -> BackgroundProcess | None:
         """Return the worker's background worker; None where this process works for no executor, or the system cannot tell."""
         if worker not in self._found:
             owner = (self.owner or find_owner()) if hasattr(os, "pidfd_open") else None
@@ -177,20 +181,20 @@ class ProcessKeepers:
             settings = ServerSettings(
                 folder=str(place.folder), worker=worker, owner=owner.pid, owner_started=owner.started, kinds=self.kinds
             )
-            self._found[worker] = ProcessKeeper(settings, place)
+            self._found[worker] = BackgroundProcess(settings, place)
         return self._found[worker]
 
     def prepare(self, worker: int) -> None:
         """Start the worker's background worker, if there is none."""
-        keeper = self.of(worker)
-        if keeper is not None:
-            keeper.prepare()
+        background_worker = self.of(worker)
+        if background_worker is not None:
+            background_worker.prepare()
 
-    def below(self, owner: Process | None) -> ProcessKeepers:
+    def below(self, owner: Process | None) -> BackgroundProcesses:
         """Return the background workers of this run that end with this owner."""
-        return ProcessKeepers(self.run, self.kinds, owner)
+        return BackgroundProcesses(self.run, self.kinds, owner)
 
     def close(self) -> None:
         """End the background workers that were found here."""
-        for keeper in self._found.values():
-            keeper.close()
+        for background_worker in self._found.values():
+            background_worker.close()

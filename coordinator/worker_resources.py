@@ -31,7 +31,7 @@ from dbsp.storage import WorkerDatabase
 from dbsp.storage.discarding import Condemned, condemn, discard_folder, discard_leftovers
 from dbsp.storage.environment import MAP_SIZE_BYTES
 from dbsp.storage.standby import Standby, is_sound, restore_from
-from dbsp.storage.visits import Visit, end_visits
+from dbsp.storage.transfers import ShardTransfer, end_transfers
 from dbsp.store import CheckpointId
 
 LOOK_EVERY_S = 1.0
@@ -43,8 +43,8 @@ _LOOKED_S: dict[int, float] = {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ConfiguredSite:
-    """Implements `dbsp.runtime.runtime.Site` from the settings of a pipeline."""
+class ConfiguredResources:
+    """Implements `dbsp.runtime.runtime.WorkerResources` from the settings of a pipeline."""
 
     data_dir: Path
     pipeline: str
@@ -88,7 +88,7 @@ class ConfiguredSite:
             self._let_go(worker)
             for home, each in zip(self._homes(worker), condemned, strict=True):
                 discard_folder(home, epoch, each)
-        self.end_visits(worker, epoch)
+        self.end_transfers(worker, epoch)
 
     def _homes(self, worker: int) -> tuple[Path, ...]:
         """The folders of the worker's standbys, then that of its database."""
@@ -107,15 +107,15 @@ class ConfiguredSite:
             restore_from(standbys, home, epoch)
         return True
 
-    def visit(self, worker: int, giver: int, epoch: int) -> Visit:
+    def transfer(self, worker: int, source_worker: int, epoch: int) -> ShardTransfer:
         """What is here of a worker on another host, for one on this host to take over."""
-        return Visit(self._visits(worker), giver, epoch)
+        return ShardTransfer(self._transfers(worker), source_worker, epoch)
 
-    def end_visits(self, worker: int, epoch: int) -> None:
+    def end_transfers(self, worker: int, epoch: int) -> None:
         """Delete what is here of other hosts' workers for this one, but for newer epochs."""
-        end_visits(self._visits(worker), epoch)
+        end_transfers(self._transfers(worker), epoch)
 
-    def _visits(self, worker: int) -> Path:
+    def _transfers(self, worker: int) -> Path:
         return home_in(self.data_dir / "visits", worker)
 
     def _standbys(self, worker: int) -> tuple[Path, ...]:
@@ -225,7 +225,7 @@ def _close(chosen: Callable[[tuple[Any, ...]], bool]) -> None:
                 found.close()
 
 
-def close_site(data_dir: Path) -> None:
+def close_resources(data_dir: Path) -> None:
     """Close everything this process holds open below a data folder."""
     _close(lambda key: _belongs(key, str(data_dir)))
 

@@ -58,7 +58,7 @@ ONE_BAD_ROW = Sizes.of(0, [(1, 0)])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Landed:
+class ImportedFile:
     """The notes of an imported file: its rows, its bytes, and a checksum of its end.
 
     A file with a `misfit` counts as one bad row. `sizes` are those of its unpacked rows, from 0 on, set only if the
@@ -72,18 +72,18 @@ class Landed:
     sizes: Sizes = field(default=ONE_BAD_ROW, compare=False)
 
 
-def packed(landed: Landed) -> bytes:
+def packed(imported: ImportedFile) -> bytes:
     """Return the notes as bytes."""
-    noted = {"rows": landed.rows, "size": landed.size, "end": landed.end, "misfit": landed.misfit}
+    noted = {"rows": imported.rows, "size": imported.size, "end": imported.end, "misfit": imported.misfit}
     return json.dumps(noted).encode()
 
 
-def unpacked(data: bytes) -> Landed:
+def unpacked(data: bytes) -> ImportedFile:
     """Return the notes that these bytes contain."""
-    return Landed(**json.loads(data))
+    return ImportedFile(**json.loads(data))
 
 
-def examine_file(path: Path, table: Table) -> Landed:
+def examine_file(path: Path, table: Table) -> ImportedFile:
     """Return the notes of a new file; its ending says its kind.
 
     **Cost** its footer for Parquet; all of its bytes for the others, to count rows.
@@ -95,22 +95,22 @@ def examine_file(path: Path, table: Table) -> Landed:
         try:
             text = read_text(path, texts.UNPACKED_BYTES_MAX)
         except TooLargeError as error:
-            return Landed(rows=1, size=size, end=end, misfit=f"{error}; split it, or put it there unpacked")
+            return ImportedFile(rows=1, size=size, end=end, misfit=f"{error}; split it, or put it there unpacked")
         misfit = text.misfit(table)
         if misfit:
-            return Landed(rows=1, size=size, end=end, misfit=misfit)
-        return Landed(rows=text.count, size=size, end=end, sizes=text.sizes())
+            return ImportedFile(rows=1, size=size, end=end, misfit=misfit)
+        return ImportedFile(rows=text.count, size=size, end=end, sizes=text.sizes())
     if kind != PARQUET:
         known = ", ".join(sorted((PARQUET, *LINES, *DELIMITERS)))
-        return Landed(rows=1, size=size, end=end, misfit=f"files of this ending are not read: known={known}")
+        return ImportedFile(rows=1, size=size, end=end, misfit=f"files of this ending are not read: known={known}")
     try:
         with open_parquet(path, buffer_size=BUFFER_BYTES, pre_buffer=False) as file:
             misfit = _misfit(file.schema_arrow, table)
             if misfit:
-                return Landed(rows=1, size=size, end=end, misfit=misfit)
+                return ImportedFile(rows=1, size=size, end=end, misfit=misfit)
             rows = _row_count(file)
             _open_columns(file, table)
-            return Landed(rows=rows, size=size, end=end, sizes=_sizes(file, table))
+            return ImportedFile(rows=rows, size=size, end=end, sizes=_sizes(file, table))
     except (OSError, pa.ArrowException, UnicodeError, KeyError) as error:  # a footer may hold any bytes
         raise unfinished(error) from None
 
@@ -161,21 +161,21 @@ def _row_count(file: pq.ParquetFile) -> int:
     return rows
 
 
-def unusable(path: Path, misfit: str) -> Landed:
+def unusable(path: Path, misfit: str) -> ImportedFile:
     """Return the notes of a file that cannot be used: one bad row instead."""
     size, end = _identity(path)
-    return Landed(rows=1, size=size, end=end, misfit=misfit)
+    return ImportedFile(rows=1, size=size, end=end, misfit=misfit)
 
 
-def is_as_noted(path: Path, landed: Landed) -> bool:
+def is_as_noted(path: Path, imported: ImportedFile) -> bool:
     """Return whether the file exists and equals the noted one."""
     try:
-        return _identity(path) == (landed.size, landed.end)
+        return _identity(path) == (imported.size, imported.end)
     except FileNotFoundError:
         return False
 
 
-class LandedReader:
+class ImportedFileReader:
     """A reader of stretches of rows from the files of one table."""
 
     def __init__(self, table: Table) -> None:
@@ -184,7 +184,9 @@ class LandedReader:
         self._kept: OrderedDict[tuple[Any, ...], Any] = OrderedDict()
         self._lock = threading.Lock()
 
-    def read(self, path: Path, landed: Landed, first: int, last: int, columns: frozenset[str] | None = None) -> Push:
+    def read(
+        self, path: Path, imported: ImportedFile, first: int, last: int, columns: frozenset[str] | None = None
+    ) -> Push:
         """Return the rows `first <= i < last` of a file, good and bad; the good ones reduced to `columns`, if given.
 
         **Cost** Of Parquet, only these columns are read, and those that can make a row a bad one.
@@ -192,22 +194,22 @@ class LandedReader:
         **Errors** `DataError` names a file that is gone, or differs from the noted one.
         """
         try:
-            if _identity(path) != (landed.size, landed.end):
+            if _identity(path) != (imported.size, imported.end):
                 raise DataError(
                     f"a file of the input was changed after its rows were counted: file={shown(path)}",
                     "put the file back as it was; new rows belong in a new file",
                 )
-            if landed.misfit:
-                bad = BadRow(index=0, reason=landed.misfit, payload=shown(path.name))
+            if imported.misfit:
+                bad = BadRow(index=0, reason=imported.misfit, payload=shown(path.name))
                 empty = Batch.empty(some_columns(self._table, columns).schema)
                 return Push(batch=empty, operations=np.empty(0, dtype=np.int8), bad=(bad,))
             if kind_of(path) != PARQUET:
-                text: Text = self._keep((path, landed.end), partial(read_text, path))
+                text: Text = self._keep((path, imported.end), partial(read_text, path))
                 push = text.rows(path, self._table, first, last)
             else:
-                push = self._rows(path, landed, first, last, columns)
+                push = self._rows(path, imported, first, last, columns)
                 if columns is not None and push.bad:
-                    push = self._rows(path, landed, first, last, None)  # bad rows are shown with all columns
+                    push = self._rows(path, imported, first, last, None)  # bad rows are shown with all columns
             if columns is not None:
                 push = replace(push, batch=push.batch.project(some_columns(self._table, columns).schema.names))
         except FileNotFoundError:
@@ -221,7 +223,7 @@ class LandedReader:
             )
         return push
 
-    def _rows(self, path: Path, landed: Landed, first: int, last: int, columns: frozenset[str] | None) -> Push:
+    def _rows(self, path: Path, imported: ImportedFile, first: int, last: int, columns: frozenset[str] | None) -> Push:
         pieces = []
         with open_parquet(path) as file:
             begin, table = 0, self._judged(file, columns)
@@ -231,7 +233,7 @@ class LandedReader:
                 low, high = max(first, begin), min(last, end)
                 if low < high:
                     read = partial(RowGroup, path, file, number, wanted)
-                    group: RowGroup = self._keep((path, landed.end, number, wanted), read)
+                    group: RowGroup = self._keep((path, imported.end, number, wanted), read)
                     pieces.append(fitted(group.read(low - begin, high - begin), table))
                 begin = end
         return join_pushes(pieces, table.schema)

@@ -29,34 +29,34 @@ from dbsp.zset.merge import merge
 HELD, TRACE, PENDING, RETURN, LEFT = "held", "trace", "pending", "return", "left"
 
 
-def runs_of(parked: Mapping[Slot, Batch], trace: int) -> list[tuple[Slot, Batch]]:
+def runs_of(loop_state: Mapping[Slot, Batch], trace: int) -> list[tuple[Slot, Batch]]:
     """Return the runs of a trace, longest first."""
     found: list[tuple[Slot, Batch]] = []
-    while (batch := parked.get((TRACE, trace, len(found)))) is not None:
+    while (batch := loop_state.get((TRACE, trace, len(found)))) is not None:
         found.append(((TRACE, trace, len(found)), batch))
     return found
 
 
 def after_loops(plan: Plan, depth: int, carried: Carried) -> tuple[Carried, dict[int, Batch]]:
     """Return the carried data after the loops (dead letters added up, runs of traces), and the rows of the exchanges."""
-    found = {slot[1]: batch for slot, batch in carried.parked.items() if slot[0] == HELD}
+    found = {slot[1]: batch for slot, batch in carried.loop_state.items() if slot[0] == HELD}
     for loop in plan.loops_after(depth):
         for inner, outer in loop.leaves:
-            turns = sorted(slot for slot in carried.parked if slot[:2] == (LEFT, inner))
+            turns = sorted(slot for slot in carried.loop_state if slot[:2] == (LEFT, inner))
             schema = next(spec.schema for spec in plan.exchanges if spec.id == outer)
-            rows = [carried.parked[slot].project(schema.names) for slot in turns]
+            rows = [carried.loop_state[slot].project(schema.names) for slot in turns]
             if rows:
                 found[outer] = concat(rows, schema)
-    traces = {slot: batch for slot, batch in carried.parked.items() if slot[0] == TRACE}
-    rest = replace(carried, dead=_netted(carried.dead), parked=traces)
+    traces = {slot: batch for slot, batch in carried.loop_state.items() if slot[0] == TRACE}
+    rest = replace(carried, dead=_netted(carried.dead), loop_state=traces)
     return rest, found
 
 
-def flush(plan: Plan, depth: int, parked: Mapping[Slot, Batch], transaction: StepTransaction) -> None:
+def flush(plan: Plan, depth: int, loop_state: Mapping[Slot, Batch], transaction: StepTransaction) -> None:
     """Append the rows that the loops added in this step to their traces."""
     for loop in plan.loops_after(depth):
         for trace in loop.body.all_traces():
-            runs = [batch for _, batch in runs_of(parked, trace.id)]
+            runs = [batch for _, batch in runs_of(loop_state, trace.id)]
             whole = runs.pop() if runs else None
             while runs and whole is not None:
                 whole = merge(runs.pop(), whole)

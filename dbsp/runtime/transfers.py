@@ -2,7 +2,7 @@
 ends.
 
 Where every host has a disk of its own, a worker reads the databases of its own host alone. For a source on another
-host it reads a shard transfer (`dbsp.storage.visits`), which is filled before slices are taken of it. The runtime
+host it reads a shard transfer (`dbsp.storage.transfers`), which is filled before slices are taken of it. The runtime
 decides how pieces are sent. Invariant 2 holds as for slices on one host: the ranges are the same. Source:
 docs/concepts/rescale.md; design record 0031.
 """
@@ -33,8 +33,8 @@ NOTHING_HELD: Numbers = np.empty(0, np.uint64)
 class Route:
     """The source worker and the target worker of a shard transfer; they are on different hosts."""
 
-    giver: int
-    taker: int
+    source_worker: int
+    target_worker: int
 
 
 class Ships(Protocol):
@@ -45,7 +45,7 @@ class Ships(Protocol):
         ...
 
 
-class Visit(Protocol):
+class TransferStore(Protocol):
     """The part of a source's versions that is on this host, in an epoch; it is read like the source's database."""
 
     def held(self) -> Numbers:
@@ -66,20 +66,20 @@ class Visit(Protocol):
 
 
 @runtime_checkable
-class KeepsVisits(Protocol):
+class KeepsTransfers(Protocol):
     """Worker resources on whose disk there may be shard transfers to its workers."""
 
-    def visit(self, worker: int, giver: int, epoch: int) -> Visit:
+    def transfer(self, worker: int, source_worker: int, epoch: int) -> TransferStore:
         """Return the shard transfer from a source to a worker."""
         ...
 
-    def end_visits(self, worker: int, epoch: int) -> None:
+    def end_transfers(self, worker: int, epoch: int) -> None:
         """Delete all shard transfers to a worker, except those of newer epochs."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Landed:
+class TransferProgress:
     """An imported piece: its chunks, and the bytes of the source's part that are still missing, out of all of them."""
 
     route: Route
@@ -89,52 +89,59 @@ class Landed:
     whole: bool
 
 
-def routes(old: Layout, new: Layout, takers: Sequence[int]) -> list[Route]:
+def routes(old: Layout, new: Layout, target_workers: Sequence[int]) -> list[Route]:
     """Return the routes between hosts to these targets when the layout changes.
 
     >>> from dbsp.layout import initial, rescaled
     >>> two = initial(2, hosts=[("a", 1.0), ("b", 1.0)])
     >>> routes(two, rescaled(two, 3, step=1), [0, 1, 2])
-    [Route(giver=1, taker=2)]
+    [Route(source_worker=1, target_worker=2)]
     """
     homes, aims = (dict(zip(each.workers, each.hosts, strict=True)) for each in (old, new))
-    pairs = (Route(giver, taker) for giver in old.workers for taker in takers if homes[giver] != aims[taker])
-    return [pair for pair in pairs if shared_ranges(new.ranges_of(pair.taker), old.ranges_of(pair.giver))]
+    pairs = (
+        Route(source_worker, target_worker)
+        for source_worker in old.workers
+        for target_worker in target_workers
+        if homes[source_worker] != aims[target_worker]
+    )
+    return [
+        pair for pair in pairs if shared_ranges(new.ranges_of(pair.target_worker), old.ranges_of(pair.source_worker))
+    ]
 
 
 def ship(work: Work, route: Route, version: int, old: Layout, new: Layout, held: Numbers, bytes_max: int) -> Shipment:
     """Return the next piece for a target; runs on the source's host."""
-    database: Database | Ships = work.site.database(route.giver)
+    database: Database | Ships = work.resources.database(route.source_worker)
     if not hasattr(database, "ship"):
-        raise InternalError(f"a database that cannot go to another host: worker={route.giver}")
-    ranges = shared_ranges(new.ranges_of(route.taker), old.ranges_of(route.giver))
+        raise InternalError(f"a database that cannot go to another host: worker={route.source_worker}")
+    ranges = shared_ranges(new.ranges_of(route.target_worker), old.ranges_of(route.source_worker))
     shipment: Shipment = database.ship(version, ranges, held, bytes_max)
     return shipment
 
 
-def take(work: Work, route: Route, epoch: int, shipment: Shipment) -> Landed:
+def take(work: Work, route: Route, epoch: int, shipment: Shipment) -> TransferProgress:
     """Store a piece; runs on the target's host."""
-    visit_of(work, route, epoch).take(shipment)
-    return Landed(
+    transfer_of(work, route, epoch).take(shipment)
+    return TransferProgress(
         route=route, numbers=np.array([number for number, _ in shipment.chunks], np.uint64),
         left_bytes=shipment.left_bytes, total_bytes=shipment.total_bytes, whole=shipment.record is not None,
     )  # fmt: skip
 
 
-def held(work: Work, taker: int, givers: Sequence[int], epoch: int) -> Mapping[Route, Numbers]:
+def held(work: Work, target_worker: int, source_workers: Sequence[int], epoch: int) -> Mapping[Route, Numbers]:
     """Return the chunks that are here already, by route; runs on the target's host."""
-    found = [Route(giver, taker) for giver in givers]
-    return {route: visit_of(work, route, epoch).held() for route in found}
+    found = [Route(source_worker, target_worker) for source_worker in source_workers]
+    return {route: transfer_of(work, route, epoch).held() for route in found}
 
 
-def visit_of(work: Work, route: Route, epoch: int) -> Visit:
+def transfer_of(work: Work, route: Route, epoch: int) -> TransferStore:
     """Return the shard transfer on the target's host that stores the chunks from a source."""
-    if not isinstance(work.site, KeepsVisits):
-        raise InternalError(f"a site that takes in nothing of other hosts: route={route}")
-    return work.site.visit(route.taker, route.giver, epoch)
+    if not isinstance(work.resources, KeepsTransfers):
+        raise InternalError(f"worker resources that take in nothing from other hosts: route={route}")
+    return work.resources.transfer(route.target_worker, route.source_worker, epoch)
 
 
-def end_visits(work: Work, worker: int, epoch: int) -> None:
+def end_transfers(work: Work, worker: int, epoch: int) -> None:
     """Delete a worker's shard transfers, which are not needed any more; runs on the worker's host."""
-    if isinstance(work.site, KeepsVisits):
-        work.site.end_visits(worker, epoch)
+    if isinstance(work.resources, KeepsTransfers):
+        work.resources.end_transfers(worker, epoch)

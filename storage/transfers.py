@@ -2,7 +2,8 @@
 
 Workers whose hosts have disks of their own cannot read each other's databases. So the chunks that slices of a version
 need are sent first. The source's side returns pieces of them (`outgoing`), and a runtime carries each piece to the
-target's host. There a `Visit` stores them (`Visit.take`). The last piece contains the version's record, and from then
+target's host. There a `ShardTransfer` stores them (`ShardTransfer.take`). The last piece contains the version's
+record, and from then
 on the transfer reads like the source's database. Chunks never change, so for a later version only chunks are sent
 that are not there yet.
 
@@ -65,13 +66,13 @@ def outgoing(durable: Durable, version: int, ranges: Sequence[HashRange], held: 
     )
 
 
-class Visit:
+class ShardTransfer:
     """The chunks and versions of one source that are on the target's host, in an epoch."""
 
-    def __init__(self, home: Path, giver: int, epoch: int, map_size_bytes: int = MAP_SIZE_BYTES) -> None:
+    def __init__(self, home: Path, source_worker: int, epoch: int, map_size_bytes: int = MAP_SIZE_BYTES) -> None:
         """Use a folder inside `home`, which contains all transfers to one target; nothing is opened or made yet."""
-        self._home, self._giver, self._epoch, self._map_size_bytes = home, giver, epoch, map_size_bytes
-        self.folder = home / f"{giver:04d}-{epoch}"
+        self._home, self._giver, self._epoch, self._map_size_bytes = home, source_worker, epoch, map_size_bytes
+        self.folder = home / f"{source_worker:04d}-{epoch}"
 
     def held(self) -> Numbers:
         """Return the numbers of all chunks that are here."""
@@ -88,7 +89,7 @@ class Visit:
         with self._opened() as durable:
             durable.copy_in(self._epoch, shipment.chunks)
             if shipment.record is not None:
-                record = decode_record(shipment.record, f"giver={self._giver} version={shipment.version}")
+                record = decode_record(shipment.record, f"source worker={self._giver} version={shipment.version}")
                 root = Root(version=shipment.version, record=record, values={}, keep=np.empty(0, np.uint64))
                 durable.land(root, self._epoch)
 
@@ -98,7 +99,7 @@ class Visit:
         try:
             opened = Durable(self.folder / DURABLE, self.folder / WRITERS, self._map_size_bytes)
         except DataError as error:
-            story = f"giver={self._giver} version={version} folder={self.folder}"
+            story = f"source worker={self._giver} version={version} folder={self.folder}"
             raise UnavailableError(f"state of a worker on another host is not here: {story}") from error
         try:
             with reading_version(opened, version) as view:
@@ -109,7 +110,9 @@ class Visit:
     @contextmanager
     def read_cut(self, version: int, cut: CheckpointId) -> Iterator[VersionView]:
         """Raise `UnavailableError`: a cut, which is no version yet, can be read on its own host alone."""
-        raise UnavailableError(f"a cut is not read on another host: giver={self._giver} version={version} cut={cut}")
+        raise UnavailableError(
+            f"a cut is not read on another host: source worker={self._giver} version={version} cut={cut}"
+        )
         yield
 
     @contextmanager
@@ -123,12 +126,12 @@ class Visit:
     def _delete_older(self) -> None:
         """Delete the transfers of this source in older epochs."""
         for folder in _folders(self._home):
-            giver, epoch = map(int, folder.name.split("-"))
-            if giver == self._giver and epoch < self._epoch:
+            source_worker, epoch = map(int, folder.name.split("-"))
+            if source_worker == self._giver and epoch < self._epoch:
                 shutil.rmtree(folder, ignore_errors=True)
 
 
-def end_visits(home: Path, epoch: int) -> None:
+def end_transfers(home: Path, epoch: int) -> None:
     """Delete all transfers in the folder of a target, except those of newer epochs."""
     for folder in _folders(home):
         if int(folder.name.split("-")[1]) <= epoch:

@@ -41,7 +41,7 @@ _Piece = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kept:
+class MigrationState:
     """A worker's migration state after a step: its distributor without keys, as bytes, and the keys it has yet to give.
 
     Of `keys` keys, determined at the start of step `found`, the first `gone` have been given away.
@@ -58,7 +58,7 @@ class Kept:
         return {(self.found, number) for number in range(self.gone // PIECE_KEYS, last)}
 
 
-def kept_after(database: Database, step: int) -> Kept:
+def kept_after(database: Database, step: int) -> MigrationState:
     """Return the worker's migration state after a step.
 
     **Errors** `DataError` if there is none: the step was not one of a migration.
@@ -69,7 +69,7 @@ def kept_after(database: Database, step: int) -> Kept:
     return found[step]
 
 
-def keys_kept(database: Database, kept: Kept, count: int | None = None) -> Keys:
+def keys_kept(database: Database, kept: MigrationState, count: int | None = None) -> Keys:
     """Return the next keys to give away, at most `count` (None: all), in hash order."""
     last = kept.keys if count is None else min(kept.keys, kept.gone + count)
     first_piece = kept.gone // PIECE_KEYS
@@ -79,7 +79,7 @@ def keys_kept(database: Database, kept: Kept, count: int | None = None) -> Keys:
     return np.concatenate([NO_KEYS, *pieces])[kept.gone - start : last - start]
 
 
-def keep(database: Database, epoch: int, step: int, kept: Kept, begins: bool, keys: Keys = NO_KEYS) -> None:
+def keep(database: Database, epoch: int, step: int, kept: MigrationState, begins: bool, keys: Keys = NO_KEYS) -> None:
     """Write the migration state after a step, and `keys` if they were determined in it; delete unneeded pieces.
 
     A repeat has the same result, also if the first call was cut short. A late task does nothing once later steps have
@@ -100,7 +100,7 @@ def keep(database: Database, epoch: int, step: int, kept: Kept, begins: bool, ke
     database.put(epoch, TABLE, _SLOTS[step % 2], _HEAD.pack(FORMAT, 0, zlib.crc32(body)) + body)
 
 
-def _entries(database: Database) -> dict[int, Kept]:
+def _entries(database: Database) -> dict[int, MigrationState]:
     """Return the stored migration states, by step."""
     entries = {}
     for slot in _SLOTS:
@@ -113,7 +113,7 @@ def _entries(database: Database) -> dict[int, Kept]:
         if zlib.crc32(body) != checksum:
             raise DataError(f"what a worker keeps of a migration is damaged: bytes={len(stored)}")
         step, found, keys, gone = _ENTRY.unpack_from(body)
-        entries[step] = Kept(distributor=body[_ENTRY.size :], found=found, keys=keys, gone=gone)
+        entries[step] = MigrationState(distributor=body[_ENTRY.size :], found=found, keys=keys, gone=gone)
     return entries
 
 

@@ -1,6 +1,6 @@
 """The process of a background worker: it answers on its socket until its owner ends, and leaves no files.
 
-Run as `python -m dbsp.runtime.keeper.server <settings as JSON>`, with the lock of its folder as descriptor 3.
+Run as `python -m dbsp.runtime.background.server <settings as JSON>`, with the lock of its folder as descriptor 3.
 
 It watches its owner by a process descriptor, which becomes readable when the owner ends, for whatever reason. The
 process then exits at once. It also exits after `IDLE_S` without a request, when its socket was deleted, or on
@@ -25,10 +25,10 @@ from typing import Any
 
 from dbsp.errors import DbspError, InternalError
 from dbsp.processes import find_process, leave_note
-from dbsp.runtime.keeper.holder import Holder
-from dbsp.runtime.keeper.place import Place, sweep
-from dbsp.runtime.keeper.protocol import Job
-from dbsp.runtime.keeper.wire import receive, same_user, send
+from dbsp.runtime.background.holder import Holder
+from dbsp.runtime.background.place import SocketPlace, sweep
+from dbsp.runtime.background.protocol import Job
+from dbsp.runtime.background.wire import receive, same_user, send
 
 IDLE_S = 600.0
 _LOOK_S = 5.0
@@ -50,13 +50,13 @@ class ServerSettings:
         return json.dumps(asdict(self))
 
 
-class Server:
+class JobServer:
     """The server of tasks' requests."""
 
     def __init__(self, settings: ServerSettings) -> None:
         """Prepare to serve; nothing is answered before `serve`."""
         self._settings = settings
-        self._place = Place(folder=Path(settings.folder))
+        self._place = SocketPlace(folder=Path(settings.folder))
         self._holder = Holder(settings.worker, settings.kinds, packs=True)
         self._heard = time.monotonic()
 
@@ -117,7 +117,9 @@ class Server:
         except DbspError as error:
             return None, error
         except Exception as error:  # noqa: BLE001 - whoever asked gets it
-            return None, InternalError(f"a keeper failed: request={what} error={type(error).__name__}: {error}")
+            return None, InternalError(
+                f"a background worker failed: request={what} error={type(error).__name__}: {error}"
+            )
 
     def _do(self, what: str, job: Job | None = None, wait_s: float = 0.0) -> Any:
         if what == "hello":
@@ -135,14 +137,14 @@ class Server:
                 return self._holder.take(job)
             case "cancel":
                 return self._holder.cancel(job)
-        raise InternalError(f"not a request to a keeper: request={what}")
+        raise InternalError(f"not a request to a background worker: request={what}")
 
 
 def main() -> None:
     """Serve with the settings of the command line."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
-    Server(ServerSettings(**json.loads(sys.argv[1]))).serve()
+    JobServer(ServerSettings(**json.loads(sys.argv[1]))).serve()
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Work for the keepers of the tests."""
+"""Work for the background workers of the tests."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from dbsp.errors import DataError
-from dbsp.runtime.keeper import Kind, Task
+from dbsp.runtime.background import JobKind, Task
 
 
 @dataclass
@@ -57,5 +57,5 @@ def hang(_: Task) -> None:
     threading.Event().wait(60)
 
 
-DOUBLE, FAIL, CRASH, LONG, USE, HANG = (Kind(run=f) for f in (double, fail, crash, until_cancelled, use, hang))
-KINDS = {name.lower(): f"tests.keeper.kinds:{name}" for name in ("DOUBLE", "FAIL", "CRASH", "LONG", "USE", "HANG")}
+DOUBLE, FAIL, CRASH, LONG, USE, HANG = (JobKind(run=f) for f in (double, fail, crash, until_cancelled, use, hang))
+KINDS = {name.lower(): f"tests.background.kinds:{name}" for name in ("DOUBLE", "FAIL", "CRASH", "LONG", "USE", "HANG")}

@@ -12,19 +12,20 @@ import pytest
 
 from dbsp.errors import DataError
 from dbsp.logs import Changes, Range, StepRecord
+from dbsp.runtime.background import BackgroundThreads
 from dbsp.runtime.inprocess import InProcessRuntime
-from dbsp.runtime.keeper import ThreadKeepers
 from dbsp.runtime.runtime import Runtime
 from dbsp.runtime.tasks import Work
 from tests.spark.pipelines import Pipeline, push_some
-from tests.spark.wrapped_sites import Delegate
+from tests.spark.wrapped_resources import Delegate
 
 STEPS = 4
 WAIT_S = 60.0
 
 
 class Leading(Pipeline):
-    """A pipeline whose steps are logged, and with keepers read, one ahead; `rows` of step s are those of the seed and s."""
+    """A pipeline whose steps are logged, and with background workers read, one ahead; `rows` of step s are those of
+    the seed and s."""
 
     def lead(self) -> None:
         """Run the next step; the record behind it is logged, and its input asked for, before it begins."""
@@ -59,7 +60,7 @@ def alone(work: Work) -> Runtime:
 
 
 def kept(work: Work) -> Runtime:
-    return InProcessRuntime(replace(work, keepers=ThreadKeepers()))
+    return InProcessRuntime(replace(work, background=BackgroundThreads()))
 
 
 def life(pipeline: Leading, at: int, event: Callable[[Leading], None]) -> Any:
@@ -108,8 +109,9 @@ class WatchedOutput(Delegate):
 
 
 @dataclass(frozen=True)
-class WatchedSite(Delegate):
-    """Tells when the task, or its keeper, reads, and when a worker has written its part of a step, the last thing in it."""
+class WatchedResources(Delegate):
+    """Tells when the task, or its background worker, reads, and when a worker has written its part of a step, the
+    last thing in it."""
 
     by_task: Callable[[int], None] = lambda step: None
     by_keeper: Callable[[int], None] = lambda step: None
@@ -132,8 +134,8 @@ class Watch:
     reads: dict[int, threading.Event] = field(default_factory=lambda: {step: threading.Event() for step in range(99)})
     by_task: list[int] = field(default_factory=list)
 
-    def site(self, inner: Any, ends: Callable[[int], None]) -> WatchedSite:
-        return WatchedSite(inner, self.by_task.append, lambda step: self.reads[step].set(), ends)
+    def resources(self, inner: Any, ends: Callable[[int], None]) -> WatchedResources:
+        return WatchedResources(inner, self.by_task.append, lambda step: self.reads[step].set(), ends)
 
 
 def test_the_next_read_begins_before_the_step_ends(tmp_path: Path) -> None:
@@ -143,7 +145,7 @@ def test_the_next_read_begins_before_the_step_ends(tmp_path: Path) -> None:
     def ends(step: int) -> None:
         assert watch.reads[step + 1].wait(WAIT_S), f"nobody reads ahead: step={step}"
 
-    pipeline = Leading(tmp_path, kept, wrap_site=lambda site: watch.site(site, ends))
+    pipeline = Leading(tmp_path, kept, wrap_resources=lambda resources: watch.resources(resources, ends))
     for _ in range(STEPS):
         pipeline.lead()
     pipeline.close()
@@ -152,7 +154,7 @@ def test_the_next_read_begins_before_the_step_ends(tmp_path: Path) -> None:
 
 def test_without_keepers_nobody_reads_ahead(tmp_path: Path) -> None:
     watch = Watch()
-    pipeline = Leading(tmp_path, alone, wrap_site=lambda site: watch.site(site, lambda step: None))
+    pipeline = Leading(tmp_path, alone, wrap_resources=lambda resources: watch.resources(resources, lambda step: None))
     for _ in range(STEPS):
         pipeline.lead()
     pipeline.close()
@@ -178,14 +180,18 @@ def test_a_slow_read_is_waited_for(tmp_path: Path) -> None:
             begun[STEPS].set()  # it was read ahead and is never run; nobody can close what still reads
             super().close()
 
-    pipeline = Slow(tmp_path / "slow", kept, wrap_site=lambda site: WatchedSite(site, watch.by_task.append, slow))
+    pipeline = Slow(
+        tmp_path / "slow",
+        kept,
+        wrap_resources=lambda resources: WatchedResources(resources, watch.by_task.append, slow),
+    )
     assert life(pipeline, -1, Pipeline.new_epoch) == expected
     assert set(watch.by_task) == {0}
 
 
 @pytest.mark.parametrize("broken_at", range(1, STEPS))
 def test_a_read_that_fails_once_fails_nothing(broken_at: int, tmp_path: Path) -> None:
-    """The task reads by itself what its keeper could not."""
+    """The task reads by itself what its background worker could not."""
     expected = life(Leading(tmp_path / "alone"), -1, Pipeline.new_epoch)
     watch = Watch()
 
@@ -193,7 +199,11 @@ def test_a_read_that_fails_once_fails_nothing(broken_at: int, tmp_path: Path) ->
         if step == broken_at:
             raise DataError(f"rows are gone: step={step}", "restore them")
 
-    pipeline = Leading(tmp_path / "kept", kept, wrap_site=lambda site: WatchedSite(site, watch.by_task.append, fail))
+    pipeline = Leading(
+        tmp_path / "kept",
+        kept,
+        wrap_resources=lambda resources: WatchedResources(resources, watch.by_task.append, fail),
+    )
     assert life(pipeline, -1, Pipeline.new_epoch) == expected
     assert set(watch.by_task) == {0, broken_at}
 
@@ -208,7 +218,9 @@ def test_rows_that_are_gone_are_one_error_of_their_own_step(make: Any, tmp_path:
         if step in gone:
             raise DataError(f"rows are gone: step={step}", "restore them")
 
-    pipeline = Leading(tmp_path / "kept", make, wrap_site=lambda site: WatchedSite(site, fail, fail))
+    pipeline = Leading(
+        tmp_path / "kept", make, wrap_resources=lambda resources: WatchedResources(resources, fail, fail)
+    )
     pipeline.lead()
     pipeline.lead()
     with pytest.raises(DataError, match="rows are gone: step=2") as caught:

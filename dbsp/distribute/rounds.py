@@ -23,11 +23,11 @@ from dbsp.distribute.messages import (
     Downstream,
     Drop,
     Event,
-    Finished,
+    FinishedMessage,
     Interrogate,
     Pass,
     Received,
-    Rows,
+    RowsMessage,
     Send,
     Take,
 )
@@ -51,13 +51,13 @@ class Host(Protocol):
         ...
 
 
-def work_off(distributor: D, host: Host, events: Iterable[Event]) -> tuple[D, list[Send], list[Finished]]:
+def work_off(distributor: D, host: Host, events: Iterable[Event]) -> tuple[D, list[Send], list[FinishedMessage]]:
     """Handle events in order, each with all replies of the operators; return the messages to send, and whether it is over.
 
     **Errors** `InternalError` for a message to the worker itself: there is no link for it.
     """
     sends: list[Send] = []
-    over: list[Finished] = []
+    over: list[FinishedMessage] = []
     for event in events:
         distributor, wanted = distributor.handle(event)
         for out in wanted:
@@ -68,7 +68,7 @@ def work_off(distributor: D, host: Host, events: Iterable[Event]) -> tuple[D, li
                     sends.append(out)
                 case Pass(keys=keys, rows=rows):
                     host.passed(keys, rows)
-                case Finished():
+                case FinishedMessage():
                     over.append(out)
                 case Interrogate() | Collect() | Take() | Drop():
                     distributor, more, ended = work_off(distributor, host, host.ordered(out))
@@ -91,7 +91,7 @@ def _rank(arrived: Received) -> int:
     match arrived.message:
         case Acquire():
             return 0
-        case Rows():
+        case RowsMessage():
             return 1
         case _:
             return 2

@@ -1,4 +1,4 @@
-"""Steps with keepers: the bytes of steps without them, whenever a keeper is killed."""
+"""Steps with background workers: the bytes of steps without them, whenever a background worker is killed."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ import pytest
 from dbsp.logs import Range, StepRecord
 from dbsp.processes import find_process
 from dbsp.runtime import tasks
+from dbsp.runtime.background import BackgroundProcesses, BackgroundThreads, BackgroundWorkers
 from dbsp.runtime.inprocess import InProcessRuntime
-from dbsp.runtime.keeper import Keepers, ProcessKeepers, ThreadKeepers
 from dbsp.zset.encoding import encode
 from tests.spark.pipelines import Pipeline, play, push_some
-from tests.spark.wrapped_sites import DearInput
+from tests.spark.wrapped_resources import DearInput
 
 STEPS = 4
 
@@ -38,19 +38,21 @@ class Kept(Pipeline):
 
 
 @pytest.fixture(params=["threads", "processes"])
-def keepers(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Keepers]:
-    found: Keepers = ThreadKeepers()
+def background(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[BackgroundWorkers]:
+    found: BackgroundWorkers = BackgroundThreads()
     if request.param == "processes":
         own = find_process(os.getpid())
-        found = ProcessKeepers(str(tmp_path), owner=own)
+        found = BackgroundProcesses(str(tmp_path), owner=own)
         for worker in (0, 1):
             found.of(worker).ready(60.0)  # type: ignore[union-attr]
     yield found
     found.close()
 
 
-def kept(folder: Path, keepers: Keepers) -> Kept:
-    return Kept(folder, lambda work: InProcessRuntime(replace(work, site=DearInput(work.site), keepers=keepers)))
+def kept(folder: Path, background: BackgroundWorkers) -> Kept:
+    return Kept(
+        folder, lambda work: InProcessRuntime(replace(work, resources=DearInput(work.resources), background=background))
+    )
 
 
 @pytest.fixture
@@ -64,8 +66,8 @@ def expected(tmp_path: Path) -> Any:
     return found
 
 
-def test_reading_ahead_changes_no_byte(keepers: Keepers, expected: Any, tmp_path: Path) -> None:
-    pipeline = kept(tmp_path / "kept", keepers)
+def test_reading_ahead_changes_no_byte(background: BackgroundWorkers, expected: Any, tmp_path: Path) -> None:
+    pipeline = kept(tmp_path / "kept", background)
     play(pipeline, STEPS)
     pipeline.new_epoch()
     play(pipeline, 1)
@@ -73,20 +75,20 @@ def test_reading_ahead_changes_no_byte(keepers: Keepers, expected: Any, tmp_path
     pipeline.close()
 
 
-def test_what_is_taken_is_what_is_read(keepers: Keepers, tmp_path: Path) -> None:
-    pipeline = kept(tmp_path / "kept", keepers)
+def test_what_is_taken_is_what_is_read(background: BackgroundWorkers, tmp_path: Path) -> None:
+    pipeline = kept(tmp_path / "kept", background)
     push_some(pipeline, 1)
     record = pipeline.next_record()
     order = tasks.StepOrder(record=record, epoch=pipeline.epoch, layout=pipeline.layout)
-    alone = replace(pipeline.runtime.work, keepers=None)  # type: ignore[attr-defined]
+    alone = replace(pipeline.runtime.work, background=None)  # type: ignore[attr-defined]
     own = {w: tasks.ahead.ranges_of(record.ranges, pipeline.layout, w) for w in pipeline.layout.workers}
     for worker, ranges in own.items():
-        assert tasks.ahead.taken(keepers, worker, ranges, record.step, pipeline.epoch) is None, "not asked for"
+        assert tasks.ahead.taken(background, worker, ranges, record.step, pipeline.epoch) is None, "not asked for"
     pipeline.runtime.read_ahead(record, pipeline.layout)
     for worker, ranges in own.items():
-        found = tasks.ahead.taken(keepers, worker, ranges, record.step, pipeline.epoch)
+        found = tasks.ahead.taken(background, worker, ranges, record.step, pipeline.epoch)
         assert found is not None
-        assert tasks.ahead.taken(keepers, worker, ranges, record.step, pipeline.epoch) is None, "given once"
+        assert tasks.ahead.taken(background, worker, ranges, record.step, pipeline.epoch) is None, "given once"
         for one, other in zip(found, tasks.read_changes(alone, order, worker), strict=True):
             assert (one.table, one.partition, one.dead) == (other.table, other.partition, other.dead)
             assert encode(one.batch) == encode(other.batch)
@@ -106,33 +108,33 @@ def test_a_worker_reads_its_ranges_also_of_partitions_that_its_log_does_not_know
     pipeline.close()
 
 
-def test_a_read_of_another_step_or_epoch_is_not_taken(keepers: Keepers, tmp_path: Path) -> None:
-    pipeline = kept(tmp_path / "kept", keepers)
+def test_a_read_of_another_step_or_epoch_is_not_taken(background: BackgroundWorkers, tmp_path: Path) -> None:
+    pipeline = kept(tmp_path / "kept", background)
     push_some(pipeline, 1)
     record = pipeline.next_record()
     ranges = tasks.ahead.ranges_of(record.ranges, pipeline.layout, 0)
     pipeline.runtime.read_ahead(record, pipeline.layout)
-    assert tasks.ahead.taken(keepers, 0, ranges, record.step + 1, pipeline.epoch) is None
-    assert tasks.ahead.taken(keepers, 0, ranges[:-1], record.step, pipeline.epoch) is None
-    assert tasks.ahead.taken(keepers, 0, ranges, record.step, pipeline.epoch + 1) is None
-    assert tasks.ahead.taken(keepers, 0, ranges, record.step, pipeline.epoch) is None, "a newer epoch has begun"
+    assert tasks.ahead.taken(background, 0, ranges, record.step + 1, pipeline.epoch) is None
+    assert tasks.ahead.taken(background, 0, ranges[:-1], record.step, pipeline.epoch) is None
+    assert tasks.ahead.taken(background, 0, ranges, record.step, pipeline.epoch + 1) is None
+    assert tasks.ahead.taken(background, 0, ranges, record.step, pipeline.epoch) is None, "a newer epoch has begun"
     pipeline.close()
 
 
-@pytest.mark.parametrize("keepers", ["processes"], indirect=True)
+@pytest.mark.parametrize("background", ["processes"], indirect=True)
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
 def test_keepers_killed_between_any_two_steps(
-    keepers: ProcessKeepers, how: int, expected: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    background: BackgroundProcesses, how: int, expected: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dbsp.runtime.keeper.process.ANSWER_S", 0.5)
-    pids = {worker: keepers.of(worker).ready(60.0) for worker in (0, 1)}  # type: ignore[union-attr]
+    monkeypatch.setattr("dbsp.runtime.background.process.ANSWER_S", 0.5)
+    pids = {worker: background.of(worker).ready(60.0) for worker in (0, 1)}  # type: ignore[union-attr]
 
     def kill(step: int) -> None:
         if step in pids:
-            with suppress(ProcessLookupError):  # a keeper that is slow to answer is killed by who asks
+            with suppress(ProcessLookupError):  # a background worker that is slow to answer is killed by who asks
                 os.kill(pids.pop(step), how)
 
-    pipeline = kept(tmp_path / "kept", keepers)
+    pipeline = kept(tmp_path / "kept", background)
     pipeline.between = kill  # type: ignore[method-assign]
     play(pipeline, STEPS)
     pipeline.new_epoch()

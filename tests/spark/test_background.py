@@ -1,4 +1,5 @@
-"""Steps on Spark whose input the keepers read ahead: the bytes of one process, also when the keepers are killed."""
+"""Steps on Spark whose input the background workers read ahead: the bytes of one process, also when the background
+workers are killed."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ import pytest
 from dbsp.logs import StepRecord
 from dbsp.processes import find_process
 from dbsp.runtime import ahead
-from dbsp.runtime.keeper import Job, KeeperLostError, ProcessKeepers
+from dbsp.runtime.background import BackgroundLostError, BackgroundProcesses, Job
 from dbsp.runtime.runtime import Runtime
 from dbsp.runtime.spark.runtime import SparkRuntime
 from dbsp.runtime.spark.session import SparkHandle
@@ -26,7 +27,7 @@ from tests.pace import rotating
 from tests.spark.pipelines import Pipeline, push_some
 from tests.spark.test_drivers import DRIVER, JVM, assert_golden, drive
 from tests.spark.waiting import until
-from tests.spark.wrapped_sites import DearInput
+from tests.spark.wrapped_resources import DearInput
 
 pytestmark = pytest.mark.spark
 
@@ -54,12 +55,13 @@ def life(pipeline: Pipeline, between: Between = lambda pipeline, step: None) -> 
 
 @pytest.fixture
 def on_spark(spark: SparkHandle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Work], Runtime]:
-    # On a machine with more to do than it can, a keeper that answers late would be killed, and nothing be read ahead.
-    monkeypatch.setattr("dbsp.runtime.keeper.process.ANSWER_S", 60.0)
+    # On a machine with more to do than it can, a background worker that answers late would be killed, and nothing be read ahead.
+    monkeypatch.setattr("dbsp.runtime.background.process.ANSWER_S", 60.0)
 
     def make(work: Work) -> Runtime:
         made = SparkRuntime(
-            replace(work, site=DearInput(work.site), keepers=ProcessKeepers(str(tmp_path))), spark=spark
+            replace(work, resources=DearInput(work.resources), background=BackgroundProcesses(str(tmp_path))),
+            spark=spark,
         )
         assert made._near is not None
         return made
@@ -68,8 +70,8 @@ def on_spark(spark: SparkHandle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 def pids_of(pipeline: Pipeline) -> list[int]:
-    keepers = pipeline.runtime._near.keepers  # type: ignore[attr-defined]
-    return [keepers.of(worker).ready(60.0) for worker in pipeline.layout.workers]
+    background = pipeline.runtime._near.background  # type: ignore[attr-defined]
+    return [background.of(worker).ready(60.0) for worker in pipeline.layout.workers]
 
 
 def test_tasks_take_what_their_keepers_read(on_spark: Any, tmp_path: Path) -> None:
@@ -79,15 +81,15 @@ def test_tasks_take_what_their_keepers_read(on_spark: Any, tmp_path: Path) -> No
 
     def look(pipeline: Pipeline, step: int) -> None:
         seen.update(pids_of(pipeline))
-        keeper = pipeline.runtime._near.keepers.of(0)  # type: ignore[attr-defined]
-        left.append(keeper.wait(read_of(pipeline, pipeline.next_record())).state)
-        pipeline.after = lambda: left.append(keeper.wait(read_of(pipeline, pipeline.records[step])).state)  # type: ignore[attr-defined]
+        background_worker = pipeline.runtime._near.background.of(0)  # type: ignore[attr-defined]
+        left.append(background_worker.wait(read_of(pipeline, pipeline.next_record())).state)
+        pipeline.after = lambda: left.append(background_worker.wait(read_of(pipeline, pipeline.records[step])).state)  # type: ignore[attr-defined]
 
     assert life(Pipeline(tmp_path / "b", on_spark), look) == expected
-    assert len(seen) == 2, "driver and tasks find the same keepers"
+    assert len(seen) == 2, "driver and tasks find the same background workers"
     assert set(left[::2]) <= {"running", "done"}
     assert set(left[1::2]) == {"absent"}, "the tasks have taken them"
-    until(lambda: all(find_process(pid) is None for pid in seen), "the end of the keepers")
+    until(lambda: all(find_process(pid) is None for pid in seen), "the end of the background workers")
 
 
 def read_of(pipeline: Pipeline, record: StepRecord) -> Job:
@@ -114,13 +116,13 @@ def test_a_rollback_leaves_an_older_read_behind(on_spark: Any, tmp_path: Path) -
     pipeline.runtime.read_ahead(pipeline.next_record(), pipeline.layout)
     pipeline.new_epoch()
     pipeline.run_step()
-    keeper = pipeline.runtime._near.keepers.of(0)  # type: ignore[attr-defined]
-    keeper.wait(Job(kind="fetch", key="any", epoch=pipeline.epoch))
+    background_worker = pipeline.runtime._near.background.of(0)  # type: ignore[attr-defined]
+    background_worker.wait(Job(kind="fetch", key="any", epoch=pipeline.epoch))
     with pytest.raises(Exception, match="newer epoch"):
-        keeper.wait(Job(kind="fetch", key="any", epoch=pipeline.epoch - 1))
+        background_worker.wait(Job(kind="fetch", key="any", epoch=pipeline.epoch - 1))
     pipeline.close()
-    with pytest.raises(KeeperLostError):
-        keeper.wait(Job(kind="fetch", key="any", epoch=pipeline.epoch))
+    with pytest.raises(BackgroundLostError):
+        background_worker.wait(Job(kind="fetch", key="any", epoch=pipeline.epoch))
 
 
 @pytest.mark.parametrize(("fault", "code", "says"), rotating([JVM, DRIVER], 2))
@@ -130,13 +132,13 @@ def test_keepers_end_with_what_they_work_for(
     """Of the two faults, the one that `test_a_killed_program_continues` leaves out at this commit."""
     with TemporaryDirectory(prefix="dbsp-") as temporary:
         monkeypatch.setenv("TMPDIR", temporary)
-        place = Path(temporary) / f"dbsp-keepers-{os.getuid()}"
-        first = drive(tmp_path / "p", fault=fault, keepers=True)
+        place = Path(temporary) / f"dbsp-background-{os.getuid()}"
+        first = drive(tmp_path / "p", fault=fault, background=True)
         assert first.returncode == code, "and no process is left"
         assert re.search(says, first.stdout)
         assert place.exists()
-        until(lambda: not list(place.iterdir()), "the folders of the keepers are gone")
-        done = drive(tmp_path / "p", keepers=True)
+        until(lambda: not list(place.iterdir()), "the folders of the background workers are gone")
+        done = drive(tmp_path / "p", background=True)
         assert done.returncode == 0, done.stdout + done.stderr
-        until(lambda: not list(place.iterdir()), "the folders of the keepers are gone")
+        until(lambda: not list(place.iterdir()), "the folders of the background workers are gone")
     assert_golden(tmp_path / "p", tmp_path / "golden")

@@ -90,7 +90,7 @@ class _Coming:
     told: set[int] = field(default_factory=set)
 
 
-class Meetings:
+class TaskServer:
     """The driver's side of resident tasks: a socket in `folder`, and one thread for each connected task.
 
     **State** the number of the resident job, and the blocks and reports of the running step. `turn` is the context's lock: the
@@ -113,7 +113,7 @@ class Meetings:
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._listener.bind(self.address)
         self._listener.listen()
-        threading.Thread(target=self._accept, name="dbsp-meetings", daemon=True).start()
+        threading.Thread(target=self._accept, name="dbsp-tasks", daemon=True).start()
 
     def stand(self) -> int:
         """Begin a resident job and return its number; wait for the context's lock. Call `over` when the job has ended."""
@@ -211,7 +211,7 @@ class Meetings:
                 came, _ = self._listener.accept()
             except OSError:
                 return
-            threading.Thread(target=self._serve, args=(came,), name="dbsp-meeting", daemon=True).start()
+            threading.Thread(target=self._serve, args=(came,), name="dbsp-task", daemon=True).start()
 
     def _serve(self, came: socket.socket) -> None:
         """Serve one task, request by request, until the task exits or is rejected."""
@@ -298,7 +298,7 @@ class Meetings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Meeting:
+class TaskConnection:
     """A resident task's connection to the driver: worker `slot` of the layout, in the resident job `number`."""
 
     number: int
@@ -338,7 +338,7 @@ class Meeting:
 
 
 @contextmanager
-def joined(address: str, number: int, slot: int) -> Iterator[Meeting]:
+def joined(address: str, number: int, slot: int) -> Iterator[TaskConnection]:
     """Connect a task to the driver's socket. **Errors** `UnavailableError` if the driver does not listen."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as link:
         try:
@@ -346,7 +346,7 @@ def joined(address: str, number: int, slot: int) -> Iterator[Meeting]:
         except OSError as error:
             raise UnavailableError(f"the driver is gone: socket={address} error={error.strerror}") from None
         with link.makefile("rb") as stream:
-            yield Meeting(number=number, slot=slot, link=link, stream=stream)
+            yield TaskConnection(number=number, slot=slot, link=link, stream=stream)
 
 
 def _written(blocks: Sequence[bytes]) -> bytes:
