@@ -390,5 +390,5 @@ def resources_of(config: Config, plan: Plan) -> ConfiguredResources:
     """Return where the workers of a configured pipeline live."""
     return ConfiguredResources(
         data_dir=config.data_dir, pipeline=config.pipeline.name, tables=plan.tables,
-        input=config.input, output=config.output, standbys=config.standbys, folder=config.folder,
+        input=config.input, output=config.output, standbys=config.standbys, copies=config.copies, folder=config.folder,
     )  # fmt: skip

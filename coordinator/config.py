@@ -8,7 +8,7 @@ default. Units stand in the names. An unknown section or key is refused, with th
     [input]       kind, and the settings of that kind: see `dbsp.io.connectors`
     [output]      the same
     [delta]       directory, interval_s, views = ["sales"], keys = { sales = "shop, day" }, options, keep_hours
-    [checkpoint]  interval_s, retention_s
+    [checkpoint]  interval_s, retention_s, copies = "s3://bucket/path" or "/other/disk", copies_options
     [step]        max_rows_per_step, max_step_bytes, max_step_delay_ms, failures_max
     [layout]      shards | dynamic_k, hosts = ["a", "b"], weights = { "b" = 2 }, common_disk,
                   strategy = "cold" | "warmup" | "icadd" | "redistribute", keys_per_step, acceptable_recovery_lag,
@@ -48,6 +48,7 @@ from dbsp.io.connectors import KINDS, InputKind, OutputKind, configured, types_o
 from dbsp.io.connectors.embedded import EmbeddedInput, EmbeddedOutput
 from dbsp.io.connectors.kind import Residence, columns_of
 from dbsp.io.connectors.registry import Named, named
+from dbsp.object_places import ObjectPlace, object_place
 from dbsp.runtime.spark.timeouts import check_timeouts
 from dbsp.settings import at_least, at_most, near, one_of
 
@@ -133,10 +134,17 @@ class DeltaSection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointSection:
-    """How often state is committed; logs below the oldest openable checkpoint are kept `retention_s` longer."""
+    """How often state is committed; logs below the oldest openable checkpoint are kept `retention_s` longer.
+
+    `copies` is a place that holds each published version of every worker too: a folder, best on another machine's disk, or
+    an object store such as "s3://bucket/path". A worker whose database is lost is made again from there. `copies_options` are
+    those of the object store, for example `endpoint`, `region`, `access_key_id` and `allow_http`.
+    """
 
     interval_s: float = 10.0
     retention_s: float = 0.0
+    copies: str = ""
+    copies_options: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Refuse negative times."""
@@ -322,6 +330,12 @@ class Config:
         if "://" in directory:
             return f"{directory.rstrip('/')}/{view}"
         return str((self.folder / directory / view).absolute())
+
+    @property
+    def copies(self) -> ObjectPlace | None:
+        """The place for copies of checkpoints; None if there is none."""
+        section = self.checkpoint
+        return object_place(section.copies, section.copies_options, self.folder) if section.copies else None
 
     @property
     def standbys(self) -> tuple[Path, ...]:

@@ -27,7 +27,9 @@ from dbsp.errors import ConfigError, DataError
 from dbsp.io.connectors import InputKind, OutputKind, Residence
 from dbsp.io.connectors.embedded import EmbeddedInput, EmbeddedOutput
 from dbsp.logs import InputLog, OutputLog, StepLog
+from dbsp.object_places import ObjectPlace
 from dbsp.storage import WorkerDatabase
+from dbsp.storage.copies import WorkerCopies
 from dbsp.storage.discarding import Condemned, condemn, discard_folder, discard_leftovers
 from dbsp.storage.environment import MAP_SIZE_BYTES
 from dbsp.storage.standby import Standby, is_sound, restore_from
@@ -43,6 +45,14 @@ _LOOKED_S: dict[int, float] = {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CondemnedWorker:
+    """What is to be deleted of a worker: the databases in its folders, and the manifests of its copies."""
+
+    folders: tuple[Condemned, ...]
+    manifests: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ConfiguredResources:
     """Implements `dbsp.runtime.runtime.WorkerResources` from the settings of a pipeline."""
 
@@ -52,6 +62,7 @@ class ConfiguredResources:
     input: InputKind = field(default_factory=EmbeddedInput)
     output: OutputKind = field(default_factory=EmbeddedOutput)
     standbys: tuple[Path, ...] = ()
+    copies: ObjectPlace | None = None
     folder: Path = Path()
 
     def database(self, worker: int, create: CheckpointId | None = None) -> WorkerDatabase:
@@ -61,32 +72,40 @@ class ConfiguredResources:
             self._let_go(worker)  # another process has deleted the one that was open here: the worker joins again
 
         def make() -> WorkerDatabase:
-            standbys = self._standbys(worker)
+            standbys, copies = self._standbys(worker), self._copies(worker)
             if create is not None and not home.exists():
                 discard_leftovers(home, create.epoch)
                 try:
-                    return WorkerDatabase.create(home, create, standbys=standbys)
+                    return WorkerDatabase.create(home, create, standbys=standbys, copies=copies)
                 except ConfigError:
                     # Another coordinator has made it meanwhile: its epoch says which of the two goes on.
                     if not home.exists():
                         raise
-            return WorkerDatabase(home, standbys=standbys)
+            return WorkerDatabase(home, standbys=standbys, copies=copies)
 
         return cast(WorkerDatabase, _kept(("database", str(home)), make))
 
-    def condemn_database(self, worker: int, epoch: int) -> tuple[Condemned, ...]:
-        """Say which database, and which standbys of it, are to be deleted; `FencedError` if one has met a newer epoch."""
-        with _LOCK:
-            return tuple(condemn(home, epoch) for home in self._homes(worker))
+    def condemn_database(self, worker: int, epoch: int) -> CondemnedWorker:
+        """Return which database, and which standbys and copies of it, are to be deleted.
 
-    def discard_database(self, worker: int, epoch: int, condemned: tuple[Condemned, ...]) -> None:
-        """Delete what was condemned and what is left of earlier ones; `FencedError` if it has met a newer epoch.
-
-        The standbys go first: a database without them is deleted by the next try, standbys without it would stay.
+        **Errors** `FencedError` if one has seen a newer epoch.
         """
+        copies = self._copies(worker)
+        with _LOCK:
+            folders = tuple(condemn(home, epoch) for home in self._homes(worker))
+        return CondemnedWorker(folders=folders, manifests=() if copies is None else copies.condemn())
+
+    def discard_database(self, worker: int, epoch: int, condemned: CondemnedWorker) -> None:
+        """Delete what was condemned and what is left of earlier ones; `FencedError` if it has seen a newer epoch.
+
+        Copies and standbys go first: a database without them is deleted by the next try, but they would stay without it.
+        """
+        copies = self._copies(worker)
+        if copies is not None:
+            copies.discard(condemned.manifests)
         with _LOCK:
             self._let_go(worker)
-            for home, each in zip(self._homes(worker), condemned, strict=True):
+            for home, each in zip(self._homes(worker), condemned.folders, strict=True):
                 discard_folder(home, epoch, each)
         self.end_transfers(worker, epoch)
 
@@ -95,17 +114,25 @@ class ConfiguredResources:
         return (*self._standbys(worker), self._home(worker))
 
     def restore_database(self, worker: int, epoch: int) -> bool:
-        """Make a database that is absent or broken again from the first standby that can be read; whether it was."""
-        home, standbys = self._home(worker), [Standby(folder, MAP_SIZE_BYTES) for folder in self._standbys(worker)]
-        if not any(standby.exists for standby in standbys):
+        """Make a database that is absent or broken again; return whether it was.
+
+        The source is the first standby that can be read, else the copies.
+        """
+        home, copies = self._home(worker), self._copies(worker)
+        standbys = [each for each in (Standby(at, MAP_SIZE_BYTES) for at in self._standbys(worker)) if each.exists]
+        if is_sound(home) or (not standbys and copies is None):
             return False
         with _LOCK:
-            if is_sound(home):
-                return False
             self._let_go(worker)
             discard_leftovers(home, epoch)
-            restore_from(standbys, home, epoch)
-        return True
+            if standbys:
+                try:
+                    restore_from(standbys, home, epoch)
+                except DataError:
+                    if copies is None or not copies.restore(home, epoch, MAP_SIZE_BYTES):
+                        raise
+                return True
+        return copies is not None and copies.restore(home, epoch, MAP_SIZE_BYTES)
 
     def transfer(self, worker: int, source_worker: int, epoch: int) -> ShardTransfer:
         """What is here of a worker on another host, for one on this host to take over."""
@@ -120,6 +147,13 @@ class ConfiguredResources:
 
     def _standbys(self, worker: int) -> tuple[Path, ...]:
         return tuple(home_in(folder, worker) for folder in self.standbys)
+
+    def _copies(self, worker: int) -> WorkerCopies | None:
+        place = self.copies
+        if place is None:
+            return None
+        key = ("copies", str(self.data_dir), place.address, self.pipeline, worker)
+        return cast(WorkerCopies, _kept(key, lambda: WorkerCopies(place, copies_prefix(self.pipeline, worker))))
 
     def _let_go(self, worker: int) -> None:
         """Close the worker's database in this process, if it is open here."""
@@ -186,6 +220,11 @@ def writers(config: Config) -> tuple[int, ...]:
 def database_home(data_dir: Path, worker: int) -> Path:
     """The folder of a worker's database."""
     return home_in(data_dir / "workers", worker)
+
+
+def copies_prefix(pipeline: str, worker: int) -> str:
+    """Return the beginning of the names of a worker's objects in the place for copies."""
+    return f"{pipeline}/{worker:04d}"
 
 
 def home_in(folder: Path, worker: int) -> Path:

@@ -6,7 +6,8 @@
 - `chunkfile`: chunks as values; `records`: version and step records
 - `durable` and `scratch`: the two sides of a database
 - `transaction`: one step; `committing`: a version; `adopting`: a version made by a rescale
-- `standby`: copies in other folders; `warm` and `transfers`: chunks that arrive ahead of a rescale
+- `standby`: copies in other folders; `copies`: copies as objects in a place off the host
+- `warm` and `transfers`: chunks that arrive ahead of a rescale
 - `discarding`: the deletion of a database; `verify`, `examine`, `peek`: checks
 """
 

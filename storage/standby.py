@@ -131,7 +131,7 @@ class Standby:
             (made / WRITERS).mkdir(mode=PRIVATE_FOLDER)
             target.environment.copy_to(made / DURABLE)
             sync_path(made)
-            target.write(epoch, lambda _txn: _put_in_place(made, home))
+            target.write(epoch, lambda _txn: put_in_place(made, home))
         finally:
             target.close()
             shutil.rmtree(made, ignore_errors=True)
@@ -192,7 +192,7 @@ def _refuse_other_run(source: Durable, target: Durable) -> None:
         )
 
 
-def _put_in_place(made: Path, home: Path) -> None:
+def put_in_place(made: Path, home: Path) -> None:
     """Rename the restored folder into place, unless a sound database is there.
 
     The caller's transaction has checked the epoch: a process that raises the epoch ends one that is stopped in here.

@@ -52,6 +52,7 @@ from dbsp.storage import registry, warm, warm_chunks
 from dbsp.storage.adopting import adopt_version
 from dbsp.storage.chunkfile import CHUNK_BYTES_MAX
 from dbsp.storage.committing import copy_version, pin_cut, pinned_cut
+from dbsp.storage.copies import WorkerCopies
 from dbsp.storage.durable import NUMBERS, Durable, reading_version
 from dbsp.storage.environment import MAP_SIZE_BYTES
 from dbsp.storage.leases import WorkerLease
@@ -88,13 +89,16 @@ class WorkerDatabase:
         map_size_bytes: int = MAP_SIZE_BYTES,
         chunk_bytes_max: int = CHUNK_BYTES_MAX,
         standbys: Sequence[Path] = (),
+        copies: WorkerCopies | None = None,
     ) -> None:
         """Use the database in this folder; raise `DataError` if there is none, or its file is broken.
 
-        Each folder of `standbys` holds a copy of the versions: see the module `standby`.
+        Each folder of `standbys` holds a copy of the versions, and so does the place of `copies`: see the modules
+        `standby` and `copies`.
         """
         self.path = Path(path)
         self._standbys = [Standby(folder, map_size_bytes) for folder in standbys]
+        self._followers: list[Standby | WorkerCopies] = [*self._standbys, *([] if copies is None else [copies])]
         self._map_size_bytes = map_size_bytes
         self._chunk_bytes_max = chunk_bytes_max
         if not (self.path / DURABLE).is_dir():
@@ -116,6 +120,7 @@ class WorkerDatabase:
         map_size_bytes: int = MAP_SIZE_BYTES,
         chunk_bytes_max: int = CHUNK_BYTES_MAX,
         standbys: Sequence[Path] = (),
+        copies: WorkerCopies | None = None,
     ) -> WorkerDatabase:
         """Make a database that holds `version`, empty (None: no version at all, for a worker that joins).
 
@@ -145,7 +150,9 @@ class WorkerDatabase:
                 raise
             raise taken from error
         sync_path(home.parent)
-        return cls(home, map_size_bytes=map_size_bytes, chunk_bytes_max=chunk_bytes_max, standbys=standbys)
+        return cls(
+            home, map_size_bytes=map_size_bytes, chunk_bytes_max=chunk_bytes_max, standbys=standbys, copies=copies
+        )
 
     def _both(self) -> tuple[Scratch, Durable]:
         """Return both sides; raise `UnavailableError` before a version is opened or a scratch attached."""
@@ -204,10 +211,8 @@ class WorkerDatabase:
         durable.raise_epoch(epoch)
         self._detach()
         self._settle_rubbish()
-        for (
-            standby
-        ) in self._standbys:  # before the database discards versions that a standby may still need to go back to
-            standby.open(durable, version, epoch)
+        for follower in self._followers:  # before the database discards versions that one may still need to go back to
+            follower.open(durable, version, epoch)
         rubbish: list[Path] = []
 
         def begin(record: Record, next_chunk: int) -> None:
@@ -269,13 +274,13 @@ class WorkerDatabase:
     def copy(self, version: int, checkpoint: CheckpointId, bytes_max: int | None = None) -> CommitReport | None:
         """Copy about `bytes_max` more of a pinned cut (None: all); return the report once `version` is held, else None.
 
-        With standbys the report is returned once they hold the version too.
+        With standbys and copies the report is returned once they hold the version too.
         """
         scratch, durable = self._of_epoch(checkpoint.epoch)
         report = copy_version(scratch, durable, version, checkpoint, bytes_max)
         if report is None:
             return None
-        held = [standby.follow(durable, version, checkpoint.epoch, bytes_max) for standby in self._standbys]
+        held = [follower.follow(durable, version, checkpoint.epoch, bytes_max) for follower in self._followers]
         return report if all(held) else None
 
     def commit(self, version: int, checkpoint: CheckpointId) -> CommitReport:
@@ -399,8 +404,8 @@ class WorkerDatabase:
             scratch, durable = self._of_epoch(cut.epoch)
             pinned_cut(scratch, version, cut)
         report = adopt_version(durable, version, checkpoint, make, self._chunk_bytes_max, scratch)
-        for standby in self._standbys:
-            standby.follow(durable, version, checkpoint.epoch)
+        for follower in self._followers:
+            follower.follow(durable, version, checkpoint.epoch)
         return report
 
     @property

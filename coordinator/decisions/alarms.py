@@ -11,10 +11,11 @@ from dataclasses import dataclass, field
 
 from dbsp.logs import Waiting
 
-STEP_SLOW, COMMAND_SLOW, RECOVERING, HALTED, INPUT_WAITS, CLOCK_AHEAD, NOT_RELOADED, ENDED = (
-    "step-slow", "command-slow", "recovering", "halted", "input-waits", "clock-ahead", "not-reloaded", "ended",
+STEP_SLOW, COMMAND_SLOW, RECOVERING, HALTED, INPUT_WAITS, CLOCK_AHEAD, NOT_RELOADED, COPIES_AWAY, ENDED = (
+    "step-slow", "command-slow", "recovering", "halted", "input-waits", "clock-ahead", "not-reloaded", "copies-away",
+    "ended",
 )  # fmt: skip
-KINDS = (STEP_SLOW, COMMAND_SLOW, RECOVERING, HALTED, INPUT_WAITS, CLOCK_AHEAD, NOT_RELOADED, ENDED)
+KINDS = (STEP_SLOW, COMMAND_SLOW, RECOVERING, HALTED, INPUT_WAITS, CLOCK_AHEAD, NOT_RELOADED, COPIES_AWAY, ENDED)
 NOT_READY = frozenset({STEP_SLOW, COMMAND_SLOW, RECOVERING, HALTED, ENDED})
 """Alarms under which no step is taken."""
 STEP_SLOW_S, SLOWER = 8.0, 4.0
@@ -54,7 +55,7 @@ class Looked:
     No step can be taken since `unsettled_s` (monotonic) or `unsettled_unix_s` (wall clock). `awaited` are the workers
     that have not answered, `hosts_away` the hosts of workers that do not answer at all. `clock_ahead_s` is how far
     `now()` is ahead of the wall clock, where a view uses `now()`. `refused` lists the changed files that are not used:
-    what each file is for, and why it was refused.
+    what each file is for, and why it was refused. `copy_trouble` is why the copy of a checkpoint waits.
     """
 
     now_s: float
@@ -71,6 +72,7 @@ class Looked:
     hosts_away: Sequence[str] = ()
     clock_ahead_s: float = 0.0
     refused: Sequence[tuple[str, str]] = ()
+    copy_trouble: str | None = None
 
 
 @dataclass(slots=True)
@@ -99,6 +101,9 @@ def alarms(seen: Looked) -> list[Alarm]:
     if seen.clock_ahead_s > CLOCK_AHEAD_S:
         text = f"now() is {seen.clock_ahead_s:,.0f} s ahead of the wall clock: views over now() show no newer row until then"
         found.append(Alarm(kind=CLOCK_AHEAD, about="", since_s=seen.now_unix_s, text=text))
+    if seen.copy_trouble is not None:
+        text = f"steps go on, but the checkpoint waits for its copies: {seen.copy_trouble}"
+        found.append(Alarm(kind=COPIES_AWAY, about="", since_s=seen.now_unix_s, text=text))
     return found + [
         Alarm(
             kind=NOT_RELOADED,

@@ -239,7 +239,7 @@ class TrimFailed(Notice):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkersRestored(Notice):
-    """The databases of these workers were restored from standbys."""
+    """The databases of these workers were restored from standbys or copies."""
 
     EVENT: ClassVar[str] = "restored"
     workers: Sequence[int]

@@ -22,7 +22,7 @@ from dbsp.coordinator.running.notices import AlarmOver, AlarmRaised, FileReloade
 from dbsp.coordinator.running.status import LiveStatus, Snapshot
 from dbsp.errors import DbspError
 from dbsp.logs import InputLog, TellsWaits, Waiting
-from dbsp.runtime.runtime import TellsAwaited
+from dbsp.runtime.runtime import TellsAwaited, TellsCopyTrouble
 
 LOOK_EVERY_S = 1.0
 CLOSE_S = 5.0
@@ -132,7 +132,7 @@ class Watch:
             unsettled_s=self._unsettled(now, now_s), last_error=now.last_error,
             halted=None if now.halt is None else now.halt.message, ended=now.ended, waits=waits, awaited=awaited,
             hosts_away=hosts_away, clock_ahead_s=self._runner.clock_ahead_s if self._shows_clock else 0.0,
-            refused=self._reloaded(),
+            refused=self._reloaded(), copy_trouble=self._copy_trouble(),
         )  # fmt: skip
         found = self._since(alarms(seen))
         self.health = replace(
@@ -176,6 +176,11 @@ class Watch:
         except Exception as error:  # noqa: BLE001 - names of workers are a help, and must not prevent the alarm
             self._failed(error)
             return (), ()
+
+    def _copy_trouble(self) -> str | None:
+        """Return why the copy of a checkpoint waits, if it does."""
+        runtime = self._runner.running
+        return runtime.copy_trouble() if isinstance(runtime, TellsCopyTrouble) else None
 
     def _waits(self, now: Snapshot) -> tuple[Waiting, ...]:
         """Return the inputs that wait, as any handle reports them, and the pipeline itself if it waits.

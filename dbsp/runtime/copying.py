@@ -1,6 +1,8 @@
 """Copy while steps run: a pinned checkpoint, or slices for new owners, piece by piece, in threads that can be
 stopped.
 
+A copy whose place does not answer (`AwayError`) waits and goes on; `Copier.trouble` says why it waits.
+
 The runtime defines a piece: a call in this process, or a small Spark job. A piece is bounded, so that neither a step
 nor a rollback waits long for one to end. Stopping a copy only saves time: a copy of an older epoch that goes on is
 refused at its next piece (invariant 6).
@@ -15,11 +17,14 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
-from dbsp.errors import InternalError, UnavailableError
+from dbsp.errors import AwayError, InternalError, UnavailableError
 from dbsp.runtime.runtime import WarmProgress
 from dbsp.trace.redistribute import WarmReport
 
 Report = TypeVar("Report")
+
+AWAY_RETRY_S = 1.0
+"""How long a copy waits before it asks a place again that did not answer."""
 
 Piece = Callable[[tuple[int, ...]], Mapping[int, Report | None]]
 """Copies a bit on each of some workers; the reports of those that are done."""
@@ -54,6 +59,12 @@ class Copier:
             thread.start()
         return copy.future
 
+    @property
+    def trouble(self) -> str | None:
+        """Return why the running copy waits; None if it does not wait."""
+        copy = self._copy
+        return None if copy is None or copy.future.done() else copy.trouble
+
     def end(self, interrupt: Callable[[], None] = lambda: None, wait_s: float | None = None) -> None:
         """Begin no further piece, and wait for running pieces, at most `wait_s`; `interrupt` may make them end sooner."""
         if self._copy is not None:
@@ -74,6 +85,7 @@ class _Copy(Generic[Report]):
     going: int
     future: Future[Mapping[int, Report]] = field(default_factory=Future)
     ended: threading.Event = field(default_factory=threading.Event)
+    trouble: str | None = None
     _reports: dict[int, Report] = field(default_factory=dict)
     _failed: bool = False
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -88,7 +100,13 @@ class _Copy(Generic[Report]):
             while waiting := tuple(worker for worker in workers if worker not in reports):
                 if self.ended.is_set():
                     raise UnavailableError("the copying was ended")
-                found = self.piece(waiting[: self.at_once])
+                try:
+                    found = self.piece(waiting[: self.at_once])
+                except AwayError as error:
+                    self.trouble = str(error)
+                    self.ended.wait(AWAY_RETRY_S)
+                    continue
+                self.trouble = None
                 reports |= {worker: report for worker, report in found.items() if report is not None}
         except BaseException as error:  # noqa: BLE001 - whoever waits for the copy gets it
             with self._lock:

@@ -168,6 +168,10 @@ class InProcessRuntime:
         """Return none: all workers are in this process."""
         return ()
 
+    def copy_trouble(self) -> str | None:
+        """Return why the running copy waits; see `dbsp.runtime.runtime.TellsCopyTrouble`."""
+        return self._copier.trouble
+
     def _deliver(self, results: Mapping[int, Sent], layout: Layout) -> dict[int, list[Parcel]]:
         """Sort the parcels by destination."""
         sent = [parcels for parcels in results.values() if not isinstance(parcels, WorkerReport)]

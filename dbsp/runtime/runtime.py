@@ -172,6 +172,15 @@ class TellsAwaited(Protocol):
         ...
 
 
+@runtime_checkable
+class TellsCopyTrouble(Protocol):
+    """A runtime whose copies of checkpoints may wait for a place that does not answer; any thread may ask."""
+
+    def copy_trouble(self) -> str | None:
+        """Return why the running copy waits; None if it does not wait."""
+        ...
+
+
 class Runtime(Protocol):
     """A runner of steps and commits.
 

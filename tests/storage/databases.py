@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
 from dbsp.storage import WorkerDatabase
+from dbsp.storage.copies import WorkerCopies
 from dbsp.store import CheckpointId, Database, Lease, StepTransaction, TraceSpec
 from dbsp.trace.memory import MemoryDatabase
 from dbsp.trace.sorted_read import SortedRead
@@ -100,20 +102,28 @@ class MemoryKit:
 class WorkerKit:
     """On LMDB, in a folder of its own for each database."""
 
-    def __init__(self, folder: Path, map_size_bytes: int = 1 << 20, standbys: tuple[Path, ...] = ()) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        map_size_bytes: int = 1 << 20,
+        standbys: tuple[Path, ...] = (),
+        copies: Callable[[], WorkerCopies | None] = lambda: None,
+    ) -> None:
         self._folder, self._numbers = folder, itertools.count()
         self._map_size_bytes = map_size_bytes
-        self._standbys = standbys
+        self._standbys, self._copies = standbys, copies
 
     def create(self) -> WorkerDatabase:
         path = self._folder / f"worker-{next(self._numbers)}"
         return WorkerDatabase.create(
-            path, first_id(), map_size_bytes=self._map_size_bytes, chunk_bytes_max=CHUNK_BYTES, standbys=self._standbys
-        )
+            path, first_id(), map_size_bytes=self._map_size_bytes, chunk_bytes_max=CHUNK_BYTES,
+            standbys=self._standbys, copies=self._copies(),
+        )  # fmt: skip
 
     def reopen(self, database: Database) -> WorkerDatabase:
         assert isinstance(database, WorkerDatabase)
         database.close()
         return WorkerDatabase(
-            database.path, map_size_bytes=self._map_size_bytes, chunk_bytes_max=CHUNK_BYTES, standbys=self._standbys
-        )
+            database.path, map_size_bytes=self._map_size_bytes, chunk_bytes_max=CHUNK_BYTES,
+            standbys=self._standbys, copies=self._copies(),
+        )  # fmt: skip

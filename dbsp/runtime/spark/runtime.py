@@ -60,8 +60,7 @@ if TYPE_CHECKING:
 
 _Outcome = TypeVar("_Outcome")
 _GROUNDS_KEPT = 16
-_IDLE_S = 25.0
-_LOOK_S = 0.2
+_IDLE_S, _LOOK_S = 25.0, 0.2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -512,6 +511,10 @@ class SparkRuntime:
         """Return the hosts of the step's workers on which no executor answers."""
         layout = self._ran_in
         return () if layout is None else self._away(layout.hosts)
+
+    def copy_trouble(self) -> str | None:
+        """Return why the running copy waits; see `dbsp.runtime.runtime.TellsCopyTrouble`."""
+        return self._copier.trouble if self._here is None else self._here.copy_trouble()
 
     def _silent(self) -> str:
         """Return the silent workers and hosts as text for the error of a job without progress."""
