@@ -47,6 +47,11 @@ from dbsp.runtime.runtime import StepReport
 from dbsp.version import VERSION
 
 SHOW_INTERVAL_S = 0.25
+SWITCH_S = 0.001
+"""How long a thread may keep the interpreter while others wait for it.
+
+A request needs it again after every system call, so with Python's 5 ms a request beside a busy step takes tens of them.
+"""
 
 EPILOG = """\b
 Examples:
@@ -160,6 +165,7 @@ def run(
     The port is bound first: a second coordinator on the same address ends before it fences the first.
     """
     raise_descriptor_limit()
+    sys.setswitchinterval(SWITCH_S)
     interfaces = _Interfaces(config)
     prepare(config)
     service: Service | None = None

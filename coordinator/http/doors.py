@@ -7,12 +7,15 @@ A pure ASGI layer around the application. Invariants
 3. A body that makes no progress for `body_timeout_s` is refused (408).
 4. At most `requests_max` requests are in progress. Those for `FIGURES` do not count, so that they always find a place.
 5. A request's resources are released when it ends, however it ends.
+6. At most `BEGUN_AT_ONCE` requests begin in one turn of the event loop. Those for `FIGURES` begin at once, so they wait for
+   a few others and not for all that arrived together.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 
@@ -34,6 +37,8 @@ UNLIMITED = frozenset({"/healthz", "/readyz"})
 SMALL_BODY_BYTES_MAX = 2 << 20
 """The bound of every body that holds no rows."""
 BODIES_AT_ONCE = 2
+BEGUN_AT_ONCE = 4
+"""A request takes about a millisecond of the event loop before it waits for something: so a turn takes some milliseconds."""
 PASSAGE = "dbsp.passage"
 AGAIN = "send it again later"
 KEPT_SAFE = ((b"x-content-type-options", b"nosniff"), (b"cross-origin-resource-policy", b"same-origin"))
@@ -52,13 +57,15 @@ class Doors:
         """Create the layer with no request in progress."""
         self.app, self.section, self.noted_bug = app, section, noted_bug
         self._tokens, self._log, self._rates = tokens, log, RateLimiter(section.requests_per_s_max)
-        self.requests_max, self.requests, self.body_bytes = requests_max, 0, 0
+        self.requests_max, self.requests, self.body_bytes, self._turns = requests_max, 0, 0, Turns()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one request."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
+        if scope["path"] not in FIGURES:
+            await self._turns.wait()
         passage = Passage(self, scope, receive, send)
         begun_s = time.monotonic()
         scope[PASSAGE] = passage
@@ -84,6 +91,31 @@ class Doors:
         if self.requests >= self.requests_max and path not in FIGURES:
             return refusal_of(OverloadedError(f"too many requests at once: requests={self.requests}", AGAIN))
         return None
+
+
+class Turns:
+    """The queue of requests that wait for a turn of the event loop in which they may begin."""
+
+    def __init__(self) -> None:
+        """Begin with nobody in the queue."""
+        self._waiting = deque[asyncio.Future[None]]()
+
+    async def wait(self) -> None:
+        """Wait until the requests that arrived earlier have begun, and a turn has room."""
+        loop = asyncio.get_running_loop()
+        mine = loop.create_future()
+        if not self._waiting:
+            loop.call_soon(self._begin, loop)
+        self._waiting.append(mine)
+        await mine
+
+    def _begin(self, loop: asyncio.AbstractEventLoop) -> None:
+        for _ in range(min(BEGUN_AT_ONCE, len(self._waiting))):
+            first = self._waiting.popleft()
+            if not first.done():  # its client may have gone
+                first.set_result(None)
+        if self._waiting:
+            loop.call_soon(self._begin, loop)
 
 
 class Passage:
