@@ -1,4 +1,4 @@
-"""What a service writes about itself into its data folder: where it answers (`coordinator.json`), an upgrade (`upgrade.json`)."""
+"""Files that a service writes into its data folder: its address (`coordinator.json`), an upgrade (`upgrade.json`)."""
 
 from __future__ import annotations
 
@@ -32,7 +32,10 @@ def write_whole(file: Path, text: str) -> None:
 
 
 def read_address(data_dir: Path) -> dict[str, Any]:
-    """What a running service wrote about itself; empty if none did."""
+    """Return the content of a running service's address file; empty if there is none.
+
+    **Errors** `UnavailableError` if the file cannot be read.
+    """
     try:
         found = json.loads((data_dir / ADDRESS_FILE).read_text())
     except FileNotFoundError:

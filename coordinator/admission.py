@@ -1,9 +1,10 @@
-"""Whether a push may come in: the rows that wait are bounded, so that a producer that is too fast waits, and not the disk fills.
+"""Bounds on waiting rows, so that a producer that is too fast waits, and the disk does not fill.
 
-Arithmetic on offsets; the service asks before it appends. Before a body is decoded it is asked, too, whether the process has the
-memory and the descriptors for it: what no process survives becomes a refusal. A refused push leaves nothing behind and is sent
-again later. One that is let in may take the backlog over the bound by its own size: a push larger than the bound is not
-refused for ever.
+The checks compute with offsets; the service asks before it appends. Before a body is decoded, the service also asks
+whether the process has the memory and the descriptors for it. A refusal replaces an exhaustion that would end the process.
+
+A refused push leaves nothing and is sent again later. An admitted push may take the backlog over the bound by its own
+size. So a push larger than the bound is not refused for ever.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ def refuse_scarcity(size: int) -> None:
 
 
 def free_bytes() -> int | None:
-    """Return the memory that the host can give out, or the cgroup's where that is less; None where nobody says."""
+    """Return the memory that the host can give out, or the cgroup's if that is less; None where /proc does not say."""
     try:
         lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
         found = next(int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable:"))
@@ -64,7 +65,7 @@ def free_bytes() -> int | None:
 
 
 def descriptors_left() -> int | None:
-    """Return how many descriptors the process may still open; None where nobody says."""
+    """Return how many descriptors the process may still open; None without a limit or without /proc."""
     most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     try:
         return int(most) - sum(1 for _ in Path("/proc/self/fd").iterdir()) if most != resource.RLIM_INFINITY else None
@@ -79,7 +80,7 @@ def refuse_overload(
     sizes: Callable[[Sequence[Range]], Mapping[Place, Sizes]],
     limits: InputKind,
 ) -> None:
-    """Refuse a push while more waits than the settings allow; `sizes` is the log's.
+    """Refuse a push while the backlog `waiting` reaches a bound of the settings; `sizes` is the function of the log.
 
     **Errors** `OverloadedError` with the backlog and the bound that it exceeds.
     """

@@ -1,4 +1,4 @@
-"""What a service answers: rows of a view, what changed in it, how far a row has come, what was decided about rows that fail."""
+"""Results that a service returns: rows of a view, its changes, the progress of a row, decisions about failing rows."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class ViewRows:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepChanges:
-    """What one step changed in a view: rows, with their weights as the last column."""
+    """The changes of one step in a view: rows, with their weights as the last column."""
 
     step: int
     table: pa.Table
@@ -31,9 +31,9 @@ class StepChanges:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ViewChanges:
-    """What the steps `first <= s < next` changed in a view; steps that changed nothing are left out.
+    """The changes of a view in the steps `first <= s < next`; steps without changes are left out.
 
-    `schema` is that of the steps' tables.
+    `schema` is the schema of the steps' tables.
     """
 
     view: str
@@ -43,7 +43,7 @@ class ViewChanges:
     steps: tuple[StepChanges, ...]
 
     def with_steps(self) -> pa.Table:
-        """All changes in one table, with the step as the last column."""
+        """Return all changes in one table, with the step as the last column."""
         schema = step_schema(self.schema)
         tables = [
             pa.table([*each.table.columns, pa.repeat(pa.scalar(each.step, pa.int64()), len(each.table))], schema=schema)
@@ -53,13 +53,13 @@ class ViewChanges:
 
 
 def step_schema(schema: pa.Schema) -> pa.Schema:
-    """The columns of changes, with `step`, or `__step` where the view has a `step` of its own."""
+    """Return the columns of changes, with `step` added, or `__step` where the view has a `step` of its own."""
     return schema.append(pa.field("__step" if "step" in schema.names else "step", pa.int64(), nullable=False))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Completion:
-    """How far a row has come: on disk, processed by step `step` (None: not yet, or too long ago), delivered to outputs."""
+    """The progress of a row: on disk, processed by step `step` (None: not yet, or too long ago), delivered to outputs."""
 
     durable: bool
     processed: bool

@@ -83,7 +83,10 @@ def load_plan(config: Config) -> Plan:
 
 
 def check_names(config: Config, circuit: Circuit) -> None:
-    """Topics and keys are of tables and views that the circuit has, and no view has the name of the dead letters."""
+    """Check that settings name only existing tables, views and columns, and that no view has the dead letters' name.
+
+    **Errors** `ConfigError` with the setting, and the names that exist.
+    """
     views = {name: node.schema.names for name, node in circuit.views}
     refuse_taken(list(views))
     there = {"table": [table.name for table in circuit.tables], "view": [*views, DEAD_LETTERS]}
@@ -102,7 +105,7 @@ def check_names(config: Config, circuit: Circuit) -> None:
 
 
 def _folders(config: Config) -> Iterator[tuple[str, Path, str]]:
-    """The folders that a start makes: what each is, and where another one is named."""
+    """Yield the folders that a start makes, each with its setting and the place to name another one."""
     yield "data_dir", config.data_dir, "`data_dir` in [pipeline]"
     for setting, folder in config.output.folders(config.residence):
         yield f"output.{setting}", folder, f"`{setting}` in [output]"
@@ -129,14 +132,14 @@ def build(
     evolve: bool = False,
     report: Callable[[str], None] = lambda _text: None,
 ) -> Built:
-    """Open the logs and the ledger of a pipeline, making them if it is new; the runtime is made later, by the event loop.
+    """Open the logs and the ledger of a pipeline, or make them if it is new; the event loop makes the runtime later.
 
-    Nothing is written where this version cannot go on from what is stored: formats that it does not read, steps that another one
-    logged and that are not in `accepting`. With `evolve` a stored circuit that is another one is changed to this, and what that
-    does is reported before it is done.
+    Nothing is written if this version cannot continue from the stored state. The reasons are formats that it does not read,
+    and steps that a version outside `accepting` logged. With `evolve` a stored circuit that differs is changed to this one,
+    and `report` receives the effects first.
 
-    `wrap(name, part)` may put something between the service and its "runtime", "steps", "inputs", "control" or "letters", and
-    where the circuit is changed the "resources": the fault tests stop the process there.
+    `wrap(name, part)` may put something between the service and its "runtime", "steps", "inputs", "control" or "letters". If
+    the circuit is changed, it may also wrap the "resources". The fault tests stop the process there.
     **Errors** `ConfigError` or `CircuitError` if the circuit is not the one that the stored state belongs to; `DataError` and
     `EngineError` as `preflight` says.
     """
@@ -191,7 +194,7 @@ def _letter_limits(config: Config) -> LetterLimits:
 
 
 def _check_settings(config: Config) -> None:
-    """What the settings ask for goes together, and with what is stored."""
+    """Check that the settings agree with each other and with the stored state."""
     check_places(config)
     check_named(config)
     for folder in _folders(config):
@@ -207,7 +210,7 @@ def _refuse_file(what: str, folder: Path, where: str) -> None:
 
 
 def surveyed(config: Config, plan: Plan) -> Evolution | None:
-    """How the stored circuit can be changed to this one; None if it is this one, or there is none. Writes nothing."""
+    """Return how the stored circuit can be changed to this one; None if it is this one, or if none is stored. Write nothing."""
     if not (config.data_dir / "control").exists():
         return None
     ledger = read_ledger(config.data_dir)
@@ -233,11 +236,10 @@ def _evolve(
 
 
 def check_start(config: Config, plan: Plan, *, evolve: bool = False) -> Evolution | None:
-    """What `build` would refuse, but for steps of other versions: a service that runs has logged some; writes nothing.
+    """Refuse whatever `build` would refuse, except steps of other versions; write nothing.
 
-    Brokers and registries are asked whether they answer.
-
-    With `evolve` the change that it would make, if there is one.
+    Steps of other versions are allowed because a running service has logged some. Brokers and registries are asked whether
+    they respond. With `evolve`, return the change of the circuit that a start would make, or None if there is none.
     """
     _check_settings(config)
     _runtime_module(config)
@@ -265,7 +267,7 @@ def check_places(config: Config) -> None:
 
 
 def make_runtime(config: Config, work: Work) -> Runtime:
-    """The runtime that the settings name."""
+    """Return the runtime that the settings name."""
     _runtime_module(config)
     if config.pipeline.runtime == "local":
         from dbsp.runtime.inprocess import InProcessRuntime  # noqa: PLC0415 - one of two
@@ -287,7 +289,7 @@ def make_runtime(config: Config, work: Work) -> Runtime:
 
 
 def _runtime_module(config: Config) -> None:
-    """The module of the runtime that the settings name can be imported."""
+    """Import the module of the runtime that the settings name; raise `ConfigError` if pyspark is missing."""
     if config.pipeline.runtime == "local":
         importlib.import_module("dbsp.runtime.inprocess")
         return
@@ -299,7 +301,7 @@ def _runtime_module(config: Config) -> None:
 
 
 def facts_of(ledger: Ledger, config: Config) -> states.Facts:
-    """What the machine starts from."""
+    """Return the facts with which the state machine starts: the ledger's, and the limits of the settings."""
     found = standing(ledger)
     facts = states.Facts(
         run=ledger.run, fingerprint=ledger.fingerprint, layouts=found.layouts,
@@ -311,7 +313,7 @@ def facts_of(ledger: Ledger, config: Config) -> states.Facts:
 
 
 def loop_settings(config: Config) -> LoopSettings:
-    """Intervals and limits of the loop."""
+    """Return the intervals and limits of the loop."""
     return LoopSettings(
         limits=config.step.limits(), checkpoint_interval_s=config.checkpoint.interval_s,
         retention_s=config.checkpoint.retention_s, failures_max=config.step.failures_max,
@@ -321,7 +323,7 @@ def loop_settings(config: Config) -> LoopSettings:
 
 
 def _ledger(config: Config, plan: Plan, control: Control) -> Ledger:
-    """The stored ledger, or a new one; the stored circuit must be this one."""
+    """Return the stored ledger, or a new one; refuse a ledger of another circuit."""
     found = control.load()
     if found is None:
         section = config.layout
@@ -343,7 +345,7 @@ def _ledger(config: Config, plan: Plan, control: Control) -> Ledger:
 
 
 def _refuse_other(config: Config, plan: Plan, found: Ledger) -> None:
-    """The stored pipeline must be this one, and its circuit this circuit."""
+    """Refuse a ledger of another pipeline or another circuit."""
     _refuse_other_pipeline(config, found)
     if found.fingerprint != plan.fingerprint:
         raise CircuitError(
@@ -354,8 +356,11 @@ def _refuse_other(config: Config, plan: Plan, found: Ledger) -> None:
 
 
 def _refuse_other_pipeline(config: Config, found: Ledger) -> None:
-    """Topics, standbys and backups go by a pipeline's name, and what was read and written stays in logs of its kinds: with others
-    its state would meet none of them."""
+    """Refuse a ledger of another name, or one whose input or output has another kind of log.
+
+    Topics, standbys and backups are found by the pipeline's name. Rows that were read and written are in logs of the stored
+    kinds; with other kinds the state would find none of them.
+    """
     if found.name and found.name != config.pipeline.name:
         raise ConfigError(
             f"the data folder belongs to another pipeline: data_dir={config.data_dir} pipeline={found.name}"
@@ -375,7 +380,7 @@ def _refuse_other_pipeline(config: Config, found: Ledger) -> None:
 
 
 def difference(nodes: Iterable[NodeToken], circuit: Circuit) -> str:
-    """What a circuit has otherwise than the one whose nodes are stored."""
+    """Return how a circuit differs from the one whose nodes are stored, as text."""
     text = explain_difference(list(nodes), node_tokens(circuit))
     return text or "the plan differs in form only (another version of the engine)"
 

@@ -15,7 +15,7 @@ STORY_BYTES_MAX = 2000
 
 
 def failure(error: DbspError) -> dict[str, Any]:
-    """An error as a header."""
+    """Return an error as a message header."""
     return {"error": {"code": error.code, "message": error.message, "hint": error.hint}}
 
 
@@ -26,10 +26,10 @@ def put(sink: BinaryIO, header: Mapping[str, Any]) -> None:
 
 
 class ChildProcess:
-    """One such process, as its parent has it."""
+    """A child process for one task, as its parent holds it."""
 
     def __init__(self, command: Sequence[str]) -> None:
-        """Start it; an interrupt at the terminal is not for it."""
+        """Start the process, in a process group of its own, so that an interrupt at the terminal does not reach it."""
         self._story = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the process
         self._process = subprocess.Popen(  # noqa: S603 - our own program
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._story, process_group=0
@@ -44,7 +44,7 @@ class ChildProcess:
         return cast(BinaryIO, self._process.stdout)
 
     def _ended(self) -> str:
-        """The process's end, in its last words."""
+        """Kill the process; return its exit code and the last line of its standard error."""
         self._process.kill()
         code = self._process.wait()
         self._story.seek(0)

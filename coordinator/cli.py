@@ -72,10 +72,10 @@ gave up, 5 a limit, 6 fenced, 7 another version of dbsp, 70 a bug.
 
 
 class _Commands(click.Group):
-    """The commands; `--json` may stand behind one, too."""
+    """The group of commands, which accepts `--json` after a command, too."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """As ever, with `--json` in front."""
+        """Parse the arguments with `--json` moved to the front, so that it may stand anywhere before `--`."""
         end = args.index("--") if "--" in args else len(args)
         front = ["--json"] if "--json" in args[:end] else []
         return super().parse_args(ctx, [*front, *(each for each in args[:end] if each != "--json"), *args[end:]])
@@ -101,7 +101,7 @@ def command(
 
 
 def _where(found: dict[str, Any]) -> list[str]:
-    """Step and checkpoint, once they are known."""
+    """Return the lines on step and checkpoint, once both are known."""
     if found["state"] in UNREAD and not found["step"]:
         return [f"dbsp {found['engine']}; step and checkpoint are known when recovery ends"]
     return [
@@ -136,13 +136,13 @@ def status(context: CommandContext) -> None:
 
 
 def _copy_line(copy: dict[str, Any]) -> str:
-    """How far the copy of a topic is, or what is in its way."""
+    """Return the line on the progress of a topic's copy, with the error that stops it."""
     line = f"{copy['table']} from topic {copy['topic']}: {copy['messages']:,} messages copied, {copy['behind_messages']:,} behind"
     return f"{line}; {copy['error']}" if copy["error"] else line
 
 
 def _delta_line(table: dict[str, Any]) -> str:
-    """How far a Delta table is, or what is in its way."""
+    """Return the line on the progress of a Delta table, with the error that stops it."""
     line = f"{table['view']} as a Delta table: up to step {table['step']:,}, {table['behind_steps']:,} behind"
     return f"{line}; {table['error']}" if table["error"] else line
 
@@ -150,13 +150,13 @@ def _delta_line(table: dict[str, Any]) -> str:
 @command.command()
 @click.pass_obj
 def explain(context: CommandContext) -> None:
-    """The plan, and what every node did: rows, time, state, busiest worker."""
+    """Show the plan, and what every node did: rows, time, state, busiest worker."""
     plan = context.client.explain()
     context.show({"plan": plan}, plan)
 
 
 def _halt_lines(halt: dict[str, Any]) -> list[str]:
-    """Which rows fail, where they came from, and what to do; or which step ends its process."""
+    """Return the lines on a halt: the failing rows, their origin and a remedy; or the step that ends its process."""
     if halt["death"]:
         return [
             f"step {halt['step']:,} has ended its process again and again, and once more where it was tried: {halt['death']}",
@@ -263,7 +263,7 @@ def rescale(context: CommandContext, workers: int | None, dry_run: bool, strateg
 
 
 def _say_if_paused(status: dict[str, Any], strategy: str | None) -> None:
-    """Say why a rescale that moves keys in steps waits: there are no steps."""
+    """Print why a rescale that moves keys in steps waits: a paused pipeline takes no steps."""
     if status["state"] == "Paused" and strategy in BY_KEY:
         click.echo(
             f"the pipeline is paused: keys move by {strategy} in its steps, after `coordinator resume`", err=True
@@ -272,7 +272,7 @@ def _say_if_paused(status: dict[str, Any], strategy: str | None) -> None:
 
 @contextmanager
 def _wish_stays(workers: int, dry_run: bool) -> Iterator[None]:
-    """Say of a rescale whose client ends before its answer that the service goes on with it."""
+    """Print that the service goes on with a rescale, if the client ends before the response."""
     if dry_run:
         yield
         return
@@ -305,7 +305,7 @@ def _rescale_bar(text: str) -> Iterator[Callable[[dict[str, Any]], object] | Non
 @TEXT_OUTPUT
 @click.pass_obj
 def layout(context: CommandContext, form: str) -> None:
-    """Which worker owns what, and where it lives."""
+    """Show which worker owns what, and on which host it is."""
     found = context.client.layout()
     if context.as_json:
         context.show(found, "")
@@ -333,7 +333,7 @@ def layout(context: CommandContext, form: str) -> None:
 @OUTPUT
 @click.pass_obj
 def query(context: CommandContext, sql: str, form: str) -> None:
-    """One SELECT over the views, as of one step."""
+    """Run one SELECT over the views, as of one step."""
     if context.as_json:
         context.show(context.client.ask("POST", "/v1/query", json={"sql": sql}), "")
         return
@@ -347,7 +347,7 @@ def query(context: CommandContext, sql: str, form: str) -> None:
 @TEXT_OUTPUT
 @click.pass_obj
 def changes(context: CommandContext, view: str, first: int, follow: bool, form: str) -> None:
-    """What every step changed in VIEW (or in dead_letters): step, weight, row, from an embedded output."""
+    """Show what every step changed in VIEW (or in dead_letters): step, weight, row, from an embedded output."""
     shown = _Changes(context, form)
     try:
         for found in context.client.pages(view, first=first, follow=follow, waiting=_say_waiting):
@@ -360,7 +360,7 @@ def changes(context: CommandContext, view: str, first: int, follow: bool, form: 
 
 
 def _say_waiting(error: UnavailableError) -> None:
-    """Say that a followed service is away."""
+    """Print that a followed service does not respond."""
     click.echo(f"waiting for the service: {error.message}", err=True)
 
 
@@ -431,18 +431,18 @@ def upgrade(context: CommandContext, timeout_s: float) -> None:
 @click.option("--now", is_flag=True, help="Without a last checkpoint.")
 @click.pass_obj
 def stop(context: CommandContext, now: bool) -> None:
-    """Checkpoint and end the service."""
+    """Take a checkpoint and end the service."""
     found = context.client.stop(now=now)
     context.show(found, "stopping")
 
 
 def _patience(text: str) -> Any:
-    """A spinner on a terminal."""
+    """Return a spinner, which is shown on a terminal only."""
     return Console(stderr=True).status(text)
 
 
 def main() -> None:
-    """The console script."""
+    """Run the console script `coordinator`, and exit with its code."""
     sys.exit(guarded(lambda: command.main(standalone_mode=False, prog_name="coordinator")))
 
 

@@ -17,12 +17,12 @@ MISSING_EXIT = ConfigError.exit_code
 
 
 def service() -> None:
-    """`dbsp-coordinator`."""
+    """Run the console script `dbsp-coordinator`."""
     _run("dbsp.coordinator.serve")
 
 
 def client() -> None:
-    """`coordinator`."""
+    """Run the console script `coordinator`."""
     _run("dbsp.coordinator.cli")
 
 

@@ -1,7 +1,7 @@
 """`pipeline.toml` as values: what to run, where its data is, how often it checkpoints, where it answers.
 
 Each setting is looked up in this order: command line (`--set section.key=value`), environment (`DBSP_SECTION_KEY`), file,
-default. Units stand in the names. An unknown section or key is refused, with the nearest one that exists.
+default. The names contain their units. An unknown section or key is refused, with the nearest one that exists.
 
     [pipeline]    name, circuit = "circuit.py:flights" or "shop.sql", data_dir, workers, runtime = "spark" | "local"
     [spark]       master = "local[2]", conf = { "spark.executor.memory" = "2g" }, worker_silence_s
@@ -64,7 +64,7 @@ A_DAY_S = 86_400.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PipelineSection:
-    """What runs. `workers` is the count of a new pipeline; later `coordinator rescale` changes it, not this setting."""
+    """The circuit to run, and where and how. `workers` counts for a new pipeline; later only `coordinator rescale` changes it."""
 
     circuit: str
     name: str = "pipeline"
@@ -85,10 +85,10 @@ class PipelineSection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SparkSection:
-    """How to reach or start Spark; `conf` is passed on as it is.
+    """The address of Spark, or how to start it; `conf` is passed on as it is.
 
-    `worker_silence_s` must be below the time after which Spark gives an executor up and runs its tasks a second time
-    (`spark.network.timeout`, by default 1.5 times as long).
+    Spark gives up an executor after `spark.network.timeout`, by default 1.5 times `worker_silence_s`. It then runs the
+    executor's tasks a second time, so `worker_silence_s` must be below that time-out.
     """
 
     master: str = "local[2]"
@@ -103,11 +103,11 @@ class SparkSection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeltaSection:
-    """Views as Delta tables in `directory`, a folder or an address such as "s3://bucket/shop"; empty: none. `options` are those
-    of the object store.
+    """Views as Delta tables in `directory`, a folder or an address such as "s3://bucket/shop"; empty for none.
 
-    A view with a key in `keys` ("shop, day") is a table of its rows; any other is a table of its changes. They are written every
-    `interval_s`; files that no version of the last `keep_hours` has are deleted from time to time.
+    `options` are those of the object store. A view with a key in `keys` ("shop, day") becomes a table of its rows; any other
+    becomes a table of its changes. They are written every `interval_s`. Files that no version of the last `keep_hours` uses
+    are deleted from time to time.
     """
 
     directory: str = ""
@@ -118,7 +118,7 @@ class DeltaSection:
     keep_hours: int = 168
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be."""
+        """Refuse intervals below their minimum, and keys of views that `views` does not name."""
         at_least("delta.interval_s", self.interval_s, 0.001)
         at_least("delta.keep_hours", self.keep_hours, 1)
         for name in self.keys:
@@ -128,17 +128,17 @@ class DeltaSection:
                 )
 
     def key_columns(self) -> dict[str, tuple[str, ...]]:
-        """The columns of each view's key."""
+        """Return the columns of each view's key."""
         return columns_of(self.keys)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointSection:
-    """How often state is committed; logs below the oldest openable checkpoint are kept `retention_s` longer.
+    """The interval of commits of state; logs below the oldest openable checkpoint are kept `retention_s` longer.
 
-    `copies` is a place that holds each published version of every worker too: a folder, best on another machine's disk, or
-    an object store such as "s3://bucket/path". A worker whose database is lost is made again from there. `copies_options` are
-    those of the object store, for example `endpoint`, `region`, `access_key_id` and `allow_http`.
+    `copies` is a place that holds each published version of every worker, too. It is a folder, best on another machine's disk,
+    or an object store such as "s3://bucket/path". A worker that loses its database is made again from there. `copies_options`
+    are those of the object store, for example `endpoint`, `region`, `access_key_id` and `allow_http`.
     """
 
     interval_s: float = 10.0
@@ -154,7 +154,7 @@ class CheckpointSection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepSection:
-    """How much one step takes, and how many failures in a row end the service."""
+    """The limits of one step, and the number of failures in a row that ends the service."""
 
     max_rows_per_step: int = StepLimits().max_rows_per_step
     max_step_bytes: int = StepLimits().max_step_bytes
@@ -167,7 +167,7 @@ class StepSection:
         at_least("step.failures_max", self.failures_max, 0)
 
     def limits(self) -> StepLimits:
-        """The limits as the cutter wants them."""
+        """Return the limits as the cutter of steps takes them."""
         return StepLimits(
             max_rows_per_step=self.max_rows_per_step, max_step_bytes=self.max_step_bytes,
             max_step_delay_ms=self.max_step_delay_ms,
@@ -176,16 +176,21 @@ class StepSection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayoutSection:
-    """Fixed sharding when `shards` is given, else dynamic with `dynamic_k`; of a new pipeline only.
+    """Fixed sharding when `shards` is given, else dynamic with `dynamic_k`; both count for a new pipeline only.
 
-    `strategy` is how a rescale moves state unless it says otherwise: `cold` stops the steps, `warmup` copies it beside them
-    first, on `max_warmup_replicas` workers at a time, until at most `acceptable_recovery_lag` bytes are missing; `icadd` and
-    `redistribute` move it in the steps, `keys_per_step` keys of every owner in each.
-    `hosts` are where workers live, as Spark names them; `weights` say how much of the state each should
-    have (1 where none is given). On a cluster they must be named, as each worker's state is on its host's disk; `common_disk`
-    says instead that `data_dir` is on one disk that all of them reach.
-    `standbys` are folders, each best on a disk of its own: in each a copy of every worker's last checkpoints is held, from which
-    a worker's database is made again that is lost.
+    `strategy` is how a rescale moves state unless the rescale names another:
+
+    - `cold` stops the steps.
+    - `warmup` first copies the state while steps run, on `max_warmup_replicas` workers at a time. It copies until at most
+      `acceptable_recovery_lag` bytes are missing.
+    - `icadd` and `redistribute` move it in the steps, `keys_per_step` keys of every owner in each.
+
+    `hosts` are the hosts of the workers, as Spark names them. `weights` say how much of the state each should have (1 where
+    none is given). On a cluster the hosts must be named, as each worker's state is on its host's disk. Instead, `common_disk`
+    says that `data_dir` is on one disk that all hosts reach.
+
+    `standbys` are folders, each best on a disk of its own. Each holds a copy of every worker's last checkpoints, from which a
+    lost database is made again.
     """
 
     shards: int | None = None
@@ -216,7 +221,7 @@ class LayoutSection:
             raise ConfigError(f"standbys are different folders: layout.standbys={self.standbys}")
 
     def offered(self) -> tuple[tuple[str, float], ...]:
-        """The hosts with their weights."""
+        """Return the hosts with their weights; `ConfigError` for a weight that is not a number."""
         try:
             return tuple((host, float(self.weights.get(host, 1.0))) for host in self.hosts)
         except (TypeError, ValueError):
@@ -252,7 +257,7 @@ class QuerySection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LettersSection:
-    """How many dead letters are kept for queries and replays, whatever the output does with them; the oldest go first.
+    """The bounds on dead letters kept for queries and replays, whatever the output does; the oldest are dropped first.
 
     At most `rows_max` letters, of `mb_max` MiB, not older than `days_max` days.
     """
@@ -270,10 +275,10 @@ class LettersSection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogSection:
-    """Where structured logs go; empty: `<data_dir>/coordinator.log`.
+    """The file of structured logs; an empty `path` means `<data_dir>/coordinator.log`.
 
-    A file of more than `file_bytes_max` is renamed to `<name>.1`, and `files_kept` of those are kept; with `file_bytes_max = 0`
-    it grows without end. With `steps` every step has a line.
+    A file of more than `file_bytes_max` is renamed to `<name>.1`, and `files_kept` of those are kept. With
+    `file_bytes_max = 0` it grows without end. With `steps` every step has a line.
     """
 
     path: str = ""
@@ -282,7 +287,7 @@ class LogSection:
     steps: bool = False
 
     def __post_init__(self) -> None:
-        """Refuse sizes and counts that are none."""
+        """Refuse a negative file size, and a count of kept files below 1."""
         at_least("log.file_bytes_max", self.file_bytes_max, 0)
         at_least("log.files_kept", self.files_kept, 1)
 
@@ -311,12 +316,12 @@ class Config:
 
     @property
     def data_dir(self) -> Path:
-        """The folder of everything durable, absolute."""
+        """Return the folder of everything durable, absolute."""
         return (self.folder / self.pipeline.data_dir).absolute()
 
     @property
     def log_file(self) -> Path:
-        """The file of the event log, absolute."""
+        """Return the file of the event log, absolute."""
         return ((self.folder / self.log.path) if self.log.path else (self.data_dir / "coordinator.log")).absolute()
 
     @property
@@ -325,7 +330,7 @@ class Config:
         return Residence(data_dir=self.data_dir, pipeline=self.pipeline.name, folder=self.folder)
 
     def delta_uri(self, view: str) -> str:
-        """Where a view's Delta table is."""
+        """Return the address or the absolute folder of a view's Delta table."""
         directory = self.delta.directory
         if "://" in directory:
             return f"{directory.rstrip('/')}/{view}"
@@ -333,13 +338,13 @@ class Config:
 
     @property
     def copies(self) -> ObjectPlace | None:
-        """The place for copies of checkpoints; None if there is none."""
+        """Return the place for copies of checkpoints; None if there is none."""
         section = self.checkpoint
         return object_place(section.copies, section.copies_options, self.folder) if section.copies else None
 
     @property
     def standbys(self) -> tuple[Path, ...]:
-        """The folders of this pipeline's standbys, absolute."""
+        """Return the folders of this pipeline's standbys, absolute."""
         return tuple((self.folder / folder / self.pipeline.name).absolute() for folder in self.layout.standbys)
 
 
@@ -358,7 +363,7 @@ def _types(section: str) -> Mapping[str, Any]:
 
 
 def load_config(path: Path, *, overrides: Sequence[str] = (), environment: Mapping[str, str] | None = None) -> Config:
-    """The settings of a file, the environment and the command line.
+    """Return the settings of a file, the environment and the command line.
 
     **Shape** each override is `section.key=value`.
     **Errors** `ConfigError` for an unreadable file, an unknown section or key, or a value of another type.
@@ -383,7 +388,7 @@ def make_config(
     environment: Mapping[str, str] | None = None,
     source: str = "settings",
 ) -> Config:
-    """The settings out of a mapping of sections, as `load_config` reads it from a file."""
+    """Return the settings out of a mapping of sections, as `load_config` reads it from a file."""
     sections: dict[str, dict[str, Any]] = {name: {} for name in SECTIONS}
     for name, content in found.items():
         if not isinstance(content, Mapping):
@@ -414,7 +419,10 @@ def make_config(
 
 
 def _from_environment(environment: Mapping[str, str]) -> list[tuple[tuple[str, str], str, str]]:
-    """`DBSP_HTTP_PORT=1` sets `http.port`; names of no section are other people's variables."""
+    """Return the settings in the environment as ((section, key), text, variable).
+
+    `DBSP_HTTP_PORT=1` sets `http.port`. A variable whose section does not exist is ignored: it belongs to another program.
+    """
     found = []
     for name, text in sorted(environment.items()):
         if not name.startswith(ENVIRONMENT_PREFIX):
@@ -446,13 +454,13 @@ def _known(kind: str, name: str, known: Mapping[str, Any], source: str) -> None:
 
 
 def _home(key: str) -> str:
-    """Where a key belongs that stands elsewhere; empty if nowhere."""
+    """Return a hint at the sections that have this key; empty if none has it."""
     homes = [f"[{name}]" for name in SECTIONS if key in _types(name)]
     return f"`{key}` belongs below {' or '.join(homes)}" if homes else ""
 
 
 def _checked(section: str, key: str, value: Any, source: str) -> Any:
-    """The value as the setting's type; booleans are not numbers."""
+    """Return the value as the setting's type, or raise `ConfigError`; booleans are not numbers."""
     kind = _kind(section, key)
     origin = get_origin(kind) or kind
     if kind is Path and isinstance(value, str):
@@ -471,12 +479,15 @@ def _checked(section: str, key: str, value: Any, source: str) -> Any:
 
 
 def _is_secret(section: str, key: str) -> bool:
-    """Whether a setting's value, or a part of it, may be a secret."""
+    """Return whether a setting's value, or a part of it, may be a secret."""
     return bool(SECRET_KEY.search(key)) or (section, key) == ("spark", "conf")
 
 
 def _parse(section: str, key: str, text: str, origin: str) -> Any:
-    """Text from the environment or the command line: a TOML value if it reads as one, else a string."""
+    """Parse text from the environment or the command line: as a string if the setting is one, else as a TOML value.
+
+    **Errors** `ConfigError` if the text is not a TOML value.
+    """
     hint = _types(section)[key]
     if hint in (str, Path, str | None):
         return text
@@ -490,7 +501,7 @@ def _parse(section: str, key: str, text: str, origin: str) -> Any:
 
 
 def _kind(section: str, key: str) -> Any:
-    """The type of a setting, which may be absent."""
+    """Return the type of a setting, without the None of a setting that may be absent."""
     hint = _types(section)[key]
     (kind,) = (each for each in (get_args(hint) if isinstance(hint, UnionType) else (hint,)) if each is not NoneType)
     return kind
@@ -503,5 +514,5 @@ _IN_WORDS: Mapping[Any, str] = {
 
 
 def _in_words(kind: Any) -> str:
-    """What a type of settings is called."""
+    """Return the words that name a type of settings."""
     return _IN_WORDS[get_origin(kind) or kind]

@@ -1,4 +1,4 @@
-"""Which views are Delta tables, too, with which columns and keys; whatever a start refuses about them is refused here."""
+"""The views that are also Delta tables, with their columns and keys; all refusals of a start about them are here."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ class DeltaView:
     keys: tuple[str, ...]
 
     def columns(self) -> pa.Schema:
-        """What is written of it."""
+        """Return the columns of the Delta table: those of the rows if the view has a key, else those of its changes."""
         changes = to_table(Batch.empty(self.schema)).schema
         return changes.remove(len(changes) - 1) if self.keys else step_schema(changes)
 
 
 def delta_views(config: Config, circuit: Circuit) -> tuple[DeltaView, ...]:
-    """The views that the settings want as Delta tables.
+    """Return the views that the settings want as Delta tables.
 
-    **Errors** `ConfigError` for a name or a column that is not there, an output whose changes cannot be followed, a type that
-    Delta does not have, the package that is missing; `CircuitError` for a key that two rows of a view may share.
+    **Errors** `ConfigError` for an unknown name or column, or an output whose changes cannot be followed. It also names a
+    type that Delta does not have, and the missing package. `CircuitError` for a key that two rows of a view may share.
     """
     section = config.delta
     if not section.directory:

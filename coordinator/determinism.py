@@ -1,10 +1,11 @@
-"""Whether user functions are deterministic: each is run twice on the same rows, in two processes with different hash seeds.
+"""Check that user functions are deterministic: run each twice on the same rows, in two processes with different hash seeds.
 
-A function that answers by chance, by the time, by the order of a set, or by what it has seen before gives another output when a
-step runs again after a crash; nothing can then go on by itself. So it is named before: by `--check` on generated rows, and at
-the first steps of a pipeline on the first of the real ones. What stays the same for a while (today's date) is not seen.
+A result may depend on chance, the time, the order of a set, or earlier calls. When a step runs again after a crash, such a
+function gives another output, and the pipeline cannot continue by itself. So the function is named before: by `--check` on
+generated rows, and in a pipeline's first steps on the first of its real rows. The check does not see a dependence on
+something that stays the same for a while, such as today's date.
 
-`determinism_child` is the other side.
+`determinism_child` is the program of the two processes.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ def varying(config: Config, ranges: Sequence[Range] | None, *, command: Sequence
 
 
 def _answer(process: subprocess.Popen[bytes]) -> Answers:
-    """What one process has found; its last line, as the user's module may print others."""
+    """Return the findings of one process: its last line, because the user's module may print others."""
     timer = threading.Timer(TIMEOUT_S, process.kill)
     timer.daemon = True
     timer.start()
@@ -111,7 +112,7 @@ class FirstSteps:
     """Looks at the user functions of a new pipeline once it has done a step with rows; on a thread of its own."""
 
     def __init__(self, config: Config, plan: Plan, steps: StepLog, note: Notify) -> None:
-        """Nothing happens before `watch`."""
+        """Create the check of the first steps, which does nothing before `watch`."""
         self._config, self._plan, self._steps, self._note = config, plan, steps, note
         self.found: tuple[str, ...] = ()
 

@@ -99,7 +99,7 @@ def _canonical(value: Any) -> str:
 
 
 def _rows(config: Config, circuit: Circuit, ranges: Sequence[Range] | None) -> Iterator[tuple[str, Any]]:
-    """Rows of tables: those of the ranges, or generated ones."""
+    """Yield rows of tables: the inserted rows of the ranges, or generated rows if there are no ranges."""
     if ranges is None:
         for table in circuit.tables:
             yield table.name, generated(table)

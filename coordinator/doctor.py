@@ -1,12 +1,15 @@
-"""`coordinator doctor`: reads everything a pipeline keeps on this host and says what is broken and what to do.
+"""`coordinator doctor`: read all files of a pipeline on this host, and report what is broken and what to do.
 
-Read only: nothing is written, repaired, or opened in a way that could make an absent file. It may run beside the service; what
-moves meanwhile (ledger, log heads) is read again until it stands still for one comparison.
+The doctor only reads: it writes and repairs nothing, and opens nothing in a way that could make an absent file. It may run
+while the service runs. Files that change meanwhile (ledger, log heads) are read again until two readings agree.
 
-Per file: its LMDB structure, then every record and chunk against its checksums. Between files (invariants 7, 8, 11, 12): all
-workers of some layout hold one published version; the step log and the input log reach from it to where the newest record
-says; outputs reach at least as far as it. Left out: logs on Kafka, the scratch (thrown away at every start), files that an
-output wrote for others.
+Per file: its LMDB structure, then every record and chunk against its checksums. Between files (invariants 7, 8, 11, 12):
+
+- All workers of some layout hold one published version.
+- The step log and the input log reach from that version to the position of the newest record.
+- Outputs reach at least as far as that version.
+
+Left out: logs on Kafka, the scratch (thrown away at every start), files that an output wrote for others.
 """
 
 from __future__ import annotations
@@ -50,14 +53,14 @@ TOGETHER_REMEDY = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Diagnosis:
-    """What was looked at, what was left out and why, what is wrong."""
+    """The files that were examined, those left out with the reason, and the findings."""
 
     examined: tuple[Examined, ...]
     findings: tuple[Finding, ...]
     left_out: tuple[str, ...]
 
     def as_json(self) -> dict[str, Any]:
-        """The same as JSON values."""
+        """Return the diagnosis as JSON values."""
         return {
             "sound": not self.findings,
             "examined": [
@@ -74,7 +77,7 @@ class Diagnosis:
         }  # fmt: skip
 
     def as_text(self) -> str:
-        """The same for people."""
+        """Return the diagnosis as text for people."""
         return "\n".join(self._lines())
 
     def _lines(self) -> Iterator[str]:
@@ -99,13 +102,13 @@ class Diagnosis:
 
 @dataclass(slots=True)
 class _Found:
-    """What the files say of themselves, for comparing them."""
+    """The examined files and those left out, collected for the comparison between files."""
 
     examined: list[Examined] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)
 
     def take(self, seen: Examined) -> bool:
-        """Note a file; whether it is sound."""
+        """Record an examined file; return whether it is sound."""
         self.examined.append(seen)
         return not seen.findings
 
@@ -142,7 +145,7 @@ def diagnose(config: Config) -> Diagnosis:
 
 
 def _whole(file: Path, remedy: str, worker: int | None, read: Callable[[], Examined]) -> Examined:
-    """`read` the content, if the structure of the file is sound."""
+    """Return the examined content of `read()` if the file's structure is sound, else the problems of the structure."""
     problems = _structure(file)
     if not problems:
         return read()
@@ -153,7 +156,7 @@ def _whole(file: Path, remedy: str, worker: int | None, read: Callable[[], Exami
 
 
 def _structure(file: Path) -> list[str]:
-    """What is wrong with a file as LMDB's; a file that is written meanwhile is walked again."""
+    """Return the problems of a file's LMDB structure; check a file again that is written meanwhile."""
     problems: list[str] = []
     for _ in range(TRIES):
         try:
@@ -171,7 +174,7 @@ def _structure(file: Path) -> list[str]:
 
 
 def _tail(file: Path) -> list[str]:
-    """Say what the end of the file lacks: the walk below looks at the first page of a large value alone."""
+    """Return what the end of the file lacks: `verify_structure` looks only at the first page of a large value."""
     try:
         check_lmdb_file(file, "file")
     except DataError as error:
@@ -180,19 +183,19 @@ def _tail(file: Path) -> list[str]:
 
 
 def _heads(file: Path) -> bytes:
-    """Both meta pages: they change with every commit."""
+    """Return both meta pages, which change with every commit."""
     with file.open("rb") as stream:
         return stream.read(META_BYTES)
 
 
 def _far(ledger: Ledger) -> dict[int, str]:
-    """The workers on other hosts than this one, and where each is."""
+    """Return the workers on other hosts than this one, each with its host."""
     places = homes(ledger.layouts.values())
     return {worker: host for worker, host in places.items() if worker in ledger.members and host and not is_here(host)}
 
 
 def _of_workers_alone(config: Config, found: _Found) -> Diagnosis:
-    """What a host has on which workers live, and not the coordinator."""
+    """Examine the databases of a host that has workers, but not the coordinator."""
     for home in sorted(home for home in (config.data_dir / "workers").glob("*") if home.name.isdigit()):
         _examine(home, int(home.name), storage.REMEDY, found)
     found.left_out.append("ledger and logs are with the coordinator: run this on its host, too")
@@ -219,13 +222,13 @@ def _ledger(data_dir: Path, found: _Found) -> Ledger | None:
 
 
 def read_ledger(data_dir: Path) -> Ledger:
-    """The ledger, read only; `DataError` if it is missing or damaged."""
+    """Return the ledger, opened read-only; `DataError` if it is missing or damaged."""
     with logs.reading(data_dir / "control", FORM, ("ledger",)) as log:
         return ledger_of(log.get("ledger", b"ledger"))
 
 
 def ledger_of(data: bytes | None) -> Ledger:
-    """The ledger out of its bytes; `DataError` if they are missing or damaged."""
+    """Return the ledger decoded from its bytes; `DataError` if they are missing or damaged."""
     if data is None:
         raise DataError("the ledger is empty", CONTROL_REMEDY)
     if zlib.crc32(data[4:]) != int.from_bytes(data[:4], "little"):
@@ -244,7 +247,7 @@ def _database(config: Config, ledger: Ledger, worker: int, found: _Found) -> boo
 
 
 def _standby(home: Path, worker: int, found: _Found) -> bool:
-    """Whether a standby is there and sound."""
+    """Return whether a standby exists and is sound."""
     if not home.exists():
         found.left_out.append(f"the standby of worker {worker} in {home.parent} is not made yet")
         return False
@@ -357,7 +360,10 @@ def _disagreements(config: Config, ledger: Ledger) -> Iterator[Finding]:
 
 
 def _unknown_epochs(config: Config, ledger: Ledger, workers: Iterable[int]) -> Iterator[Finding]:
-    """An epoch is in the ledger before any worker meets it; one that is not would refuse every owner to come."""
+    """Yield a finding for each worker with a newer epoch than the ledger's.
+
+    The ledger stores an epoch before any worker sees it. An epoch that the ledger lacks would refuse every later owner.
+    """
     for worker in workers:
         met = [storage.epoch_in(database_home(config.data_dir, worker))]
         folder = _output_folder(config, worker)
@@ -370,7 +376,7 @@ def _unknown_epochs(config: Config, ledger: Ledger, workers: Iterable[int]) -> I
 
 
 def _log_gaps(config: Config, choice: Choice, positions: Positions) -> Iterator[Finding]:
-    """Step log and input log reach from the checkpoint to the newest record."""
+    """Yield a finding wherever the step log or the input log does not reach from the checkpoint to the newest record."""
     step, steps = choice.checkpoint.step, logs.examine_steps(config.data_dir)[1]
     first = steps.records[0].step if steps.records else steps.next_step
     if not first <= step <= steps.next_step:
@@ -388,7 +394,10 @@ def _log_gaps(config: Config, choice: Choice, positions: Positions) -> Iterator[
 
 
 def _output_gaps(config: Config, choice: Choice) -> Iterator[Finding]:
-    """Outputs reach at least as far as the checkpoint (11); a worker that joined at it has at most those of an earlier life."""
+    """Yield a finding for each worker whose outputs end below the checkpoint (invariant 11).
+
+    A worker that joined at the checkpoint has at most outputs of an earlier membership.
+    """
     for worker, first in zip(choice.layout.workers, choice.layout.first_steps, strict=True):
         progress = _progress(config, worker)
         last = None if progress is None else progress.last

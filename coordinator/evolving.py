@@ -1,13 +1,16 @@
-"""A pipeline goes on with a changed circuit: what can be kept is looked up, then every worker's state is put under it.
+"""Continue a pipeline with a changed circuit: find the state that can be kept, then put every worker's state under it.
 
-`survey` reads only, and refuses by name what cannot be. `carry_out` then claims the pipeline and makes, in every worker's
-database, one more version: the kept traces under their new numbers, no chunk copied, with the new fingerprint. The version before
-stays beside it. When all workers have it, one write of the ledger makes the new circuit the pipeline's. Killed before that write,
-the old circuit starts as if nothing had been, and the change can be made again; behind it the new one starts. Its first step
-fills what is new (`dbsp.coordinator.decisions.fills`), logged and replayed like any other.
+`survey` only reads, and refuses by name what cannot be changed. `carry_out` then claims the pipeline. In every worker's
+database it makes one more version: the kept traces under their new numbers, with the new fingerprint. No chunk is copied.
+The previous version stays. When all workers have the new version, one write of the ledger makes the new circuit the
+pipeline's.
 
-Only what was stopped with a last checkpoint is changed: a logged step above the checkpoint would have to be run again by the
-circuit that logged it. Left out, and refused by name: workers on several hosts.
+After a kill before that write, the old circuit starts as before, and the change can be made again. After a kill after
+that write, the new one starts. Its first step backfills the new nodes (`dbsp.coordinator.decisions.fills`); that step is
+logged and replayed like any other.
+
+Only a pipeline that was stopped with a last checkpoint can be changed. The circuit that logged a step above the checkpoint
+would have to run it again. Left out, and refused by name: workers on several hosts.
 
 Source: design record 0024.
 """
@@ -47,15 +50,15 @@ class Evolution:
     layout: Layout
 
     def as_text(self, name: str) -> str:
-        """As a user reads it."""
+        """Return the change as text for a user."""
         step = self.saved.checkpoint.step
         return f"{name}: the circuit was changed; the state of step {step:,} goes on\n{self.change.as_text()}"
 
 
 def survey(config: Config, plan: Plan, ledger: Ledger, resources: ConfiguredResources) -> Evolution:
-    """What a start with this circuit would keep and fill; writes nothing.
+    """Return what a start with this circuit would keep and backfill; write nothing.
 
-    **Errors** `CircuitError` names what cannot be, and what to do.
+    **Errors** `CircuitError` names what cannot be changed, and what to do.
     """
     if ledger.signatures is None:
         raise CircuitError(
@@ -77,7 +80,7 @@ def survey(config: Config, plan: Plan, ledger: Ledger, resources: ConfiguredReso
 
 
 def _logged(saved: Saved, resources: ConfiguredResources) -> dict[str, tuple[Range, ...]]:
-    """The rows that steps have read, of each table of which the input log still has all of them."""
+    """Return the rows that steps have read, for each table whose input log still has all of them."""
     with closing(resources.open_input(check=True)) as inputs:
         return read_so_far(saved.positions, inputs.floors())
 
@@ -101,7 +104,10 @@ def carry_out(evolution: Evolution, plan: Plan, control: Control, steps: StepLog
 
 
 def _changed(ledger: Ledger, evolution: Evolution, plan: Plan, checkpoint: CheckpointId) -> Ledger:
-    """The one write that counts."""
+    """Return the ledger with the new circuit, whose write makes the change count.
+
+    **Errors** `UnavailableError` if the pipeline has published another checkpoint meanwhile.
+    """
     before = evolution.saved
     if ledger.saved.get(ledger.published) != before:
         raise UnavailableError("the pipeline has gone on while its circuit was being changed", START_ONCE)
@@ -120,7 +126,7 @@ def _changed(ledger: Ledger, evolution: Evolution, plan: Plan, checkpoint: Check
 
 
 def _refuse_apart(config: Config, ledger: Ledger) -> None:
-    """Databases on other hosts are not reached from here."""
+    """Refuse a pipeline with workers on several hosts: databases on other hosts are not reached from here."""
     hosts = {host for layout in ledger.layouts.values() for host in layout.hosts}
     if len(hosts) > 1 or len(config.layout.hosts) > 1:
         raise CircuitError(
@@ -129,7 +135,10 @@ def _refuse_apart(config: Config, ledger: Ledger) -> None:
 
 
 def _refuse_retired(plan: Plan, ledger: Ledger) -> None:
-    """What a dropped view has put out is there for its readers; the same rows behind it would count twice."""
+    """Refuse a view whose name a dropped view had.
+
+    The output of the dropped view is still there for its readers. The same rows after it would count twice.
+    """
     for view in plan.views:
         if view.name in ledger.retired:
             raise CircuitError(
@@ -139,7 +148,7 @@ def _refuse_retired(plan: Plan, ledger: Ledger) -> None:
 
 
 def _refuse_unsettled(config: Config, ledger: Ledger, saved: Saved, resources: ConfiguredResources) -> None:
-    """Only what ended with a checkpoint of all that was done is changed."""
+    """Refuse a pipeline that did not end with a checkpoint of all its steps on every worker."""
     layout = ledger.layouts[saved.checkpoint.layout_version]
     if (
         ledger.rescale is not None
@@ -164,7 +173,7 @@ def _refuse_unsettled(config: Config, ledger: Ledger, saved: Saved, resources: C
 
 
 def _next_step(config: Config, resources: ConfiguredResources) -> int:
-    """Where the step log ends, looked up without owning it."""
+    """Return the first step that the step log does not contain, read without owning the log."""
     if config.input.logs_elsewhere is not None:
         with closing(resources.open_steps()) as steps:
             newest = steps.last()

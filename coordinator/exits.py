@@ -1,15 +1,17 @@
-"""How `dbsp-coordinator` and `coordinator` end: a line for people, and a code for each thing that a script must tell apart.
+"""The ends of `dbsp-coordinator` and `coordinator`: a line for people, and a code for each case that scripts must distinguish.
 
-0   done
-1   an error of no other kind
-2   the program, the settings or the command line are wrong: mend them
-3   stored or received bytes are wrong
-4   something is away (the service, Spark, Kafka): try again
-5   a named limit was reached: raise it
-6   fenced: another coordinator owns the pipeline
-7   another version of dbsp: start the one that logged the steps, or accept; or an upgrade was refused
-70  a bug of this project
-130 interrupted twice
+The codes:
+
+    0   done
+    1   an error of no other kind
+    2   the program, the settings or the command line are wrong: fix them
+    3   stored or received bytes are wrong
+    4   something is away (the service, Spark, Kafka): try again
+    5   a named limit was reached: raise it
+    6   fenced: another coordinator owns the pipeline
+    7   another version of dbsp: start the one that logged the steps, or accept; or an upgrade was refused
+    70  a bug of this project
+    130 interrupted twice
 """
 
 from __future__ import annotations
@@ -36,17 +38,20 @@ INTERRUPTED = 130
 
 
 def error_of(code: str, message: str, hint: str | None = None) -> DbspError:
-    """The error of a kind."""
+    """Return the error of the kind with this code."""
     return KINDS.get(code, DbspError)(message, hint)
 
 
 def exit_code(code: str | None) -> int:
-    """The exit code for an error's kind; None is success."""
+    """Return the exit code for an error's kind; None is success."""
     return OK if code is None else KINDS.get(code, DbspError).exit_code
 
 
 def guarded(action: Callable[[], Any]) -> int:
-    """The exit code of an action; an error of this project becomes one line for people and its code."""
+    """Run an action and return its exit code; print an error as one line for people.
+
+    An unknown exception is a bug: its traceback is printed first.
+    """
     try:
         action()
     except DbspError as error:
@@ -70,7 +75,7 @@ def guarded(action: Callable[[], Any]) -> int:
 
 
 def refused(error: OSError) -> UnavailableError:
-    """What the system did not do, as an error for people."""
+    """Return the error for an operation that the system refused, with a hint for people."""
     hint = "mend it and give the same command again"
     if error.errno in NO_ROOM:
         hint = "free space on the disks of data_dir and of temporary files, then start again: nothing that was answered is lost"
@@ -78,14 +83,14 @@ def refused(error: OSError) -> UnavailableError:
 
 
 def report(error: DbspError) -> None:
-    """One error, for people."""
+    """Print one error and its hint for people."""
     say(f"error: {error.message}")
     if error.hint:
         say(f"hint: {error.hint}")
 
 
 def say(text: str) -> None:
-    """A line for people, on standard error; to nobody where who read that is gone: a service goes on all the same."""
+    """Print a line for people on standard error; if its reader is gone, continue without."""
     try:
         click.echo(text, err=True)
     except OSError:

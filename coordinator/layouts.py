@@ -1,8 +1,8 @@
-"""What a layout looks like, what a rescale would move, and whether it may: as values for the command line and HTTP.
+"""Layouts and planned rescales as values for the command line and HTTP, and the check that workers have hosts.
 
-Bytes are those of the workers' states as of the last step; how many of a worker's bytes a shard holds is not known, so what
-moves is its share of them. How long steps would stop is told from what was measured: the last cold rescale, else the last
-checkpoint, else an assumption; `pause_from` says which.
+Bytes are those of the workers' states as of the last step. The bytes of one shard are not known, so each shard counts as an
+equal share of its worker's bytes. The predicted pause is derived from the last cold rescale, else from the last checkpoint,
+else from an assumption; `pause_from` says which.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ TOLD_BY_BYTES_MIN = 16 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RescalePlan:
-    """What a rescale would do: shards that move, out of all, the least that must; bytes of state, and how long steps stop.
+    """The effects of a rescale: shards that move, out of all, and the least that must; bytes of state; the pause of the steps.
 
-    `bytes_moved` and `bytes_total` are None before a step has told how large the state is.
+    `bytes_moved` and `bytes_total` are None before a step has reported the size of the state.
     """
 
     workers: int
@@ -50,7 +50,7 @@ class RescalePlan:
 
     @property
     def share(self) -> float:
-        """The part of the shards that moves."""
+        """Return the part of the shards that moves, between 0 and 1."""
         return self.shards_moved / self.shards
 
 
@@ -58,7 +58,7 @@ class StateRates:
     """Hears what the service notes, and knows how fast state was written and moved. Safe for reading from other threads."""
 
     def __init__(self, now_s: Callable[[], float]) -> None:
-        """Nothing was measured yet."""
+        """Start without measurements."""
         self._now_s = now_s
         self._moving_since: float | None = None
         self._moved: int | None = None
@@ -66,12 +66,12 @@ class StateRates:
         self._rescale: tuple[float, int] | None = None
 
     def stepped(self, record: StepRecord, report: StepReport, *, replay: bool, lag_rows: int) -> None:  # noqa: ARG002
-        """A first new step after a rescale ends its pause."""
+        """End the pause of a rescale at the first new step after it."""
         if self._moving_since is not None and self._moved is not None and not replay:
             self._end()
 
     def noted(self, notice: Notice) -> None:
-        """Checkpoints and rescales: the cold ones, since steps stop for no other while all state moves."""
+        """Measure checkpoints and cold rescales; steps stop for no other rescale while all state moves."""
         match notice:
             case CheckpointPublished(seconds=seconds, bytes_written=written):
                 self._checkpoint = (seconds, written)
@@ -90,7 +90,10 @@ class StateRates:
         self._moving_since = self._moved = None
 
     def pause(self, moved: int, total: int) -> tuple[float, str]:
-        """(seconds, what they are told from) for moving so many bytes of so many: the last checkpoint's time, and the move's."""
+        """Return the predicted seconds to move `moved` of `total` bytes, and the source of the prediction.
+
+        From a checkpoint, the seconds are its own time and that of the move.
+        """
         if self._rescale is not None:
             seconds, before = self._rescale
             return seconds + _writing_s(max(0, moved - before), seconds, before), "the last cold rescale"
@@ -103,14 +106,17 @@ class StateRates:
 
 
 def _writing_s(count: int, seconds: float, written: int) -> float:
-    """How long so many bytes take, told from others; of few bytes the time says nothing: it is that of the syncs."""
+    """Return the seconds to write `count` bytes, at the rate of `written` bytes in `seconds`.
+
+    The time for few bytes is mostly that of the syncs, so then the rate is assumed.
+    """
     return count * seconds / written if written >= TOLD_BY_BYTES_MIN else count / ASSUMED_BYTES_PER_S
 
 
 def plan_rescale(
     layout: Layout, workers: int, *, step: int, state_bytes: Mapping[int, int], rates: StateRates
 ) -> RescalePlan:
-    """What a rescale of this layout to `workers` would do; `ConfigError` if there cannot be so many."""
+    """Return the effects of a rescale of this layout to `workers`; `ConfigError` if there cannot be so many."""
     new = rescaled(layout, workers, step=step)
     shards = max(layout.shards, new.shards)
     pairs = moves(layout, new)
@@ -131,12 +137,14 @@ def plan_rescale(
 
 
 def shares_disk(config: Config) -> bool:
-    """Whether all workers reach the same `data_dir`."""
+    """Return whether all workers reach the same `data_dir`."""
     return config.pipeline.runtime == "local" or config.spark.master.startswith("local") or config.layout.common_disk
 
 
 def check_named(config: Config, layouts: Iterable[Layout] = ()) -> None:
-    """A worker's database is on its host's disk: where Spark may run tasks on several, it must be said which has which.
+    """Check that every worker has a named host where Spark may run tasks on several.
+
+    A worker's database is on its host's disk, so each database must have a known host.
 
     **Errors** `ConfigError` with the setting to add.
     """
@@ -162,7 +170,7 @@ def layout_as_json(
     state_bytes: Mapping[int, int],
     migration_plan: MigrationPlan | None = None,
 ) -> dict[str, Any]:
-    """The layout as JSON values, with a row for every worker; while keys move, whereto."""
+    """Return the layout as JSON values, with a row for every worker, and the migration plan while keys move."""
     counts = layout.shard_counts()
     rows = [
         {

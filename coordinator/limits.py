@@ -1,4 +1,4 @@
-"""How much one step may take: rows, bytes, and the time that the first row waits."""
+"""Limits of one step: rows, bytes, and the time that the first row waits."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dbsp.errors import ConfigError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepLimits:
-    """How much one step may take, and how long the first waiting row may wait for company."""
+    """The most rows and bytes that one step takes, and how long the first waiting row may wait for others."""
 
     max_rows_per_step: int = 1_000_000
     max_step_bytes: int = 256 * 1024 * 1024

@@ -49,7 +49,7 @@ def refuse_running(config: Config) -> None:
 
 
 def _answers(expected: Expected, config: Config) -> bool:
-    """Whether the pipeline's own service answers there in time."""
+    """Return whether the pipeline's own service responds there in time."""
     token = load_tokens(config.http, config.folder).best("GET", "/v1/status")
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     try:
@@ -72,7 +72,7 @@ def found_service(config: Config) -> Expected | None:
 
 
 def silent(url: str, seconds: float) -> UnavailableError:
-    """The error for a service that accepts connections and does not answer."""
+    """Return the error for a service that accepts connections and does not respond."""
     return UnavailableError(f"the service does not answer: url={url} seconds={seconds:g}", STOPPED_HINT)
 
 
@@ -97,7 +97,7 @@ def while_it_answers(send: Callable[[], T], look: Callable[[float], Any]) -> T:
 
 
 def not_running(place: str, hint: str) -> UnavailableError:
-    """The error where no service is."""
+    """Return the error for a place where no service runs."""
     return UnavailableError(f"the service is not running: {place}", hint)
 
 

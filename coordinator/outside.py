@@ -1,4 +1,4 @@
-"""Whether the systems that a pipeline needs answer: brokers and their topics, schema registries.
+"""Check that the systems that a pipeline needs respond: brokers and their topics, schema registries.
 
 `dbsp-coordinator --check` asks them before a start; a service that runs waits for them (`dbsp.io.waits`). Writes nothing there.
 """

@@ -1,12 +1,13 @@
-"""What is looked at before a start touches anything: whether this version of dbsp can go on from what is stored.
+"""Checks before a start changes anything: whether this version of dbsp can continue from the stored state.
 
-Formats: every file that the pipeline keeps on this host, read only; one that another version wrote in a way that this one
-does not read is named, and nothing was written. Engines: whose steps a start would run again (`engines`). The machine judges
-that once more when it has opened a version, of which there may be a newer one by then, or on another host.
+Formats: every file that the pipeline keeps on this host is read. If another version wrote one in a format that this
+version does not read, the error names the file, and nothing was written.
 
-Left out: what lies on other hosts, and topics; they are refused when they are opened.
-Source: docs/concepts/rescale.md, docs/faults.md,
-row 22, docs/design/0022.
+Engines: the versions that logged the steps that a start would run again (`engines`). The state machine judges them once
+more when it has opened a version. By then there may be a newer version, or one on another host.
+
+Left out: files on other hosts, and topics; they are refused when they are opened.
+Source: docs/concepts/rescale.md, docs/faults.md, row 22, docs/design/0022.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ TRIES = 5
 
 
 def formats() -> dict[str, int]:
-    """Every kind of bytes that this version stores, and the one number of its format that it reads and writes."""
+    """Return every kind of bytes that this version stores, with the one format number that it reads and writes."""
     return {"ledger": int(FORM.rpartition(" ")[2]), **logs.formats(), **storage.formats()}
 
 
@@ -83,7 +84,10 @@ def _published_step(ledger: Ledger) -> int:
 
 
 def _replayed(config: Config, ledger: Ledger, records: Sequence[StepRecord]) -> Sequence[StepRecord]:
-    """Those that a start would run again: a version may be complete and not published yet. Elsewhere it is not known."""
+    """Return the records of the steps that a start would run again, as far as this host can tell.
+
+    A version may be complete and not published yet. Without a complete version on this host the result is empty.
+    """
     homes = {worker: database_home(config.data_dir, worker) for worker in ledger.members}
     held: dict[int, tuple[VersionInfo, ...]] = {
         worker: versions_in(home) for worker, home in homes.items() if home.exists()

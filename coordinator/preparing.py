@@ -1,7 +1,7 @@
-"""What is done once after an installation, before the first start: kernels are compiled, and Spark's classes put into an archive.
+"""Work done once after an installation, before the first start: compile kernels, and put Spark's classes into an archive.
 
-Both at the same time, as each takes one processor. Kernels must be there before steps would wait for them. Without the archive
-Spark starts all the same, only later: where it cannot be made that is said once, and not tried again.
+Both run at the same time, as each takes one processor. Kernels must be compiled before steps would wait for them. Without
+the archive Spark starts more slowly. If the archive cannot be made, this is reported once and not tried again.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def _together(patience_s: float, words: str, tasks: Sequence[Callable[[], object
 
 
 def _lacks_archive() -> bool:
-    """Whether the archive of Spark's classes is to be made; not where Spark is not installed or that was tried."""
+    """Return whether the archive of Spark's classes is to be made: Spark is installed, and no attempt was made yet."""
     if importlib.util.find_spec("pyspark") is None:
         return False
     with suppress(ConfigError):
@@ -79,7 +79,7 @@ def _make(archive: Path) -> None:
 
 
 def refusal_of(archive: Path) -> Path:
-    """Where it stands why an archive could not be made; delete it to have it tried again."""
+    """Return the file that says why an archive could not be made; delete it to have the archive tried again."""
     return archive.with_suffix(".refused")
 
 

@@ -69,7 +69,7 @@ def transaction(
 
 
 def _taken(found: Mapping[str, Any]) -> str:
-    """Say of a push that waited whether a step has taken its rows."""
+    """Describe whether a step has taken the rows of a push that waited; empty for a push that did not wait."""
     if "processed" not in found:
         return ""
     if found["processed"]:

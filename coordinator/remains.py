@@ -1,10 +1,10 @@
 """Refuse to begin a new pipeline where an old one has lost its ledger.
 
-The ledger (`<data_dir>/control`) is one copy. A start without it would make a new pipeline, and delete or contradict what the
-old one has: databases, logs, outputs, standbys, records of its step log in a topic. So an absent ledger means a new pipeline only
-where nothing of any pipeline is there.
+The ledger (`<data_dir>/control`) is one copy. A start without it would make a new pipeline. That pipeline would delete or
+contradict the old one's databases, logs, outputs, standbys, and step records in a topic. So an absent ledger means a new
+pipeline only where nothing of any pipeline is there.
 
-Invariant: a start makes the ledger before all else, so whoever finds something, and no ledger afterwards, finds what has lost it.
+Invariant: a start makes the ledger before all else. So files without a ledger mean that a ledger was lost.
 """
 
 from __future__ import annotations
@@ -56,13 +56,13 @@ def has_ledger(data_dir: Path) -> bool:
 
 
 def _gone(config: Config, found: list[str]) -> DataError:
-    """The ledger is missing, and these things are there."""
+    """Return the error for a missing ledger, with the remains that are there."""
     story = f"folder={config.data_dir / 'control'}; there is {'; '.join(found)}"
     return DataError(f"the ledger of a pipeline is missing, and other things of it are there: {story}", HINT)
 
 
 def _found(config: Config) -> Iterator[str]:
-    """What is on this host's disks."""
+    """Yield the remains of a pipeline on this host's disks and in the place for copies, as text."""
     data_dir = config.data_dir
     progress = config.output.progress(config.residence)
     places = [("databases", data_dir / "workers"), *([] if progress is None else [("outputs", progress)])]

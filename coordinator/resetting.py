@@ -23,7 +23,7 @@ from dbsp.errors import ConfigError, UnavailableError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reset:
-    """What a reset takes away, each with what it is, and what it leaves."""
+    """The folders that a reset removes, each with a description, and a list of what it leaves."""
 
     takes: tuple[tuple[str, Path], ...]
     leaves: tuple[str, ...]

@@ -18,7 +18,10 @@ Rows: TypeAlias = Push | Batch | pa.Table | pa.RecordBatch
 
 
 def as_push(table: Table, rows: Rows, *, delete: bool = False) -> Push:
-    """The rows as one push, of inserts or of deletes; a push as it is."""
+    """Return the rows as one push of inserts or of deletes; return a push unchanged.
+
+    **Errors** `DataError` for a delete from an append-only table.
+    """
     if isinstance(rows, Push):
         return rows
     if delete and table.append_only:
@@ -29,7 +32,7 @@ def as_push(table: Table, rows: Rows, *, delete: bool = False) -> Push:
 
 
 def refuse_bad(table: Table, push: Push) -> None:
-    """A transaction is taken whole: `DataError` names a row that cannot be read."""
+    """Refuse a transaction with an unreadable row, because a transaction is taken whole; `DataError` names the row."""
     if push.bad:
         bad = push.bad[0]
         raise DataError(

@@ -70,7 +70,7 @@ checkpoint, 70 a bug, 130 interrupted twice.
 
 
 def _show_formats(context: click.Context, _parameter: click.Parameter, asked: bool) -> None:
-    """What an upgrade compares: the version, and which numbers of every format it reads."""
+    """Print the values that an upgrade compares, and exit: the version, and the format numbers that it reads."""
     if asked:
         click.echo(json.dumps({"engine": VERSION, "formats": {kind: [number] for kind, number in formats().items()}}))
         context.exit()
@@ -139,7 +139,7 @@ def command(
 
 
 def main() -> None:
-    """The console script."""
+    """Run the console script `dbsp-coordinator`, and exit with its code."""
     sys.exit(guarded(lambda: command.main(standalone_mode=False, prog_name="dbsp-coordinator")))
 
 
@@ -259,10 +259,10 @@ class _Announcer:
         self._server = server
 
     def stepped(self, record: StepRecord, report: StepReport, *, replay: bool, lag_rows: int) -> None:
-        """Nothing to write."""
+        """Ignore the step: the address does not depend on steps."""
 
     def noted(self, notice: Notice) -> None:
-        """A claim: the address is ours from now on. Files that were read again, or are not used."""
+        """Write the address once this process has claimed the epoch; print files that were read again, or are not used."""
         if isinstance(notice, EpochClaimed):
             self._server.announce()
         elif isinstance(notice, FileReloaded):
@@ -307,7 +307,7 @@ def _request_in_ledger(service: Service, workers: int) -> None:
 
 
 def _note_workers(service: Service, rescale: int | None) -> None:
-    """Say that the setting is that of a new pipeline, where somebody has changed it since the last start."""
+    """Print that `workers` counts for a new pipeline only, if the setting was changed since the last start."""
     wanted, found = service.config.pipeline.workers, service.workers_to_be
     before = changed_setting(service.config.data_dir, "workers", wanted)
     if rescale is None and wanted not in (found, before):

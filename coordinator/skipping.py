@@ -27,7 +27,7 @@ class Skips:
     """The decisions of one service."""
 
     def __init__(self, loop: EventLoop, parts: Parts, result: Result) -> None:
-        """`result` waits for what is handed to the event loop."""
+        """Keep the event loop, the parts, and `result`, which waits for the result of a call to the event loop."""
         self._loop, self._parts, self._result = loop, parts, result
 
     def skip(self, step: int | None, timeout_s: float | None) -> Skipped:

@@ -1,4 +1,7 @@
-"""How state gets to its new owners: while no step runs, copied ahead of time while steps go on, or key by key in the steps."""
+"""The strategies by which state moves to its new owners.
+
+State moves while no step runs, is copied ahead of time while steps run, or moves key by key in the steps.
+"""
 
 from __future__ import annotations
 

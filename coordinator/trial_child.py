@@ -1,7 +1,7 @@
-"""The process in which steps are tried: `python -m dbsp.coordinator.trial_child`, fed by `trials`.
+"""The process in which steps are tried: `python -m dbsp.coordinator.trial_child`, started by `trials`.
 
-It loads the settings and the circuit once, and forks a process for each try: that one alone opens databases, runs the step on
-all workers, and may die. What it would write it writes into transactions that are taken back, and its outputs go nowhere.
+It loads the settings and the circuit once, and forks a process for each try. Only the fork opens databases and runs the
+step on all workers, and it may die. Its writes are in transactions that are rolled back, and its outputs are discarded.
 
 Protocol, a line each way, pickled in base64 or JSON; the first line in are the settings:
 

@@ -38,7 +38,7 @@ class ProcessTrials:
     """
 
     def __init__(self, config: Config, *, command: Sequence[str] = COMMAND) -> None:
-        """Nothing is started before the first try."""
+        """Keep the settings and the command; start no process before the first try."""
         self._config, self._command = config, list(command)
         self._turn = threading.Lock()
         self._process: _Process | None = None

@@ -1,12 +1,14 @@
-"""An upgrade of dbsp under a running pipeline, as the service sees it: the version that leaves, and the one that arrives.
+"""An upgrade of dbsp under a running pipeline, as the service sees it: the old version leaves, and the new one starts.
 
-The version that leaves asks the installed one, in processes of its own, whether it can start here: which formats it reads,
-whether it reads these settings, this circuit and these files. Then it stops at a checkpoint with no later logged step, leaves
-a note (`upgrade.json` in the data folder) and becomes the other one: `exec` of the same command line, so a supervisor sees
-no end. The one that arrives reads the note, tells for how long no step could run, and deletes it.
+The old version asks the installed one, in processes of its own, whether it can start here. The questions are which formats
+it reads, and whether it reads these settings, this circuit and these files. Then the old version stops at a checkpoint with
+no later logged step and leaves a note (`upgrade.json` in the data folder). It becomes the new one by `exec` of the same
+command line, so a supervisor sees no end. The new version reads the note, reports for how long no step could run, and
+deletes it.
 
-Nothing depends on the note but what is told: killed at any moment, either version goes on from the checkpoint when it is started,
-as long as the other one has logged no step above it. Times are of the wall clock, which both processes share.
+Only the report depends on the note. A kill may fall at any moment: either version then continues from the checkpoint when
+it is started. Only a step that the other one has logged above the checkpoint prevents this. Times are of the wall clock,
+which both processes share.
 """
 
 from __future__ import annotations
@@ -42,13 +44,13 @@ UNHARMED = "mend what is installed, or install another version; the pipeline was
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Restart:
-    """How the service was started, without what counts for one start only (`--rescale`, `--accept-engine`)."""
+    """The command line of the service, without the options of one start only (`--rescale`, `--accept-engine`)."""
 
     interpreter: tuple[str, ...]
     arguments: tuple[str, ...]
 
     def other(self, *more: str, arguments: bool = True) -> tuple[str, ...]:
-        """The command line of the installed version."""
+        """Return the command line of the installed version."""
         return (*self.interpreter, *(self.arguments if arguments else ()), *more)
 
     def become(self) -> NoReturn:
@@ -60,13 +62,13 @@ class Restart:
 
 
 def own_interpreter() -> tuple[str, ...]:
-    """What stands before the arguments of our own command line: the interpreter, its options, the script or module."""
+    """Return what precedes the arguments of our own command line: the interpreter, its options, the script or module."""
     return (sys.executable, *sys.orig_argv[1 : len(sys.orig_argv) - len(sys.argv) + 1])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Departure:
-    """What whoever asked for an upgrade is told before it: between which versions, at which step and epoch, in which process."""
+    """The answer to an upgrade request before the restart: both versions, step and epoch, and the process."""
 
     before: str
     to: str
@@ -131,7 +133,10 @@ class Upgrades:
         return True if isinstance(state, states.Stopped | states.Broken) else None
 
     def _examined(self, now: Snapshot) -> str:
-        """The installed version, which can start here; `EngineError` with its words if it cannot."""
+        """Return the installed version, which can start here; `EngineError` with its words if it cannot.
+
+        **Errors** `ConfigError` inside another program; `UnavailableError` while the pipeline cannot stop between two steps.
+        """
         if self.restart is None:
             raise ConfigError(
                 "a service inside another program cannot start anew by itself",
@@ -143,7 +148,7 @@ class Upgrades:
         return examine(self.restart, self._config)
 
     def _departure(self, now: Snapshot) -> Departure:
-        """What is told of it when all is stopped, or when there is nothing to do."""
+        """Return the answer to an upgrade request when all is stopped, or when there is nothing to do."""
         target = VERSION if self._leaving is None else self._leaving.target
         return Departure(before=VERSION, to=target, step=now.step, epoch=now.epoch, pid=os.getpid())
 
@@ -163,17 +168,17 @@ class Upgrades:
     # --- the version that arrives -------------------------------------------------------------------------------
 
     def arriving(self, facts: states.Facts) -> states.Facts:
-        """Who was paused stays so: a pause is kept nowhere else."""
+        """Return the facts with the pause of the old version, which only the note keeps."""
         if not self._found.get("paused"):
             return facts
         return replace(facts, requested=replace(facts.requested, pause=True))
 
     def stepped(self, record: StepRecord, report: StepReport, *, replay: bool, lag_rows: int) -> None:  # noqa: ARG002
-        """A step has ended: a pause would begin here."""
+        """Record when a step has ended: a pause would begin at that time."""
         self._last_step_us = self._clock.wall_us()
 
     def noted(self, notice: Notice) -> None:
-        """The first time that a step could be taken."""
+        """Finish the upgrade when the pipeline first could take a step: when it is Running or Paused."""
         if isinstance(notice, StateChanged) and notice.state in ("Running", "Paused") and self._found:
             self._arrive(notice.step)
 
@@ -188,12 +193,12 @@ class Upgrades:
         self._tell(Upgraded(**asdict(self._arrival)))
 
     def status(self) -> dict[str, Any] | None:
-        """The upgrade that started this process, as JSON values."""
+        """Return the upgrade that started this process, as JSON values; None if no upgrade did."""
         return None if self._arrival is None else asdict(self._arrival)
 
 
 def read_note(data_dir: Path) -> dict[str, Any]:
-    """The note of an upgrade under way; empty if there is none, or none that can be read."""
+    """Return the note of an upgrade under way; empty if there is none, or none that can be read."""
     try:
         found = json.loads((data_dir / NOTE_FILE).read_text())
     except (OSError, ValueError):
@@ -213,7 +218,10 @@ def note_failure(data_dir: Path, words: str) -> None:
 
 
 def examine(restart: Restart, config: Config) -> str:
-    """The version that is installed, if it can take this pipeline over; it prepares what its start would wait for."""
+    """Return the installed version if it can take this pipeline over; prepare what its start would wait for.
+
+    **Errors** `EngineError` if it does not read a format or cannot start.
+    """
     reported = _formats_of(_asked(restart.other("--formats", arguments=False), config))
     version = str(reported["engine"])
     if version == VERSION:
@@ -232,14 +240,14 @@ def examine(restart: Restart, config: Config) -> str:
 
 
 def used(config: Config) -> dict[str, int]:
-    """The formats that this version writes with these settings."""
+    """Return the formats that this version writes with these settings, with their numbers."""
     of_kinds = {name for kinds in KINDS.values() for kind in kinds.values() for name in kind.stored_formats}
     unused = of_kinds - config.input.stored_formats.keys() - config.output.stored_formats.keys()
     return {name: number for name, number in formats().items() if name not in unused}
 
 
 def unread(written: dict[str, int], read: dict[str, list[int]]) -> str:
-    """Which formats one version writes that another does not read; empty if there are none.
+    """Describe the formats that one version writes and another does not read; empty if there are none.
 
     >>> unread({"chunk": 2, "ledger": 2}, {"chunk": [1, 2], "ledger": [3]})
     'ledger: written=2 read=[3]'
@@ -252,7 +260,7 @@ def unread(written: dict[str, int], read: dict[str, list[int]]) -> str:
 
 
 def _asked(command: Sequence[str], config: Config) -> str:
-    """What a process of the installed version says; `EngineError` with its words if it fails."""
+    """Run a command of the installed version and return its output; `EngineError` with its words if it fails."""
     try:
         done = subprocess.run(  # noqa: S603 - our own command line
             command, capture_output=True, text=True, timeout=CHECK_TIMEOUT_S, check=False, stdin=subprocess.DEVNULL
@@ -267,7 +275,7 @@ def _asked(command: Sequence[str], config: Config) -> str:
 
 
 def _formats_of(text: str) -> dict[str, Any]:
-    """What `--formats` prints."""
+    """Parse the output of `--formats`."""
     try:
         found = json.loads(text)
         return {"engine": found["engine"], "formats": dict(found["formats"])}

@@ -19,9 +19,10 @@ Ask = Callable[..., Any]
 
 
 def upgraded(ask: Ask, data_dir: Path | None, timeout_s: float) -> dict[str, Any]:
-    """What the upgrade has done: `before`, `to`, `step`, `pause_seconds`.
+    """Upgrade the service and return the result: `before`, `to`, `step`, `pause_seconds`.
 
-    `data_dir` is known where the service is of this host; a process that has ended is told from one that is still starting there.
+    `data_dir` is known if the service is on this host. Then the wait can distinguish a process that has ended from one that is
+    still starting.
     **Errors** those of the service; `EngineError` if the other version did not start; `UnavailableError` if it takes too long.
     """
     left = ask("POST", "/v1/upgrade")
@@ -42,7 +43,7 @@ def upgraded(ask: Ask, data_dir: Path | None, timeout_s: float) -> dict[str, Any
 
 
 def _arrived(ask: Ask, left: dict[str, Any]) -> dict[str, Any] | None:
-    """The upgrade as the version that arrived tells it; None while nobody answers, or not yet as that one."""
+    """Return the upgrade as the new version reports it; None while the new version does not respond yet."""
     try:
         status = ask("GET", "/v1/status")
     except DbspError:
@@ -53,7 +54,7 @@ def _arrived(ask: Ask, left: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def _refuse_ended(data_dir: Path, left: dict[str, Any]) -> None:
-    """`EngineError` with the words of the other version, if its process has ended."""
+    """Raise `EngineError` with the words of the other version, if its process has ended."""
     with suppress(OSError, ValueError):
         words = json.loads((data_dir / NOTE_FILE).read_text()).get("failed")
         if words is not None:

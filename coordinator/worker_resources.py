@@ -1,12 +1,19 @@
-"""Where a worker of a configured pipeline lives: a picklable value that opens databases and logs in whatever process asks.
+"""The files of a worker of a configured pipeline: a picklable value that opens databases and logs in any process.
 
-Layout of the data folder: `workers/NNNN` one database each (a standby of it is `<folder>/<pipeline>/NNNN`); `visits/NNNN` what
-has come of other hosts' workers during a rescale; `input`, `steps`, `outputs/` the embedded logs; `control` the ledger;
-`coordinator.json` and `coordinator.log`. What is opened is kept per process: LMDB wants one opening per process, and a Kafka
-producer costs a second to start.
+Layout of the data folder:
 
-Any process may have any worker's database open, and may never be asked for that worker again. So whenever it is asked for
-anything, at most once per `LOOK_EVERY_S`, it closes the databases that others have deleted, whose files would stay on the disk.
+    workers/NNNN    a worker's database (a standby of it is `<folder>/<pipeline>/NNNN`)
+    visits/NNNN     shards received from workers of other hosts during a rescale
+    input, steps, outputs/    the embedded logs
+    control         the ledger
+    coordinator.json, coordinator.log    the address and the event log
+
+Each process keeps the handles that it opened. LMDB wants one opening per process, and a Kafka producer costs a second to
+start.
+
+Any process may have any worker's database open, and may never be asked for that worker again. So at most once per
+`LOOK_EVERY_S`, whenever it is asked for anything, it closes the databases that others have deleted. Otherwise their files
+would stay on the disk.
 """
 
 from __future__ import annotations
@@ -46,7 +53,7 @@ _LOOKED_S: dict[int, float] = {}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CondemnedWorker:
-    """What is to be deleted of a worker: the databases in its folders, and the manifests of its copies."""
+    """The data of a worker that is to be deleted: the databases in its folders, and the manifests of its copies."""
 
     folders: tuple[Condemned, ...]
     manifests: tuple[str, ...]
@@ -66,7 +73,7 @@ class ConfiguredResources:
     folder: Path = Path()
 
     def database(self, worker: int, create: CheckpointId | None = None) -> WorkerDatabase:
-        """The worker's database; `create` makes an absent one at version 0."""
+        """Return the worker's database; `create` makes an absent one at version 0."""
         home = self._home(worker)
         if create is not None and not home.exists():
             self._let_go(worker)  # another process has deleted the one that was open here: the worker joins again
@@ -110,7 +117,7 @@ class ConfiguredResources:
         self.end_transfers(worker, epoch)
 
     def _homes(self, worker: int) -> tuple[Path, ...]:
-        """The folders of the worker's standbys, then that of its database."""
+        """Return the folders of the worker's standbys, then that of its database."""
         return (*self._standbys(worker), self._home(worker))
 
     def restore_database(self, worker: int, epoch: int) -> bool:
@@ -135,7 +142,7 @@ class ConfiguredResources:
         return copies is not None and copies.restore(home, epoch, MAP_SIZE_BYTES)
 
     def transfer(self, worker: int, source_worker: int, epoch: int) -> ShardTransfer:
-        """What is here of a worker on another host, for one on this host to take over."""
+        """Return the shard transfer from a worker on another host to one on this host."""
         return ShardTransfer(self._transfers(worker), source_worker, epoch)
 
     def end_transfers(self, worker: int, epoch: int) -> None:
@@ -163,7 +170,7 @@ class ConfiguredResources:
                 found.close()
 
     def input_log(self) -> InputLog:
-        """The input log, for reading."""
+        """Return the input log, for reading."""
         return cast(InputLog, _kept(("input", str(self.data_dir), self.pipeline), self.open_input))
 
     @property
@@ -184,7 +191,7 @@ class ConfiguredResources:
         return self.input.open_steps(self.residence, create=create)
 
     def output_log(self, worker: int, first_step: int = 0, *, create: bool = False) -> OutputLog:
-        """The worker's part of the outputs; `create` lets it begin at `first_step`, else absent is a `DataError`."""
+        """Return the worker's part of the outputs; `create` lets it begin at `first_step`, else absence is a `DataError`."""
         of_worker = ("output", str(self.data_dir), self.pipeline, worker)
 
         def make() -> OutputLog:
@@ -195,12 +202,12 @@ class ConfiguredResources:
 
     @property
     def input_is_dear(self) -> bool:
-        """Whether input takes longer to read than to pass on between processes."""
+        """Return whether input takes longer to read than to pass on between processes."""
         return self.input.is_expensive_to_read
 
     @property
     def output_is_dear(self) -> bool:
-        """Whether a writer takes long to start."""
+        """Return whether a writer takes long to start."""
         return self.output.is_expensive_to_open
 
     def open_output(self, worker: int, first_step: int, create: bool = False) -> OutputLog:
@@ -218,7 +225,7 @@ def writers(config: Config) -> tuple[int, ...]:
 
 
 def database_home(data_dir: Path, worker: int) -> Path:
-    """The folder of a worker's database."""
+    """Return the folder of a worker's database."""
     return home_in(data_dir / "workers", worker)
 
 
@@ -228,12 +235,15 @@ def copies_prefix(pipeline: str, worker: int) -> str:
 
 
 def home_in(folder: Path, worker: int) -> Path:
-    """The folder of a worker's database, or of a standby of it, in the folder of all."""
+    """Return the folder of a worker's database, or of a standby of it, within the folder of all workers."""
     return folder / f"{worker:04d}"
 
 
 def _kept(key: tuple[Any, ...], make: Callable[[], Any]) -> Any:
-    """What this process has opened under the key, else what `make` gives; a parent's handles are not used after a fork."""
+    """Return the handle that this process has opened under the key, else open it with `make`.
+
+    The key contains the pid, so that a fork does not use its parent's handles.
+    """
     full = (os.getpid(), *key)
     with _LOCK:
         _close_deleted(full)
@@ -244,9 +254,10 @@ def _kept(key: tuple[Any, ...], make: Callable[[], Any]) -> Any:
 
 
 def _close_deleted(asked: tuple[Any, ...]) -> None:
-    """Close the databases of this process that another one has deleted: all, if nobody looked just now, else the one asked for.
+    """Close the databases of this process that another one has deleted: all if no look was recent, else the asked one.
 
-    That one each time: so who has just been given a database does not lose it while its files are those of its epoch.
+    The asked one is checked each time. So a caller that has just received a database does not lose it while its files are
+    those of its epoch.
     """
     now = time.monotonic()
     looks = now - _LOOKED_S.get(os.getpid(), -LOOK_EVERY_S) >= LOOK_EVERY_S

@@ -1,7 +1,7 @@
-"""Incremental circuits over Z-sets, kept up to date on Spark.
+"""Incremental circuits over Z-sets, maintained on Spark.
 
-The public names are those of `dbsp.surface`, which is imported when the first of them is used: what needs a part of dbsp alone,
-such as the command line that talks to a service, does not wait for the engine.
+The public names are those of `dbsp.surface`, which is imported when the first of them is used. So a program that needs
+only a part of dbsp, such as the client's command line, does not load the engine.
 """
 
 from typing import TYPE_CHECKING
@@ -25,12 +25,15 @@ else:
 
     class _Package(ModuleType):
         def __setattr__(self, name, value):
-            """Python would name packages here when they are imported; `dbsp.circuit` and `dbsp.sql` are functions."""
+            """Set an attribute of the package; ignore the submodules `circuit` and `sql`.
+
+            Python binds a submodule to its name when the submodule is imported. `dbsp.circuit` and `dbsp.sql` are functions.
+            """
             if name not in ("circuit", "sql") or not isinstance(value, ModuleType):
                 super().__setattr__(name, value)
 
     def _surface():
-        """The public names, each of which stands here from now on."""
+        """Import all public names into this package, and return them with their values."""
         surface = importlib.import_module("dbsp.surface")
         names = {name: getattr(surface, name) for name in surface.__all__}
         public = [name for name in surface.__all__ if not hasattr(builtins, name)]  # a star leaves sum and open alone
@@ -38,7 +41,10 @@ else:
         return names
 
     def __getattr__(name):
-        """A public name that is used first, or what others' functions are called here."""
+        """Return a public name on its first use; raise an `AttributeError` that suggests a name if there is none.
+
+        The error also recognizes what other libraries call a function.
+        """
         if name.startswith("_") and name != "__all__":
             raise AttributeError(f"module 'dbsp' has no attribute {name!r}")
         if name in _CLIENTS:
@@ -51,7 +57,7 @@ else:
         raise answering.no_attribute("dbsp", sys.modules[__name__], name, ("value", "function"))
 
     def __dir__():
-        """All names, for those who look."""
+        """Return all names of the package, for `dir()` and for completion."""
         return sorted({*globals(), *_surface(), *_CLIENTS})
 
     sys.modules[__name__].__class__ = _Package

@@ -1,12 +1,13 @@
-"""DBSP's own operators, for experts: streams of Z-sets as the paper has them, so that its equations can be written and tried.
+"""DBSP's own operators, for experts: streams of Z-sets as in the paper, so that its equations can be written and tried.
 
-Everywhere else a stream is a table that changes, and the engine makes a query on it incremental. Here a stream is the
-sequence of what its steps bring: a[0], a[1], …, each a Z-set, and nothing is made incremental unless `incremental` is asked
-for. What a run's `step()` returns for a view is that Z-set of the view's stream; make such views with `materialize=False`,
-since the table that a view of `integrate(a)` would add up to means nothing.
+Elsewhere in dbsp a stream is a table that changes, and the engine makes a query on the stream incremental. Here a stream
+is the sequence a[0], a[1], … of the Z-sets of its steps. Nothing is made incremental, except by `incremental`.
 
-select, filter, with_columns and union are linear, so they are their own lifted and incremental form. Nested circuits are
-`dbsp.recursive`.
+The `step()` of a run returns for a view the Z-set of the view's stream in that step. Make such views with
+`materialize=False`. The table of a view of `integrate(a)` would add up sums, and means nothing.
+
+`select`, `filter`, `with_columns` and `union` are linear, so they equal their lifted and their incremental form. Nested
+circuits are `dbsp.recursive`.
 
 Source: DBSP, sections 2 to 4. The paper's equations are in `tests/core/test_equations.py`.
 """
@@ -27,7 +28,7 @@ __all__ = ["delay", "differentiate", "incremental", "integrate", "lifted_distinc
 
 
 def delay(stream: Stream) -> Stream:
-    """What the step before brought: z⁻¹.
+    """Return the stream of the previous step's Z-sets: z⁻¹.
 
     **Law** delay(a)[0] = 0, delay(a)[s] = a[s - 1].
 
@@ -51,7 +52,7 @@ def delay(stream: Stream) -> Stream:
 
 
 def integrate(stream: Stream) -> Stream:
-    """The sum of all that was brought so far: I.
+    """Return the stream of sums of all Z-sets up to and including each step: I.
 
     **Law** integrate(a)[s] = a[0] + … + a[s]; differentiate(integrate(a)) = integrate(differentiate(a)) = a.
 
@@ -73,7 +74,7 @@ def integrate(stream: Stream) -> Stream:
 
 
 def differentiate(stream: Stream) -> Stream:
-    """What this step brought, less what the one before did: D.
+    """Return the stream of each step's Z-set minus that of the previous step: D.
 
     **Law** differentiate(a)[s] = a[s] - a[s - 1].
 
@@ -94,7 +95,7 @@ def differentiate(stream: Stream) -> Stream:
 
 
 def lifted_distinct(stream: Stream) -> Stream:
-    """The rows of positive weight of each step's Z-set, once each, whatever came before: ↑distinct.
+    """Return the rows of positive weight of each step's Z-set with weight 1, without regard to earlier steps: ↑distinct.
 
     **Law** stream.distinct() = incremental(lifted_distinct, stream).
 
@@ -120,7 +121,7 @@ def lifted_join(
     *,
     suffix: str | None = "_right",
 ) -> Stream:
-    """Pairs of rows that the same step brought, keys and columns as in `Stream.join`: ↑⋈.
+    """Join the rows of both streams within each step, with keys and columns as in `Stream.join`: ↑⋈.
 
     **Law** left.join(right) = incremental(lifted_join, left, right).
 
@@ -147,9 +148,10 @@ def lifted_join(
 
 
 def incremental(query: Callable[..., Stream], *streams: Stream) -> Stream:
-    """The incremental form of a query that is written on whole Z-sets: Q^Δ = D ∘ Q ∘ I.
+    """Return the incremental form of a query that is written on whole Z-sets: Q^Δ = D ∘ Q ∘ I.
 
-    **Cost** the whole tables at every step; it defines what the engine's own operators do in proportion to the change.
+    **Cost** the whole tables at every step. The form defines the results of the engine's own operators, whose cost is
+    proportional to the change.
 
     **Example**
 

@@ -5,18 +5,18 @@
     ├── ConfigError       fix the settings or the command line
     ├── DataError         bytes on disk or on the wire are wrong: the message names the file or position
     │   ├── RowsError     rows on which an evaluation fails, under error policy `stop`: decide about them
-    │   ├── MismatchError  a step that ran again gave another output: accept it, or mend the function
-    │   └── PositionError  a consumer stands where nothing is (any more): read the view anew, go on from its step
-    ├── UnavailableError  something outside is away: try again
-    │   ├── OverloadedError  more waits than a setting allows: send the rows again later
-    │   └── AwayError     a broker, a registry or a store does not answer: the service waits for it, however long that takes
+    │   ├── MismatchError  a step that ran again gave another output: accept it, or fix the function
+    │   └── PositionError  a consumer asks for dropped or future steps: read the view again, continue from its step
+    ├── UnavailableError  a system outside this process does not respond: try again
+    │   ├── OverloadedError  more rows wait than a setting allows: send the rows again later
+    │   └── AwayError     a broker, a registry or a store does not respond: the service waits until it does
     ├── CapacityError     a named limit was hit: raise it
     ├── FencedError       another owner has taken over: stop
-    ├── EngineError       another version of the engine logged what is to be done: start that one, or accept this one
+    ├── EngineError       another version of the engine logged the steps to run: start that one, or accept this one
     └── InternalError     our bug: report it with the message
 
 A message holds no password of an address (`dbsp.diagnostics.secrets`).
-It is lower case, ``key=value`` pairs last, and ends with a hint where one setting or command mends it.
+A message is lower case, with ``key=value`` pairs last. A hint follows where one setting or command fixes the cause.
 Every class survives pickling, because errors cross from Spark tasks to the driver: they take positional arguments only.
 """
 
@@ -41,12 +41,12 @@ class DbspError(Exception):
         super().__init__(self.message, self.hint)
 
     def __str__(self) -> str:
-        """The message, then the hint."""
+        """Return the message, then the hint."""
         return self.message if self.hint is None else f"{self.message}; {self.hint}"
 
 
 class CircuitError(DbspError):
-    """The program is wrong: fix the circuit. `located` tells that the message names the user's line already."""
+    """The program is wrong: fix the circuit. `located` is True if the message already names the user's line."""
 
     code = "circuit"
     exit_code = 2
@@ -72,9 +72,9 @@ class FormatError(DataError):
 
 
 class RowsError(DataError):
-    """Rows failed at a node under the error policy `stop`: skip them by decision, or mend what they fail on.
+    """Rows failed at a node under the error policy `stop`: decide to skip them, or fix the cause of their failure.
 
-    `node` is the node's number in the plan and `name` its name; `rows` are the first of the `count` rows that failed, as
+    `node` is the node's number in the plan and `name` its name. `rows` are the first of the `count` rows that failed, as
     (payload, reason, weight).
     """
 
@@ -96,32 +96,32 @@ class RowsError(DataError):
 
 
 class PositionError(DataError):
-    """A consumer asks for steps that were dropped, or that are not there yet: it reads the view anew and goes on from there."""
+    """A consumer asks for dropped or future steps: read the view again and continue from its step."""
 
     code = "position"
 
 
 class MismatchError(DataError):
-    """A step that ran again gave another output: accept the new one by decision, or mend what is not deterministic."""
+    """A step that ran again gave another output: decide to accept the new one, or fix what is not deterministic."""
 
     code = "mismatch"
 
 
 class UnavailableError(DbspError):
-    """Something outside this process does not answer: try again later."""
+    """A system outside this process does not respond: try again later."""
 
     code = "unavailable"
     exit_code = 4
 
 
 class OverloadedError(UnavailableError):
-    """More waits to be processed than a setting allows: nothing of this push was taken, send it again later."""
+    """More rows wait than a setting allows: no row of this push was accepted; send the push again later."""
 
     code = "overloaded"
 
 
 class AwayError(UnavailableError):
-    """A system of others (a broker, a schema registry, a store) does not answer: a running service waits until it does."""
+    """A broker, a schema registry or a store does not respond: a running service waits until it does."""
 
     code = "away"
 
@@ -148,7 +148,7 @@ class EngineError(DbspError):
 
 
 class InternalError(DbspError):
-    """A state that the code rules out was met: a bug of this project."""
+    """The code reached a state that it rules out: a bug of this project."""
 
     code = "internal"
     exit_code = 70

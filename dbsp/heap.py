@@ -1,13 +1,15 @@
-"""Keeps freed memory in the process, because getting it back from the kernel costs more than the work done in it.
+"""Settings of glibc's heap that keep freed memory in the process.
 
-A step allocates and frees the same few megabytes again and again. By default glibc returns them at each free and takes
-each page anew, at 0.2 to 1.5 microseconds per 4 KiB: on a virtual machine a merge of two runs of 100,000 rows took 1.6 ms,
-1.2 of them page faults. So blocks up to 128 MiB come from the heap, and up to `kept_bytes_max` of freed heap is kept.
-Arrow's columns come from the same heap: the allocator that Arrow brings gives freed pages back by a clock of its own.
+To get memory back from the kernel costs more than the work done in it. A step allocates and frees the same few megabytes
+again and again. By default glibc returns them at each free and maps each page anew, at 0.2 to 1.5 microseconds per 4 KiB.
+On a virtual machine a merge of two runs of 100,000 rows took 1.6 ms, 1.2 of them page faults. So blocks up to 128 MiB are
+allocated on the heap, and up to `kept_bytes_max` of freed heap is kept. Arrow's columns use the same heap, because
+Arrow's bundled allocator gives freed pages back on a timer of its own.
 
-All threads share that heap. Those that glibc gives to threads hold 64 MiB at most, and what is larger is mapped anew each time:
-who reads ahead or copies a checkpoint beside the steps took new pages for all of it (docs/design/0016). How many heaps there are
-is settled when a thread first asks for memory, which numpy's do when it is imported; so `dbsp` imports this first.
+All threads share that heap. A heap that glibc gives to one thread holds 64 MiB at most, and larger blocks are mapped anew
+each time. A thread that reads ahead or copies a checkpoint while steps run then mapped all its pages anew
+(docs/design/0016). The number of heaps is settled when a thread first allocates. The threads of numpy do so when numpy is
+imported, so `dbsp` imports this module first.
 """
 
 from __future__ import annotations
@@ -25,9 +27,9 @@ _HEAP_BLOCK_BYTES_MAX = (128 * 1024 * 1024, 32 * 1024 * 1024)
 
 
 def keep_freed_memory(kept_bytes_max: int) -> bool:
-    """Set glibc's thresholds for this process, and have its threads share a heap unless the environment says how many.
+    """Set glibc's thresholds for this process, and have its threads share one heap unless the environment sets a count.
 
-    False where the C library is another, or where it is not wanted.
+    Return False if `kept_bytes_max` is 0 or less, or if the C library is not glibc.
     """
     if kept_bytes_max <= 0 or not sys.platform.startswith("linux"):
         return False
@@ -43,7 +45,7 @@ def keep_freed_memory(kept_bytes_max: int) -> bool:
 
 
 def kept_bytes_max() -> int:
-    """The limit from the environment, or the default; what is not a number counts as the default."""
+    """Return the limit from the environment, or the default if the variable is not a number."""
     text = os.environ.get("DBSP_KEPT_BYTES_MAX", "")
     return int(text) if text.isascii() and text.isdigit() else KEPT_BYTES_MAX
 
@@ -53,7 +55,7 @@ KEEPS = keep_freed_memory(kept_bytes_max())
 
 
 def share_with_arrow() -> None:
-    """Have Arrow's columns come from the heap, if it keeps what is freed and the environment names no allocator of Arrow's."""
+    """Allocate Arrow's columns on this heap, unless it does not keep freed memory or the environment names an allocator."""
     import pyarrow as pa  # noqa: PLC0415 - not before the heap is as it should be
 
     if KEEPS and "ARROW_DEFAULT_MEMORY_POOL" not in os.environ:

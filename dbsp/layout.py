@@ -1,8 +1,10 @@
-"""Layouts: which worker owns which shard and which input partition, on which host.
+"""Layouts: the owner of each shard, the reader of each input partition, and the host of each worker.
 
-A shard is a contiguous range of key hashes: the top log2(S) bits. A layout is a value; every version of it is logged, and
-the number of a version says nothing but order. Two ways to choose S: `fixed` (given once) and `dynamic` (the next power of
-two of W / k, doubled and halved as the count changes).
+A shard is a contiguous range of key hashes: the top log2(S) bits. A layout is a value. Every version of it is logged, and
+version numbers mean only their order. There are two ways to choose S, the shard count:
+
+- `fixed`: given once;
+- `dynamic`: the next power of two of W / k, doubled and halved as the worker count W changes.
 
 Invariant 2: every key of a sharded stream has exactly one owner, because `owners` has one entry per shard.
 Source: docs/concepts/rescale.md. No I/O here.
@@ -30,9 +32,9 @@ class Layout:
     """Shards to workers, workers to hosts; input partition p of every table belongs to `workers[p mod W]`.
 
     **Shape** `owners[i]` is the worker that owns shard i of `len(owners)`, a power of two. `workers` are sorted numbers,
-    not necessarily 0..W-1. `first_steps[j]` is the first step of the layout version that brought `workers[j]` in.
-    `offered` are (host, weight) pairs: where a rescale puts new workers, and how much of the state a host should have; empty:
-    wherever the first worker is.
+    not necessarily 0..W-1. `first_steps[j]` is the first step of the layout version that added `workers[j]`.
+    `offered` are (host, weight) pairs. A rescale places new workers on these hosts; the weight is the host's share of the
+    state. If `offered` is empty, new workers are placed on the first worker's host.
     """
 
     version: int
@@ -44,7 +46,7 @@ class Layout:
     offered: tuple[tuple[str, float], ...] = ()
 
     def __post_init__(self) -> None:
-        """Refuse a layout that breaks invariant 2 or names a worker nobody knows."""
+        """Raise `ConfigError` if the layout breaks invariant 2 or names an unknown worker."""
         count = len(self.owners)
         if count < 1 or count & (count - 1) or count > SHARDS_MAX:
             raise ConfigError(f"shard count must be a power of two: shards={count} shards_max={SHARDS_MAX}")
@@ -56,32 +58,32 @@ class Layout:
 
     @property
     def shards(self) -> int:
-        """How many shards there are."""
+        """Return the number of shards, a power of two."""
         return len(self.owners)
 
     @property
     def shard_bits(self) -> int:
-        """log2 of the shard count."""
+        """Return log2 of the shard count."""
         return self.shards.bit_length() - 1
 
     def shard_of(self, key_hash: np.ndarray) -> np.ndarray:
-        """The shard of each key hash: its top bits."""
+        """Return the shard of each key hash: its top bits."""
         if self.shard_bits == 0:
             return np.zeros(len(key_hash), dtype=np.int64)
         return (key_hash >> np.uint64(64 - self.shard_bits)).astype(np.int64)
 
     def slot_of(self, key_hash: np.ndarray) -> np.ndarray:
-        """The position in `workers` of the owner of each key hash."""
+        """Return the position in `workers` of the owner of each key hash."""
         slots = np.searchsorted(np.asarray(self.workers), np.asarray(self.owners))
         chosen: np.ndarray = slots.astype(np.uint32)[self.shard_of(key_hash)]
         return chosen
 
     def shard_counts(self) -> dict[int, int]:
-        """How many shards each worker owns."""
+        """Return the number of shards that each worker owns."""
         return {worker: self.owners.count(worker) for worker in self.workers}
 
     def ranges_of(self, worker: int) -> list[tuple[int, int]]:
-        """The hash ranges [first, last) a worker owns, neighbours joined; last may be 2**64."""
+        """Return the hash ranges [first, last) that a worker owns, with neighbours joined; last may be 2**64."""
         width = 1 << (64 - self.shard_bits)
         ranges: list[tuple[int, int]] = []
         for shard, owner in enumerate(self.owners):
@@ -95,11 +97,11 @@ class Layout:
         return ranges
 
     def partitions_of(self, worker: int, partitions: int) -> list[int]:
-        """The input partitions, out of `partitions`, that this worker reads."""
+        """Return the input partitions in `range(partitions)` that this worker reads."""
         return [partition for partition in range(partitions) if self.reader_of(partition) == worker]
 
     def reader_of(self, partition: int) -> int:
-        """The worker that reads an input partition, of however many there are."""
+        """Return the worker that reads an input partition, whatever the number of partitions."""
         return self.workers[partition % len(self.workers)]
 
 
@@ -111,7 +113,7 @@ def initial(
     host: str = "",
     hosts: Sequence[tuple[str, float]] = (),
 ) -> Layout:
-    """The first layout: contiguous runs of shards, as even as whole shards and the weights of `hosts` allow.
+    """Return the first layout: contiguous runs of shards, as even as whole shards and the weights of `hosts` allow.
 
     **Example**
 
@@ -140,7 +142,10 @@ def initial(
 def placed(
     known: Mapping[int, str], joining: Sequence[int], offered: Sequence[tuple[str, float]], host: str = ""
 ) -> dict[int, str]:
-    """The host of every worker: those known stay, each one that joins goes where most weight is left for a worker.
+    """Return the host of every worker: known workers stay, and each new one gets the host with the most weight per worker.
+
+    The host's workers are counted with the new one; on a tie the host with fewer workers wins. Without `offered` hosts, new
+    workers are placed on `host`.
 
     >>> placed({}, range(4), [("a", 1.0), ("b", 3.0)])
     {0: 'b', 1: 'b', 2: 'a', 3: 'b'}
@@ -157,7 +162,9 @@ def placed(
 
 
 def quotas(shards: int, hosts: Sequence[str], offered: Sequence[tuple[str, float]]) -> list[int]:
-    """How many shards each worker should own, given its host: even, or such that hosts have what they weigh.
+    """Return the number of shards that each worker should own: even, or in proportion to the weights of the hosts.
+
+    `hosts[i]` is the host of worker i. The workers of one host share its weight.
 
     **Law** the sum is `shards`; every quota is within one of its exact share, and at least one.
 
@@ -182,7 +189,9 @@ def quotas(shards: int, hosts: Sequence[str], offered: Sequence[tuple[str, float
 
 
 def dynamic_shards(workers: int, k: float) -> int:
-    """The next power of two of W / k, so that no worker's share is off by more than about k.
+    """Return the next power of two of W / k, so that no worker's share is off by more than about k.
+
+    **Errors** `ConfigError` if k is not between 0 and 1. The result is at most `SHARDS_MAX`.
 
     >>> [dynamic_shards(w, 0.1) for w in (1, 2, 3, 6, 7)]
     [16, 32, 32, 64, 128]
@@ -194,12 +203,12 @@ def dynamic_shards(workers: int, k: float) -> int:
 
 
 def rescaled(old: Layout, workers: int, *, step: int, host: str = "") -> Layout:
-    """The next layout with `workers` workers: the old one with the fewest shards moved.
+    """Return the next layout with `workers` workers: the old one with the fewest shards moved.
 
-    **Law** every surviving worker keeps as many of its shards as an even division allows; going from W to W+1 moves
-    about 1/(W+1) of them. New workers take the lowest free numbers. Those leave first whose host is not offered any more, then
-    the highest numbers. Same input, same layout. With hosts of different weights the shares follow `quotas`, and no more moves
-    than they need.
+    **Law** every surviving worker keeps as many of its shards as an even division allows. From W to W+1 workers, about
+    1/(W+1) of the shards move. New workers take the lowest free numbers. Workers on hosts that are no longer offered leave
+    first, then those with the highest numbers. The same input gives the same layout. With hosts of different weights the
+    shares follow `quotas`, and only the necessary shards move.
     **Errors** `ConfigError` when there would be more workers than shards (fixed sharding).
 
     >>> four = initial(4, hosts=[("a", 1.0), ("b", 1.0)])
@@ -229,7 +238,9 @@ def rescaled(old: Layout, workers: int, *, step: int, host: str = "") -> Layout:
 
 
 def homes(layouts: Iterable[Layout]) -> dict[int, str]:
-    """Where every worker lives: a number that left may be given again elsewhere, so the newest layout that has it says.
+    """Return the host of every worker; the newest layout with a worker's number decides.
+
+    The number of a worker that left may be given again, on another host.
 
     >>> homes([initial(2, host="a"), replace(initial(1, host="b"), version=1)])
     {0: 'b', 1: 'a'}
@@ -241,12 +252,12 @@ def homes(layouts: Iterable[Layout]) -> dict[int, str]:
 
 
 def moved_shards(old: Layout, new: Layout) -> int:
-    """How many shards of the finer of the two layouts change their owner."""
+    """Return how many shards of the finer of the two layouts change their owner."""
     return sum(moves(old, new).values())
 
 
 def moves(old: Layout, new: Layout) -> dict[tuple[int, int], int]:
-    """How many shards of the finer of the two layouts go from one worker to another.
+    """Return how many shards of the finer of the two layouts move, by (old owner, new owner).
 
     >>> moves(initial(1, shards=4), rescaled(initial(1, shards=4), 2, step=0))
     {(0, 1): 2}
@@ -259,7 +270,7 @@ def moves(old: Layout, new: Layout) -> dict[tuple[int, int], int]:
 
 
 def least_moved(old: Layout, new: Layout) -> float:
-    """The part of all shards that has to move at least: what the leavers had and what the new shares lack.
+    """Return the smallest part of all shards that must move: the shards that workers lack for their counts in `new`.
 
     >>> two = initial(2, shards=64)
     >>> least_moved(two, rescaled(two, 3, step=0))
@@ -277,7 +288,7 @@ def _check_count(workers: int) -> None:
 
 
 def _even_sizes(total: int, parts: int) -> list[int]:
-    """Sizes that differ by at most one, the larger ones first."""
+    """Return `parts` sizes that sum to `total` and differ by at most one, the larger ones first."""
     return [total // parts + (1 if part < total % parts else 0) for part in range(parts)]
 
 
@@ -287,7 +298,7 @@ def _lowest_free(taken: Collection[int], count: int) -> list[int]:
 
 
 def _resized(layout: Layout, workers: int) -> Layout:
-    """Dynamic sharding doubles or halves the shard table first; fixed sharding leaves it."""
+    """Return the layout with its shard table doubled or halved for `workers`; leave a layout with fixed sharding as it is."""
     if layout.dynamic_k is None:
         return layout
     count = dynamic_shards(workers, layout.dynamic_k)
@@ -300,9 +311,9 @@ def _resized(layout: Layout, workers: int) -> Layout:
 
 
 def _reassign(owners: tuple[int, ...], workers: tuple[int, ...], sizes: Sequence[int]) -> tuple[int, ...]:
-    """Give shards without a living owner, and the surplus of those with too many, to those with too few.
+    """Assign shards without a living owner, and the surplus of workers over their quota, to workers below their quota.
 
-    Of quotas that differ by one at most, the larger go to the workers that own most, so that nothing moves that need not.
+    If quotas differ by one at most, the workers that own most get the larger quotas, so that no shard moves without need.
     """
     held = {worker: [shard for shard, owner in enumerate(owners) if owner == worker] for worker in workers}
     quota = dict(zip(workers, sizes, strict=True))

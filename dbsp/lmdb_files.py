@@ -1,9 +1,9 @@
-"""Check a file of LMDB 0.9 before LMDB maps it: a page that is not there ends the process with SIGBUS when it is read.
+"""Check a file of LMDB 0.9 before LMDB maps it: reading a missing page ends the process with SIGBUS.
 
 Invariants:
-1. Every page of a committed file is in use or in its list of free pages. LMDB may leave free pages at the end unwritten. So
-   the tail of a file is whole if and only if each page between the end of the file and the last page is in that list.
-2. A file is only read here, and never mapped; what another process commits meanwhile makes the check begin anew.
+1. Every page of a committed file is in use or in its list of free pages. LMDB may leave free pages at the end unwritten.
+   So the tail of a file is whole if and only if that list contains each page from the file's end to the last page.
+2. This module only reads a file and never maps it. A commit of another process meanwhile restarts the check.
 
 **Cost**: two pages. Only where the file ends before its last page are the pages of the list read, too.
 Left out: whether the pages that are there are right (`lmdb.verify`, which does not look at the end of large values).
@@ -139,7 +139,7 @@ def _large(stream: BinaryIO, first: int, size: int, end: int) -> bytes:
 
 
 def _numbers(data: bytes) -> Pages:
-    """Return the page numbers of one list: their count stands first."""
+    """Return the page numbers of one list, which begins with their count."""
     (count,) = _NUMBER.unpack_from(data)
     if len(data) != _NUMBER.size * (count + 1):
         raise ValueError(count)

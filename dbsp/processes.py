@@ -1,14 +1,16 @@
-"""Who writes: notes that processes leave beside a file, so that a stopped writer cannot block its successors for ever.
+"""Notes that writers leave beside a file, so that a stopped writer cannot block its successors for ever.
 
-A process stopped inside an LMDB write transaction (SIGSTOP, a suspended job) holds its lock, and waiting for that lock has no
-time-out; one that died does not. So a writer notes itself in a folder, as an empty file `<pid>.<start time>.<epoch>.<number>`,
-and whoever may end it reads the notes. A process is known by number and start time: a pid alone may have been given to somebody
-else since. Two rules say who is ended:
+A process stopped inside an LMDB write transaction (SIGSTOP, a suspended job) holds the write lock. The wait for that lock
+has no time-out; a process that died releases the lock. So a writer notes itself in a folder, as an empty file
+`<pid>.<start time>.<epoch>.<number>`, and a process that may end other writers reads the notes. A process is identified by
+pid and start time, because the system may have given the pid alone to another process since. Two rules say which processes
+are killed:
 
-- `end_older`: whoever raises an epoch ends the live writers noted under an older one, which the epoch would refuse anyway.
-- `Writers.waiting`: where no epoch is raised first, one that waits `STALL_S` for the lock ends the others that are *stopped*.
+- `end_older`: a process that raises an epoch kills the live writers noted under an older one. The epoch would refuse
+  their writes anyway.
+- `Writers.waiting`: where no epoch is raised first, a process that waits `STALL_S` for the lock kills the *stopped* writers.
 
-Needs /proc to tell who lives: elsewhere nobody is ended.
+This module needs /proc to see which processes live. Elsewhere it kills no process.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ _numbers = itertools.count()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Process:
-    """A process as /proc shows it: its start time in clock ticks since boot, and its state's letter."""
+    """A process as /proc shows it: its start time in clock ticks since boot, and the letter of its state."""
 
     pid: int
     started: int
@@ -38,18 +40,18 @@ class Process:
 
     @property
     def name(self) -> str:
-        """What no other process since boot is called."""
+        """Return a name that no other process since boot has: pid and start time."""
         return f"{self.pid}.{self.started}"
 
 
 def own_name() -> str:
-    """The name of this process."""
+    """Return the name of this process; its start time is 0 if there is no /proc."""
     own = find_process(os.getpid())
     return f"{os.getpid()}.0" if own is None else own.name
 
 
 def lives(name: str) -> bool:
-    """Whether the process of this name still runs; what is no name does not.
+    """Return whether the process of this name still runs; False for a text that is not a name.
 
     >>> lives(own_name()), lives("0.0"), lives("work")
     (True, False, False)
@@ -60,7 +62,7 @@ def lives(name: str) -> bool:
 
 
 def find_process(pid: int) -> Process | None:
-    """The process of this number; None if there is none that still runs, or no /proc to tell.
+    """Return the process of this number; None if no such process still runs, or if there is no /proc.
 
     >>> import os
     >>> find_process(os.getpid()).pid == os.getpid()
@@ -76,7 +78,7 @@ def find_process(pid: int) -> Process | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Note:
-    """One writer's note."""
+    """The note of one writer: its file, and the process and epoch that the file's name contains."""
 
     file: Path
     pid: int
@@ -84,17 +86,17 @@ class Note:
     epoch: int
 
     def process(self) -> Process | None:
-        """The very process that left the note; None if it is gone, whoever has its number now."""
+        """Return the process that left the note; None if it has ended, even if another process has its pid now."""
         found = find_process(self.pid)
         return found if found is not None and found.started == self.started else None
 
     def forget(self) -> None:
-        """Take the note away."""
+        """Delete the file of the note, if it exists."""
         with suppress(FileNotFoundError):
             self.file.unlink()
 
     def end(self) -> bool:
-        """Kill the very process that left the note; whether it was there."""
+        """Kill the process that left the note; return whether it was still alive."""
         if self.process() is None:
             return False
         with suppress(ProcessLookupError):
@@ -112,7 +114,7 @@ def leave_note(folder: Path, epoch: int) -> Note:
 
 
 def notes_of_others(folder: Path) -> list[Note]:
-    """The notes of other processes, by name; files that are no notes are left alone."""
+    """Return the notes of other processes, sorted by name; ignore files that are no notes."""
     found = []
     for file in sorted(folder.iterdir()):
         parts = file.name.split(".")
@@ -134,7 +136,7 @@ def noted(folder: Path, epoch: int) -> Iterator[None]:
 
 
 def end_older(folder: Path, epoch: int) -> list[int]:
-    """Kill live writers noted under an epoch below this one, and forget the dead; answers whom it killed."""
+    """Kill live writers noted under an epoch below this one, and delete their notes; return the pids of the killed."""
     killed = []
     for note in notes_of_others(folder):
         if note.epoch < epoch:
@@ -145,16 +147,16 @@ def end_older(folder: Path, epoch: int) -> list[int]:
 
 
 class Writers:
-    """The writers of one environment, noted in the folder `writers` inside it from their first write to their `forget`."""
+    """The writers of one environment, noted in its folder `writers` from their first write to their `forget`."""
 
     def __init__(self, environment: Path) -> None:
-        """Nothing is noted before the first write."""
+        """Create the object without a note: the first write leaves the note."""
         self._folder = environment / "writers"
         self._own: Note | None = None
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
-        """Around the wait for the write lock: note this process, and end stopped writers if the wait is long."""
+        """Note this process while it waits for the write lock, and kill stopped writers if the wait exceeds `STALL_S`."""
         self._note()
         if self._own is None or not notes_of_others(self._folder):
             yield
@@ -168,7 +170,10 @@ class Writers:
             begun.set()
 
     def _note(self) -> None:
-        """Note this process, once, and forget the dead; a folder that cannot be written is no reason not to write."""
+        """Note this process once, and delete the notes of dead ones.
+
+        If the folder cannot be written, the process writes without a note. The same holds where there is no /proc.
+        """
         if self._own is not None and self._own.pid == os.getpid() and self._own.file.exists():
             return
         if find_process(os.getpid()) is None:
@@ -188,7 +193,7 @@ class Writers:
                     note.end()
 
     def forget(self) -> None:
-        """This process writes no more."""
+        """Delete the note of this process, which writes no more."""
         if self._own is not None and self._own.pid == os.getpid():
             with suppress(OSError):
                 self._own.forget()

@@ -1,4 +1,4 @@
-"""What users write as `dbsp.name`: all public names, from the modules that hold them.
+"""All public names, which users write as `dbsp.name`, imported from the modules that define them.
 
 `dbsp` itself imports this module when the first of its names is used.
 """

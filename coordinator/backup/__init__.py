@@ -1,8 +1,10 @@
-"""Backups of a pipeline: made while it runs or is stopped, listed, checked, and gone back to.
+"""Backups of a pipeline: made while it runs or is stopped, listed, checked, and restored.
 
-manifests   what a backup holds, which there are, whether every checksum is right
-making      pin every file at one moment, copy what was pinned, check it, name it
-process, child      making one beside a running service, in a process of its own
-restoring   a data folder out of a backup
-commands    `coordinator backup`, `backups`, `restore`
+The modules:
+
+    manifests       the content of a backup, the list of backups, and the check of every checksum
+    making          pin every file at one moment, copy the pinned files, check the copy, name it
+    process, child  make a backup while a service runs, in a process of its own
+    restoring       make a data folder out of a backup
+    commands        `coordinator backup`, `backups`, `restore`
 """

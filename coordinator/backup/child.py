@@ -1,15 +1,15 @@
-"""The process in which a running service makes a backup: `python -m dbsp.coordinator.backup.child`, fed by `process`.
+"""The process in which a running service makes a backup: `python -m dbsp.coordinator.backup.child`, started by `process`.
 
-LMDB lets a process open a file once, and a map that grows waits for the readers of its process: so the pins are held here. They
-end with this process, which ends when its parent does.
+This process holds the pins, for two reasons. LMDB lets a process open a file once. A map that grows waits for the readers
+of its own process. The pins end with this process, which ends when its parent does.
 
 Protocol, a line of JSON each way; the first line in is the settings, pickled, in base64:
 
     child   {"ready": true}
-    parent  {"folder"}, standing between two steps           child  {"pinned": {"made", "step", "bytes"}}
+    parent  {"folder"}, while no step runs                   child  {"pinned": {"made", "step", "bytes"}}
     child   {"phase": "checking"}, then {"done": {"folder", …}}; or {"error": {…}} at any point
 
-With `{}` for a folder it only gives back the places of readers that were killed.
+If the parent sends `{}`, the process only frees the reader slots of killed processes.
 """
 
 from __future__ import annotations

@@ -46,15 +46,15 @@ class _Bar:
         self._progress.stop()
 
     def show(self, text: str, done: int, total: int) -> None:
-        """Draw."""
+        """Draw the phase `text` with `done` of `total` bytes; a total of 0 means unknown."""
         self._progress.update(self._task, description=text, completed=done, total=total or None)
 
     def more(self, text: str, count: int) -> None:
-        """Draw that more is done."""
+        """Draw the phase `text` with `count` more bytes done."""
         self._progress.update(self._task, description=text, advance=count)
 
     def of(self, total: int) -> None:
-        """How much there is to do."""
+        """Set the number of bytes to do."""
         self._progress.update(self._task, total=total)
 
 
@@ -75,7 +75,10 @@ def backup(context: CommandContext, folder: Path) -> None:
 
 
 def _runs(context: CommandContext) -> bool:
-    """Whether there is a service to ask; one that is named by its address must be there."""
+    """Return whether a service runs that can make the backup.
+
+    **Errors** those of the request, if the service is named by its address: then it must be there.
+    """
     try:
         context.client.status()
     except (UnavailableError, ConfigError) as error:

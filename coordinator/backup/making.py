@@ -1,15 +1,20 @@
-"""Making a backup: pin every file of a pipeline at one moment, copy what was pinned, check the copy, name it.
+"""Make a backup: pin every file of a pipeline at one moment, copy the pinned files, check the copy, name it.
 
-The cut is what a kill at that moment would leave on disk, without the scratch: so going on from it is what recovery does anyway.
-Between two steps of a running service nothing is written but pushes and the landing of a checkpoint, both of which may be caught
-at any point; the service stops the files' other writers by standing between two steps (`process`). Without a service
-nobody writes. In either case files are pinned before those they depend on: the ledger, then databases, outputs, step log, input
-log, so that whatever a file names is in those pinned after it (invariants 4, 7, 11).
+The copy contains the files that a kill at that moment would leave on disk, without the scratch. So recovery can continue
+from the copy as it does after a kill.
 
-A pin is a read transaction of LMDB: what it sees stays on disk until it ends, whatever is trimmed, dropped or deleted meanwhile
-(12); it ends with the process that holds it. The files of the pipeline grow by what is written while it lasts.
+Between two steps of a running service there are only two kinds of writes: pushes, and the publication of a checkpoint. The
+cut may fall within either. The service pins while no step runs, so no other writer changes the files (`process`). Without
+a service no process writes.
 
-Before a backup counts, the doctor reads all of the copy, and every file's checksum is noted. Source: docs/design/0021-backups.md.
+In either case files are pinned before those they depend on: the ledger, then databases, outputs, step log, input log. So
+the files pinned later contain everything that an earlier one names (invariants 4, 7, 11).
+
+A pin is a read transaction of LMDB. Its data stays on disk until it ends, whatever is trimmed, dropped or deleted meanwhile
+(12). It ends with the process that holds it. While a pin lasts, every write makes the files of the pipeline grow.
+
+Before a backup counts, the doctor reads all of the copy, and the manifest receives every file's checksum.
+Source: docs/design/0021-backups.md.
 """
 
 from __future__ import annotations

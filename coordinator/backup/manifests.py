@@ -1,13 +1,16 @@
-"""What a backup is on disk: a folder of files and a manifest, and how backups are named, listed and checked.
+"""Backups on disk: a folder of files and a manifest each; how backups are named, listed and checked.
 
     FOLDER/20261123T101500Z-step-42/        manifest.json, control/, workers/NNNN/durable/, steps/, input/, outputs/N/, letters/
-    FOLDER/20261123T101500Z-step-42.unfinished/   one that is being made, or was broken off: it can be deleted
+    FOLDER/20261123T101500Z-step-42.unfinished/   a backup under way or broken off, which can be deleted
 
-Invariants: the manifest is written last, when all files it names are on disk, and then the folder gets its name; so a folder
-without a manifest is no backup. A file is never changed afterwards. The manifest carries a checksum of itself. Whoever reads a
-backup trusts none of its names: each is of a plain file inside the folder, reached through no symbolic link.
+Invariants:
 
-Source: docs/design/0021-backups.md. Left out: making one (`making`), going back to one (`restoring`).
+- The manifest is written last, when all files it names are on disk; then the folder gets its name.
+- So a folder without a manifest is no backup.
+- A file never changes afterwards. The manifest carries a checksum of itself.
+- A reader trusts no name in a backup: each must be of a plain file inside the folder, reached through no symbolic link.
+
+Source: docs/design/0021-backups.md. Left out: how to make a backup (`making`) and to restore it (`restoring`).
 """
 
 from __future__ import annotations
@@ -50,9 +53,9 @@ class BackupFile:
 )
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
-    """What a backup holds: `step` is the next one of the pipeline that goes on from it, `version` what it replays from.
+    """The content of a backup: `step` is the next step of the restored pipeline, which replays from `version`.
 
-    `nodes` are the circuit's, so that another circuit can be told apart by name before anything is read.
+    `nodes` are the circuit's, so that a restore can name the difference from another circuit before it reads anything.
     """
 
     pipeline: str

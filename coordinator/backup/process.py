@@ -1,8 +1,8 @@
-"""Backups of a running service, each by a process of its own (`child`): one at a time, told of in status, log and metrics.
+"""Backups of a running service, one at a time, each by a process of its own (`child`); reported in status, log and metrics.
 
-The process is started while the checkpoint is taken, so that steps wait only for its pins. Whatever ends it early (an error, a
-kill, the end of the service), the pipeline goes on: pins end with it, and its folder keeps the name of an unfinished backup, or
-is deleted here.
+The process is started while the checkpoint is taken, so that steps wait only for its pins. If an error, a kill or the end
+of the service ends it early, the pipeline goes on: the pins end with the process. Its folder keeps the name of an
+unfinished backup, or is deleted here.
 """
 
 from __future__ import annotations
@@ -71,8 +71,8 @@ class Backups:
     ) -> dict[str, Any]:
         """Make a backup in `folder`; `between_steps(action)` runs an action while no step and no command runs.
 
-        **Errors** `UnavailableError` while another is made, or if it cannot be written; `ConfigError` with Kafka, or for a folder
-        that cannot be used; `DataError` if the pipeline's files are broken.
+        **Errors** `UnavailableError` while another backup is made, or if this one cannot be written; `ConfigError` for Kafka.
+        A folder that cannot be used raises `ConfigError`, too. `DataError` means that the pipeline's files are broken.
         """
         refuse_kinds(self._config)
         refuse_place(self._config, folder)
@@ -137,7 +137,7 @@ class Backups:
         return time.monotonic() - at
 
     def _tidy(self) -> None:
-        """Delete what a process that was ended has left; its pins keep pages until somebody looks who is alive."""
+        """Delete the remains of a killed process, and free its reader slots: until then its pins keep pages."""
         if self._made is not None:
             shutil.rmtree(self._made, ignore_errors=True)
         if self._closed:
@@ -152,7 +152,7 @@ class Backups:
                 process.close()
 
     def close(self) -> None:
-        """Abort the backup under way, and refuse others, because the service has ended."""
+        """Break off the backup under way, and refuse others, because the service has ended."""
         self._closed = True
         if self._process is not None:
             self._process.kill()

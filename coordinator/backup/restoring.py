@@ -1,9 +1,12 @@
-"""Going back to a backup: check it, copy it, put it in place as the data folder of a pipeline that is started afterwards.
+"""Restore a backup: check it, copy it, and put the copy in place as the data folder of a pipeline that is started later.
 
-Nothing is touched before every checksum is right and every refusal was made: another pipeline or circuit, other kinds of logs, a
-data folder, standbys or written files that would be of another past. The copy is checked as it is made, made aside, and renamed
-into place; broken off at any moment, it leaves nothing in the way of the same command. What follows is recovery: the service
-opens the backup's version under a newer epoch and replays the steps logged since. Source: docs/design/0021-backups.md.
+Every checksum is checked, and every refusal made, before a file is changed. Refused are another pipeline or circuit, and
+other kinds of logs. An existing data folder, standbys and written files are refused, too, because they belong to another
+history.
+
+The copy is made in a folder aside, checked while it is written, and renamed into place. A restore that breaks off at any
+moment leaves nothing that hinders the same command. Recovery follows: the service opens the backup's version under a
+newer epoch and replays the steps logged since. Source: docs/design/0021-backups.md.
 """
 
 from __future__ import annotations
@@ -37,12 +40,13 @@ MARK = ".restored-from"
 def restore(
     backup: Path, config: Config, report: Report = lambda _phase, _count: None, *, plan: Plan | None = None
 ) -> Manifest:
-    """Make the data folder of the settings out of a backup; `report(phase, bytes)` of every piece read.
+    """Make the data folder of the settings out of a backup; call `report(phase, bytes)` for every piece read.
 
-    `plan` is that of the circuit, if it is at hand.
+    `plan` is the plan of the circuit, if the caller has it.
 
-    **Errors** `DataError` for a backup that is unfinished, damaged or of another format; `ConfigError` for another pipeline or a
-    place that is taken; `CircuitError` names the node that differs; `UnavailableError` if it cannot be written.
+    **Errors** `DataError` for a backup that is unfinished, damaged or of another format; `ConfigError` for another pipeline.
+    A place that is taken raises `ConfigError`, too. `CircuitError` names the node that differs. `UnavailableError` means that
+    the data folder cannot be written.
     """
     manifest = read_manifest(backup)
     _refuse_other(manifest, config, backup)
@@ -80,7 +84,7 @@ def _refuse_circuit(manifest: Manifest, plan: Plan, backup: Path) -> None:
 
 
 def _refuse_taken(manifest: Manifest, config: Config) -> None:
-    """Whatever is there would be of another past than the backup."""
+    """Refuse a data folder, standbys or outputs that exist: they belong to another history than the backup."""
     data_dir = config.data_dir
     if data_dir.exists() and (not data_dir.is_dir() or any(data_dir.iterdir())):
         raise ConfigError(
