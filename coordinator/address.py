@@ -18,7 +18,7 @@ SETTINGS_FILE = "settings.json"
 
 
 def write_whole(file: Path, text: str) -> None:
-    """Give `file` another content, of which a reader sees all or nothing; a write that fails leaves nothing behind.
+    """Replace the content of `file`, so that a reader sees the old or the new content; a write that fails leaves no part.
 
     **Errors** `OSError` of a full disk.
     """
@@ -48,7 +48,7 @@ def read_address(data_dir: Path) -> dict[str, Any]:
 
 
 def changed_setting(data_dir: Path, name: str, value: int) -> int | None:
-    """Note a setting of this start; return that of the start before, None where it is not known."""
+    """Store a setting of this start; return the value of the previous start, None if unknown."""
     file = data_dir / SETTINGS_FILE
     try:
         found = json.loads(file.read_text())

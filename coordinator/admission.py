@@ -30,10 +30,10 @@ DESCRIPTORS_RESERVE = 32
 
 
 def refuse_scarcity(size: int) -> None:
-    """Refuse a body of this size if the host may not have the memory to decode it, or the process has few descriptors left.
+    """Refuse a body of this size if memory to decode it may be missing on the host, or descriptors in the process.
 
     **Cost** some system calls; the open descriptors are counted.
-    **Errors** `OverloadedError` with what is needed, and what is left.
+    **Errors** `OverloadedError` with the needed and the remaining amount.
     """
     free, needed = free_bytes(), size * MEMORY_PER_BYTE + MEMORY_RESERVE_BYTES
     if free is not None and needed > free:

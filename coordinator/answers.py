@@ -14,7 +14,7 @@ from dbsp.logs.step_commands import DroppedRow
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ViewRows:
-    """A view as of one step: `table` has a last column `weight`; `step` is the next step, so all before it are in."""
+    """A view as of one step: `table` has a last column `weight`; `step` is the next step, so all earlier ones are in."""
 
     view: str
     step: int
@@ -69,7 +69,7 @@ class Completion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Skipped:
-    """A decision that is logged: for which step, about how many rows; `before`: it was logged before already.
+    """A logged decision: its step and the number of rows; `before` is True if an earlier call logged the decision.
 
     `dropped` are the rows of a step that ended its process, found by trying.
     """

@@ -58,7 +58,7 @@ OPENS_AT_ONCE = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Built:
-    """Everything a service is made of; `own_input` opens one more handle on an input whose questions may hang."""
+    """All parts of a service; `own_input` opens one more handle on an input whose requests may hang."""
 
     config: Config
     plan: Plan
@@ -112,7 +112,7 @@ def _folders(config: Config) -> Iterator[tuple[str, Path, str]]:
 
 
 def _make_folder(what: str, folder: Path, where: str) -> None:
-    """Make a folder of the settings; `ConfigError` says where another one is named."""
+    """Make a folder of the settings; `ConfigError` names the setting where the user can name another folder."""
     try:
         make_folder(folder, PRIVATE_FOLDER if what == "data_dir" else PUBLIC_FOLDER)
     except OSError as error:
@@ -221,7 +221,7 @@ def surveyed(config: Config, plan: Plan) -> Evolution | None:
 def _evolve(
     config: Config, plan: Plan, control: Control, evolution: Evolution, wrap: Callable[[str, Any], Any]
 ) -> None:
-    """Change the stored circuit; the files are closed after it, as the runtime opens them where it wants them."""
+    """Change the stored circuit; close the databases afterwards, as the runtime opens them in processes of its choice."""
     resources = resources_of(config, plan)
     steps = resources.open_steps()
     try:
@@ -386,13 +386,13 @@ def difference(nodes: Iterable[NodeToken], circuit: Circuit) -> str:
 
 
 def _open_logs(config: Config, plan: Plan, *, create: bool) -> tuple[InputLog, StepLog]:
-    """Open the logs; only before the first epoch may they be made, later an absent log is an error."""
+    """Open the logs; `create` makes absent ones, which is right only before the first epoch: later, absence is an error."""
     resources = resources_of(config, plan)
     return resources.open_input(create=create, check=True), resources.open_steps(create=create)
 
 
 def resources_of(config: Config, plan: Plan) -> ConfiguredResources:
-    """Return where the workers of a configured pipeline live."""
+    """Return the worker resources of a configured pipeline."""
     return ConfiguredResources(
         data_dir=config.data_dir, pipeline=config.pipeline.name, tables=plan.tables,
         input=config.input, output=config.output, standbys=config.standbys, copies=config.copies, folder=config.folder,

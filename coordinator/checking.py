@@ -1,6 +1,6 @@
-"""The check of a pipeline before a start: settings, circuit, stored state, the systems outside; nothing is started or written.
+"""The check of a pipeline before a start: settings, circuit, stored state, outside systems. It starts and writes nothing.
 
-`dbsp-coordinator --check` and `coordinator validate` print it.
+`dbsp-coordinator --check` and `coordinator validate` print the result.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from dbsp.plan.plan import Plan
 
 
 def check_pipeline(config: Config, *, evolve: bool) -> tuple[Plan, list[str]]:
-    """Return the plan, and what there is to say of a pipeline that can start.
+    """Return the plan of a pipeline that can start, and the lines to print about it.
 
-    **Errors** those of a start: `ConfigError`, `CircuitError`, `DataError`, and `UnavailableError` of a system that is away.
+    **Errors** those of a start: `ConfigError`, `CircuitError`, `DataError`, and `UnavailableError` if a system is away.
     """
     plan = load_plan(config)
     evolution = check_start(config, plan, evolve=evolve)

@@ -1,4 +1,4 @@
-"""Processes that a service starts for a task and talks to, a line of JSON each way: queries, backups."""
+"""Child processes that a service starts for queries and backups, and exchanges lines of JSON with."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def failure(error: DbspError) -> dict[str, Any]:
 
 
 def put(sink: BinaryIO, header: Mapping[str, Any]) -> None:
-    """Write a header."""
+    """Write a header to a pipe as a line of JSON."""
     sink.write(json.dumps(header).encode() + b"\n")
     sink.flush()
 
@@ -52,13 +52,13 @@ class ChildProcess:
         return " ".join([f"exit={code}", *[word.strip() for word in words if word.strip()][-1:]])
 
     def kill(self) -> None:
-        """End it, from any thread."""
+        """Kill the process; may be called from any thread."""
         self._process.kill()
 
     def close(self) -> None:
-        """End it, and release what it was talked to through."""
+        """Kill the process, wait for its end, and close its pipes."""
         self._process.kill()
         self._process.wait()
         for file in (self._process.stdin, self._process.stdout, self._story):
-            with suppress(OSError):  # what could not be written to a process that is gone
+            with suppress(OSError):  # the buffer holds bytes that the ended process cannot take
                 cast(BinaryIO, file).close()

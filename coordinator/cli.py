@@ -1,8 +1,8 @@
 """`coordinator …`: talk to a running service.
 
 It finds the service by `--url`, or by the `coordinator.json` in the data folder of `--pipeline` (default `pipeline.toml`).
-`doctor` and what makes, lists and restores backups (`backup`) need no service: they read the pipeline's files. What a command
-prints is for people; `--json` prints the service's own answer. Exit codes: `exits`.
+`doctor` and the commands for backups (`backup`) need no service: they read the pipeline's files. The commands print text
+for people; `--json` prints the service's own response. Exit codes: `exits`.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ def _where(found: dict[str, Any]) -> list[str]:
 @command.command()
 @click.pass_obj
 def status(context: CommandContext) -> None:
-    """State, step, lag, checkpoint."""
+    """Show the state, step, lag and checkpoint."""
     found = context.client.status()
     lines = [
         f"{found['name']}: {found['state']}" + (" (replaying)" if found["replaying"] else ""),
@@ -246,7 +246,7 @@ def resume(context: CommandContext) -> None:
 @click.option("--cancel", is_flag=True, help="Take back one that warms up or moves keys.")
 @click.pass_obj
 def rescale(context: CommandContext, workers: int | None, dry_run: bool, strategy: str | None, cancel: bool) -> None:
-    """Go on with WORKERS workers."""
+    """Change the number of workers to WORKERS."""
     if cancel == (workers is not None):
         raise ConfigError("a rescale needs a number of workers, or --cancel", "coordinator rescale 3")
     if cancel:
@@ -293,7 +293,7 @@ def _wish_stays(workers: int, dry_run: bool) -> Iterator[None]:
 
 @contextmanager
 def _rescale_bar(text: str) -> Iterator[Callable[[dict[str, Any]], object] | None]:
-    """Show a spinner on a terminal; yield what shows the figures of a warm-up or a migration in it, None elsewhere."""
+    """Show a spinner on a terminal; yield a function that shows the figures of a rescale in it, or None elsewhere."""
     with Console(stderr=True).status(text) as spinner:
         if not spinner.console.is_terminal:
             yield None
@@ -365,7 +365,7 @@ def _say_waiting(error: UnavailableError) -> None:
 
 
 class _Changes:
-    """Prints the changes of steps: a line for each row, or with --json for each step."""
+    """A printer of the changes of steps: a line for each row, or with --json for each step."""
 
     def __init__(self, context: CommandContext, form: str) -> None:
         self._as_json, self._form = context.as_json, form

@@ -37,10 +37,11 @@ Strategy = Literal["cold", "warmup", "icadd", "redistribute"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pushed:
-    """The service's answer to a push: the rows `first` to `end` - 1 of the table are durable.
+    """The result of a push: the rows `first` to `end` - 1 of the table are durable.
 
-    `repeated` if the service knew this push by producer and sequence, and added nothing. `bad` has the reasons of the first of
-    `bad_rows` rows that became dead letters. `processed` says whether a step had taken the rows in time; None without `wait_s`.
+    `repeated` is True if the service knew this push by producer and sequence, and added nothing. `bad` has the reasons of the
+    first of `bad_rows` rows that became dead letters. `processed` says whether a step had taken the rows in time; None without
+    `wait_s`.
     """
 
     table: str
@@ -55,7 +56,7 @@ class Pushed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PushedTogether:
-    """The service's answer to a transaction: the rows of each table, durable together, which one step takes together."""
+    """The result of a transaction: the rows of each table, which are durable together and which one step takes together."""
 
     tables: tuple[Pushed, ...]
     processed: bool | None = None
@@ -99,10 +100,10 @@ class Result:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """The rows that one step changed in a view; a negative weight says that a row was taken away.
+    """The rows that one step changed in a view; a negative weight means that a row was removed.
 
-    `next` is the position after this step. A reader that stores `next` in one transaction with what it made of the rows, and
-    starts again with `first=next`, uses each change exactly once.
+    `next` is the position after this step. A reader stores `next` in one transaction with the results of the rows, and starts
+    again with `first=next`. So it uses each change exactly once.
     """
 
     step: int
@@ -139,7 +140,7 @@ class Client:
         token: str | None = None,
         ca: str | None = None,
     ) -> None:
-        """Note where the service is; nothing is sent yet."""
+        """Keep the address of the service; send no request yet."""
         if pipeline is not None and url is not None:
             raise ConfigError("a client has one service", "give the pipeline's settings or its url, not both")
         self.connection = Connection(pipeline=Path(pipeline or "pipeline.toml"), url=url, token=token, ca=ca)
@@ -149,11 +150,11 @@ class Client:
         return f"Client({self.connection.url or str(self.connection.pipeline)!r})"
 
     def ask(self, method: str, path: str, **options: Any) -> Any:
-        """Send any request of the HTTP interface (docs/operations.md) and return its answer as JSON."""
+        """Send any request of the HTTP interface (docs/operations.md) and return its response as JSON."""
         return self.connection.ask(method, path, **options)
 
     def _dict(self, method: str, path: str, **options: Any) -> dict[str, Any]:
-        """Send a request whose answer is an object."""
+        """Send a request whose response is an object."""
         found: dict[str, Any] = self.ask(method, path, **options)
         return found
 
@@ -239,7 +240,7 @@ class Client:
         wait_s: float = FOLLOW_WAIT_S,
         waiting: Callable[[UnavailableError], object] = lambda _error: None,
     ) -> Iterator[dict[str, Any]]:
-        """Yield the service's answers for `changes`; `waiting` is called when a followed service is away."""
+        """Yield the service's responses for `changes`; call `waiting` when a followed service is away."""
         until = None if follow else self.status()["step"]
         while True:
             params = {"first": first, "wait_s": wait_s if follow else 0}
@@ -250,7 +251,7 @@ class Client:
             first = found["next"]
 
     def _page(self, view: str, params: dict[str, Any], waiting: Callable[[UnavailableError], object] | None) -> Any:
-        """Ask for one page; with `waiting`, until the service answers: it may answer at another address after a restart."""
+        """Request one page; with `waiting`, repeat until the service responds: a restart may change its address."""
         said = False
         while True:
             try:
@@ -361,7 +362,7 @@ class Client:
 
 
 class AsyncClient:
-    """The methods of `Client` for asyncio: each request waits in a thread, so that the event loop goes on."""
+    """The methods of `Client` for asyncio: each request waits in a thread, so that the event loop is not blocked."""
 
     def __init__(
         self,
@@ -371,7 +372,7 @@ class AsyncClient:
         token: str | None = None,
         ca: str | None = None,
     ) -> None:
-        """Note where the service is; nothing is sent yet."""
+        """Keep the address of the service; send no request yet."""
         self.client = Client(pipeline, url=url, token=token, ca=ca)
 
     async def push(self, table: str, rows: Any, **options: Any) -> Pushed:
@@ -411,7 +412,7 @@ class AsyncClient:
 
 @contextmanager
 def looking(look: Callable[[], object], every_s: float = LOOK_S) -> Iterator[None]:
-    """Call `look` now and then, in a thread, while the block lasts; its errors are ignored, as the work raises its own."""
+    """Call `look` at an interval, in a thread, while the block runs; ignore its errors, as the block raises its own."""
     over = threading.Event()
 
     def watch() -> None:
@@ -442,7 +443,7 @@ def _body(rows: Any) -> bytes:
 
 
 def _arrow(rows: Any) -> Any:
-    """Return rows that come as Arrow, or give it, as a `pyarrow.Table`; None for others."""
+    """Return Arrow rows, or rows that can export Arrow, as a `pyarrow.Table`; None for other rows."""
     if not hasattr(rows, "__arrow_c_stream__"):
         return None
     import pyarrow as pa  # noqa: PLC0415 - as above
@@ -479,7 +480,7 @@ def _waiting(wait_s: float | None) -> dict[str, Any]:
 
 
 def _pushed(table: str, found: Mapping[str, Any], answer: Mapping[str, Any]) -> Pushed:
-    """Return the answer to a push."""
+    """Return the result of a push, from the service's response."""
     return Pushed(
         table=table, first=found["first"], end=found["last"], repeated=found["repeated"],
         bad_rows=found.get("bad_rows", 0), bad=tuple(found.get("bad", ())), processed=answer.get("processed"),
@@ -488,13 +489,13 @@ def _pushed(table: str, found: Mapping[str, Any], answer: Mapping[str, Any]) -> 
 
 
 def _result(answer: Any) -> Result:
-    """Return the rows of an answer in Arrow's stream format, with the step that its header names."""
+    """Return the rows of a response in Arrow's stream format, with the step that its header names."""
     import pyarrow as pa  # noqa: PLC0415 - programs that read nothing do without it
 
     return Result(step=int(answer.headers[STEP_HEADER]), table=pa.ipc.open_stream(answer.content).read_all())
 
 
 def _positions(page: Mapping[str, Any]) -> list[int]:
-    """Return the position after each change of a page: the next step that has one, at last that of the page."""
+    """Return the position after each change of a page: the following step, and for the last change the page's `next`."""
     steps = [change["step"] for change in page["changes"]]
     return [*(step + 1 for step in steps[:-1]), page["next"]][: len(steps)]

@@ -1,4 +1,4 @@
-"""The context of a command: the client of the service, and the way to show answers."""
+"""The context of a command: the client of the service, and the way to show results."""
 
 from __future__ import annotations
 
@@ -21,5 +21,5 @@ class CommandContext:
     as_json: bool
 
     def show(self, answer: Any, text: str) -> None:
-        """Print the service's own answer as JSON, or its text."""
+        """Print the service's own response as JSON, or the text."""
         click.echo(json.dumps(answer) if self.as_json else text)

@@ -1,7 +1,7 @@
-"""The two console scripts, which say what to install where the service's packages are missing.
+"""The two console scripts, which print what to install if the service's packages are missing.
 
-They refuse to run where the distribution called `dbsp` on Python's index is installed: it is another project's, and came here by
-mistake.
+They refuse to run if the distribution called `dbsp` on Python's index is installed: another project owns that name, so it
+was installed by mistake.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ def client() -> None:
 
 
 def foreign() -> str | None:
-    """Return what the distribution called `dbsp` says of itself, where one is installed that is not this project's.
+    """Return the summary of an installed distribution called `dbsp` that is not this project's; None without one.
 
-    What 0.1.0 of this project was installed as has that name too; it brings the same commands.
+    Version 0.1.0 of this project was installed under that name, too, and brings the same commands.
     """
     installed = [found for folder in sys.path for found in Path(folder).glob("dbsp-*.dist-info")]
     if not installed:  # the usual case, without a slow import

@@ -1,4 +1,4 @@
-"""Names for the shell's completion: views and tables of the service that answers. Without one there are none."""
+"""Names for the shell's completion: views and tables of the running service, or none if no service responds."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Complete = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
 
 def _names(of: Callable[[Client], list[str]]) -> Complete:
     def complete(context: click.Context, _parameter: click.Parameter, begun: str) -> list[CompletionItem]:
-        """Return the names that begin so; completion never fails, and says nothing."""
+        """Return the names that begin with `begun`; completion never fails, and prints no error."""
         options = context.find_root().params
         url = options.get("url")
         client = Client(

@@ -205,7 +205,7 @@ class LayoutSection:
     standbys: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        """Refuse a strategy that does not exist, and limits with which nothing would ever move."""
+        """Refuse a strategy that does not exist, and limits with which no state would ever move."""
         one_of("layout.strategy", self.strategy, STRATEGIES)
         if self.shards is not None and (self.shards < 1 or self.shards.bit_count() != 1):
             raise ConfigError(f"not a power of two: layout.shards={self.shards}")
@@ -230,9 +230,9 @@ class LayoutSection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuerySection:
-    """Bounds of one ad-hoc query, and how many run at a time; more wait, for as long as one may take, then are refused.
+    """Bounds of one ad-hoc query, and of the number that run at a time; further ones wait for `timeout_s`, then fail.
 
-    A read of a view may take `lease_s`; reads of `leases_max` different steps go on at a time.
+    A read of a view may take `lease_s`; reads of `leases_max` different steps run at a time.
     """
 
     memory_mb_max: int = 512
@@ -294,7 +294,7 @@ class LogSection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
-    """All sections; `folder` is where the file stands, and relative paths in it start there."""
+    """All sections; `folder` is the folder of the settings' file, in which relative paths start."""
 
     pipeline: PipelineSection
     spark: SparkSection = field(default_factory=SparkSection)
@@ -326,7 +326,7 @@ class Config:
 
     @property
     def residence(self) -> Residence:
-        """Return what inputs and outputs know of the pipeline."""
+        """Return the facts about the pipeline that inputs and outputs use."""
         return Residence(data_dir=self.data_dir, pipeline=self.pipeline.name, folder=self.folder)
 
     def delta_uri(self, view: str) -> str:

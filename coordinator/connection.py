@@ -36,20 +36,20 @@ class Connection:
     """The service that was found and checked; empty before the first request."""
 
     def ask(self, method: str, path: str, *, at_rest: str | None = None, **options: Any) -> Any:
-        """Send a request and return its answer as JSON, however long it takes; `at_rest` says what to do if no service runs.
+        """Send a request and return its response as JSON, however long it takes; `at_rest` is the hint if no service runs.
 
-        **Errors** the service's own error; `UnavailableError` if no service runs, or it falls silent.
+        **Errors** the service's own error; `UnavailableError` if no service runs, or if it stops responding.
         """
         return self.response(method, path, at_rest=at_rest, **options).json()
 
     def response(self, method: str, path: str, *, at_rest: str | None = None, **options: Any) -> httpx.Response:
-        """Send a request and return the whole answer; see `ask`."""
+        """Send a request and return the whole response; see `ask`."""
         self.meet(at_rest)
         look = partial(self._request, "GET", "/v1/status", at_rest)
         try:
             return while_it_answers(lambda: self._request(method, path, at_rest, None, **options), look)
         except UnavailableError:
-            self.met.clear()  # the service may answer at another address the next time, as after an upgrade
+            self.met.clear()  # after an upgrade the service may have another address
             raise
 
     def meet(self, at_rest: str | None = None) -> None:
@@ -70,7 +70,7 @@ class Connection:
     def _request(
         self, method: str, path: str, at_rest: str | None, timeout_s: float | None, **options: Any
     ) -> httpx.Response:
-        """Send one request; without `timeout_s` the answer may take any time."""
+        """Send one request; without `timeout_s` the response may take any time."""
         url, token, section, folder = self._address(method, path)
         headers = {**options.pop("headers", {}), **({"Authorization": f"Bearer {token}"} if token else {})}
         timeout = httpx.Timeout(timeout_s, connect=CONNECT_TIMEOUT_S)

@@ -39,7 +39,7 @@ Answers = Mapping[str, Mapping[str, str]]
 
 
 def varying(config: Config, ranges: Sequence[Range] | None, *, command: Sequence[str] = COMMAND) -> tuple[str, ...]:
-    """Return the user functions that have answered otherwise in another process, each with its line.
+    """Return the user functions whose results differ between two processes, each with its line.
 
     `ranges` are rows of the input log; None: rows are generated.
     **Errors** `UnavailableError` if a process ends early or takes too long.
@@ -54,7 +54,7 @@ def varying(config: Config, ranges: Sequence[Range] | None, *, command: Sequence
     ]  # fmt: skip
     try:
         for process in processes:
-            with suppress(OSError):  # it has ended: its answer says so
+            with suppress(OSError):  # the process has ended: reading its result fails with the reason
                 process.stdin.write(line)  # type: ignore[union-attr]  # a pipe
                 process.stdin.close()  # type: ignore[union-attr]
         return differing([_answer(process) for process in processes])
@@ -81,7 +81,7 @@ def _answer(process: subprocess.Popen[bytes]) -> Answers:
 
 
 def differing(answers: Sequence[Answers]) -> tuple[str, ...]:
-    """Return the functions that were asked the same and have answered otherwise.
+    """Return the functions that gave different results for equal arguments.
 
     >>> differing([{"f": {"q": "1"}, "g": {"q": "1"}}, {"f": {"q": "2"}, "g": {"q": "1", "r": "5"}}])
     ('f',)
@@ -109,7 +109,7 @@ def refuse_varying(config: Config, plan: Plan) -> None:
 
 
 class FirstSteps:
-    """Looks at the user functions of a new pipeline once it has done a step with rows; on a thread of its own."""
+    """The check of a new pipeline's user functions after its first step with rows, on a thread of its own."""
 
     def __init__(self, config: Config, plan: Plan, steps: StepLog, note: Notify) -> None:
         """Create the check of the first steps, which does nothing before `watch`."""
@@ -117,7 +117,7 @@ class FirstSteps:
         self.found: tuple[str, ...] = ()
 
     def watch(self, live_status: LiveStatus) -> None:
-        """Begin, if there are user functions."""
+        """Start the check, if there are user functions."""
         if user_functions(self._plan):
             threading.Thread(target=self._look, args=(live_status,), name="dbsp-determinism", daemon=True).start()
 
@@ -131,7 +131,7 @@ class FirstSteps:
         try:
             ranges = [each for record in self._steps.read(0) for each in record.ranges]
             self.found = varying(self._config, bounded(ranges))
-        except Exception as error:  # noqa: BLE001 - it is a help, and must not stand in the way of the steps
+        except Exception as error:  # noqa: BLE001 - the check is a help, and its failure must not stop the steps
             self._note(FunctionsNotTried(error=f"{type(error).__name__}: {error}"))
             return
         self._note(FunctionsTried(not_deterministic=list(self.found)))

@@ -1,7 +1,7 @@
-"""A process that runs a pipeline's user functions on some rows, and says what each has answered; see `determinism`.
+"""A process that runs a pipeline's user functions on some rows, and prints digests of their results; see `determinism`.
 
-The circuit runs as a whole, in memory, so that functions behind joins and groups meet rows, too. In: a line, (settings, ranges)
-pickled in base64. Out: a line, {function: {digest of what it was asked: digest of its answer}}.
+The circuit runs as a whole, in memory, so that functions after joins and groups receive rows, too. In: a line, (settings,
+ranges) pickled in base64. Out: a line, {function: {digest of its arguments: digest of its result}}.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _EPOCH = datetime.datetime(2024, 5, 31, 10)
 
 
 def main() -> None:
-    """Run all, and say what was answered."""
+    """Run the circuit over the rows, and print the digests."""
     config, ranges = pickle.loads(base64.b64decode(sys.stdin.buffer.readline()))  # noqa: S301 - our own parent's
     answers = answers_of(config, ranges)
     sys.stdout.write("\n" + json.dumps(answers) + "\n")
@@ -46,7 +46,7 @@ def main() -> None:
 
 
 def answers_of(config: Config, ranges: Sequence[Range] | None) -> dict[str, dict[str, str]]:
-    """Return what each function has answered; a step that fails ends that table's rows, and nothing else."""
+    """Return the digests of each function's calls; a step that fails ends the rows of its table only."""
     circuit = load_circuit(config.pipeline.circuit, config.folder)
     answers: dict[str, dict[str, str]] = {}
     for label, function in labelled_functions(circuit):
@@ -60,7 +60,10 @@ def answers_of(config: Config, ranges: Sequence[Range] | None) -> dict[str, dict
 
 
 def listen(function: UserFunction, heard: dict[str, str]) -> None:
-    """Note from now on what a function is asked and answers; the same question may come again, and get another answer."""
+    """Record digests of the arguments and the result of each later call.
+
+    For equal arguments the first result counts, because a later one may differ.
+    """
     call = function.callable
 
     def listened(*asked: Any) -> Any:
@@ -113,7 +116,7 @@ def _rows(config: Config, circuit: Circuit, ranges: Sequence[Range] | None) -> I
 
 
 def generated(table: Table) -> list[dict[str, Any]]:
-    """Return rows of a table, the same in every process: few different values, so that rows meet in joins and groups."""
+    """Return rows of a table, the same in every process, with few different values so that joins and groups find matches."""
     chance = random.Random(table.name)  # noqa: S311 - no secret
     return [
         {column.name: _value(chance, column.type, number) for column in table.schema}

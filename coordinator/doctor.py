@@ -278,7 +278,7 @@ def _output_folder(config: Config, worker: int) -> Path | None:
 
 
 def _progress(config: Config, worker: int) -> OutputProgress | None:
-    """Return what a worker has written; None if that is unknown on this host."""
+    """Return the progress of a worker's outputs; None if the progress is unknown on this host."""
     examined = config.output.examine(config.residence, worker)
     return None if examined is None else examined[1]
 
@@ -321,7 +321,7 @@ def _input(config: Config) -> tuple[Examined, logs.Spans]:
 
 
 def _agreement(config: Config, found: _Found) -> list[Finding]:
-    """Compare what the files say of each other, as of one moment."""
+    """Compare the files with each other, as of one moment of the ledger."""
     findings: list[Finding] = []
     for _ in range(TRIES):
         before = read_ledger(config.data_dir)

@@ -43,7 +43,7 @@ NEW_FOLDER = "put the circuit back, or start over with another data_dir"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evolution:
-    """A change that can be made: of the state in `saved`, on the workers of `layout`."""
+    """A possible change of the circuit: of the state in `saved`, on the workers of `layout`."""
 
     change: Change
     saved: Saved
@@ -86,9 +86,9 @@ def _logged(saved: Saved, resources: ConfiguredResources) -> dict[str, tuple[Ran
 
 
 def carry_out(evolution: Evolution, plan: Plan, control: Control, steps: StepLog, resources: WorkerResources) -> None:
-    """Make the change.
+    """Change the stored circuit: relabel the state of every worker, then write the ledger.
 
-    **Errors** `UnavailableError` if something was logged since it was looked at, `FencedError` if another coordinator came.
+    **Errors** `UnavailableError` if a step was logged since the survey; `FencedError` if another coordinator has taken over.
     """
     before = evolution.saved
     epoch = steps.claim()

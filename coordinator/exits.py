@@ -98,7 +98,7 @@ def say(text: str) -> None:
 
 
 def lead_nowhere() -> None:
-    """Let go of standard error: nobody reads it any more, and what is written later, at the exit too, would fail."""
+    """Redirect standard error to the null device: its reader is gone, and later writes would fail, also those at the exit."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stderr.fileno())
     os.close(nowhere)

@@ -55,7 +55,7 @@ class RescalePlan:
 
 
 class StateRates:
-    """Hears what the service notes, and knows how fast state was written and moved. Safe for reading from other threads."""
+    """An observer of the service that measures how fast state is written and moved. Other threads may read it safely."""
 
     def __init__(self, now_s: Callable[[], float]) -> None:
         """Start without measurements."""

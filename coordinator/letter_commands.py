@@ -73,7 +73,10 @@ def export(context: CommandContext, /, form: str, output: TextIO, **wanted: Any)
 
 
 def _write(letters: Iterable[dict[str, Any]], form: str, output: TextIO) -> int:
-    """Write letters and return how many; a service that does not answer leaves nothing written."""
+    """Write letters and return how many.
+
+    The first letter is fetched before the first write. So nothing is written if the service does not respond.
+    """
     rows, count = iter(letters), 0
     first = next(rows, None)
     writer = csv.writer(output, lineterminator="\n")
@@ -95,7 +98,7 @@ def _write(letters: Iterable[dict[str, Any]], form: str, output: TextIO) -> int:
 @click.option("--first", type=click.IntRange(min=0), default=0, show_default=True, help="The first step to show.")
 @click.pass_obj
 def follow(context: CommandContext, first: int) -> None:
-    """Show what every step adds and takes back, until interrupted."""
+    """Show the letters that every step adds and removes, until interrupted."""
     try:
         for found in context.client.pages("dead_letters", first=first, follow=True, waiting=_say_waiting):
             first = found["next"]

@@ -1,4 +1,4 @@
-"""`coordinator logs`: the last lines of a service's event log, and those that follow."""
+"""`coordinator logs`: the last lines of a service's event log, and the lines that follow."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Followed:
     """A log file that grows, and that is renamed when it is large."""
 
     def __init__(self, path: Path) -> None:
-        """Note the file; nothing is read yet."""
+        """Keep the path of the file; `more` does the first read."""
         self._path = path
         self._place = 0
         self._inode: int | None = None
@@ -104,7 +104,7 @@ def _inode(path: Path) -> int | None:
 
 
 def last_lines(path: Path, files_kept: int, count: int, followed: Followed) -> list[str]:
-    """Return the last lines of a log, of which the oldest may be in renamed files; `followed` goes on after them."""
+    """Return the last lines of a log, the oldest of them from renamed files; `followed` then yields the lines after them."""
     newest = deque(followed.more(), maxlen=count)
     found: list[str] = list(newest)
     for number in range(1, files_kept + 1):

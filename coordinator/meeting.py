@@ -1,4 +1,4 @@
-"""Meeting a service at its address before anything is asked of it, and noticing that it has gone silent."""
+"""Check a service's address before a request is sent there, and notice when the service stops responding."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ T = TypeVar("T")
 
 
 def refuse_running(config: Config) -> None:
-    """Raise `UnavailableError` if a service of this pipeline answers; a silent or stopped one is taken over."""
+    """Raise `UnavailableError` if a service of this pipeline responds; a silent or stopped one is taken over."""
     try:
         expected = expected_of(config)
-    except UnavailableError:  # an address that cannot be read, as a power loss may leave it, is written anew
+    except UnavailableError:  # a power loss may leave an unreadable address, which this start replaces
         return
     if expected is None or expected.pid == os.getpid() or not _answers(expected, config):
         return
@@ -64,7 +64,10 @@ def _answers(expected: Expected, config: Config) -> bool:
 
 
 def found_service(config: Config) -> Expected | None:
-    """Return where the pipeline's service answers; wait for the address of one that runs and has lost its file."""
+    """Return the address of the pipeline's service; None if none runs.
+
+    A running service writes its address again if the file was deleted, so wait for it a short time.
+    """
     until = time.monotonic() + ANNOUNCED_WITHIN_S
     while (expected := expected_of(config)) is None and is_written(config.data_dir) and time.monotonic() < until:
         time.sleep(0.1)  # polling a file that another process writes
@@ -77,7 +80,7 @@ def silent(url: str, seconds: float) -> UnavailableError:
 
 
 def while_it_answers(send: Callable[[], T], look: Callable[[float], Any]) -> T:
-    """Return what `send` returns, however long it takes; meanwhile `look` raises if the service has gone silent."""
+    """Return the result of `send`, however long it takes; meanwhile `look` raises if the service stops responding."""
     future: Future[T] = Future()
 
     def sent() -> None:

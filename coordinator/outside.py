@@ -13,9 +13,9 @@ ANSWER_S = 5.0
 
 
 def look_outside(config: Config, plan: Plan) -> None:
-    """Return if all systems answer.
+    """Check that all systems respond.
 
-    **Errors** `AwayError` with the address of one that does not, `ConfigError` for a topic that is not there.
+    **Errors** `AwayError` with the address of a system that does not respond, `ConfigError` for a missing topic.
     """
     config.input.refuse_away(config.residence, plan.tables, ANSWER_S)
     config.output.refuse_away(config.residence, (), ANSWER_S)

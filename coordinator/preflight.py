@@ -35,9 +35,9 @@ def formats() -> dict[str, int]:
 
 
 def check_stored(config: Config) -> None:
-    """Refuse files of formats that this version does not read; writes nothing, and needs no pipeline to be there.
+    """Refuse files of formats that this version does not read; write nothing. No pipeline needs to exist.
 
-    Logs that are damaged are refused here too; a database may have a standby.
+    Damaged logs are refused here, too. Damaged databases are not, because a database may have a standby.
 
     **Errors** `DataError` names the file, the number found and the one known.
     """
@@ -54,7 +54,7 @@ def check_stored(config: Config) -> None:
 
 
 def check_engines(config: Config, control: Control, steps: StepLog, engine: str, accepting: Iterable[str]) -> None:
-    """Refuse to run steps again that another version of the engine has logged; writes nothing.
+    """Refuse to run steps again that another version of the engine has logged; write nothing.
 
     **Errors** `EngineError` names the steps, the version that logged them, and what to do.
     """
@@ -65,7 +65,7 @@ def check_engines(config: Config, control: Control, steps: StepLog, engine: str,
         try:
             _judge(config, ledger, steps, engine, frozenset(accepting))
             return
-        except DataError:  # records that a coordinator which is still at work has trimmed; else recovery tells of it
+        except DataError:  # a coordinator at work may have trimmed the records; else recovery reports them
             if not left or control.load() == ledger:
                 return
 

@@ -25,7 +25,7 @@ ARCHIVE_S_MAX = 120.0
 
 
 def prepare(config: Config, patience_s: float = PATIENCE_S) -> None:
-    """Do what has not been done yet, and say so if it takes a while."""
+    """Do the preparations that are not done yet; print a line if they take longer than `patience_s`."""
     on_spark = config.pipeline.runtime != "local"
     new = [] if are_compiled() else ["compiling kernels"]
     new += ["preparing Spark"] if on_spark and _lacks_archive() else []
@@ -58,8 +58,8 @@ def _lacks_archive() -> bool:
 
 
 def _archive() -> None:
-    """Make the archive of classes in a process of its own, if nobody has tried it yet."""
-    if _lacks_archive():  # the start says what is wrong with Spark or Java
+    """Make the archive of classes in a process of its own, unless it was tried before."""
+    if _lacks_archive():  # the start reports the fault of Spark or Java
         _make(archive_of_spark())
 
 

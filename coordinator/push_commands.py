@@ -78,7 +78,7 @@ def _taken(found: Mapping[str, Any]) -> str:
 
 
 def _end(found: Mapping[str, Any], *, strict: bool = False) -> None:
-    """Exit with a code that a script sees: bad rows where none are wanted, or rows that no step has taken in time."""
+    """Exit with a code for scripts if rows are bad and none may be, or if no step has taken the rows in time."""
     if strict and found["bad_rows"]:
         for row in found["bad"][:SHOWN_BAD]:
             click.echo(f"bad row: {json.dumps(row, ensure_ascii=False)}", err=True)
@@ -88,7 +88,7 @@ def _end(found: Mapping[str, Any], *, strict: bool = False) -> None:
 
 
 def durable(table: str, first: int, end: int, *, repeated: bool) -> str:
-    """Return which rows are durable; `first` is the first offset, `end` the offset behind the last row.
+    """Return which rows are durable; `first` is the first offset, `end` the offset after the last row.
 
     The service forgets the offsets of old pushes. A repeat of such a push gets two equal offsets, as an empty push does.
     """

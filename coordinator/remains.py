@@ -25,17 +25,17 @@ HINT = (
 
 
 def refuse_remains(config: Config) -> None:
-    """Refuse what is left on this host of a pipeline whose ledger is gone; write nothing.
+    """Refuse the remains on this host of a pipeline without a ledger; write nothing.
 
-    **Errors** `DataError` says what was found and what to do.
+    **Errors** `DataError` names the remains, and what to do.
     """
-    found = list(_found(config))  # first: a start that goes on at the same time makes the ledger before these
+    found = list(_found(config))  # looked up before the ledger: a concurrent start makes the ledger before these
     if found and not has_ledger(config.data_dir):
         raise _gone(config, found)
 
 
 def refuse_logged(config: Config, steps: StepLog) -> None:
-    """Refuse a step log with records, which may be a topic, beside a ledger that has never had an owner.
+    """Refuse a step log with records if the ledger has never had an owner; the log may be a topic.
 
     **Errors** `DataError`, as above.
     """
@@ -45,7 +45,7 @@ def refuse_logged(config: Config, steps: StepLog) -> None:
 
 
 def has_ledger(data_dir: Path) -> bool:
-    """Return whether there is a ledger; one that is damaged is one."""
+    """Return whether there is a ledger; a damaged ledger counts."""
     if not (data_dir / "control").exists():
         return False
     try:

@@ -1,10 +1,11 @@
-"""Beginning a stopped pipeline anew: what it has stored is moved aside, or deleted.
+"""Reset a stopped pipeline: move everything that it has stored aside, or delete it.
 
-1. Nothing is touched while a service writes the pipeline's ledger, or answers as this pipeline.
-2. Only folders are touched that the settings name, and each is named before. Folders outside `data_dir` need `outside`.
-3. A folder that holds the settings, or the working folder of what runs this, is never touched.
+1. No file is touched while a service writes the pipeline's ledger, or responds as this pipeline.
+2. Only folders that the settings name are touched, and each is printed first. Folders outside `data_dir` need `outside`.
+3. A folder that holds the settings, or the working folder of the process that runs this, is never touched.
 
-Left out: topics of brokers, tables of object stores, what other hosts have. They are named, because a start refuses some of them.
+Left out: topics of brokers, tables of object stores, files on other hosts. They are named, because a start refuses some
+of them.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ class Reset:
     leaves: tuple[str, ...]
 
     def lines(self, *, delete: bool) -> list[str]:
-        """Return what would be done, for people."""
+        """Return the planned actions as lines for people."""
         verb = "delete" if delete else "move aside"
         return [
             *(f"{verb} {what}: {folder} ({_bytes(folder):,} bytes)" for what, folder in self.takes),
@@ -38,7 +39,7 @@ class Reset:
 
 
 def survey_reset(config: Config, *, outside: bool) -> Reset:
-    """Return what a reset would do.
+    """Return what a reset would move or delete, and what it would leave.
 
     **Errors** `UnavailableError` if the pipeline runs, `ConfigError` for a folder that holds the settings.
     """
@@ -61,7 +62,7 @@ def survey_reset(config: Config, *, outside: bool) -> Reset:
 
 
 def _folders(config: Config) -> Iterator[tuple[str, Path]]:
-    """Yield the folders of what the pipeline stores: outside the data folder each by itself."""
+    """Yield the pipeline's folders: the data folder, and each standby and output outside the data folder."""
     yield "the data folder", config.data_dir
     outputs = [folder for _, folder in config.output.folders(config.residence)]
     others = [*(("a standby", folder) for folder in config.standbys), *(("an output", folder) for folder in outputs)]
@@ -71,7 +72,7 @@ def _folders(config: Config) -> Iterator[tuple[str, Path]]:
 
 
 def _elsewhere(config: Config) -> Iterator[str]:
-    """Yield what the pipeline has where no reset reaches."""
+    """Yield descriptions of stored data of the pipeline that a reset does not reach."""
     for connector, section in ((config.input, "input"), (config.output, "output")):
         if connector.kind == "kafka":
             yield f"the topics of {section}.kind=kafka: a pipeline of the same name refuses them, choose another `name`"
@@ -84,7 +85,7 @@ def _elsewhere(config: Config) -> Iterator[str]:
 
 
 def carry_out_reset(found: Reset, *, delete: bool) -> list[str]:
-    """Move the folders aside, or delete them; return what was done.
+    """Move the folders aside, or delete them; return the actions as lines for people.
 
     A folder is renamed before it is deleted, so that a reset that is interrupted leaves no half of a pipeline.
     """

@@ -1,4 +1,4 @@
-"""Rows as users hand them over become pushes, and who takes them."""
+"""Conversion of rows as users pass them into pushes, and the input log that accepts pushes."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def refuse_bad(table: Table, push: Push) -> None:
 
 
 def writer_of(inputs: Any, source: InputKind) -> InputWriter:
-    """Return the input as a log that takes pushes; `ConfigError` says where else rows can be sent."""
+    """Return the input as a log that accepts pushes; `ConfigError` says where else rows can be sent."""
     if source.push_elsewhere is not None:
         raise ConfigError(f"rows cannot be pushed to this input: input.kind={source.kind}", source.push_elsewhere)
     return cast(InputWriter, inputs)

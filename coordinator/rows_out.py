@@ -1,6 +1,6 @@
 """Rows as a command prints them: a table for people, JSON lines, CSV, or an Arrow IPC stream.
 
-A value in JSON and CSV is as in the service's own answers: decimals and times are texts. In CSV a null is empty, and an
+A value in JSON and CSV is as in the service's own responses: decimals and times are texts. In CSV a null is empty, and an
 empty text is `""`.
 """
 
@@ -31,7 +31,7 @@ TEXT_OUTPUT = click.option(
 
 
 def print_table(table: Table) -> None:
-    """Print a table, never cut where nobody looks at a screen."""
+    """Print a table; if the output is no terminal, its lines are not cut to a screen's width."""
     console = Console()
     (console if console.is_terminal else Console(width=PIPE_WIDTH)).print(table)
 

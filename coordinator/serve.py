@@ -195,7 +195,10 @@ def run(
 
 
 class _Interfaces:
-    """The ways to a service from outside: HTTP, PostgreSQL's protocol. Their ports are bound before anything else is touched."""
+    """The interfaces of a service to the outside: HTTP and PostgreSQL's protocol.
+
+    Their ports are bound before anything else is touched.
+    """
 
     def __init__(self, config: Config) -> None:
         """Bind the ports; if the second is taken, give the first back."""
@@ -211,7 +214,7 @@ class _Interfaces:
             raise
 
     def attach(self, service: Service) -> None:
-        """Make the servers of a service, and announce where it answers."""
+        """Make the servers of a service, and write their address."""
         config = self._config
         log = open_log(config.http, config.folder)
         if self._bound is not None:
@@ -228,7 +231,7 @@ class _Interfaces:
             service.postgres_status = self._postgres.status
 
     def start(self) -> None:
-        """Answer from now on."""
+        """Start to respond to requests."""
         name = self._config.pipeline.name
         if self._postgres is not None:
             self._postgres.start()
@@ -238,7 +241,7 @@ class _Interfaces:
             say(f"{name}: answering at {self.http.url}")
 
     def stop(self) -> None:
-        """Answer what was asked, then close."""
+        """Respond to the requests under way, then close the servers."""
         for server, bound in ((self._postgres, self._bound_postgres), (self.http, self._bound)):
             if server is not None:
                 server.stop()
@@ -247,13 +250,13 @@ class _Interfaces:
 
 
 def announce(server: HttpServer, service: Service) -> None:
-    """Write where to ask, now and whenever the service has claimed the pipeline."""
+    """Write the address of the server now and whenever the service has claimed the pipeline."""
     server.announce()
     service.tell(_Announcer(server))
 
 
 class _Announcer:
-    """An observer that waits for claims, and says which files are read again."""
+    """An observer that writes the address at every claim, and prints which files are read again."""
 
     def __init__(self, server: HttpServer) -> None:
         self._server = server
@@ -272,7 +275,10 @@ class _Announcer:
 
 
 def _watch(service: Service, server: HttpServer | None, progress: bool, interrupts: _Interrupts) -> Any:
-    """Wait for the end, drawing meanwhile; what there is to say of signals is said here, as they come amid anything."""
+    """Wait for the end and draw the status meanwhile; return how the service ended.
+
+    Messages about signals are printed here, because a signal may arrive in the middle of another write.
+    """
     reported: Halt | None = None
     interrupted = False
     with LiveLine(SystemClock(), console(quiet=not progress)) as live_line:
@@ -294,14 +300,14 @@ def _watch(service: Service, server: HttpServer | None, progress: bool, interrup
 
 
 def way_past(halt: Halt) -> str:
-    """Return what a user can do about a halt."""
+    """Return a hint on what a user can do about a halt."""
     if halt.command == ACCEPT_OUTPUT:
         return "mend the function, or `coordinator accept-output` puts out the difference and goes on"
     return "`coordinator status` names the rows, `coordinator skip` goes on without them"
 
 
 def _request_in_ledger(service: Service, workers: int) -> None:
-    """Note a rescale before the start; refused here if there cannot be so many workers."""
+    """Request a rescale before the start; raise `ConfigError` if there cannot be so many workers."""
     service.plan_rescale(workers)
     service.request_rescale(workers)
 
@@ -316,7 +322,10 @@ def _note_workers(service: Service, rescale: int | None) -> None:
 
 
 class _Interrupts:
-    """Turns signals into requests; counts interrupts. A process that was asked to end does not start again for an upgrade."""
+    """The signal handlers, which turn signals into requests and count interrupts.
+
+    A process that was asked to end does not start again for an upgrade.
+    """
 
     def __init__(self, service: Service) -> None:
         self.count, self.asked_to_end = 0, False
@@ -338,7 +347,7 @@ class _Interrupts:
         self.count += 1
         match self.count:
             case 1:
-                self._service.ask_to_stop()  # what is said of it is `_watch`'s: a signal may come amid a write
+                self._service.ask_to_stop()  # `_watch` prints the message: a signal may arrive in the middle of a write
             case 2:
                 self._service.ask_to_stop(now=True)
             case _:

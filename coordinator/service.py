@@ -40,7 +40,7 @@ class Service(Reads, Decisions, Rescales):
     """
 
     def __init__(self, config: Config, built: Built | None = None) -> None:
-        """Open logs and ledger; nothing runs before `start`."""
+        """Open the logs and the ledger; start no thread before `start`."""
         super().__init__(config, built)
         self._finish: commands.Shutdown | None = None
         self._closed = False
@@ -97,7 +97,7 @@ class Service(Reads, Decisions, Rescales):
             self._backups.close()
 
     def stop(self, *, now: bool = False, quiet: bool = False, timeout_s: float | None = None) -> None:
-        """End after a last checkpoint (`now`: without); raise the error that ended the service, unless `quiet`."""
+        """End the service after a last checkpoint (`now`: without); raise the error that ended it, unless `quiet`."""
         if self._thread is not None:
             if not self.live_status.now.ended:
                 self._loop.submit(events.StopAsked(now=now), lambda state: True if _is_end(state) else None)

@@ -41,7 +41,7 @@ def validate(context: CommandContext, pipeline: Path | None, evolve: bool, shows
 @click.option("--outside", is_flag=True, help="Standbys and outputs outside the data folder, too.")
 @click.pass_obj
 def reset(context: CommandContext, pipeline: Path | None, yes: bool, delete: bool, outside: bool) -> None:
-    """Begin a stopped pipeline anew: move what it has stored aside. Rows that were pushed are part of that."""
+    """Reset a stopped pipeline: move everything that it has stored aside, pushed rows included."""
     from dbsp.coordinator.resetting import carry_out_reset, survey_reset  # noqa: PLC0415 - of one command
 
     if context.client.connection.url is not None:

@@ -1,6 +1,7 @@
-"""Going on without rows that halt the pipeline, or for which an input waits.
+"""Decisions to continue without rows that halt the pipeline, or for which an input waits.
 
-They fail under the error policy `stop`, end the process (`attempts`), or are not explained by the settings (`failing`).
+Such rows fail under the error policy `stop`, end the process (`attempts`), or are not explained by the settings
+(`failing`).
 """
 
 from __future__ import annotations
@@ -24,14 +25,14 @@ Result = Callable[[Callable[[], Any], float | None], Any]
 
 
 class Skips:
-    """The decisions of one service."""
+    """The decisions about failing rows of one service."""
 
     def __init__(self, loop: EventLoop, parts: Parts, result: Result) -> None:
         """Keep the event loop, the parts, and `result`, which waits for the result of a call to the event loop."""
         self._loop, self._parts, self._result = loop, parts, result
 
     def skip(self, step: int | None, timeout_s: float | None) -> Skipped:
-        """Go on without the rows that halt the pipeline; see `Service.skip`."""
+        """Continue without the rows that halt the pipeline; see `Service.skip`."""
         halt = self._loop.live_status.now.halt
         if halt is None and step is None and self._loop.runner.failing.refused:
             return self._without_refused(timeout_s)

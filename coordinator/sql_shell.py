@@ -37,7 +37,7 @@ KEYWORDS = (
 @OUTPUT
 @click.pass_obj
 def sql(context: CommandContext, given: tuple[str, ...], form: str) -> None:
-    """Ask the views: a shell on a terminal; else the statements of standard input, or those of -c."""
+    """Run statements over the views: a shell on a terminal; else the statements of standard input, or those of -c."""
     form = "json" if context.as_json and form == "table" else form
     if given:
         _run_all(context.client, (each for text in given for each in statements(text)), form)
@@ -48,7 +48,7 @@ def sql(context: CommandContext, given: tuple[str, ...], form: str) -> None:
 
 
 def _run_all(client: Client, texts: Iterable[str], form: str) -> None:
-    """Run statements; the first that fails ends them."""
+    """Run statements in order; stop at the first one that fails."""
     found = list(texts)
     if not found:
         raise ConfigError("no statement was given", "such as -c 'select * from a_view', or on standard input")
@@ -80,7 +80,7 @@ def answer(client: Client, text: str, form: str) -> int:
 
 
 def statements(text: str) -> list[str]:
-    """Return the statements of a text, without those that are empty; a text's quotes and comments may hold semicolons.
+    """Return the statements of a text, without empty ones; quotes and comments may contain semicolons.
 
     **Example**
 
@@ -117,7 +117,7 @@ _CLOSING = {"'": "'", '"': '"', "--": "\n", "/*": "*/", "$$": "$$"}
 
 
 def _says_something(part: str) -> bool:
-    """Return whether a part holds more than spaces and comments."""
+    """Return whether a part contains more than spaces and comments."""
     return any(line.strip() and not line.strip().startswith("--") for line in part.splitlines())
 
 
@@ -125,12 +125,12 @@ class Shell:
     """A loop that reads statements from a terminal; `read` is `input`, and the tests' own."""
 
     def __init__(self, client: Client, form: str, read: Callable[[str], str] = input) -> None:
-        """Note where to ask; the names of columns are asked for when they are completed."""
+        """Keep the client; column names are requested when one is completed."""
         self._client, self._form, self._read = client, form, read
         self._names: list[str] | None = None
 
     def loop(self) -> None:
-        """Answer until the end of the input; an error of a statement is printed, and the loop goes on."""
+        """Read and run statements until the end of the input; print a statement's error and continue."""
         self._client.status()  # a service that does not run is an error now, not at the first statement
         with _history(self.complete):
             click.echo(HELP)
@@ -161,7 +161,7 @@ class Shell:
         return text
 
     def one(self, text: str) -> None:
-        """Do what was typed: a command, or statements."""
+        """Run one input: a command, or statements."""
         try:
             if text.strip().startswith("\\"):
                 self._described(text.strip())
@@ -174,7 +174,7 @@ class Shell:
             report(error)
 
     def _described(self, text: str) -> None:
-        """Do a command that begins with a backslash."""
+        """Run a command that begins with a backslash."""
         word, _, name = text.partition(" ")
         if word == r"\d" and not name.strip():
             print_rows("table", ["view"], [[view] for view in self._client.views()])
@@ -187,7 +187,7 @@ class Shell:
             click.echo(HELP)
 
     def complete(self, begun: str) -> list[str]:
-        """Return the keywords, views and columns that begin so."""
+        """Return the keywords, views and columns that begin with `begun`."""
         if self._names is None:
             self._names = []
             with suppress(DbspError):
@@ -200,7 +200,10 @@ class Shell:
 
 
 class _history:  # noqa: N801 - used as a function that makes a context
-    """Lines that can be edited, remembered from one shell to the next, and completed; nothing where there is no readline."""
+    """A context in which typed lines can be edited, are remembered between shells, and are completed.
+
+    It does nothing where there is no readline.
+    """
 
     def __init__(self, complete: Callable[[str], list[str]]) -> None:
         self._complete, self._found = complete, list[str]()

@@ -1,4 +1,4 @@
-"""`coordinator top`: a service at a glance, drawn again and again: state, rows a second, lag, workers, alarms."""
+"""`coordinator top`: a service at a glance, redrawn at an interval: state, rows a second, lag, workers, alarms."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def _look(context: CommandContext) -> dict[str, Any]:
 
 
 def figures(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what the screen shows, as JSON values; rates are None if the service has started again in between."""
+    """Return the figures of the screen as JSON values; rates are None if the service has restarted since the last look."""
     status, past = now["status"], before["status"]
     seconds = now["at"] - before["at"]
     same = status["epoch"] == past["epoch"] and seconds > 0
@@ -102,7 +102,7 @@ def _rate(value: float | None) -> str:
 
 @contextmanager
 def _keys(live: bool) -> Iterator[Callable[[float], bool]]:
-    """Yield what waits so many seconds and says whether q was pressed meanwhile; on no terminal it only waits."""
+    """Yield a function that waits some seconds and returns whether q was pressed; without a terminal it only waits."""
 
     def waited(seconds: float) -> bool:
         time.sleep(seconds)  # the time between two looks

@@ -1,6 +1,6 @@
-"""A circuit tried before it is started: once over no rows, once over one row of each table, in this process and without files.
+"""A circuit tried before a start, in this process and without files: over no rows, then over one row of each table.
 
-A plan may be made of a circuit that no step can run. Such a fault belongs into `--check`, not into the first step of a service.
+A plan may be made of a circuit that no step can run. `--check` must find such a fault, before a service's first step does.
 """
 
 from __future__ import annotations

@@ -48,15 +48,15 @@ _OUT_OF_MEMORY, _LIVES = 3, 0
 
 
 class _Rehearsal(Transaction):
-    """A step's transaction that is taken back."""
+    """A step's transaction that is rolled back at its end."""
 
     def finish(self) -> None:
-        """Do what is done at the end, and take it back."""
+        """Do the work of a transaction's end, and roll it back."""
         self.rehearse()
 
 
 class _PrivateDatabase:
-    """A worker's database as it is, on which nothing is ever written: as much of it as a step uses."""
+    """The part of a worker's database that a step uses, as it is on disk; nothing is ever written to it."""
 
     def __init__(self, database: WorkerDatabase) -> None:
         self._database = database
@@ -69,7 +69,7 @@ class _PrivateDatabase:
         traces: Sequence[TraceSpec],
         shared: Mapping[int, Sequence[TraceSpec]] = NOTHING_SHARED,
     ) -> Transaction:
-        """Begin a transaction that is taken back."""
+        """Begin a transaction that is rolled back at its end."""
         transaction = self._database.begin(epoch, step, segment, traces, shared)
         transaction.__class__ = _Rehearsal
         return transaction
@@ -80,7 +80,7 @@ class _PrivateDatabase:
 
 
 class _Nowhere:
-    """An output log that takes everything and keeps nothing."""
+    """An output log that accepts all rows and stores none."""
 
     def write(self, epoch: int, step: int, parts: Mapping[str, Batch], dead: Sequence[DeadLetter]) -> None:
         """Do nothing."""
@@ -89,12 +89,12 @@ class _Nowhere:
         """Do nothing."""
 
     def differing(self, step: int, parts: Mapping[str, Batch], dead: Sequence[DeadLetter]) -> list[str]:  # noqa: ARG002
-        """Return none."""
+        """Return an empty list: no output differs."""
         return []
 
 
 class _PrivateResources:
-    """The pipeline's worker resources, nothing of which is written to."""
+    """The pipeline's worker resources for reading only."""
 
     input_is_dear = False
 
@@ -107,7 +107,7 @@ class _PrivateResources:
         return _PrivateDatabase(self._resources.database(worker))
 
     def output_log(self, worker: int, first_step: int = 0, *, create: bool = False) -> Any:  # noqa: ARG002 - as in other resources
-        """Return a log that keeps nothing."""
+        """Return an output log that stores nothing."""
         return _Nowhere()
 
 
@@ -121,7 +121,7 @@ def main() -> None:
     except DbspError as error:
         put(sink, failure(error))
         return
-    except Exception as error:  # noqa: BLE001 - the parent tells whoever asked
+    except Exception as error:  # noqa: BLE001 - the parent reports it to the caller
         put(sink, failure(InternalError(f"{type(error).__name__}: {error}")))
         return
     while line := source.readline():
@@ -133,7 +133,7 @@ def main() -> None:
 
 
 def _in_a_fork(config: Config, plan: Plan, kind: str, trial: Trial, shown: BinaryIO) -> str | None:
-    """Run a try in a process of its own; how that has ended, None if it lived."""
+    """Run a try in a forked process; return how the process died, None if it lived."""
     pid = os.fork()
     if pid == 0:
         code = _LIVES

@@ -1,6 +1,6 @@
-"""Steps tried in processes of their own, and the rows found that end them. `trial_child` is the other side.
+"""Steps tried in processes of their own, and the search for the rows that end them. `trial_child` is the child's side.
 
-Law of the search: the step lives without the rows found, and of two rows that end it only together the later one is found.
+Law of the search: the step lives without the rows found. If two rows end it only together, the later one is found.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Place: TypeAlias = tuple[str, int, int]
 
 
 class ProcessTrials:
-    """Tries steps of one pipeline; for several threads, one at a time.
+    """The tries of one pipeline's steps; several threads may call, and the tries run one at a time.
 
     **State** a process that has loaded the circuit, from the first try to `close` or its end.
     """
@@ -55,7 +55,7 @@ class ProcessTrials:
     def killing_rows(self, trial: Trial, death: str) -> tuple[DroppedRow, ...]:
         """Find the rows that end the step, with their content where it can be read.
 
-        **Cost** about two tries for each halving of the step's rows, for each row found.
+        **Cost** about two tries for each bisection of the step's rows, for each row found.
         **Errors** `DataError` if the step ends its process without any row, or more than `ROWS_MAX` end it.
         """
         places = [
@@ -133,13 +133,13 @@ class _Process(ChildProcess):
         return self._answer()
 
     def _write(self, value: Any) -> None:
-        with suppress(OSError):  # it is gone: the answer says so
+        with suppress(OSError):  # the process has ended: reading its result fails with the reason
             self._in.write(base64.b64encode(pickle.dumps(value)) + b"\n")
             self._in.flush()
 
     def _answer(self) -> dict[str, Any]:
         line = self._out.readline()
-        while line and not line.startswith(b"{"):  # what the user's module prints
+        while line and not line.startswith(b"{"):  # a line that the user's module prints
             line = self._out.readline()
         if not line:
             raise UnavailableError(f"the process that tries steps has ended: {self._ended()}", "ask again")
@@ -150,7 +150,7 @@ class _Process(ChildProcess):
 
 
 def killers(places: Sequence[Place], kept: Sequence[Place], dies: Callable[[Sequence[Place]], bool]) -> list[Place]:
-    """Find which places to leave out so that the others live together with those `kept`, which live by themselves.
+    """Return the places to leave out, so that a step over the rest and over `kept` lives; `kept` alone lives.
 
     >>> killers([("t", 0, at) for at in range(8)], [], lambda rows: any(at in (2, 7) for _, _, at in rows))
     [('t', 0, 2), ('t', 0, 7)]
@@ -185,5 +185,5 @@ def ranges_of(places: Sequence[Place]) -> tuple[Range, ...]:
 
 
 def decision(rows: Sequence[DroppedRow], death: str) -> str:
-    """Return the command that goes on without these rows."""
+    """Return the logged command that continues without these rows."""
     return drop_command(rows, f"{DEADLY}{death}")

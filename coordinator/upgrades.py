@@ -79,7 +79,7 @@ class Departure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arrival:
-    """An upgrade that is done."""
+    """A finished upgrade: both versions, the first step, and for how long no step could run."""
 
     before: str
     to: str
@@ -89,7 +89,7 @@ class Arrival:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Leaving:
-    """The version that is to arrive; since when; whether no step was taken anyway."""
+    """The version to become, the time of the request, and whether the pipeline was paused and took no step anyway."""
 
     target: str
     at_us: int
@@ -97,10 +97,10 @@ class _Leaving:
 
 
 class Upgrades:
-    """The note, and who writes and reads it; an observer of the service, told on the event loop's thread."""
+    """The upgrade from either side: it writes and reads the note. An observer, called on the event loop's thread."""
 
     def __init__(self, config: Config, clock: Clock, tell: Notify) -> None:
-        """Read what the version before has left; `tell` hears of an arrival."""
+        """Read the note that the old version has left; `tell` receives the notice of a finished upgrade."""
         self.restart: Restart | None = None
         self._config, self._clock, self._tell = config, clock, tell
         self._last_step_us = 0
@@ -108,16 +108,16 @@ class Upgrades:
         self._found = read_note(config.data_dir)
         self._arrival: Arrival | None = None
 
-    # --- the version that leaves --------------------------------------------------------------------------------
+    # --- the old version ----------------------------------------------------------------------------------------
 
     def leave(
         self, now: Callable[[], Snapshot], checkpoint: Callable[[], Any], submit: Callable[[events.Request, Met], Any]
     ) -> Departure:
-        """Have the service end for the installed version, once that has shown that it can start here; see `Service.upgrade`."""
+        """Have the service end for the installed version, after a check that it can start here; see `Service.upgrade`."""
         target = self._examined(now())
         if target == VERSION:
             return self._departure(now())
-        checkpoint()  # beside the steps, so that the one for which they wait is small
+        checkpoint()  # taken while steps run, so that the last one, for which they wait, is small
         leaving = _Leaving(target=target, at_us=self._clock.wall_us(), paused=now().state == "Paused")
         self._leaving = leaving
         submit(events.UpgradeAsked(), lambda state: self._left(leaving, state))
@@ -127,7 +127,7 @@ class Upgrades:
         """Return True once the service has ended as requested; raise `UnavailableError` if the upgrade was given up."""
         facts = state.facts
         if not facts.requested.upgrade:
-            if self._leaving is leaving:  # not what somebody has asked for since
+            if self._leaving is leaving:  # leave a later request as it is
                 self._leaving = None
             raise UnavailableError(f"the upgrade was given up: {facts.upgrade_error}", "the old version goes on")
         return True if isinstance(state, states.Stopped | states.Broken) else None
@@ -153,9 +153,9 @@ class Upgrades:
         return Departure(before=VERSION, to=target, step=now.step, epoch=now.epoch, pid=os.getpid())
 
     def become(self, now: Snapshot) -> None:
-        """Leave the note and replace this process, if it ended for that: all else of the service is closed.
+        """Leave the note and replace this process, if the service ended for an upgrade; all else of it is closed.
 
-        The note is for the version that arrives; it is written whole or not at all, and a disk that takes none stops nobody.
+        The note is for the new version. It is written whole or not at all, and the upgrade goes on if the disk takes no note.
         """
         if self.restart is None or self._leaving is None:
             return
@@ -165,7 +165,7 @@ class Upgrades:
             write_whole(self._config.data_dir / NOTE_FILE, json.dumps(note) + "\n")
         self.restart.become()
 
-    # --- the version that arrives -------------------------------------------------------------------------------
+    # --- the new version ----------------------------------------------------------------------------------------
 
     def arriving(self, facts: states.Facts) -> states.Facts:
         """Return the facts with the pause of the old version, which only the note keeps."""
@@ -186,7 +186,7 @@ class Upgrades:
         found, self._found = self._found, {}
         with suppress(OSError):
             (self._config.data_dir / NOTE_FILE).unlink(missing_ok=True)
-        if found["before"] == VERSION:  # it came back: nothing was upgraded
+        if found["before"] == VERSION:  # the old version came back: nothing was upgraded
             return
         pause = max(0.0, (self._clock.wall_us() - found["since_us"]) / 1e6)
         self._arrival = Arrival(before=found["before"], to=VERSION, step=step, pause_seconds=round(pause, 6))
@@ -207,7 +207,7 @@ def read_note(data_dir: Path) -> dict[str, Any]:
 
 
 def note_failure(data_dir: Path, words: str) -> None:
-    """Add to the note why the version that was to arrive did not start: whoever asked for the upgrade reads it there."""
+    """Add to the note why the new version did not start, for the client that asked for the upgrade."""
     found = read_note(data_dir)
     if found:
         with suppress(OSError):

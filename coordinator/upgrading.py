@@ -1,4 +1,4 @@
-"""`coordinator upgrade`, the side of the client: asks for it, then waits until the other version takes steps, or says why not."""
+"""`coordinator upgrade`, the client's side: ask for the upgrade, then wait until the new version takes steps or fails."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def _refuse_ended(data_dir: Path, left: dict[str, Any]) -> None:
         os.kill(left["pid"], 0)
     except ProcessLookupError:
         raise _failed(left, "its process has ended; it has told why where the service writes its errors") from None
-    except PermissionError:  # somebody else's, so there
+    except PermissionError:  # another user's process, so it lives
         pass
 
 

@@ -85,7 +85,7 @@ class ConfiguredResources:
                 try:
                     return WorkerDatabase.create(home, create, standbys=standbys, copies=copies)
                 except ConfigError:
-                    # Another coordinator has made it meanwhile: its epoch says which of the two goes on.
+                    # Another coordinator has made it meanwhile: the epoch decides which of the two continues.
                     if not home.exists():
                         raise
             return WorkerDatabase(home, standbys=standbys, copies=copies)
@@ -103,9 +103,10 @@ class ConfiguredResources:
         return CondemnedWorker(folders=folders, manifests=() if copies is None else copies.condemn())
 
     def discard_database(self, worker: int, epoch: int, condemned: CondemnedWorker) -> None:
-        """Delete what was condemned and what is left of earlier ones; `FencedError` if it has seen a newer epoch.
+        """Delete the condemned data and the remains of earlier deletions; `FencedError` if it has seen a newer epoch.
 
-        Copies and standbys go first: a database without them is deleted by the next try, but they would stay without it.
+        Copies and standbys are deleted first: the next try deletes a database that has lost them. Without a database they would
+        stay.
         """
         copies = self._copies(worker)
         if copies is not None:
@@ -146,7 +147,7 @@ class ConfiguredResources:
         return ShardTransfer(self._transfers(worker), source_worker, epoch)
 
     def end_transfers(self, worker: int, epoch: int) -> None:
-        """Delete what is here of other hosts' workers for this one, but for newer epochs."""
+        """Delete the shards received for this worker from other hosts, except those of newer epochs."""
         end_transfers(self._transfers(worker), epoch)
 
     def _transfers(self, worker: int) -> Path:
@@ -175,7 +176,7 @@ class ConfiguredResources:
 
     @property
     def residence(self) -> Residence:
-        """Return what inputs and outputs know of the pipeline."""
+        """Return the facts about the pipeline that inputs and outputs use."""
         return Residence(data_dir=self.data_dir, pipeline=self.pipeline, folder=self.folder)
 
     def open_input(self, *, create: bool = False, check: bool = False) -> InputLog:
@@ -183,7 +184,7 @@ class ConfiguredResources:
         return self.input.open(self.residence, self.tables, create=create, check=check)
 
     def make_folders(self, names: Collection[str]) -> None:
-        """Make what the sources of new tables need on this host."""
+        """Make the folders on this host that the sources of new tables need."""
         self.input.make_folders(self.residence, [table for table in self.tables if table.name in names])
 
     def open_steps(self, *, create: bool = False) -> StepLog:
@@ -219,7 +220,7 @@ class ConfiguredResources:
 
 
 def writers(config: Config) -> tuple[int, ...]:
-    """Return the workers that wrote outputs on this host, also those that have left: their rows are part of all changes."""
+    """Return the workers that wrote outputs on this host, including those that left: their rows are part of all changes."""
     folder = config.output.progress(config.residence)
     return () if folder is None else numbered(folder)
 
@@ -267,7 +268,7 @@ def _close_deleted(asked: tuple[Any, ...]) -> None:
 
 
 def _close(chosen: Callable[[tuple[Any, ...]], bool]) -> None:
-    """Close what this process holds open under the chosen keys."""
+    """Close the handles that this process holds open under the chosen keys."""
     with _LOCK:
         for key in [key for key in _OPENED if key[0] == os.getpid() and chosen(key)]:
             found = _OPENED.pop(key)

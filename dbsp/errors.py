@@ -29,7 +29,7 @@ PYTHON_WORKER_DIED = "a Python worker died in every try of its task"
 
 
 class DbspError(Exception):
-    """The root of all errors this project raises on purpose."""
+    """The root of all errors that this project raises on purpose."""
 
     code = "dbsp"
     exit_code = 1
@@ -61,14 +61,14 @@ class ConfigError(DbspError):
 
 
 class DataError(DbspError):
-    """Stored or received bytes are not what they must be."""
+    """Stored or received bytes are wrong: damaged, incomplete or not as declared."""
 
     code = "data"
     exit_code = 3
 
 
 class FormatError(DataError):
-    """Stored bytes are of a format that this version of dbsp does not read: nothing is wrong with them."""
+    """Stored bytes have a format that this version of dbsp does not read; the bytes themselves are sound."""
 
 
 class RowsError(DataError):
@@ -89,7 +89,7 @@ class RowsError(DataError):
         count: int = 0,
         rows: tuple[tuple[str, str, int], ...] = (),
     ) -> None:
-        """Keep what a decision needs."""
+        """Keep the node and the failed rows, which a decision needs."""
         Exception.__init__(self, message, hint, node, name, count, rows)
         self.message, self.hint = message, hint
         self.node, self.name, self.count, self.rows = node, name, count, rows

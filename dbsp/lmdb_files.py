@@ -129,7 +129,10 @@ def _free_lists(stream: BinaryIO, root: int, end: int, depth: int = 0) -> Iterat
 
 
 def _large(stream: BinaryIO, first: int, size: int, end: int) -> bytes:
-    """Return a value that has pages of its own."""
+    """Return the value that begins at page `first` and has pages of its own.
+
+    **Errors** `ValueError` if a page of it is lost, or is not the first of a value.
+    """
     if first + (_HEAD + size - 1) // _PAGE >= end:
         raise ValueError(first)
     number, _, flags, *_ = _PAGE_HEAD.unpack_from(_page(stream, first, end))

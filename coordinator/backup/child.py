@@ -45,7 +45,7 @@ def main() -> None:
             put(sink, {"done": {}})
     except DbspError as error:
         put(sink, failure(error))
-    except Exception as error:  # noqa: BLE001 - the parent tells whoever asked
+    except Exception as error:  # noqa: BLE001 - the parent reports it to the caller
         put(sink, failure(InternalError(f"{type(error).__name__}: {error}")))
 
 

@@ -28,7 +28,7 @@ SETTINGS = click.Path(path_type=Path, dir_okay=False)
 
 
 class _Bar:
-    """Bytes done of bytes to do, on a terminal."""
+    """A progress bar on a terminal: bytes done of bytes to do."""
 
     def __init__(self, text: str) -> None:
         columns = (

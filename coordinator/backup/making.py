@@ -68,7 +68,7 @@ class BackupSource:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Pin:
-    """A source as of one moment."""
+    """A source as of one moment: its open environment and the read transaction that holds it."""
 
     source: BackupSource
     env: Any
@@ -77,7 +77,7 @@ class _Pin:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PinnedFiles:
-    """All files of a pipeline as of one moment; `bytes` is the most that a copy can take."""
+    """All files of a pipeline as of one moment; `bytes` is the largest size that a copy can have."""
 
     pins: tuple[_Pin, ...]
     ledger: Ledger
@@ -87,7 +87,7 @@ class PinnedFiles:
 
 @contextmanager
 def pinning(config: Config) -> Iterator[PinnedFiles]:
-    """Hold all files as of now; begin again if the ledger changes meanwhile.
+    """Pin all files as of one moment; begin again if the ledger changes meanwhile.
 
     **Errors** `UnavailableError` if there is nothing to back up; `DataError` names a broken file; `ConfigError` with
     Kafka.
@@ -169,7 +169,7 @@ def _sources(config: Config, ledger: Ledger) -> Iterator[BackupSource]:
 
 
 def _progress_sources(config: Config, ledger: Ledger) -> Iterator[BackupSource]:
-    """Yield the progress of outputs, and rows that are in the same file; those that have left have put out rows, too."""
+    """Yield the files with outputs' progress and rows, including those of workers that have left."""
     progress, place = config.output.progress(config.residence), progress_place(config)
     if progress is None:
         return
@@ -194,7 +194,7 @@ def folder_name(step: int, now: datetime) -> str:
 
 
 def begin(folder: Path, step: int) -> Path:
-    """Create the folder of a new backup; its name says that it is unfinished."""
+    """Create the folder of a new backup, under a name that marks it as unfinished."""
     name = folder_name(step, datetime.now(UTC))
     try:
         make_folder(folder)
@@ -210,7 +210,7 @@ def begin(folder: Path, step: int) -> Path:
 
 
 def copy(pinned: PinnedFiles, made: Path) -> None:
-    """Copy the pinned files; the backup needs nothing of the pipeline afterwards."""
+    """Copy the pinned files; afterwards the backup needs no file of the pipeline."""
     for pin in pinned.pins:
         target = made / pin.source.place
         try:
@@ -223,7 +223,7 @@ def copy(pinned: PinnedFiles, made: Path) -> None:
 
 
 def finish(config: Config, pinned: PinnedFiles, made: Path) -> tuple[Path, Manifest]:
-    """Check the copy, write the manifest with every checksum, and rename the folder; the pins are not needed any more."""
+    """Check the copy, write the manifest with every checksum, and rename the folder; the pins may have ended."""
     _look(config, made)
     try:
         files = tuple(_noted(made, pin.source.place) for pin in pinned.pins)

@@ -89,7 +89,7 @@ class Manifest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListedBackup:
-    """A folder that is a backup (`manifest`), or why it is none; `damage`: what a check has found."""
+    """A folder that is a backup (`manifest`), or the reason why it is none; `damage` lists the findings of a check."""
 
     name: str
     manifest: Manifest | None
@@ -106,7 +106,7 @@ class ListedBackup:
 
 
 def refuse_kinds(config: Config) -> None:
-    """Refuse inputs and outputs that go on without the backup; `ConfigError` says what to do instead."""
+    """Refuse inputs and outputs whose logs continue outside a backup; `ConfigError` says what to do instead."""
     connectors = (config.input, config.output)
     for refusal in (each.no_backup for each in connectors if each.no_backup is not None):
         kinds = " ".join(f"{each.section}.kind={each.kind}" for each in connectors)
@@ -165,7 +165,7 @@ def read_manifest(folder: Path) -> Manifest:
 
 
 def _refuse_names(manifest: Manifest, file: Path) -> None:
-    """Refuse names that lead out of the folder, and a name that stands twice, or is that of a folder too."""
+    """Refuse names that lead out of the folder, a name that occurs twice, and a name that is also a folder's."""
     names = [entry.path for entry in manifest.files]
     for name in names:
         if not isinstance(name, str) or "\0" in name or name != PurePosixPath(name).as_posix() or not _is_inside(name):

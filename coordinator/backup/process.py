@@ -34,7 +34,7 @@ PIN_S = 20.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackupProgress:
-    """A backup under way; `bytes_max` is the most that it can take, 0 while it is not known."""
+    """A backup under way; `bytes_max` is the largest size that it can have, 0 while unknown."""
 
     phase: str
     folder: str
@@ -44,7 +44,7 @@ class BackupProgress:
 
 
 class Backups:
-    """The backups of one pipeline."""
+    """The backups of one running pipeline, one at a time, and the progress of the backup under way."""
 
     def __init__(self, config: Config, note: Notify, *, command: Sequence[str] = COMMAND) -> None:
         """Start no process before the first backup; `note` receives how each ends."""
@@ -163,12 +163,12 @@ class _Process(ChildProcess):
 
     def __init__(self, command: Sequence[str], config: Config) -> None:
         """Start the process, shielded from interrupts at the terminal."""
-        self.over = False  # it has said its last word, and pins nothing
+        self.over = False  # the process has sent its last message, and pins no file
         super().__init__(command)
         self._write(base64.b64encode(pickle.dumps(config)) + b"\n")
 
     def _write(self, line: bytes) -> None:
-        with suppress(OSError):  # it is gone: the answer says so
+        with suppress(OSError):  # the process has ended: reading its result fails with the reason
             self._in.write(line)
             self._in.flush()
 

@@ -106,7 +106,7 @@ def _refuse_taken(manifest: Manifest, config: Config) -> None:
 
 
 def _written_later(manifest: Manifest, config: Config) -> Iterator[str]:
-    """Yield the progress of outputs that is no part of the backup, and what consumers can see of later steps."""
+    """Yield outputs' progress that does not belong to the backup, and outputs of later steps that consumers can see."""
     progress = _progress(config)
     if progress is not None and progress.exists() and not _is_left(manifest, progress):
         yield str(progress)
@@ -134,7 +134,7 @@ def _mark(manifest: Manifest) -> str:
 
 
 def _put_in_place(backup: Path, manifest: Manifest, config: Config, report: Report) -> None:
-    """Copy aside, then rename: what outputs have written first, the data folder last."""
+    """Copy into a folder aside, then rename: first the progress of outputs, last the data folder."""
     data_dir = config.data_dir
     aside, placed = data_dir.with_name(f".{data_dir.name}.restoring"), False
     try:
@@ -159,12 +159,15 @@ def _put_in_place(backup: Path, manifest: Manifest, config: Config, report: Repo
         raise
     progress = _progress(config)
     if progress is not None:
-        with suppress(OSError):  # whoever finds it later finds the data folder, too
+        with suppress(OSError):  # a mark that stays is harmless: the data folder exists, too
             (progress / MARK).unlink(missing_ok=True)
 
 
 def _take_back(manifest: Manifest, config: Config, aside: Path, placed: bool) -> None:
-    """Leave nothing in place; each folder is renamed before it is deleted, so that it is there whole or not at all."""
+    """Remove everything that this restore put in place.
+
+    Each folder is renamed before it is deleted, so that it exists whole or not at all.
+    """
     progress = _progress(config)
     with suppress(OSError):
         if placed:
@@ -196,7 +199,7 @@ def _copy(source: Path, target: Path, file: BackupFile, report: Report) -> None:
 def _move_progress(made: Path, config: Config, mark: str) -> None:
     """Move the progress from the copied backup into the folder of the outputs, if that is outside the data folder.
 
-    The folder may be on another disk. What an unfinished restore has left there is replaced.
+    The folder may be on another disk. The remains of an unfinished restore there are replaced.
     """
     folder, place = _progress(config), progress_place(config)
     if folder is None or place is None or folder == config.data_dir / place:
