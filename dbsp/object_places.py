@@ -186,19 +186,22 @@ class BucketPlace:
         except FileNotFoundError:
             if absent is not None:
                 raise _no_object(self, absent) from None
-            raise ConfigError(
-                f"there is no such bucket: place={self.address}", "create it, or correct `copies`"
-            ) from None
+            raise self._no_bucket() from None
         except (errors.PermissionDeniedError, errors.UnauthenticatedError) as error:
             raise ConfigError(
                 f"the place for copies refuses: place={self.address} error={_first_line(error)}",
                 "give the rights to list, read, write and delete, or correct `copies_options` in [checkpoint]",
             ) from error
         except (errors.BaseError, OSError) as error:
+            if "NoSuchBucket" in str(error):  # the answer to a request to list says so in its body alone
+                raise self._no_bucket() from None
             raise AwayError(
                 f"the place for copies does not answer: place={self.address} error={_first_line(error)}",
-                "see that it runs and can be reached; the service waits",
+                "see that it runs and can be reached; a running service waits",
             ) from error
+
+    def _no_bucket(self) -> ConfigError:
+        return ConfigError(f"there is no such bucket: place={self.address}", "create it, or correct `copies`")
 
 
 @cache

@@ -93,6 +93,8 @@ def test_a_bucket_that_is_not_there_is_a_wrong_setting(server: str, tmp_path: Pa
     place = object_place("s3://absent/p", KEYS | {"endpoint": server}, tmp_path)
     with pytest.raises(ConfigError, match="no such bucket"):
         place.put("name", b"")
+    with pytest.raises(ConfigError, match="no such bucket"):
+        place.names("p")
 
 
 def test_a_folder_that_is_a_file_is_a_wrong_setting(tmp_path: Path) -> None:
