@@ -26,9 +26,9 @@ OFTEN = "[checkpoint]\ninterval_s = 0.1"
 BEFORE = [
     *(f"steps.claim:{when}:1" for when in ("before", "after")),
     "control.change:after:1",
-    "site.database:after:1",
-    "site.database:before:2",
-    "site.database:after:2",
+    "resources.database:after:1",
+    "resources.database:before:2",
+    "resources.database:after:2",
     "control.change:before:2",
 ]
 """The ledger does not have the new circuit: no worker holds it, one does, both do."""

@@ -133,7 +133,7 @@ def test_what_is_said_of_other_columns_or_twice_may_be_damaged(tmp_path: Path) -
     code = (
         "import pathlib, sys; from dbsp.io.imported_file import *; from tests.io.test_damaged_footers import TABLE as t; "
         "path = pathlib.Path(sys.argv[1]); noted = examine_file(path, t); "
-        "print(LandedReader(t).read(path, noted, 0, noted.rows).rows)"
+        "print(ImportedFileReader(t).read(path, noted, 0, noted.rows).rows)"
     )
     done = subprocess.run(
         [sys.executable, "-c", code, tmp_path / "1.parquet"], capture_output=True, text=True, check=False

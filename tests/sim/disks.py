@@ -159,8 +159,8 @@ class Disks:
     def in_use(self) -> Iterator[None]:
         """A fault may strike at every transaction and at every name that is made, as long as the block lasts."""
         with pytest.MonkeyPatch.context() as patch:
-            for module in (database_files, log_files):
-                patch.setattr(module.Environment, "write", self._pointed(module.Environment.write))
+            for files in (database_files.DatabaseEnvironment, log_files.LogEnvironment):
+                patch.setattr(files, "write", self._pointed(files.write))
             patch.setattr(
                 scratch, "folder_of", lambda home, epoch: home / f"scratch-{epoch}-{boot_of(self.boots, home)}"
             )

@@ -156,7 +156,8 @@ class Pipeline:
         return outputs_of(self.folder, self.plan)
 
     def views(self) -> dict[str, bytes]:
-        return {view.name: as_bytes(self.runtime.read_view(view.name, self.layout)) for view in self.plan.views}
+        read = {view.name: self.runtime.read_view(view.name, self.layout) for view in self.plan.views}
+        return {name: as_bytes(in_order(table)) for name, table in read.items()}
 
     def close(self) -> None:
         self.runtime.close()
@@ -172,6 +173,11 @@ def outputs_of(folder: Path, plan: Plan) -> dict[str, dict[int, list[bytes]]]:
         for step, _, table in read_outputs(folder, view):
             steps.setdefault(step, []).append(as_bytes(table))
     return found
+
+
+def in_order(table: pa.Table) -> pa.Table:
+    """The rows of a view in the order of all their columns: ways of reading differ in the order of rows."""
+    return table.sort_by([(name, "ascending") for name in table.column_names]).combine_chunks()
 
 
 def as_bytes(table: pa.Table) -> bytes:

@@ -23,7 +23,7 @@ from dbsp.runtime.runtime import Runtime
 from dbsp.runtime.tasks import Work
 from tests.pace import rotating
 from tests.spark.cuts import BOTH_WAYS, TO_DRIVER, TO_EXECUTORS, Network, network
-from tests.spark.pipelines import PARTITIONS, Pipeline, as_bytes, outputs_of, sample_circuit
+from tests.spark.pipelines import PARTITIONS, Pipeline, as_bytes, in_order, outputs_of, sample_circuit
 from tests.spark.waiting import until
 from tests.spark.wrapped_resources import HaltingResources
 
@@ -82,7 +82,8 @@ class Cut:
 
     def views(self) -> dict[str, bytes]:
         return {
-            view.name: as_bytes(self.service.read_view(view.name, 120).table) for view in self.service.built.plan.views
+            view.name: as_bytes(in_order(self.service.read_view(view.name, 120).table))
+            for view in self.service.built.plan.views
         }
 
     @contextmanager
