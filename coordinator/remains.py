@@ -71,7 +71,7 @@ def _found(config: Config) -> Iterator[str]:
         workers = numbered(folder)
         if workers:
             yield f"{what} of workers {', '.join(map(str, workers))} ({folder})"
-    if config.copies is not None and config.copies.names(config.pipeline.name):
+    if config.copies is not None and config.copies.has_any(config.pipeline.name):
         yield f"copies of checkpoints ({config.copies.address}/{config.pipeline.name})"
     for what, folder in (("the input log", data_dir / "input"), ("the step log", data_dir / "steps")):
         if folder.exists():

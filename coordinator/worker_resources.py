@@ -128,9 +128,11 @@ class ConfiguredResources:
         """
         home, copies = self._home(worker), self._copies(worker)
         standbys = [each for each in (Standby(at, MAP_SIZE_BYTES) for at in self._standbys(worker)) if each.exists]
-        if is_sound(home) or (not standbys and copies is None):
+        if not standbys and copies is None:
             return False
         with _LOCK:
+            if is_sound(home):
+                return False
             self._let_go(worker)
             discard_leftovers(home, epoch)
             if standbys:

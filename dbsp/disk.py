@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
@@ -53,6 +56,17 @@ def replace_text(file: Path, text: str) -> None:
 def numbered(folder: Path) -> tuple[int, ...]:
     """Return the entry names of a folder that are numbers, in ascending order; empty if the folder is missing."""
     return tuple(sorted(int(path.name) for path in folder.iterdir() if path.name.isdigit())) if folder.is_dir() else ()
+
+
+@contextmanager
+def alone_in(folder: Path) -> Iterator[None]:
+    """Keep other processes that call this for the same folder waiting; the lock ends with the process."""
+    held = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(held)
 
 
 def sync_path(path: Path) -> None:

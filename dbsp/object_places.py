@@ -17,7 +17,7 @@ from __future__ import annotations
 import errno
 import os
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -57,6 +57,13 @@ class ObjectPlace(Protocol):
 
     def names(self, prefix: str) -> list[str]:
         """Return the names of all objects below a prefix such as "0/versions", sorted."""
+        ...
+
+    def has_any(self, prefix: str) -> bool:
+        """Return whether there is an object below a prefix.
+
+        **Cost** one request, however many objects there are.
+        """
         ...
 
     def delete(self, names: Iterable[str]) -> None:
@@ -102,14 +109,18 @@ class FolderPlace:
 
     def names(self, prefix: str) -> list[str]:
         """Walk the folder."""
+        return sorted(self._names(prefix))
+
+    def has_any(self, prefix: str) -> bool:
+        """Walk the folder to the first file."""
+        return next(self._names(prefix), None) is not None
+
+    def _names(self, prefix: str) -> Iterator[str]:
         with self._answering():
-            found = [
-                (Path(place) / name).relative_to(self.folder).as_posix()
-                for place, _, names in os.walk(self.folder / prefix)
-                for name in names
-                if not name.startswith(TEMPORARY)
-            ]
-        return sorted(found)
+            for place, _, names in os.walk(self.folder / prefix):
+                for name in names:
+                    if not name.startswith(TEMPORARY):
+                        yield (Path(place) / name).relative_to(self.folder).as_posix()
 
     def delete(self, names: Iterable[str]) -> None:
         """Delete the files; folders stay, because another process may write into them."""
@@ -170,6 +181,10 @@ class BucketPlace:
             for page in self._ask(lambda store, client: list(client.list(store, prefix=f"{prefix}/")))
             for entry in page
         )
+
+    def has_any(self, prefix: str) -> bool:
+        """List one page of the bucket."""
+        return self._ask(lambda store, client: any(client.list(store, prefix=f"{prefix}/")))
 
     def delete(self, names: Iterable[str]) -> None:
         """Delete the objects."""

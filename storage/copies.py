@@ -30,10 +30,8 @@ Source: docs/design/0046-copies.md.
 from __future__ import annotations
 
 import base64
-import fcntl
 import hashlib
 import json
-import os
 import shutil
 import threading
 import uuid
@@ -46,7 +44,7 @@ from typing import Any
 
 import numpy as np
 
-from dbsp.disk import make_folder, sync_path
+from dbsp.disk import alone_in, make_folder, sync_path
 from dbsp.errors import DataError, FencedError
 from dbsp.object_places import ObjectPlace
 from dbsp.processes import end_older, noted
@@ -379,10 +377,5 @@ def _alone(home: Path, epoch: int) -> Iterator[None]:
     writers = home.with_name(f".{home.name}.restoring")
     make_folder(writers)
     end_older(writers, epoch)
-    with noted(writers, epoch):
-        held = os.open(writers, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            fcntl.flock(held, fcntl.LOCK_EX)
-            yield
-        finally:
-            os.close(held)
+    with noted(writers, epoch), alone_in(writers):
+        yield

@@ -7,13 +7,11 @@ clear error, instead of fencing the first.
 from __future__ import annotations
 
 import errno
-import fcntl
 import json
 import os
 import socket
 import threading
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,7 +22,7 @@ from dbsp.coordinator.address import ADDRESS_FILE, read_address, write_whole
 from dbsp.coordinator.http.connections import ACCEPTED_AT_ONCE, BoundedProtocol, Gate
 from dbsp.coordinator.http.section import HttpSection
 from dbsp.coordinator.http.tls import certificate_of, listening
-from dbsp.disk import make_folder
+from dbsp.disk import alone_in, make_folder
 from dbsp.errors import ConfigError, UnavailableError
 
 STOP_TIMEOUT_S = 10.0
@@ -35,18 +33,26 @@ QUEUE = 1024
 def bind(section: HttpSection) -> Gate:
     """Listen on the configured address; `UnavailableError` if it is taken, `ConfigError` if it is not of this host."""
     found = Gate(section)
+    listen_at(found, "http", section.host, section.port, QUEUE)
+    return found
+
+
+def listen_at(found: socket.socket, section: str, host: str, port: int, queue: int) -> None:
+    """Bind a socket to the address of a section of the settings, and listen; close it if that fails.
+
+    **Errors** `UnavailableError` if the address is taken, `ConfigError` if it is not of this host.
+    """
     found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        found.bind((section.host, section.port))
-        found.listen(QUEUE)
+        found.bind((host, port))
+        found.listen(queue)
     except OSError as error:
         found.close()
-        place = f"host={section.host} port={section.port}"
+        place = f"host={host} port={port}"
         if error.errno == errno.EADDRINUSE:
-            hint = "stop what listens there, or set another `port` in [http] (0: any free one)"
+            hint = f"stop what listens there, or set another `port` in [{section}] (0: any free one)"
             raise UnavailableError(f"the address is in use: {place}", hint) from None
-        raise ConfigError(f"cannot listen: {place} error={error.strerror}", "mend `host` in [http]") from None
-    return found
+        raise ConfigError(f"cannot listen: {place} error={error.strerror}", f"fix `host` in [{section}]") from None
 
 
 class _Uvicorn(uvicorn.Server):
@@ -108,7 +114,7 @@ class HttpServer:
         host, port = self.address
         make_folder(self._file.parent)
         text = json.dumps({"host": host, "port": port, "url": self.url, "pid": os.getpid(), **self._who}) + "\n"
-        with _alone_in(self._file.parent):
+        with alone_in(self._file.parent):
             write_whole(self._file, text)
 
     def keep_announced(self) -> None:
@@ -125,20 +131,6 @@ class HttpServer:
         if self._thread.is_alive():
             self._thread.join(STOP_TIMEOUT_S)
         self._bound.close()
-        with _alone_in(self._file.parent):
+        with alone_in(self._file.parent):
             if read_address(self._file.parent).get("pid") == os.getpid():
                 self._file.unlink(missing_ok=True)
-
-
-@contextmanager
-def _alone_in(folder: Path) -> Iterator[None]:
-    """Keep other processes from writing or deleting an address meanwhile.
-
-    The lock is on the folder, and ends with the process.
-    """
-    held = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        fcntl.flock(held, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(held)

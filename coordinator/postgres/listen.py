@@ -3,14 +3,13 @@
 The port is bound before anything else is touched, as HTTP's is.
 
 Invariants
-1. At most `connections_max` sessions are open, and `STARTING_MAX` connections more that have not told what they want.
+1. At most `connections_max` sessions are open, and `STARTING_MAX` connections more that have not said what they want.
 2. Nothing that arrives ends the thread: every session ends by itself.
 """
 
 from __future__ import annotations
 
 import asyncio
-import errno
 import socket
 import threading
 from collections.abc import Mapping
@@ -18,6 +17,7 @@ from contextlib import suppress
 from typing import Any
 
 from dbsp.coordinator.http.access_log import AccessLog
+from dbsp.coordinator.http.listen import listen_at
 from dbsp.coordinator.http.reloading import Reloadable
 from dbsp.coordinator.http.section import LOOPBACK
 from dbsp.coordinator.http.tls import certificate_of, listening
@@ -28,7 +28,7 @@ from dbsp.coordinator.postgres.refusals import Refusal
 from dbsp.coordinator.postgres.section import PostgresSection
 from dbsp.coordinator.postgres.session import TOO_MANY, Session
 from dbsp.coordinator.service import Service
-from dbsp.errors import ConfigError, UnavailableError
+from dbsp.errors import ConfigError
 
 QUEUE = 128
 STARTING_MAX = 64
@@ -50,17 +50,7 @@ def bind_postgres(section: PostgresSection, *, has_tokens: bool) -> socket.socke
             "set `read_token` in [http] or DBSP_HTTP_READ_TOKEN, or listen on 127.0.0.1",
         )
     found = socket.socket(socket.AF_INET6 if ":" in section.host else socket.AF_INET, socket.SOCK_STREAM)
-    found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        found.bind((section.host, section.port))
-        found.listen(QUEUE)
-    except OSError as error:
-        found.close()
-        place = f"host={section.host} port={section.port}"
-        if error.errno == errno.EADDRINUSE:
-            hint = "stop what listens there, or set another `port` in [postgres] (0: any free one)"
-            raise UnavailableError(f"the address is in use: {place}", hint) from None
-        raise ConfigError(f"cannot listen: {place} error={error.strerror}", "fix `host` in [postgres]") from None
+    listen_at(found, "postgres", section.host, section.port, QUEUE)
     found.setblocking(False)
     return found
 

@@ -60,6 +60,12 @@ def test_objects_are_there_as_they_were_put(place: ObjectPlace) -> None:
     place.put("a/two", memoryview(b"2" * 3_000_000))
     place.put("other/three", b"")
     assert place.names("a") == ["a/b/one", "a/two"]
+    assert [place.has_any(prefix) for prefix in ("a", "a/b", "other", "b", "a/two", "oth")] == [
+        True,
+        True,
+        True,
+        *[False] * 3,
+    ]
     assert place.get("a/two") == b"2" * 3_000_000
     assert place.get("other/three") == b""
 
