@@ -33,7 +33,8 @@ class StepChanges:
 class ViewChanges:
     """The changes of a view in the steps `first <= s < next`; steps without changes are left out.
 
-    `schema` is the schema of the steps' tables.
+    `schema` is the schema of the steps' tables. If `anew` is a step, the view began anew there after `first`: its earlier rows
+    no longer count, and the changes begin with its whole content.
     """
 
     view: str
@@ -41,6 +42,7 @@ class ViewChanges:
     next: int
     schema: pa.Schema
     steps: tuple[StepChanges, ...]
+    anew: int | None = None
 
     def with_steps(self) -> pa.Table:
         """Return all changes in one table, with the step as the last column."""

@@ -8,8 +8,8 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import os
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -58,7 +58,10 @@ OPENS_AT_ONCE = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Built:
-    """All parts of a service; `own_input` opens one more handle on an input whose requests may hang."""
+    """All parts of a service; `own_input` opens one more handle on an input whose requests may hang.
+
+    `began` maps each view that began anew to the step of its first output.
+    """
 
     config: Config
     plan: Plan
@@ -66,6 +69,7 @@ class Built:
     facts: states.Facts
     settings: LoopSettings
     letters: Letters
+    began: Mapping[str, int] = field(default_factory=dict)
     own_input: Callable[[], InputLog] | None = None
 
 
@@ -184,6 +188,7 @@ def build(
         facts=facts,
         settings=loop_settings(config),
         letters=letters,
+        began=ledger.began,
         own_input=own_input,
     )
 

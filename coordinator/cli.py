@@ -352,6 +352,8 @@ def changes(context: CommandContext, view: str, first: int, follow: bool, form: 
     try:
         for found in context.client.pages(view, first=first, follow=follow, waiting=_say_waiting):
             first = found["next"]
+            if "anew" in found:
+                shown.begin_anew(found["anew"])
             for change in found["changes"]:
                 shown.show(change)
     finally:
@@ -370,6 +372,14 @@ class _Changes:
     def __init__(self, context: CommandContext, form: str) -> None:
         self._as_json, self._form = context.as_json, form
         self._headed = False
+
+    def begin_anew(self, step: int) -> None:
+        """Print that the view began anew, so that all rows so far no longer count."""
+        self._headed = False
+        if self._as_json:
+            click.echo(json.dumps({"anew": step}))
+        else:
+            click.echo(f"the view began anew at step {step:,}: the rows before this step no longer count", err=True)
 
     def show(self, change: dict[str, Any]) -> None:
         """Print the change of a step."""

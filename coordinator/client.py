@@ -103,13 +103,15 @@ class Change:
     """The rows that one step changed in a view; a negative weight means that a row was removed.
 
     `next` is the position after this step. A reader stores `next` in one transaction with the results of the rows, and starts
-    again with `first=next`. So it uses each change exactly once.
+    again with `first=next`. So it uses each change exactly once. With `anew` the view was edited, or made again, in this step:
+    the rows of all steps before no longer count, and these are the whole view.
     """
 
     step: int
     rows: tuple[dict[str, Any], ...]
     weights: tuple[int, ...]
     next: int
+    anew: bool = False
 
     def __iter__(self) -> Iterator[tuple[dict[str, Any], int]]:
         """Yield each row with its weight."""
@@ -222,14 +224,19 @@ class Client:
         """Yield what each step from `first` on changed in a view (or in `dead_letters`), each step once.
 
         Without `follow` it ends at the step that the service had reached when it began. With `follow` it goes on for ever, also
-        while the service restarts; each request waits `wait_s` for a change.
+        while the service restarts; each request waits `wait_s` for a change. A change with `anew` begins a view that was edited,
+        or dropped and made again: forget the rows so far before you add its rows, which are the whole view.
         **Errors** `DataError` if the steps were dropped or do not exist: read the view, and go on from its step.
         """
         for page in self.pages(view, first=first, follow=follow, wait_s=wait_s):
+            began = page.get("anew")
+            if began is not None and began not in [change["step"] for change in page["changes"]]:
+                yield Change(step=began, rows=(), weights=(), next=began + 1, anew=True)
             for change, after in zip(page["changes"], _positions(page), strict=True):
                 yield Change(
-                    step=change["step"], rows=tuple(change["rows"]), weights=tuple(change["weights"]), next=after
-                )
+                    step=change["step"], rows=tuple(change["rows"]), weights=tuple(change["weights"]), next=after,
+                    anew=change["step"] == began,
+                )  # fmt: skip
 
     def pages(
         self,
@@ -243,7 +250,7 @@ class Client:
         """Yield the service's responses for `changes`; call `waiting` when a followed service is away."""
         until = None if follow else self.status()["step"]
         while True:
-            params = {"first": first, "wait_s": wait_s if follow else 0}
+            params = {"first": first, "wait_s": wait_s if follow else 0, "anew": True}
             found = self._page(view, params, waiting if follow else None)
             yield found
             if until is not None and (found["next"] >= until or not found["changes"]):

@@ -17,13 +17,14 @@ Source: design record 0024.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 
 from dbsp.circuit.fingerprint import node_tokens
 from dbsp.coordinator.config import Config
 from dbsp.coordinator.decisions.fills import Fill
-from dbsp.coordinator.running.control import Control, Ledger, Saved, change_circuit, raise_epoch
+from dbsp.coordinator.running.control import Control, Ledger, Saved, change_circuit, raise_epoch, renewed
 from dbsp.coordinator.worker_resources import ConfiguredResources, database_home
 from dbsp.errors import CircuitError, DataError, UnavailableError
 from dbsp.io import examine as logs
@@ -43,16 +44,23 @@ NEW_FOLDER = "put the circuit back, or start over with another data_dir"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evolution:
-    """A possible change of the circuit: of the state in `saved`, on the workers of `layout`."""
+    """A possible change of the circuit: of the state in `saved`, on the workers of `layout`.
+
+    The views `again` had other rows under their names before.
+    """
 
     change: Change
     saved: Saved
     layout: Layout
+    again: tuple[str, ...]
 
     def as_text(self, name: str) -> str:
         """Return the change as text for a user."""
         step = self.saved.checkpoint.step
-        return f"{name}: the circuit was changed; the state of step {step:,} goes on\n{self.change.as_text()}"
+        text = f"{name}: the circuit was changed; the state of step {step:,} goes on\n{self.change.as_text()}"
+        if not self.again:
+            return text
+        return f"{text}\nbegin anew at step {step:,}, which followers are told: {', '.join(self.again)}"
 
 
 def survey(config: Config, plan: Plan, ledger: Ledger, resources: ConfiguredResources) -> Evolution:
@@ -70,13 +78,14 @@ def survey(config: Config, plan: Plan, ledger: Ledger, resources: ConfiguredReso
     if saved is None or not saved.checkpoint.step:
         raise CircuitError("the circuit was changed before a step of it was in a checkpoint", START_ONCE)
     _refuse_unsettled(config, ledger, saved, resources)
-    _refuse_retired(plan, ledger)
     logged = _logged(saved, resources)
     layout = ledger.layouts[saved.checkpoint.layout_version]
     touched = {table for (table, _), offset in saved.positions.items() if offset}
     fresh = frozenset(table.name for table in plan.tables) - touched
     found = change(ledger.signatures, plan, fresh, logged)
-    return Evolution(change=found, saved=saved, layout=layout)
+    again = renewed(ledger, signatures(plan).views)
+    _refuse_beyond_recall(config, again)
+    return Evolution(change=found, saved=saved, layout=layout, again=again)
 
 
 def _logged(saved: Saved, resources: ConfiguredResources) -> dict[str, tuple[Range, ...]]:
@@ -134,17 +143,14 @@ def _refuse_apart(config: Config, ledger: Ledger) -> None:
         )
 
 
-def _refuse_retired(plan: Plan, ledger: Ledger) -> None:
-    """Refuse a view whose name a dropped view had.
-
-    The output of the dropped view is still there for its readers. The same rows after it would count twice.
-    """
-    for view in plan.views:
-        if view.name in ledger.retired:
-            raise CircuitError(
-                f"a view of this name was dropped, and what it has put out is still there: view={view.name}",
-                f"give the view that comes back a name of its own, such as {view.name}_2",
-            )
+def _refuse_beyond_recall(config: Config, views: Sequence[str]) -> None:
+    """Refuse a view that would begin anew in an output whose readers cannot be told to forget the rows so far."""
+    if views and config.output.cannot_begin_anew is not None:
+        raise CircuitError(
+            "a view of this name has put out rows that cannot be taken back:"
+            f" view={views[0]} output.kind={config.output.kind}",
+            f"{config.output.cannot_begin_anew}, or give the view a name of its own, such as {views[0]}_2",
+        )
 
 
 def _refuse_unsettled(config: Config, ledger: Ledger, saved: Saved, resources: ConfiguredResources) -> None:

@@ -7,6 +7,7 @@
     │   ├── RowsError     rows on which an evaluation fails, under error policy `stop`: decide about them
     │   ├── MismatchError  a step that ran again gave another output: accept it, or fix the function
     │   └── PositionError  a consumer asks for dropped or future steps: read the view again, continue from its step
+    │       └── BegunAnewError  the view was edited or made again: forget its rows, read it again
     ├── UnavailableError  a system outside this process does not respond: try again
     │   ├── OverloadedError  more rows wait than a setting allows: send the rows again later
     │   └── AwayError     a broker, a registry or a store does not respond: the service waits until it does
@@ -99,6 +100,17 @@ class PositionError(DataError):
     """A consumer asks for dropped or future steps: read the view again and continue from its step."""
 
     code = "position"
+
+
+class BegunAnewError(PositionError):
+    """A follower has rows of an earlier definition of a view, which began anew at `step`: forget them, read the view again."""
+
+    code = "anew"
+
+    def __init__(self, message: str, hint: str | None = None, step: int = 0) -> None:
+        """Keep the step, which holds the first output of the view's present definition."""
+        Exception.__init__(self, message, hint, step)
+        self.message, self.hint, self.step = message, hint, step
 
 
 class MismatchError(DataError):

@@ -5,6 +5,10 @@ a step. As `text/event-stream`, which a browser's `EventSource` asks for, the re
 step that changed the view, with the step as its id. So a client that connects again with `Last-Event-ID` goes on after
 the last event it saw. While nothing changes, an id without data is sent now and then. It keeps the connection, and the
 client's position, alive.
+
+A client from before a view began anew is refused (416, code `anew`). With `anew=true` it promises to forget the view's
+rows when it is told so: by `anew` in a JSON page, the header `Dbsp-Anew-Step`, or the event `anew`. Then the changes go
+on with the whole content of the view.
 """
 
 from __future__ import annotations
@@ -27,7 +31,7 @@ from dbsp.coordinator.serving.reads import Reads
 from dbsp.errors import ConfigError, DbspError
 
 EVENTS = "text/event-stream"
-FIRST_HEADER, NEXT_HEADER = "Dbsp-First-Step", "Dbsp-Next-Step"
+FIRST_HEADER, NEXT_HEADER, ANEW_HEADER = "Dbsp-First-Step", "Dbsp-Next-Step", "Dbsp-Anew-Step"
 LAST_EVENT_HEADER = "Last-Event-ID"
 ROWS_MAX = 10_000
 WAIT_S_MAX = 600.0
@@ -49,19 +53,21 @@ def add_changes(app: FastAPI, service: Reads, lanes: Lanes, waiters: Waiters) ->
         first: int = Query(default=0, ge=0),
         rows_max: int = Query(default=ROWS_MAX, ge=1),
         wait_s: float = Query(default=0.0, ge=0, le=WAIT_S_MAX),
+        anew: bool = Query(default=False),
     ) -> Response:
         """Return JSON, an Arrow IPC stream, or `text/event-stream`, as `Accept` says.
 
         Begin at 0 or at the `step` of the view's rows. `dead_letters` can be followed like a view. A page has whole
         steps, some `rows_max` rows; with `wait_s` an empty one waits so long for a change. 416: the steps were
-        dropped, or never taken; read the view again and go on from its step.
+        dropped, or never taken, or the view began anew; read the view again and go on from its step. With `anew`
+        the changes go on over such a beginning, and say when to forget the rows so far.
         """
         accepted, resumed = request.headers.get("accept", ""), _resumed(request, first)
         if EVENTS in accepted or wait_s or not service.snapshot.settled:
             waiters.followers.admit(request)
         if not service.snapshot.settled:  # until then the newest step is unknown
             await waiters.wait_for(request, lambda now: now.settled)
-        read = _Reader(service, lanes.reads, view, rows_max)
+        read = _Reader(service, lanes.reads, view, rows_max, anew)
         if EVENTS in accepted:
             begun = await read.events(resumed)
             headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
@@ -78,14 +84,18 @@ class _Reader:
     lane: Lane
     view: str
     rows_max: int
+    anew: bool
 
     async def page(self, first: int) -> ViewChanges:
         """Read the next page."""
-        return await self.lane.run(self.service.changes, self.view, first, rows_max=self.rows_max)
+        return await self.lane.run(self._read, first)
 
     async def events(self, first: int) -> _Events:
         """Read the next page, as the texts of its events."""
-        return await self.lane.run(lambda: _Events(self.service.changes(self.view, first, rows_max=self.rows_max)))
+        return await self.lane.run(lambda: _Events(self._read(first)))
+
+    def _read(self, first: int) -> ViewChanges:
+        return self.service.changes(self.view, first, rows_max=self.rows_max, anew=self.anew)
 
 
 _LAST_EVENT = {
@@ -109,7 +119,7 @@ async def _page(request: Request, read: _Reader, waiters: Waiters, first: int, w
     loop = asyncio.get_running_loop()
     until = loop.time() + wait_s
     found = await read.page(first)
-    while not found.steps and (left := until - loop.time()) > 0:
+    while not found.steps and found.anew is None and (left := until - loop.time()) > 0:
         at = found.next
         await waiters.wait_for(request, lambda now, at=at: now.step > at, left)  # type: ignore[misc]
         found = await read.page(at)
@@ -118,7 +128,8 @@ async def _page(request: Request, read: _Reader, waiters: Waiters, first: int, w
 
 def _json(page: ViewChanges) -> Response:
     steps = [_as_json(each) for each in page.steps]
-    return JSONResponse({"view": page.view, "first": page.first, "next": page.next, "changes": steps})
+    anew = {} if page.anew is None else {"anew": page.anew}
+    return JSONResponse({"view": page.view, "first": page.first, "next": page.next, **anew, "changes": steps})
 
 
 def _as_json(changes: StepChanges) -> dict[str, Any]:
@@ -127,6 +138,8 @@ def _as_json(changes: StepChanges) -> dict[str, Any]:
 
 def _arrow(page: ViewChanges) -> Response:
     headers = {FIRST_HEADER: str(page.first), NEXT_HEADER: str(page.next)}
+    if page.anew is not None:
+        headers[ANEW_HEADER] = str(page.anew)
     return Response(ipc(page.with_steps()), media_type=ARROW, headers=headers)
 
 
@@ -135,7 +148,8 @@ class _Events:
 
     def __init__(self, page: ViewChanges) -> None:
         self.view, self.next = page.view, page.next
-        self.texts = [f"id: {each.step}\ndata: {json.dumps(_as_json(each))}\n\n" for each in page.steps]
+        told = [] if page.anew is None else [f"event: anew\ndata: {json.dumps({'step': page.anew})}\n\n"]
+        self.texts = [*told, *(f"id: {each.step}\ndata: {json.dumps(_as_json(each))}\n\n" for each in page.steps)]
 
 
 async def _follow(read: _Reader, notifier: Notifier, events: _Events) -> AsyncIterator[str]:

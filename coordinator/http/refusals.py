@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field
 from dbsp.errors import DbspError
 
 STATUS = {
-    "circuit": 400, "config": 400, "data": 422, "rows": 422, "position": 416, "unavailable": 503, "away": 503,
+    "circuit": 400, "config": 400, "data": 422, "rows": 422, "position": 416, "anew": 416, "unavailable": 503, "away": 503,
     "overloaded": 429, "capacity": 413, "fenced": 409, "engine": 409,
 }  # fmt: skip
 RETRY_AFTER_S, TRY_AGAIN = 1, (429, 503)
@@ -23,7 +23,7 @@ REASONS = {
     408: "The rest of the body did not come in time",
     409: "Another coordinator, or another version of dbsp, has the pipeline",
     413: "A named limit was reached",
-    416: "The steps were dropped, or never taken",
+    416: "The steps were dropped, or never taken, or the view began anew (`code` is `anew`)",
     422: "The body or a parameter does not fit",
     429: "Too much waits, or too many ask: send it again later",
     500: "A bug of this project",

@@ -66,6 +66,7 @@ class Ledger:
     - `signatures` say which part of the state a changed circuit can keep.
     - `members` are the workers that may have a database; `forming` of them may have none yet.
     - `fill` is the first step after a change of the circuit; `retired` are the views that changes have dropped.
+    - `began` maps each view that was edited, or made again after it was dropped, to the step of its first output.
     """
 
     run: str
@@ -83,6 +84,7 @@ class Ledger:
     signatures: Signatures | None = None
     fill: Fill | None = None
     retired: frozenset[str] = frozenset()
+    began: Mapping[str, int] = field(default_factory=dict)
     name: str = ""
     input: str = ""
     output: str = ""
@@ -288,12 +290,28 @@ def accept_engines(ledger: Ledger, acceptances: Iterable[engines.Acceptance]) ->
 def change_circuit(
     ledger: Ledger, saved: Saved, *, nodes: Iterable[tuple[str, str]], signatures: Signatures, fill: Fill | None
 ) -> Ledger:
-    """Make another circuit the pipeline's, after every worker holds its state under that circuit."""
-    before = frozenset() if ledger.signatures is None else frozenset(ledger.signatures.views)
+    """Make another circuit the pipeline's, after every worker holds its state under that circuit.
+
+    A view whose name had another definition begins anew in the next step.
+    """
+    before = {} if ledger.signatures is None else ledger.signatures.views
+    now = signatures.views
+    began = {name: step for name, step in ledger.began.items() if name in now}
+    began |= dict.fromkeys(renewed(ledger, now), saved.checkpoint.step)
     return replace(
         ledger, fingerprint=saved.checkpoint.fingerprint, nodes=tuple(nodes), signatures=signatures,
-        saved={saved.version: saved}, fill=fill, retired=ledger.retired | (before - frozenset(signatures.views)),
+        saved={saved.version: saved}, fill=fill, retired=(ledger.retired | before.keys()) - now.keys(), began=began,
     )  # fmt: skip
+
+
+def renewed(ledger: Ledger, views: Mapping[str, str]) -> tuple[str, ...]:
+    """Return those of these views (names with signatures) whose name belonged to another view: edited, or dropped earlier."""
+    before = {} if ledger.signatures is None else ledger.signatures.views
+    return tuple(
+        name
+        for name, signature in views.items()
+        if name in ledger.retired or before.get(name, signature) != signature
+    )
 
 
 # --- storage --------------------------------------------------------------------------------------------------------
@@ -404,6 +422,7 @@ def encode_ledger(ledger: Ledger) -> dict[str, Any]:
         "signatures": None if ledger.signatures is None else ledger.signatures.to_json(),
         "fill": None if ledger.fill is None else to_stored(ledger.fill),
         "retired": sorted(ledger.retired),
+        "began": dict(sorted(ledger.began.items())),
         "name": ledger.name,
         "input": ledger.input,
         "output": ledger.output,
@@ -432,6 +451,7 @@ def decode_ledger(found: Mapping[str, Any]) -> Ledger:
         signatures=Signatures.from_json(found.get("signatures")),
         fill=None if found.get("fill") is None else from_stored(Fill, found["fill"]),
         retired=frozenset(found.get("retired", ())),
+        began=dict(found.get("began", {})),
         name=found.get("name", ""),
         input=found.get("input", ""),
         output=found.get("output", ""),

@@ -55,7 +55,7 @@ class Pipeline(Protocol):
 class Followed(Protocol):
     """The source of a view's changes; see `Feed`."""
 
-    def read(self, view: str, first: int, now: Snapshot, rows_max: int) -> ViewChanges:
+    def read(self, view: str, first: int, now: Snapshot, rows_max: int, *, anew: bool = False) -> ViewChanges:
         """Return the changes of finished steps from `first` on."""
         ...
 
@@ -212,7 +212,10 @@ class _Writer:
         else:
             self._reported, self._next = found, max(found, self._next)
         while self._next < now.step and (final or not self._ending.is_set()):
+            before = self._next
             self._write(self._table, now, anew)
+            if self._next == before:  # the view begins anew in the step that comes next
+                return
         if self._next - self._reported >= (1 if final else self._quiet):
             self._notes.reach(self._place, self._next)
             self._table.add(self._table.empty(), self._next)
@@ -225,7 +228,7 @@ class _Writer:
             self._from_content(table)
             return
         first, found = self._oldest()
-        if first and self._view.keys:
+        if first and self._view.keys and found.anew is None:
             raise PositionError(
                 f"the table cannot be made of what is left: view={self._view.name} first={first}", self._way_out
             )
@@ -240,7 +243,8 @@ class _Writer:
         while True:
             first = self._feed.kept_from()
             try:
-                return first, self._feed.read(self._view.name, first, self._pipeline.snapshot, ROWS_A_COMMIT)
+                now = self._pipeline.snapshot
+                return first, self._feed.read(self._view.name, first, now, ROWS_A_COMMIT, anew=True)
             except PositionError:
                 if self._feed.kept_from() == first or self._ending.is_set():
                     raise

@@ -5,6 +5,10 @@ any crash. A step is returned when all workers have written it, each writes it o
 summed. So the changes of the steps below `next`, summed, are the view as of `next`. A consumer that stores `next`
 together with its results has used every change once, whatever crashed meanwhile.
 
+A view that was edited, or dropped and made again, begins anew: the law holds from the step of its first output on. Its
+earlier rows are never returned, because they belong to another definition, perhaps with other columns. A follower from
+before that step is told so, and has to forget them (record 0047).
+
 Not here: waiting for further steps (see `LiveStatus`), and other outputs, which are read where they are written.
 """
 
@@ -12,6 +16,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import groupby
 from operator import itemgetter
 
@@ -21,7 +26,7 @@ from dbsp.circuit.names import DEAD_LETTERS
 from dbsp.coordinator.answers import StepChanges, ViewChanges
 from dbsp.coordinator.config import Config
 from dbsp.coordinator.running.status import Snapshot
-from dbsp.errors import ConfigError, PositionError, UnavailableError
+from dbsp.errors import BegunAnewError, ConfigError, PositionError, UnavailableError
 from dbsp.io.embedded_output import EmbeddedOutputLog, by_step, output_workers
 from dbsp.io.letter_log import LetterLog
 from dbsp.io.output_part import DEAD_LETTER_SCHEMA, to_table
@@ -34,8 +39,12 @@ from dbsp.zset.schema import Schema
 class Feed:
     """The embedded outputs of a pipeline; their files stay open until `close`. May be used from any thread."""
 
-    def __init__(self, config: Config, plan: Plan, letters: LetterLog) -> None:
-        """Open nothing before the first read; other outputs than embedded ones leave the dead letters in `letters`."""
+    def __init__(self, config: Config, plan: Plan, letters: LetterLog, began: Mapping[str, int]) -> None:
+        """Open nothing before the first read; other outputs than embedded ones leave the dead letters in `letters`.
+
+        `began` maps views that began anew to the steps of their first output.
+        """
+        self._began = began
         self._data_dir, self._output = config.data_dir, config.output
         self._schemas = {**{view.name: view.schema for view in plan.views}, DEAD_LETTERS: DEAD_LETTER_SCHEMA}
         self._letters = letters
@@ -43,8 +52,11 @@ class Feed:
         self._lock = threading.Lock()
         self._closed = False
 
-    def read(self, view: str, first: int, now: Snapshot, rows_max: int) -> ViewChanges:
+    def read(self, view: str, first: int, now: Snapshot, rows_max: int, *, anew: bool = False) -> ViewChanges:
         """Return the changes of finished steps from `first` on: whole steps up to about `rows_max` rows, at least one step.
+
+        If the view began anew at `first` or later, it is read from there with `anew`, and refused otherwise. Until the step
+        in which it begins is finished, there are no changes.
 
         **Cost** a look-up, and reading and sorting the rows; steps that changed nothing cost nothing.
         **Errors** see `Service.changes`.
@@ -55,8 +67,20 @@ class Feed:
         _refuse_beyond(first, now)
         if is_letters:
             return self._read_letters(first, now.step, rows_max)
+        began = self._began.get(view, 0)
+        if first <= began and began >= now.step:
+            return self._joined(iter(()), view, first, first, rows_max)
+        has_old = 0 < first <= began
+        if has_old and not anew:
+            raise BegunAnewError(
+                f"the view began anew, with another definition: view={view} first={first} step={began}",
+                "forget its rows, read the view anew and go on from its step; or follow it with `anew=true`",
+                began,
+            )
+        first = max(first, began)
         logs = self._open()
         found = self._read(logs, view, first, now.step, rows_max)
+        found = replace(found, anew=began) if has_old else found
         kept_from = _kept_from(logs)  # read last, because rows may be dropped during the reading
         if first < kept_from:
             raise PositionError(

@@ -45,7 +45,7 @@ class Reads(DeadLetters):
         section = config.query
         self.leases = ViewLeases(self._loop, self._result, lease_s=section.lease_s, leases_max=section.leases_max)
         self.pages = Pages(max(1, section.leases_max // 2))
-        self._feed = Feed(config, self.built.plan, self.built.letters.log)
+        self._feed = Feed(config, self.built.plan, self.built.letters.log, self.built.began)
         self._queries = Queries(at_once_max=config.query.at_once_max)
         self.delta = DeltaTables(config, self.built.plan, self, self._feed, self._observers.noted)
 
@@ -169,15 +169,16 @@ class Reads(DeadLetters):
         self.keep(found)
         return found
 
-    def changes(self, view: str, first: int = 0, *, rows_max: int = 10_000) -> ViewChanges:
+    def changes(self, view: str, first: int = 0, *, rows_max: int = 10_000, anew: bool = False) -> ViewChanges:
         """Return the changes of a view (or `dead_letters`) in finished steps from `first` on, up to about `rows_max` rows.
 
         **Law** see `dbsp.coordinator.running.feed`: begin at 0, or at the step of `read_view`, and go on at `next`.
-        **Errors** `PositionError` for steps that were dropped (`retention_steps`) or never taken; `ConfigError` where
-        the outputs are not embedded ones.
+        **Errors** `PositionError` for steps that were dropped (`retention_steps`) or never taken; `BegunAnewError` for a
+        view that began anew since, unless `anew` says that the caller forgets its rows then; `ConfigError` where the
+        outputs are not embedded ones.
         """
         self._refuse_ended()
-        return self._feed.read(view, first, self.snapshot, rows_max)
+        return self._feed.read(view, first, self.snapshot, rows_max, anew=anew)
 
     def _parts_of(self, parts: Mapping[str, Equal], timeout_s: float | None) -> list[ViewRows]:
         """Return the rows of several views that a query reads, all as of the same step."""

@@ -1,9 +1,9 @@
 """Decides which state of a stored pipeline is kept under another circuit, what is backfilled, and what is refused.
 
 A trace is kept if one of the same signature is stored; their numbers may differ. New traces and views are backfilled
-(`dbsp.plan.backfill`). Views are identified by their names. A view of an old name with another definition is refused, because
-its readers would see no change.
-No I/O: the coordinator and `dbsp.open` decide by this module. Source: design record 0024.
+(`dbsp.plan.backfill`). A view is identified by its name and the signature of its definition. So an edited view is a new view
+under an old name: it is backfilled from the beginning, and its readers are told that it begins anew (record 0047).
+No I/O: the coordinator and `dbsp.open` decide by this module. Source: design records 0024 and 0047.
 """
 
 from __future__ import annotations
@@ -34,10 +34,11 @@ class Change:
     """The change from one circuit to another.
 
     `kept` maps each new trace that is kept to its old number; `watermarks` maps old numbers to new ones. The traces `narrowed`
-    are kept with fewer columns than are stored.
+    are kept with fewer columns than are stored. `views_edited` have the name of an old view and another definition.
     """
 
     views_kept: tuple[str, ...]
+    views_edited: tuple[str, ...]
     views_added: tuple[str, ...]
     views_dropped: tuple[str, ...]
     tables_added: tuple[str, ...]
@@ -53,7 +54,7 @@ class Change:
     @property
     def needs_backfill(self) -> bool:
         """Return whether there is any trace or view to backfill."""
-        return bool(self.filled or self.views_added)
+        return bool(self.filled or self.backfill.views)
 
     def timing(self, timing: Timing) -> Timing:
         """Return the state of time, with the waterlines of kept watermarks under their new numbers."""
@@ -70,6 +71,7 @@ class Change:
     def _lines(self) -> Iterator[str]:
         for names, text in (
             (self.views_kept, "views kept: {}"),
+            (self.views_edited, "views edited: {}; each is filled anew, and its first output is its whole content"),
             (self.views_added, "views added: {}; their first output is their whole content"),
             (self.views_dropped, "views dropped: {}; what they have put out stays where it is"),
             (self.tables_added, "tables added: {}"),
@@ -109,12 +111,12 @@ def change(
     _refuse_watermarks(old, new, plan)
     meaning = meanings(plan)
     kept = {number: old.traces[signature] for number, signature in meaning.traces.items() if signature in old.traces}
-    added = tuple(name for name in new.views if name not in old.views)
+    made = frozenset(name for name, signature in new.views.items() if old.views.get(name) != signature)
     _refuse_wider(old, plan, fresh.union(logged))
     narrowed = tuple(_narrowed(old, plan, kept))
     there = frozenset(kept) | {each.new.id for each in narrowed}
     backfill = Backfill(
-        kept=there, views=frozenset(added), fresh=fresh.intersection(new.tables),
+        kept=there, views=made, fresh=fresh.intersection(new.tables),
         known=frozenset(node.id for node in plan.nodes if meaning.nodes[node.id] in old.nodes),
     )  # fmt: skip
     found = modes(plan, backfill)
@@ -123,9 +125,11 @@ def change(
         backfill = replace(backfill, past=past)
         found = modes(plan, backfill)
     if found.missing:
-        raise _refusal(plan, found.missing[0], frozenset(added))
+        raise _refusal(plan, found.missing[0], made)
     return Change(
-        views_kept=tuple(name for name in new.views if name in old.views), views_added=added,
+        views_kept=tuple(name for name in new.views if name not in made),
+        views_edited=tuple(name for name in new.views if name in made and name in old.views),
+        views_added=tuple(name for name in new.views if name not in old.views),
         views_dropped=tuple(name for name in old.views if name not in new.views),
         tables_added=tuple(name for name in new.tables if name not in old.tables),
         tables_dropped=tuple(name for name in old.tables if name not in new.tables),
@@ -154,7 +158,7 @@ def _narrowed(old: Signatures, plan: Plan, kept: Mapping[int, int]) -> Iterator[
 
 
 def _refuse_other(old: Signatures, new: Signatures, fresh: frozenset[str]) -> None:
-    """Raise `CircuitError` if the error policy, the declaration of a table or the definition of a view differs.
+    """Raise `CircuitError` if the error policy or the declaration of a table differs.
 
     A new table is refused too if rows were pushed to it before it was in the circuit.
     """
@@ -171,12 +175,6 @@ def _refuse_other(old: Signatures, new: Signatures, fresh: frozenset[str]) -> No
             raise CircuitError(
                 f"rows came to a new table before it was in the circuit, and are not all there: table={name}",
                 "give the new table another name",
-            )
-    for name, signature in new.views.items():
-        if name in old.views and old.views[name] != signature:
-            raise CircuitError(
-                f"a view says something else than before, and its readers would see no change: view={name}",
-                f"give the changed view a name of its own, such as {name}_2; both may be there, or the old one dropped",
             )
 
 
@@ -204,10 +202,10 @@ def _refuse_watermarks(old: Signatures, new: Signatures, plan: Plan) -> None:
             raise _refusal(plan, Missing(node=number, table=None, views=()))
 
 
-def _refusal(plan: Plan, missing: Missing, added: frozenset[str] = frozenset()) -> CircuitError:
+def _refusal(plan: Plan, missing: Missing, made: frozenset[str] = frozenset()) -> CircuitError:
     """Return the error for a node whose past is not available; name the new views that need it, or else all that do."""
     node = plan.nodes[missing.node]
-    names = [name for name in missing.views if name in added] or missing.views
+    names = [name for name in missing.views if name in made] or missing.views
     views = f" views={','.join(names)}" if names else ""
     line = f" line={node.source}" if node.source is not None else ""
     if missing.table is not None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import zlib
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -154,6 +154,12 @@ class MemoryOutputLog:
             self.dead.pop(step, None)
             self._checksums.pop(step, None)
             self._last = step
+
+    def forget_views(self, names: Collection[str]) -> None:
+        """Forget the rows of these views, which begin anew."""
+        for parts in self.parts.values():
+            for name in names:
+                parts.pop(name, None)
 
     def trim_progress(self, step: int) -> None:
         """Forget the checksums below `step`."""

@@ -377,7 +377,8 @@ class Run(Answering):
     def evolve(self, circuit: Circuit) -> Change:
         """Go on with another circuit: keep state with the same meaning, backfill new state; return the change.
 
-        A separate step emits the rows of the new views, and nothing else.
+        A separate step emits the rows of the new views, and nothing else. A view with an old name and a new definition is
+        a new view: it emits all its rows, and what it emitted before is forgotten.
 
         **Law** from then on all is as if the run had had this circuit from the beginning.
 
@@ -410,6 +411,8 @@ class Run(Answering):
         self._timing = self._saved = found.timing(self._timing)
         self.totals, self._epoch, self._inputs.tables = NodeTotals(), self._epoch + 1, tables
         self._roll_back()
+        for log in self._resources.outputs.values():
+            log.forget_views((*found.views_edited, *found.views_dropped))
         if found.needs_backfill:
             self._fill(self._record(self._timing.still(), (found.backfill.to_text(),)))
         return found

@@ -34,7 +34,7 @@ READ: dict[type, tuple[str, ...]] = {
     exp.Concat: ("safe", "coalesce"),
     exp.ConcatWs: ("safe", "coalesce"),
     exp.Count: ("big_int",),
-    exp.Create: ("kind", "properties", "exists"),
+    exp.Create: ("kind", "properties", "exists", "replace"),
     exp.CTE: ("alias", "materialized"),
     exp.DataType: ("nested", "kind"),
     exp.DateBin: ("unit", "zone", "origin"),
@@ -125,7 +125,6 @@ _INSTEAD = {
         "search",
     ): "SEARCH and CYCLE are not there: add a column for the depth, and write union, which ends by itself",
     (exp.Slice, "step"): "unnest the list with ordinality, and filter by its position",
-    (exp.Create, "replace"): "a script makes each view once: write create view",
     (exp.DataType, "expressions"): "write the type without brackets",
 }
 _SIZED = ("DECIMAL", "NUMERIC", "ARRAY", "LIST", "STRUCT", "VARCHAR", "CHAR", "TEXT", "NCHAR", "NVARCHAR")

@@ -63,6 +63,8 @@ class Made:
         if isinstance(node, exp.Set):
             self._set(node)
         elif isinstance(node, exp.Create) and node.kind == "TABLE" and isinstance(node.this, exp.Schema):
+            if node.args.get("replace"):
+                refuse(node, "a table keeps its rows: it cannot be replaced", "write create table")
             self._name(node, node.this.this.name, _table(node))
         elif isinstance(node, exp.Create) and node.kind == "VIEW":
             self._view(node)
@@ -76,7 +78,10 @@ class Made:
         self.known[name] = QueryRows(stream)
 
     def _view(self, node: Any) -> None:
-        """Add a view, and note whether it is an output, and whether it is materialized."""
+        """Add a view, and note whether it is an output, and whether it is materialized.
+
+        `or replace` changes nothing here: a script is all that there is, and a start with `--accept-circuit` replaces views.
+        """
         inside = node.this
         named, columns = (inside.this, inside.expressions) if isinstance(inside, exp.Schema) else (inside, [])
         rows = with_names(node, rows_of(node.expression, self.known), columns)

@@ -100,6 +100,7 @@ class EmbeddedOutput(LocalOutput):
     form: ClassVar[str | None] = forms.OUTPUT_LOG
     stored_formats: ClassVar[Mapping[str, int]] = {"output log": number_of(forms.OUTPUT_LOG)}
     changes_elsewhere: ClassVar[str | None] = None
+    cannot_begin_anew: ClassVar[str | None] = None
 
     format: str = option("json", check=words("json", "arrow"))
     retention_steps: int | None = option(

@@ -83,6 +83,7 @@ class FilesOutput(FolderOutput):
     form: ClassVar[str | None] = forms.FILE_OUTPUT
     stored_formats: ClassVar[Mapping[str, int]] = {"progress of file outputs": number_of(forms.FILE_OUTPUT)}
     changes_elsewhere: ClassVar[str | None] = "look into its folder"
+    cannot_begin_anew: ClassVar[str | None] = "keep the view as it was"
 
     format: str = option("json", check=words("json", "arrow", "parquet"))
 

@@ -93,6 +93,7 @@ class KafkaOutput(OutputKind):
     needs_one_host: ClassVar[bool] = False
     no_backup: ClassVar[tuple[str, str] | None] = NO_BACKUP
     changes_elsewhere: ClassVar[str | None] = "consume the view's Kafka topic"
+    cannot_begin_anew: ClassVar[str | None] = "keep the view as it was"
     form: ClassVar[str | None] = None
     is_expensive_to_open: ClassVar[bool] = True
 

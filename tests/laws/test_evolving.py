@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 from collections import Counter
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
@@ -43,6 +43,8 @@ class Pair:
     changed: Any
     whole: Any
     outputs: dict[str, Rows] = field(default_factory=dict)
+    others: set[str] = field(default_factory=set)
+    """The names under which the two have different views for now."""
 
     def act(self, action: tuple[Any, ...]) -> None:
         if action == ("step",):
@@ -54,7 +56,7 @@ class Pair:
     def step(self) -> None:
         """Outputs of views that both have are the same in every step."""
         ours, theirs = self.changed.step(), self.whole.step()
-        for name in ours.keys() & theirs.keys():
+        for name in (ours.keys() & theirs.keys()) - self.others:
             assert weighed(ours[name].batch) == weighed(theirs[name].batch), name
         for name, rows in ours.items():
             self.add(name, weighed(rows.batch))
@@ -70,13 +72,15 @@ class Pair:
         if not logged:
             self.changed.checkpoint()
             self.changed.forget_outputs()
-        before = {view.name for view in self.changed.plan.views}
         step = self.changed.step_number
         found: Change = self.changed.evolve(circuit)
+        for name in (*found.views_edited, *found.views_dropped):
+            self.outputs.pop(name, None)
         for view in self.changed.plan.views:
             rows = weighed(self.changed.output(step, view.name))
-            assert not (rows and view.name in before), f"{view.name} was put out twice"
+            assert not (rows and view.name in found.views_kept), f"{view.name} was put out twice"
             self.add(view.name, rows)
+        self.others -= {view.name for view in self.changed.plan.views}
         return found
 
     def compare(self) -> None:
@@ -172,6 +176,39 @@ def test_a_changed_circuit_goes_on_as_the_new_one(
 ) -> None:
     old, new = change(first, second, kept)
     follow(old, new, history, at, workers)
+
+
+@settings(max_examples=examples(60), deadline=None, suppress_health_check=list(HealthCheck))
+@given(
+    relations(), relations().filter(lambda r: not is_timed(r)), st.lists(actions, max_size=25), st.integers(0, 6),
+    st.integers(1, 3), st.booleans(),
+)  # fmt: skip
+def test_an_edited_view_goes_on_under_its_name(
+    first: Relation, second: Relation, history: list[tuple[Any, ...]], at: int, workers: int, dropped: bool
+) -> None:
+    """Edited in one change, or dropped by one and made again by a later one: as the new circuit from the beginning."""
+    edited(first.stream, second.stream, history, at, workers, dropped)
+
+
+def edited(
+    first: Any, second: Any, history: list[tuple[Any, ...]], at: int, workers: int, dropped: bool
+) -> None:
+    """Play the history; behind its step `at` the view `v` gets another definition, behind a step without it if `dropped`."""
+    old, between, new = (circuit({**WHOLE, **views}) for views in ({"v": first}, {}, {"v": second}))
+    changes = [between, new] if dropped else [new]
+    with (
+        dbsp.open(old, workers=workers, partitions=2) as changed,
+        dbsp.open(new, workers=workers, partitions=2) as whole,
+    ):
+        pair, steps = Pair(changed, whole, others={"v"}), 0
+        for action in [("step",), *history, *[("step",)] * len(changes)]:
+            pair.act(action)
+            steps += action == ("step",)
+            if changes and action == ("step",) and steps > at:
+                pair.evolve(changes.pop(0))
+        for left in changes:
+            pair.evolve(left)
+        pair.compare()
 
 
 @pytest.mark.parametrize("number", some(range(len(each_on_top())), 3))
@@ -394,6 +431,14 @@ def without_some(self: Any, begun: Any, told: Any) -> Any:
 without_some.calls = 0  # type: ignore[attr-defined]
 past = BackfillSegment._past
 
+def by_name(*given: Any) -> Change:
+    """A view is taken for the one that had its name."""
+    found = real_change(*given)
+    return replace(found, backfill=replace(found.backfill, views=frozenset(found.views_added)))
+
+
+real_change = session.change
+
 PLANTS: dict[str, tuple[Any, str, Any]] = {
     "traces are matched by number": (session, "relabel", by_number),
     "one worker's rows are left out": (BackfillSegment, "_past", without_some),
@@ -423,3 +468,11 @@ def test_planted_bugs_are_seen(plant: str, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(*PLANTS[plant])
     with pytest.raises((AssertionError, DbspError)):
         follow(old, new, history, 1, 2)
+
+
+def test_a_view_that_is_known_by_its_name_alone_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    story = (u.filter(dbsp.col("a") > 0), u.select("id", b=dbsp.col("a") + 1), [*storm(5, 6)], 1, 2, False)
+    edited(*story)
+    monkeypatch.setattr(session, "change", by_name)
+    with pytest.raises(AssertionError):
+        edited(*story)
