@@ -30,6 +30,14 @@ def due(fill: Fill | None, next_step: int) -> bool:
     return fill is not None and fill.step == next_step
 
 
+def unfilled(fill: Fill | None, next_step: int) -> frozenset[str]:
+    """Return the views that have no rows yet, because the next step is the backfill step that makes them."""
+    if fill is None or fill.step != next_step:
+        return frozenset()
+    backfill = backfill_of([fill.command])
+    return frozenset() if backfill is None else backfill.views
+
+
 def kept_for(fill: Fill | None, positions: Mapping[tuple[str, int], int]) -> dict[tuple[str, int], int]:
     """Return the positions below which the input log may be trimmed while a version before the backfill can be opened.
 

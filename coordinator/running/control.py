@@ -308,9 +308,7 @@ def renewed(ledger: Ledger, views: Mapping[str, str]) -> tuple[str, ...]:
     """Return those of these views (names with signatures) whose name belonged to another view: edited, or dropped earlier."""
     before = {} if ledger.signatures is None else ledger.signatures.views
     return tuple(
-        name
-        for name, signature in views.items()
-        if name in ledger.retired or before.get(name, signature) != signature
+        name for name, signature in views.items() if name in ledger.retired or before.get(name, signature) != signature
     )
 
 

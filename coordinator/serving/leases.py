@@ -15,9 +15,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from dbsp.coordinator.decisions import states
+from dbsp.coordinator.decisions import fills, states
 from dbsp.coordinator.running.event_loop import EventLoop
-from dbsp.errors import OverloadedError
+from dbsp.errors import OverloadedError, UnavailableError
 from dbsp.runtime.leases import Leased
 from dbsp.runtime.runtime import Runtime
 
@@ -30,11 +30,15 @@ Wait = Callable[[Callable[[], Future[Any]], float | None], Any]
 
 @dataclass(slots=True)
 class SharedLease:
-    """A lease, the epoch that granted it, the number of its readers, and when it ends at the latest."""
+    """A lease, the epoch that granted it, the number of its readers, and when it ends at the latest.
+
+    The views `unfilled` cannot be read: they have no rows yet.
+    """
 
     leased: Leased
     epoch: int
     ends_s: float
+    unfilled: frozenset[str] = frozenset()
     users: int = 1
     over: bool = False
     idle_since_s: float = 0.0
@@ -96,13 +100,22 @@ class ViewLeases:
             fresh_s = time.monotonic() + self._lease_s / 2
             for shared in self._leases:
                 same = (shared.leased.step, shared.epoch) == (step, epoch) and shared.leased.holds(views)
-                if same and shared.ends_s >= fresh_s:
+                if same and shared.ends_s >= fresh_s and not shared.unfilled.intersection(views):
                     shared.users += 1
                     return shared
         return None
 
     def _grant(self, runtime: Runtime, facts: states.Facts, views: Sequence[str]) -> SharedLease:
-        """Grant a lease; runs on the event loop's thread, between two steps."""
+        """Grant a lease; runs on the event loop's thread, between two steps.
+
+        **Errors** `UnavailableError` for a view that a halted backfill step has yet to make: its rows would look like none.
+        """
+        unfilled = fills.unfilled(facts.fill, facts.next_step)
+        if empty := sorted(unfilled.intersection(views)):
+            raise UnavailableError(
+                f"the view is not filled yet: view={empty[0]} step={facts.next_step}",
+                "`coordinator status` shows why the step waits; read the view after it",
+            )
         found = self._join(views, facts.next_step, facts.epoch)
         if found is not None:
             return found
@@ -114,7 +127,7 @@ class ViewLeases:
                     "read again when others have ended, or raise `leases_max` in [query]",
                 )
         leased = runtime.lease_views(views, facts.next_step, facts.layout)
-        shared = SharedLease(leased, facts.epoch, time.monotonic() + self._lease_s)
+        shared = SharedLease(leased, facts.epoch, time.monotonic() + self._lease_s, unfilled)
         with self._lock:
             self._leases.append(shared)
             if self._sweeper is None:

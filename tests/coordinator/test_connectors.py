@@ -255,6 +255,7 @@ class Answers(FolderOutput):
     form: ClassVar[str | None] = "answers 1"
     stored_formats: ClassVar[Mapping[str, int]] = {}
     changes_elsewhere: ClassVar[str | None] = "look there"
+    cannot_begin_anew: ClassVar[str | None] = "keep the view"
 
     def open(self, residence: Residence, worker: int, first_step: int, *, create: bool = False) -> Any:
         """Open nothing."""

@@ -190,9 +190,7 @@ def test_an_edited_view_goes_on_under_its_name(
     edited(first.stream, second.stream, history, at, workers, dropped)
 
 
-def edited(
-    first: Any, second: Any, history: list[tuple[Any, ...]], at: int, workers: int, dropped: bool
-) -> None:
+def edited(first: Any, second: Any, history: list[tuple[Any, ...]], at: int, workers: int, dropped: bool) -> None:
     """Play the history; behind its step `at` the view `v` gets another definition, behind a step without it if `dropped`."""
     old, between, new = (circuit({**WHOLE, **views}) for views in ({"v": first}, {}, {"v": second}))
     changes = [between, new] if dropped else [new]
@@ -430,6 +428,7 @@ def without_some(self: Any, begun: Any, told: Any) -> Any:
 
 without_some.calls = 0  # type: ignore[attr-defined]
 past = BackfillSegment._past
+
 
 def by_name(*given: Any) -> Change:
     """A view is taken for the one that had its name."""
