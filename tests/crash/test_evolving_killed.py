@@ -13,6 +13,7 @@ from dbsp.coordinator.build import build
 from dbsp.coordinator.doctor import diagnose
 from dbsp.coordinator.service import Service
 from dbsp.errors import CircuitError
+from tests.coordinator import test_edited_views as edits
 from tests.coordinator import test_evolving_logs as logs
 from tests.coordinator.copies import prints
 from tests.coordinator.shop import CIRCUIT, ORDERS
@@ -54,6 +55,7 @@ class Story:
     later: tuple[pa.Table, str]
     expected: dict[str, dict[tuple[Any, ...], int]]
     keep: str = ""
+    edited: tuple[str, ...] = ()
 
 
 STATE = Story(
@@ -64,8 +66,12 @@ LOG = Story(
     old=logs.BEFORE, new=logs.AFTER, first=(logs.VISITS, "visits"), later=(logs.LATER, "visits"), expected=logs.LAST,
     keep="retention_s = 3600",
 )  # fmt: skip
-"""New views are filled from what state keeps, or from the rows in the input log."""
-STORIES = pytest.mark.parametrize("story", [STATE, LOG], ids=["state", "log"])
+EDITED = Story(
+    old=CIRCUIT, new=edits.EDITED, first=(ORDERS, "orders"), later=(MORE, "orders"), edited=("large",),
+    expected={"per_customer": EXPECTED["per_customer"], "large": dict(edits.LATER)},
+)  # fmt: skip
+"""New views are filled from what state keeps, or from the rows in the input log; a view is edited under its name."""
+STORIES = pytest.mark.parametrize("story", [STATE, LOG, EDITED], ids=["state", "log", "edited"])
 
 
 def killed(folder: Path, point: str, story: Story = STATE) -> None:
@@ -81,7 +87,10 @@ def check(service: Service, story: Story = STATE) -> None:
         pushed(service, *story.later)
         for view in service.built.plan.views:
             assert content(service, view.name) == story.expected[view.name]
-    assert {view: folded(service.config, view) for view in story.expected} == story.expected
+        for view in story.edited:
+            assert edits.told(service, view) == edits.told(service, view, 1) == story.expected[view]
+    others = story.expected.keys() - set(story.edited)
+    assert {view: folded(service.config, view) for view in others} == {view: story.expected[view] for view in others}
     assert not diagnose(service.config).findings
 
 

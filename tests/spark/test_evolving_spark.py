@@ -10,6 +10,7 @@ from dbsp.coordinator.build import build
 from dbsp.coordinator.service import Service
 from tests.coordinator import test_evolving_logs as logs
 from tests.coordinator.shop import CIRCUIT, ORDERS, settings
+from tests.coordinator.test_edited_views import LATER, told
 from tests.coordinator.test_evolving import CHANGED, MORE, content, folded, write
 from tests.pace import rotating
 
@@ -23,13 +24,18 @@ def longer(paths):
     return paths.join(below.rename({"a": "b", "b": "c"}), on="b").select("a", b="c")
 
 paths = dbsp.recursive(below, longer)
-pipeline = dbsp.circuit("shop", {"per_customer": per_customer, "best": best, "number": number, "paths": paths})
+halves = orders.select("id", half=col("amount") // 2)
+views = {"per_customer": per_customer, "best": best, "number": number, "paths": paths, "large": halves}
+pipeline = dbsp.circuit("shop", views)
 """
 
 
 @pytest.mark.parametrize("workers", rotating([3, 2], 2))
 def test_a_changed_circuit_is_filled_by_spark(tmp_path: Path, workers: int) -> None:
-    """Two workers have tasks that stay on `local[2]`, three take a job for each step; the old circuit ran in one process."""
+    """Two workers have tasks that stay on `local[2]`, three take a job for each step; the old circuit ran in one process.
+
+    The view `large` is edited, so it begins anew.
+    """
     write(tmp_path, CIRCUIT, workers)
     with Service(settings(tmp_path)) as service:
         service.wait_until_processed(service.push("orders", ORDERS), 120)
@@ -39,6 +45,7 @@ def test_a_changed_circuit_is_filled_by_spark(tmp_path: Path, workers: int) -> N
         service.wait_until_processed(service.push("orders", MORE), 120)
         assert content(service, "best") == {("a", 70): 1, ("b", 60): 1}
         assert content(service, "number") == {(4,): 1}
+        assert content(service, "large") == told(service, "large", 1) == LATER
         assert content(service, "paths") == dict.fromkeys(
             [(0, 1), (1, 2), (1, 3), (2, 4), (0, 2), (0, 3), (1, 4), (0, 4)], 1
         )

@@ -1,0 +1,205 @@
+"""A view that is edited, or dropped and made again, under its own name: it begins anew, and its followers are told."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import dbsp
+from dbsp.coordinator.build import load_plan, surveyed
+from dbsp.coordinator.config import Config
+from dbsp.coordinator.doctor import diagnose
+from dbsp.coordinator.http.changes import ANEW_HEADER, EVENTS, NEXT_HEADER
+from dbsp.coordinator.http.rendering import ARROW
+from dbsp.coordinator.service import Service
+from dbsp.errors import BegunAnewError, CircuitError
+from tests.coordinator.shop import CIRCUIT, ORDERS, answering, script, settings, settings_text
+from tests.coordinator.test_evolving import MORE, changed, content, pushed, ran, write
+
+pytestmark = pytest.mark.timeout(300)
+
+EDITED = CIRCUIT.replace(
+    'large = orders.filter(col("amount") > 500)', 'large = orders.select("id", half=col("amount") // 2)'
+)
+"""The view `large` with other rows and other columns."""
+HALVES = {(1, 5): 1, (2, 300): 1, (3, 0): 1}
+LATER = {(1, 5): 1, (2, 30): 1, (3, 0): 1, (4, 35): 1}
+DROPPED = CIRCUIT.replace(', "large": large', "")
+
+
+def told(service: Service, view: str, first: int = 0) -> Counter[tuple[Any, ...]]:
+    """All changes from a step on, added up, by a follower that forgets its rows when it is told to."""
+    rows: Counter[tuple[Any, ...]] = Counter()
+    while True:
+        page = service.changes(view, first, rows_max=1, anew=True)
+        if page.anew is not None:
+            rows.clear()
+        for row in (row for step in page.steps for row in step.table.to_pylist()):
+            weight = row.pop("weight")
+            rows[tuple(row.values())] += weight
+        if page.next == first:
+            return Counter({row: weight for row, weight in rows.items() if weight})
+        first = page.next
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+@pytest.mark.parametrize("dropped", [False, True])
+def test_the_new_view_is_there_and_followers_get_all_of_it(tmp_path: Path, workers: int, dropped: bool) -> None:
+    """With an accepted start in between, with steps of its own, if the view is dropped first."""
+    ran(write(tmp_path, CIRCUIT, workers))
+    if dropped:
+        with changed(write(tmp_path, DROPPED, workers)) as service:
+            pushed(service, ORDERS.slice(0, 1))
+    config = write(tmp_path, EDITED, workers)
+    began = 2 if dropped else 1
+    with changed(config) as service:
+        assert content(service, "large") == HALVES
+        for first in (0, *range(1, began + 1)):
+            assert told(service, "large", first) == HALVES
+        pushed(service, MORE)
+        service.rescale(2)
+    for _ in range(2):
+        with Service(config) as service:
+            assert content(service, "large") == LATER
+            assert told(service, "large") == told(service, "large", began) == LATER
+            with pytest.raises(BegunAnewError, match=f"the view began anew.*first={began} step={began}") as raised:
+                service.changes("large", began)
+            assert raised.value.step == began
+            assert [step.step for step in service.changes("large", began + 1).steps] == [began + 1]
+            assert content(service, "per_customer") == {("a", 2, 80): 1, ("b", 2, 61): 1}
+            assert told(service, "per_customer", 0) == content(service, "per_customer"), "the others go on"
+    assert not diagnose(config).findings
+
+
+def test_it_is_edited_again_and_again(tmp_path: Path) -> None:
+    """Back to what it was, too: then it begins anew once more."""
+    ran(write(tmp_path, CIRCUIT))
+    for number, circuit in enumerate((EDITED, CIRCUIT, EDITED), 1):
+        with changed(write(tmp_path, circuit)) as service:
+            assert content(service, "large") == (HALVES if circuit is EDITED else {(2, "b", 600): 1})
+            assert told(service, "large") == content(service, "large")
+            page = service.changes("large", number, anew=True)
+            assert (page.anew, [step.step for step in page.steps], page.next) == (number, [number], number + 1)
+
+
+def test_over_http(tmp_path: Path) -> None:
+    ran(write(tmp_path, CIRCUIT))
+    with changed(write(tmp_path, EDITED)) as service, answering(service) as client:
+        pushed(service, MORE)
+        path = "/v1/views/large/changes"
+        refusal = client.get(path, params={"first": 1})
+        assert (refusal.status_code, refusal.json()["error"]["code"]) == (416, "anew")
+        assert "anew=true" in refusal.json()["error"]["hint"]
+        page = client.get(path, params={"first": 1, "anew": True, "rows_max": 1}).json()
+        assert (page["first"], page["anew"], page["next"]) == (1, 1, 2)
+        assert [change["step"] for change in page["changes"]] == [1]
+        assert "anew" not in client.get(path, params={"first": 2, "anew": True}).json()
+        assert "anew" not in client.get(path, params={"first": 0}).json(), "who begins has nothing to forget"
+        arrow = client.get(path, params={"first": 1, "anew": True}, headers={"Accept": ARROW})
+        assert (arrow.headers[ANEW_HEADER], arrow.headers[NEXT_HEADER]) == ("1", "3")
+        wait = client.get("/v1/views/per_customer/changes", params={"first": 1, "anew": True}).json()
+        assert "anew" not in wait
+        headers = {"Accept": EVENTS, "Last-Event-ID": "0"}
+        assert client.get(path, headers=headers).status_code == 416
+        with client.stream("GET", path, params={"anew": True}, headers=headers) as stream:
+            lines = stream.iter_lines()
+            events = "\n".join(next(lines) for _ in range(6)).split("\n\n")
+        assert events[0] == 'event: anew\ndata: {"step": 1}'
+        assert events[1].startswith("id: 1\ndata: ")
+        assert len(json.loads(events[1].partition("data: ")[2])["rows"]) == 3
+
+
+def test_a_view_that_begins_without_rows_tells_it_too(tmp_path: Path) -> None:
+    ran(write(tmp_path, CIRCUIT))
+    with changed(write(tmp_path, CIRCUIT.replace("> 500", "> 5000"))) as service, answering(service) as client:
+        page = client.get("/v1/views/large/changes", params={"first": 1, "anew": True, "wait_s": 60}).json()
+        assert (page["anew"], page["changes"], page["next"]) == (1, [], 2)
+        (change,) = dbsp.Client(url=str(client.base_url)).changes("large", first=1)
+        assert (change.step, change.anew, change.rows, change.next) == (1, True, (), 2)
+
+
+def test_the_client_goes_on_over_a_beginning(tmp_path: Path) -> None:
+    ran(write(tmp_path, CIRCUIT))
+    with changed(write(tmp_path, EDITED)) as service, answering(service) as client:
+        pushed(service, MORE)
+        changes = list(dbsp.Client(url=str(client.base_url)).changes("large", first=1))
+        assert [(change.step, change.anew, change.next) for change in changes] == [(1, True, 2), (2, False, 3)]
+        rows: Counter[tuple[Any, ...]] = Counter()
+        for change in changes:
+            for row, weight in change:
+                rows[tuple(row.values())] += weight
+        assert {row: weight for row, weight in rows.items() if weight} == LATER
+        first = list(dbsp.Client(url=str(client.base_url)).changes("large"))
+        assert [change.anew for change in first] == [False, False]
+
+
+# --- in SQL, as a user ----------------------------------------------------------------------------------------------
+
+SCRIPT = """
+create table orders (id bigint, customer varchar, amount bigint, primary key (id));
+create {create} totals as select {columns} from orders group by customer;
+"""
+FIRST = SCRIPT.format(create="materialized view", columns="customer, sum(amount) as amount")
+SECOND = SCRIPT.format(create="or replace materialized view", columns="customer, count(*) as n, max(amount) as best")
+
+
+def sql(folder: Path, text: str) -> Config:
+    (folder / "shop.sql").write_text(text)
+    (folder / "pipeline.toml").write_text(settings_text().replace("circuit.py:pipeline", "shop.sql"))
+    return settings(folder)
+
+
+def test_create_or_replace_materialized_view(tmp_path: Path) -> None:
+    ran(sql(tmp_path, FIRST))
+    config = sql(tmp_path, SECOND)
+    looked = script("serve", "pipeline.toml", "--check", "--accept-circuit", folder=tmp_path)
+    assert looked.returncode == 0, looked.stderr
+    assert "views edited: totals; each is filled anew, and its first output is its whole content" in looked.stdout
+    assert "filled from what is kept of: upsert#2: upsert by (id)" in looked.stdout
+    assert "begin anew at step 1, which followers are told: totals" in looked.stdout
+    with changed(config) as service:
+        assert content(service, "totals") == {("a", 1, 10): 1, ("b", 2, 600): 1}
+        pushed(service, MORE)
+        assert content(service, "totals") == {("a", 2, 70): 1, ("b", 2, 60): 1}
+        assert told(service, "totals", 1) == content(service, "totals")
+
+
+def test_a_table_is_not_replaced(tmp_path: Path) -> None:
+    with pytest.raises(CircuitError, match=r"a table keeps its rows: it cannot be replaced .* at=.*shop\.sql:2:"):
+        load_plan(sql(tmp_path, FIRST.replace("create table", "create or replace table")))
+
+
+# --- outputs whose readers cannot be told ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_files_keep_their_rows_and_so_the_view_needs_another_name(tmp_path: Path, again: bool) -> None:
+    more = '[output]\nkind = "files"\ndirectory = "out"\n'
+    ran(write(tmp_path, CIRCUIT, more=more))
+    if again:
+        with changed(write(tmp_path, DROPPED, more=more)):
+            pass
+    story = r"a view of this name has put out rows that cannot be taken back: view=large output\.kind=files"
+    config = write(tmp_path, EDITED, more=more)
+    with pytest.raises(CircuitError, match=story) as raised:
+        surveyed(config, load_plan(config))
+    assert str(raised.value.hint) == "keep the view as it was, or give the view a name of its own, such as large_2"
+
+
+def test_a_delta_table_of_rows_is_written_anew_in_one_version(tmp_path: Path) -> None:
+    delta = pytest.importorskip("deltalake")
+    more = '[delta]\ndirectory = "lake"\ninterval_s = 0.05\nkeys = { large = "id" }\nviews = ["large"]\n'
+    keyed = CIRCUIT.replace('orders.filter(col("amount") > 500)', 'orders.select("id", n=col("amount"))')
+    ran(write(tmp_path, keyed, more=more))
+    edited = write(tmp_path, keyed.replace('n=col("amount")', 'n=-col("amount")'), more=more)
+    with changed(edited) as service:
+        pushed(service, pa.table({"id": [9], "customer": ["c"], "amount": [9]}))
+    table = delta.DeltaTable(str(tmp_path / "lake" / "large"))
+    assert sorted(pa.table(table.to_pyarrow_table()).to_pylist(), key=lambda row: row["id"]) == [
+        {"id": 1, "n": -10}, {"id": 2, "n": -600}, {"id": 3, "n": -1}, {"id": 9, "n": -9},
+    ]  # fmt: skip
