@@ -33,8 +33,8 @@ class StepChanges:
 class ViewChanges:
     """The changes of a view in the steps `first <= s < next`; steps without changes are left out.
 
-    `schema` is the schema of the steps' tables. If `anew` is a step, the view began anew there after `first`: its earlier rows
-    no longer count, and the changes begin with its whole content.
+    `schema` is the schema of the steps' tables. If `anew` is a step, the view began anew there. Its earlier rows no
+    longer count, and the changes begin with its whole content.
     """
 
     view: str

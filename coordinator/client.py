@@ -103,8 +103,8 @@ class Change:
     """The rows that one step changed in a view; a negative weight means that a row was removed.
 
     `next` is the position after this step. A reader stores `next` in one transaction with the results of the rows, and starts
-    again with `first=next`. So it uses each change exactly once. With `anew` the view was edited, or made again, in this step:
-    the rows of all steps before no longer count, and these are the whole view.
+    again with `first=next`. So it uses each change exactly once. With `anew` the view was edited, or made again, in this step.
+    The rows of all steps before no longer count, and these rows are the whole view.
     """
 
     step: int
@@ -224,8 +224,8 @@ class Client:
         """Yield what each step from `first` on changed in a view (or in `dead_letters`), each step once.
 
         Without `follow` it ends at the step that the service had reached when it began. With `follow` it goes on for ever, also
-        while the service restarts; each request waits `wait_s` for a change. A change with `anew` begins a view that was edited,
-        or dropped and made again: forget the rows so far before you add its rows, which are the whole view.
+        while the service restarts; each request waits `wait_s` for a change. A change with `anew` is the first of a view that was
+        edited, or dropped and made again. Forget the rows so far before you add its rows, which are the whole view.
         **Errors** `DataError` if the steps were dropped or do not exist: read the view, and go on from its step.
         """
         for page in self.pages(view, first=first, follow=follow, wait_s=wait_s):

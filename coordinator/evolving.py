@@ -60,7 +60,7 @@ class Evolution:
         text = f"{name}: the circuit was changed; the state of step {step:,} goes on\n{self.change.as_text()}"
         if not self.again:
             return text
-        return f"{text}\nbegin anew at step {step:,}, which followers are told: {', '.join(self.again)}"
+        return f"{text}\nbegin anew at step {step:,}, and followers are notified: {', '.join(self.again)}"
 
 
 def survey(config: Config, plan: Plan, ledger: Ledger, resources: ConfiguredResources) -> Evolution:
@@ -144,7 +144,7 @@ def _refuse_apart(config: Config, ledger: Ledger) -> None:
 
 
 def _refuse_beyond_recall(config: Config, views: Sequence[str]) -> None:
-    """Refuse a view that would begin anew in an output whose readers cannot be told to forget the rows so far."""
+    """Refuse a view that would begin anew in an output whose readers cannot be notified to forget the rows."""
     if views and config.output.cannot_begin_anew is not None:
         raise CircuitError(
             "a view of this name has put out rows that cannot be taken back:"

@@ -7,8 +7,8 @@ the last event it saw. While nothing changes, an id without data is sent now and
 client's position, alive.
 
 A client from before a view began anew is refused (416, code `anew`). With `anew=true` it promises to forget the view's
-rows when it is told so: by `anew` in a JSON page, the header `Dbsp-Anew-Step`, or the event `anew`. Then the changes go
-on with the whole content of the view.
+rows when it is notified. The notice is `anew` in a JSON page, the header `Dbsp-Anew-Step`, or the event `anew`. Then the
+changes go on with the whole content of the view.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ together with its results has used every change once, whatever crashed meanwhile
 
 A view that was edited, or dropped and made again, begins anew: the law holds from the step of its first output on. Its
 earlier rows are never returned, because they belong to another definition, perhaps with other columns. A follower from
-before that step is told so, and has to forget them (record 0047).
+before that step is notified, and has to forget them (record 0047).
 
 Not here: waiting for further steps (see `LiveStatus`), and other outputs, which are read where they are written.
 """

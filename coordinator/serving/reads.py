@@ -173,9 +173,9 @@ class Reads(DeadLetters):
         """Return the changes of a view (or `dead_letters`) in finished steps from `first` on, up to about `rows_max` rows.
 
         **Law** see `dbsp.coordinator.running.feed`: begin at 0, or at the step of `read_view`, and go on at `next`.
-        **Errors** `PositionError` for steps that were dropped (`retention_steps`) or never taken; `BegunAnewError` for a
-        view that began anew since, unless `anew` says that the caller forgets its rows then; `ConfigError` where the
-        outputs are not embedded ones.
+        With `anew` the caller promises to forget its rows where a view began anew.
+        **Errors** `PositionError` for steps that were dropped (`retention_steps`) or never taken. `BegunAnewError` without
+        `anew` for a view that began anew since. `ConfigError` where the outputs are not embedded ones.
         """
         self._refuse_ended()
         return self._feed.read(view, first, self.snapshot, rows_max, anew=anew)

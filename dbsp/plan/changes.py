@@ -2,7 +2,7 @@
 
 A trace is kept if one of the same signature is stored; their numbers may differ. New traces and views are backfilled
 (`dbsp.plan.backfill`). A view is identified by its name and the signature of its definition. So an edited view is a new view
-under an old name: it is backfilled from the beginning, and its readers are told that it begins anew (record 0047).
+under an old name. It is backfilled from the beginning, and its followers are notified that it begins anew (record 0047).
 No I/O: the coordinator and `dbsp.open` decide by this module. Source: design records 0024 and 0047.
 """
 

@@ -378,7 +378,7 @@ class Run(Answering):
         """Go on with another circuit: keep state with the same meaning, backfill new state; return the change.
 
         A separate step emits the rows of the new views, and nothing else. A view with an old name and a new definition is
-        a new view: it emits all its rows, and what it emitted before is forgotten.
+        a new view. It emits all its rows, and its earlier changes are forgotten.
 
         **Law** from then on all is as if the run had had this circuit from the beginning.
 

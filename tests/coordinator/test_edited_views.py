@@ -161,7 +161,7 @@ def test_create_or_replace_materialized_view(tmp_path: Path) -> None:
     assert looked.returncode == 0, looked.stderr
     assert "views edited: totals; each is filled anew, and its first output is its whole content" in looked.stdout
     assert "filled from what is kept of: upsert#2: upsert by (id)" in looked.stdout
-    assert "begin anew at step 1, which followers are told: totals" in looked.stdout
+    assert "begin anew at step 1, and followers are notified: totals" in looked.stdout
     with changed(config) as service:
         assert content(service, "totals") == {("a", 1, 10): 1, ("b", 2, 600): 1}
         pushed(service, MORE)
