@@ -163,6 +163,15 @@ class CommandRunner:
         """Return the runtime if there is one now; may be called from any thread."""
         return self._runtime
 
+    @property
+    def epoch(self) -> int | None:
+        """Return the newest epoch that this service has claimed; None before the first. May be called from any thread.
+
+        It is set before the ledger has it. So inside a transaction of the ledger it is at least the ledger's, unless another
+        coordinator has claimed the pipeline.
+        """
+        return self._epoch or None
+
     def check_owner(self) -> None:
         """Raise `FencedError` if another coordinator has raised the epoch; write nothing."""
         self._change(lambda ledger: ledger)

@@ -95,9 +95,19 @@ class Rescales(ServiceCore):
         self._result(lambda: self._loop.submit(events.CancelAsked(), met), timeout_s)
 
     def request_rescale(self, workers: int, strategy: str = COLD) -> None:
-        """Note the request durably; before `start`, the service begins with the rescale."""
-        epoch = self.snapshot.epoch if self._thread is not None else None
-        self.built.parts.control.change(epoch, lambda ledger: ledgers.request_rescale(ledger, workers, strategy))
+        """Note the request durably; before `start`, the service begins with the rescale.
+
+        A start or a rollback may claim a new epoch at the same time. So the epoch is read inside the transaction, not before it:
+        an epoch of this service that is over by then must not refuse the request as another coordinator's would.
+        """
+
+        def noted(ledger: ledgers.Ledger) -> ledgers.Ledger:
+            epoch = self._loop.runner.epoch
+            if epoch is not None:
+                ledgers.refuse_older(ledger, epoch)
+            return ledgers.request_rescale(ledger, workers, strategy)
+
+        self.built.parts.control.change(None, noted)
         if self._thread is None:
             self._loop.begin_with_rescale(workers, strategy)
 

@@ -6,6 +6,7 @@ import errno
 import json
 import shutil
 import threading
+from collections.abc import Callable
 from contextlib import closing, nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -18,11 +19,12 @@ import pytest
 from dbsp.coordinator import build as build_module
 from dbsp.coordinator.build import check_start, load_plan
 from dbsp.coordinator.running.clock import SystemClock
+from dbsp.coordinator.running.control import Control, Ledger, standing
 from dbsp.coordinator.running.events_log import EventsLog
 from dbsp.coordinator.running.notices import RolledBack
 from dbsp.coordinator.running.status import LiveStatus
 from dbsp.coordinator.service import Service
-from dbsp.errors import CircuitError, ConfigError, DataError, OverloadedError, UnavailableError
+from dbsp.errors import CircuitError, ConfigError, DataError, FencedError, OverloadedError, UnavailableError
 from dbsp.io.embedded_input import EmbeddedInputLog
 from dbsp.io.embedded_output import EmbeddedOutputLog, output_workers, read_outputs
 from dbsp.io.pushed import Position, Producer
@@ -267,6 +269,68 @@ def test_a_rescale_requested_at_rest(folder: Path) -> None:
     with second:
         assert second.live_status.wait_for(lambda now: now.layout is not None and len(now.layout.workers) == 3, 60)
         assert rows(second) == {"a": (1, 10, 1), "b": (2, 601, 1)}
+
+
+def test_a_rescale_requested_while_an_epoch_is_claimed(folder: Path) -> None:
+    """A start and a rollback raise the epoch in the ledger before the status shows it: a request at that moment is noted."""
+    requests: list[int] = []
+    noted: list[int | None] = []
+    failing = threading.Event()
+
+    class Requesting:
+        """The ledger, with a request right after a change that raises the epoch."""
+
+        def __init__(self, control: Control) -> None:
+            self._control = control
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._control, name)
+
+        def change(self, epoch: int | None, action: Callable[[Ledger], Ledger]) -> Ledger:
+            before = self._control.load()
+            changed = self._control.change(epoch, action)
+            if before is not None and changed.epoch > before.epoch and requests:
+                service.request_rescale(requests.pop())
+                noted.append(standing(self._control.load() or changed).rescale)
+            return changed
+
+    class Fails:
+        """The runtime, one of whose steps fails."""
+
+        def __init__(self, runtime: Any) -> None:
+            self._runtime = runtime
+
+        def __getattr__(self, name: str) -> Any:
+            if name == "run_step" and failing.is_set():
+                failing.clear()
+                raise UnavailableError("planted")
+            return getattr(self._runtime, name)
+
+    def workers(number: int) -> bool:
+        return service.live_status.wait_for(
+            lambda now: now.layout is not None and len(now.layout.workers) == number, 60
+        )
+
+    wrappers: dict[str, Any] = {"control": Requesting, "runtime": Fails}
+    config = settings(folder)
+    with Service(config) as first:
+        first.wait_until_processed(first.push("orders", ORDERS), 60)
+    service = Service(
+        config, build_module.build(config, wrap=lambda name, part: wrappers.get(name, lambda it: it)(part))
+    )
+    requests.append(3)
+    with service:
+        service.rescale(3, 60)  # which hands the noted request to the event loop
+        requests.append(4)
+        failing.set()
+        service.wait_until_processed(service.push("orders", ORDERS), 60)
+        assert service.snapshot.rollbacks == 1
+        service.rescale(4, 60)
+        assert noted == [3, 4]
+        assert service.status()["workers"] == 4
+        service.built.parts.control.change(None, lambda ledger: replace(ledger, epoch=ledger.epoch + 1))
+        with pytest.raises(FencedError):  # another coordinator's
+            service.request_rescale(2)
 
 
 def test_pause_keeps_rows_waiting(service: Service) -> None:
