@@ -8,15 +8,33 @@ What a test counts of its examples (`tests.laws.tally`) it judges in `make test`
 rotate over commits: `tests.pace.rotating`, docs/testing.md.
 
 `tests.seconds` measures every file, and puts the longest ones first.
+
+Two settings save processor time, and change nothing that a test judges. Garbage is collected more seldom, because a collection
+looks at all that pytest and the tests hold. numpy starts no threads for linear algebra, which no test uses.
 """
 
 from __future__ import annotations
 
+import gc
+import os
+
+import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.pace import anew, examples
 
 pytest_plugins = ["tests.seconds"]
+
+gc.set_threshold(50_000, 20, 50)
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # numpy is imported later, and in every process that a test starts
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish() -> None:
+    """Keep later collections from looking at what lasts until the end anyway."""
+    gc.collect()
+    gc.freeze()
+
 
 settings.register_profile(
     "dbsp",

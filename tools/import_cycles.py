@@ -46,7 +46,10 @@ def imported(tree: ast.Module, ours: Mapping[str, object]) -> Iterator[str]:
 def named(tree: ast.Module, ours: Mapping[str, object]) -> Iterator[str]:
     """Yield our own modules that a call of `import_module` names in a text, whole or up to a part that is computed."""
     for node in ast.walk(tree):
-        if not isinstance(node, ast.Call) or not ast.unparse(node.func).endswith("import_module"):
+        if not isinstance(node, ast.Call):
+            continue
+        function = node.func
+        if "import_module" not in (getattr(function, "id", None), getattr(function, "attr", None)):
             continue
         match node.args:
             case [ast.Constant(value=str(name)), *_] if name in ours:

@@ -4,7 +4,7 @@ A docstring of a function begins with a verb in the imperative, out of `tools/ve
 word that refers to something which the reader has not seen ("What", "Those", "Its"). A sentence has 25 words at most. A
 name in backticks counts as one word; code, examples, tables and headings are exempt. The words in backticks of the last
 table of `docs/glossary.md` are not used outside code. The tuple `NOT_YET` lists the folders that still break these
-rules: remove the line of a folder that keeps them. The command `python tools/prose.py [PATH ...]` prints the findings.
+rules: remove the line of a folder that keeps them. The command `python -m tools.prose [PATH ...]` prints the findings.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ import sys
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
+
+from tools.syntax import statements
 
 ROOT = Path(__file__).parents[1]
 WORDS_MAX = 25
@@ -88,12 +90,16 @@ def banned_words() -> dict[str, str]:
     return {word: instead for words, instead in rows for word in re.findall(r"`([^`]+)`", words)}
 
 
+@cache
+def _banned() -> re.Pattern[str]:
+    """Return the pattern of the banned words, in upper or lower case."""
+    return re.compile(rf"\b(?:{'|'.join(map(re.escape, banned_words()))})\b", re.IGNORECASE)
+
+
 def word_findings(text: str) -> Iterator[str]:
     """Yield a finding for each banned word of a text outside code and examples; tables and headings count."""
     bare = QUOTED.sub("name", EXAMPLE.sub("", FENCED.sub("", text)))
-    for found in re.finditer(
-        rf"\b(?:{'|'.join(map(re.escape, banned_words()))})\b", " ".join(bare.split()), re.IGNORECASE
-    ):
+    for found in _banned().finditer(" ".join(bare.split())):
         yield f"do not write {found.group()!r}; write: {banned_words()[found.group().lower()]}"
 
 
@@ -115,7 +121,7 @@ def docstring_findings(node: ast.AST, text: str) -> Iterator[str]:
 
 def python_findings(path: Path) -> Iterator[str]:
     """Yield the findings of all docstrings in a Python file, as `file:line: message`."""
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in statements(ast.parse(path.read_text())):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             text = ast.get_docstring(node)
             if text:

@@ -1,7 +1,7 @@
 """House rules that no linter knows: lengths, module heads, layers, mapped folders, exports, words.
 
 Each rule is a function from one parsed module to findings, so that the tests can plant an error for each. A function
-that must be longer has a reason on its first line: `# long: reason`. The command `python tools/tidy.py [ROOT]` prints
+that must be longer has a reason on its first line: `# long: reason`. The command `python -m tools.tidy [ROOT]` prints
 the findings.
 """
 
@@ -13,6 +13,8 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+
+from tools.syntax import statements
 
 FUNCTION_LINES_MAX = 60
 MODULE_LINES_MAX = 600
@@ -53,7 +55,7 @@ def lengths(module: Module) -> Iterator[str]:
     lines = module.text.splitlines()
     if len(lines) > MODULE_LINES_MAX:
         yield module.at(1, f"module of {len(lines)} lines; at most {MODULE_LINES_MAX}")
-    for node in ast.walk(module.tree):
+    for node in statements(module.tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             size = (node.end_lineno or node.lineno) - node.lineno + 1 - _docstring_lines(node)
             if size > FUNCTION_LINES_MAX and "# long: " not in lines[node.lineno - 1]:
@@ -75,7 +77,7 @@ def heads(module: Module) -> Iterator[str]:
 
 def imports(module: Module) -> Iterator[str]:
     """Find imports of a higher layer, and imports of a mapped folder by its bare name."""
-    for node in ast.walk(module.tree):
+    for node in statements(module.tree):
         names: list[str] = []
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
@@ -136,11 +138,16 @@ def read(root: Path, path: Path) -> Module:
     return Module(root=short.parts[0], path=short, text=text, tree=ast.parse(text))
 
 
+def paths(root: Path, folders: tuple[str, ...] = CODE + BESIDE) -> Iterator[Path]:
+    """Yield every Python file of the given folders."""
+    for folder in folders:
+        yield from sorted((root / folder).rglob("*.py"))
+
+
 def modules(root: Path, folders: tuple[str, ...] = CODE + BESIDE) -> Iterator[Module]:
     """Yield every module of the given folders."""
-    for folder in folders:
-        for path in sorted((root / folder).rglob("*.py")):
-            yield read(root, path)
+    for path in paths(root, folders):
+        yield read(root, path)
 
 
 def findings(root: Path) -> list[str]:

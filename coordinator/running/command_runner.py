@@ -140,7 +140,9 @@ class CommandRunner:
         self._waiting_since: float | None = None
         self._first_rows: int | None = None
         self._floors: list[tuple[float, int, Positions]] = []
-        self._epoch = 0
+        self.epoch = (
+            0  # set before the ledger has it, so that it is never older than the ledger's; any thread may read it
+        )
         self._copying: _Copying | None = None
         self.warming, self.moves = WarmUps(parts.clock), Moves(parts.clock)
         self.failing = Failing(parts.inputs, parts.steps, parts.locate, observer.noted)
@@ -162,15 +164,6 @@ class CommandRunner:
     def running(self) -> Runtime | None:
         """Return the runtime if there is one now; may be called from any thread."""
         return self._runtime
-
-    @property
-    def epoch(self) -> int | None:
-        """Return the newest epoch that this service has claimed; None before the first. May be called from any thread.
-
-        It is set before the ledger has it. So inside a transaction of the ledger it is at least the ledger's, unless another
-        coordinator has claimed the pipeline.
-        """
-        return self._epoch or None
 
     def check_owner(self) -> None:
         """Raise `FencedError` if another coordinator has raised the epoch; write nothing."""
@@ -590,9 +583,9 @@ class CommandRunner:
         self._parts.waterlines.forget()
         self.warming.forget()
         self.moves.forget()
-        if self._epoch:  # a rollback: a coordinator that was replaced is fenced here, before it claims again
+        if self.epoch:  # a rollback: a coordinator that was replaced is fenced here, before it claims again
             self._change(lambda ledger: ledger)
-        self._epoch = epoch = self._parts.steps.claim()
+        self.epoch = epoch = self._parts.steps.claim()
 
         def raised(ledger: Ledger) -> Ledger:
             # noted inside the transaction, so that notices of epochs are in the order of the epochs
@@ -604,4 +597,4 @@ class CommandRunner:
         return events.Claimed(epoch=epoch, standing=ledgers.standing(ledger))
 
     def _change(self, action: Callable[[Ledger], Ledger]) -> Ledger:
-        return self._parts.control.change(self._epoch, action)
+        return self._parts.control.change(self.epoch, action)

@@ -97,13 +97,12 @@ class Rescales(ServiceCore):
     def request_rescale(self, workers: int, strategy: str = COLD) -> None:
         """Note the request durably; before `start`, the service begins with the rescale.
 
-        A start or a rollback may claim a new epoch at the same time. So the epoch is read inside the transaction, not before it:
-        an epoch of this service that is over by then must not refuse the request as another coordinator's would.
+        A start or a rollback may claim a new epoch at the same time. So the epoch is read inside the transaction: an earlier
+        one of this service must not refuse the request.
         """
 
         def noted(ledger: ledgers.Ledger) -> ledgers.Ledger:
-            epoch = self._loop.runner.epoch
-            if epoch is not None:
+            if epoch := self._loop.runner.epoch:  # 0 before the first claim
                 ledgers.refuse_older(ledger, epoch)
             return ledgers.request_rescale(ledger, workers, strategy)
 
