@@ -23,7 +23,7 @@ unexport PYTHONDONTWRITEBYTECODE
 ifndef BESIDE
 .NOTPARALLEL:
 endif
-.PHONY: help run test quick soak mutation bench check format lint types tests install wheel clean
+.PHONY: help run test quick soak mutation bench check format lint types tests install site wheel clean
 
 help:
 	@echo "make run      play the flights of New York 2013 through a circuit on Spark (FRESH=1: start over)"
@@ -33,6 +33,7 @@ help:
 	@echo "make mutation the mutation score: do the tests find 200 small changes of the code, as many as before?"
 	@echo "make bench    the benchmarks; results are added to benchmarks/history/"
 	@echo "make check    format, lint and types only; make format mends the format"
+	@echo "make site     build the documentation site in build/site, and check its links"
 	@echo "make wheel    build dist/*.whl"
 	@echo "make clean    remove .venv and everything built"
 
@@ -70,6 +71,9 @@ types: $(VENV)/.test
 format: $(VENV)/.test
 	$(PY) -m ruff format .
 	$(PY) -m ruff check --fix .
+
+site: $(VENV)/.test
+	@NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict --quiet && echo "built build/site: open build/site/index.html"
 
 wheel: $(VENV)/.test
 	$(PY) -m build --wheel

@@ -9,8 +9,8 @@ circuit is built.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import ClassVar
+from dataclasses import dataclass, field, replace
+from typing import ClassVar, Self
 
 from dbsp.algebra.select import Select
 from dbsp.circuit.graph import in_order
@@ -83,6 +83,10 @@ class SetByIteration(Node):
     def children(self) -> tuple[Node, ...]:
         """Return the inputs: one for distinct, two for difference."""
         return self.inputs
+
+    def with_children(self, children: tuple[Node, ...]) -> Self:
+        """Return the operation on other inputs."""
+        return replace(self, inputs=children)
 
     def __str__(self) -> str:
         """Return the node's text in `explain`: the kind of operation."""

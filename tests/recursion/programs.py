@@ -203,4 +203,25 @@ def guarded() -> Program:
     return Program("guarded", {"v": dbsp.recursive(marks, body, max_rounds=60)}, expected)
 
 
-PROGRAMS = [linear(), doubling(), reached(), components(), shortest(), parity(), chained(), nested(), guarded()]
+def repeated() -> Program:
+    """Paths whose body adds the edges once more, and drops repeats: equal nodes inside become one."""
+
+    def body(paths: Any) -> Any:
+        longer = paths.join(arcs.rename({"a": "b", "b": "c"}), on="b").select("a", b="c")
+        return longer.union(arcs, distinct=True)
+
+    return Program("repeated", {"v": dbsp.recursive(arcs, body, max_rounds=60)}, lambda e, _: {"v": closure(e)})
+
+
+PROGRAMS = [
+    linear(),
+    doubling(),
+    reached(),
+    components(),
+    shortest(),
+    parity(),
+    chained(),
+    nested(),
+    guarded(),
+    repeated(),
+]

@@ -1,8 +1,7 @@
-"""The README's examples run, and its links lead somewhere."""
+"""Links of pages lead somewhere; the pipeline and the commands that the README names are right (tests/docs runs its blocks)."""
 
 from __future__ import annotations
 
-import doctest
 import re
 from pathlib import Path
 
@@ -13,41 +12,18 @@ from dbsp.coordinator.build import load_plan
 from dbsp.coordinator.config import load_config
 
 ROOT = Path(__file__).parents[2]
-PAGES = [
-    "README.md",
-    "ARCHITECTURE.md",
-    "CONTRIBUTING.md",
-    "SECURITY.md",
-    "docs/contributing/recipes.md",
-    "docs/contributing/release.md",
-    "docs/states.md",
-    *(f"docs/concepts/{path.name}" for path in sorted((ROOT / "docs" / "concepts").glob("*.md"))),
-    "docs/design/README.md",
-    "docs/glossary.md",
-    "docs/install.md",
-    "docs/pipeline.md",
-    "docs/testing.md",
-    "docs/STATUS.md",
-    "docs/expressions.md",
-    "docs/streams.md",
-    "docs/sql.md",
-]
-
-
-@pytest.mark.parametrize(
-    ("page", "least"), [("README.md", 5), ("docs/expressions.md", 4), ("docs/streams.md", 12), ("docs/sql.md", 5)]
-)
-def test_the_examples_run(page: str, least: int) -> None:
-    done = doctest.testfile(str(ROOT / page), module_relative=False, optionflags=doctest.NORMALIZE_WHITESPACE)
-    assert done.attempted >= least
-    assert done.failed == 0
+PAGES = [str(path.relative_to(ROOT)) for path in sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])]
+MADE = {"index.md", "dsl.md", "sql-functions.md", "settings.md", "cli.md", "http.md", "metrics.md", "errors.md"}
+"""Pages below `docs/reference`, which are made when the site is built; a strict build checks links to them."""
 
 
 @pytest.mark.parametrize("page", PAGES)
 def test_links_lead_somewhere(page: str) -> None:
     text = (ROOT / page).read_text(encoding="utf-8")
     for target in re.findall(r"\]\(([^)#]+)\)", text):
-        assert target.startswith("https://") or (ROOT / page).parent.joinpath(target).exists(), target
+        found = (ROOT / page).parent.joinpath(target).resolve()
+        made = found.parent == ROOT / "docs" / "reference" and found.name in MADE
+        assert target.startswith("https://") or made or found.exists(), target
 
 
 def anchors(text: str) -> set[str]:
@@ -67,7 +43,7 @@ def test_anchors_are_there() -> None:
         for target, anchor in re.findall(r"\]\((?!https:)([^)#]*)#([^)]+)\)", text)
     ]
     assert len(links) > 40
-    assert [link for link in links if link[2] not in anchors(texts[link[1]])] == []
+    assert [link for link in links if link[1] in texts and link[2] not in anchors(texts[link[1]])] == []
 
 
 def test_anchors_are_spelled_as_github_spells_them() -> None:
@@ -86,10 +62,10 @@ def test_the_targets_named_are_targets() -> None:
 @pytest.mark.parametrize("page", ["README.md", "docs/pipeline.md"])
 def test_the_pipeline_is_valid(page: str, tmp_path: Path) -> None:
     text = (ROOT / page).read_text(encoding="utf-8")
-    (settings,) = re.findall(r"```toml\n(.*?)```", text, re.DOTALL)
+    (settings,) = re.findall(r"```toml[^\n]*\n(.*?)```", text, re.DOTALL)
     (program,) = (
         block
-        for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+        for block in re.findall(r"```python[^\n]*\n(.*?)```", text, re.DOTALL)
         if ">>>" not in block and "dbsp.circuit(" in block
     )
     (tmp_path / "shop.py").write_text(program)
