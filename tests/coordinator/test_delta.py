@@ -202,7 +202,7 @@ pipeline = dbsp.circuit("told", {"v": t.group_by("k").aggregate(x=dbsp.max("x"))
     def kept_from(self) -> int:
         return self.dropped
 
-    def read(self, view: str, first: int, now: Snapshot, rows_max: int) -> ViewChanges:
+    def read(self, view: str, first: int, now: Snapshot, rows_max: int, *, anew: bool = False) -> ViewChanges:  # noqa: ARG002
         assert rows_max > 0
         if first < self.dropped:
             raise PositionError("dropped")
@@ -380,9 +380,9 @@ def test_a_new_table_of_changes_begins_with_the_oldest_that_are_left(tmp_path: P
     told.dropped = 2
     read = told.read
 
-    def dropping(*given: Any) -> ViewChanges:
+    def dropping(*given: Any, **named: Any) -> ViewChanges:
         told.dropped += told.dropped < 4
-        return read(*given)
+        return read(*given, **named)
 
     told.read = dropping  # type: ignore[method-assign]
     told.round()
