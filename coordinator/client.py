@@ -404,17 +404,71 @@ class AsyncClient:
         while (change := await asyncio.to_thread(next, found, None)) is not None:
             yield change
 
+    async def dead_letters(self, **wanted: Any) -> AsyncIterator[dict[str, Any]]:
+        """Yield the rows that could not be used; see `Client.dead_letters`."""
+        found = self.client.dead_letters(**wanted)
+        while (letter := await asyncio.to_thread(next, found, None)) is not None:
+            yield letter
+
+    async def replay_dead_letters(self, **options: Any) -> dict[str, Any]:
+        """Push the rows of dead letters again; see `Client.replay_dead_letters`."""
+        return await asyncio.to_thread(self.client.replay_dead_letters, **options)
+
+    async def views(self) -> list[str]:
+        """Return the names of the views."""
+        return await asyncio.to_thread(self.client.views)
+
     async def status(self) -> dict[str, Any]:
         """Return the state and figures of the service; see `Client.status`."""
         return await asyncio.to_thread(self.client.status)
+
+    async def explain(self) -> str:
+        """Return the plan with what every node did; see `Client.explain`."""
+        return await asyncio.to_thread(self.client.explain)
+
+    async def layout(self) -> dict[str, Any]:
+        """Return which worker owns what; see `Client.layout`."""
+        return await asyncio.to_thread(self.client.layout)
+
+    async def metrics(self) -> str:
+        """Return the metrics in Prometheus' text format."""
+        return await asyncio.to_thread(self.client.metrics)
 
     async def checkpoint(self) -> dict[str, Any]:
         """Take a checkpoint; see `Client.checkpoint`."""
         return await asyncio.to_thread(self.client.checkpoint)
 
+    async def pause(self) -> dict[str, Any]:
+        """Take no further step; see `Client.pause`."""
+        return await asyncio.to_thread(self.client.pause)
+
+    async def resume(self) -> dict[str, Any]:
+        """Take steps again; see `Client.resume`."""
+        return await asyncio.to_thread(self.client.resume)
+
     async def rescale(self, workers: int, **options: Any) -> dict[str, Any]:
         """Go on with another number of workers; see `Client.rescale`."""
         return await asyncio.to_thread(self.client.rescale, workers, **options)
+
+    async def cancel_rescale(self) -> dict[str, Any]:
+        """Cancel a rescale that has not switched yet; see `Client.cancel_rescale`."""
+        return await asyncio.to_thread(self.client.cancel_rescale)
+
+    async def skip(self, step: int | None = None) -> dict[str, Any]:
+        """Go on without the rows that halt the pipeline; see `Client.skip`."""
+        return await asyncio.to_thread(self.client.skip, step)
+
+    async def accept_output(self, step: int | None = None) -> dict[str, Any]:
+        """Go on with another output of a step; see `Client.accept_output`."""
+        return await asyncio.to_thread(self.client.accept_output, step)
+
+    async def backup(self, folder: str | Path) -> dict[str, Any]:
+        """Make a backup; see `Client.backup`."""
+        return await asyncio.to_thread(self.client.backup, folder)
+
+    async def stop(self, *, now: bool = False) -> dict[str, Any]:
+        """End the service; see `Client.stop`."""
+        return await asyncio.to_thread(self.client.stop, now=now)
 
 
 @contextmanager

@@ -14,6 +14,7 @@ import click
 from dbsp.coordinator.command_context import CommandContext
 from dbsp.coordinator.exits import exit_code
 from dbsp.coordinator.letter_codes import CODES
+from dbsp.coordinator.rows_out import TEXT_OUTPUT, print_rows
 
 COLUMNS = (
     "at", "step", "code", "table", "partition", "offset", "unplaced", "node", "reason", "count", "is_delete", "replayed", "text",
@@ -45,10 +46,14 @@ def dead_letters() -> None:
 @click.option(
     "--limit", type=click.IntRange(1, 10_000), default=20, show_default=True, help="How many, the newest first."
 )
+@TEXT_OUTPUT
 @click.pass_obj
-def list_(context: CommandContext, /, limit: int, **wanted: Any) -> None:
+def list_(context: CommandContext, /, limit: int, form: str, **wanted: Any) -> None:
     """Show the newest letters: position, kind, table, partition and offset, reason, text."""
     found = context.client.ask("GET", "/v1/dead-letters", params=_given(wanted) | {"limit": limit, "newest": True})
+    if form != "table" and not context.as_json:
+        print_rows(form, COLUMNS, (_values(letter) for letter in found["letters"]))
+        return
     lines = [line for letter in found["letters"] for line in _lines(letter)]
     shown, total = len(found["letters"]), found["total"]
     lines.append(f"{shown:,} of {total:,} dead letters, the newest first, as of step {found['step']:,}")
@@ -85,13 +90,18 @@ def _write(letters: Iterable[dict[str, Any]], form: str, output: TextIO) -> int:
     for letter in chain(() if first is None else (first,), rows):
         count += 1
         if form == "csv":
-            replayed = letter["replayed"]
-            place = "" if replayed is None else f"{replayed['partition']}:{replayed['offset']}"
-            writer.writerow([place if name == "replayed" else letter[name] for name in COLUMNS])
+            writer.writerow(_values(letter))
         else:
             output.write(json.dumps(letter, ensure_ascii=False) + "\n")
     output.flush()
     return count
+
+
+def _values(letter: dict[str, Any]) -> list[Any]:
+    """Return the columns of a letter; where it was replayed as "partition:offset"."""
+    replayed = letter["replayed"]
+    place = "" if replayed is None else f"{replayed['partition']}:{replayed['offset']}"
+    return [place if name == "replayed" else letter[name] for name in COLUMNS]
 
 
 @dead_letters.command()

@@ -16,12 +16,14 @@ from dbsp.coordinator.command_context import CommandContext
 from dbsp.coordinator.config import load_config
 from dbsp.coordinator.exits import exit_code
 from dbsp.coordinator.http.identity import OTHER
+from dbsp.coordinator.rows_out import TEXT_OUTPUT, print_rows
 from dbsp.errors import ConfigError, UnavailableError
 
 if TYPE_CHECKING:  # it loads numpy, which the command line starts without
     from dbsp.coordinator.backup.manifests import ListedBackup
 
 LOOK_INTERVAL_S = 0.2
+COLUMNS = ("name", "state", "at", "pipeline", "step", "bytes", "reason", "damage")
 NOT_RUNNING = "the service is not running"
 FOLDER = click.Path(path_type=Path, file_okay=False)
 SETTINGS = click.Path(path_type=Path, dir_okay=False)
@@ -119,8 +121,9 @@ def _by_ourselves(context: CommandContext, folder: Path, bar: _Bar) -> dict[str,
 @click.command()
 @click.argument("folder", type=FOLDER)
 @click.option("--check", is_flag=True, help="Read every file and compare its checksum.")
+@TEXT_OUTPUT
 @click.pass_obj
-def backups(context: CommandContext, folder: Path, check: bool) -> None:
+def backups(context: CommandContext, folder: Path, check: bool, form: str) -> None:
     """List the backups in FOLDER, oldest first; unfinished ones can be deleted."""
     from dbsp.coordinator.backup.manifests import backups_in  # noqa: PLC0415 - of one command
 
@@ -134,9 +137,19 @@ def backups(context: CommandContext, folder: Path, check: bool) -> None:
         }
         for one in found
     ]  # fmt: skip
-    context.show({"backups": answer}, "\n".join(lines) or f"no backups: folder={folder}")
+    if form != "table" and not context.as_json:
+        print_rows(form, COLUMNS, map(_values, found))
+    else:
+        context.show({"backups": answer}, "\n".join(lines) or f"no backups: folder={folder}")
     if any(one.state in ("damaged", "broken") for one in found):
         sys.exit(exit_code("data"))
+
+
+def _values(one: ListedBackup) -> list[Any]:
+    """Return the columns of a listed backup; what its manifest would say is null without one."""
+    found = one.manifest
+    known = [None] * 3 if found is None else [found.at, found.pipeline, found.step]
+    return [one.name, one.state, *known, one.bytes, one.reason, "; ".join(one.damage)]
 
 
 def _lines(one: ListedBackup, check: bool) -> list[str]:

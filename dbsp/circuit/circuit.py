@@ -8,6 +8,7 @@ from dbsp.circuit import fingerprint as _fingerprint
 from dbsp.circuit.drawing import drawing
 from dbsp.circuit.explain import explain_circuit
 from dbsp.circuit.graph import CircuitGraph
+from dbsp.circuit.picture import picture
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -31,6 +32,10 @@ class Circuit(CircuitGraph):
         """Return the circuit's name, tables and views; `explain()` has the whole."""
         tables, views = ", ".join(table.name for table in self.tables), ", ".join(name for name, _ in self.views)
         return f"<dbsp.Circuit {self.name!r}: tables {tables}; views {views}>"
+
+    def _repr_html_(self) -> str:
+        """Return the circuit drawn as SVG, which notebooks display."""
+        return picture(self)
 
     def _repr_markdown_(self) -> str:
         """Return the drawing as Markdown, which notebooks display."""

@@ -8,6 +8,7 @@ circuit in milliseconds.
 from __future__ import annotations
 
 import datetime
+import html
 import itertools
 import time
 from collections import Counter
@@ -146,6 +147,18 @@ class Run(Answering):
         views = ", ".join(view.name for view in self.plan.views)
         workers = "closed" if self._closed else f"workers {len(self.layout.workers)}"
         return f"<dbsp.Run: step {self.step_number}, {workers}, views {views}>"
+
+    def _repr_html_(self) -> str:
+        """Return the state of the run and its views with their columns, for notebooks."""
+        state = "closed" if self._closed else f"{len(self.layout.workers)} workers"
+        lines = "".join(
+            f"<tr><td>{html.escape(view.name)}</td><td>{html.escape(str(view.schema))}</td></tr>"
+            for view in self.plan.views
+        )
+        head = (
+            f"<caption>step {self.step_number}, {state}</caption><thead><tr><th>view</th><th>columns</th></tr></thead>"
+        )
+        return f"<table>{head}<tbody>{lines}</tbody></table>"
 
     def _refuse_closed(self) -> None:
         if self._closed:

@@ -114,3 +114,21 @@ def test_it_loads_no_engine() -> None:
     said = f"import sys, dbsp; dbsp.Client; print(sorted({engine} & set(sys.modules)))"
     found = subprocess.run([sys.executable, "-c", said], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "[]"
+
+
+def test_the_client_for_asyncio_has_the_same_methods(asking: dbsp.Client) -> None:
+    def methods(of: type[Any]) -> set[str]:
+        return {name for name in dir(of) if not name.startswith("_")}
+
+    assert methods(dbsp.Client) - {"ask", "pages"} == methods(dbsp.AsyncClient)
+
+    async def use() -> list[dict[str, Any]]:
+        client = dbsp.AsyncClient(url=asking.connection.url)
+        await client.push("orders", [*ROWS, {"id": "x"}], wait_s=60)
+        assert sorted(await client.views()) == ["large", "per_customer"]
+        assert (await client.pause())["state"] == "Paused"
+        assert (await client.resume())["state"] == "Running"
+        assert (await client.replay_dead_letters(dry_run=True))["matched"] == 1
+        return [letter async for letter in client.dead_letters(table="orders")]
+
+    assert [letter["code"] for letter in asyncio.run(use())] == ["unreadable"]

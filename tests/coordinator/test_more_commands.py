@@ -261,3 +261,19 @@ def test_names_are_completed(client: httpx.Client, run: Run) -> None:
     away = click.Context(cli.command)
     away.params = {"url": "http://127.0.0.1:1"}
     assert completing.VIEWS(away, click.Argument(["view"]), "") == []
+
+
+def test_letters_and_backups_are_printed_as_rows(run: Run, service: Service, tmp_path: Path) -> None:
+    run("push", "orders", "--wait", "60", given='{"id": 9, "note": "x"}\n{"id": 8, "customer": "c", "amount": 1}\n')
+    (letter,) = csv.DictReader(io.StringIO(run("dead-letters", "list", "-o", "csv").output))
+    assert (letter["code"], letter["offset"], letter["replayed"]) == ("unreadable", "3", "")
+    assert json.loads(run("dead-letters", "list", "-o", "json").output)["reason"] == letter["reason"]
+    made = service.back_up(tmp_path / "backups", 60)
+    (backup,) = csv.DictReader(io.StringIO(run("backups", str(tmp_path / "backups"), "-o", "csv").output))
+    assert (backup["name"], backup["step"]) == (Path(made["folder"]).name, str(made["step"]))
+    (tmp_path / "backups" / "half.unfinished").mkdir()
+    states = [
+        json.loads(line)["state"]
+        for line in run("backups", str(tmp_path / "backups"), "-o", "json").output.splitlines()
+    ]
+    assert sorted(states) == sorted([backup["state"], "unfinished"])

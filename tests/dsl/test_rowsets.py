@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Iterator
 from typing import Any
+from xml.etree import ElementTree
 
 import duckdb
 import numpy as np
@@ -13,6 +15,7 @@ import pyarrow as pa
 import pytest
 
 import dbsp
+from dbsp.circuit.graph import nodes_of
 
 TABLE = dbsp.table("t", {"a": dbsp.INT64, "s": dbsp.STRING, "x": dbsp.FLOAT64})
 CIRCUIT = dbsp.circuit("frames", {"v": TABLE})
@@ -130,3 +133,25 @@ def test_a_star_leaves_the_functions_of_python_alone() -> None:
     exec("from dbsp import *", names)
     assert names["col"] is dbsp.col
     assert not {"sum", "min", "max", "open"} & names.keys()
+
+
+def test_notebooks_show_circuits_and_runs() -> None:
+    t, u = (dbsp.table(name, {"k": dbsp.INT64, "x": dbsp.INT64}) for name in "tu")
+    joined = t.join(u, on="k", where=t["x"] < u["x"])
+    views = {"both": joined, "n": joined.aggregate(n=dbsp.count()), "plain": t}
+    circuit = dbsp.circuit("demo", views)
+    root = ElementTree.fromstring(circuit._repr_html_())
+    boxes = root.findall("{*}g")
+    texts = [box.findtext("{*}title") for box in boxes]
+    assert {"table t", "table u", "both", "n", "plain"} < set(texts)
+    corners = {(box.find("{*}rect").attrib["x"], box.find("{*}rect").attrib["y"]) for box in boxes}  # type: ignore[union-attr]
+    assert len(corners) == len(boxes) == len(nodes_of(circuit)) + len(views)
+    arrows = [re.findall(r"-?\d+", path.attrib["d"]) for path in root.findall("{*}path")]
+    assert len(arrows) == sum(len(node.children()) for node in nodes_of(circuit)) + len(views)
+    assert all(int(places[0]) < int(places[-2]) for places in arrows)
+    with dbsp.open(circuit, workers=2) as run:
+        run.push("t", [{"k": 1, "x": 1}])
+        run.step()
+        assert "<caption>step 1, 2 workers</caption>" in run._repr_html_()
+        assert "<td>plain</td><td>(k: int64, x: int64)</td>" in run._repr_html_()
+    assert "closed" in run._repr_html_()
