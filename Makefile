@@ -73,7 +73,7 @@ format: $(VENV)/.test
 	$(PY) -m ruff check --fix .
 
 site: $(VENV)/.test
-	@NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict --quiet && echo "built build/site: open build/site/index.html"
+	@NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict --quiet && echo "built build/site; to read it, with its search: python3 -m http.server -d build/site"
 
 wheel: $(VENV)/.test
 	$(PY) -m build --wheel
