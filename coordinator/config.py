@@ -313,6 +313,8 @@ class Config:
     folder: Path = Path()
     names: tuple[Named, ...] = ()
     """The tables and views that inputs and outputs name."""
+    origins: Mapping[str, str] = field(default_factory=dict, compare=False)
+    """Where each given setting was found, by `section.key`; a setting without origin has its default."""
 
     @property
     def data_dir(self) -> Path:
@@ -349,7 +351,7 @@ class Config:
 
 
 SECTIONS: Mapping[str, type[Any]] = {
-    name: hint for name, hint in get_type_hints(Config).items() if name not in ("folder", "names")
+    name: hint for name, hint in get_type_hints(Config).items() if name not in ("folder", "names", "origins")
 }  # fmt: skip
 
 
@@ -415,7 +417,8 @@ def make_config(
         checked = {key: _checked(name, key, value, origins.get((name, key), source)) for key, value in values.items()}
         made[name] = configured(name, checked) if name in KINDS else SECTIONS[name](**checked)
         names += named(name, checked) if name in KINDS else []
-    return Config(folder=folder.absolute(), names=tuple(names), **made)
+    given = {f"{name}.{key}": origins.get((name, key), source) for name, values in sections.items() for key in values}
+    return Config(folder=folder.absolute(), names=tuple(names), origins=given, **made)
 
 
 def _from_environment(environment: Mapping[str, str]) -> list[tuple[tuple[str, str], str, str]]:
@@ -471,14 +474,14 @@ def _checked(section: str, key: str, value: Any, source: str) -> Any:
         return {str(key): str(item) for key, item in value.items()}
     if isinstance(origin, type) and isinstance(value, origin) and not (origin is int and isinstance(value, bool)):
         return value
-    shown = HIDDEN if _is_secret(section, key) else repr(value)
+    shown = HIDDEN if is_secret(section, key) else repr(value)
     hint = "write it in quotes" if kind is str and isinstance(value, int | float) else None
     raise ConfigError(
         f"a setting of another type: {section}.{key}={shown} expected={_in_words(kind)} in={source}", hint
     )
 
 
-def _is_secret(section: str, key: str) -> bool:
+def is_secret(section: str, key: str) -> bool:
     """Return whether a setting's value, or a part of it, may be a secret."""
     return bool(SECRET_KEY.search(key)) or (section, key) == ("spark", "conf")
 

@@ -153,6 +153,11 @@ class Service(Reads, Decisions, Rescales):
         """Return the plan, with the measurements of every node since this process started."""
         return self.metrics.explained(self.built.plan)
 
+    def dataflow(self) -> dict[str, Any]:
+        """Return the plan as a graph of JSON values, with the measurements of `explain`, and the kinds of the connectors."""
+        kinds = {"input": self.config.input.kind, "output": self.config.output.kind}
+        return {**self.metrics.dataflow(self.built.plan), "connectors": kinds}
+
     def readiness(self) -> tuple[bool, dict[str, Any]]:
         """Return whether the service takes steps, and its alarms, including those that do not affect readiness."""
         now, health = self.snapshot, self.watch.health

@@ -8,6 +8,7 @@
 - rendering: rows as JSON and Arrow
 - section: the settings [http]
 - docs_page: the page that describes the routes
-- console.html: the page that shows a pipeline, by these routes
+- observing: history, dataflow, settings in force and log, for the console
+- pages: the console (built from `console/src` into `console/bundle`), and `/docs`
 - listen: the address where the service listens; identity: the check that a found service is the expected one
 """

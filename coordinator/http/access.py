@@ -14,11 +14,12 @@ from collections.abc import Mapping, Sequence
 
 from fastapi.responses import JSONResponse
 
+from dbsp.coordinator.http.pages import CONSOLE
 from dbsp.coordinator.http.refusals import refuse
 from dbsp.coordinator.http.tokens import Tokens, allowing
 
-PUBLIC = frozenset({("GET", "/"), ("GET", "/healthz"), ("GET", "/readyz")})
-"""The console's page holds nothing of the pipeline: it asks for the token, and sends it with every request."""
+PUBLIC = frozenset({*(("GET", path) for path in CONSOLE), ("GET", "/healthz"), ("GET", "/readyz")})
+"""The files of the console hold nothing of the pipeline: the page asks for the token, and sends it with every request."""
 HOST = re.compile(rb"(?:localhost|127\.0\.0\.1|\[::1\])(?::[0-9]{1,5})?", re.IGNORECASE)
 FOREIGN = (b"cross-site", b"same-site")
 """Another port of localhost is another origin of the same site: `same-site` is a page of another program."""

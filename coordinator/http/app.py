@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from fastapi import Depends, FastAPI, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import HTMLResponse, JSONResponse
+from fastapi.responses import JSONResponse
 from pydantic import BaseModel, Field, StrictBool
 from starlette.exceptions import HTTPException
 from starlette.routing import Match
@@ -23,11 +23,12 @@ from starlette.routing import Match
 from dbsp.coordinator.http.access_log import AccessLog
 from dbsp.coordinator.http.changes import add_changes
 from dbsp.coordinator.http.connections import requests_max
-from dbsp.coordinator.http.docs_page import docs_page
 from dbsp.coordinator.http.doors import Doors
 from dbsp.coordinator.http.lanes import Lane, Lanes
 from dbsp.coordinator.http.letters import add_letters
 from dbsp.coordinator.http.notifier import Notifier
+from dbsp.coordinator.http.observing import add_observing
+from dbsp.coordinator.http.pages import add_pages
 from dbsp.coordinator.http.pushes import PRODUCER_HEADER, SEQUENCE_HEADER, add_pushes
 from dbsp.coordinator.http.refusals import described, refusal_of, refuse
 from dbsp.coordinator.http.rendering import plain
@@ -38,12 +39,6 @@ from dbsp.coordinator.service import Service
 from dbsp.errors import ConfigError, DbspError
 from dbsp.version import VERSION
 
-HOME = "/"
-CONSOLE = Path(__file__).with_name("console.html")
-ONLY_ITSELF = (
-    "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; connect-src 'self'; base-uri 'none'"
-)
-"""The console loads nothing and talks to nobody but its service."""
 NOTHING_MOVED = {"shards_moved": 0, "share": 0.0, "bytes_moved": 0, "bytes_total": 0}
 
 
@@ -110,8 +105,9 @@ def make_app(service: Service, log: AccessLog | None = None) -> FastAPI:
     notifier = Notifier(service.live_status)
     app.state.notifier = notifier
     waiters = Waiters(notifier=notifier, followers=Followers(followers_max))
-    _add_pages(app)
+    add_pages(app)
     _add_figures(app, service, lanes)
+    add_observing(app, service, lanes)
     add_pushes(app, service, lanes, waiters)
     add_views(app, service, lanes)
     add_changes(app, service, lanes, waiters)
@@ -166,18 +162,6 @@ def _methods(request: Request) -> list[str]:
     """Return the methods of all routes of the request's address."""
     routes = [route for route in request.app.routes if route.matches(request.scope)[0] is not Match.NONE]
     return sorted({method for route in routes for method in route.methods})
-
-
-def _add_pages(app: FastAPI) -> None:
-    page = CONSOLE.read_text(encoding="utf-8")
-
-    @app.get(HOME, include_in_schema=False)
-    async def console() -> Response:
-        return HTMLResponse(page, headers={"Content-Security-Policy": ONLY_ITSELF, "X-Frame-Options": "DENY"})
-
-    @app.get("/docs", include_in_schema=False)
-    async def docs(request: Request) -> Response:
-        return HTMLResponse(docs_page(app.openapi(), str(request.base_url).rstrip("/")))
 
 
 # --- figures --------------------------------------------------------------------------------------------------------

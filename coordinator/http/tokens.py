@@ -17,6 +17,8 @@ from dbsp.errors import ConfigError
 
 READ, INGEST, ADMIN = SCOPES
 PUSH = re.compile(r"/v1/tables/[^/]+/rows|/v1/transactions")
+FOR_ADMINS = frozenset({"/v1/logs", "/v1/settings"})
+"""What a reader of results need not see: folders of the host, addresses of other systems, tracebacks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +79,8 @@ def allowing(method: str, path: str) -> frozenset[str]:
         return frozenset({INGEST, ADMIN})
     if method in ("GET", "HEAD") and path == "/v1/completion":
         return frozenset(SCOPES)
+    if path in FOR_ADMINS:
+        return frozenset({ADMIN})
     if method in ("GET", "HEAD") or (method, path) == ("POST", "/v1/query"):
         return frozenset({READ, ADMIN})
     return frozenset({ADMIN})

@@ -15,6 +15,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from dbsp.coordinator.decisions.alarms import KINDS
+from dbsp.coordinator.running.dataflow import dataflow_as_json
 from dbsp.coordinator.running.notices import (
     BackupFailed,
     BackupMade,
@@ -94,10 +95,12 @@ class _WaterlineGauges(Collector):
 class Metrics:
     """The metrics, counted from the reports of the command runner; `text` adds the figures of the snapshot."""
 
-    def __init__(self, views: Mapping[str, int], now_s: Callable[[], float]) -> None:
-        """Register all metrics, at zero; `views` has the plan's node of each view."""
+    def __init__(
+        self, views: Mapping[str, int], now_s: Callable[[], float], latency: Callable[[float], None] = lambda _: None
+    ) -> None:
+        """Register all metrics, at zero; `views` has the plan's node of each view, `latency` is as of `RowMetrics`."""
         registry = CollectorRegistry()
-        self.rows = RowMetrics(registry, views, now_s)
+        self.rows = RowMetrics(registry, views, now_s, latency)
         self._registry = registry
         self._step_seconds = Histogram(
             "dbsp_step_seconds", "Time of one step", ("kind",), registry=registry, buckets=STEP_BUCKETS_S
@@ -196,6 +199,11 @@ class Metrics:
         """Return the plan with the measurements of every node since this process started, including replayed steps."""
         with self._lock:
             return measured(plan, self._totals)
+
+    def dataflow(self, plan: Plan) -> dict[str, Any]:
+        """Return the plan as a graph of JSON values, with the measurements of `explained`."""
+        with self._lock:
+            return dataflow_as_json(plan, self._totals)
 
     def text(
         self,

@@ -43,9 +43,15 @@ class _WorkerGauges(Collector):
 class RowMetrics:
     """The counters by table, view and worker; `views` has the plan's node of each view."""
 
-    def __init__(self, registry: CollectorRegistry, views: Mapping[str, int], now_s: Callable[[], float]) -> None:
-        """Register the metrics, at zero."""
-        self._views, self._now_s = views, now_s
+    def __init__(
+        self,
+        registry: CollectorRegistry,
+        views: Mapping[str, int],
+        now_s: Callable[[], float],
+        latency: Callable[[float], None] = lambda _: None,
+    ) -> None:
+        """Register the metrics, at zero; `latency` is called with the seconds from each push's arrival to its outputs."""
+        self._views, self._now_s, self._latency = views, now_s, latency
         self._table_rows = Counter(
             "dbsp_table_rows", "Offsets of a table's input processed, each once", ("table",), registry=registry
         )
@@ -80,7 +86,7 @@ class RowMetrics:
                 if position.repeated or position.last == position.first:
                     continue
                 if self._done.get(place, 0) >= position.last:
-                    self._arrival.labels(position.table).observe(max(0.0, self._now_s() - began_s))
+                    self._measure(position.table, self._now_s() - began_s)
                     continue
                 noted = self._waiting.setdefault(place, deque())
                 if len(noted) < NOTED_MAX:
@@ -116,8 +122,13 @@ class RowMetrics:
                 while noted:
                     last, began = noted.popleft()
                     if last <= range_.last:
-                        self._arrival.labels(range_.table).observe(max(0.0, now - began))
+                        self._measure(range_.table, now - began)
                     else:
                         left.append((last, began))
                 if noted is not None:
                     noted.extend(left)
+
+    def _measure(self, table: str, seconds: float) -> None:
+        """Count the time from the arrival of a push until its results are in the outputs."""
+        self._arrival.labels(table).observe(max(0.0, seconds))
+        self._latency(max(0.0, seconds))

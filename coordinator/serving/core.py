@@ -14,6 +14,7 @@ from dbsp.coordinator.decisions import states
 from dbsp.coordinator.layouts import StateRates
 from dbsp.coordinator.running.event_loop import EventLoop
 from dbsp.coordinator.running.events_log import EventsLog
+from dbsp.coordinator.running.history import History
 from dbsp.coordinator.running.metrics import Metrics
 from dbsp.coordinator.running.observers import Observers
 from dbsp.coordinator.running.status import LiveStatus, Snapshot
@@ -30,10 +31,11 @@ class ServiceCore:
         self.config = config
         self.built = built or build(config)
         views = {view.name: view.node for view in self.built.plan.views}
-        self.metrics = Metrics(views, self.built.parts.clock.monotonic_s)
+        self.history = History(self.built.parts.clock)
+        self.metrics = Metrics(views, self.built.parts.clock.monotonic_s, self.history.arrived)
         self._log = EventsLog(config.log_file, self.built.parts.clock, config.log)
         self._rates = StateRates(self.built.parts.clock.monotonic_s)
-        self._observers = Observers(self.metrics, self._log, self._rates)
+        self._observers = Observers(self.metrics, self.history, self._log, self._rates)
         self.upgrades = Upgrades(config, self.built.parts.clock, self._observers.noted)
         self._observers.add(self.upgrades)
         facts = self.upgrades.arriving(self.built.facts)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import threading
@@ -19,7 +20,7 @@ from tests.coordinator.shop import answering, settings
 
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
 REASON = "no browser: install Debian's chromium"
-pytestmark = [pytest.mark.soak, pytest.mark.skipif(CHROMIUM is None, reason=REASON)]
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason=REASON)
 ATTACK = """<!doctype html><title>waiting</title><pre id=story></pre><img src="{url}/v1/views">
 <iframe name=hidden></iframe>
 <form id=f target=hidden method=post enctype=text/plain action="{url}/v1/tables/orders/rows">
@@ -85,6 +86,7 @@ def shown(url: str, folder: Path, *, names: str = "") -> str:
     return found.stdout
 
 
+@pytest.mark.soak
 def test_a_page_of_another_origin_reaches_nothing(folder: Path, tmp_path: Path) -> None:
     with Service(settings(folder, "http.access_log=access.log")) as service, answering(service) as client:
         with page(ATTACK.format(url=str(client.base_url).rstrip("/"))) as url:
@@ -106,6 +108,7 @@ def test_a_page_of_another_origin_reaches_nothing(folder: Path, tmp_path: Path) 
     assert {(method, path) for method, path, _ in met} >= sent, "all of it was sent"
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("name", ["rebound.example", "a{b.example", "localhost.rebound.example"])
 def test_a_name_that_leads_here_is_refused(client: httpx.Client, tmp_path: Path, name: str) -> None:
     """What a page gets whose name was bound to this host after it was loaded: it has our origin, and its own name."""
@@ -114,7 +117,22 @@ def test_a_name_that_leads_here_is_refused(client: httpx.Client, tmp_path: Path,
     assert "Running" not in dom
 
 
-def test_our_own_console_works(client: httpx.Client, tmp_path: Path) -> None:
+def test_the_main_page_of_the_console(client: httpx.Client, tmp_path: Path) -> None:
+    """Every other page is in `tests/coordinator/test_console.py`, which needs Node."""
+    rows = [{"id": number, "customer": "a", "amount": 700} for number in range(5)]
+    client.post("/v1/tables/orders/rows", json=rows, params={"wait": "true"}).raise_for_status()
     dom = shown(str(client.base_url), tmp_path)
-    assert "Running" in dom, dom
-    assert "per_customer" in dom
+    assert "<title>Overview · shop</title>" in dom, dom
+    assert '<span class="badge good">Running</span>' in dom
+    pages = re.findall(r'href="#/([a-z]+)"', dom[dom.index('<nav id="pages"') : dom.index("</nav>")])
+    assert pages == [
+        "overview", "dataflow", "tables", "views", "sql", "letters", "checkpoints", "workers", "logs", "settings"
+    ]  # fmt: skip
+    tiles = dict(re.findall(r'<div class="tile[^"]*"><span class="soft">([^<]*)</span><b>([^<]*)</b>', dom))
+    assert tiles.keys() == {
+        "Rows in a second", "Changes a second", "Latency", "Waiting rows", "State", "Dead letters", "Errors"
+    }  # fmt: skip
+    assert (tiles["Waiting rows"], tiles["Errors"]) == ("0", "0")
+    assert re.fullmatch(r"[\d.]+ (s|ms|µs)", tiles["Latency"])
+    assert dom.count('<figure class="chart">') == 6
+    assert "Rows processed since this start</dt><dd>5</dd>" in dom

@@ -58,10 +58,12 @@ def test_every_module_is_in_the_wheel(wheel: Path) -> None:
     tracked = run("git", "ls-files", "--", *FOLDERS, cwd=ROOT).split()
     for name in tracked:
         folder, _, rest = name.partition("/")
-        if (ROOT / name).is_file() and name.endswith((".py", ".html", ".ini", "py.typed")):
+        if (ROOT / name).is_file() and (name.endswith((".py", ".ini", "py.typed")) or "/bundle/" in name):
             assert f"{FOLDERS[folder]}/{rest}" in names
     assert not {name.split("/")[0] for name in names} & {"io", "storage", "coordinator", "examples", "tests"}
     assert "dbsp/py.typed" in names
+    assert "dbsp/coordinator/http/console/bundle/console.js" in names
+    assert not [name for name in names if "/console/src/" in name or "node_modules" in name], "the source needs Node"
     assert any(name.endswith("licenses/LICENSE") for name in names)
 
 
