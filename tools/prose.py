@@ -142,7 +142,8 @@ def findings(paths: list[Path]) -> Iterator[str]:
 
 def plain_paths(root: Path) -> list[Path]:
     """Return the files that have to keep the rules: all except those that `NOT_YET` names."""
-    files = [path for folder in (*CODE, "docs") for path in (root / folder).rglob("*") if path.suffix in {".py", ".md"}]
+    found = (path for folder in (*CODE, "docs") for path in (root / folder).rglob("*"))
+    files = [path for path in found if path.suffix in {".py", ".md"} and "node_modules" not in path.parts]
     files += root.glob("*.md")
     not_yet = {path for pattern in NOT_YET for top in root.glob(pattern) for path in (top, *top.rglob("*"))}
     return sorted(set(files) - not_yet)

@@ -1,4 +1,4 @@
-"""What the console shows beside the status: history, dataflow, settings in force, the last lines of the log."""
+"""The routes that observe a service beside its status: history, dataflow, settings in force, the last lines of the log."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ export default {
     target: "es2022",
     modulePreload: false,
     sourcemap: false,
-    license: { fileName: "licenses.md" },
+    license: { fileName: "licenses.txt" },
     chunkSizeWarningLimit: 1000,
     rollupOptions: {
       output: {
