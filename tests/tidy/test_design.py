@@ -53,7 +53,7 @@ def cited(folders: tuple[str, ...] = ("dbsp", "storage", "io", "coordinator", "t
     return [
         f"{path.relative_to(ROOT)}: {found.group()}"
         for path in sorted({*files, *ROOT.glob("*.md")})
-        if path.name != "test_design.py"
+        if path.name != "test_design.py" and "node_modules" not in path.parts
         for line in path.read_text(encoding="utf-8").lower().splitlines()
         if any(word in line for word in WORDS)
         for found in ELSEWHERE.finditer(line)
