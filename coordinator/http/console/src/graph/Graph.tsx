@@ -81,10 +81,10 @@ function BoxOf({ box, figures, chosen, onChoose, onOpen }: { box: Box; figures: 
   ].filter(Boolean);
   const said = `${box.kind === "exchange" ? "exchange " : box.kind === "view" ? "view " : box.kind === "group" ? "group " : ""}${box.label}, ${facts.join(", ")}${figures?.skewed ? `, uneven: the busiest worker has ${percent(figures.skew ?? 0)} of the rows` : ""}`;
   return (
-    <g class={`box ${box.kind} ${chosen ? "chosen" : ""}`} role="button" tabIndex={0} aria-pressed={chosen} aria-label={said} transform={`translate(${box.x} ${box.y})`}
+    <g class={`box ${box.kind} ${chosen ? "chosen" : ""}`} role="button" tabindex={0} aria-pressed={chosen} transform={`translate(${box.x} ${box.y})`}
       onClick={onChoose} onDblClick={onOpen}
       onKeyDown={(event) => { if (event.key === "Enter" || event.key === " ") { event.preventDefault(); onChoose(); } }}>
-      <title>{box.label}</title>
+      <title>{said}</title>
       {box.kind === "group" && <rect class="under" x={5} y={5} width={box.width} height={box.height} rx={6} />}
       <rect class="body" width={box.width} height={box.height} rx={box.kind === "exchange" || box.kind === "view" ? box.height / 2 : 6} />
       {box.kind === "exchange" ? (

@@ -96,8 +96,11 @@ export function Sql({ name }: { name: string }) {
               <ul class="plain-list">
                 {relations.map((view) => (
                   <li><details>
-                    <summary><button type="button" class="link" onClick={() => insert(identifier(view.name))} aria-label={`Insert ${view.name}`}>{view.name}</button></summary>
-                    <ul>{view.columns.map((column) => <li><button type="button" class="link" onClick={() => insert(identifier(column.name))} aria-label={`Insert ${column.name}`}>{column.name}</button> <span class="soft">{column.type}</span></li>)}</ul>
+                    <summary>{view.name}</summary>
+                    <ul>
+                      <li><button type="button" class="link" onClick={() => insert(identifier(view.name))}>Insert {view.name}</button></li>
+                      {view.columns.map((column) => <li><button type="button" class="link" onClick={() => insert(identifier(column.name))} aria-label={`Insert ${column.name}`}>{column.name}</button> <span class="soft">{column.type}</span></li>)}
+                    </ul>
                   </details></li>
                 ))}
                 <li><button type="button" class="link" onClick={() => insert("dead_letters")}>dead_letters</button></li>
