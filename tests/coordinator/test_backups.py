@@ -175,7 +175,7 @@ def rescaled(service: Service, strategy: str) -> None:
         service.rescale(3, 120, strategy=strategy)
 
 
-@pytest.mark.parametrize("strategy", rotating(STRATEGIES, 2))
+@pytest.mark.parametrize("strategy", rotating(STRATEGIES, 4))
 def test_backups_under_traffic_and_amid_a_rescale(tmp_path: Path, strategy: str) -> None:
     """Each, restored, ends the rescale that was asked for; every step's outputs, before and after, are those of one worker."""
     folder = tmp_path / "one"

@@ -77,7 +77,7 @@ WHAT_IS_LEFT = {
 
 
 @pytest.mark.crash
-@pytest.mark.parametrize("point", rotating(POINTS, 5), ids=lambda point: "-".join(map(str, point)))
+@pytest.mark.parametrize("point", rotating(POINTS, 6), ids=lambda point: "-".join(map(str, point)))
 def test_killed_anywhere_it_leaves_the_pipeline_as_it_was(
     folder: Path, point: tuple[str, str, str, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -252,7 +252,9 @@ def _states(folder: Path, backups: str) -> list[str]:
 
 
 @pytest.mark.crash
-@pytest.mark.parametrize("moment", ["*.unfinished", "*.unfinished/workers/0001", "*.unfinished/input/data.mdb"])
+@pytest.mark.parametrize(
+    "moment", rotating(["*.unfinished", "*.unfinished/workers/0001", "*.unfinished/input/data.mdb"], 3)
+)
 def test_the_service_is_killed_amid_a_backup(folder: Path, moment: str) -> None:
     """Its child ends with it; what is left is named as unfinished; the pipeline goes on, and its next backup is whole."""
     pushes = [

@@ -388,8 +388,8 @@ def test_killed_at_every_named_point(tmp_path: Path) -> None:
 
 def test_killed_at_every_point_of_a_rescale(tmp_path: Path) -> None:
     with pipeline(tmp_path, seed=2) as run:
-        counts = [3, 1, 2, 4, 2, 1, 3, 2]
-        for point, workers in zip(RESCALE_POINTS, counts, strict=True):
+        for number, point in enumerate(rotating(RESCALE_POINTS, 2)):
+            workers = (3, 1, 4, 2)[number % 4]
             run.start(point)
             for _ in range(3):
                 if not run.push():

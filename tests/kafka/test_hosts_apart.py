@@ -24,6 +24,7 @@ from dbsp.coordinator.strategies import STRATEGIES
 from tests import plain_http
 from tests.kafka.broker import Broker
 from tests.kafka.shop import Shop, by_step, summed
+from tests.pace import in_turn
 from tests.spark.standalone import Cluster, standalone
 
 pytestmark = [pytest.mark.kafka, pytest.mark.crash, pytest.mark.spark]
@@ -98,6 +99,7 @@ def visits(folder: Path) -> list[Path]:
     return [found for host in HOSTS for found in (folder / "cluster" / f"disk-{host}" / "visits").glob("*/*")]
 
 
+@pytest.mark.skipif(not in_turn(0, 2), reason="the turn of `test_spark_killed` at this commit; `make soak` runs both")
 @pytest.mark.timeout(600)
 def test_state_moves_between_hosts_that_share_no_disk(broker: Broker, tmp_path: Path) -> None:
     with cluster_shop(tmp_path, broker, seed=5) as (cluster, shop):

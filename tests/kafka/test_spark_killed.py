@@ -14,6 +14,7 @@ import pytest
 
 from tests.kafka.broker import Broker
 from tests.kafka.shop import Shop, summed
+from tests.pace import in_turn
 
 pytestmark = [pytest.mark.kafka, pytest.mark.crash, pytest.mark.spark]
 
@@ -42,6 +43,7 @@ def kill_and_compare(folder: Path, broker: Broker, victims: list[str], seed: int
         shop.end()
 
 
+@pytest.mark.skipif(not in_turn(1, 2), reason="the turn of `test_hosts_apart` at this commit; `make soak` runs both")
 @pytest.mark.timeout(400)
 def test_killed_part_by_part(broker: Broker, tmp_path: Path) -> None:
     kill_and_compare(tmp_path, broker, ["worker", "jvm", "coordinator"], seed=17)

@@ -149,7 +149,7 @@ CUTS = ((LAST, (TO_DRIVER,)), ("segment 1 begins", (TO_EXECUTORS,)), (LAST, BOTH
 def test_a_cut_is_waited_for_or_an_outage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with cut_service(tmp_path, monkeypatch) as cut:
         cut.processed(cut.push())
-        for point, ways in rotating(CUTS, 2):
+        for point, ways in rotating(CUTS, 3):
             before = cut.service.snapshot.rollbacks
             step, ends = cut.cut_in_a_step(point, *ways)
             assert cut.service.snapshot.step == step
