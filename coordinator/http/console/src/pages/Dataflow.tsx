@@ -100,7 +100,7 @@ function figuresOf(box: Box, nodes: FlowNode[], flow: Dataflow, rates: Map<strin
     out: senders.reduce((sum, node) => sum + (rates.get(node.id)?.out ?? 0), 0),
     share: box.kind === "view" ? 0 : nodes.reduce((sum, node) => sum + sumsOf(node).seconds, 0) / whole,
     bytes: box.kind === "view" ? 0 : nodes.reduce((sum, node) => sum + sumsOf(node).bytes, 0),
-    skew: worst?.skew ?? null, skewed: worst !== null && worst.skew! * worst.workers > UNEVEN,
+    skew: worst?.skew ?? null, skewed: box.kind !== "view" && worst !== null && worst.skew! * worst.workers > UNEVEN,
   };
 }
 

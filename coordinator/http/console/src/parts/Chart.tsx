@@ -80,14 +80,14 @@ export function Chart(props: { title: string; at: number[]; lines: Line[]; show:
               <text x={PAD.left - 6} y={y(share * top) + 4} text-anchor="end">{show(share * top)}</text>
             </g>
           ))}
-          {at.length > 0 && [0, 0.25, 0.5, 0.75].map((share) => (
+          {at.length > 0 && [0, 0.2, 0.4, 0.6, 0.8].map((share) => (
             <text class="axis-time" x={x(end - share * span)} y={HEIGHT - 5} text-anchor={share === 0 ? "end" : "middle"}>
               {share === 0 ? "now" : `−${Number(((share * span) / 60).toFixed(1))} min`}
             </text>
           ))}
           {paths.map((path, index) => (
             <g class={`line-${index}`}>
-              {lines[index]?.kind === "area" && <path class="area" d={path.area} />}
+              {lines[index]?.kind === "area" && <path class="under-line" d={path.area} />}
               <path class={`stroke ${lines[index]?.kind ?? "line"}`} d={path.stroke} />
             </g>
           ))}
