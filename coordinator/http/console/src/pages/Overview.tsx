@@ -39,7 +39,7 @@ export function Overview() {
             ["Recoveries from errors", count(now.rollbacks)], ["Starts of this pipeline", count(now.epoch)],
             ["Circuit", <code title={now.fingerprint}>{now.fingerprint.slice(0, 12)}</code>],
           ]} />
-          {now.past_error && <p class="soft">Recovered at {time(now.past_error.over)} from: {now.past_error.message}</p>}
+          {now.past_error && !now.halt && <p class="soft">Recovered at {time(now.past_error.over)} from: {now.past_error.message}</p>}
         </Card>
       </div>
     </Page>
