@@ -15,17 +15,18 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import partial
 
 from fastapi import FastAPI, Query, Request, Response
 from fastapi.responses import JSONResponse, StreamingResponse
 
-from dbsp.coordinator.answers import StepChanges, ViewChanges
+from dbsp.coordinator.answers import ViewChanges
+from dbsp.coordinator.http.event_pages import EventPage, EventPages, as_json
 from dbsp.coordinator.http.lanes import Lane, Lanes
 from dbsp.coordinator.http.notifier import Notifier
-from dbsp.coordinator.http.rendering import ARROW, ipc, weighted
+from dbsp.coordinator.http.rendering import ARROW, ipc
 from dbsp.coordinator.http.waiting import Waiters
 from dbsp.coordinator.serving.reads import Reads
 from dbsp.errors import ConfigError, DbspError
@@ -40,6 +41,8 @@ BEAT_S = 15.0
 
 def add_changes(app: FastAPI, service: Reads, lanes: Lanes, waiters: Waiters) -> None:
     """Add the route of a view's changes."""
+
+    pages = EventPages(service, lanes.reads)
 
     @app.get(
         "/v1/views/{view}/changes",
@@ -67,11 +70,12 @@ def add_changes(app: FastAPI, service: Reads, lanes: Lanes, waiters: Waiters) ->
             waiters.followers.admit(request)
         if not service.snapshot.settled:  # until then the newest step is unknown
             await waiters.wait_for(request, lambda now: now.settled)
-        read = _Reader(service, lanes.reads, view, rows_max, anew)
         if EVENTS in accepted:
-            begun = await read.events(resumed)
+            read_events = partial(pages.read, view, rows_max=rows_max, anew=anew)
+            begun = await read_events(resumed)
             headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-            return StreamingResponse(_follow(read, waiters.notifier, begun), media_type=EVENTS, headers=headers)
+            return StreamingResponse(_follow(read_events, waiters.notifier, begun), media_type=EVENTS, headers=headers)
+        read = _Reader(service, lanes.reads, view, rows_max, anew)
         page = await _page(request, read, waiters, first, wait_s)
         return await lanes.reads.run(_arrow if ARROW in accepted else _json, page)
 
@@ -89,10 +93,6 @@ class _Reader:
     async def page(self, first: int) -> ViewChanges:
         """Read the next page."""
         return await self.lane.run(self._read, first)
-
-    async def events(self, first: int) -> _Events:
-        """Read the next page, as the texts of its events."""
-        return await self.lane.run(lambda: _Events(self._read(first)))
 
     def _read(self, first: int) -> ViewChanges:
         return self.service.changes(self.view, first, rows_max=self.rows_max, anew=self.anew)
@@ -127,13 +127,9 @@ async def _page(request: Request, read: _Reader, waiters: Waiters, first: int, w
 
 
 def _json(page: ViewChanges) -> Response:
-    steps = [_as_json(each) for each in page.steps]
+    steps = [as_json(each) for each in page.steps]
     anew = {} if page.anew is None else {"anew": page.anew}
     return JSONResponse({"view": page.view, "first": page.first, "next": page.next, **anew, "changes": steps})
-
-
-def _as_json(changes: StepChanges) -> dict[str, Any]:
-    return {"step": changes.step, **weighted(changes.table)}
 
 
 def _arrow(page: ViewChanges) -> Response:
@@ -143,27 +139,20 @@ def _arrow(page: ViewChanges) -> Response:
     return Response(ipc(page.with_steps()), media_type=ARROW, headers=headers)
 
 
-class _Events:
-    """A page as the text of its events."""
-
-    def __init__(self, page: ViewChanges) -> None:
-        self.view, self.next = page.view, page.next
-        told = [] if page.anew is None else [f"event: anew\ndata: {json.dumps({'step': page.anew})}\n\n"]
-        self.texts = [*told, *(f"id: {each.step}\ndata: {json.dumps(_as_json(each))}\n\n" for each in page.steps)]
-
-
-async def _follow(read: _Reader, notifier: Notifier, events: _Events) -> AsyncIterator[str]:
+async def _follow(
+    read: Callable[[int], Awaitable[EventPage]], notifier: Notifier, events: EventPage
+) -> AsyncIterator[str]:
     """Yield the events of all steps from here on, until the service ends or the reader leaves."""
     while True:
         for text in events.texts:
             yield text
         at = events.next
         while not await notifier.wait_for(lambda now, at=at: now.step > at, BEAT_S):  # type: ignore[misc]
-            if read.service.snapshot.ended:
+            if notifier.ended:
                 return
             yield f"id: {at - 1}\n\n" if at else ":\n\n"
         try:
-            events = await read.events(at)
+            events = await read(at)
         except DbspError as error:
             refusal = {"error": {"code": error.code, "message": error.message, "hint": error.hint}}
             yield f"event: refused\ndata: {json.dumps(refusal)}\n\n"

@@ -28,6 +28,11 @@ class Notifier:
         """Return the number of waiting coroutines."""
         return len(self._waiting)
 
+    @property
+    def ended(self) -> bool:
+        """Return whether the service has ended."""
+        return self._live_status.now.ended
+
     async def wait_for(self, condition: Callable[[Snapshot], bool], timeout_s: float | None = None) -> bool:
         """Wait until the condition holds, the service has ended, or time is up; return whether the condition holds."""
         news = asyncio.Event()

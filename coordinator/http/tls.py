@@ -5,9 +5,9 @@ from __future__ import annotations
 import ssl
 from pathlib import Path
 
-from dbsp.coordinator.http.reloading import Reloadable
 from dbsp.coordinator.http.section import HttpSection
 from dbsp.errors import ConfigError
+from dbsp.reloading import Reloadable
 
 
 def certificate_of(section: HttpSection, folder: Path) -> Reloadable[ssl.SSLContext] | None:

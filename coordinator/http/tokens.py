@@ -11,9 +11,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from dbsp.coordinator.http.reloading import Reloadable
 from dbsp.coordinator.http.section import SCOPES, HttpSection, refuse_token
 from dbsp.errors import ConfigError
+from dbsp.reloading import Reloadable
 
 READ, INGEST, ADMIN = SCOPES
 PUSH = re.compile(r"/v1/tables/[^/]+/rows|/v1/transactions")

@@ -18,7 +18,6 @@ from typing import Any
 
 from dbsp.coordinator.http.access_log import AccessLog
 from dbsp.coordinator.http.listen import listen_at
-from dbsp.coordinator.http.reloading import Reloadable
 from dbsp.coordinator.http.section import LOOPBACK
 from dbsp.coordinator.http.tls import certificate_of, listening
 from dbsp.coordinator.http.tokens import tokens_of
@@ -29,6 +28,7 @@ from dbsp.coordinator.postgres.section import PostgresSection
 from dbsp.coordinator.postgres.session import TOO_MANY, Session
 from dbsp.coordinator.service import Service
 from dbsp.errors import ConfigError
+from dbsp.reloading import Reloadable
 
 QUEUE = 128
 STARTING_MAX = 64

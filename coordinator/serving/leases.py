@@ -100,7 +100,8 @@ class ViewLeases:
             fresh_s = time.monotonic() + self._lease_s / 2
             for shared in self._leases:
                 same = (shared.leased.step, shared.epoch) == (step, epoch) and shared.leased.holds(views)
-                if same and shared.ends_s >= fresh_s and not shared.unfilled.intersection(views):
+                free = not shared.over and not shared.unfilled.intersection(views)
+                if same and free and shared.ends_s >= fresh_s:
                     shared.users += 1
                     return shared
         return None
@@ -177,8 +178,11 @@ class ViewLeases:
             if shared.over or (unless_used and shared.users):
                 return
             shared.over = True
-            self._leases.remove(shared)
-        shared.leased.end()
+        try:
+            shared.leased.end()
+        finally:
+            with self._lock:
+                self._leases.remove(shared)
 
     def close(self) -> None:
         """End all leases, and grant no more."""

@@ -12,17 +12,18 @@ uses it.
 from __future__ import annotations
 
 import importlib
-import os
 import threading
 import time
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import chain
 from typing import Any
 
 from dbsp.errors import AwayError, CapacityError, ConfigError, DataError, DbspError, FencedError, UnavailableError
+from dbsp.io.kafka.own_client import OwnClient
 
 FETCH_MESSAGES = 10_000
 TRANSACTION_TIMEOUT, TRANSACTION_TIMEOUT_S = "transaction.timeout.ms", 60.0
@@ -213,13 +214,18 @@ class _Place:
 
 
 class TopicReader:
-    """A reader of committed records in explicit ranges; each process, also a forked one, makes its own consumer."""
+    """A reader of committed records in explicit ranges; each process, also a forked one, makes its own consumers."""
 
     def __init__(self, settings: KafkaSettings) -> None:
         """Store the settings; the first read connects."""
         self._settings = settings
-        self._consumers: dict[str, Any] = {}
-        self._process = 0
+        self._committed, self._uncommitted = (
+            OwnClient(
+                settings.properties, partial(make_consumer, settings, isolation=isolation, tells_ends=True), _close
+            )
+            for isolation in ("read_committed", "read_uncommitted")
+        )
+        """The second one is asked only for the end of the log."""
         self.settle_s = SETTLE_S
         """For how long a broker that does not know a topic or a partition is asked again."""
         self._next: tuple[str, int, int] | None = None
@@ -227,20 +233,11 @@ class TopicReader:
         self._ahead: list[Any] = []
         """Events from there on that have arrived already."""
 
-    def consumer(self) -> Any:
+    def _consumer(self) -> Any:
         """Return this process's consumer of committed records."""
-        return self._made("read_committed")
-
-    def _uncommitted(self) -> Any:
-        """Return this process's consumer of uncommitted records, which is asked only for the end of the log."""
-        return self._made("read_uncommitted")
-
-    def _made(self, isolation: str) -> Any:
-        if self._process != os.getpid():
-            self._consumers, self._process, self._next = {}, os.getpid(), None
-        if isolation not in self._consumers:
-            self._consumers[isolation] = make_consumer(self._settings, isolation=isolation, tells_ends=True)
-        return self._consumers[isolation]
+        if not self._committed.made:
+            self._next = None
+        return self._committed.current()
 
     def partitions(self, topic: str, wanted: int = 1) -> int:
         """Return the number of partitions of a topic.
@@ -258,7 +255,7 @@ class TopicReader:
         pause = threading.Event()
         while True:
             try:
-                metadata = self.consumer().list_topics(topic, timeout=self._settings.timeout_s)
+                metadata = self._consumer().list_topics(topic, timeout=self._settings.timeout_s)
             except kafka().KafkaException as error:
                 raise translate(error, f"asking for topic={topic}", self._settings.brokers) from error
             found = metadata.topics.get(topic)
@@ -275,7 +272,14 @@ class TopicReader:
     def bounds(self, topic: str, partition: int) -> tuple[int, int]:
         """Return the first kept offset and the last stable offset of a partition."""
         with self._renewed_if_away():
-            return watermarks(self._settings, self.consumer(), topic, partition, self.settle_s)
+            return self._bounds(topic, partition)
+
+    def _bounds(self, topic: str, partition: int) -> tuple[int, int]:
+        return watermarks(self._settings, self._consumer(), topic, partition, self.settle_s)
+
+    def _renew(self) -> None:
+        for client in (self._committed, self._uncommitted):
+            client.renew()
 
     def look(self, timeout_s: float) -> None:
         """Return when some broker answers.
@@ -284,13 +288,14 @@ class TopicReader:
         """
         with self._renewed_if_away():
             try:
-                self.consumer().list_topics(timeout=timeout_s)
+                self._consumer().list_topics(timeout=timeout_s)
             except kafka().KafkaException as error:
                 raise translate(error, "looking for a broker", self._settings.brokers) from error
 
     @contextmanager
     def _renewed_if_away(self) -> Iterator[None]:
-        """Close the clients when a broker is away, so that the next clients read certificates and addresses again."""
+        """Renew the clients if their certificates were; close them when a broker is away, so that addresses are read again."""
+        self._renew()
         try:
             yield
         except AwayError:
@@ -311,7 +316,7 @@ class TopicReader:
         pause = threading.Event()
         while True:
             with self._renewed_if_away():
-                end = watermarks(self._settings, self._uncommitted(), topic, partition)[1]
+                end = watermarks(self._settings, self._uncommitted.current(), topic, partition)[1]
             low, stable = self.bounds(topic, partition)
             waited = time.monotonic() - begun
             if stable >= end or (waited > SETTLE_S and not stable < known <= end):
@@ -338,7 +343,8 @@ class TopicReader:
         if first >= last:
             return
         place = _Place(topic=topic, partition=partition, first=first, last=last)
-        consumer = self.consumer()
+        self._renew()
+        consumer = self._consumer()
         if self._next != (topic, partition, first):
             self._refuse_missing(place)
             consumer.assign([kafka().TopicPartition(topic, partition, first)])
@@ -359,7 +365,7 @@ class TopicReader:
 
     def _refuse_missing(self, place: _Place, begun: bool = False) -> None:
         """Raise a `DataError` if offsets of a range are gone; once a read has `begun`, its first ones may be."""
-        low, high = self.bounds(place.topic, place.partition)
+        low, high = self._bounds(place.topic, place.partition)
         if (place.first < low and not begun) or place.last > high:
             raise DataError(f"input offsets are missing from Kafka: {place} kept={low}..{high}", "restore the topic")
 
@@ -404,7 +410,7 @@ class TopicReader:
         if error.code() == codes._PARTITION_EOF:
             return True
         if error.code() == codes._UNKNOWN_PARTITION:
-            _ask_anew(self._settings, self.consumer(), place.topic)
+            _ask_anew(self._settings, self._consumer(), place.topic)
             return False
         if error.retriable() or error.code() in (codes._TRANSPORT, codes._ALL_BROKERS_DOWN):
             return False
@@ -417,8 +423,8 @@ class TopicReader:
         """
         if self._ahead:
             return self._ahead
-        first = self.consumer().poll(WAIT_S)
-        return [] if first is None else [first, *self.consumer().consume(FETCH_MESSAGES, timeout=0)]
+        first = self._consumer().poll(WAIT_S)
+        return [] if first is None else [first, *self._consumer().consume(FETCH_MESSAGES, timeout=0)]
 
     def last_message(self, topic: str, partition: int) -> Any:
         """Return the newest committed message of a partition, or None if there is none.
@@ -439,10 +445,13 @@ class TopicReader:
 
     def close(self) -> None:
         """Close this process's consumers."""
-        if self._process == os.getpid():
-            for consumer in self._consumers.values():
-                consumer.close()
-        self._consumers, self._next, self._ahead = {}, None, []
+        for client in (self._committed, self._uncommitted):
+            client.close()
+        self._next, self._ahead = None, []
+
+
+def _close(consumer: Any) -> None:
+    consumer.close()
 
 
 def _of_place(events: list[Any], topic: str, partition: int) -> list[Any]:
@@ -530,16 +539,15 @@ class Trimmer:
     def __init__(self, settings: KafkaSettings) -> None:
         """Store the settings; the first deletion connects."""
         self._settings = settings
-        self._admin: Any = None
-        self._process = 0
+        self._client = OwnClient(settings.properties, lambda: make_admin(settings))
 
     def delete_below(self, topic: str, partition: int, offset: int) -> None:
         """Delete the records below an offset, or all records if the offset is -1."""
-        if self._process != os.getpid():
-            self._admin, self._process = make_admin(self._settings), os.getpid()
+        self._client.renew()
         place = kafka().TopicPartition(topic, partition, offset)
         doing = f"trimming topic={topic} partition={partition} offset={offset}"
         try:
-            _answer(self._admin.delete_records([place])[place], self._settings, doing)
+            _answer(self._client.current().delete_records([place])[place], self._settings, doing)
         except kafka().KafkaException as error:
+            self._client.close()  # the next client reads addresses again
             raise translate(error, doing, self._settings.brokers) from error

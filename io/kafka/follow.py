@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from dbsp.errors import ConfigError, DataError
 from dbsp.io.kafka.client import FETCH_MESSAGES, KafkaSettings, kafka, make_consumer, translate, watermarks
+from dbsp.io.kafka.own_client import OwnClient
 
 GROWTH_CHECK_S = 10.0
 """How long partitions that were added may wait to be met, and a broker that is gone to be missed."""
@@ -24,7 +26,7 @@ class TopicFollower:
     def __init__(self, settings: KafkaSettings, topic: str) -> None:
         """Store the settings; the first request connects."""
         self._settings, self.topic = settings, topic
-        self._consumer: Any = None
+        self._client = OwnClient(settings.properties, partial(make_consumer, settings, tells_ends=True), _close)
         self._next: dict[int, int] = {}
         """Of the partitions that are followed, the offset that comes next."""
         self._counted_at = 0.0
@@ -50,7 +52,6 @@ class TopicFollower:
 
         **Errors** `DataError` if an offset is gone or does not exist yet.
         """
-        module = kafka()
         consumer = self._made()
         for partition, position in positions.items():
             low, high = watermarks(self._settings, consumer, self.topic, partition)
@@ -61,12 +62,13 @@ class TopicFollower:
                     "restore the topic, or go on without them as docs/operations.md says",
                 )
             self._next[partition] = low if position is None else position
-        consumer.assign([module.TopicPartition(self.topic, *place) for place in self._next.items()])
+        self._assign(consumer)
 
     def take(self, wait_s: float) -> dict[int, list[Any]]:
         """Return the messages that have arrived, per partition in order; wait at most `wait_s` for the first one."""
-        first = self._made().poll(wait_s)
-        events = [] if first is None else [first, *self._consumer.consume(FETCH_MESSAGES, timeout=0)]
+        consumer = self._made()
+        first = consumer.poll(wait_s)
+        events = [] if first is None else [first, *consumer.consume(FETCH_MESSAGES, timeout=0)]
         found: dict[int, list[Any]] = {}
         for event in events:
             error = event.error()
@@ -93,23 +95,32 @@ class TopicFollower:
 
     def behind(self) -> int:
         """Return the number of offsets that are not taken yet, according to the client's cached ends."""
-        module = kafka()
+        module, consumer = kafka(), self._made()
         total = 0
         for partition, position in self._next.items():
-            bounds = self._consumer.get_watermark_offsets(module.TopicPartition(self.topic, partition), cached=True)
+            bounds = consumer.get_watermark_offsets(module.TopicPartition(self.topic, partition), cached=True)
             total += max(0, bounds[1] - position) if bounds is not None else 0
         return total
 
     def _made(self) -> Any:
-        if self._consumer is None:
-            self._consumer = make_consumer(self._settings, tells_ends=True)
-        return self._consumer
+        """Return the consumer; a new one goes on where the one before it was."""
+        self._client.renew()
+        made, consumer = self._client.made, self._client.current()
+        if not made:
+            self._assign(consumer)
+        return consumer
+
+    def _assign(self, consumer: Any) -> None:
+        consumer.assign([kafka().TopicPartition(self.topic, *place) for place in self._next.items()])
 
     def close(self) -> None:
         """Close the consumer; the next call starts again with no followed partition."""
-        if self._consumer is not None:
-            self._consumer.close()
-        self._consumer, self._next, self._counted_at = None, {}, 0.0
+        self._client.close()
+        self._next, self._counted_at = {}, 0.0
+
+
+def _close(consumer: Any) -> None:
+    consumer.close()
 
 
 def _passes(error: Any) -> bool:

@@ -15,6 +15,7 @@ from typing import Any
 
 from dbsp.errors import AwayError
 from dbsp.io.kafka.client import KafkaSettings, kafka, make_admin, translate
+from dbsp.io.kafka.own_client import OwnClient
 
 ASK_EVERY_S = 1.0
 
@@ -28,7 +29,7 @@ class TopicIds:
     def __init__(self, settings: KafkaSettings, topics: Iterable[str], ask_every_s: float = ASK_EVERY_S) -> None:
         """Store the settings; the first request connects."""
         self._settings, self._topics, self._ask_every_s = settings, sorted(set(topics)), ask_every_s
-        self._admin: Any = None
+        self._client = OwnClient(settings.properties, lambda: make_admin(settings))
         self._asked: dict[str, Future[Any]] = {}
         self._asked_at = 0.0
         self._first: dict[str, str] = {}
@@ -65,10 +66,9 @@ class TopicIds:
         self._asked = self._describe(self._topics)
 
     def _describe(self, topics: Sequence[str]) -> dict[str, Future[Any]]:
-        if self._admin is None:
-            self._admin = make_admin(self._settings)
+        self._client.renew()
         collection = kafka().TopicCollection(list(topics))
-        return dict(self._admin.describe_topics(collection, request_timeout=self._settings.timeout_s))
+        return dict(self._client.current().describe_topics(collection, request_timeout=self._settings.timeout_s))
 
     def _hear(self) -> None:
         """Process the answers that have arrived; a topic that is away keeps its id."""
@@ -82,15 +82,16 @@ class TopicIds:
         error = answer.exception()
         if error is not None:
             if not _is_gone(error):
-                self._admin, self._asked = None, {}  # the next client reads certificates and addresses again
+                self.close()  # the next client reads addresses again
             return
         found = str(answer.result().topic_id)
         if self._first.setdefault(topic, found) != found:
             self._changed.add(topic)
 
     def close(self) -> None:
-        """Drop the client."""
-        self._admin, self._asked = None, {}
+        """Drop the client, and forget what it was asked."""
+        self._client.close()
+        self._asked = {}
 
 
 def _is_gone(error: BaseException) -> bool:

@@ -11,7 +11,6 @@ and after the take-over.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -20,6 +19,7 @@ from typing import Any
 
 from dbsp.errors import AwayError, CapacityError, FencedError, InternalError, UnavailableError
 from dbsp.io.kafka.client import KafkaSettings, kafka, make_producer, translate
+from dbsp.io.kafka.own_client import OwnClient
 
 ATTEMPTS = 5
 
@@ -45,23 +45,26 @@ class TransactionalWriter:
         """
         self._settings, self._tells_offsets = settings, tells_offsets
         self._id = transactional_id
-        self._producer: Any = None
-        self._process = 0
+        self._client = OwnClient(settings.properties, self._taken_over, _purge)
 
     @property
     def ready(self) -> bool:
-        """Return whether this process has a producer that has taken over and has not failed since."""
-        return self._producer is not None and self._process == os.getpid()
+        """Return whether this process has a producer that has taken over, has not failed since, and is not to be renewed."""
+        self._client.renew()
+        return self._client.made
 
     def take_over(self) -> None:
         """Take over the transactional id: fence older producers and abort an open transaction."""
-        self._producer = None
+        self._client.close()
+        self._client.current()
+
+    def _taken_over(self) -> Any:
         producer = make_producer(self._settings, self._id, failures_only=not self._tells_offsets)
         try:
             producer.init_transactions(self._settings.timeout_s)
         except kafka().KafkaException as error:
             raise translate(error, f"taking over transactional.id={self._id}", self._settings.brokers) from error
-        self._producer, self._process = producer, os.getpid()
+        return producer
 
     def write(self, records: Sequence[TransactionRecords], settle: Callable[[], bool]) -> list[int] | None:
         """Write all records in one transaction, committed on return.
@@ -75,7 +78,7 @@ class TransactionalWriter:
         **Errors** `UnavailableError` after `ATTEMPTS` failures; `CapacityError` at once for a message that is too
         large.
         """
-        if not self.ready:
+        if not self._client.made:
             raise InternalError(f"a write before the take-over: transactional.id={self._id}")
         failure: Exception | None = None
         for _ in range(ATTEMPTS):
@@ -107,10 +110,10 @@ class TransactionalWriter:
                 offsets.append(message.offset())
 
         try:
-            self._producer.begin_transaction()
+            self._client.current().begin_transaction()
             for alike in records:
                 self._produce(alike, delivered)
-            self._producer.commit_transaction(self._settings.timeout_s)
+            self._client.current().commit_transaction(self._settings.timeout_s)
         except kafka().KafkaException as error:
             cause = errors[0] if errors else error
             raise translate(cause, f"transactional.id={self._id}", self._settings.brokers) from error
@@ -121,7 +124,7 @@ class TransactionalWriter:
         alike: dict[str, Any] = {"headers": list(records.headers), "on_delivery": delivered}
         if records.partition is not None:
             alike["partition"] = records.partition
-        produce = partial(self._producer.produce, records.topic, **alike)
+        produce = partial(self._client.current().produce, records.topic, **alike)
         keys = repeat(None, len(records.values)) if records.keys is None else records.keys
         for value, key in zip(records.values, keys, strict=True):
             try:
@@ -132,7 +135,7 @@ class TransactionalWriter:
     def _produce_when_there_is_room(self, topic: str, produce: Callable[[], None]) -> None:
         waited = 0.0
         while True:
-            self._producer.poll(0.1)
+            self._client.current().poll(0.1)
             waited += 0.1
             try:
                 return produce()
@@ -142,8 +145,10 @@ class TransactionalWriter:
 
     def discard(self) -> None:
         """Drop the producer; the next take-over, or the broker's timeout, ends its open transaction."""
-        if self._producer is not None and self._process == os.getpid():
-            with_purge = getattr(self._producer, "purge", None)
-            if with_purge is not None:
-                with_purge()
-        self._producer = None
+        self._client.close()
+
+
+def _purge(producer: Any) -> None:
+    """Forget the messages that a producer has not sent."""
+    if hasattr(producer, "purge"):
+        producer.purge()

@@ -69,6 +69,8 @@ async def crowd(url: str) -> tuple[Counter[int], Counter[int]]:
                 for each in range(PUSHES):
                     together.create_task(request(url, push(number * PUSHES + each), pushed))
             await asyncio.sleep(RETRY_AFTER_S)  # what an answer 429 asks for
+        while followed.total() < FOLLOWERS:  # no follower is cancelled before its answer
+            await asyncio.sleep(0)
         for follower in followers:
             follower.cancel()
     return followed, pushed

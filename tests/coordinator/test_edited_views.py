@@ -20,6 +20,7 @@ from dbsp.coordinator.service import Service
 from dbsp.errors import BegunAnewError, CircuitError
 from tests.coordinator.shop import CIRCUIT, ORDERS, answering, script, settings, settings_text
 from tests.coordinator.test_evolving import MORE, changed, content, pushed, ran, write
+from tests.spark.waiting import until
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -197,9 +198,12 @@ def test_a_delta_table_of_rows_is_written_anew_in_one_version(tmp_path: Path) ->
     keyed = CIRCUIT.replace('orders.filter(col("amount") > 500)', 'orders.select("id", n=col("amount"))')
     ran(write(tmp_path, keyed, more=more))
     edited = write(tmp_path, keyed.replace('n=col("amount")', 'n=-col("amount")'), more=more)
+    shown = [{"id": 1, "n": -10}, {"id": 2, "n": -600}, {"id": 3, "n": -1}, {"id": 9, "n": -9}]
+
+    def rows() -> list[dict[str, int]]:
+        found = delta.DeltaTable(str(tmp_path / "lake" / "large")).to_pyarrow_table()
+        return sorted(pa.table(found).to_pylist(), key=lambda row: row["id"])
+
     with changed(edited) as service:
         pushed(service, pa.table({"id": [9], "customer": ["c"], "amount": [9]}))
-    table = delta.DeltaTable(str(tmp_path / "lake" / "large"))
-    assert sorted(pa.table(table.to_pyarrow_table()).to_pylist(), key=lambda row: row["id"]) == [
-        {"id": 1, "n": -10}, {"id": 2, "n": -600}, {"id": 3, "n": -1}, {"id": 9, "n": -9},
-    ]  # fmt: skip
+        until(lambda: rows() == shown, "the table has the edited view")

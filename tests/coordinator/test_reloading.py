@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 
 from dbsp.coordinator.http.app import make_app
 from dbsp.coordinator.http.listen import HttpServer, bind
-from dbsp.coordinator.http.reloading import Reloadable
 from dbsp.coordinator.running import watch
 from dbsp.coordinator.service import Service
 from dbsp.errors import ConfigError
+from dbsp.reloading import Reloadable
 from tests.coordinator.shop import ORDERS, answering, settings
 from tests.coordinator.test_access import certificate
 from tests.spark.waiting import until

@@ -57,11 +57,14 @@ class Broker:
     """Start, stop, kill and restart one broker; its data stays in `folder` until the end.
 
     One that `joins` another is a second broker of its cluster, under the number `node`; topics have `copies` by default.
+    With a folder `tls`, `tls_brokers` is a second address, only for clients whose certificate `ca.pem` of this folder signed;
+    the broker's own key and certificate are in `broker.pem` there. It reads both when it starts.
     """
 
     def __init__(
-        self, folder: Path | None = None, *, joins: Broker | None = None, node: int = 1, copies: int = 1
-    ) -> None:
+        self, folder: Path | None = None, *, joins: Broker | None = None, node: int = 1, copies: int = 1,
+        tls: Path | None = None,
+    ) -> None:  # fmt: skip
         self._joins, self._node, self._copies = joins, node, joins._copies if joins else copies
         self.cluster: str = joins.cluster if joins else base64.b64encode(uuid.uuid4().bytes, b"ab").decode().rstrip("=")
         self._temporary = (
@@ -70,6 +73,8 @@ class Broker:
         self.folder = folder or Path(self._temporary.name)  # type: ignore[union-attr]
         self.port, self._controller = free_port(), free_port()
         self.brokers = f"127.0.0.1:{self.port}"
+        self._tls = tls
+        self.tls_brokers = f"127.0.0.1:{free_port()}"
         self._process: subprocess.Popen[bytes] | None = None
         self._properties = self.folder / "server.properties"
 
@@ -129,12 +134,13 @@ class Broker:
     def _format(self) -> None:
         joins, controller = self._joins, (self._joins or self)._controller
         own = "" if joins else f",CONTROLLER://127.0.0.1:{controller}"
+        tls = f",SSL://{self.tls_brokers}" if self._tls else ""
         self._properties.write_text(
             f"""process.roles={"broker" if joins else "broker,controller"}
 node.id={self._node}
 controller.quorum.voters=1@127.0.0.1:{controller}
-listeners=PLAINTEXT://127.0.0.1:{self.port}{own}
-advertised.listeners=PLAINTEXT://127.0.0.1:{self.port}
+listeners=PLAINTEXT://127.0.0.1:{self.port}{tls}{own}
+advertised.listeners=PLAINTEXT://127.0.0.1:{self.port}{tls}
 controller.listener.names=CONTROLLER
 log.dirs={self.folder / "data"}
 default.replication.factor={self._copies}
@@ -148,6 +154,17 @@ auto.create.topics.enable=false
 broker.session.timeout.ms=3000
 broker.heartbeat.interval.ms=500
 """
+            + (
+                f"""listener.security.protocol.map=PLAINTEXT:PLAINTEXT,SSL:SSL,CONTROLLER:PLAINTEXT
+ssl.client.auth=required
+ssl.keystore.type=PEM
+ssl.keystore.location={self._tls / "broker.pem"}
+ssl.truststore.type=PEM
+ssl.truststore.location={self._tls / "ca.pem"}
+"""
+                if self._tls
+                else ""
+            )
         )
         command = [*self._java(), "kafka.tools.StorageTool", "format", "-t", self.cluster, "-c", str(self._properties)]
         subprocess.run(command, check=True, capture_output=True, timeout=60)

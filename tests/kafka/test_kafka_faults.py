@@ -126,7 +126,7 @@ def test_a_late_commit_after_taking_over_again_changes_nothing(settings: KafkaSe
         proxy.hold, fired = once(END_TXN)
         log.write(1, 1, part(1), [])
         assert fired
-        producer = log._writer._producer
+        producer = log._writer._client.current()
         producer.begin_transaction()
         producer.produce(settings.topic("v"), b'{"insert":{"id":666,"name":"x"}}', headers=[("step", b"2")])
         assert producer.flush(20) == 0
@@ -381,13 +381,13 @@ def test_a_read_that_goes_on_asks_the_broker_for_nothing_until_nothing_comes(
     topic, asked = settings.topic("source"), list[int]()
     ensure_topic(settings, topic, 1)
     send(settings, topic, [b"0", b"1"])
-    bounds = TopicReader.bounds
+    bounds = TopicReader._bounds
 
     def counted(reader: TopicReader, *place: object) -> tuple[int, int]:
         asked.append(len(asked))
         return bounds(reader, *place)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(TopicReader, "bounds", counted)
+    monkeypatch.setattr(TopicReader, "_bounds", counted)
     with closing(TopicReader(settings)) as reader:
 
         def values(first: int, last: int) -> list[bytes]:
@@ -529,10 +529,10 @@ def test_a_partition_that_was_just_made_is_asked_for_again(
     codes = confluent_kafka.KafkaError
     for code in (codes.NOT_LEADER_FOR_PARTITION, codes.UNKNOWN_TOPIC_OR_PART, codes._UNKNOWN_PARTITION):
         reader, consumer = TopicReader(settings), Unsettled(code, 5)
-        monkeypatch.setattr(reader, "consumer", lambda consumer=consumer: consumer)
+        monkeypatch.setattr(reader, "_consumer", lambda consumer=consumer: consumer)
         assert reader.bounds("t", 0) == (3, 7)
         assert consumer.left == 0
-    monkeypatch.setattr(reader, "consumer", lambda: Unsettled(codes.TOPIC_AUTHORIZATION_FAILED, 1))
+    monkeypatch.setattr(reader, "_consumer", lambda: Unsettled(codes.TOPIC_AUTHORIZATION_FAILED, 1))
     with pytest.raises(ConfigError):
         reader.bounds("t", 0)
 
@@ -557,10 +557,10 @@ def test_a_progress_topic_that_was_just_widened_is_asked_for_again(
     through another broker."""
     monkeypatch.setattr(output, "ensure_topic", lambda *_: None)
     soon, never = Behind(5), Behind(10**9)
-    monkeypatch.setattr(TopicReader, "consumer", lambda _: soon)
+    monkeypatch.setattr(TopicReader, "_consumer", lambda _: soon)
     KafkaOutputLog(settings, 2, create=create)
     monkeypatch.setattr(client, "SETTLE_S", 0.1)
-    monkeypatch.setattr(TopicReader, "consumer", lambda _: never)
+    monkeypatch.setattr(TopicReader, "_consumer", lambda _: never)
     with pytest.raises(ConfigError, match="no partition for this worker"):
         KafkaOutputLog(settings, 2, create=create)
     assert TopicReader(settings).partitions("t") == 2, "as many as there are, at once"
@@ -595,6 +595,6 @@ def test_a_writer_of_an_older_epoch_does_not_even_take_over(settings: KafkaSetti
         new.write(2, 0, part(0), [])
         with pytest.raises(FencedError):
             old.write(1, 1, part(1), [])
-        producer = new._writer._producer
+        producer = new._writer._client.current()
         new.write(2, 1, part(1), [])
-        assert new._writer._producer is producer
+        assert new._writer._client.current() is producer
