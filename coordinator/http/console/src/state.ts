@@ -1,8 +1,8 @@
 // What every page needs: the status once a second, the history, and which page is shown.
 
 import { useEffect, useState } from "preact/hooks";
-import { Refusal, read, textOf } from "./api";
-import { signalOf } from "./signal";
+import { Refusal, read, textOf, token } from "./api";
+import { signalOf, useSignal } from "./signal";
 import type { History, Points, Status } from "./types";
 
 const STATUS_MS = 1000;
@@ -57,9 +57,10 @@ export function start(): void {
 export interface Answer<T> { found: T | null; error: string; refused: number }
 const NOTHING = { found: null, error: "", refused: 0 };
 
-// The answer to a request. It is asked again when `again` changes, and `every` so many milliseconds after the last answer.
+// The answer to a request. It is asked again when `again` or the token changes, and `every` so many milliseconds after the last answer.
 export function useRead<T>(path: string | null, again: unknown = null, every = 0): Answer<T> {
   const [state, setState] = useState<Answer<T> & { path: string | null }>({ path, ...NOTHING });
+  const used = useSignal(token);
   useEffect(() => {
     if (path === null) return;
     const abort = new AbortController();
@@ -80,7 +81,7 @@ export function useRead<T>(path: string | null, again: unknown = null, every = 0
       abort.abort();
       clearTimeout(timer);
     };
-  }, [path, again, every]);
+  }, [path, again, every, used]);
   return state.path === path ? state : NOTHING;
 }
 

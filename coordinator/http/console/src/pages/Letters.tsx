@@ -97,7 +97,7 @@ const nothing = (of: Replay): string =>
 
 const Planned = ({ of }: { of: Replay }) => (
   <ul>
-    <li>{plural(of.replayed, "row")} can be read now and will be pushed as new input.</li>
+    {of.replayed > 0 && <li>{plural(of.replayed, "row")} can be read now and will be pushed as new input.</li>}
     {of.failed_again > 0 && <li>{plural(of.failed_again, "row")} would fail again and become new letters.</li>}
     {of.replayed_before > 0 && <li>{plural(of.replayed_before, "letter")} were replayed before and add nothing.</li>}
     {reasons(of).map(([reason, number]) => <li>{count(number)} cannot be replayed: {reason}</li>)}
