@@ -83,7 +83,7 @@ def survey(config: Config, plan: Plan, ledger: Ledger, resources: ConfiguredReso
     touched = {table for (table, _), offset in saved.positions.items() if offset}
     fresh = frozenset(table.name for table in plan.tables) - touched
     found = change(ledger.signatures, plan, fresh, logged)
-    again = renewed(ledger, signatures(plan).views)
+    again = renewed(ledger, found.backfill.views)
     _refuse_beyond_recall(config, again)
     return Evolution(change=found, saved=saved, layout=layout, again=again)
 
@@ -128,7 +128,9 @@ def _changed(ledger: Ledger, evolution: Evolution, plan: Plan, checkpoint: Check
         if evolution.change.needs_backfill
         else None
     )
-    return change_circuit(ledger, saved, nodes=node_tokens(plan.circuit), signatures=signatures(plan), fill=fill)
+    return change_circuit(
+        ledger, saved, nodes=node_tokens(plan.circuit), signatures=signatures(plan), fill=fill, again=evolution.again
+    )
 
 
 # --- refusals -------------------------------------------------------------------------------------------------------

@@ -125,20 +125,26 @@ class Chunk:
 def decode_chunk(data: bytes, schema: Schema, where: str) -> Chunk:
     """Decode a record without copying its bytes.
 
+    Columns that were added to the table after the record was written are null.
+
     **Errors** `DataError` with `where` if it is damaged, or has another schema.
     """
     rows = check_chunk(data, where)
     size = int(_HEADER.unpack_from(data)[3])
     with pa.ipc.open_stream(pa.py_buffer(data).slice(_HEADER.size, size)) as reader:
         stored = reader.read_next_batch()
+    count = len(stored.schema) - 1
+    added = schema.columns[count:]
     if (
-        stored.schema.types[:-1] != [column.type for column in schema]
-        or tuple(stored.schema.names[:-1]) != schema.names
+        stored.schema.types[:-1] != [column.type for column in schema.columns[:count]]
+        or tuple(stored.schema.names[:-1]) != schema.names[:count]
+        or not all(column.nullable for column in added)
     ):
         raise DataError(
             f"an input record has another schema: {where} found={stored.schema.names} expected={list(schema.names)}"
         )
     *columns, operations = stored.columns
+    columns += [pa.nulls(stored.num_rows, column.type) for column in added]
     bad = tuple(BadRow(index=i, reason=r, payload=p) for i, r, p in json.loads(data[_HEADER.size + size :] or b"[]"))
     if stored.num_rows + len(bad) != rows:
         raise DataError(f"an input record is damaged: {where} rows={stored.num_rows + len(bad)} expected={rows}")

@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import uuid
 import zlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -288,28 +288,32 @@ def accept_engines(ledger: Ledger, acceptances: Iterable[engines.Acceptance]) ->
 
 
 def change_circuit(
-    ledger: Ledger, saved: Saved, *, nodes: Iterable[tuple[str, str]], signatures: Signatures, fill: Fill | None
+    ledger: Ledger,
+    saved: Saved,
+    *,
+    nodes: Iterable[tuple[str, str]],
+    signatures: Signatures,
+    fill: Fill | None,
+    again: Sequence[str] = (),
 ) -> Ledger:
     """Make another circuit the pipeline's, after every worker holds its state under that circuit.
 
-    A view whose name had another definition begins anew in the next step.
+    The views `again` (`renewed`) begin anew in the next step.
     """
     before = {} if ledger.signatures is None else ledger.signatures.views
     now = signatures.views
     began = {name: step for name, step in ledger.began.items() if name in now}
-    began |= dict.fromkeys(renewed(ledger, now), saved.checkpoint.step)
+    began |= dict.fromkeys(again, saved.checkpoint.step)
     return replace(
         ledger, fingerprint=saved.checkpoint.fingerprint, nodes=tuple(nodes), signatures=signatures,
         saved={saved.version: saved}, fill=fill, retired=(ledger.retired | before.keys()) - now.keys(), began=began,
     )  # fmt: skip
 
 
-def renewed(ledger: Ledger, views: Mapping[str, str]) -> tuple[str, ...]:
-    """Return those of these views (names with signatures) whose name belonged to another view: edited, or dropped earlier."""
-    before = {} if ledger.signatures is None else ledger.signatures.views
-    return tuple(
-        name for name, signature in views.items() if name in ledger.retired or before.get(name, signature) != signature
-    )
+def renewed(ledger: Ledger, made: Collection[str]) -> tuple[str, ...]:
+    """Return those of the new views whose names belonged to other views: edited, or dropped earlier."""
+    before = frozenset() if ledger.signatures is None else ledger.signatures.views.keys()
+    return tuple(sorted(name for name in made if name in ledger.retired or name in before))
 
 
 # --- storage --------------------------------------------------------------------------------------------------------

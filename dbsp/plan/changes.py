@@ -14,15 +14,16 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TypeVar
 
+from dbsp.algebra.table import Table
 from dbsp.errors import CircuitError
 from dbsp.logs import Range
 from dbsp.plan.backfill import Backfill, Missing, Modes, depends_on_time, modes
 from dbsp.plan.plan import Plan
-from dbsp.plan.signatures import Signatures, meanings, rows_of_tables, signatures
+from dbsp.plan.signatures import Signatures, declaration, meanings, rows_of_tables, signatures, views_as_before
 from dbsp.steps.timing import Timing
 from dbsp.store import TraceSpec
 from dbsp.trace.relabel import Narrowed
-from dbsp.zset.schema import Arrangement
+from dbsp.zset.schema import Arrangement, Schema
 
 T = TypeVar("T")
 KEEP = "nothing was changed: put the circuit back, or mend the new one"
@@ -34,7 +35,7 @@ class Change:
     """The change from one circuit to another.
 
     `kept` maps each new trace that is kept to its old number; `watermarks` maps old numbers to new ones. The traces `narrowed`
-    are kept with fewer columns than are stored. `views_edited` have the name of an old view and another definition.
+    are kept with other columns than are stored. `views_edited` have the name of an old view and another definition.
     """
 
     views_kept: tuple[str, ...]
@@ -43,6 +44,7 @@ class Change:
     views_dropped: tuple[str, ...]
     tables_added: tuple[str, ...]
     tables_dropped: tuple[str, ...]
+    columns_added: tuple[str, ...]
     kept: Mapping[int, int]
     narrowed: tuple[Narrowed, ...]
     filled: tuple[str, ...]
@@ -76,13 +78,14 @@ class Change:
             (self.views_dropped, "views dropped: {}; what they have put out stays where it is"),
             (self.tables_added, "tables added: {}"),
             (self.tables_dropped, "tables dropped: {}"),
+            (self.columns_added, "columns added: {}; old rows are null there"),
         ):
             if names:
                 yield text.format(", ".join(names))
         kept = len(self.kept) + len(self.narrowed)
         yield f"traces: {kept} kept, {len(self.filled)} filled, {self.dropped} dropped"
         for each in self.narrowed:
-            yield f"  kept with fewer columns: table {each.table}"
+            yield f"  kept with other columns: table {each.table}"
         for line, count in Counter(self.filled).items():
             yield f"  filled: {line}" + (f" ({count} traces)" if count > 1 else "")
         if self.sources:
@@ -107,13 +110,15 @@ def change(
     **Errors** `CircuitError` names what is impossible, and what to do.
     """
     new = signatures(plan)
-    _refuse_other(old, new, fresh)
+    before = _widened(old, plan)
+    _refuse_other(old, new, fresh, frozenset(before))
     _refuse_watermarks(old, new, plan)
-    meaning = meanings(plan)
+    meaning = meanings(plan, before)
+    views = views_as_before(plan, before)
     kept = {number: old.traces[signature] for number, signature in meaning.traces.items() if signature in old.traces}
-    made = frozenset(name for name, signature in new.views.items() if old.views.get(name) != signature)
-    _refuse_wider(old, plan, fresh.union(logged))
-    narrowed = tuple(_narrowed(old, plan, kept))
+    made = frozenset(name for name, signature in views.items() if old.views.get(name) != signature)
+    _refuse_wider(old, plan, fresh.union(logged), before)
+    narrowed = tuple(_narrowed(old, plan, kept, before))
     there = frozenset(kept) | {each.new.id for each in narrowed}
     backfill = Backfill(
         kept=there, views=made, fresh=fresh.intersection(new.tables),
@@ -133,14 +138,39 @@ def change(
         views_dropped=tuple(name for name in old.views if name not in new.views),
         tables_added=tuple(name for name in new.tables if name not in old.tables),
         tables_dropped=tuple(name for name in old.tables if name not in new.tables),
+        columns_added=tuple(f"{name}.{column}" for name in before for column in _added(plan, before, name)),
         kept=kept, narrowed=narrowed, filled=tuple(_filled(plan, there)), sources=tuple(_sources(plan, found)),
         dropped=len(old.traces) - len(there), backfill=backfill,
         watermarks={old.watermarks[each]: number for each, number in new.watermarks.items()},
     )  # fmt: skip
 
 
-def _narrowed(old: Signatures, plan: Plan, kept: Mapping[int, int]) -> Iterator[Narrowed]:
-    """Yield the traces of tables' rows of which fewer columns are needed now.
+def _widened(old: Signatures, plan: Plan) -> dict[str, Table]:
+    """Return the tables as they were declared before nullable columns were added after all others."""
+    found = {}
+    for table in plan.tables:
+        columns = table.schema.columns
+        while table.name in old.tables and len(columns) > 1 and columns[-1].nullable:
+            columns = columns[:-1]
+            was = replace(table, schema=Schema(columns))
+            if declaration(was) == old.tables[table.name]:
+                found[table.name] = was
+                break
+    return found
+
+
+def _added(plan: Plan, before: Mapping[str, Table], name: str) -> tuple[str, ...]:
+    """Return the columns that were added to a table."""
+    if name not in before:
+        return ()
+    (table,) = (table for table in plan.tables if table.name == name)
+    return table.schema.names[len(before[name].schema) :]
+
+
+def _narrowed(
+    old: Signatures, plan: Plan, kept: Mapping[int, int], before_of: Mapping[str, Table]
+) -> Iterator[Narrowed]:
+    """Yield the traces of tables' rows of which fewer columns are needed now, or of which added columns are needed.
 
     Each key has one row, so dropping columns never makes two rows one.
     """
@@ -149,7 +179,7 @@ def _narrowed(old: Signatures, plan: Plan, kept: Mapping[int, int]) -> Iterator[
         if trace.id in kept or name not in old.rows:
             continue
         number, columns = old.rows[name]
-        if set(trace.arrangement.schema.names) <= set(columns):
+        if set(trace.arrangement.schema.names) <= {*columns, *_added(plan, before_of, name)}:
             before = Arrangement(schema=declared[name].schema.select(columns), key=declared[name].primary_key)
             yield Narrowed(table=name, old=TraceSpec(id=number, arrangement=before), new=trace)
 
@@ -157,8 +187,8 @@ def _narrowed(old: Signatures, plan: Plan, kept: Mapping[int, int]) -> Iterator[
 # --- refusals -------------------------------------------------------------------------------------------------------
 
 
-def _refuse_other(old: Signatures, new: Signatures, fresh: frozenset[str]) -> None:
-    """Raise `CircuitError` if the error policy or the declaration of a table differs.
+def _refuse_other(old: Signatures, new: Signatures, fresh: frozenset[str], widened: frozenset[str]) -> None:
+    """Raise `CircuitError` if the error policy differs, or the declaration of a table that is not `widened`.
 
     A new table is refused too if rows were pushed to it before it was in the circuit.
     """
@@ -166,10 +196,10 @@ def _refuse_other(old: Signatures, new: Signatures, fresh: frozenset[str]) -> No
         story = f"before={old.error_policy} now={new.error_policy}"
         raise CircuitError(f"the error policy of a circuit with state cannot be changed: {story}", KEEP)
     for name, signature in new.tables.items():
-        if name in old.tables and old.tables[name] != signature:
+        if name in old.tables and old.tables[name] != signature and name not in widened:
             raise CircuitError(
                 f"a table is declared otherwise than the rows that are kept: table={name}",
-                "put its declaration back; rows of another form need a table of another name",
+                "put its declaration back; only columns that may be null may be added, after the others",
             )
         if name not in old.tables and name not in fresh:
             raise CircuitError(
@@ -178,14 +208,15 @@ def _refuse_other(old: Signatures, new: Signatures, fresh: frozenset[str]) -> No
             )
 
 
-def _refuse_wider(old: Signatures, plan: Plan, told: frozenset[str]) -> None:
+def _refuse_wider(old: Signatures, plan: Plan, told: frozenset[str], before: Mapping[str, Table]) -> None:
     """Raise `CircuitError` if the plan needs columns of a table's rows that were not kept.
 
     Of a table with a primary key, only the columns that some view reads are kept. A table in `told` can be read again as a whole.
     """
     for name, trace in rows_of_tables(plan).items():
         columns = old.rows[name][1] if name in old.rows else ()
-        wanted = [column for column in trace.arrangement.schema.names if column not in columns]
+        added = _added(plan, before, name)
+        wanted = [column for column in trace.arrangement.schema.names if column not in (*columns, *added)]
         if columns and wanted and name not in told:
             raise CircuitError(
                 "columns of a table are asked for that no view has read, so that they are not kept:"

@@ -20,11 +20,12 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, is_dataclass, replace
+from types import MappingProxyType
 from typing import Any
 
 from dbsp.algebra.table import Table
 from dbsp.circuit.circuit import Circuit
-from dbsp.circuit.fingerprint import node_tokens, token_of
+from dbsp.circuit.fingerprint import node_tokens, parameters, token_of
 from dbsp.errors import InternalError
 from dbsp.expr.type_names import schema_name
 from dbsp.operators.monotone_bounds import BoundTerm
@@ -38,6 +39,7 @@ from dbsp.stored import stored_fields, stored_name
 from dbsp.zset.schema import Arrangement
 
 FORMAT = "dbsp signatures 1"
+NOT_WIDENED: Mapping[str, Table] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,7 +103,7 @@ def signatures(plan: Plan) -> Signatures:
     return Signatures(
         traces={signature: number for number, signature in found.traces.items()}, watermarks=watermarks,
         nodes=frozenset(found.nodes), views=_views(plan.circuit),
-        tables={table.name: _hash(f"{table.name} {_Tokens().of(table)} {schema_name(table.schema)}") for table in plan.tables},
+        tables={table.name: declaration(table) for table in plan.tables},
         rows={table: (trace.id, trace.arrangement.schema.names) for table, trace in rows_of_tables(plan).items()},
         error_policy=plan.circuit.error_policy,
     )  # fmt: skip
@@ -120,22 +122,47 @@ def rows_of_tables(plan: Plan) -> dict[str, TraceSpec]:
     return found
 
 
-def _views(circuit: Circuit) -> dict[str, str]:
+def declaration(table: Table) -> str:
+    """Return the signature of a table's declaration."""
+    return _hash(f"{table.name} {_Tokens().of(table)} {schema_name(table.schema)}")
+
+
+def _views(circuit: Circuit, before: Mapping[str, Table] = NOT_WIDENED) -> dict[str, str]:
     """Return the signature of each view's definition, which is the same whether its rows are kept or not."""
-    return {name: _hash(*_tokens(replace(circuit, views=((name, node),)))) for name, node in circuit.views}
+    return {
+        name: _hash(
+            *_tokens(replace(circuit, views=((name, node),)), NOT_WIDENED if isinstance(node, Table) else before)
+        )
+        for name, node in circuit.views
+    }
 
 
-def _tokens(circuit: Circuit) -> Iterator[str]:
-    return (token for _, token in node_tokens(replace(circuit, materialized=frozenset())))
+def _tokens(circuit: Circuit, before: Mapping[str, Table]) -> Iterator[str]:
+    """Yield the tokens of a circuit, with the tables `before` as they were; every other node names its own columns."""
+    was = {
+        f"{parameters(table)} schema={schema_name(table.schema)} inputs=[]": f"{parameters(table)} schema="
+        f"{schema_name(before[table.name].schema)} inputs=[]"
+        for table in circuit.tables
+        if table.name in before
+    }
+    return (was.get(token, token) for _, token in node_tokens(replace(circuit, materialized=frozenset())))
+
+
+def views_as_before(plan: Plan, before: Mapping[str, Table]) -> dict[str, str]:
+    """Return the signatures that the views would have with the tables `before`, which lack columns that were added.
+
+    A view that has such a column in a row, also in a row inside, has another signature than it had.
+    """
+    return _views(plan.circuit, before)
 
 
 def _hash(*parts: str) -> str:
     return hashlib.sha256("\n".join((FORMAT, *parts)).encode()).hexdigest()[:32]
 
 
-def meanings(plan: Plan) -> Meanings:
-    """Return the signatures of a plan's nodes and traces."""
-    return _Reading(plan, roots(plan)).meanings()
+def meanings(plan: Plan, before: Mapping[str, Table] = NOT_WIDENED) -> Meanings:
+    """Return the signatures of a plan's nodes and traces; of tables in `before` as if they had these columns alone."""
+    return _Reading(plan, roots(plan), before).meanings()
 
 
 def roots(plan: Plan) -> tuple[int, ...]:
@@ -180,6 +207,7 @@ class _Reading:
 
     plan: Plan
     roots: tuple[int, ...]
+    before: Mapping[str, Table]
     nodes: dict[int, str] = field(default_factory=dict)
     traces: dict[int, str] = field(default_factory=dict)
     used: dict[str, int] = field(default_factory=dict)
@@ -210,7 +238,7 @@ class _Reading:
 
     def table(self, name: str) -> str:
         """Return the signature of a table's rows as they are pushed."""
-        table = next(table for table in self.plan.tables if table.name == name)
+        table = self.before.get(name) or next(table for table in self.plan.tables if table.name == name)
         return _hash("source", name, _Tokens(self.nodes).of(table), schema_name(table.schema))
 
     def _traces(self, node: PlanNode) -> None:

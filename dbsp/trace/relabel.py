@@ -1,7 +1,7 @@
 """Make a database version with the same rows under other trace numbers: the state of a changed circuit.
 
 No chunk is copied. The new version refers to the chunks of the version before it, which is kept until the new version
-is opened. Only traces that need fewer columns are rewritten, one at a time in memory.
+is opened. Only traces that need other columns are rewritten, one at a time in memory.
 
 Source: design record 0024.
 """
@@ -11,17 +11,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import pyarrow as pa
+
 from dbsp.store import CheckpointId, CommitReport, TraceSpec, VersionView
 from dbsp.trace.chunks import ChunkStore
 from dbsp.trace.manifest import SpineState
 from dbsp.trace.redistribute import Redistributable
 from dbsp.trace.spine import Spine, append
-from dbsp.zset.batch import arrange, concat
+from dbsp.zset.batch import Batch, arrange, concat
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Narrowed:
-    """The rows of a table, stored by its key as trace `old`, and with a part of the columns as trace `new`."""
+    """The rows of a table, stored by its key as trace `old`, and as trace `new` with other columns. Added columns are null."""
 
     table: str
     old: TraceSpec
@@ -37,7 +39,7 @@ def relabel(
 ) -> CommitReport:
     """Make `version` + 1 from `version`: trace `new` has the rows of trace `kept[new]`.
 
-    `narrowed` names the traces that are rewritten with fewer columns.
+    `narrowed` names the traces that are rewritten with other columns.
     """
     with database.read_version(version) as view:
 
@@ -51,8 +53,13 @@ def relabel(
 
 
 def _narrow(view: VersionView, narrowed: Narrowed, chunks: ChunkStore) -> SpineState:
-    """Return the state of the trace with fewer columns, as one run."""
+    """Return the state of the trace with its new columns, as one run."""
     before, after = narrowed.old.arrangement, narrowed.new.arrangement
     parts = list(Spine(before, view.traces[narrowed.old.id], view.chunks).parts())
-    rows = concat(parts, before.schema).project(after.schema.names).loose()
+    stored = concat(parts, before.schema).loose()
+    columns = (
+        stored.held_column(column.name) if column.name in before.schema else pa.nulls(len(stored), column.type)
+        for column in after.schema
+    )
+    rows = Batch(schema=after.schema, columns=tuple(columns), weights=stored.weights)
     return append(SpineState(), arrange(rows, after), after, chunks, None)

@@ -11,13 +11,14 @@ import pyarrow as pa
 import pytest
 
 import dbsp
-from dbsp.coordinator.build import load_plan, surveyed
+from dbsp.coordinator.build import build, load_plan, surveyed
 from dbsp.coordinator.config import Config
 from dbsp.coordinator.doctor import diagnose
 from dbsp.coordinator.http.changes import ANEW_HEADER, EVENTS, NEXT_HEADER
 from dbsp.coordinator.http.rendering import ARROW
 from dbsp.coordinator.service import Service
 from dbsp.errors import BegunAnewError, CircuitError
+from tests.coordinator import test_kept_data as kept_data
 from tests.coordinator.shop import CIRCUIT, ORDERS, answering, script, settings, settings_text
 from tests.coordinator.test_evolving import MORE, changed, content, pushed, ran, write
 from tests.spark.waiting import until
@@ -207,3 +208,77 @@ def test_a_delta_table_of_rows_is_written_anew_in_one_version(tmp_path: Path) ->
     with changed(edited) as service:
         pushed(service, pa.table({"id": [9], "customer": ["c"], "amount": [9]}))
         until(lambda: rows() == shown, "the table has the edited view")
+
+
+# --- a column is added ----------------------------------------------------------------------------------------------
+
+WIDER = FIRST.replace("amount bigint, primary", "amount bigint, note varchar, primary")
+NOTES = WIDER + "create materialized view notes as select note, count(*) as n from orders group by note;\n"
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_column_is_added_to_a_table(tmp_path: Path, workers: int) -> None:
+    """Old rows are null there, whether they are read from state or, replayed, from the log; other views go on."""
+
+    def text(made: str) -> Config:
+        sql(tmp_path, made)
+        (tmp_path / "pipeline.toml").write_text(
+            settings_text("[checkpoint]\nretention_s = 3600\n", workers=workers).replace(
+                "circuit.py:pipeline", "shop.sql"
+            )
+        )
+        return settings(tmp_path)
+
+    ran(text(FIRST))
+    text(NOTES)
+    looked = script("serve", "pipeline.toml", "--check", "--accept-circuit", folder=tmp_path)
+    assert looked.returncode == 0, looked.stderr
+    assert "views kept: totals\n" in looked.stdout
+    assert "columns added: orders.note; old rows are null there" in looked.stdout
+    service = changed(settings(tmp_path))
+    service.start()
+    assert content(service, "notes") == {(None, 3): 1}
+    pushed(service, pa.table({"id": [2, 4], "customer": ["b", "a"], "amount": [60, 70], "note": ["x", None]}))
+    service.stop(now=True)
+    with Service(settings(tmp_path)) as service:
+        assert content(service, "notes") == {(None, 3): 1, ("x", 1): 1}
+        assert content(service, "totals") == {("a", 80): 1, ("b", 61): 1}
+        assert told(service, "totals") == content(service, "totals")
+    assert not diagnose(settings(tmp_path)).findings
+
+
+def test_a_table_without_a_key_gets_a_column_out_of_the_log(tmp_path: Path) -> None:
+    old = "create table t (a bigint);\ncreate materialized view n as select count(*) as n from t;\n"
+    new = old.replace("(a bigint)", "(a bigint, b bigint)") + "create materialized view v as select a, b from t;\n"
+
+    def text(made: str) -> Config:
+        sql(tmp_path, made)
+        text_ = settings_text("[checkpoint]\nretention_s = 3600\n").replace("circuit.py:pipeline", "shop.sql")
+        (tmp_path / "pipeline.toml").write_text(text_)
+        return settings(tmp_path)
+
+    ran(text(old), pa.table({"a": [1, 2]}), "t")
+    with changed(text(new)) as service:
+        assert content(service, "v") == {(1, None): 1, (2, None): 1}
+        pushed(service, pa.table({"a": [3], "b": [4]}), "t")
+        assert content(service, "v") == {(1, None): 1, (2, None): 1, (3, 4): 1}
+        assert content(service, "n") == {(3,): 1}
+
+
+def test_data_of_0_1_0_are_edited_and_widened(tmp_path: Path) -> None:
+    archive = next(each for each in kept_data.KEPT if each.name == "0.1.0-embedded.zip")
+    config = settings(kept_data.unpacked(archive, tmp_path))
+    with Service(config, build(config, accepting=["0.1.0"])) as service:
+        before = content(service, "per_customer")
+    wider = EDITED.replace('"amount": dbsp.INT64}', '"amount": dbsp.INT64, "note": dbsp.STRING}')
+    (tmp_path / "circuit_2.py").write_text(wider)
+    (tmp_path / "pipeline.toml").write_text(
+        (tmp_path / "pipeline.toml").read_text().replace("circuit.py", "circuit_2.py")
+    )
+    config = settings(tmp_path)
+    with Service(config, build(config, evolve=True)) as service:
+        assert content(service, "per_customer") == before
+        assert len(content(service, "large")) == 60
+        pushed(service, pa.table({"id": [0], "customer": ["a"], "amount": [8], "note": ["x"]}))
+        assert (0, 4) in content(service, "large")
+        assert told(service, "per_customer") == content(service, "per_customer")

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import datetime
+import random
 from collections import Counter
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
+from types import SimpleNamespace
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -22,6 +25,7 @@ from dbsp.plan.planner import plan
 from dbsp.plan.signatures import meanings
 from dbsp.runtime import session
 from dbsp.runtime.backfill import BackfillSegment, Emptied
+from dbsp.trace import relabel as relabelling
 from dbsp.trace.relabel import relabel
 from dbsp.zset.hashing import narrow_hash
 from tests.laws.circuits import each_on_top, relations
@@ -410,6 +414,78 @@ def letters(run: Any) -> Counter[tuple[str, str]]:
     for letter in run.dead_letters():
         found[letter.payload, letter.reason] += letter.weight
     return found
+
+
+PLAIN = {"k": dbsp.INT64, "b": dbsp.STRING, "a": dbsp.INT64}
+
+
+def columned(key: str | None, *, added: bool) -> Any:
+    """A table without and with a column, and views over it: of all columns, of some, and of the new one."""
+    table = dbsp.table("w", PLAIN | ({"extra": dbsp.INT64} if added else {}), primary_key=key)
+    views = {
+        "whole": table, "n": table.group_by("b").aggregate(n=dbsp.count()), "some": table.select("k", "a").distinct(),
+        "up": table.filter(dbsp.col("a") > 1), "least": table.group_by("b").aggregate(least=dbsp.min("a")),
+    }  # fmt: skip
+    if added:
+        views["extra"] = table.group_by("extra").aggregate(n=dbsp.count())
+        views["both"] = table.filter(dbsp.col("extra").is_null()).select("k", "b")
+    return circuit(views)
+
+
+def widen(key: str | None, seed: int, at: int, workers: int) -> Change:
+    """Rows are pushed with the new column after step `at`, or a step before or after; to the whole run as nulls before."""
+    chance, found = random.Random(seed), None
+    with (
+        dbsp.open(columned(key, added=False), workers=workers, partitions=2) as changed,
+        dbsp.open(columned(key, added=True), workers=workers, partitions=2) as whole,
+    ):
+        pair = Pair(changed, whole, others={"whole", "up"})
+        for number in range(8):
+            rows = [{"k": chance.randrange(6), "b": chance.choice("xyz"), "a": chance.randrange(4)} for _ in range(4)]
+            if number > at:
+                rows = [{**row, "extra": chance.choice([None, 1, 2])} for row in rows]
+            for run in (changed, whole):
+                run.push("w", rows)
+                if number % 3 == 2:
+                    run.delete("w", rows[:1])
+            pair.step()
+            if chance.random() < 0.3:
+                changed.restart()
+            if number == at:
+                found = pair.evolve(columned(key, added=True))
+            if chance.random() < 0.3:
+                changed.checkpoint()
+        pair.compare()
+    assert found is not None
+    return found
+
+
+@settings(max_examples=examples(20), deadline=None)
+@given(st.sampled_from(["k", None]), st.integers(0, 2**32), st.integers(0, 6), st.integers(1, 3))
+def test_a_column_is_added_to_a_table(key: str | None, seed: int, at: int, workers: int) -> None:
+    """Old rows are null there, in state and in the log; views that do not read it go on."""
+    found = widen(key, seed, at, workers)
+    assert found.columns_added == ("w.extra",)
+    assert set(found.views_kept) == {"n", "some", "least"}
+
+
+def test_old_rows_with_another_value_than_null_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    widen("k", 1, 3, 2)
+    monkeypatch.setattr(relabelling, "pa", SimpleNamespace(nulls=lambda count, kind: pa.array([1] * count, kind)))
+    with pytest.raises(AssertionError):
+        widen("k", 1, 3, 2)
+
+
+@pytest.mark.parametrize("columns", [{"a": dbsp.STRING}, {"z": dbsp.INT64}])
+def test_other_declarations_are_refused(columns: dict[str, Any]) -> None:
+    """Another type; a new column before the others."""
+    with dbsp.open(columned("k", added=False)) as run:
+        run.push("w", [{"k": 1}])
+        run.step()
+        table = dbsp.table("w", {**columns, **PLAIN, **columns}, primary_key="k")
+        with pytest.raises(CircuitError, match=r"a table is declared otherwise.*table=w") as raised:
+            run.evolve(circuit({"whole": table}))
+        assert "only columns that may be null may be added, after the others" in str(raised.value.hint)
 
 
 # --- planted bugs ---------------------------------------------------------------------------------------------------
