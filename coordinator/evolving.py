@@ -30,7 +30,7 @@ from dbsp.errors import CircuitError, DataError, UnavailableError
 from dbsp.io import examine as logs
 from dbsp.layout import Layout
 from dbsp.logs import Range, StepLog, read_so_far
-from dbsp.plan.changes import Change, change
+from dbsp.plan.changes import CircuitChange, change
 from dbsp.plan.plan import Plan
 from dbsp.plan.signatures import signatures
 from dbsp.runtime.runtime import WorkerResources
@@ -49,7 +49,7 @@ class Evolution:
     The views `again` had other rows under their names before.
     """
 
-    change: Change
+    change: CircuitChange
     saved: Saved
     layout: Layout
     again: tuple[str, ...]

@@ -33,7 +33,7 @@ def logs(context: CommandContext, lines: int, follow: bool) -> None:
     file = config.log_file
     if not file.exists() and not follow:
         raise UnavailableError(f"there is no log yet: file={file}", "a service writes it from its first start on")
-    followed = Followed(file)
+    followed = FollowedLog(file)
     for line in last_lines(file, config.log.files_kept, lines, followed):
         click.echo(line if context.as_json else as_text(line))
     while follow:
@@ -65,7 +65,7 @@ def _shown(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-class Followed:
+class FollowedLog:
     """A log file that grows, and that is renamed when it is large."""
 
     def __init__(self, path: Path) -> None:
@@ -103,7 +103,7 @@ def _inode(path: Path) -> int | None:
         return None
 
 
-def last_lines(path: Path, files_kept: int, count: int, followed: Followed) -> list[str]:
+def last_lines(path: Path, files_kept: int, count: int, followed: FollowedLog) -> list[str]:
     """Return the last lines of a log, the oldest of them from renamed files; `followed` then yields the lines after them."""
     newest = deque(followed.more(), maxlen=count)
     found: list[str] = list(newest)

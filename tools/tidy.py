@@ -1,6 +1,7 @@
-"""House rules that no linter knows: lengths, module heads, layers, mapped folders, exports, words.
+"""House rules that no linter knows: lengths, module heads, layers, mapped folders, exports, words, names of classes.
 
-Each rule is a function from one parsed module to findings, so that the tests can plant an error for each. A function
+Each rule is a function from one parsed module (names of classes: from all) to findings, so that the tests can plant an
+error for each. A function
 that must be longer has a reason on its first line: `# long: reason`. The command `python -m tools.tidy [ROOT]` prints
 the findings.
 """
@@ -10,7 +11,7 @@ from __future__ import annotations
 import ast
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -150,15 +151,22 @@ def modules(root: Path, folders: tuple[str, ...] = CODE + BESIDE) -> Iterator[Mo
         yield read(root, path)
 
 
+def class_names(read_modules: Iterable[Module]) -> Iterator[str]:
+    """Find public classes of the product that have the name of another one: a reader would take one for the other."""
+    first: dict[str, Module] = {}
+    for module in read_modules:
+        for node in module.tree.body if module.root in CODE else ():
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                other = first.setdefault(node.name, module)
+                if other is not module:
+                    yield module.at(node.lineno, f"class {node.name} has the name of one in {other.path}")
+
+
 def findings(root: Path) -> list[str]:
     """Return the findings of all rules; tests are subject to the rule of lengths alone."""
-    found = [
-        finding
-        for module in modules(root)
-        if module.path.name != "tidy.py"
-        for rule in RULES
-        for finding in rule(module)
-    ]
+    read_modules = [module for module in modules(root) if module.path.name != "tidy.py"]
+    found = [finding for module in read_modules for rule in RULES for finding in rule(module)]
+    found += class_names(read_modules)
     return found + [finding for module in modules(root, ("tests",)) for finding in lengths(module)]
 
 

@@ -29,10 +29,10 @@ class Gone(Exception):  # noqa: N818 - it is no fault
     """The client has left, or does not read what it asked for."""
 
 
-class Connection(asyncio.Protocol):
+class PostgresConnection(asyncio.Protocol):
     """A connection: `message` reads, `write` and `drain` write. `on_gone` is called once when the client leaves."""
 
-    def __init__(self, met: Callable[[Connection], None]) -> None:
+    def __init__(self, met: Callable[[PostgresConnection], None]) -> None:
         """Call `met` when the connection is made."""
         self._met = met
         self._loop = asyncio.get_running_loop()

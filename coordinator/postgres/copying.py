@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from dbsp.coordinator.postgres.messages import HEAD, message
-from dbsp.coordinator.postgres.refusals import NOT_SUPPORTED, READ_ONLY, SYNTAX, WRITE_HINT, Refusal
+from dbsp.coordinator.postgres.refusals import NOT_SUPPORTED, READ_ONLY, SYNTAX, WRITE_HINT, PostgresRefusal
 from dbsp.coordinator.postgres.rows import COPY_END, COPY_HEAD, copied_rows
 from dbsp.coordinator.postgres.statements import located, unquoted
 
@@ -16,7 +16,7 @@ KINDS = ("text", "csv", "binary")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Copy:
+class CopyStatement:
     """A COPY: the SELECT, the kind of its data, the signs of text and CSV, whether a first line names the columns."""
 
     select: str
@@ -47,10 +47,10 @@ class Copy:
         return message(b"d", COPY_END if rows else COPY_HEAD + COPY_END)
 
 
-def copy_of(sql: str) -> Copy:
+def copy_of(sql: str) -> CopyStatement:
     """Read `COPY (SELECT …) TO STDOUT` or `COPY view [(columns)] TO STDOUT`, with options in the new or the old form.
 
-    **Errors** `Refusal` for a COPY FROM, to a file, and for options that are not supported.
+    **Errors** `PostgresRefusal` for a COPY FROM, to a file, and for options that are not supported.
     """
     pieces = located(sql)
     words = [text for text, _, _ in pieces]
@@ -61,11 +61,13 @@ def copy_of(sql: str) -> Copy:
             to = place
             break
     if to is None:
-        raise Refusal(SYNTAX, "not a COPY", "write COPY (SELECT …) TO STDOUT")
+        raise PostgresRefusal(SYNTAX, "not a COPY", "write COPY (SELECT …) TO STDOUT")
     if words[to] == "FROM":
-        raise Refusal(READ_ONLY, "cannot execute COPY FROM in a read-only transaction", WRITE_HINT)
+        raise PostgresRefusal(READ_ONLY, "cannot execute COPY FROM in a read-only transaction", WRITE_HINT)
     if words[to + 1 : to + 2] != ["STDOUT"]:
-        raise Refusal(NOT_SUPPORTED, "only COPY … TO STDOUT is supported", r"in psql: \copy (SELECT …) TO 'file'")
+        raise PostgresRefusal(
+            NOT_SUPPORTED, "only COPY … TO STDOUT is supported", r"in psql: \copy (SELECT …) TO 'file'"
+        )
     first, last = pieces[1][1], pieces[to - 1][2]
     source = sql[first:last]
     if words[1] == "(":
@@ -78,7 +80,7 @@ def copy_of(sql: str) -> Copy:
     return _with_options(select, [word for word in words[to + 2 :] if word not in ("(", ")", ",", "WITH", "AS")])
 
 
-def _with_options(select: str, words: Sequence[str]) -> Copy:
+def _with_options(select: str, words: Sequence[str]) -> CopyStatement:
     kind, found = "text", dict[str, str]()
     rest = list(words)
     while rest:
@@ -95,16 +97,16 @@ def _with_options(select: str, words: Sequence[str]) -> Copy:
                 found[name.lower()] = unquoted(rest.pop(0).removeprefix("E").removeprefix("e")).replace("\\t", "\t")
             case "ENCODING" | "QUOTE" | "ESCAPE" if rest:
                 if unquoted(rest.pop(0)).lower() not in ("utf8", "utf-8", '"'):
-                    raise Refusal(NOT_SUPPORTED, f"COPY with another {name} is not supported")
+                    raise PostgresRefusal(NOT_SUPPORTED, f"COPY with another {name} is not supported")
             case _:
-                raise Refusal(NOT_SUPPORTED, f"an option of COPY that is not supported: {name[:40]}")
+                raise PostgresRefusal(NOT_SUPPORTED, f"an option of COPY that is not supported: {name[:40]}")
     if kind not in KINDS:
-        raise Refusal("22023", f'COPY format "{kind[:40]}" not recognized', f"known: {', '.join(KINDS)}")
+        raise PostgresRefusal("22023", f'COPY format "{kind[:40]}" not recognized', f"known: {', '.join(KINDS)}")
     delimiter = found.get("delimiter", "," if kind == "csv" else "\t")
     if len(delimiter.encode()) != 1 or delimiter in '\n\r"\\':
-        raise Refusal("22023", "COPY delimiter must be a single one-byte character")
+        raise PostgresRefusal("22023", "COPY delimiter must be a single one-byte character")
     null = found.get("null", "" if kind == "csv" else "\\N")
     header = found.get("header", "FALSE") in ("TRUE", "ON", "1")
     if header and kind == "binary":
-        raise Refusal(NOT_SUPPORTED, "cannot specify HEADER in BINARY mode")
-    return Copy(select=select, kind=kind, delimiter=delimiter, null=null, header=header)
+        raise PostgresRefusal(NOT_SUPPORTED, "cannot specify HEADER in BINARY mode")
+    return CopyStatement(select=select, kind=kind, delimiter=delimiter, null=null, header=header)

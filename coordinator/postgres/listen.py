@@ -22,10 +22,10 @@ from dbsp.coordinator.http.section import LOOPBACK
 from dbsp.coordinator.http.tls import certificate_of, listening
 from dbsp.coordinator.http.tokens import tokens_of
 from dbsp.coordinator.postgres.backend import Backend
-from dbsp.coordinator.postgres.connection import Connection
-from dbsp.coordinator.postgres.refusals import Refusal
+from dbsp.coordinator.postgres.connection import PostgresConnection
+from dbsp.coordinator.postgres.refusals import PostgresRefusal
 from dbsp.coordinator.postgres.section import PostgresSection
-from dbsp.coordinator.postgres.session import TOO_MANY, Session
+from dbsp.coordinator.postgres.session import TOO_MANY, PostgresSession
 from dbsp.coordinator.service import Service
 from dbsp.errors import ConfigError
 from dbsp.reloading import Reloadable
@@ -75,7 +75,7 @@ class PostgresServer:
         self.certificate = certificate_of(config.http, config.folder)
         self._tls = None if self.certificate is None else listening(self.certificate)
         self._backend = Backend(service, self._tokens.value, log)
-        self._sessions: dict[int, Session] = {}
+        self._sessions: dict[int, PostgresSession] = {}
         self._running: set[asyncio.Task[None]] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._started = threading.Event()
@@ -122,7 +122,7 @@ class PostgresServer:
 
     async def _listen(self) -> None:
         self._loop, self._ended = asyncio.get_running_loop(), asyncio.Event()
-        server = await self._loop.create_server(lambda: Connection(self._met), sock=self._bound, backlog=QUEUE)
+        server = await self._loop.create_server(lambda: PostgresConnection(self._met), sock=self._bound, backlog=QUEUE)
         self._started.set()
         await self._ended.wait()
         server.close()
@@ -133,22 +133,22 @@ class PostgresServer:
             for task in late:
                 task.cancel()
 
-    def _met(self, connection: Connection) -> None:
+    def _met(self, connection: PostgresConnection) -> None:
         """Begin a session, where there is room for one that starts."""
         if len(self._running) - len(self._sessions) >= STARTING_MAX:
             connection.close()
             return
         connection.transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         self._backend.use(self._tokens.value)
-        session = Session(connection, self._backend, self._tls, self._admit, self._cancel)
+        session = PostgresSession(connection, self._backend, self._tls, self._admit, self._cancel)
         task = asyncio.get_running_loop().create_task(session.run())
         self._running.add(task)
         task.add_done_callback(lambda done: self._leave(done, session))
 
-    def _admit(self, session: Session) -> None:
+    def _admit(self, session: PostgresSession) -> None:
         most = self._service.config.postgres.connections_max
         if len(self._sessions) >= most:
-            raise Refusal(
+            raise PostgresRefusal(
                 TOO_MANY,
                 f"too many connections: connections_max={most}",
                 "close some, or raise `connections_max` in [postgres]",
@@ -157,7 +157,7 @@ class PostgresServer:
             session.pid += 1
         self._sessions[session.pid] = session
 
-    def _leave(self, task: asyncio.Task[None], session: Session) -> None:
+    def _leave(self, task: asyncio.Task[None], session: PostgresSession) -> None:
         self._running.discard(task)
         if self._sessions.get(session.pid) is session:
             del self._sessions[session.pid]

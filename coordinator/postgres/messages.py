@@ -49,7 +49,7 @@ class EncryptionAsked:
 
 
 @dataclass(frozen=True, slots=True)
-class CancelAsked:
+class CancelRequest:
     """On a connection of its own: break off what session `pid` runs."""
 
     pid: int
@@ -134,7 +134,7 @@ class CopyInput:
     """Data for a COPY FROM, which does not exist here."""
 
 
-First: TypeAlias = Startup | EncryptionAsked | CancelAsked
+First: TypeAlias = Startup | EncryptionAsked | CancelRequest
 Message: TypeAlias = (
     Query | Parse | Bind | Describe | Execute | Close | Password | Sync | Flush | Terminate | CopyInput
 )  # fmt: skip
@@ -145,7 +145,7 @@ def decode_startup(body: bytes) -> First:
     read = _Reader(body)
     code = read.int32()
     if code == CANCEL:
-        return CancelAsked(read.int32(), read.int32())
+        return CancelRequest(read.int32(), read.int32())
     if code in (SSL, GSS):
         return EncryptionAsked(ssl=code == SSL)
     if code >> 16 != PROTOCOL_3 >> 16:

@@ -9,7 +9,7 @@ from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 
 from dbsp.coordinator.postgres.messages import BINARY_FORMAT
-from dbsp.coordinator.postgres.refusals import Refusal
+from dbsp.coordinator.postgres.refusals import PostgresRefusal
 from dbsp.coordinator.query import pg_types as t
 from dbsp.coordinator.query.pg_types import BY_OID, PgType
 
@@ -24,14 +24,14 @@ def type_name(oid: int) -> str | None:
         return None
     found = BY_OID.get(oid)
     if found is None:
-        raise Refusal("42704", f"a parameter of an unknown type: oid={oid}", "send it as text, and cast it")
+        raise PostgresRefusal("42704", f"a parameter of an unknown type: oid={oid}", "send it as text, and cast it")
     return f"{found.name.removeprefix('_')}[]" if found.category == "A" else found.name
 
 
 def text_of(value: bytes | None, oid: int, form: int) -> str | None:
     """Return a value as text.
 
-    **Errors** `Refusal` for bytes that are no value of the type.
+    **Errors** `PostgresRefusal` for bytes that are no value of the type.
     """
     if value is None:
         return None
@@ -41,7 +41,7 @@ def text_of(value: bytes | None, oid: int, form: int) -> str | None:
             return _escaped(bytes.fromhex(text[2:])) if oid == t.BYTEA.oid and text.startswith("\\x") else text
         return _binary(value, BY_OID.get(oid, t.TEXT))
     except (ValueError, struct.error, OverflowError, ArithmeticError, IndexError) as error:
-        raise Refusal("22P03", f"not a value of its type: oid={oid} error={type(error).__name__}") from None
+        raise PostgresRefusal("22P03", f"not a value of its type: oid={oid} error={type(error).__name__}") from None
 
 
 def _binary(value: bytes, type_: PgType) -> str:
@@ -89,7 +89,7 @@ def _list(value: bytes) -> str:
     if dimensions == 0:
         return "{}"
     if dimensions != 1:
-        raise Refusal("0A000", "a list of lists as a parameter", "send it as text")
+        raise PostgresRefusal("0A000", "a list of lists as a parameter", "send it as text")
     (count,) = struct.unpack("!i", value[12:16])
     at, parts = 20, []
     for _ in range(min(count, len(value))):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from dbsp.coordinator.query.process import Stopped
+from dbsp.coordinator.query.process import QueryStopped
 from dbsp.errors import CapacityError, ConfigError, DbspError, OverloadedError, UnavailableError
 
 READ_ONLY = "25006"
@@ -16,7 +16,7 @@ BUG = "XX000"
 WRITE_HINT = "views change when rows are pushed to tables: `coordinator push TABLE FILE`, or POST /v1/tables/TABLE/rows"
 
 
-class Refusal(Exception):  # noqa: N818 - the word of this project
+class PostgresRefusal(Exception):  # noqa: N818 - the word of this project
     """A statement that is refused: with PostgreSQL's code, a message and a hint."""
 
     def __init__(self, sqlstate: str, message: str, hint: str | None = None) -> None:
@@ -47,14 +47,14 @@ _BY_MESSAGE: Sequence[tuple[re.Pattern[str], str]] = [
 ]
 
 
-def refusal_of(error: DbspError) -> Refusal:
+def refusal_of(error: DbspError) -> PostgresRefusal:
     """Return an error of this project with PostgreSQL's code."""
-    return Refusal(_code(error), error.message, error.hint)
+    return PostgresRefusal(_code(error), error.message, error.hint)
 
 
 def _code(error: DbspError) -> str:
     match error:
-        case Stopped():
+        case QueryStopped():
             return CANCELLED
         case OverloadedError():
             return "53300"

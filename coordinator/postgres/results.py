@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from dbsp.coordinator.postgres.messages import TEXT_FORMAT, row_description
-from dbsp.coordinator.postgres.refusals import Refusal
+from dbsp.coordinator.postgres.refusals import PostgresRefusal
 from dbsp.coordinator.postgres.statements import Statement
 from dbsp.coordinator.query.pg_types import modifier_of, type_of
 
@@ -24,9 +24,9 @@ class HeldBytes:
         self._most, self._now = bytes_max, 0
 
     def take(self, size: int) -> None:
-        """Count a result. **Errors** `Refusal` where too much is held."""
+        """Count a result. **Errors** `PostgresRefusal` where too much is held."""
         if self._now + size > self._most:
-            raise Refusal(
+            raise PostgresRefusal(
                 "53200", f"too many results are held at once: bytes={self._now + size} bytes_max={self._most}",
                 "close cursors, read results faster, or raise `result_mb_max` in [query]",
             )  # fmt: skip
@@ -63,7 +63,7 @@ class Portal:
         if len(self.formats) == columns:
             return list(self.formats)
         if len(self.formats) > 1:
-            raise Refusal("08P01", f"formats for other columns: formats={len(self.formats)} columns={columns}")
+            raise PostgresRefusal("08P01", f"formats for other columns: formats={len(self.formats)} columns={columns}")
         return [self.formats[0] if self.formats else TEXT_FORMAT] * columns
 
 

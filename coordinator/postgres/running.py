@@ -16,10 +16,10 @@ import pyarrow as pa
 
 from dbsp.coordinator.postgres import messages as m
 from dbsp.coordinator.postgres.backend import Backend
-from dbsp.coordinator.postgres.connection import Connection
+from dbsp.coordinator.postgres.connection import PostgresConnection
 from dbsp.coordinator.postgres.copying import copy_of
 from dbsp.coordinator.postgres.parameters import text_of, type_name
-from dbsp.coordinator.postgres.refusals import NOT_SUPPORTED, READ_ONLY, SYNTAX, WRITE_HINT, Refusal, refusal_of
+from dbsp.coordinator.postgres.refusals import NOT_SUPPORTED, READ_ONLY, SYNTAX, WRITE_HINT, PostgresRefusal, refusal_of
 from dbsp.coordinator.postgres.results import PORTALS_MAX, STATEMENTS_MAX, Portal, Prepared, described
 from dbsp.coordinator.postgres.rows import batches, data_rows
 from dbsp.coordinator.postgres.statements import WRITES, Statement, pieces_of, split, unquoted
@@ -40,7 +40,7 @@ _ALL = (1 << 31) - 1
 class Runner:
     """The state of a session, and its statements."""
 
-    def __init__(self, connection: Connection, backend: Backend, variables: Variables, user: str) -> None:
+    def __init__(self, connection: PostgresConnection, backend: Backend, variables: Variables, user: str) -> None:
         """Have no transaction, statement or portal."""
         self._connection, self._backend, self._variables = connection, backend, variables
         self._session = {"current_user": user}
@@ -75,12 +75,12 @@ class Runner:
     def prepare(self, asked: m.Parse) -> None:
         """Prepare a statement; it is looked into when it is described or run."""
         if asked.name and asked.name in self._prepared:
-            raise Refusal("42P05", f'prepared statement "{asked.name[:60]}" already exists')
+            raise PostgresRefusal("42P05", f'prepared statement "{asked.name[:60]}" already exists')
         if len(self._prepared) >= STATEMENTS_MAX:
-            raise Refusal("53400", f"too many prepared statements: most={STATEMENTS_MAX}", "close some")
+            raise PostgresRefusal("53400", f"too many prepared statements: most={STATEMENTS_MAX}", "close some")
         statements = split(asked.sql)
         if len(statements) > 1:
-            raise Refusal(SYNTAX, "cannot insert multiple commands into a prepared statement")
+            raise PostgresRefusal(SYNTAX, "cannot insert multiple commands into a prepared statement")
         for oid in asked.types:
             type_name(oid)
         statement = statements[0] if statements else None
@@ -93,9 +93,9 @@ class Runner:
         prepared = self._statement(asked.statement)
         count, formats = len(asked.values), asked.formats
         if len(formats) not in (0, 1, count):
-            raise Refusal("08P01", f"formats of other parameters: formats={len(formats)} values={count}")
+            raise PostgresRefusal("08P01", f"formats of other parameters: formats={len(formats)} values={count}")
         if asked.portal and asked.portal in self._portals:
-            raise Refusal("42P03", f'portal "{asked.portal[:60]}" already exists')
+            raise PostgresRefusal("42P03", f'portal "{asked.portal[:60]}" already exists')
         self._room_for_portal()
         values = []
         for place, value in enumerate(asked.values):
@@ -179,7 +179,7 @@ class Runner:
         try:
             words = shlex.split(options)
         except ValueError:
-            raise Refusal("22023", f"not options: {options[:60]!r}", "write -c name=value") from None
+            raise PostgresRefusal("22023", f"not options: {options[:60]!r}", "write -c name=value") from None
         for place, word in enumerate(words):
             text = (
                 word.removeprefix("--")
@@ -211,8 +211,8 @@ class Runner:
             if describe:
                 self._connection.write(described(portal.table.schema, portal.formats_of(portal.table.num_columns)))
             await self._send(portal, rows_max)
-        except (Refusal, DbspError) as error:
-            sqlstate = error.sqlstate if isinstance(error, Refusal) else refusal_of(error).sqlstate
+        except (PostgresRefusal, DbspError) as error:
+            sqlstate = error.sqlstate if isinstance(error, PostgresRefusal) else refusal_of(error).sqlstate
             raise
         finally:
             self._note(statement, sqlstate, time.monotonic() - begun)
@@ -239,14 +239,14 @@ class Runner:
         if portal.table is not None:
             try:
                 self._backend.held.take(portal.table.nbytes)
-            except Refusal:
+            except PostgresRefusal:
                 portal.table = None
                 raise
 
     async def _query(self, sql: str, values: tuple[tuple[str | None, str | None], ...] = ()) -> pa.Table:
         self._set_by_function(sql)
         if not self._backend.rates.allows(self._connection.address, time.monotonic()):
-            raise Refusal(
+            raise PostgresRefusal(
                 "53400", "too many statements a second", "ask again later, or raise `requests_per_s_max` in [http]"
             )
         return await self._stoppable(
@@ -293,10 +293,12 @@ class Runner:
         if verb is not None:
             return await verb(statement)
         if statement.verb in WRITES:
-            raise Refusal(READ_ONLY, f"cannot execute {statement.verb} in a read-only transaction", WRITE_HINT)
+            raise PostgresRefusal(READ_ONLY, f"cannot execute {statement.verb} in a read-only transaction", WRITE_HINT)
         if statement.verb == "EXPLAIN":
-            raise Refusal(NOT_SUPPORTED, "EXPLAIN is not supported", "`coordinator explain` shows how views are kept")
-        raise Refusal(
+            raise PostgresRefusal(
+                NOT_SUPPORTED, "EXPLAIN is not supported", "`coordinator explain` shows how views are kept"
+            )
+        raise PostgresRefusal(
             SYNTAX,
             f'syntax error at or near "{statement.verb[:60]}"',
             "write SELECT, SHOW, SET, BEGIN or COPY (SELECT …) TO STDOUT",
@@ -304,7 +306,7 @@ class Runner:
 
     def _refuse_failed(self, statement: Statement) -> None:
         if self.status == FAILED and statement.verb not in ("ROLLBACK", "ABORT", "COMMIT", "END"):
-            raise Refusal(
+            raise PostgresRefusal(
                 FAILED_TRANSACTION, "current transaction is aborted, commands ignored until end of transaction block"
             )
 
@@ -342,7 +344,7 @@ class Runner:
     async def _savepoint(self, statement: Statement) -> str:
         self._refuse_outside("SAVEPOINT")
         if len(self._savepoints) >= _SAVEPOINTS_MAX:
-            raise Refusal("53400", f"too many savepoints: most={_SAVEPOINTS_MAX}")
+            raise PostgresRefusal("53400", f"too many savepoints: most={_SAVEPOINTS_MAX}")
         self._savepoints.append(unquoted(statement.words[1]) if len(statement.words) > 1 else "")
         return "SAVEPOINT"
 
@@ -354,18 +356,18 @@ class Runner:
 
     def _refuse_outside(self, what: str) -> None:
         if self.status == IDLE:
-            raise Refusal("25P01", f"{what} can only be used in transaction blocks")
+            raise PostgresRefusal("25P01", f"{what} can only be used in transaction blocks")
 
     def _place_of(self, words: list[str] | tuple[str, ...]) -> int:
         name = unquoted(words[0]) if words else ""
         if name not in self._savepoints:
-            raise Refusal("3B001", f'SAVEPOINT "{name[:60]}" does not exist')
+            raise PostgresRefusal("3B001", f'SAVEPOINT "{name[:60]}" does not exist')
         return len(self._savepoints) - 1 - self._savepoints[::-1].index(name)
 
     def _refuse_isolation(self, pieces: list[str]) -> None:
         text = " ".join(pieces)
         if "SERIALIZABLE" in text or "REPEATABLE READ" in text:
-            raise Refusal(
+            raise PostgresRefusal(
                 NOT_SUPPORTED, "every statement reads the views as of its own step: only READ COMMITTED is supported",
                 "use READ COMMITTED, and one statement where values must fit together",
             )  # fmt: skip
@@ -391,11 +393,11 @@ class Runner:
             case [first, ".", second, "=" | "TO", *value]:
                 name = f"{first}.{second}"
             case _:
-                raise Refusal(
+                raise PostgresRefusal(
                     SYNTAX, f"not a variable and its value: {statement.text[:80]!r}", "write SET name = value"
                 )
         if not value:
-            raise Refusal(SYNTAX, f"no value: {statement.text[:80]!r}", "write SET name = value")
+            raise PostgresRefusal(SYNTAX, f"no value: {statement.text[:80]!r}", "write SET name = value")
         parts = [unquoted(piece) if len(value) == 1 else piece for piece in value]
         text = parts[0] if len(parts) == 1 else "".join(f"{part} " if part == "," else _part(part) for part in parts)
         self._variables.set(unquoted(name), None if text == "default" else text)
@@ -429,7 +431,7 @@ class Runner:
     async def _discard(self, statement: Statement) -> str:
         if statement.words[1:2] == ("ALL",):
             if self.status != IDLE:
-                raise Refusal("25001", "DISCARD ALL cannot run inside a transaction block")
+                raise PostgresRefusal("25001", "DISCARD ALL cannot run inside a transaction block")
             self._variables.reset()
             self._prepared.clear()
             for name in list(self._portals):
@@ -451,18 +453,18 @@ class Runner:
     async def _declare(self, statement: Statement) -> str:
         pieces = statement.words
         if len(pieces) < 4 or "FOR" not in pieces:  # noqa: PLR2004 - DECLARE name CURSOR FOR
-            raise Refusal(SYNTAX, "not a cursor", "write DECLARE name CURSOR FOR SELECT …")
+            raise PostgresRefusal(SYNTAX, "not a cursor", "write DECLARE name CURSOR FOR SELECT …")
         name, held = unquoted(pieces[1]), "HOLD" in pieces and "WITH" in pieces
         if self.status == IDLE and not held:
-            raise Refusal(
+            raise PostgresRefusal(
                 "25P01", "DECLARE CURSOR can only be used in transaction blocks", "BEGIN first, or declare it WITH HOLD"
             )
         if name in self._portals:
-            raise Refusal("42P03", f'cursor "{name[:60]}" already exists')
+            raise PostgresRefusal("42P03", f'cursor "{name[:60]}" already exists')
         self._room_for_portal()
         found = split(re.split(r"(?i)\bfor\b", statement.text, maxsplit=1)[1])
         if len(found) != 1 or not found[0].is_read:
-            raise Refusal(READ_ONLY, "a cursor is for a SELECT", "write DECLARE name CURSOR FOR SELECT …")
+            raise PostgresRefusal(READ_ONLY, "a cursor is for a SELECT", "write DECLARE name CURSOR FOR SELECT …")
         portal = Portal(found[0], held=held)
         await self._fill(portal)
         self._portals[name] = portal
@@ -472,12 +474,12 @@ class Runner:
         """Send the next rows of a cursor: `FETCH [count | ALL | NEXT] [FROM] cursor`."""
         pieces = [piece for piece in pieces_of(statement.text)[1:] if piece not in ("FROM", "IN", "FORWARD")]
         if not pieces or "BACKWARD" in pieces or "-" in pieces:
-            raise Refusal(NOT_SUPPORTED, "cursors only go forward", "write FETCH count FROM cursor")
+            raise PostgresRefusal(NOT_SUPPORTED, "cursors only go forward", "write FETCH count FROM cursor")
         portal = self._portal(unquoted(pieces[-1]), NO_SUCH_CURSOR)
         counts = {"ALL": _ALL, "NEXT": 1}
         given = pieces[0] if len(pieces) > 1 else "NEXT"
         if given not in counts and not given.isdecimal():
-            raise Refusal(SYNTAX, f"not a count of rows: {given[:40]}", "write FETCH count FROM cursor")
+            raise PostgresRefusal(SYNTAX, f"not a count of rows: {given[:40]}", "write FETCH count FROM cursor")
         count = counts.get(given) if given in counts else min(int(given[:18]), _ALL)
         await self._fill(portal)
         assert portal.table is not None and count is not None  # noqa: S101, PT018 - a cursor has rows
@@ -522,18 +524,18 @@ class Runner:
     def _statement(self, name: str) -> Prepared:
         found = self._prepared.get(name)
         if found is None:
-            raise Refusal(NO_SUCH_STATEMENT, f'prepared statement "{name[:60]}" does not exist')
+            raise PostgresRefusal(NO_SUCH_STATEMENT, f'prepared statement "{name[:60]}" does not exist')
         return found
 
     def _portal(self, name: str, sqlstate: str = NO_SUCH_CURSOR) -> Portal:
         found = self._portals.get(name)
         if found is None:
-            raise Refusal(sqlstate, f'cursor "{name[:60]}" does not exist')
+            raise PostgresRefusal(sqlstate, f'cursor "{name[:60]}" does not exist')
         return found
 
     def _room_for_portal(self) -> None:
         if len(self._portals) >= PORTALS_MAX:
-            raise Refusal("53400", f"too many cursors: most={PORTALS_MAX}", "close some")
+            raise PostgresRefusal("53400", f"too many cursors: most={PORTALS_MAX}", "close some")
 
     def _let_go(self, name: str) -> None:
         portal = self._portals.pop(name, None)

@@ -17,9 +17,9 @@ from contextlib import suppress
 
 from dbsp.coordinator.postgres import messages as m
 from dbsp.coordinator.postgres.backend import Backend
-from dbsp.coordinator.postgres.connection import Connection, Gone
+from dbsp.coordinator.postgres.connection import Gone, PostgresConnection
 from dbsp.coordinator.postgres.messages import ProtocolError
-from dbsp.coordinator.postgres.refusals import BUG, Refusal, refusal_of
+from dbsp.coordinator.postgres.refusals import BUG, PostgresRefusal, refusal_of
 from dbsp.coordinator.postgres.running import Runner
 from dbsp.coordinator.postgres.scram import MECHANISM, Exchange, ScramError
 from dbsp.coordinator.postgres.variables import REPORTED, Variables
@@ -32,15 +32,15 @@ ENDED = "57P01"
 _CLIENT_CHOOSES = frozenset({"user", "database", "options", "replication"})
 
 
-class Session:
+class PostgresSession:
     """A conversation. `run` returns when it is over."""
 
     def __init__(
         self,
-        connection: Connection,
+        connection: PostgresConnection,
         backend: Backend,
         certificate: ssl.SSLContext | None,
-        admit: Callable[[Session], None],
+        admit: Callable[[PostgresSession], None],
         cancel: Callable[[int, int], None],
     ) -> None:
         """Wait for `run`; `admit` counts the session, or refuses it; `cancel` breaks off what another session runs."""
@@ -64,7 +64,7 @@ class Session:
             self._say_last("57014", "the startup did not come in time")
         except ProtocolError as error:
             self._say_last("08P01", str(error))
-        except Refusal as refusal:
+        except PostgresRefusal as refusal:
             self._say_last(refusal.sqlstate, refusal.message, refusal.hint)
         except Exception as error:  # noqa: BLE001 - a bug ends its session, not the service
             self._backend.service.note_bug("postgres", error)
@@ -94,7 +94,7 @@ class Session:
         while True:
             found = await connection.first()
             match found:
-                case m.CancelAsked(pid, secret):
+                case m.CancelRequest(pid, secret):
                     self._cancel(pid, secret)
                     return None
                 case m.EncryptionAsked(ssl=wanted):
@@ -109,7 +109,7 @@ class Session:
                 case m.Startup():
                     break
         if self._certificate is not None and not encrypted:
-            raise Refusal(NOT_ALLOWED, "this service answers by TLS alone", "connect with sslmode=require")
+            raise PostgresRefusal(NOT_ALLOWED, "this service answers by TLS alone", "connect with sslmode=require")
         self._admit(self)
         return await self._greet(found)
 
@@ -119,19 +119,19 @@ class Session:
         if startup.minor or unknown:
             connection.write(m.negotiate(0, unknown))
         if "replication" in given and given["replication"].lower() not in ("", "off", "false", "no", "0"):
-            raise Refusal("0A000", "replication is not supported", "follow a view with `coordinator changes`")
+            raise PostgresRefusal("0A000", "replication is not supported", "follow a view with `coordinator changes`")
         await self._check_password()
         user = given.get("user", "")
         database = given.get("database") or user
         if database != self._backend.database:
-            raise Refusal(
+            raise PostgresRefusal(
                 "3D000", f'database "{database[:100]}" does not exist',
                 f'the database of this pipeline is "{self._backend.database}"'
             )  # fmt: skip
         variables = Variables({"session_authorization": user, "ssl": "on" if self._certificate else "off"})
         for name, value in given.items():
             if name not in _CLIENT_CHOOSES and name not in unknown:
-                with suppress(Refusal):  # the client is told the value that counts
+                with suppress(PostgresRefusal):  # the client is told the value that counts
                     variables.set(name, value)
         self.runner = runner = Runner(connection, self._backend, variables, user)
         runner.apply_options(given.get("options", ""))
@@ -159,13 +159,15 @@ class Session:
             connection.write(m.authentication(SASL_CONTINUE, first))
             token, last = await self._backend.encoders.run(exchange.final, await self._password())
         except ScramError as error:
-            raise Refusal(
+            raise PostgresRefusal(
                 WRONG_PASSWORD,
                 f"password authentication failed: {error}",
                 "the password is a token of [http] with the scope read",
             ) from None
         if not self._backend.may_read(token):
-            raise Refusal(NOT_ALLOWED, "the token does not allow to read", "connect with a token of the scope read")
+            raise PostgresRefusal(
+                NOT_ALLOWED, "the token does not allow to read", "connect with a token of the scope read"
+            )
         connection.write(m.authentication(SASL_FINAL, last))
 
     async def _password(self) -> bytes:
@@ -187,7 +189,7 @@ class Session:
             try:
                 await self._answer(runner, found)
                 skipping = skipping and not isinstance(found, m.Sync)
-            except (Refusal, DbspError) as error:
+            except (PostgresRefusal, DbspError) as error:
                 refusal = refusal_of(error) if isinstance(error, DbspError) else error
                 runner.fail()
                 self._connection.write(m.error(refusal.sqlstate, refusal.message, refusal.hint))

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from dbsp.coordinator.postgres.refusals import Refusal
+from dbsp.coordinator.postgres.refusals import PostgresRefusal
 
 _PIECE = re.compile(
     r"(?P<space>\s+|--[^\n]*)|(?P<escaped>[eE]')|(?P<word>[^\W\d]\w*|\d[\w.]*)|(?P<quote>['\"])|(?P<dollar>\$(?:[^\W\d]\w*)?\$)"
@@ -74,7 +74,7 @@ class Statement:
 def split(sql: str) -> list[Statement]:
     """Return the statements of a text, without those that are empty.
 
-    **Errors** `Refusal` for a string or a comment without an end.
+    **Errors** `PostgresRefusal` for a string or a comment without an end.
 
     **Example**
 
@@ -117,7 +117,7 @@ def _pieces(sql: str) -> Iterator[tuple[str, str, int, int]]:
             case "dollar":
                 place = sql.find(found[0], end)
                 if place < 0:
-                    raise Refusal("42601", "unterminated dollar-quoted string")
+                    raise PostgresRefusal("42601", "unterminated dollar-quoted string")
                 end = place + len(found[0])
             case "comment":
                 end = _end_of_comment(sql, end)
@@ -128,7 +128,7 @@ def _pieces(sql: str) -> Iterator[tuple[str, str, int, int]]:
 def _end(pattern: re.Pattern[str], sql: str, at: int, what: str) -> int:
     found = pattern.match(sql, at)
     if found is None:
-        raise Refusal("42601", f"unterminated {what}")
+        raise PostgresRefusal("42601", f"unterminated {what}")
     return found.end()
 
 
@@ -137,7 +137,7 @@ def _end_of_comment(sql: str, at: int) -> int:
     while depth:
         found = _COMMENT.search(sql, at)
         if found is None:
-            raise Refusal("42601", "unterminated /* comment")
+            raise PostgresRefusal("42601", "unterminated /* comment")
         depth += 1 if found[0] == "/*" else -1
         at = found.end()
     return at

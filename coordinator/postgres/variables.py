@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from dbsp.coordinator.postgres.refusals import NOT_SUPPORTED, Refusal
+from dbsp.coordinator.postgres.refusals import NOT_SUPPORTED, PostgresRefusal
 from dbsp.version import VERSION
 
 SERVER_VERSION = "15.0"
@@ -92,30 +92,30 @@ class Variables:
         return self._now
 
     def get(self, name: str) -> str:
-        """Return a value. **Errors** `Refusal` where there is no such variable."""
+        """Return a value. **Errors** `PostgresRefusal` where there is no such variable."""
         try:
             return self._now[name.lower()]
         except KeyError:
-            raise Refusal("42704", f'unrecognized configuration parameter "{name[:60]}"') from None
+            raise PostgresRefusal("42704", f'unrecognized configuration parameter "{name[:60]}"') from None
 
     def set(self, name: str, value: str | None) -> None:
         """Set a value; None sets the one that the session began with.
 
-        **Errors** `Refusal` for an unknown variable, and for a value that would not be true.
+        **Errors** `PostgresRefusal` for an unknown variable, and for a value that would not be true.
         """
         name = name.lower()
         if name not in self._begun and not ("." in name and _NAME.fullmatch(name)):
-            raise Refusal("42704", f'unrecognized configuration parameter "{name[:60]}"')
+            raise PostgresRefusal("42704", f'unrecognized configuration parameter "{name[:60]}"')
         if name in _FIXED:
-            raise Refusal("55P02", f'parameter "{name}" cannot be changed')
+            raise PostgresRefusal("55P02", f'parameter "{name}" cannot be changed')
         if value is None or (value.lower() == "default" and name in self._begun):
             self._now[name] = self._begun.get(name, "")
             return
         if len(value) > _VALUE_CHARS_MAX:
-            raise Refusal("22023", f'the value of "{name}" is too long: chars={len(value)}')
+            raise PostgresRefusal("22023", f'the value of "{name}" is too long: chars={len(value)}')
         allowed = _ALLOWED.get(name)
         if allowed is not None and not allowed.fullmatch(value.strip()):
-            raise Refusal(
+            raise PostgresRefusal(
                 NOT_SUPPORTED,
                 f'"{name}" cannot be {value[:60]!r} here',
                 f"it is {self._begun[name]!r} for every session",
@@ -144,7 +144,7 @@ def seconds_of(text: str) -> float:
     """
     found = _TIME.fullmatch(text.strip())
     if found is None:
-        raise Refusal("22023", f"not a time: {text[:40]!r}", "write such as '5s' or 5000 (milliseconds)")
+        raise PostgresRefusal("22023", f"not a time: {text[:40]!r}", "write such as '5s' or 5000 (milliseconds)")
     return float(found[1]) * _UNIT_S[found[2]]
 
 

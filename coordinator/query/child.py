@@ -67,7 +67,7 @@ def serve(source: BinaryIO, sink: BinaryIO, bound: Callable[[QueryLimits, int], 
         _answer(sink, statement, tables, limits)
 
 
-class Statement(Protocol):
+class QueryStatement(Protocol):
     """A statement for DuckDB."""
 
     @property
@@ -88,7 +88,7 @@ class _Plain:
         return run_query(self.sql, tables, limits, tuple(tables))
 
 
-def _statement(asked: Mapping[str, Any]) -> Statement:
+def _statement(asked: Mapping[str, Any]) -> QueryStatement:
     if asked.get("dialect") is None:
         return _Plain(asked["sql"])
     from dbsp.coordinator.query.dialect import Dialect, translate  # noqa: PLC0415 (sqlglot loads slowly, and is an extra)
@@ -96,7 +96,7 @@ def _statement(asked: Mapping[str, Any]) -> Statement:
     return translate(asked["sql"], Dialect(**asked["dialect"]))
 
 
-def _answer(sink: BinaryIO, statement: Statement, tables: Mapping[str, pa.Table], limits: QueryLimits) -> None:
+def _answer(sink: BinaryIO, statement: QueryStatement, tables: Mapping[str, pa.Table], limits: QueryLimits) -> None:
     try:
         found = statement.run(tables, limits)
     except DbspError as error:

@@ -32,7 +32,7 @@ COMMAND = [sys.executable, "-P", "-m", "dbsp.coordinator.query.child"]
 Read: TypeAlias = Callable[[Mapping[str, Equal]], Mapping[str, pa.Table]]
 
 
-class Stopped(UnavailableError):  # noqa: N818 - it is no fault
+class QueryStopped(UnavailableError):  # noqa: N818 - it is no fault
     """A query was broken off by the one who asked."""
 
 
@@ -54,7 +54,7 @@ class Stop:
 
     @contextmanager
     def ending(self, process: ChildProcess) -> Iterator[None]:
-        """Run the body, and end the process when somebody stops the query; raise `Stopped` then."""
+        """Run the body, and end the process when somebody stops the query; raise `QueryStopped` then."""
         with self._lock:
             self._refuse_stopped()
             self._process = process
@@ -69,7 +69,7 @@ class Stop:
 
     def _refuse_stopped(self) -> None:
         if self.is_set:
-            raise Stopped("the query was cancelled")
+            raise QueryStopped("the query was cancelled")
 
 
 class Queries:
@@ -99,7 +99,7 @@ class Queries:
         `dialect` are the parts of a `dialect.Dialect`, for a statement in PostgreSQL's. `stop` breaks the query off.
 
         **Errors** `ConfigError` for a statement that is refused or wrong; `CapacityError` names the limit that was
-        reached; `UnavailableError` while too many run; `Stopped` after `stop.stop()`.
+        reached; `UnavailableError` while too many run; `QueryStopped` after `stop.stop()`.
         """
         if not self._places.acquire(timeout=limits.timeout_s):
             raise UnavailableError("too many queries run at once", "ask again, or raise `at_once_max` in [query]")
@@ -238,4 +238,4 @@ class _Process(ChildProcess):
         self._process.kill()
 
 
-__all__ = ["Queries", "Stop", "Stopped"]
+__all__ = ["Queries", "QueryStopped", "Stop"]

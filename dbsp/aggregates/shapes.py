@@ -158,7 +158,7 @@ def pair_of(type_: pa.DataType) -> pa.DataType:
 
 @stored("Histogram")
 @dataclass(frozen=True, slots=True)
-class Histogram:
+class HistogramAgg:
     """The different values that are not null, in order, each with its count."""
 
     keeps_nulls = False
@@ -251,4 +251,4 @@ def histogram(argument: str | Expr) -> Aggregate:
     [{'words': [{'key': 'be', 'value': 1}, {'key': 'so', 'value': 2}]}]
     [{'words': [{'key': 'so', 'value': 2}]}]
     """
-    return Aggregate(Histogram(), (argument_of(argument),))
+    return Aggregate(HistogramAgg(), (argument_of(argument),))

@@ -31,7 +31,7 @@ NO_LOGS: Mapping[str, tuple[Range, ...]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class CircuitChange:
     """The change from one circuit to another.
 
     `kept` maps each new trace that is kept to its old number; `watermarks` maps old numbers to new ones. The traces `narrowed`
@@ -102,7 +102,7 @@ def change(
     plan: Plan,
     fresh: frozenset[str] = frozenset(),
     logged: Mapping[str, tuple[Range, ...]] = NO_LOGS,
-) -> Change:
+) -> CircuitChange:
     """Return the change that starting the pipeline of `old` with this plan would make.
 
     `fresh` are tables to which no row was ever pushed. Tables in `logged` may be backfilled from these rows of the input log, all
@@ -131,7 +131,7 @@ def change(
         found = modes(plan, backfill)
     if found.missing:
         raise _refusal(plan, found.missing[0], made)
-    return Change(
+    return CircuitChange(
         views_kept=tuple(name for name in new.views if name not in made),
         views_edited=tuple(name for name in new.views if name in made and name in old.views),
         views_added=tuple(name for name in new.views if name not in old.views),

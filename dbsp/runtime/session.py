@@ -29,7 +29,7 @@ from dbsp.expr.durations import MICROSECOND
 from dbsp.layout import Layout, initial, rescaled
 from dbsp.logs import DELETE, INSERT, DeadLetter, Range, StepRecord, read_so_far
 from dbsp.plan.backfill import backfill_of
-from dbsp.plan.changes import Change, change
+from dbsp.plan.changes import CircuitChange, change
 from dbsp.plan.plan import Plan
 from dbsp.plan.planner import plan as make_plan
 from dbsp.plan.signatures import signatures
@@ -387,7 +387,7 @@ class Run(Answering):
         self._roll_back()
         return report
 
-    def evolve(self, circuit: Circuit) -> Change:
+    def evolve(self, circuit: Circuit) -> CircuitChange:
         """Go on with another circuit: keep state with the same meaning, backfill new state; return the change.
 
         A separate step emits the rows of the new views, and nothing else. A view with an old name and a new definition is

@@ -17,7 +17,7 @@ from dbsp.aggregates.lists import ArrayAgg, StringAgg
 from dbsp.aggregates.logic import Bit, Bool
 from dbsp.aggregates.positions import ArgExtreme, Extreme, FirstInOrder
 from dbsp.aggregates.quantiles import Quantile
-from dbsp.aggregates.shapes import Histogram, Shape
+from dbsp.aggregates.shapes import HistogramAgg, Shape
 from dbsp.aggregates.sums import Avg, Sum
 from dbsp.aggregates.unique import Unique
 from dbsp.aggregates.user import FoldRows
@@ -34,7 +34,7 @@ from dbsp.operators.order.window_places import Frame
 
 Bound = int | datetime.timedelta | None
 NOTHING = object()
-FOLDED = (StringAgg, ArrayAgg, Shape, Histogram, FoldRows)
+FOLDED = (StringAgg, ArrayAgg, Shape, HistogramAgg, FoldRows)
 """The kinds of aggregates that are made of all rows of a frame."""
 FOLDS = ("string_agg", "array_agg", "skewness", "kurtosis", "histogram", "fold_aggregate")
 _ROLLED = (

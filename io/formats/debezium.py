@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from dbsp.algebra.table import Table
 from dbsp.errors import ConfigError
-from dbsp.io.formats.debezium_shapes import DELETED, ENVELOPE, FLAT, Shape
+from dbsp.io.formats.debezium_shapes import DELETED, ENVELOPE, FLAT, EnvelopeShape
 from dbsp.io.formats.envelopes import change_rows
 from dbsp.io.formats.json_rows import bad_row
 from dbsp.io.formats.meaning import PLAIN, ChangeKind, Meaning, bytes_of_base64, named, to_column
@@ -133,7 +133,7 @@ class DebeziumJson:
             refuse_without_key(table, "debezium-flat")
         self.reads_keys = flat
         self._table, self._encodings = table, encodings
-        self._shape: Shape = FLAT if flat else ENVELOPE
+        self._shape: EnvelopeShape = FLAT if flat else ENVELOPE
         self._schemas: dict[bytes, _Fields | None] = {}
 
     def decode(self, values: Sequence[bytes | None], keys: Sequence[bytes | None] | None = None) -> Decoded:
@@ -294,7 +294,7 @@ class _Changes:
     """A decoder for one form of messages: given fields, or fields guessed from a sample."""
 
     def __init__(
-        self, table: Table, shape: Shape, fields: _Fields | None, sampled: Callable[[Sequence[bytes]], _Fields]
+        self, table: Table, shape: EnvelopeShape, fields: _Fields | None, sampled: Callable[[Sequence[bytes]], _Fields]
     ) -> None:
         self._table, self._shape, self._fields, self._sampled = table, shape, fields, sampled
 

@@ -28,7 +28,7 @@ Changes = tuple[pa.Array, pa.Array, pa.Array]
 """Rows before, rows after (null where there is none), and `op`."""
 
 
-class Shape(Protocol):
+class EnvelopeShape(Protocol):
     """The place of rows within a message."""
 
     def described(self, fields: Sequence[Any]) -> Sequence[Any]:
@@ -85,8 +85,8 @@ class _Flat:
         return before, after, pc.if_else(gone, "d", "c")
 
 
-ENVELOPE: Shape = _Envelope()
-FLAT: Shape = _Flat()
+ENVELOPE: EnvelopeShape = _Envelope()
+FLAT: EnvelopeShape = _Flat()
 
 
 def _check_decimals(value: Any, type_: pa.DataType, name: str) -> None:

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 import dbsp
 from dbsp.coordinator import cli, completing, top
 from dbsp.coordinator.build import build
-from dbsp.coordinator.log_commands import Followed, last_lines
+from dbsp.coordinator.log_commands import FollowedLog, last_lines
 from dbsp.coordinator.resetting import carry_out_reset, survey_reset
 from dbsp.coordinator.rows_out import csv_line
 from dbsp.coordinator.service import Service
@@ -145,7 +145,7 @@ def test_rates_are_not_told_over_a_restart() -> None:
 def test_logs_are_followed_over_a_renamed_file(tmp_path: Path) -> None:
     file = tmp_path / "log"
     file.write_text("1\n2\n3\n")
-    followed = Followed(file)
+    followed = FollowedLog(file)
     assert last_lines(file, 2, 2, followed) == ["2", "3"]
     with file.open("a") as more:
         more.write("4\n5")
@@ -156,8 +156,8 @@ def test_logs_are_followed_over_a_renamed_file(tmp_path: Path) -> None:
     file.write_text("7\n")
     assert list(followed.more()) == ["5", "6", "7"]
     assert list(followed.more()) == []
-    assert last_lines(file, 2, 3, Followed(file)) == ["5", "6", "7"]
-    assert last_lines(file, 2, 0, Followed(file)) == []
+    assert last_lines(file, 2, 3, FollowedLog(file)) == ["5", "6", "7"]
+    assert last_lines(file, 2, 0, FollowedLog(file)) == []
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from dbsp.errors import CircuitError, DbspError
 from dbsp.operators.apply import Apply
 from dbsp.operators.joins.unique_join import UniqueJoin
 from dbsp.plan.backfill import depends_on_time
-from dbsp.plan.changes import Change
+from dbsp.plan.changes import CircuitChange
 from dbsp.plan.planner import plan
 from dbsp.plan.signatures import meanings
 from dbsp.runtime import session
@@ -71,13 +71,13 @@ class Pair:
             total[row] += weight
         self.outputs[name] = Counter({row: weight for row, weight in total.items() if weight})
 
-    def evolve(self, circuit: Any, *, logged: bool = True) -> Change:
+    def evolve(self, circuit: Any, *, logged: bool = True) -> CircuitChange:
         """Change the first; its step puts out the new views as a whole, and nothing of those that stay."""
         if not logged:
             self.changed.checkpoint()
             self.changed.forget_outputs()
         step = self.changed.step_number
-        found: Change = self.changed.evolve(circuit)
+        found: CircuitChange = self.changed.evolve(circuit)
         for name in (*found.views_edited, *found.views_dropped):
             self.outputs.pop(name, None)
         for view in self.changed.plan.views:
@@ -432,7 +432,7 @@ def columned(key: str | None, *, added: bool) -> Any:
     return circuit(views)
 
 
-def widen(key: str | None, seed: int, at: int, workers: int) -> Change:
+def widen(key: str | None, seed: int, at: int, workers: int) -> CircuitChange:
     """Rows are pushed with the new column after step `at`, or a step before or after; to the whole run as nulls before."""
     chance, found = random.Random(seed), None
     with (
@@ -506,7 +506,7 @@ without_some.calls = 0  # type: ignore[attr-defined]
 past = BackfillSegment._past
 
 
-def by_name(*given: Any) -> Change:
+def by_name(*given: Any) -> CircuitChange:
     """A view is taken for the one that had its name."""
     found = real_change(*given)
     return replace(found, backfill=replace(found.backfill, views=frozenset(found.views_added)))

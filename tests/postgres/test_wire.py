@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from dbsp.coordinator.postgres import messages as m
 from dbsp.coordinator.postgres.messages import ProtocolError, decode, decode_startup
-from dbsp.coordinator.postgres.refusals import Refusal
+from dbsp.coordinator.postgres.refusals import PostgresRefusal
 from dbsp.coordinator.postgres.statements import located, split
 from tests.postgres.conftest import Connect
 
@@ -45,7 +45,7 @@ def test_a_text_is_taken_apart_or_refused(sql: str) -> None:
     """Nothing is lost: the pieces of all statements are those of the whole text."""
     try:
         found = split(sql)
-    except Refusal:
+    except PostgresRefusal:
         return
     whole = [piece for piece, _, _ in located(sql) if piece != ";"]
     assert [piece for each in found for piece, _, _ in located(each.text)] == whole
@@ -94,5 +94,5 @@ def test_a_browser_gets_nothing(server: Any) -> None:
 
 @pytest.mark.parametrize("sql", ["select 'a", "select /* a", "select $x$ a", 'select "a'])
 def test_a_text_without_an_end_is_refused(sql: str) -> None:
-    with pytest.raises(Refusal, match="unterminated"):
+    with pytest.raises(PostgresRefusal, match="unterminated"):
         split(sql)

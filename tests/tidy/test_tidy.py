@@ -53,6 +53,16 @@ def test_a_planted_error_is_found(
     assert message in found[0]
 
 
+def test_a_class_name_that_is_there_twice_is_found() -> None:
+    texts = {
+        "dbsp/a.py": "class Shape: ...",
+        "io/b.py": "class Shape: ...\nclass _Own: ...",
+        "dbsp/c.py": "class _Own: ...",
+    }
+    found = list(tidy.class_names(module(text, path) for path, text in texts.items()))
+    assert [message.split(":", 2)[2].strip() for message in found] == ["class Shape has the name of one in dbsp/a.py"]
+
+
 def test_what_is_allowed_stays_allowed() -> None:
     lines = ['"""Reads bytes for others."""', "import io", "from io import BytesIO", "from dbsp.storage import x"]
     text = "\n".join([*lines, '__all__ = ["x"]', ""])
