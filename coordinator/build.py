@@ -115,6 +115,12 @@ def _folders(config: Config) -> Iterator[tuple[str, Path, str]]:
         yield f"output.{setting}", folder, f"`{setting}` in [output]"
 
 
+def make_folders(config: Config) -> None:
+    """Make the folders of the settings, if they do not exist."""
+    for folder in _folders(config):
+        _make_folder(*folder)
+
+
 def _make_folder(what: str, folder: Path, where: str) -> None:
     """Make a folder of the settings; `ConfigError` names the setting where the user can name another folder."""
     try:
@@ -152,8 +158,7 @@ def build(
     evolution = surveyed(config, plan) if evolve else None
     if evolution is not None:
         report(evolution.as_text(config.pipeline.name))
-    for folder in _folders(config):
-        _make_folder(*folder)
+    make_folders(config)
     clock = clock or SystemClock()
     control = wrap("control", LmdbControl(config.data_dir))
     if evolution is not None:
@@ -170,8 +175,7 @@ def build(
         for part in (inputs, steps, control):
             part.close()
         raise
-    resources = resources_of(config, plan)
-    work = Work(resources=resources, plan=plan, run=ledger.run, common_disk=shares_disk(config))
+    work = work_of(config, plan, ledger.run)
     parts = Parts(
         runtime=lambda: cast(Runtime, wrap("runtime", make_runtime(config, work))), inputs=wrap("inputs", inputs),
         steps=wrap("steps", steps), control=control, clock=clock,
@@ -180,7 +184,7 @@ def build(
         waterlines=Waterlines(watched(plan), config.input.idle_s_of), letters=wrap("letters", letters),
     )  # fmt: skip
     facts = replace(facts_of(ledger, config), accepting=frozenset(accepting))
-    own_input = resources.open_input if config.input.asks_others else None
+    own_input = resources_of(config, plan).open_input if config.input.asks_others else None
     return Built(
         config=config,
         plan=plan,
@@ -191,6 +195,11 @@ def build(
         began=ledger.began,
         own_input=own_input,
     )
+
+
+def work_of(config: Config, plan: Plan, run: str) -> Work:
+    """Return what every task of the pipeline needs."""
+    return Work(resources=resources_of(config, plan), plan=plan, run=run, common_disk=shares_disk(config))
 
 
 def _letter_limits(config: Config) -> LetterLimits:

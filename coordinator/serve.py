@@ -38,8 +38,9 @@ from dbsp.coordinator.running.clock import SystemClock
 from dbsp.coordinator.running.live_line import LiveLine, console
 from dbsp.coordinator.running.notices import AlarmRaised, EpochClaimed, FileReloaded, Notice
 from dbsp.coordinator.service import Service
+from dbsp.coordinator.standby import OwnerLock, PreparedStart, stand_by
 from dbsp.coordinator.upgrades import Restart, note_failure, own_interpreter
-from dbsp.errors import DbspError
+from dbsp.errors import ConfigError, DbspError
 from dbsp.logs import StepRecord
 from dbsp.logs.step_commands import ACCEPT_OUTPUT
 from dbsp.plan.explain import explain
@@ -59,6 +60,7 @@ Examples:
   dbsp-coordinator pipeline.toml
   dbsp-coordinator pipeline.toml --set http.port=0 --set checkpoint.interval_s=5
   dbsp-coordinator pipeline.toml --rescale 4
+  dbsp-coordinator pipeline.toml --standby
   dbsp-coordinator pipeline.toml --check --accept-circuit
 
 \b
@@ -99,10 +101,14 @@ def _show_formats(context: click.Context, _parameter: click.Parameter, asked: bo
 @click.option(
     "--take-over", is_flag=True, help="Start although a service of this pipeline answers: that one is fenced."
 )
+@click.option(
+    "--standby", "waits", is_flag=True,
+    help="Prepare a start beside the pipeline's coordinator, and make it when that one has ended.",
+)  # fmt: skip
 @click.option("--set", "overrides", multiple=True, metavar="SECTION.KEY=VALUE", help="Override one setting.")
 @click.option("--no-progress", is_flag=True, help="Show no progress line.")
 @click.version_option(VERSION, prog_name="dbsp-coordinator")
-def command(
+def command(  # noqa: PLR0913 - one for each option
     pipeline: Path,
     *,
     check: bool,
@@ -110,6 +116,7 @@ def command(
     accepting: tuple[str, ...],
     evolve: bool,
     take_over: bool,
+    waits: bool,
     overrides: tuple[str, ...],
     no_progress: bool,
 ) -> None:
@@ -124,13 +131,19 @@ def command(
         *(["--no-progress"] if no_progress else []),
     ]
     restart = Restart(interpreter=own_interpreter(), arguments=tuple(again))
-    if not take_over:
+    prepared = None
+    if waits:
+        if take_over or rescale is not None:
+            raise ConfigError("--standby goes with neither --take-over nor --rescale", "start a standby without them")
+        prepared = stand_by(config)
+    elif not take_over:
         from dbsp.coordinator.meeting import refuse_running  # noqa: PLC0415 (it loads an HTTP client)
 
         refuse_running(config)
     try:
         code = run(
-            config, rescale=rescale, progress=not no_progress, accepting=accepting, evolve=evolve, restart=restart
+            config, rescale=rescale, progress=not no_progress, accepting=accepting, evolve=evolve, restart=restart,
+            prepared=prepared,
         )  # fmt: skip
         sys.exit(code)
     except DbspError as error:
@@ -156,11 +169,12 @@ def run(
     accepting: Iterable[str] = (),
     evolve: bool = False,
     restart: Restart | None = None,
+    prepared: PreparedStart | None = None,
     wrap: Callable[[str, Any], Any] = lambda _name, part: part,
 ) -> int:
     """Serve until the end; the exit code. `wrap` as in `build.build`.
 
-    `restart` is how to start again: an upgrade ends in that, and not here.
+    `restart` is how to start again: an upgrade ends in that, and not here. `prepared` is what a standby has prepared.
 
     The port is bound first: a second coordinator on the same address ends before it fences the first.
     """
@@ -169,8 +183,12 @@ def run(
     interfaces = _Interfaces(config)
     prepare(config)
     service: Service | None = None
+    lock: OwnerLock | None = None
     try:
-        service = Service(config, build(config, wrap=wrap, accepting=accepting, evolve=evolve, report=say))
+        built = build(config, wrap=wrap, accepting=accepting, evolve=evolve, report=say)
+        service = Service(config, built if prepared is None else prepared.equip(built))
+        lock = OwnerLock(config.data_dir) if prepared is None else prepared.lock
+        lock.take()
         service.upgrades.restart = restart
         if rescale is not None:
             _request_in_ledger(service, rescale)
@@ -189,8 +207,12 @@ def run(
         interfaces.stop()
         if service is not None:
             service.close()
+        if prepared is not None:
+            prepared.close()
     if finish.again and not interrupts.asked_to_end:
+        lock.keep_for_next_program()
         service.upgrades.become(service.snapshot)
+    lock.close()
     return code
 
 

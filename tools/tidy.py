@@ -1,7 +1,7 @@
 """House rules that no linter knows: lengths, module heads, layers, mapped folders, exports, words, names of classes.
 
-Each rule is a function from one parsed module (names of classes: from all) to findings, so that the tests can plant an
-error for each. A function
+Each rule is a function from one parsed module to findings, so that the tests can plant an error for each. The rule of
+names reads all modules. A function
 that must be longer has a reason on its first line: `# long: reason`. The command `python -m tools.tidy [ROOT]` prints
 the findings.
 """

@@ -1,0 +1,158 @@
+"""`dbsp-coordinator --standby`: a process that prepares a start, and makes it when the pipeline's coordinator has ended.
+
+The standby is on the host of the coordinator and shares its folder. Two things decide:
+
+- The lock of the file `owner.lock` says *when* to start. Every coordinator holds it while it runs, and the kernel releases it
+  when the process ends, however it ends. So a standby notices a kill at once, without asking anybody.
+- The claim of the epoch makes it *safe*, as at every start: a coordinator that was wrongly taken for dead is fenced.
+
+Invariants
+1. A standby writes nothing of the pipeline before it holds the lock, and nobody answers as the pipeline's service.
+2. Of several standbys one starts; the others wait for that one.
+
+It prepares all that a start needs besides the pipeline's state: imports, kernels and the circuit. On Spark it also starts an
+application, whose Python workers load the same.
+
+Left out: a coordinator that is stopped (SIGSTOP) or hangs still holds the lock; `--take-over` is for that. A standby on
+another host. Source: docs/operations.md, "A standby coordinator".
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import threading
+import time
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from dbsp.coordinator.build import Built, facts_of, load_plan, make_folders, make_runtime, work_of
+from dbsp.coordinator.config import Config
+from dbsp.coordinator.doctor import read_ledger
+from dbsp.coordinator.exits import say
+from dbsp.coordinator.preparing import prepare
+from dbsp.coordinator.trial import try_circuit
+from dbsp.disk import PRIVATE_FILE
+from dbsp.errors import ConfigError, UnavailableError
+from dbsp.runtime.runtime import Runtime
+
+LOCK_FILE = "owner.lock"
+LOOK_S = 1.0
+"""How often to look again at a coordinator that answers without holding the lock: an older version, or one that took over."""
+
+
+class OwnerLock:
+    """The lock that a pipeline's coordinator holds while it runs.
+
+    It is a record lock: a forked child does not inherit it, and a process keeps it when it becomes another program.
+    Closing any descriptor of the file would release it, so nothing else opens the file.
+    """
+
+    def __init__(self, data_dir: Path) -> None:
+        """Open the file; take no lock yet."""
+        self._file = os.open(data_dir / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE_FILE)
+
+    def wait(self) -> None:
+        """Take the lock, as soon as no other process has it."""
+        fcntl.lockf(self._file, fcntl.LOCK_EX)
+
+    def take(self) -> None:
+        """Take the lock now or, if a coordinator that is taken over still has it, when that one ends."""
+        try:
+            fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            threading.Thread(target=self._wait_beside, name="dbsp-owner-lock", daemon=True).start()
+
+    def _wait_beside(self) -> None:
+        with suppress(OSError):  # closed meanwhile
+            self.wait()
+
+    def release(self) -> None:
+        """Release the lock; another process may take it."""
+        fcntl.lockf(self._file, fcntl.LOCK_UN)
+
+    def keep_for_next_program(self) -> None:
+        """Keep the lock when this process becomes another program, which takes it again for itself."""
+        os.set_inheritable(self._file, True)
+
+    def close(self) -> None:
+        """Release the lock and close the file."""
+        os.close(self._file)
+
+
+@dataclass(slots=True)
+class PreparedStart:
+    """The parts of a start that a standby has: the lock and, on Spark, a runtime, to be used once.
+
+    `of` is the run of the pipeline and the fingerprint of the circuit for which the runtime was made.
+    """
+
+    lock: OwnerLock
+    of: tuple[str, str] = ("", "")
+    runtime: Runtime | None = None
+
+    def equip(self, built: Built) -> Built:
+        """Return the parts of a start with the prepared runtime, if it is for this pipeline and this circuit."""
+        if self.runtime is None or self.of != (built.facts.run, built.plan.fingerprint):
+            self.close()
+            return built
+        make = built.parts.runtime
+
+        def first() -> Runtime:
+            prepared, self.runtime = self.runtime, None
+            return make() if prepared is None else prepared  # a rollback makes a new one
+
+        return replace(built, parts=replace(built.parts, runtime=first))
+
+    def close(self) -> None:
+        """Close the runtime, unless a start has used it."""
+        prepared, self.runtime = self.runtime, None
+        if prepared is not None:
+            prepared.close()
+
+
+def stand_by(config: Config) -> PreparedStart:
+    """Prepare a start, and return when the pipeline has no coordinator any more; this process holds its lock then.
+
+    **Errors** `ConfigError` without HTTP, and those of settings and circuit.
+    """
+    from dbsp.coordinator.meeting import refuse_running  # noqa: PLC0415 (it loads an HTTP client)
+
+    if not config.http.enabled:
+        raise ConfigError("a standby without HTTP cannot see who answers", "set `enabled = true` in [http]")
+    begun_s, name = time.monotonic(), config.pipeline.name
+    make_folders(config)
+    prepared = _prepare(config)
+    lock = prepared.lock
+    say(f"{name}: standing by, ready after {time.monotonic() - begun_s:.1f} s")
+    answers = True
+    while answers:
+        lock.wait()
+        try:
+            refuse_running(config)
+            answers = False
+        except UnavailableError:
+            lock.release()
+            time.sleep(LOOK_S)  # polling a service that holds no lock
+    say(f"{name}: the coordinator has ended, this process goes on")
+    return prepared
+
+
+def _prepare(config: Config) -> PreparedStart:
+    """Load and run everything once that a start loads and runs."""
+    prepare(config)
+    plan = load_plan(config)
+    try_circuit(plan.circuit)
+    prepared = PreparedStart(OwnerLock(config.data_dir))
+    is_new = not (config.data_dir / "control").is_dir()  # then the first start makes the ledger
+    if config.pipeline.runtime == "local" or is_new:
+        return prepared
+    ledger = read_ledger(config.data_dir)
+    runtime = make_runtime(config, work_of(config, plan, ledger.run))
+    try:
+        runtime.warm_up(facts_of(ledger, config).layout)  # type: ignore[attr-defined]  # Spark's alone has it
+    except BaseException:
+        runtime.close()
+        raise
+    return replace(prepared, of=(ledger.run, plan.fingerprint), runtime=runtime)
