@@ -140,9 +140,8 @@ class CommandRunner:
         self._waiting_since: float | None = None
         self._first_rows: int | None = None
         self._floors: list[tuple[float, int, Positions]] = []
-        self.epoch = (
-            0  # set before the ledger has it, so that it is never older than the ledger's; any thread may read it
-        )
+        self.epoch = 0
+        """The newest claimed epoch, set before the ledger has it, so never older than the ledger's; any thread may read it."""
         self._copying: _Copying | None = None
         self.warming, self.moves = WarmUps(parts.clock), Moves(parts.clock)
         self.failing = Failing(parts.inputs, parts.steps, parts.locate, observer.noted)

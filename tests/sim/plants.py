@@ -139,7 +139,7 @@ def take_back(patch: Patch) -> None:
 
     def claim(self: CommandRunner, command: commands.ClaimEpoch) -> events.Event:
         if isinstance(command, commands.ClaimEpoch):
-            self._epoch = 0
+            self.epoch = 0
         return original(self, command)
 
     patch.setattr(CommandRunner, "_recovery", claim)
