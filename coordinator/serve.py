@@ -183,7 +183,6 @@ def run(
     interfaces = _Interfaces(config)
     prepare(config)
     service: Service | None = None
-    lock: OwnerLock | None = None
     try:
         built = build(config, wrap=wrap, accepting=accepting, evolve=evolve, report=say)
         service = Service(config, built if prepared is None else prepared.equip(built))

@@ -120,7 +120,9 @@ def stand_by(config: Config) -> PreparedStart:
     from dbsp.coordinator.meeting import refuse_running  # noqa: PLC0415 (it loads an HTTP client)
 
     if not config.http.enabled:
-        raise ConfigError("a standby without HTTP cannot see who answers", "set `enabled = true` in [http]")
+        raise ConfigError(
+            "a standby without HTTP cannot see whether a service answers", "set `enabled = true` in [http]"
+        )
     begun_s, name = time.monotonic(), config.pipeline.name
     make_folders(config)
     prepared = _prepare(config)

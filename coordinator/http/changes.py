@@ -23,10 +23,10 @@ from fastapi import FastAPI, Query, Request, Response
 from fastapi.responses import JSONResponse, StreamingResponse
 
 from dbsp.coordinator.answers import ViewChanges
-from dbsp.coordinator.http.event_pages import EventPage, EventPages, as_json
+from dbsp.coordinator.http.event_pages import EventPage, EventPages
 from dbsp.coordinator.http.lanes import Lane, Lanes
 from dbsp.coordinator.http.notifier import Notifier
-from dbsp.coordinator.http.rendering import ARROW, ipc
+from dbsp.coordinator.http.rendering import ARROW, ipc, step_json
 from dbsp.coordinator.http.waiting import Waiters
 from dbsp.coordinator.serving.reads import Reads
 from dbsp.errors import ConfigError, DbspError
@@ -127,7 +127,7 @@ async def _page(request: Request, read: _Reader, waiters: Waiters, first: int, w
 
 
 def _json(page: ViewChanges) -> Response:
-    steps = [as_json(each) for each in page.steps]
+    steps = [step_json(each) for each in page.steps]
     anew = {} if page.anew is None else {"anew": page.anew}
     return JSONResponse({"view": page.view, "first": page.first, "next": page.next, **anew, "changes": steps})
 

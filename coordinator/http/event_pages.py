@@ -11,11 +11,10 @@ import json
 from collections import OrderedDict
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
-from dbsp.coordinator.answers import StepChanges, ViewChanges
+from dbsp.coordinator.answers import ViewChanges
 from dbsp.coordinator.http.lanes import Lane
-from dbsp.coordinator.http.rendering import weighted
+from dbsp.coordinator.http.rendering import step_json
 from dbsp.coordinator.serving.reads import Reads
 
 KEPT_CHARS_MAX = 16 << 20
@@ -83,10 +82,5 @@ class EventPages:
 
 def _rendered(page: ViewChanges) -> EventPage:
     began = [] if page.anew is None else [f"event: anew\ndata: {json.dumps({'step': page.anew})}\n\n"]
-    steps = (f"id: {each.step}\ndata: {json.dumps(as_json(each))}\n\n" for each in page.steps)
+    steps = (f"id: {each.step}\ndata: {json.dumps(step_json(each))}\n\n" for each in page.steps)
     return EventPage(page.next, (*began, *steps))
-
-
-def as_json(changes: StepChanges) -> dict[str, Any]:
-    """Return the changes of a step as a JSON object."""
-    return {"step": changes.step, **weighted(changes.table)}

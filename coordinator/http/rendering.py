@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from dbsp.coordinator.answers import ViewRows
+from dbsp.coordinator.answers import StepChanges, ViewRows
 from dbsp.errors import ConfigError
 
 ARROW = "application/vnd.apache.arrow.stream"
@@ -26,6 +26,11 @@ def weighted(table: pa.Table) -> dict[str, Any]:
     """Return rows and their weights, which are the last column, as JSON values."""
     last = table.num_columns - 1
     return {"rows": plain(table.remove_column(last).to_pylist()), "weights": table.column(last).to_pylist()}
+
+
+def step_json(changes: StepChanges) -> dict[str, Any]:
+    """Return the changes of a step as a JSON object."""
+    return {"step": changes.step, **weighted(changes.table)}
 
 
 def rows_of(table: pa.Table) -> list[list[Any]]:

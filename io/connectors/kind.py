@@ -207,7 +207,7 @@ class OutputKind(Connector):
     changes_elsewhere: ClassVar[str | None]
     """Where users read the changes of views; None if the service reads them from this output."""
     cannot_begin_anew: ClassVar[str | None]
-    """What to do where a view cannot begin anew under its name, because readers keep its old rows; None if readers are told."""
+    """What to do where a view cannot begin anew under its name, as readers keep its old rows; None if they are notified."""
     form: ClassVar[str | None]
     """The form of the files in the folder `progress`; None if there are none."""
     is_expensive_to_open: ClassVar[bool]

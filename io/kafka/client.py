@@ -20,6 +20,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
+from operator import methodcaller
 from typing import Any
 
 from dbsp.errors import AwayError, CapacityError, ConfigError, DataError, DbspError, FencedError, UnavailableError
@@ -221,7 +222,9 @@ class TopicReader:
         self._settings = settings
         self._committed, self._uncommitted = (
             OwnClient(
-                settings.properties, partial(make_consumer, settings, isolation=isolation, tells_ends=True), _close
+                settings.properties,
+                partial(make_consumer, settings, isolation=isolation, tells_ends=True),
+                methodcaller("close"),
             )
             for isolation in ("read_committed", "read_uncommitted")
         )
@@ -448,10 +451,6 @@ class TopicReader:
         for client in (self._committed, self._uncommitted):
             client.close()
         self._next, self._ahead = None, []
-
-
-def _close(consumer: Any) -> None:
-    consumer.close()
 
 
 def _of_place(events: list[Any], topic: str, partition: int) -> list[Any]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from functools import partial
+from operator import methodcaller
 from typing import Any
 
 from dbsp.errors import ConfigError, DataError
@@ -26,7 +27,9 @@ class TopicFollower:
     def __init__(self, settings: KafkaSettings, topic: str) -> None:
         """Store the settings; the first request connects."""
         self._settings, self.topic = settings, topic
-        self._client = OwnClient(settings.properties, partial(make_consumer, settings, tells_ends=True), _close)
+        self._client = OwnClient(
+            settings.properties, partial(make_consumer, settings, tells_ends=True), methodcaller("close")
+        )
         self._next: dict[int, int] = {}
         """Of the partitions that are followed, the offset that comes next."""
         self._counted_at = 0.0
@@ -117,10 +120,6 @@ class TopicFollower:
         """Close the consumer; the next call starts again with no followed partition."""
         self._client.close()
         self._next, self._counted_at = {}, 0.0
-
-
-def _close(consumer: Any) -> None:
-    consumer.close()
 
 
 def _passes(error: Any) -> bool:

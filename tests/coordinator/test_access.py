@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import ipaddress
 import json
 import re
@@ -13,8 +12,6 @@ from typing import Any
 import httpx
 import pytest
 from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -25,6 +22,7 @@ from dbsp.coordinator.http.tokens import FOR_ADMINS, Tokens, allowing, load_toke
 from dbsp.coordinator.service import Service
 from dbsp.errors import ConfigError, UnavailableError
 from dbsp.io.formats.avro.registry import Registry
+from tests.certificates import certificate
 from tests.coordinator.shop import answering, script, settings
 
 NOBODY = Tokens()
@@ -171,21 +169,6 @@ def test_every_request_is_a_line_of_the_access_log_without_secrets(folder: Path)
 
 
 # --- TLS ------------------------------------------------------------------------------------------------------------
-
-
-def certificate(folder: Path, name: str, *names: x509.GeneralName) -> None:
-    """A certificate that vouches for itself, and its key: `<name>.pem` and `<name>.key`."""
-    key, now = ec.generate_private_key(ec.SECP256R1()), dt.datetime.now(dt.UTC)
-    subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
-    made = (
-        x509.CertificateBuilder().subject_name(subject).issuer_name(subject).public_key(key.public_key())
-        .serial_number(x509.random_serial_number()).not_valid_before(now - dt.timedelta(hours=1))
-        .not_valid_after(now + dt.timedelta(days=1)).add_extension(x509.SubjectAlternativeName(names), critical=False)
-        .sign(key, hashes.SHA256())
-    )  # fmt: skip
-    form, plain = serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    (folder / f"{name}.pem").write_bytes(made.public_bytes(serialization.Encoding.PEM))
-    (folder / f"{name}.key").write_bytes(key.private_bytes(serialization.Encoding.PEM, form, plain))
 
 
 def test_over_tls_with_the_command_line(folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""A view that is edited, or dropped and made again, under its own name: it begins anew, and its followers are told."""
+"""A view that is edited, or dropped and made again, under its own name: it begins anew, and its followers are notified."""
 
 from __future__ import annotations
 

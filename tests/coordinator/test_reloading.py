@@ -21,8 +21,8 @@ from dbsp.coordinator.running import watch
 from dbsp.coordinator.service import Service
 from dbsp.errors import ConfigError
 from dbsp.reloading import Reloadable
+from tests.certificates import certificate
 from tests.coordinator.shop import ORDERS, answering, settings
-from tests.coordinator.test_access import certificate
 from tests.spark.waiting import until
 
 ACTIONS = st.lists(

@@ -5,54 +5,33 @@ A broker that asks its clients for certificates; both its authority and the clie
 
 from __future__ import annotations
 
-import datetime as dt
 import ipaddress
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
 
 from dbsp.coordinator.config import load_config
 from dbsp.coordinator.service import Service
 from dbsp.io.kafka import KafkaSettings
+from tests.certificates import PEM, new_key, private_text, signed
 from tests.kafka.broker import Broker
 from tests.kafka.test_inputs_wait import count, order, pay, processed, settle, shown
 from tests.spark.waiting import until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
 
-PEM = serialization.Encoding.PEM
-
 
 def authority(folder: Path, name: str) -> None:
     """Make a new authority, `ca.pem`, and certificates that it signs, `broker.pem` and `client.pem`, each with its key."""
     folder.mkdir(exist_ok=True)
-    key = ec.generate_private_key(ec.SECP256R1())
-    root = signed(name, key, name, key, is_authority=True)
+    key, host = new_key(), [x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
+    root = signed(name, key, name, key, host, is_authority=True)
     (folder / "ca.pem").write_bytes(root.public_bytes(PEM))
     for each in ("broker", "client"):
-        own = ec.generate_private_key(ec.SECP256R1())
-        certificate = signed(each, own, name, key, is_authority=False)
-        private = own.private_bytes(PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-        (folder / f"{each}.pem").write_bytes(private + certificate.public_bytes(PEM))
-
-
-def signed(
-    subject: str, key: ec.EllipticCurvePrivateKey, issuer: str, issuer_key: ec.EllipticCurvePrivateKey, *, is_authority: bool
-) -> x509.Certificate:  # fmt: skip
-    now = dt.datetime.now(dt.UTC)
-    named = [x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, each)]) for each in (subject, issuer)]
-    host = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
-    return (
-        x509.CertificateBuilder().subject_name(named[0]).issuer_name(named[1]).public_key(key.public_key())
-        .serial_number(x509.random_serial_number()).not_valid_before(now - dt.timedelta(hours=1))
-        .not_valid_after(now + dt.timedelta(days=1)).add_extension(host, critical=False)
-        .add_extension(x509.BasicConstraints(ca=is_authority, path_length=None), critical=True)
-        .sign(issuer_key, hashes.SHA256())
-    )  # fmt: skip
+        own = new_key()
+        (folder / f"{each}.pem").write_bytes(private_text(own) + signed(each, own, name, key, host).public_bytes(PEM))
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from cryptography import x509
 from dbsp.coordinator.postgres.listen import bind_postgres
 from dbsp.coordinator.postgres.section import PostgresSection
 from dbsp.errors import ConfigError
-from tests.coordinator.test_access import certificate
+from tests.certificates import certificate
 from tests.postgres.conftest import Connect, answering
 
 psycopg = pytest.importorskip("psycopg", reason="needs psycopg: pip install -e '.[test]'")
