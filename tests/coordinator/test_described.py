@@ -49,7 +49,9 @@ def within_reason(case: Any, folder: Path) -> Any:
             query[name] = min(query[name], SHORT_S)
     case.query = query
     if isinstance(body, dict):
-        if isinstance(body.get("workers"), int) and body["workers"] > WORKERS_MAX:
+        if (
+            isinstance(body.get("workers"), int | float) and body["workers"] > WORKERS_MAX
+        ):  # 2973.0 is a whole number in JSON
             body["dry_run"] = True
         if case.path.endswith("backup") and isinstance(body.get("folder"), str) and body["folder"]:
             body["folder"] = f"{folder}/{body['folder'].replace('/', '-')}"
