@@ -12,6 +12,8 @@ Invariants
    holds for TLS handshakes too. The protocol sees no handshake before its end, so connections are counted on
    acceptance.
 4. A client is cut off if it does not read its response for `STALLED_S`, or sends on for `header_timeout_s` after it.
+5. A head that cannot be read gets a response that arrives: what the client still sends is read and thrown away. To close
+   a socket with unread bytes resets the connection, and the client loses the response.
 
 Left out: the number of requests in progress, and the size of bodies (`doors`).
 """
@@ -19,11 +21,14 @@ Left out: the number of requests in progress, and the size of bodies (`doors`).
 from __future__ import annotations
 
 import asyncio
+import json
 import resource
 import socket
+import sys
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import Any
 
 import h11
@@ -40,14 +45,30 @@ DESCRIPTORS_WANTED = 65_536
 FIGURES_PLACES = 16
 """Connections at least that are left for status, health and metrics."""
 STALLED_S = 60.0
-FULL = (
-    b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nRetry-After: 1\r\nConnection: close\r\n\r\n"
-    b'{"error": {"code": "overloaded", "message": "too many connections", "hint": "ask again later"}}'
+HEAD_BYTES_MAX = 64 << 10
+TOO_LARGE_STATUS = HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE.value
+
+
+def _last_response(status: HTTPStatus, code: str, message: str, hint: str | None, *headers: str) -> bytes:
+    """Return the bytes of a refusal after which the connection is closed."""
+    body = json.dumps({"error": {"code": code, "message": message, "hint": hint}})
+    lines = (
+        f"HTTP/1.1 {status.value} {status.phrase}",
+        "Content-Type: application/json",
+        f"Content-Length: {len(body)}",
+    )
+    return "\r\n".join([*lines, *headers, "Connection: close", "", body]).encode()
+
+
+FULL = _last_response(
+    HTTPStatus.SERVICE_UNAVAILABLE, "overloaded", "too many connections", "ask again later", "Retry-After: 1"
 )
-LATE = (
-    b"HTTP/1.1 408 Request Timeout\r\nContent-Type: application/json\r\nConnection: close\r\n\r\n"
-    b'{"error": {"code": "unavailable", "message": "the head of the request did not come in time", "hint": null}}'
-)
+LATE = _last_response(HTTPStatus.REQUEST_TIMEOUT, "unavailable", "the head of the request did not come in time", None)
+TOO_LARGE = _last_response(
+    HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, "config",
+    f"the head of the request, with its address, is longer than {HEAD_BYTES_MAX} bytes", "send a long query as a body",
+)  # fmt: skip
+UNREADABLE = _last_response(HTTPStatus.BAD_REQUEST, "config", "the request is no HTTP/1.1", None)
 
 
 def raise_descriptor_limit() -> None:
@@ -137,6 +158,7 @@ class Gate(socket.socket):
             found.setblocking(False)
             with suppress(OSError):  # it is closed in any case
                 found.send(FULL)
+                found.recv(HEAD_BYTES_MAX)
             found.close()
         raise BlockingIOError
 
@@ -173,6 +195,7 @@ class BoundedProtocol(H11Protocol):
         self._gate = gate
         self._head: asyncio.TimerHandle | None = None
         self._stall: asyncio.TimerHandle | None = None
+        self._is_refused = False
         self.heard_s = self.loop.time()
 
     @property
@@ -187,8 +210,10 @@ class BoundedProtocol(H11Protocol):
         self._watch_head()
 
     def data_received(self, data: bytes) -> None:
-        """Receive bytes."""
+        """Receive bytes; those after a refused head are thrown away."""
         self.heard_s = self.loop.time()
+        if self._is_refused:
+            return
         super().data_received(data)
         self._watch_head()
 
@@ -211,6 +236,20 @@ class BoundedProtocol(H11Protocol):
             self._stall.cancel()
             self._stall = None
 
+    def send_400_response(self, msg: str) -> None:  # noqa: ARG002 - uvicorn's signature
+        """Refuse a head that h11 cannot read, and let the client read that; uvicorn calls this as it handles the error."""
+        error = sys.exception()
+        is_large = isinstance(error, h11.RemoteProtocolError) and error.error_status_hint == TOO_LARGE_STATUS
+        self._is_refused = True
+        self.transport.write(TOO_LARGE if is_large else UNREADABLE)
+        if self.transport.can_write_eof():
+            self.transport.write_eof()
+
+    def eof_received(self) -> None:
+        """Close the connection after a refused head: the client has sent all."""
+        if self._is_refused:
+            self.transport.close()
+
     def _watch_head(self) -> None:
         """Run the clock of a head while there is no complete one; bytes after a response count as one."""
         if not self.is_idle and self._head is not None:
@@ -221,7 +260,7 @@ class BoundedProtocol(H11Protocol):
 
     def _end_head(self) -> None:
         if self.is_idle and not self.transport.is_closing():
-            if self.cycle is None and self.conn.their_state is h11.IDLE:
+            if not self._is_refused and self.cycle is None and self.conn.their_state is h11.IDLE:
                 self.transport.write(LATE)
                 self.transport.close()
             else:

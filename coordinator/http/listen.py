@@ -19,7 +19,7 @@ from typing import Any
 import uvicorn
 
 from dbsp.coordinator.address import ADDRESS_FILE, read_address, write_whole
-from dbsp.coordinator.http.connections import ACCEPTED_AT_ONCE, BoundedProtocol, Gate
+from dbsp.coordinator.http.connections import ACCEPTED_AT_ONCE, HEAD_BYTES_MAX, BoundedProtocol, Gate
 from dbsp.coordinator.http.section import HttpSection
 from dbsp.coordinator.http.tls import certificate_of, listening
 from dbsp.disk import alone_in, make_folder
@@ -80,7 +80,7 @@ class HttpServer:
         config = uvicorn.Config(
             app, log_level="error", access_log=False, lifespan="off", timeout_graceful_shutdown=2, loop="asyncio",
             http=partial(BoundedProtocol, bound),  # type: ignore[arg-type]  # a class with its first argument
-            ws="none", backlog=ACCEPTED_AT_ONCE, server_header=False,
+            ws="none", backlog=ACCEPTED_AT_ONCE, server_header=False, h11_max_incomplete_event_size=HEAD_BYTES_MAX,
             ssl_context_factory=None if certificate is None else lambda _config, _default: listening(certificate),
         )  # fmt: skip
         self._server = _Uvicorn(config)

@@ -26,6 +26,7 @@ REASONS = {
     416: "The steps were dropped, or never taken, or the view began anew (`code` is `anew`)",
     422: "The body or a parameter does not fit",
     429: "Too much waits, or too many ask: send it again later",
+    431: "The head of the request is too large",
     500: "A bug of this project",
     503: "Something is away, or the service has ended: try again later",
 }

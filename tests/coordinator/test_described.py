@@ -23,6 +23,11 @@ EXAMPLES = 25
 ENDS = ("/v1/stop",)
 """Routes that would end the service."""
 SHORT_S, WORKERS_MAX = 0.2, 3
+REFUSED = [
+    *schemathesis.config.SchemathesisConfig().projects.default.checks.negative_data_rejection.expected_statuses,
+    431,
+]
+"""What it takes for a refusal, and the status of an address that is too long."""
 NAMES = {"table": ["orders"], "view": ["per_customer", "large", "dead_letters"]}
 
 
@@ -33,11 +38,17 @@ class Target:
     folder: Path
 
 
+def described(text: dict[str, Any]) -> Any:
+    checks = {"negative_data_rejection": {"expected-statuses": REFUSED}}
+    config = schemathesis.config.SchemathesisConfig.from_dict({"checks": checks})
+    return schemathesis.openapi.from_dict(text, config=config)
+
+
 @pytest.fixture
 def target(folder: Path, tmp_path: Path) -> Iterator[Target]:
     with Service(shop.settings(folder, "http.requests_per_s_max=0")) as service, answering(service) as client:
         service.push("orders", shop.ORDERS)
-        schema = schemathesis.openapi.from_dict(client.get("/openapi.json").json())
+        schema = described(client.get("/openapi.json").json())
         yield Target(client, schema, tmp_path)
 
 
@@ -120,6 +131,6 @@ def test_it_fails_for_a_description_that_is_wrong(target: Target) -> None:
             del text["paths"]["/v1/query"]["post"]["responses"]["400"]
         else:
             text["components"]["schemas"]["Refusal"]["required"] = ["reason"]
-        schema = schemathesis.openapi.from_dict(text)
+        schema = described(text)
         with pytest.raises((AssertionError, BaseExceptionGroup)):
             hold(schema["/v1/query"]["POST"], schemathesis.GenerationMode.POSITIVE, target)

@@ -111,6 +111,36 @@ def test_a_head_that_does_not_come_is_ended(folder: Path) -> None:
             assert heard(again) == b"", "also of the second request on a connection"
 
 
+@pytest.mark.parametrize(
+    ("sent", "status"),
+    [
+        (b"GET /v1/views/large?key=" + b"a" * (1 << 20) + b" HTTP/1.1\r\nHost: localhost\r\n\r\n", 431),
+        (b"GET /v1/views HTTP/1.1\r\nHost: localhost\r\nX: " + b"a" * (1 << 20), 431),
+        (b"\x16\x03\x01 no HTTP " + b"\xff" * (1 << 20), 400),
+        (b"GET /v1/views HTTP/1.1\r\nno colon\r\n\r\n", 400),
+    ],
+)
+def test_the_refusal_of_a_head_arrives_whole(folder: Path, sent: bytes, status: int) -> None:
+    """The client sends all before it reads; a reset of the connection would take the response from it."""
+    with service_with(folder) as (_, client):
+        for first in (b"", head("/healthz")):
+            with closing(connected(client, first)) as asking:
+                if first:
+                    answer(asking)
+                asking.sendall(sent)
+                line, _, body = _whole(asking).partition(b"\r\n\r\n")
+            assert int(line.split()[1]) == status, line
+            assert json.loads(body)["error"]["code"] == "config"
+
+
+def _whole(connection: socket.socket) -> bytes:
+    """All that comes until the end; a reset fails the test."""
+    parts = []
+    while part := connection.recv(1 << 16):
+        parts.append(part)
+    return b"".join(parts)
+
+
 def test_a_body_that_does_not_come_is_refused_and_nothing_of_it_taken(folder: Path) -> None:
     with service_with(folder, "http.body_timeout_s=0.3") as (_, client):
         for path in ("/v1/tables/orders/rows", "/v1/query", "/v1/stop"):

@@ -46,7 +46,6 @@ from tests.kafka.topics import messages
 ROOT = Path(__file__).parents[2]
 WORKERS = 2
 PARTITIONS = 2
-VIEWS = ("per_customer", DEAD_LETTERS)
 CIRCUIT = """
 import dbsp
 from dbsp import count
@@ -59,7 +58,7 @@ pipeline = dbsp.circuit("shop", {"per_customer": per_customer})
 SETTINGS = """
 [pipeline]
 name = "{name}"
-circuit = "circuit.py:pipeline"
+circuit = "{circuit}"
 runtime = "{runtime}"
 workers = {workers}
 {spark}
@@ -82,6 +81,7 @@ port = 0
 PACE_S = 0.1
 """The pace of the producer, and of what waits: each look reads the environment of every process, each push makes a step."""
 LOCAL = '[spark]\nmaster = "local[2]"'
+PER_CUSTOMER = "SELECT customer, count(*), sum(amount)::BIGINT FROM orders GROUP BY customer"
 Part = tuple[str, int, int]
 
 
@@ -89,8 +89,9 @@ class Shop:
     """The pipeline's folder and process, and the orders that were sent to it."""
 
     def __init__(
-        self, folder: Path, brokers: str, seed: int, runtime: str = "spark", *, spark: str = LOCAL, hosts: str = ""
-    ) -> None:
+        self, folder: Path, brokers: str, seed: int, runtime: str = "spark", *, spark: str = LOCAL, hosts: str = "",
+        sql: str = "",
+    ) -> None:  # fmt: skip
         self.folder, self.brokers = folder, brokers
         self.name = f"shop{uuid.uuid4().hex[:8]}"
         self.random = random.Random(seed)
@@ -98,10 +99,12 @@ class Shop:
         self.orders: list[tuple[int, int, str | None, int | None]] = []
         self.sent = 0
         self._mark = f"DBSP_SHOP={self.name}"
-        (folder / "circuit.py").write_text(CIRCUIT)
+        circuit = "circuit.sql" if sql else "circuit.py"
+        (folder / circuit).write_text(sql or CIRCUIT)
         settings = SETTINGS.format(
-            name=self.name, workers=WORKERS, brokers=brokers, runtime=runtime, spark=spark, hosts=hosts
-        )
+            name=self.name, workers=WORKERS, brokers=brokers, runtime=runtime, spark=spark, hosts=hosts,
+            circuit=circuit if sql else f"{circuit}:pipeline",
+        )  # fmt: skip
         (folder / "pipeline.toml").write_text(settings)
         topic = confluent_kafka.admin.NewTopic(f"{self.name}.in", PARTITIONS, 1)
         admin = confluent_kafka.admin.AdminClient({"bootstrap.servers": brokers})
@@ -111,13 +114,19 @@ class Shop:
 
     # --- the process --------------------------------------------------------------------------------------------
 
-    def start(self) -> None:
+    def start(self, *options: str) -> None:
+        """Start the service; from now on this is the process that is meant, whatever another one does."""
+        self.process = self.another(*options)
+
+    def another(self, *options: str) -> subprocess.Popen[bytes]:
+        """Start one more process of the service's command."""
         name, _, value = self._mark.partition("=")
         command = [sys.executable, "-m", "dbsp.coordinator.serve", str(self.folder / "pipeline.toml"), "--no-progress"]
         with (self.folder / "out").open("ab") as out:
-            self.process = subprocess.Popen(
-                command, cwd=ROOT, env={**os.environ, name: value}, stdout=out, stderr=out, start_new_session=True
-            )
+            return subprocess.Popen(
+                [*command, *options], cwd=ROOT, env={**os.environ, name: value}, stdout=out, stderr=out,
+                start_new_session=True,
+            )  # fmt: skip
 
     def running(self) -> subprocess.Popen[bytes]:
         assert self.process is not None
@@ -242,27 +251,26 @@ class Shop:
             self.sent += 1
         self._producer.poll(0)
 
-    def expected(self) -> Counter[tuple[Any, ...]]:
-        """The view, by DuckDB over the orders that were sent."""
+    def expected(self, view: str = PER_CUSTOMER) -> Counter[tuple[Any, ...]]:
+        """The rows of a view, by DuckDB's own answer to its query over the orders that were sent."""
         columns = zip(*self.orders, strict=True)
         sent = pa.table(dict(zip(("place", "id", "customer", "amount"), map(list, columns), strict=True)))
         with closing(duckdb.connect()) as database:
             database.register("sent", sent)
-            return Counter(
-                database.execute(
-                    "SELECT customer, count(*), sum(amount)::BIGINT FROM"
-                    " (SELECT * FROM sent QUALIFY row_number() OVER (PARTITION BY id ORDER BY place DESC) = 1)"
-                    " WHERE customer IS NOT NULL GROUP BY customer"
-                ).fetchall()
+            database.execute(
+                "CREATE VIEW orders AS SELECT id, customer, amount FROM"
+                " (SELECT * FROM sent QUALIFY row_number() OVER (PARTITION BY id ORDER BY place DESC) = 1)"
+                " WHERE customer IS NOT NULL"
             )
+            return Counter(database.execute(view).fetchall())
 
     # --- results out --------------------------------------------------------------------------------------------
 
-    def consumed(self) -> dict[Part, list[bytes]]:
-        """(view, step, worker) -> values, as a plain `read_committed` consumer gets them."""
+    def consumed(self, *views: str) -> dict[Part, list[bytes]]:
+        """(view or dead letters, step, worker) -> values, as a plain `read_committed` consumer gets them."""
         settings = KafkaSettings(brokers=self.brokers, pipeline=self.name)
         found: dict[Part, list[bytes]] = defaultdict(list)
-        for view in VIEWS:
+        for view in (*(views or ("per_customer",)), DEAD_LETTERS):
             for message in messages(settings, settings.topic(view)):
                 headers = dict(message.headers())
                 found[view, int(headers["step"]), int(headers["worker"])].append(message.value())
