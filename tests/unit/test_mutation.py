@@ -6,14 +6,16 @@ import ast
 import shutil
 import signal
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tools.mutation import __main__ as command
-from tools.mutation import mutants, score
-from tools.mutation.__main__ import Measuring, chosen, run_bounded
+from tools.mutation import bounded, mutants, score
+from tools.mutation.__main__ import Measuring, chosen
+from tools.mutation.bounded import run_bounded
 from tools.mutation.score import Outcome, Score
 
 ROOT = Path(__file__).parents[2]
@@ -116,13 +118,35 @@ def test_tests_find_a_planted_mutant_and_miss_another(tree: Path, monkeypatch: p
 def test_a_mutant_that_does_not_end_is_stopped_by_its_processor_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(command, "LIMIT_S", 1)
+    monkeypatch.setattr(bounded, "LIMIT_S", 1)
+    monkeypatch.setattr(bounded, "POLL_S", 0.1)
     with (tmp_path / "log").open("w") as log:
-        code = run_bounded([sys.executable, "-S", "-c", "while True: pass"], tmp_path, {}, log)
-        assert code == -signal.SIGXCPU
-        monkeypatch.setattr(command, "STALLED_S", 0)
-        waits = "import signal; signal.pause()"
-        assert run_bounded([sys.executable, "-S", "-c", waits], tmp_path, {}, log) == -signal.SIGKILL
+
+        def ended(*text: str) -> int:
+            return run_bounded([sys.executable, "-S", "-c", "; ".join(text)], tmp_path, {}, log)
+
+        assert ended("while True: pass") in (-signal.SIGXCPU, -signal.SIGKILL)
+        child = "subprocess.Popen([sys.executable, '-S', '-c', 'while True: pass'], start_new_session=True)"
+        children = ("import subprocess, sys, pathlib", f"all = [{child} for _ in range(3)]")
+        noted = "pathlib.Path('pids').write_text(' '.join(str(each.pid) for each in all))"
+        assert ended(*children, noted, "[each.wait() for each in all]") == -signal.SIGKILL
+        for pid in (tmp_path / "pids").read_text().split():
+            while runs(pid):
+                time.sleep(0.01)
+        monkeypatch.setattr(bounded, "STALLED_S", 0)
+        assert ended("import signal", "signal.pause()") == -signal.SIGKILL
+        monkeypatch.setattr(bounded, "STALLED_S", 300)
+        monkeypatch.setattr(bounded, "LIMIT_WALL_S", 0)
+        assert ended("import time", "[time.sleep(0.001) for _ in iter(int, 1)]") == -signal.SIGKILL
+        assert ended("pass") == 0
+
+
+def runs(pid: str) -> bool:
+    """Return whether a process uses the processor: a killed one that nobody waits for has no command line."""
+    try:
+        return bool(Path(f"/proc/{pid}/cmdline").read_text())
+    except OSError:
+        return False
 
 
 EVERY_KIND = '''

@@ -20,25 +20,21 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from resource import RLIMIT_CPU, setrlimit
 from signal import SIGKILL, SIGXCPU
 from typing import Any
 
 from tools.mutation import score
+from tools.mutation.bounded import run_bounded
 from tools.mutation.mutants import FOLDERS, MAPPED, Mutant, module_name, probed, sample
 from tools.mutation.score import Outcome, Score
 
 ROOT = Path(__file__).parents[2]
 SEED = 31
 COUNT = 200
-LIMIT_S = 60
-"""Processor seconds of one process that runs tests of a mutant."""
 TESTS_S = 30.0
 """The tests of a mutant are chosen so that they took no more without it: a mutant that reaches the limit is a slow one."""
 FILE_S = 5.0
 """Of one test file, tests are chosen up to so many seconds, and one in any case: many files say more than many alike tests."""
-STALLED_S = 300
-"""A run that uses no processor time for so long waits for ever."""
 KERNELS = "dbsp/zset/kernels/"
 IN_PROCESS = (
     "core", "distribute", "dsl", "exchange", "laws", "layout", "operators", "plan", "recursion", "runtime", "sim", "sql",
@@ -211,51 +207,6 @@ class Measuring:
         if code != 0 and not by:
             return "killed", f"the process ended with {code}"
         return ("killed", by) if by else ("survived", "")
-
-
-def run_bounded(command: list[str], folder: Path, environment: dict[str, str], log: Any) -> int:
-    """Run a process within `LIMIT_S` of processor time; end it and those below it if they stall. Return its exit code."""
-
-    def limit() -> None:
-        setrlimit(RLIMIT_CPU, (LIMIT_S, LIMIT_S + 5))
-
-    process = subprocess.Popen(  # noqa: S603
-        command,
-        cwd=folder,
-        env=environment,
-        stdout=log,
-        stderr=log,
-        stdin=subprocess.DEVNULL,
-        start_new_session=True,
-        preexec_fn=limit,  # noqa: PLW1509
-    )
-    used, since = -1, time.monotonic()
-    while True:
-        try:
-            code = process.wait(timeout=2)
-            break
-        except subprocess.TimeoutExpired:
-            ticks = session_ticks(process.pid)
-            if ticks != used:
-                used, since = ticks, time.monotonic()
-            elif time.monotonic() - since > STALLED_S:
-                code = -SIGKILL
-                break
-    with suppress(ProcessLookupError):
-        os.killpg(process.pid, SIGKILL)
-    process.wait()
-    return code
-
-
-def session_ticks(session: int) -> int:
-    """Return the processor time of all processes of a session, in ticks of the clock."""
-    ticks = 0
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        with suppress(OSError):
-            fields = path.read_text().rpartition(")")[2].split()
-            if int(fields[3]) == session:
-                ticks += sum(map(int, fields[11:15]))
-    return ticks
 
 
 def git(root: Path, *arguments: str) -> str:
