@@ -3,7 +3,7 @@
 Every import of one of our own modules counts, at the head, in a function or below `TYPE_CHECKING`. So does a text that names a
 module: `importlib.import_module("dbsp.expr.catalog")`, also where its end is computed. A package counts as its
 `__init__`; an import from `dbsp.io.chunk` counts for that module, not for the package `dbsp.io` around it.
-`python tools/import_cycles.py [ROOT]` prints the cycles.
+`python -m tools.import_cycles [ROOT]` prints the cycles.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ import ast
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+
+from tools.syntax import parsed, statements
 
 ROOTS = {"dbsp": "dbsp", "dbsp.storage": "storage", "dbsp.io": "io", "dbsp.coordinator": "coordinator"}
 """The folder of each top package, as `pyproject.toml` maps them."""
@@ -24,7 +26,7 @@ def sources(root: Path) -> dict[str, ast.Module]:
         for path in sorted((root / folder).rglob("*.py")):
             parts = [package, *path.relative_to(root / folder).with_suffix("").parts]
             name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
-            found[name] = ast.parse(path.read_text(encoding="utf-8"))
+            found[name] = parsed(path)[1]
     return found
 
 
@@ -34,7 +36,7 @@ STARTS = frozenset({"dbsp", "dbsp.coordinator.commands"})
 
 def imported(tree: ast.Module, ours: Mapping[str, object]) -> Iterator[str]:
     """Yield our own modules that a module imports anywhere in its text."""
-    for node in ast.walk(tree):
+    for node in statements(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names if alias.name in ours)
         elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module in ours:

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-from tools.syntax import statements
+from tools.syntax import parsed, statements
 
 ROOT = Path(__file__).parents[1]
 WORDS_MAX = 25
@@ -121,7 +121,7 @@ def docstring_findings(node: ast.AST, text: str) -> Iterator[str]:
 
 def python_findings(path: Path) -> Iterator[str]:
     """Yield the findings of all docstrings in a Python file, as `file:line: message`."""
-    for node in statements(ast.parse(path.read_text())):
+    for node in statements(parsed(path)[1]):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             text = ast.get_docstring(node)
             if text:

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from tools.syntax import statements
+from tools.syntax import parsed, statements
 
 FUNCTION_LINES_MAX = 60
 MODULE_LINES_MAX = 600
@@ -134,9 +134,9 @@ RULES = (lengths, heads, imports, exports, words)
 
 def read(root: Path, path: Path) -> Module:
     """Read and parse a file of the repository."""
-    text = path.read_text(encoding="utf-8")
+    text, tree = parsed(path)
     short = path.relative_to(root)
-    return Module(root=short.parts[0], path=short, text=text, tree=ast.parse(text))
+    return Module(root=short.parts[0], path=short, text=text, tree=tree)
 
 
 def paths(root: Path, folders: tuple[str, ...] = CODE + BESIDE) -> Iterator[Path]:

@@ -140,7 +140,9 @@ class Measuring:
     def environment(self, overlay: Path | None = None) -> dict[str, str]:
         """Return the environment of a process that runs code of the copy, with other text under some modules."""
         path = os.pathsep.join((str(self.tree / "tools" / "mutation" / "overlay"), str(self.tree)))
-        given = {name: value for name, value in os.environ.items() if not name.startswith("DBSP_")}
+        # Hundreds of processes start: none compiles again what the one before it has, however the machine is set up.
+        unset = ("DBSP_", "PYTHONDONTWRITEBYTECODE")
+        given = {name: value for name, value in os.environ.items() if not name.startswith(unset)}
         other = {"DBSP_OVERLAY": str(overlay)} if overlay else {}
         own = {"PYTHONPATH": path, "DBSP_TEST_PART": "0", "NUMBA_CACHE_DIR": str(self.work / "numba")}
         return given | own | other
