@@ -59,11 +59,14 @@ def _run(out: Path, function: Callable[..., Any], arguments: tuple[Any, ...]) ->
     function(*arguments)
 
 
-def ended(module: str, *arguments: str, folder: Path | None = None) -> subprocess.CompletedProcess[str]:
-    """Run the `main` of a module to its end, as `python -m module arguments` does, with nothing on its standard input."""
+def ended(
+    module: str, *arguments: str, folder: Path | None = None, given: str = ""
+) -> subprocess.CompletedProcess[str]:
+    """Run the `main` of a module to its end, as `python -m module arguments` does, with a text on its standard input."""
     with tempfile.TemporaryDirectory(prefix="dbsp-said-") as place:
-        out, err = Path(place) / "out", Path(place) / "err"
-        process = Forked(out, _main, module, arguments, folder or Path.cwd(), err)
+        out, err, standard_in = Path(place) / "out", Path(place) / "err", Path(place) / "in"
+        standard_in.write_text(given)
+        process = Forked(out, _main, module, arguments, folder or Path.cwd(), standard_in, err)
         try:
             code = process.wait(120)
         finally:
@@ -71,11 +74,14 @@ def ended(module: str, *arguments: str, folder: Path | None = None) -> subproces
         return subprocess.CompletedProcess([module, *arguments], code, out.read_text(), err.read_text())
 
 
-def _main(module: str, arguments: tuple[str, ...], folder: Path, err: Path) -> None:
+def _main(module: str, arguments: tuple[str, ...], folder: Path, standard_in: Path, err: Path) -> None:
     """Run the module's `main` in the child."""
     os.chdir(folder)
     with err.open("wb") as stream:
         os.dup2(stream.fileno(), 2)
+    with standard_in.open("rb") as stream:
+        os.dup2(stream.fileno(), 0)
+    sys.stdin = open(0)  # noqa: SIM115 - multiprocessing has put an empty one in its place
     sys.argv = [module, *arguments]
     importlib.import_module(module).main()
 

@@ -109,14 +109,9 @@ def killable(folder: Path) -> Iterator[Forked]:
         process.wait(60)
 
 
-def script(
-    name: str, *arguments: str, folder: Path | None = None, given: str | None = None
-) -> subprocess.CompletedProcess[str]:
-    """Run a command line of the coordinator to its end; that of the service is forked, which saves its start."""
-    if name == "serve" and given is None:
-        return ended("dbsp.coordinator.serve", *arguments, folder=folder)
-    command = [sys.executable, "-m", f"dbsp.coordinator.{name}", *arguments]
-    return subprocess.run(command, cwd=folder, input=given, capture_output=True, text=True, timeout=120, check=False)
+def script(name: str, *arguments: str, folder: Path | None = None, given: str = "") -> subprocess.CompletedProcess[str]:
+    """Run a command line of the coordinator to its end; it is forked, which saves its start."""
+    return ended(f"dbsp.coordinator.{name}", *arguments, folder=folder, given=given)
 
 
 def rows(service: Service, view: str = "per_customer") -> dict[Any, tuple[Any, ...]]:

@@ -43,7 +43,7 @@ from dbsp.plan.planner import plan as make_plan
 from dbsp.zset.batch import Batch
 from tests.coordinator import under_traffic
 from tests.coordinator.copies import pipeline, prints
-from tests.coordinator.shop import CIRCUIT, ORDERS, answering, rows, script, settings
+from tests.coordinator.shop import CIRCUIT, ORDERS, SETTINGS, answering, rows, script, settings
 from tests.laws.circuits import relations
 from tests.laws.relation import Relation, canonical, p, t, u
 from tests.pace import examples, rotating
@@ -286,11 +286,23 @@ def test_files_in_and_out(folder: Path) -> None:
 # --- refusals -------------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def made(folder: Path) -> Path:
+@pytest.fixture(scope="module")
+def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A pipeline that was stopped, and a backup of it: copied for each test that asks for `made`."""
+    folder = tmp_path_factory.mktemp("original")
+    (folder / "circuit.py").write_text(CIRCUIT)
+    (folder / "pipeline.toml").write_text(SETTINGS)
     with Service(settings(folder)) as service:
         service.wait_until_processed(service.push("orders", ORDERS), 60)
-        return Path(service.back_up(folder / "backups", 60)["folder"])
+        service.back_up(folder / "backups", 60)
+    return folder
+
+
+@pytest.fixture
+def made(folder: Path, original: Path) -> Path:
+    shutil.copytree(original, folder, dirs_exist_ok=True)
+    (backup,) = (folder / "backups").iterdir()
+    return backup
 
 
 def elsewhere(folder: Path, settings_: Callable[[str], str] = str, circuit: Callable[[str], str] = str) -> Config:

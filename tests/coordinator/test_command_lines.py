@@ -250,8 +250,7 @@ def test_a_wrong_token_is_a_wrong_argument(folder: Path) -> None:
 
 
 def command_line(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "dbsp.coordinator.serve", str(folder / "pipeline.toml"), *options]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    return script("serve", str(folder / "pipeline.toml"), *options)
 
 
 def test_a_push_waits_and_a_strict_one_tells_of_bad_rows(client: httpx.Client, service: Service) -> None:

@@ -7,8 +7,6 @@ import json
 import os
 import re
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -23,7 +21,7 @@ from dbsp.coordinator.running.control import LmdbControl
 from dbsp.coordinator.service import Service
 from dbsp.errors import UnavailableError
 from dbsp.stored.checksums import sealed
-from tests.coordinator.shop import settings_text
+from tests.coordinator.shop import script, settings_text
 
 CIRCUIT = """
 import dbsp
@@ -281,20 +279,15 @@ def test_nothing_to_look_at(folder: Path) -> None:
         look(folder)
 
 
-def command(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    full = [sys.executable, "-m", "dbsp.coordinator.cli", *arguments]
-    return subprocess.run(full, cwd=folder, capture_output=True, text=True, timeout=120, check=False)
-
-
 def test_the_command_tells_scripts_and_people(folder: Path) -> None:
-    done = command(folder, "doctor")
+    done = script("cli", "doctor", folder=folder)
     assert (done.returncode, "sound" in done.stdout) == (0, True), done.stderr
     flipped(folder / "data" / DURABLE, first_of(None, b"c"))
-    done = command(folder, "doctor", "pipeline.toml")
+    done = script("cli", "doctor", "pipeline.toml", folder=folder)
     assert done.returncode == 3
     assert "broken: a chunk" in done.stdout
     assert "to do: stop the pipeline and restore this worker's folder" in done.stdout
-    done = command(folder, "--json", "doctor")
+    done = script("cli", "--json", "doctor", folder=folder)
     (finding,) = json.loads(done.stdout)["findings"]
     assert (done.returncode, finding["worker"]) == (3, 1)
 
@@ -304,7 +297,7 @@ def test_it_reads_beside_a_running_service(folder: Path) -> None:
         for number in range(3):
             rows = {"id": range(5000), "customer": ["z"] * 5000, "amount": [number] * 5000}
             it.push("orders", pa.table(rows))
-            done = command(folder, "doctor")
+            done = script("cli", "doctor", folder=folder)
             assert done.returncode == 0, done.stdout
 
 
