@@ -39,6 +39,7 @@ from dbsp.coordinator.worker_resources import ConfiguredResources, close_resourc
 from dbsp.disk import PRIVATE_FOLDER, PUBLIC_FOLDER, make_folder
 from dbsp.errors import CircuitError, ConfigError, DbspError
 from dbsp.io.connectors import INPUT_KINDS, OUTPUT_KINDS
+from dbsp.io.connectors.places import refuse_shared
 from dbsp.io.letter_log import LetterLimits, LetterLog
 from dbsp.io.output_part import refuse_taken
 from dbsp.layout import initial
@@ -87,13 +88,15 @@ def load_plan(config: Config) -> Plan:
 
 
 def check_names(config: Config, circuit: Circuit) -> None:
-    """Check that settings name only existing tables, views and columns, and that no view has the dead letters' name.
+    """Check that settings name only existing tables, views and columns, and that each view has a name and a place of its own.
 
-    **Errors** `ConfigError` with the setting, and the names that exist.
+    **Errors** `ConfigError` with the setting and the names that exist, or with the place and both its uses.
     """
     views = {name: node.schema.names for name, node in circuit.views}
     refuse_taken(list(views))
     there = {"table": [table.name for table in circuit.tables], "view": [*views, DEAD_LETTERS]}
+    residence = config.residence
+    refuse_shared([*config.input.places(residence, there["table"]), *config.output.places(residence, there["view"])])
     for each in config.names:
         if each.name not in there[each.what]:
             raise ConfigError(

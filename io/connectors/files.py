@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
@@ -10,6 +10,7 @@ from dbsp.errors import ConfigError
 from dbsp.io import forms
 from dbsp.io.connectors.kind import Residence, bounds, option, words
 from dbsp.io.connectors.local import FolderOutput, LocalInput, number_of
+from dbsp.io.connectors.places import Place
 from dbsp.io.connectors.registry import input_kind, output_kind
 
 if TYPE_CHECKING:
@@ -56,6 +57,12 @@ class FilesInput(LocalInput):
             residence.data_dir, tables, folder=str(residence.path(self.directory)), partitions=self.partitions,
             create=create, look_every_s=self.look_every_s,
         )  # fmt: skip
+
+    def places(self, residence: Residence, names: Sequence[str]) -> Iterable[Place]:
+        """Yield the folders of the tables."""
+        folder, remedy = residence.path(self.directory), "set another `directory` in [input]"
+        for table in names:
+            yield Place(where=f"folder={folder / table}", use=f"the table {table}", remedy=remedy, is_written=False)
 
     def make_folders(self, residence: Residence, tables: Collection[Table]) -> None:
         """Make the folders of new tables."""

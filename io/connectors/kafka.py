@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from dbsp.errors import ConfigError
 from dbsp.io.connectors.kind import OutputKind, Residence, columns_of, option, words
-from dbsp.io.connectors.messages import NO_BROKERS, ReadsTopics, kafka_settings, refuse_away_brokers
+from dbsp.io.connectors.messages import (
+    NO_BROKERS,
+    HasBrokers,
+    ReadsTopics,
+    kafka_settings,
+    refuse_away_brokers,
+    topic_place,
+)
+from dbsp.io.connectors.places import Place
 from dbsp.io.connectors.registry import input_kind, output_kind
+from dbsp.io.topic_names import PROGRESS, STEPS
 
 if TYPE_CHECKING:
     from dbsp.algebra.table import Table
@@ -45,6 +54,15 @@ class KafkaInput(ReadsTopics):
     def has_topics(self) -> bool:
         """Return True: a table that is not in `topics` reads the topic of its own name."""
         return True
+
+    def topic_of(self, table: str) -> str | None:
+        """Return the topic that a table reads."""
+        return self.topics.get(table, table)
+
+    def places(self, residence: Residence, names: Sequence[str]) -> Iterable[Place]:
+        """Yield the step log and the topics of the tables."""
+        yield own_topic(self, residence, STEPS, "the step log")
+        yield from super().places(residence, names)
 
     def open(
         self,
@@ -123,6 +141,14 @@ class KafkaOutput(OutputKind):
 
         return keyed_views(circuit, keys)
 
+    def places(self, residence: Residence, names: Sequence[str]) -> Iterable[Place]:
+        """Yield the progress, and the topics of the views."""
+        yield own_topic(self, residence, PROGRESS, "the progress of the outputs")
+        for view in names:
+            topic = self.topics.get(view, f"{residence.pipeline}.{view}")
+            remedy = f"rename the view, or set another topic for {view} in `topics` of [output]"
+            yield topic_place(self, topic, f"the view {view}", remedy, is_written=True)
+
     def open(self, residence: Residence, worker: int, first_step: int, *, create: bool = False) -> KafkaOutputLog:
         """Open a producer for the worker."""
         from dbsp.io.kafka.output import KafkaOutputLog  # noqa: PLC0415 - reading settings loads no engine
@@ -157,3 +183,9 @@ class KafkaOutput(OutputKind):
     def refuse_away(self, residence: Residence, tables: Sequence[Table], patience_s: float) -> None:  # noqa: ARG002
         """Ask the brokers whether they answer."""
         refuse_away_brokers(kafka_settings(self, residence), (), patience_s)
+
+
+def own_topic(connector: HasBrokers, residence: Residence, name: str, use: str) -> Place:
+    """Return the place of a topic that the pipeline needs for itself."""
+    remedy = "set another `name` in [pipeline], or another topic in `topics`"
+    return topic_place(connector, f"{residence.pipeline}.{name}", use, remedy, is_written=True)

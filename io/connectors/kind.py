@@ -10,7 +10,7 @@ Instances travel to Spark's processes, so they can be pickled and open nothing b
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
@@ -21,6 +21,7 @@ from dbsp.steps.timing import IDLE_S
 if TYPE_CHECKING:
     from dbsp.algebra.table import Table
     from dbsp.circuit.circuit import Circuit
+    from dbsp.io.connectors.places import Place
     from dbsp.io.output_part import OutputProgress
     from dbsp.logs import InputLog, OutputLog, StepLog
     from dbsp.store.findings import Examined
@@ -123,6 +124,10 @@ class Connector(ABC):
     def check_circuit(self, circuit: Circuit) -> Circuit:
         """Refuse settings that do not fit the circuit; return the circuit as this kind needs it."""
         return circuit
+
+    def places(self, residence: Residence, names: Sequence[str]) -> Iterable[Place]:  # noqa: ARG002 - most kinds have none
+        """Return the topics or folders of these tables or views, and those that the kind itself needs beside them."""
+        return ()
 
     @abstractmethod
     def left_out(self, residence: Residence) -> tuple[str, ...]:

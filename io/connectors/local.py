@@ -7,13 +7,14 @@ answers for it: the doctor reads it, backups copy it, restoring puts it back, st
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Self
 
 from dbsp.io import forms
 from dbsp.io.connectors.kind import InputKind, OutputKind, Residence, option
+from dbsp.io.connectors.places import Place
 
 if TYPE_CHECKING:
     from dbsp.algebra.table import Table
@@ -89,6 +90,15 @@ class FolderOutput(LocalOutput):
     def folders(self, residence: Residence) -> tuple[tuple[str, Path], ...]:
         """Return the folder of the rows."""
         return (("directory", self.folder(residence)),)
+
+    def places(self, residence: Residence, names: Sequence[str]) -> Iterable[Place]:
+        """Yield the data folder, which no output may fill, and the folders of the views."""
+        remedy = "set another `directory` in [output]"
+        yield Place(where=f"folder={residence.data_dir}", use="the data folder", remedy=remedy, is_written=True)
+        folder = self.folder(residence)
+        yield Place(where=f"folder={folder}", use="the rows of the outputs", remedy=remedy, is_written=True)
+        for view in names:
+            yield Place(where=f"folder={folder / view}", use=f"the view {view}", remedy=remedy, is_written=True)
 
     def progress(self, residence: Residence) -> Path:
         """Return the folder of the progress, inside that of the rows."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
 from dbsp.errors import ConfigError
 from dbsp.io.connectors.kind import InputKind, Residence, option, words
+from dbsp.io.connectors.places import Place
 
 if TYPE_CHECKING:
     from dbsp.algebra.table import Table
@@ -96,6 +97,19 @@ class ReadsTopics(InputKind):
             for table in tables
         ]
 
+    def topic_of(self, table: str) -> str | None:
+        """Return the topic that a table reads; None if it reads none."""
+        return self.topics.get(table)
+
+    def places(self, residence: Residence, names: Sequence[str]) -> Iterable[Place]:  # noqa: ARG002 - of the tables alone
+        """Yield the topics of the tables."""
+        for table in names:
+            topic = self.topic_of(table)
+            if topic is not None:
+                yield topic_place(
+                    self, topic, f"the table {table}", f"set another topic for {table} in `topics` of [input]"
+                )
+
     def refuse_away_topics(self, residence: Residence, tables: Sequence[Table], patience_s: float) -> None:
         """Return if the brokers, the topics of these tables, and the registries of their formats answer."""
         refuse_away_brokers(kafka_settings(self, residence), self.sources(tables), patience_s)
@@ -113,6 +127,11 @@ class HasBrokers(Protocol):
     def properties(self) -> Mapping[str, str]:
         """Return the properties of Kafka's client."""
         ...
+
+
+def topic_place(connector: HasBrokers, topic: str, use: str, remedy: str, *, is_written: bool = False) -> Place:
+    """Return the place of a topic; topics of one name are the same if the first brokers are named alike."""
+    return Place(where=f"topic={topic} brokers={connector.bootstrap}", use=use, remedy=remedy, is_written=is_written)
 
 
 def kafka_settings(connector: HasBrokers, residence: Residence) -> KafkaSettings:

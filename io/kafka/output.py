@@ -34,10 +34,10 @@ from dbsp.io.kafka.client import KafkaSettings, TopicReader, Trimmer, ensure_top
 from dbsp.io.kafka.transaction import TransactionalWriter, TransactionRecords
 from dbsp.io.output_part import OutputProgress, Verdict, checksum_of, decide, with_dead_letters
 from dbsp.io.step_codec import seal, unseal
+from dbsp.io.topic_names import PROGRESS
 from dbsp.logs import DeadLetter
 from dbsp.zset.batch import Batch
 
-PROGRESS = "progress"
 ARROW_BYTES_MAX = 1 << 19
 PAYLOAD_CHARS_MAX = 1 << 17
 REASON_CHARS_MAX = 1 << 12

@@ -34,9 +34,9 @@ from dbsp.io.step_codec import (
     seal,
     unseal,
 )
+from dbsp.io.topic_names import STEPS
 from dbsp.logs import StepRecord
 
-TOPIC = "steps"
 _KEEP_ALL = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
 
 
@@ -81,7 +81,7 @@ class KafkaStepLog:
         **Errors** `ConfigError` if the topic is absent, is compacted, or has several partitions.
         """
         self._settings = settings
-        self._topic = settings.topic(TOPIC)
+        self._topic = settings.topic(STEPS)
         self._reader = TopicReader(settings)
         self._writer = TransactionalWriter(settings, f"{settings.pipeline}-steps", tells_offsets=True)
         self._trimmer = Trimmer(settings)

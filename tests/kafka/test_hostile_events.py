@@ -37,7 +37,7 @@ QUERIES = {
     "ranks": {
         "ranked": "select customer, id, amount from orders"
         " qualify row_number() over (partition by customer order by amount desc, id) <= 3",
-        "steps": "select id, customer, amount - lag(amount) over (partition by customer order by id) as more from orders",
+        "more": "select id, customer, amount - lag(amount) over (partition by customer order by id) as more from orders",
     },
     "sets": {
         "only_large": "select customer from orders where amount > 700 except select customer from orders where amount < 5",
