@@ -33,6 +33,7 @@ from dbsp.coordinator.running.clock import Clock, SystemClock
 from dbsp.coordinator.running.command_runner import LoopSettings, Parts
 from dbsp.coordinator.running.control import Control, Ledger, LmdbControl, new_ledger, standing
 from dbsp.coordinator.running.letters import Letters
+from dbsp.coordinator.running.lost_hosts import HostLoss
 from dbsp.coordinator.running.waterlines import Waterlines, watched
 from dbsp.coordinator.trials import ProcessTrials
 from dbsp.coordinator.worker_resources import ConfiguredResources, close_resources
@@ -335,8 +336,20 @@ def loop_settings(config: Config) -> LoopSettings:
         limits=config.step.limits(), checkpoint_interval_s=config.checkpoint.interval_s,
         retention_s=config.checkpoint.retention_s, failures_max=config.step.failures_max,
         max_warmup_replicas=config.layout.max_warmup_replicas, autoscale=config.autoscale,
-        strategy=config.layout.strategy,
+        strategy=config.layout.strategy, host_loss=_host_loss(config),
     )  # fmt: skip
+
+
+def _host_loss(config: Config) -> HostLoss:
+    """Return when a host counts as lost: never on one host, whose loss ends the service too."""
+    shared = shares_disk(config)
+    several = len(config.layout.hosts) > 1 and config.layout.host_lost_s > 0
+    return HostLoss(
+        after_s=config.layout.host_lost_s if several else None,
+        hosts=tuple(config.layout.hosts),
+        movable=shared or bool(config.checkpoint.copies),
+        common_disk=shared,
+    )
 
 
 def _ledger(config: Config, plan: Plan, control: Control) -> Ledger:

@@ -189,6 +189,9 @@ class LayoutSection:
     none is given). On a cluster the hosts must be named, as each worker's state is on its host's disk. Instead, `common_disk`
     says that `data_dir` is on one disk that all hosts reach.
 
+    A host that does not answer for `host_lost_s` counts as lost (0: never). Its workers move to the other hosts if
+    `[checkpoint] copies` has their state, or `common_disk` is set. Otherwise the service ends with an error that names them.
+
     `standbys` are folders, each best on a disk of its own. Each holds a copy of every worker's last checkpoints, from which a
     lost database is made again.
     """
@@ -203,6 +206,7 @@ class LayoutSection:
     max_warmup_replicas: int = 2
     keys_per_step: int = 10_000
     standbys: list[str] = field(default_factory=list)
+    host_lost_s: float = 60.0
 
     def __post_init__(self) -> None:
         """Refuse a strategy that does not exist, and limits with which no state would ever move."""
@@ -217,6 +221,7 @@ class LayoutSection:
         at_least("layout.acceptable_recovery_lag", self.acceptable_recovery_lag, 0)
         at_least("layout.max_warmup_replicas", self.max_warmup_replicas, 1)
         at_least("layout.keys_per_step", self.keys_per_step, 1)
+        at_least("layout.host_lost_s", self.host_lost_s, 0)
         if len(set(self.standbys)) < len(self.standbys) or not all(self.standbys):
             raise ConfigError(f"standbys are different folders: layout.standbys={self.standbys}")
 

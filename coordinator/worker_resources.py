@@ -37,7 +37,14 @@ from dbsp.logs import InputLog, OutputLog, StepLog
 from dbsp.object_places import ObjectPlace
 from dbsp.storage import WorkerDatabase
 from dbsp.storage.copies import WorkerCopies
-from dbsp.storage.discarding import Condemned, condemn, discard_folder, discard_leftovers
+from dbsp.storage.discarding import (
+    Condemned,
+    condemn,
+    discard_folder,
+    discard_leftovers,
+    discard_older,
+    is_older,
+)
 from dbsp.storage.environment import MAP_SIZE_BYTES
 from dbsp.storage.standby import Standby, is_sound, restore_from
 from dbsp.storage.transfers import ShardTransfer, end_transfers
@@ -117,23 +124,35 @@ class ConfiguredResources:
                 discard_folder(home, epoch, each)
         self.end_transfers(worker, epoch)
 
+    def discard_stray(self, worker: int, epoch: int, since: int) -> bool:
+        """Delete the database that a worker left here when it moved away in epoch `since`; return whether there was one."""
+        with _LOCK:
+            self._let_go(worker)
+            return discard_older(self._home(worker), epoch, since)
+
     def _homes(self, worker: int) -> tuple[Path, ...]:
         """Return the folders of the worker's standbys, then that of its database."""
         return (*self._standbys(worker), self._home(worker))
 
-    def restore_database(self, worker: int, epoch: int) -> bool:
-        """Make a database that is absent or broken again; return whether it was.
+    def restore_database(self, worker: int, epoch: int, since: int = 0) -> bool:
+        """Make a database that is absent, broken or stale again; return whether it was.
 
-        The source is the first standby that can be read, else the copies.
+        The source is the first standby that can be read, else the copies. The worker moved here in epoch `since`. A database or
+        a standby that was last fenced in an older epoch is stale.
         """
         home, copies = self._home(worker), self._copies(worker)
-        standbys = [each for each in (Standby(at, MAP_SIZE_BYTES) for at in self._standbys(worker)) if each.exists]
+        standbys = [
+            Standby(at, MAP_SIZE_BYTES)
+            for at in self._standbys(worker)
+            if Standby(at, MAP_SIZE_BYTES).exists and not is_older(at, since)
+        ]
         if not standbys and copies is None:
             return False
         with _LOCK:
-            if is_sound(home):
+            if is_sound(home) and not is_older(home, since):
                 return False
             self._let_go(worker)
+            discard_older(home, epoch, since)
             discard_leftovers(home, epoch)
             if standbys:
                 try:

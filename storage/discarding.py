@@ -31,6 +31,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dbsp.errors import DataError, FencedError
+from dbsp.processes import end_older
 from dbsp.storage.durable import Durable
 from dbsp.storage.environment import MAP_SIZE_BYTES
 from dbsp.storage.standby import DURABLE, WRITERS
@@ -81,6 +82,43 @@ def discard_folder(home: Path, epoch: int, condemned: Condemned | None = None) -
             finally:
                 durable.close()
     _delete_set_aside(home)
+
+
+def is_older(home: Path, epoch: int) -> bool:
+    """Return whether the folder has a sound database that was never fenced in this epoch or a later one."""
+    try:
+        durable = _opened(home)
+    except DataError:
+        return False
+    try:
+        with durable.environment.reading() as txn:
+            return durable.epoch(txn) < epoch
+    finally:
+        durable.close()
+
+
+def discard_older(home: Path, epoch: int, since: int) -> bool:
+    """Delete the database in a folder if it was never fenced in epoch `since` or later; return whether it was deleted.
+
+    The epoch of the database is not raised first: a process that is killed in between would leave an old database that looks
+    new.
+
+    **Errors** `FencedError` if another process fences the database meanwhile.
+    """
+    if not is_older(home, since):
+        return False
+    durable = _opened(home)
+    try:
+        with durable.environment.reading() as txn:
+            newest = durable.epoch(txn)
+        if newest >= since:
+            return False
+        end_older(durable.writers_folder, epoch)
+        durable.write(newest, lambda _txn: _rename(home, home))
+    finally:
+        durable.close()
+    _delete_set_aside(home)
+    return True
 
 
 def _opened(home: Path) -> Durable:

@@ -41,6 +41,17 @@ class FenceWorkers:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MoveWorkers:
+    """Note in the ledger that the workers of lost hosts are on other hosts from epoch `epoch` on. → `WorkersMoved`.
+
+    `places` are pairs of a worker and its new host.
+    """
+
+    epoch: int
+    places: tuple[tuple[int, str], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ReadVersions:
     """Ask every worker which versions it can open. → `VersionsRead`."""
 
@@ -235,7 +246,7 @@ class Shutdown:
 
 
 Command = (
-    ClaimEpoch | CreateWorkers | FenceWorkers | ReadVersions | OpenVersion | DiscardWorkers | ReadSteps | CutStep
+    ClaimEpoch | CreateWorkers | FenceWorkers | MoveWorkers | ReadVersions | OpenVersion | DiscardWorkers | ReadSteps | CutStep
     | RunStep | PinVersion | AwaitCopy | Publish | LogLayout | RedistributeShards | HoldMerges | WarmUp | EndWarmUp
     | ForgetRescale
     | AcceptEngines | LogDecision | Wait | BackOff | Shutdown

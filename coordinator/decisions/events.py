@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from dbsp.coordinator.decisions.engines import Acceptance
 from dbsp.coordinator.decisions.fills import Fill
+from dbsp.coordinator.decisions.moved_workers import MovedWorker
 from dbsp.coordinator.decisions.states import Halt
 from dbsp.coordinator.strategies import COLD
 from dbsp.distribute.migration_plan import MigrationPlan
@@ -37,6 +38,7 @@ class LedgerState:
     strategy: str
     accepted: tuple[Acceptance, ...] = ()
     fill: Fill | None = None
+    moved: tuple[MovedWorker, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +71,25 @@ class Fenced:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class HostsLost:
+    """No worker was fenced, as these hosts have been silent for too long.
+
+    `silent` are all hosts that do not answer now. `movable`: the state of workers can be made again on other hosts.
+    """
+
+    hosts: tuple[str, ...]
+    silent: tuple[str, ...]
+    movable: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkersMoved:
+    """The ledger has the new hosts of the workers of lost hosts; `standing` is its contents."""
+
+    standing: LedgerState
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class VersionsRead:
     """The versions that the reached workers can open, by worker."""
 
@@ -77,11 +98,12 @@ class VersionsRead:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VersionOpened:
-    """Every worker of the layout has the state of the checkpoint."""
+    """Every worker of the layout has the state of the checkpoint; `moved` are the workers that left lost hosts."""
 
     version: int
     checkpoint: CheckpointId
     layout: Layout
+    moved: tuple[MovedWorker, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -285,7 +307,8 @@ Request = (
 )  # fmt: skip
 News = CopyEnded | WarmEnded
 Event = (
-    LoopReady | Claimed | Created | Fenced | VersionsRead | VersionOpened | Discarded | StepsRead | EnginesAccepted | Recorded
+    LoopReady | Claimed | Created | Fenced | HostsLost | WorkersMoved
+    | VersionsRead | VersionOpened | Discarded | StepsRead | EnginesAccepted | Recorded
     | StepDone | VersionPinned
     | Copied | News | Published | LayoutLogged | Redistributed | MergesHeld | WarmBegun | Cooled | Forgotten | Decided | Woken
     | Failed | Request

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from dbsp.coordinator.decisions import commands, events, fills, migrating, rescaling, states
+from dbsp.coordinator.decisions import commands, events, fills, lost_hosts, migrating, rescaling, states
 from dbsp.coordinator.decisions.engines import accepted_anew
 from dbsp.coordinator.decisions.recovery import (
     choose,
@@ -27,6 +27,7 @@ from dbsp.coordinator.decisions.recovery import (
     lasting_story,
     learned,
     needed,
+    read_versions,
     story,
     without_choice,
 )
@@ -213,7 +214,7 @@ def _recover(facts: states.Facts) -> Answer:
     return states.Recovering(facts=facts, awaits="claimed"), (commands.ClaimEpoch(),)
 
 
-def _recovering(state: states.Recovering, event: events.Event) -> Answer:  # noqa: PLR0911 - one line per stage
+def _recovering(state: states.Recovering, event: events.Event) -> Answer:  # noqa: C901, PLR0911 - one line per stage
     facts = state.facts
     match state.awaits, event:
         case "forgotten", events.Forgotten():
@@ -225,7 +226,11 @@ def _recovering(state: states.Recovering, event: events.Event) -> Answer:  # noq
         case "created", events.Created():
             return _fence(facts)
         case "fenced", events.Fenced(others=others):
-            return states.Recovering(facts=facts, awaits="held"), (_read_versions(facts, others),)
+            return states.Recovering(facts=facts, awaits="held"), (read_versions(facts, others),)
+        case "fenced", events.HostsLost():
+            return lost_hosts.decided(facts, event)
+        case "moved", events.WorkersMoved(standing=standing):
+            return _fence(learned(facts, standing))
         case "held", events.VersionsRead():
             return _choose(facts, event)
         case "opened", events.VersionOpened():
@@ -274,11 +279,6 @@ def _take_back(facts: states.Facts) -> Answer:
     return states.Recovering(facts=facts, awaits="forgotten"), (commands.ForgetRescale(),)
 
 
-def _read_versions(facts: states.Facts, others: tuple[int, ...]) -> commands.Command:
-    workers = tuple(sorted(needed(facts) | frozenset(others)))
-    return commands.ReadVersions(epoch=facts.epoch, workers=workers, hosts=hosts_of(facts, workers))
-
-
 def _choose(facts: states.Facts, event: events.VersionsRead) -> Answer:
     choice = choose(event.held, facts.layouts, run=facts.run, fingerprint=facts.fingerprint)
     if choice is None or choice.version < facts.published:
@@ -303,7 +303,7 @@ def _opened(facts: states.Facts, event: events.VersionOpened) -> Answer:
         facts = rescaling.without_request(facts)
     facts = replace(
         facts, version=event.version, layout=event.layout, checkpoint_step=event.checkpoint.step,
-        next_step=event.checkpoint.step, published=max(facts.published, event.version),
+        next_step=event.checkpoint.step, published=max(facts.published, event.version), moved=event.moved,
         version_layout=event.layout.version, migration_plan=facts.migration_plans.get(event.layout.version),
     )  # fmt: skip
     gone = tuple(sorted(facts.members - set(event.layout.workers)))

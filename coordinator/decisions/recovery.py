@@ -63,6 +63,7 @@ def learned(facts: states.Facts, standing: events.LedgerState) -> states.Facts:
     return replace(
         facts, layouts=layouts, layout=layouts[standing.used], members=standing.members, forming=standing.forming,
         published=standing.published, accepted=standing.accepted, fill=standing.fill, requested=requested,
+        moved=standing.moved,
         migration_plans=migration_plans,
         migration_plan=migration_plans.get(standing.used),
     )  # fmt: skip
@@ -85,6 +86,12 @@ def fence(facts: states.Facts) -> commands.FenceWorkers:
         epoch=facts.epoch, workers=wanted, hosts=hosts_of(facts, wanted), others=others,
         other_hosts=hosts_of(facts, others),
     )  # fmt: skip
+
+
+def read_versions(facts: states.Facts, others: tuple[int, ...]) -> commands.ReadVersions:
+    """Return the command that asks the needed workers, and the reachable others, for their versions."""
+    workers = tuple(sorted(needed(facts) | frozenset(others)))
+    return commands.ReadVersions(epoch=facts.epoch, workers=workers, hosts=hosts_of(facts, workers))
 
 
 def without_choice(

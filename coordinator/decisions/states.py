@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from dbsp.coordinator.decisions.engines import Acceptance
 from dbsp.coordinator.decisions.fills import Fill
+from dbsp.coordinator.decisions.moved_workers import MovedWorker
 from dbsp.coordinator.strategies import COLD, WARMUP
 from dbsp.distribute.migration_plan import MigrationPlan
 from dbsp.layout import Layout
@@ -133,6 +134,7 @@ class Facts:
     - `aways` counts the failures in a row because an external system was away.
     - `failed_as` identifies the last failure that waiting does not cure.
     - `fill` is the backfill step, the first step after a change of the circuit.
+    - `moved` are the workers that left lost hosts.
     """
 
     run: str
@@ -167,6 +169,7 @@ class Facts:
     accepting: frozenset[str] = frozenset()
     upgrade_error: str | None = None
     fill: Fill | None = None
+    moved: tuple[MovedWorker, ...] = ()
 
 
 # --- states ---------------------------------------------------------------------------------------------------------

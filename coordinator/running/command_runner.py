@@ -33,8 +33,10 @@ from dbsp.coordinator.running.blame import Locate, unlocated
 from dbsp.coordinator.running.clock import Clock
 from dbsp.coordinator.running.control import Control, Ledger, Saved
 from dbsp.coordinator.running.failing import Failing
+from dbsp.coordinator.running.fencing import Fencing
 from dbsp.coordinator.running.intake import all_wait, readable, taken
 from dbsp.coordinator.running.letters import KeepsLetters, NoLetters
+from dbsp.coordinator.running.lost_hosts import HostLoss, SilentHosts
 from dbsp.coordinator.running.moves import Moves, moved_notice
 from dbsp.coordinator.running.notices import (
     CheckpointPublished,
@@ -49,7 +51,6 @@ from dbsp.coordinator.running.notices import (
     TrimFailed,
     WarmupEnded,
     WorkersNotReached,
-    WorkersRestored,
 )
 from dbsp.coordinator.running.progress import MovingProgress, RescaleProgress
 from dbsp.coordinator.running.status import LiveStatus, NewSteps, StepIndex, begun
@@ -78,6 +79,7 @@ class LoopSettings:
     max_warmup_replicas: int = 2
     autoscale: AutoscaleSection = field(default_factory=AutoscaleSection)
     strategy: str = COLD
+    host_loss: HostLoss = field(default_factory=HostLoss)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,6 +147,8 @@ class CommandRunner:
         self._copying: _Copying | None = None
         self.warming, self.moves = WarmUps(parts.clock), Moves(parts.clock)
         self.failing = Failing(parts.inputs, parts.steps, parts.locate, observer.noted)
+        self.silent_hosts = SilentHosts(parts.clock, settings.host_loss)
+        self._fencing = Fencing(parts.control, parts.clock, self.silent_hosts, self._change, observer.noted)
         self._attempts = Attempts(parts.marker, parts.trials, self._change, observer.noted)
 
     @property
@@ -213,6 +217,7 @@ class CommandRunner:
                 commands.ClaimEpoch()
                 | commands.CreateWorkers()
                 | commands.FenceWorkers()
+                | commands.MoveWorkers()
                 | commands.ReadVersions()
                 | commands.OpenVersion()
             ):
@@ -249,6 +254,7 @@ class CommandRunner:
         command: commands.ClaimEpoch
         | commands.CreateWorkers
         | commands.FenceWorkers
+        | commands.MoveWorkers
         | commands.ReadVersions
         | commands.OpenVersion,
     ) -> events.Event:
@@ -259,7 +265,9 @@ class CommandRunner:
                 self.runtime.create(workers, checkpoint, hosts)
                 return events.Created()
             case commands.FenceWorkers():
-                return self._fence(command)
+                return self._fencing.fence(self.runtime, command)
+            case commands.MoveWorkers():
+                return self._fencing.move(command)
             case commands.ReadVersions(epoch=epoch, workers=workers, hosts=hosts):
                 held = dict(self.runtime.versions(workers, hosts))
                 if (ledger := self._parts.control.load()) is not None:
@@ -273,19 +281,9 @@ class CommandRunner:
         if found != command.checkpoint:
             raise DataError(f"the workers opened another checkpoint: opened={found} chosen={command.checkpoint}")
         ledger = self._change(lambda ledger: ledgers.opened(ledger, command.version, command.layout))
+        moved = self._fencing.discard_strays(self.runtime, command.epoch, ledger)
         self.done, self._timing = ledger.positions(found)
-        return events.VersionOpened(version=command.version, checkpoint=found, layout=command.layout)
-
-    def _fence(self, command: commands.FenceWorkers) -> events.Event:
-        """Fence the workers that the start needs, then the reachable ones of the others."""
-        if restored := self.runtime.fence(command.epoch, command.workers, command.hosts):
-            self._observer.noted(WorkersRestored(workers=list(restored)))
-        if not command.others:
-            return events.Fenced()
-        reached = self.runtime.fence_others(command.epoch, command.others, command.other_hosts)
-        if missed := sorted(set(command.others) - set(reached)):
-            self._observer.noted(WorkersNotReached(workers=missed))
-        return events.Fenced(others=tuple(reached))
+        return events.VersionOpened(version=command.version, checkpoint=found, layout=command.layout, moved=moved)
 
     def _discard(self, command: commands.DiscardWorkers) -> events.Event:
         left: tuple[int, ...] = ()

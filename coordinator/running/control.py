@@ -13,7 +13,7 @@ import json
 import uuid
 import zlib
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -21,13 +21,17 @@ from dbsp.coordinator.decisions import engines
 from dbsp.coordinator.decisions.cutting import NOWHERE, Positions
 from dbsp.coordinator.decisions.events import LedgerState
 from dbsp.coordinator.decisions.fills import Fill
-from dbsp.coordinator.decisions.recovery import destined
+from dbsp.coordinator.decisions.lost_hosts import with_hosts
+from dbsp.coordinator.decisions.moved_workers import MovedWorker
+from dbsp.coordinator.decisions.recovery import destined, under_way
 from dbsp.coordinator.strategies import COLD
 from dbsp.distribute.migration_plan import MigrationPlan
 from dbsp.errors import DataError, FencedError
 from dbsp.io.environment import open_environment, release_environment
 from dbsp.layout import Layout
+from dbsp.layout import homes as homes_of
 from dbsp.plan.signatures import Signatures
+from dbsp.runtime.runtime import Stray
 from dbsp.steps.timing import Timing, timing_from_json, timing_to_json
 from dbsp.store import CheckpointId
 from dbsp.stored import from_stored, to_stored
@@ -67,6 +71,7 @@ class Ledger:
     - `members` are the workers that may have a database; `forming` of them may have none yet.
     - `fill` is the first step after a change of the circuit; `retired` are the views that changes have dropped.
     - `began` maps each view that was edited, or made again after it was dropped, to the step of its first output.
+    - `moved` are the workers that left lost hosts.
     """
 
     run: str
@@ -89,6 +94,7 @@ class Ledger:
     input: str = ""
     output: str = ""
     deaths: Deaths | None = None
+    moved: tuple[MovedWorker, ...] = ()
 
     @property
     def published(self) -> int:
@@ -136,6 +142,7 @@ def standing(ledger: Ledger) -> LedgerState:
         used=saved.checkpoint.layout_version if saved is not None else min(ledger.layouts),
         members=ledger.members, forming=ledger.forming, published=ledger.published,
         rescale=ledger.rescale, strategy=ledger.strategy, accepted=ledger.accepted, fill=ledger.fill,
+        moved=ledger.moved,
     )  # fmt: skip
 
 
@@ -253,6 +260,53 @@ def log_layout(
     return replace(
         ledger, layouts=layouts, migration_plans={**ledger.migration_plans, migration_plan.version: migration_plan}
     )
+
+
+def move_workers(ledger: Ledger, places: Mapping[int, str], epoch: int, wall_us: int, *, common_disk: bool) -> Ledger:
+    """Note other hosts for these workers, in every layout; their databases there count from this epoch on.
+
+    The databases on the lost hosts are deleted when these answer again, unless all hosts share one disk.
+    """
+    homes = homes_of(ledger.layouts.values())
+    layouts = {number: with_hosts(layout, places) for number, layout in ledger.layouts.items()}
+    migration_plans = {number: under_way(plan, layouts) for number, plan in ledger.migration_plans.items()}
+    fresh = (
+        MovedWorker(
+            worker=worker, host=host, lost=homes[worker], epoch=epoch, wall_us=wall_us, made_again=not common_disk,
+            stray=not common_disk,
+        )
+        for worker, host in places.items()
+    )  # fmt: skip
+    kept = (moved for moved in ledger.moved if moved.stray or moved.worker not in places)
+    return replace(ledger, layouts=layouts, migration_plans=migration_plans, moved=(*kept, *fresh))
+
+
+def forget_strays(ledger: Ledger, gone: Collection[tuple[int, str]]) -> Ledger:
+    """Note that the databases that workers left on lost hosts are deleted; `gone` are pairs of worker and host."""
+    moved = (replace(moved, stray=moved.stray and (moved.worker, moved.lost) not in gone) for moved in ledger.moved)
+    return replace(ledger, moved=tuple(moved))
+
+
+def strays(ledger: Ledger) -> tuple[Stray, ...]:
+    """Return the databases that workers left on lost hosts, except on a host to which the worker has moved back."""
+    homes = homes_of(ledger.layouts.values())
+    newest = {(moved.worker, moved.lost): moved.epoch for moved in ledger.moved if moved.stray}
+    return tuple(
+        Stray(worker=worker, host=host, since=epoch)
+        for (worker, host), epoch in newest.items()
+        if homes.get(worker) != host or worker not in ledger.members
+    )
+
+
+def moved_since(ledger: Ledger) -> dict[int, int]:
+    """Return for each worker whose database was made again on its host the epoch of its move: an older database is stale."""
+    homes = homes_of(ledger.layouts.values())
+    had = ledger.members - ledger.forming
+    return {
+        moved.worker: moved.epoch
+        for moved in ledger.moved
+        if moved.made_again and moved.worker in had and homes[moved.worker] == moved.host
+    }
 
 
 def doubt_members(ledger: Ledger, workers: Iterable[int]) -> Ledger:
@@ -429,6 +483,7 @@ def encode_ledger(ledger: Ledger) -> dict[str, Any]:
         "input": ledger.input,
         "output": ledger.output,
         "deaths": None if ledger.deaths is None else {"step": ledger.deaths.step, "count": ledger.deaths.count},
+        "moved": [asdict(moved) for moved in ledger.moved],
     }
 
 
@@ -458,6 +513,7 @@ def decode_ledger(found: Mapping[str, Any]) -> Ledger:
         input=found.get("input", ""),
         output=found.get("output", ""),
         deaths=_decode_deaths(found.get("deaths")),
+        moved=tuple(MovedWorker(**moved) for moved in found.get("moved", ())),
     )
 
 

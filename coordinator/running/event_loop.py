@@ -317,7 +317,7 @@ class EventLoop:
                 checkpoint_step=facts.checkpoint_step, layout=facts.layout, processed=self.runner.done,
                 replaying=isinstance(self._state, states.Replaying),
                 halt=facts.halt if isinstance(self._state, states.Halted) else None, rescale=self.runner.rescale,
-                waiting=waiting_rescale(facts), migration_plan=facts.migration_plan,
+                waiting=waiting_rescale(facts), migration_plan=facts.migration_plan, moved=facts.moved,
             )
         )  # fmt: skip
 

@@ -246,6 +246,27 @@ class WorkersRestored(Notice):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerMoved(Notice):
+    """A host was lost: one of its workers is on `host` from this epoch on, where its database is made again."""
+
+    EVENT: ClassVar[str] = "worker-moved"
+    worker: int
+    host: str
+    lost: str
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StraysDiscarded(Notice):
+    """Hosts that were lost answer again, and databases that workers left there were deleted; or `error` says why not."""
+
+    EVENT: ClassVar[str] = "strays-discarded"
+    workers: Sequence[int]
+    hosts: Sequence[str]
+    error: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WorkersNotReached(Notice):
     """Some workers could not be reached, and are left as they are."""
 

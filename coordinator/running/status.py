@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from dbsp.coordinator.decisions import commands
 from dbsp.coordinator.decisions.alarms import Doing
 from dbsp.coordinator.decisions.cutting import Positions
+from dbsp.coordinator.decisions.moved_workers import MovedWorker
 from dbsp.coordinator.decisions.rescaling import is_moving
 from dbsp.coordinator.decisions.states import Facts, Halt
 from dbsp.coordinator.running.clock import Clock
@@ -66,6 +67,7 @@ class Snapshot:
     version: int = 0
     checkpoint_step: int = 0
     layout: Layout | None = None
+    moved: tuple[MovedWorker, ...] = ()
     processed: Positions = field(default_factory=dict)
     rows_in: int = 0
     rows_out: int = 0

@@ -32,6 +32,13 @@ def snapshot_as_json(now: Snapshot) -> dict[str, Any]:
         "last_error": now.last_error,
         "past_error": None if past is None else {"message": past.message, "over": at(past.over_s)},
         "halt": None if now.halt is None else asdict(now.halt), "rescale_waiting": as_json(now.waiting),
+        "moved_workers": [
+            {
+                "worker": moved.worker, "host": moved.host, "lost_host": moved.lost, "epoch": moved.epoch,
+                "at": at(moved.wall_us / 1e6), "left_database": moved.stray,
+            }
+            for moved in now.moved
+        ],
     }  # fmt: skip
 
 

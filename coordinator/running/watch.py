@@ -22,7 +22,7 @@ from dbsp.coordinator.running.notices import AlarmOver, AlarmRaised, FileReloade
 from dbsp.coordinator.running.status import LiveStatus, Snapshot
 from dbsp.errors import DbspError
 from dbsp.logs import InputLog, TellsWaits, Waiting
-from dbsp.runtime.runtime import TellsAwaited, TellsCopyTrouble
+from dbsp.runtime.runtime import KnowsHosts, TellsAwaited, TellsCopyTrouble
 
 LOOK_EVERY_S = 1.0
 CLOSE_S = 5.0
@@ -126,6 +126,7 @@ class Watch:
         doing = self._runner.doing
         running_s = 0.0 if doing is None else now_s - doing.since_s
         awaited, hosts_away = self._workers(doing, running_s)
+        self._look_at_hosts(now, running_s)
         waits = self._waits(now)
         seen = Looked(
             now_s=now_s, now_unix_s=self._clock.wall_us() / 1e6, state=now.state, doing=doing, slowest_s=self._slowest(now),
@@ -176,6 +177,20 @@ class Watch:
         except Exception as error:  # noqa: BLE001 - names of workers are a help, and must not prevent the alarm
             self._failed(error)
             return (), ()
+
+    def _look_at_hosts(self, now: Snapshot, running_s: float) -> None:
+        """Cancel a command that waits for a lost host, so that recovery moves its workers.
+
+        Recovery itself looks at the hosts before it fences workers.
+        """
+        runtime = self._runner.running
+        if running_s < ASK_WORKERS_S or now.layout is None or now.state in ("Starting", "Recovering"):
+            return
+        try:
+            if self._runner.silent_hosts.look(runtime, now.layout.hosts) and isinstance(runtime, KnowsHosts):
+                runtime.cancel()
+        except Exception as error:  # noqa: BLE001 - the command ends by its own time-out
+            self._failed(error)
 
     def _copy_trouble(self) -> str | None:
         """Return why the copy of a checkpoint waits, if it does."""

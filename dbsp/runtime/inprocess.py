@@ -28,7 +28,7 @@ from dbsp.logs import StepRecord
 from dbsp.runtime import ahead, loops, migrating, tasks
 from dbsp.runtime.copying import Copier, WarmRound
 from dbsp.runtime.leases import Leased, LeasedViews
-from dbsp.runtime.runtime import MoveReport, StepReport, WarmProgress, WorkerReport
+from dbsp.runtime.runtime import NOTHING, MoveReport, StepReport, WarmProgress, WorkerReport
 from dbsp.steps.exchange import Parcel, from_bytes, least_round, to_bytes
 from dbsp.store import CheckpointId, CommitReport, VersionInfo
 from dbsp.zset.batch import concat, consolidate
@@ -59,14 +59,20 @@ class InProcessRuntime:
         for worker in workers:
             self.work.resources.database(worker, checkpoint)
 
-    def fence(self, epoch: int, workers: Sequence[int], hosts: Sequence[str] = ()) -> tuple[int, ...]:  # noqa: ARG002 - all are here
+    def fence(
+        self,
+        epoch: int,
+        workers: Sequence[int],
+        hosts: Sequence[str] = (),  # noqa: ARG002 - all are here
+        since: Mapping[int, int] = NOTHING,
+    ) -> tuple[int, ...]:
         """Raise the epoch of every worker, and end a running copy; return the workers that were restored from a standby.
 
         A copy may wait for a lock of a stopped process. It goes on when that process is ended, which raising the
         epoch does.
         """
         self.end_copies(COPY_WAIT_S)
-        restored = self._each(workers, lambda worker: tasks.fence(self.work, worker, epoch))
+        restored = self._each(workers, lambda worker: tasks.fence(self.work, worker, epoch, since))
         self.end_copies()
         ahead.forget(self.work.background, workers, epoch)
         self.epoch = epoch

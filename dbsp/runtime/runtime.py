@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, Protocol, runtime_checkable
 
 import pyarrow as pa
@@ -22,6 +23,8 @@ from dbsp.runtime.leases import Leased
 from dbsp.runtime.profile import NodeProfile
 from dbsp.steps.timing import Signal
 from dbsp.store import CheckpointId, CommitReport, Database, VersionInfo
+
+NOTHING: Mapping[int, int] = MappingProxyType({})
 
 
 class WorkerResources(Protocol):
@@ -42,8 +45,16 @@ class WorkerResources(Protocol):
         """
         ...
 
-    def restore_database(self, worker: int, epoch: int) -> bool:
-        """Restore a worker's lost database from a standby; return whether that was necessary and possible."""
+    def restore_database(self, worker: int, epoch: int, since: int = 0) -> bool:
+        """Restore a worker's lost database from a standby or copies; return whether that was necessary and possible.
+
+        A database that was never fenced in epoch `since` or later is of an earlier stay of the worker on this host: it is
+        replaced.
+        """
+        ...
+
+    def discard_stray(self, worker: int, epoch: int, since: int) -> bool:
+        """Delete the database that a worker left here when it moved away in epoch `since`; return whether there was one."""
         ...
 
     def input_log(self) -> InputLog:
@@ -53,6 +64,15 @@ class WorkerResources(Protocol):
     def output_log(self, worker: int, first_step: int = 0, *, create: bool = False) -> OutputLog:
         """Return the worker's part of the outputs; `create` lets it begin at `first_step`, else absence is a `DataError`."""
         ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stray:
+    """The database that `worker` left on `host` when it moved to another one in epoch `since`."""
+
+    worker: int
+    host: str
+    since: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,6 +193,23 @@ class TellsAwaited(Protocol):
 
 
 @runtime_checkable
+class KnowsHosts(Protocol):
+    """A runtime whose workers are on several hosts, of which one may be lost."""
+
+    def silent(self, hosts: Sequence[str]) -> Sequence[str]:
+        """Return those of these hosts that do not answer now, within a bounded time; any thread may ask."""
+        ...
+
+    def cancel(self) -> None:
+        """Cancel the running job, from any thread; its caller gets an `UnavailableError`."""
+        ...
+
+    def discard_strays(self, epoch: int, strays: Sequence[Stray]) -> Sequence[Stray]:
+        """Delete databases that workers left on hosts which answer again; return those that are gone from there."""
+        ...
+
+
+@runtime_checkable
 class TellsCopyTrouble(Protocol):
     """A runtime whose copies of checkpoints may wait for a place that does not answer; any thread may ask."""
 
@@ -193,10 +230,13 @@ class Runtime(Protocol):
         """Make version 0 for workers that have no database yet."""
         ...
 
-    def fence(self, epoch: int, workers: Sequence[int], hosts: Sequence[str] = ()) -> tuple[int, ...]:
+    def fence(
+        self, epoch: int, workers: Sequence[int], hosts: Sequence[str] = (), since: Mapping[int, int] = NOTHING
+    ) -> tuple[int, ...]:
         """Write the epoch into every worker's database, durably: older writers are refused from now on.
 
-        A lost database is first restored from a standby, if there is one. Return the workers that were restored.
+        A lost database is first restored from a standby, if there is one. Return the workers that were restored. `since` maps
+        a worker that moved to its host to the epoch of the move (`WorkerResources.restore_database`).
         """
         ...
 

@@ -81,8 +81,12 @@ class MemoryResources:
             condemned.raise_epoch(epoch)
             del self.databases[worker]
 
-    def restore_database(self, worker: int, epoch: int) -> bool:  # noqa: ARG002 - the contract's
+    def restore_database(self, worker: int, epoch: int, since: int = 0) -> bool:  # noqa: ARG002 - the contract's
         """Return false: there are no standbys."""
+        return False
+
+    def discard_stray(self, worker: int, epoch: int, since: int) -> bool:  # noqa: ARG002 - the contract's
+        """Return false: all workers are here."""
         return False
 
     def input_log(self) -> MemoryInputLog:

@@ -35,7 +35,7 @@ from dbsp.runtime.dead_rows import sendable
 from dbsp.runtime.event_times import signals_of
 from dbsp.runtime.loop_state import after_loops, flush
 from dbsp.runtime.moved import Migration, moved_over
-from dbsp.runtime.runtime import WorkerReport, WorkerResources
+from dbsp.runtime.runtime import NOTHING, Stray, WorkerReport, WorkerResources
 from dbsp.steps.error_policy import judge
 from dbsp.steps.exchange import Address, Carried, Owners, Parcel, check_arrival, gather, split
 from dbsp.steps.segment import NOTHING_GIVEN, Arrived, SegmentResult, run_segment
@@ -382,11 +382,16 @@ def _keyed(change: Changes, schema: Schema) -> Batch:
     return Batch(schema=schema, columns=columns, weights=np.ones((len(change.batch), 1), dtype=np.int64))
 
 
-def fence(work: Work, worker: int, epoch: int) -> bool:
-    """Raise the worker's epoch; return whether its lost database was first restored from a standby."""
-    restored = work.resources.restore_database(worker, epoch)
+def fence(work: Work, worker: int, epoch: int, since: Mapping[int, int] = NOTHING) -> bool:
+    """Raise the worker's epoch; return whether its lost or stale database was first restored from a standby or copies."""
+    restored = work.resources.restore_database(worker, epoch, since.get(worker, 0))
     work.resources.database(worker).raise_epoch(epoch)
     return restored
+
+
+def discard_stray(work: Work, worker: int, stray: Stray, epoch: int) -> None:
+    """Delete the database that a worker left here when it moved to another host."""
+    work.resources.discard_stray(worker, epoch, stray.since)
 
 
 def fence_other(work: Work, worker: int, epoch: int) -> bool:

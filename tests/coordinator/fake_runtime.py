@@ -19,7 +19,7 @@ from dbsp.layout import Layout, moved_shards
 from dbsp.logs import StepRecord
 from dbsp.logs.step_commands import skipped_nodes
 from dbsp.runtime.leases import HeldViews
-from dbsp.runtime.runtime import MoveReport, StepReport, WarmProgress, WorkerReport
+from dbsp.runtime.runtime import NOTHING, MoveReport, StepReport, WarmProgress, WorkerReport
 from dbsp.store import CheckpointId, CommitReport, VersionInfo
 from tests.coordinator.fake_moves import FakeMove
 from tests.coordinator.fakes import (
@@ -163,7 +163,9 @@ class FakeRuntime(Closed):
             if not self.world.bring(worker, host):
                 self.world.put(worker, FakeDatabase(versions={0: (checkpoint, frozenset())}, host=host))
 
-    def fence(self, epoch: int, workers: Sequence[int], hosts: Sequence[str] = ()) -> tuple[int, ...]:
+    def fence(
+        self, epoch: int, workers: Sequence[int], hosts: Sequence[str] = (), since: Mapping[int, int] = NOTHING
+    ) -> tuple[int, ...]:
         for worker, host in at(workers, hosts):
             self.world.point(f"fence {worker}")
             database = self._database(worker, host)

@@ -12,6 +12,7 @@ import os
 import random
 import signal
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -44,14 +45,16 @@ master = "{master}"
 
 
 @contextmanager
-def cluster_shop(folder: Path, broker: Broker, seed: int) -> Iterator[tuple[Cluster, Shop]]:
+def cluster_shop(
+    folder: Path, broker: Broker, seed: int, options: Sequence[str] = ()
+) -> Iterator[tuple[Cluster, Shop]]:
     """A shop with a worker on each host; afterwards what it wrote is what it should be."""
     (folder / "shop").mkdir()
     with standalone(folder / "cluster", HOSTS, apart=folder / "shop" / "data") as cluster:
         spark, hosts = SPARK.format(master=cluster.master), f"hosts = {list(HOSTS)}"
         shop = Shop(folder / "shop", broker.brokers, seed, spark=spark, hosts=hosts)
         try:
-            shop.start()
+            shop.start(*options)
             shop.until(lambda: shop.processed() > 0, "its first step")
             yield cluster, shop
             shop.stop()
@@ -88,10 +91,10 @@ def kill_executor(shop: Shop, cluster: Cluster, host: str) -> None:
     shop.until(lambda: shop.processed() >= reached, f"it goes on after the executor on {host} was killed", restart=True)
 
 
-def databases(folder: Path) -> dict[str, list[str]]:
+def databases(folder: Path, hosts: Sequence[str] = HOSTS) -> dict[str, list[str]]:
     """Whose databases lie on which host's disk."""
-    homes = {host: folder / "cluster" / f"disk-{host}" / "workers" for host in HOSTS}
-    return {host: sorted(each.name for each in home.iterdir()) for host, home in homes.items()}
+    homes = {host: folder / "cluster" / f"disk-{host}" / "workers" for host in hosts}
+    return {host: sorted(each.name for each in home.iterdir() if each.name.isdigit()) for host, home in homes.items()}
 
 
 def visits(folder: Path) -> list[Path]:
@@ -113,6 +116,24 @@ def test_state_moves_between_hosts_that_share_no_disk(broker: Broker, tmp_path: 
         rescaled(shop, 1, "redistribute")
     assert databases(tmp_path) == {HOSTS[0]: ["0000"], HOSTS[1]: []}
     assert visits(tmp_path) == []
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(600)
+def test_a_host_is_lost_for_ever_with_its_disk(broker: Broker, tmp_path: Path) -> None:
+    """Without a command its worker moves, its database comes from the copies, and the outputs are as ever."""
+    options = ("--set", f"checkpoint.copies={tmp_path / 'copies'}", "--set", "layout.host_lost_s=5")
+    with cluster_shop(tmp_path, broker, seed=6, options=options) as (cluster, shop):
+        shop.until(lambda: (shop.status() or {}).get("version", 0) > 1, "two checkpoints")
+        reached, began = shop.sent, time.monotonic()
+        for pid in (cluster.workers[HOSTS[1]].pid, *cluster.executors(HOSTS[1])):
+            os.kill(pid, signal.SIGKILL)
+        (tmp_path / "cluster" / f"disk-{HOSTS[1]}" / "workers").rename(tmp_path / "lost")
+        shop.until(lambda: shop.processed() > reached, "steps go on elsewhere", 300)
+        print(f"first new step after {time.monotonic() - began:.1f} s")
+        (moved,) = (shop.status() or {})["moved_workers"]
+        assert (moved["worker"], moved["lost_host"], moved["host"]) == (1, HOSTS[1], HOSTS[0])
+        assert databases(tmp_path, HOSTS[:1]) == {HOSTS[0]: ["0000", "0001"]}
 
 
 @pytest.mark.soak

@@ -68,7 +68,7 @@ class ApartResources(DiskResources):
             discard_folder(home, epoch, each)
         self.end_transfers(number, epoch)
 
-    def restore_database(self, number: int, epoch: int) -> bool:
+    def restore_database(self, number: int, epoch: int, since: int = 0) -> bool:
         """Make a lost database again from its standby; return whether that was needed and possible."""
         standby, home = Standby(self._standby(number), MAP_BYTES), self.disks.home(number)
         if not standby.exists or is_sound(home):

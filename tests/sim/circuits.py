@@ -32,7 +32,7 @@ from dbsp.plan.planner import plan as make_plan
 from dbsp.runtime import tasks
 from dbsp.runtime.inprocess import InProcessRuntime
 from dbsp.runtime.memory_logs import MemoryInputLog, MemoryOutputLog
-from dbsp.runtime.runtime import MoveReport, StepReport
+from dbsp.runtime.runtime import NOTHING, MoveReport, StepReport
 from dbsp.runtime.session import MemoryResources
 from dbsp.runtime.tasks import Work
 from dbsp.steps.exchange import Parcel
@@ -97,8 +97,11 @@ class PointedResources:
         self.point(f"discard {worker}")
         self.kept.discard_database(worker, epoch, condemned)
 
-    def restore_database(self, worker: int, epoch: int) -> bool:
-        return self.kept.restore_database(worker, epoch)
+    def restore_database(self, worker: int, epoch: int, since: int = 0) -> bool:
+        return self.kept.restore_database(worker, epoch, since)
+
+    def discard_stray(self, worker: int, epoch: int, since: int) -> bool:
+        return self.kept.discard_stray(worker, epoch, since)
 
     def input_log(self) -> MemoryInputLog:
         return self.kept.input_log()
@@ -167,9 +170,11 @@ class SimulatedRuntime(InProcessRuntime):
         super().create(workers, checkpoint, hosts)
         self.tasks.note(late_tasks.create, workers, checkpoint)
 
-    def fence(self, epoch: int, workers: Sequence[int], hosts: Sequence[str] = ()) -> tuple[int, ...]:
-        found = super().fence(epoch, workers, hosts)
-        self.tasks.note(tasks.fence, workers, epoch)
+    def fence(
+        self, epoch: int, workers: Sequence[int], hosts: Sequence[str] = (), since: Mapping[int, int] = NOTHING
+    ) -> tuple[int, ...]:
+        found = super().fence(epoch, workers, hosts, since)
+        self.tasks.note(tasks.fence, workers, epoch, since)
         return found
 
     def fence_others(self, epoch: int, workers: Sequence[int], hosts: Sequence[str] = ()) -> tuple[int, ...]:

@@ -263,8 +263,12 @@ class DiskResources:
         self._leave(number)
         discard_folder(self.disks.home(number), epoch, condemned)
 
-    def restore_database(self, number: int, epoch: int) -> bool:
+    def restore_database(self, number: int, epoch: int, since: int = 0) -> bool:
         """There are no standbys."""
+        return False
+
+    def discard_stray(self, number: int, epoch: int, since: int) -> bool:
+        """No worker moves."""
         return False
 
     def input_log(self) -> MemoryInputLog:

@@ -364,7 +364,7 @@ class OneDatabase:
     def database(self, _: int) -> WorkerDatabase:
         return self.home
 
-    def restore_database(self, _worker: int, _epoch: int) -> bool:
+    def restore_database(self, _worker: int, _epoch: int, _since: int) -> bool:
         return False
 
 

@@ -20,6 +20,7 @@ from dbsp.runtime.spark.failures import TaskFailure, failure_of
 from dbsp.runtime.spark.placement import drain, refuse_elsewhere
 from dbsp.runtime.spark.shared import PackedWork, settle, unpack
 from dbsp.store import CheckpointId
+from dbsp.zset.batch import Batch
 from dbsp.zset.kernels.compile import compile_all
 
 if TYPE_CHECKING:
@@ -74,6 +75,13 @@ def view_bytes(work: tasks.Work, worker: int, view: str, epoch: int) -> bytes:
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table, max_chunksize=_IPC_ROWS)
     return bytes(sink.getvalue())
+
+
+def view_batch(data: bytes, schema: Any) -> Batch:
+    """Return a worker's rows of a view as a batch, from an Arrow stream with a `weight` column."""
+    table = pa.ipc.open_stream(data).read_all()
+    weights = table.column("weight").to_numpy().reshape(-1, 1)
+    return Batch.from_arrow(table.drop_columns(["weight"]), schema, weights)
 
 
 def open_version(work: tasks.Work, worker: int, version: int, epoch: int, layout: Layout) -> CheckpointId:

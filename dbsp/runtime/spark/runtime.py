@@ -11,7 +11,6 @@ Source: docs/concepts/steps.md. Faults 5 to 8 of the fault tests concern this mo
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -32,12 +31,12 @@ from dbsp.processes import find_process
 from dbsp.runtime import ahead, migrating, tasks, transfers
 from dbsp.runtime.background import BackgroundThread
 from dbsp.runtime.copying import Copier, WarmRound
-from dbsp.runtime.inprocess import COPY_WAIT_S, InProcessRuntime
+from dbsp.runtime.inprocess import COPY_WAIT_S
 from dbsp.runtime.leases import HeldViews, Leased, LeasedViews
 from dbsp.runtime.migrating import Decision
-from dbsp.runtime.parts import KeepsOutput
-from dbsp.runtime.runtime import MoveReport, StepReport, WarmProgress, WorkerReport
+from dbsp.runtime.runtime import NOTHING, MoveReport, StepReport, Stray, WarmProgress, WorkerReport
 from dbsp.runtime.spark import control_job, diagnosis, moving_steps, session
+from dbsp.runtime.spark.beside import beside_workers
 from dbsp.runtime.spark.failures import successes
 from dbsp.runtime.spark.jobs import JobThread
 from dbsp.runtime.spark.moving_steps import MovingSteps
@@ -52,7 +51,7 @@ from dbsp.runtime.spark.task_server import TaskServer
 from dbsp.runtime.transfers import Route, TransferProgress
 from dbsp.store import CheckpointId, CommitReport, VersionInfo
 from dbsp.trace.redistribute import WarmReport
-from dbsp.zset.batch import Batch, concat, consolidate
+from dbsp.zset.batch import concat, consolidate
 
 if TYPE_CHECKING:
     from pyspark import Broadcast, SparkContext
@@ -110,7 +109,7 @@ class SparkRuntime:
         self._closing = threading.Event()
         self._moving = MovingSteps(self._context)
         self._one_host = one_host = session.is_local(str(self._context.master))
-        self._here = _beside_workers(work) if one_host else None
+        self._here = beside_workers(work) if one_host else None
         least = self.settings.parcel_file_bytes_min
         self._parcels = ParcelFiles.make(self._spark.work_dir, least) if one_host else None
 
@@ -130,13 +129,15 @@ class SparkRuntime:
         """Make version 0 of each worker that has none."""
         self._control("create", workers, hosts, control_job.create, checkpoint)
 
-    def fence(self, epoch: int, workers: Sequence[int], hosts: Sequence[str] = ()) -> tuple[int, ...]:
+    def fence(
+        self, epoch: int, workers: Sequence[int], hosts: Sequence[str] = (), since: Mapping[int, int] = NOTHING
+    ) -> tuple[int, ...]:
         """Raise the epoch of every worker and end a running copy; return the workers restored from a standby."""
         self._end_copy_jobs()
         if self._here is not None:
-            found = self._here.fence(epoch, workers)
+            found = self._here.fence(epoch, workers, since=since)
         else:
-            restored = self._control("fence", workers, hosts, tasks.fence, epoch)
+            restored = self._control("fence", workers, hosts, tasks.fence, epoch, dict(since))
             found = tuple(worker for worker in workers if restored[worker])
         self.epoch = epoch
         return found
@@ -367,7 +368,7 @@ class SparkRuntime:
         """Return all workers' rows of a view, consolidated, with their weights in the column `weight`."""
         spec = tasks.materialized_view(self.work.plan, view)
         streams = self._control_in(f"read view {view}", layout, control_job.view_bytes, view, self.epoch)
-        parts = [_batch(streams[worker], spec.schema) for worker in layout.workers]
+        parts = [control_job.view_batch(streams[worker], spec.schema) for worker in layout.workers]
         return consolidate(concat(parts, spec.schema)).to_arrow(weight_column="weight")
 
     def lease_views(self, views: Sequence[str], step: int, layout: Layout) -> Leased:
@@ -391,6 +392,14 @@ class SparkRuntime:
                 raise
             return tuple(workers)
         return tuple(worker for worker in workers if worker not in near)
+
+    def discard_strays(self, epoch: int, strays: Sequence[Stray]) -> Sequence[Stray]:
+        """Delete databases that workers left on hosts which answer again; return those that are gone from there."""
+        away = set(self.silent([stray.host for stray in strays]))
+        near = [stray for stray in strays if stray.host not in away]
+        for stray in near:
+            self._control_at("discard a stray", (stray.worker,), (stray.host,), tasks.discard_stray, (stray, epoch))
+        return near
 
     def warm_up(self, layout: Layout, rounds: int = 1) -> None:
         """Start the Python workers and load modules and compiled kernels into them before the first step."""
@@ -478,10 +487,10 @@ class SparkRuntime:
                 raise
             homes = dict(zip(workers, hosts, strict=True))
             raise diagnosis.explained(
-                error, what, homes, lambda: self._away(hosts), lambda: self._versions(hosts)
+                error, what, homes, lambda: self.silent(hosts), lambda: self._versions(hosts)
             ) from None
 
-    def _away(self, hosts: Sequence[str]) -> Sequence[str]:
+    def silent(self, hosts: Sequence[str]) -> Sequence[str]:
         """Return the hosts that do not answer; empty if Spark cannot be asked."""
         with suppress(Py4JError, OSError, EOFError):
             return diagnosis.hosts_away(self._context, hosts)
@@ -510,7 +519,7 @@ class SparkRuntime:
     def hosts_away(self) -> Sequence[str]:
         """Return the hosts of the step's workers on which no executor answers."""
         layout = self._ran_in
-        return () if layout is None else self._away(layout.hosts)
+        return () if layout is None else self.silent(layout.hosts)
 
     def copy_trouble(self) -> str | None:
         """Return why the running copy waits; see `dbsp.runtime.runtime.TellsCopyTrouble`."""
@@ -579,22 +588,3 @@ class SparkRuntime:
                     "start a Spark worker there; its name in [layout] hosts must be the one that Spark uses",
                 )
             self._closing.wait(_LOOK_S)
-
-
-def _beside_workers(work: tasks.Work) -> InProcessRuntime | None:
-    """Return the runtime that fences, pins and copies in this process, since a Spark job costs more than these.
-
-    The workers' databases must be on this host. None if a worker's output log, which a pin trims, is expensive to open and so
-    stays with its background worker.
-    """
-    if isinstance(work.resources, KeepsOutput) and work.resources.output_is_dear:
-        return None
-    cores = os.cpu_count() or 1
-    return InProcessRuntime(replace(work, background=None), opens_at_once=cores, copies_at_once=cores)
-
-
-def _batch(data: bytes, schema: Any) -> Batch:
-    """Return a worker's rows of a view as a batch, from an Arrow stream with a `weight` column."""
-    table = pa.ipc.open_stream(data).read_all()
-    weights = table.column("weight").to_numpy().reshape(-1, 1)
-    return Batch.from_arrow(table.drop_columns(["weight"]), schema, weights)

@@ -1,0 +1,100 @@
+"""Notice hosts that do not answer, for how long, and when they count as lost; keep the note of who moved where.
+
+A host that is powered off refuses no connection: it is silent. So the runtime connects with a bound, before workers are fenced
+and while a command takes long. A host that was silent at every look for `host_lost_s` counts as lost.
+
+The epoch is the safety, not the time: a host that is wrongly taken for lost is fenced like any other late process. Its databases
+are never used again, because the ledger has the epoch of each move (`MovedWorker.epoch`).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from dbsp.coordinator.running.clock import Clock
+from dbsp.errors import AwayError
+from dbsp.runtime.runtime import KnowsHosts, Runtime
+
+WAIT_S = 5.0
+"""How long one look before a fence waits for silent hosts: executors register some seconds after Spark starts."""
+LOOK_EVERY_S = 0.25
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostLoss:
+    """The rule for lost hosts: a host that is silent for `after_s` seconds is lost (None: never).
+
+    `hosts` are those to which workers may move. `movable`: a worker's database can be made again on another host, as copies or a
+    common disk have it.
+    """
+
+    after_s: float | None = None
+    hosts: tuple[str, ...] = ()
+    movable: bool = False
+    common_disk: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lost:
+    """The lost hosts of workers, and all hosts that do not answer now."""
+
+    hosts: tuple[str, ...]
+    silent: tuple[str, ...]
+
+
+class SilentHosts:
+    """Since when which hosts have been silent; any thread may use it."""
+
+    def __init__(self, clock: Clock, loss: HostLoss) -> None:
+        """Begin without a silent host."""
+        self.loss = loss
+        self._clock = clock
+        self._since_s: dict[str, float] = {}
+        self._lock = threading.Lock()
+
+    def look(self, runtime: Runtime | None, hosts: Iterable[str]) -> tuple[str, ...]:
+        """Ask the runtime about these hosts; return those that are lost."""
+        asked = sorted({host for host in hosts if host})
+        if self.loss.after_s is None or not asked or not isinstance(runtime, KnowsHosts):
+            return ()
+        silent = frozenset(runtime.silent(asked))
+        now_s = self._clock.monotonic_s()
+        with self._lock:
+            self._since_s = {
+                host: self._since_s.get(host, now_s)
+                for host in {*self._since_s, *silent}
+                if host in silent or host not in asked
+            }
+            return tuple(host for host in asked if now_s - self._since_s.get(host, now_s) >= self.loss.after_s > 0)
+
+    def await_all(self, runtime: Runtime, hosts: Sequence[str]) -> Lost | None:
+        """Wait a moment until all these hosts answer; return the lost ones, None if there are none.
+
+        While no host answers at all, none counts as lost: the coordinator itself may be cut off.
+        **Errors** `AwayError` if a host is silent, and not for long enough to be lost.
+        """
+        until_s = self._clock.monotonic_s() + WAIT_S
+        everywhere = {*hosts, *self.loss.hosts}
+        while True:
+            lost = tuple(host for host in self.look(runtime, everywhere) if host in hosts)
+            silent = self.silent(everywhere)
+            if not silent.keys() & set(hosts):
+                return None
+            if lost and silent.keys() < everywhere:
+                return Lost(hosts=lost, silent=tuple(silent))
+            if self._clock.monotonic_s() >= until_s:
+                raise AwayError(self._story(silent))
+            self._clock.wait(threading.Event(), LOOK_EVERY_S)
+
+    def silent(self, hosts: Iterable[str]) -> dict[str, float]:
+        """Return for how many seconds each silent host of these has been silent."""
+        now_s = self._clock.monotonic_s()
+        with self._lock:
+            return {host: now_s - self._since_s[host] for host in sorted(set(hosts)) if host in self._since_s}
+
+    def _story(self, silent: dict[str, float]) -> str:
+        shown = ", ".join(f"{host} for {seconds:.0f} s" for host, seconds in silent.items())
+        what = "their workers move to other hosts" if self.loss.movable else "the service ends"
+        return f"hosts of workers do not answer: {shown}; {what} after host_lost_s={self.loss.after_s:g}"

@@ -1,0 +1,125 @@
+"""Hosts in one process: each is a folder with the databases of its workers, and may fall silent, be lost, and come back."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from dbsp.coordinator.worker_resources import ConfiguredResources, home_in
+from dbsp.errors import UnavailableError
+from dbsp.layout import Layout
+from dbsp.logs import StepRecord
+from dbsp.runtime import tasks
+from dbsp.runtime.inprocess import InProcessRuntime
+from dbsp.runtime.runtime import NOTHING, StepReport, Stray
+from dbsp.storage import WorkerDatabase
+from dbsp.store import CheckpointId
+
+
+@dataclass(slots=True, eq=False)
+class Machines:
+    """The hosts of a pipeline below `folder`; `silent` ones answer nothing, and what asks them hangs until it is cancelled."""
+
+    folder: Path
+    places: dict[int, str] = field(default_factory=dict)
+    silent: set[str] = field(default_factory=set)
+    cancelled: threading.Event = field(default_factory=threading.Event)
+
+    def home(self, host: str, worker: int) -> Path:
+        """Return the folder of a worker's database on a host."""
+        return home_in(self.folder / host / "workers", worker)
+
+    def ask(self, host: str) -> None:
+        """Hang at a silent host until somebody cancels, then fail."""
+        if host in self.silent:
+            self.cancelled.wait(60)
+            raise UnavailableError(f"the host does not answer: host={host}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostedResources(ConfiguredResources):
+    """The resources of all workers, each on the disk of the host where it was last asked for."""
+
+    machines: Machines
+
+    @classmethod
+    def of(cls, there: ConfiguredResources, machines: Machines) -> HostedResources:
+        names = ("data_dir", "pipeline", "tables", "input", "output", "standbys", "copies", "folder")
+        return cls(**{name: getattr(there, name) for name in names}, machines=machines)
+
+    def database(self, worker: int, create: CheckpointId | None = None) -> WorkerDatabase:
+        if (host := self.machines.places[worker]) in self.machines.silent:
+            raise UnavailableError(f"the host does not answer: host={host}")
+        return ConfiguredResources.database(self, worker, create)
+
+    def _home(self, worker: int) -> Path:
+        return self.machines.home(self.machines.places[worker], worker)
+
+
+class HostedRuntime(InProcessRuntime):
+    """Runs workers on simulated hosts, and knows which of these are silent."""
+
+    @property
+    def machines(self) -> Machines:
+        return self.work.resources.machines  # type: ignore[attr-defined, no-any-return]
+
+    def _at(self, workers: Iterable[int], hosts: Sequence[str]) -> None:
+        self.machines.places.update(zip(workers, hosts, strict=True))
+        for host in hosts:
+            self.machines.ask(host)
+
+    def create(self, workers: Sequence[int], checkpoint: CheckpointId, hosts: Sequence[str] = ()) -> None:
+        self._at(workers, hosts)
+        super().create(workers, checkpoint, hosts)
+
+    def fence(
+        self, epoch: int, workers: Sequence[int], hosts: Sequence[str] = (), since: Mapping[int, int] = NOTHING
+    ) -> tuple[int, ...]:
+        self.machines.cancelled.clear()
+        self._at(workers, hosts)
+        return super().fence(epoch, workers, hosts, since)
+
+    def open(self, version: int, epoch: int, layout: Layout) -> CheckpointId:
+        self._at(layout.workers, layout.hosts)
+        return super().open(version, epoch, layout)
+
+    def run_step(self, record: StepRecord, layout: Layout, coming: Layout | None = None) -> StepReport:
+        self._at(layout.workers, layout.hosts)
+        return super().run_step(record, layout, coming)
+
+    def pin(self, version: int, checkpoint: CheckpointId, layout: Layout) -> None:
+        self._at(layout.workers, layout.hosts)
+        super().pin(version, checkpoint, layout)
+
+    def silent(self, hosts: Sequence[str]) -> Sequence[str]:
+        return [host for host in hosts if host in self.machines.silent]
+
+    def cancel(self) -> None:
+        self.machines.cancelled.set()
+
+    def discard_strays(self, epoch: int, strays: Sequence[Stray]) -> Sequence[Stray]:
+        near = [stray for stray in strays if stray.host not in self.machines.silent]
+        for stray in near:
+            home = self.machines.places[stray.worker]
+            self.machines.places[stray.worker] = stray.host
+            tasks.discard_stray(self.work, stray.worker, stray, epoch)
+            self.machines.places[stray.worker] = home
+        return near
+
+
+def on_machines(machines: Machines) -> Callable[[str, Any], Any]:
+    """Return what `build` wraps the parts of a service with, so that its workers are on these machines."""
+
+    def wrap(name: str, part: Any) -> Any:
+        if name != "runtime":
+            return part
+        work = tasks.Work(
+            resources=HostedResources.of(part.work.resources, machines), plan=part.work.plan, run=part.work.run,
+            common_disk=False,
+        )  # fmt: skip
+        return HostedRuntime(work)
+
+    return wrap

@@ -1,0 +1,191 @@
+"""Hosts that are lost for ever: their workers move to other hosts without a command, and what was left there is never used."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dbsp.coordinator import build
+from dbsp.coordinator.decisions.lost_hosts import relocated
+from dbsp.coordinator.running import control as ledgers
+from dbsp.coordinator.running import watch
+from dbsp.coordinator.running.lost_hosts import HostLoss, SilentHosts
+from dbsp.coordinator.service import Service
+from dbsp.errors import AwayError, UnavailableError
+from dbsp.layout import initial
+from tests.coordinator import fakes, hosted
+from tests.coordinator.under_traffic import check_golden, make_folder, orders, settings, traffic
+from tests.spark.waiting import until
+
+HOSTS = ("a", "b", "c")
+LOST = ("layout.host_lost_s=0.3", 'layout.hosts=["a", "b", "c"]', "pipeline.workers=3", "checkpoint.interval_s=0.2")
+COPIES = (*LOST, "checkpoint.copies=spare")
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A pipeline whose hosts have disks of their own, and are looked at often."""
+    monkeypatch.setattr(build, "shares_disk", lambda _config: False)
+    monkeypatch.setattr(watch, "ASK_WORKERS_S", 0.1)
+    monkeypatch.setattr(watch, "LOOK_EVERY_S", 0.05)
+    return make_folder(tmp_path)
+
+
+@contextmanager
+def running(folder: Path, machines: hosted.Machines, *overrides: str) -> Iterator[Service]:
+    config = settings(folder, *overrides)
+    with Service(config, build.build(config, wrap=hosted.on_machines(machines))) as service:
+        yield service
+
+
+def homes(service: Service) -> dict[int, str]:
+    layout = service.layout()
+    return dict(zip(layout.workers, layout.hosts, strict=True))
+
+
+def events(folder: Path, name: str) -> list[dict[str, object]]:
+    lines = (folder / "data" / "coordinator.log").read_text().splitlines()
+    return [found for found in map(json.loads, lines) if found["event"] == name]
+
+
+def goes_on(service: Service) -> None:
+    """Wait for a checkpoint that was begun from now on."""
+    version = service.snapshot.version
+    assert service.live_status.wait_for(lambda now: now.version > version + 1, 60), service.snapshot
+
+
+def lose(service: Service, machines: hosted.Machines, host: str) -> None:
+    """Power a host off, and wait until its workers are elsewhere and a checkpoint was published."""
+    machines.silent.add(host)
+    until(lambda: host not in homes(service).values(), f"the workers of {host} have moved")
+    goes_on(service)
+
+
+def test_the_workers_of_a_lost_host_move_and_its_old_databases_are_never_used(folder: Path, tmp_path: Path) -> None:
+    """Host b is lost; later a and c, so that all workers come to b, where databases of the past are."""
+    machines = hosted.Machines(folder / "hosts")
+    with running(folder, machines, *COPIES) as service, traffic(service, 1):
+        goes_on(service)
+        moved = [worker for worker, host in homes(service).items() if host == "b"]
+        lose(service, machines, "b")
+        (told,) = service.status()["moved_workers"]
+        assert (told["worker"], told["lost_host"], told["host"]) == (moved[0], "b", homes(service)[moved[0]])
+        lose(service, machines, "a")
+        machines.silent.remove("b")
+        lose(service, machines, "c")
+        assert set(homes(service).values()) == {"b"}
+        assert len(service.layout().workers) == 3
+    assert {event["worker"] for event in events(folder, "worker-moved")} == {0, 1, 2}
+    check_golden(folder, tmp_path)
+
+
+def test_a_host_that_comes_back_late_loses_what_workers_left_there(folder: Path, tmp_path: Path) -> None:
+    machines = hosted.Machines(folder / "hosts")
+    with running(folder, machines, *COPIES) as service, traffic(service, 2):
+        goes_on(service)
+        (worker,) = [worker for worker, host in homes(service).items() if host == "b"]
+        lose(service, machines, "b")
+        assert machines.home("b", worker).is_dir()
+    machines.silent.clear()
+    with running(folder, machines, *COPIES) as service, traffic(service, 3):
+        goes_on(service)
+        assert not machines.home("b", worker).exists()
+        assert not service.status()["moved_workers"][0]["left_database"]
+        assert "b" not in homes(service).values()
+    assert [event["workers"] for event in events(folder, "strays-discarded")] == [[worker]]
+    check_golden(folder, tmp_path)
+
+
+def test_without_copies_one_error_names_what_is_lost(folder: Path) -> None:
+    machines = hosted.Machines(folder / "hosts")
+
+    def lose_b() -> None:
+        with running(folder, machines, *LOST) as service:
+            assert homes(service)[1] == "b"
+            machines.silent.add("b")
+            service.push("orders", orders(random.Random(1), 5))
+            assert service.live_status.wait_for(lambda now: now.ended, 60)
+
+    with pytest.raises(UnavailableError, match=r"there are no copies of it: hosts=b workers=\[1\]"):
+        lose_b()
+
+
+@given(
+    homes=st.dictionaries(st.integers(0, 9), st.sampled_from("abcde"), min_size=1),
+    lost=st.sets(st.sampled_from("abcde")),
+    silent=st.sets(st.sampled_from("abcde")),
+    offered=st.lists(st.sampled_from("abcde"), unique=True),
+)
+def test_only_workers_of_lost_hosts_move_and_they_are_spread(
+    homes: dict[int, str], lost: set[str], silent: set[str], offered: list[str]
+) -> None:
+    found = relocated(homes, set(homes), lost, silent, [(host, 1.0) for host in offered])
+    away = lost | silent
+    left = [host for host in offered if host not in away] or sorted(set(homes.values()) - away)
+    if not left:
+        assert found is None
+        return
+    assert found is not None
+    assert set(found) == {worker for worker, host in homes.items() if host in lost}
+    assert set(found.values()) <= set(left)
+    after = Counter(dict.fromkeys(left, 0))
+    after.update(host for worker, host in {**homes, **found}.items() if host in left)
+    for host in set(found.values()):
+        assert after[host] <= min(after.values()) + 1, "a moved worker went to a host with more workers"
+
+
+def test_a_host_counts_as_lost_only_after_it_was_silent_at_every_look() -> None:
+    clock, silent = fakes.FakeClock(), set[str]()
+
+    class Runtime:
+        def silent(self, hosts: list[str]) -> list[str]:
+            return [host for host in hosts if host in silent]
+
+        def cancel(self) -> None: ...
+
+        def discard_strays(self, epoch: int, strays: list[object]) -> list[object]: ...  # type: ignore[empty-body]
+
+    hosts = SilentHosts(clock, HostLoss(after_s=30.0, movable=True))
+    runtime: object = Runtime()
+    silent.add("b")
+    assert hosts.look(runtime, HOSTS) == ()  # type: ignore[arg-type]
+    clock.now_s += 29.0
+    assert hosts.look(runtime, HOSTS) == ()  # type: ignore[arg-type]
+    silent.clear()
+    assert hosts.look(runtime, HOSTS) == ()  # type: ignore[arg-type]
+    silent.add("b")
+    clock.now_s += 29.0
+    assert hosts.look(runtime, HOSTS) == ()  # type: ignore[arg-type]
+    with pytest.raises(AwayError, match="b for"):
+        hosts.await_all(runtime, HOSTS)  # type: ignore[arg-type]
+    clock.now_s += 31.0
+    assert hosts.look(runtime, HOSTS) == ("b",)  # type: ignore[arg-type]
+
+
+def test_a_worker_that_leaves_the_pipeline_and_joins_again_is_not_stale() -> None:
+    """Its database is made anew, with an epoch below that of the move."""
+    layout = initial(2, hosts=[("a", 1.0), ("b", 1.0)])
+    ledger = ledgers.new_ledger(fingerprint="f", nodes=(), layout=layout)
+    ledger = replace(ledger, forming=frozenset())
+    lost = ledgers.move_workers(ledger, {1: "a"}, 7, 0, common_disk=False)
+    assert lost.layouts[0].hosts == ("a", "a")
+    assert lost.layouts[0].owners == layout.owners
+    assert ledgers.moved_since(lost) == {1: 7}
+    assert [(stray.worker, stray.host, stray.since) for stray in ledgers.strays(lost)] == [(1, "b", 7)]
+    assert ledgers.moved_since(ledgers.settle_members(lost, {0})) == {}
+    assert ledgers.moved_since(replace(lost, forming=frozenset({1}))) == {}
+    assert ledgers.decode_ledger(json.loads(json.dumps(ledgers.encode_ledger(lost)))) == lost
+    back = ledgers.move_workers(lost, {1: "b"}, 9, 0, common_disk=False)
+    assert ledgers.moved_since(back) == {1: 9}
+    assert [stray.host for stray in ledgers.strays(back)] == ["a"], "not where it is now"
+    shared = ledgers.move_workers(ledger, {1: "a"}, 7, 0, common_disk=True)
+    assert (ledgers.moved_since(shared), ledgers.strays(shared)) == ({}, ())
