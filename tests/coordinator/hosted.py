@@ -27,6 +27,7 @@ class Machines:
     places: dict[int, str] = field(default_factory=dict)
     silent: set[str] = field(default_factory=set)
     cancelled: threading.Event = field(default_factory=threading.Event)
+    hangs_s: float = 60.0
 
     def home(self, host: str, worker: int) -> Path:
         """Return the folder of a worker's database on a host."""
@@ -35,7 +36,7 @@ class Machines:
     def ask(self, host: str) -> None:
         """Hang at a silent host until somebody cancels, then fail."""
         if host in self.silent:
-            self.cancelled.wait(60)
+            self.cancelled.wait(self.hangs_s)
             raise UnavailableError(f"the host does not answer: host={host}")
 
 

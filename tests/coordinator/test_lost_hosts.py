@@ -88,6 +88,33 @@ def test_the_workers_of_a_lost_host_move_and_its_old_databases_are_never_used(fo
     check_golden(folder, tmp_path)
 
 
+@pytest.mark.parametrize("seed", [1, pytest.param(None, marks=pytest.mark.soak)])
+def test_hosts_are_lost_and_come_back_at_random(seed: int | None, folder: Path, tmp_path: Path) -> None:
+    """At most one host is silent at a time; the service is restarted in the midst of it, and ends at any moment."""
+    rounds, seed = (4, seed) if seed is not None else (20, random.SystemRandom().randrange(1 << 32))
+    print(f"seed {seed}")
+    draw, machines = random.Random(seed), hosted.Machines(folder / "hosts", hangs_s=1.0)
+    for number in range(rounds):
+        with running(folder, machines, *COPIES) as service, traffic(service, draw.randrange(1 << 32)):
+            goes_on(service)
+            machines.silent.clear()
+            if draw.random() < 0.3:
+                goes_on(service)
+            victim = draw.choice(HOSTS)
+            if draw.random() < 0.7:
+                lose(service, machines, victim)
+            else:
+                machines.silent.add(victim)
+            if draw.random() < 0.5:
+                service.stop(now=True)
+        if number == rounds - 1 or draw.random() < 0.5:
+            machines.silent.clear()
+    with running(folder, machines, *COPIES) as service:
+        left = [(worker, host) for worker, home in homes(service).items() for host in HOSTS if host != home]
+        assert not [place for place in left if machines.home(place[1], place[0]).exists()], "databases that nobody uses"
+    check_golden(folder, tmp_path)
+
+
 def test_a_host_that_comes_back_late_loses_what_workers_left_there(folder: Path, tmp_path: Path) -> None:
     machines = hosted.Machines(folder / "hosts")
     with running(folder, machines, *COPIES) as service, traffic(service, 2):
