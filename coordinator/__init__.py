@@ -13,6 +13,7 @@ The modules and packages:
     config, worker_resources, build, layouts, limits, strategies   from pipeline.toml to a service
     preflight                 check which version of dbsp may continue from here
     upgrades, upgrading       another version of dbsp under a running pipeline
+    standby, successor, launcher   a start that is prepared beside the coordinator, and what that one becomes after an upgrade
     evolving                  a changed circuit over the state of the previous one
     doctor                    read every file, and report the broken ones
     backup                    copy the files of a pipeline, and restore them

@@ -427,13 +427,24 @@ for each in (
 
 @command.command()
 @click.option("--timeout", "timeout_s", type=float, default=300.0, show_default=True, help="Seconds to wait for it.")
+@click.option(
+    "--python",
+    type=click.Path(dir_okay=False, exists=True),
+    help="The Python of another environment, whose version goes on.",
+)
 @click.pass_obj
-def upgrade(context: CommandContext, timeout_s: float) -> None:
-    """Go on as the version of dbsp that is installed now, from a checkpoint; steps wait meanwhile."""
+def upgrade(context: CommandContext, timeout_s: float, python: str | None) -> None:
+    """Go on as another version of dbsp, from a checkpoint; steps wait meanwhile.
+
+    Without --python it is the version that is installed now, and steps wait for its start. With it a process of the other
+    version is ready before steps wait.
+    """
     from dbsp.coordinator.upgrading import upgraded  # noqa: PLC0415 - of one command
 
     with _patience("upgrading"):
-        found = upgraded(context.client.ask, context.client.connection.home(), timeout_s)
+        found = upgraded(
+            context.client.ask, context.client.connection.home(), timeout_s, python and str(Path(python).absolute())
+        )
     context.show(found, upgrade_as_text(found))
 
 

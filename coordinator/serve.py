@@ -11,7 +11,7 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -38,9 +38,10 @@ from dbsp.coordinator.running.clock import SystemClock
 from dbsp.coordinator.running.live_line import LiveLine, console
 from dbsp.coordinator.running.notices import AlarmRaised, EpochClaimed, FileReloaded, Notice
 from dbsp.coordinator.service import Service
-from dbsp.coordinator.standby import OwnerLock, PreparedStart, stand_by
+from dbsp.coordinator.standby import OwnerLock, PreparedStart, prepare_start, stand_by
+from dbsp.coordinator.successor import RUNNING, RUNNING_S, Inheritance, Successor
 from dbsp.coordinator.upgrades import Restart, note_failure, own_interpreter
-from dbsp.errors import ConfigError, DbspError
+from dbsp.errors import ConfigError, DbspError, EngineError
 from dbsp.logs import StepRecord
 from dbsp.logs.step_commands import ACCEPT_OUTPUT
 from dbsp.plan.explain import explain
@@ -105,6 +106,7 @@ def _show_formats(context: click.Context, _parameter: click.Parameter, asked: bo
     "--standby", "waits", is_flag=True,
     help="Prepare a start beside the pipeline's coordinator, and make it when that one has ended.",
 )  # fmt: skip
+@click.option("--succeed", "inherited", hidden=True)  # the start of a successor, by the process before it
 @click.option("--set", "overrides", multiple=True, metavar="SECTION.KEY=VALUE", help="Override one setting.")
 @click.option("--no-progress", is_flag=True, help="Show no progress line.")
 @click.version_option(VERSION, prog_name="dbsp-coordinator")
@@ -117,6 +119,7 @@ def command(  # noqa: PLR0913 - one for each option
     evolve: bool,
     take_over: bool,
     waits: bool,
+    inherited: str | None,
     overrides: tuple[str, ...],
     no_progress: bool,
 ) -> None:
@@ -131,8 +134,11 @@ def command(  # noqa: PLR0913 - one for each option
         *(["--no-progress"] if no_progress else []),
     ]
     restart = Restart(interpreter=own_interpreter(), arguments=tuple(again))
-    prepared = None
-    if waits:
+    prepared, inheritance = None, None
+    if inherited is not None:
+        inheritance = Inheritance(inherited)
+        prepared = _succeed(config, inheritance)
+    elif waits:
         if take_over or rescale is not None:
             raise ConfigError("--standby goes with neither --take-over nor --rescale", "start a standby without them")
         prepared = stand_by(config)
@@ -148,12 +154,26 @@ def command(  # noqa: PLR0913 - one for each option
         sys.exit(code)
     except DbspError as error:
         note_failure(config.data_dir, str(error))
+        if inheritance is not None:
+            inheritance.fail(str(error))
         raise
 
 
 def main() -> None:
     """Run the console script `dbsp-coordinator`, and exit with its code."""
     sys.exit(guarded(lambda: command.main(standalone_mode=False, prog_name="dbsp-coordinator")))
+
+
+def _succeed(config: Config, inheritance: Inheritance) -> PreparedStart:
+    """Prepare a start, say so to the process before this one, and return when that one has closed the pipeline."""
+    try:
+        prepared = prepare_start(config)
+    except DbspError as error:
+        inheritance.fail(str(error))
+        raise
+    prepared.inheritance = inheritance
+    inheritance.wait_to_go_on()
+    return prepared
 
 
 def _check(config: Config, evolve: bool) -> None:
@@ -174,13 +194,15 @@ def run(
 ) -> int:
     """Serve until the end; the exit code. `wrap` as in `build.build`.
 
-    `restart` is how to start again: an upgrade ends in that, and not here. `prepared` is what a standby has prepared.
+    `restart` is how to start again: an upgrade ends in that, and not here. `prepared` is what a standby has
+    prepared, or a successor.
 
     The port is bound first: a second coordinator on the same address ends before it fences the first.
     """
     raise_descriptor_limit()
     sys.setswitchinterval(SWITCH_S)
-    interfaces = _Interfaces(config)
+    inheritance = None if prepared is None else prepared.inheritance
+    interfaces = _Interfaces(config, {} if inheritance is None else inheritance.sockets)
     prepare(config)
     service: Service | None = None
     try:
@@ -188,7 +210,9 @@ def run(
         service = Service(config, built if prepared is None else prepared.equip(built))
         lock = OwnerLock(config.data_dir) if prepared is None else prepared.lock
         lock.take()
-        service.upgrades.restart = restart
+        service.upgrades.restart, service.upgrades.sockets = restart, interfaces.sockets
+        if inheritance is not None:
+            service.tell(inheritance)
         if rescale is not None:
             _request_in_ledger(service, rescale)
         _note_workers(service, rescale)
@@ -202,17 +226,48 @@ def run(
             report(DbspError(finish.message, finish.hint))
             note_failure(config.data_dir, finish.message)
         code = INTERRUPTED if interrupts.count > 1 else exit_code(finish.code)
+        goes_on = finish.again and not interrupts.asked_to_end
+        if (successor := service.upgrades.successor) is not None:
+            _hand_over(service, interfaces, successor) if goes_on else successor.end()
     finally:
         interfaces.stop()
         if service is not None:
             service.close()
         if prepared is not None:
             prepared.close()
-    if finish.again and not interrupts.asked_to_end:
-        lock.keep_for_next_program()
-        service.upgrades.become(service.snapshot)
+    if goes_on:
+        _go_on_as_another(service, successor, lock)
     lock.close()
     return code
+
+
+def _go_on_as_another(service: Service, successor: Successor | None, lock: OwnerLock) -> None:
+    """Replace this process by the launcher of a successor that takes steps, or the other version itself.
+
+    If the successor does not take steps, our own version starts again.
+    """
+    if successor is None:
+        lock.keep_for_next_program()
+        service.upgrades.become(service.snapshot)
+        return
+    try:
+        successor.expect(RUNNING, RUNNING_S)
+        lock.close()
+        successor.become_its_launcher()
+    except EngineError as error:
+        successor.end()
+        say(f"{service.config.pipeline.name}: version {VERSION} goes on: {error}")
+        note_failure(service.config.data_dir, str(error), goes_on=True)
+        lock.keep_for_next_program()
+        service.upgrades.become(None)
+
+
+def _hand_over(service: Service, interfaces: _Interfaces, successor: Successor) -> None:
+    """Close the pipeline and let the successor go on, while this process responds to the requests under way."""
+    interfaces.hand_over()
+    service.close()
+    service.upgrades.leave_note(service.snapshot)
+    successor.go()
 
 
 class _Interfaces:
@@ -221,18 +276,31 @@ class _Interfaces:
     Their ports are bound before anything else is touched.
     """
 
-    def __init__(self, config: Config) -> None:
-        """Bind the ports; if the second is taken, give the first back."""
+    def __init__(self, config: Config, inherited: Mapping[str, int]) -> None:
+        """Bind the ports, or go on with sockets of the process before; if the second is taken, give the first back."""
         self._config = config
         self.http: HttpServer | None = None
         self._postgres: PostgresServer | None = None
-        self._bound = bind(config.http) if config.http.enabled else None
+        self._bound = bind(config.http, inherited.get("http")) if config.http.enabled else None
         try:
-            self._bound_postgres = bind_postgres(config.postgres, has_tokens=config.http.needs_token)
+            self._bound_postgres = bind_postgres(
+                config.postgres, has_tokens=config.http.needs_token, inherited=inherited.get("postgres")
+            )
         except DbspError:
             if self._bound is not None:
                 self._bound.close()
             raise
+
+    @property
+    def sockets(self) -> Mapping[str, int]:
+        """Return the listening sockets by name, for a successor."""
+        bound = {"http": self._bound, "postgres": self._bound_postgres}
+        return {name: each.fileno() for name, each in bound.items() if each is not None}
+
+    def hand_over(self) -> None:
+        """Accept no more HTTP connections, which another process does at the same socket."""
+        if self.http is not None:
+            self.http.hand_over()
 
     def attach(self, service: Service) -> None:
         """Make the servers of a service, and write their address."""

@@ -32,6 +32,7 @@ from dbsp.coordinator.config import Config
 from dbsp.coordinator.doctor import read_ledger
 from dbsp.coordinator.exits import say
 from dbsp.coordinator.preparing import prepare
+from dbsp.coordinator.successor import Inheritance
 from dbsp.coordinator.trial import try_circuit
 from dbsp.disk import PRIVATE_FILE
 from dbsp.errors import ConfigError, UnavailableError
@@ -85,12 +86,14 @@ class OwnerLock:
 class PreparedStart:
     """The parts of a start that a standby has: the lock and, on Spark, a runtime, to be used once.
 
-    `of` is the run of the pipeline and the fingerprint of the circuit for which the runtime was made.
+    `of` is the run of the pipeline and the fingerprint of the circuit for which the runtime was made. A successor has an
+    `inheritance` besides: the sockets of the process before it.
     """
 
     lock: OwnerLock
     of: tuple[str, str] = ("", "")
     runtime: Runtime | None = None
+    inheritance: Inheritance | None = None
 
     def equip(self, built: Built) -> Built:
         """Return the parts of a start with the prepared runtime, if it is for this pipeline and this circuit."""
@@ -125,7 +128,7 @@ def stand_by(config: Config) -> PreparedStart:
         )
     begun_s, name = time.monotonic(), config.pipeline.name
     make_folders(config)
-    prepared = _prepare(config)
+    prepared = prepare_start(config)
     lock = prepared.lock
     say(f"{name}: standing by, ready after {time.monotonic() - begun_s:.1f} s")
     answers = True
@@ -141,8 +144,8 @@ def stand_by(config: Config) -> PreparedStart:
     return prepared
 
 
-def _prepare(config: Config) -> PreparedStart:
-    """Load and run everything once that a start loads and runs."""
+def prepare_start(config: Config) -> PreparedStart:
+    """Load and run everything once that a start loads and runs; on Spark, start an application."""
     prepare(config)
     plan = load_plan(config)
     try_circuit(plan.circuit)

@@ -17,7 +17,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -30,6 +30,7 @@ from dbsp.coordinator.preflight import formats
 from dbsp.coordinator.running.clock import Clock
 from dbsp.coordinator.running.notices import Notice, Notify, StateChanged, Upgraded
 from dbsp.coordinator.running.status import Snapshot
+from dbsp.coordinator.successor import READY, READY_S, Successor
 from dbsp.errors import ConfigError, EngineError, UnavailableError
 from dbsp.io.connectors import KINDS
 from dbsp.logs import StepRecord
@@ -52,6 +53,15 @@ class Restart:
     def other(self, *more: str, arguments: bool = True) -> tuple[str, ...]:
         """Return the command line of the installed version."""
         return (*self.interpreter, *(self.arguments if arguments else ()), *more)
+
+    def by(self, python: str) -> Restart:
+        """Return the same by another interpreter; `ConfigError` if it cannot be run."""
+        if not os.access(python, os.X_OK) or not Path(python).is_absolute() or Path(python).is_dir():
+            raise ConfigError(
+                f"not an interpreter that can be run: python={python}",
+                "give the whole path of the other environment's Python, such as /opt/dbsp-0.2/bin/python",
+            )
+        return replace(self, interpreter=(python, "-m", "dbsp.coordinator.serve"))
 
     def become(self) -> NoReturn:
         """Replace this process by the installed version; open files are closed by the system, the number stays."""
@@ -89,11 +99,15 @@ class Arrival:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Leaving:
-    """The version to become, the time of the request, and whether the pipeline was paused and took no step anyway."""
+    """The version to become, the time of the request, and whether the pipeline was paused and took no step anyway.
+
+    A `successor` is ready to go on; without one this process becomes the other version.
+    """
 
     target: str
     at_us: int
     paused: bool
+    successor: Successor | None = None
 
 
 class Upgrades:
@@ -102,6 +116,8 @@ class Upgrades:
     def __init__(self, config: Config, clock: Clock, tell: Notify) -> None:
         """Read the note that the old version has left; `tell` receives the notice of a finished upgrade."""
         self.restart: Restart | None = None
+        self.sockets: Mapping[str, int] = {}
+        """The listening sockets for a successor, by name."""
         self._config, self._clock, self._tell = config, clock, tell
         self._last_step_us = 0
         self._leaving: _Leaving | None = None
@@ -111,16 +127,31 @@ class Upgrades:
     # --- the old version ----------------------------------------------------------------------------------------
 
     def leave(
-        self, now: Callable[[], Snapshot], checkpoint: Callable[[], Any], submit: Callable[[events.Request, Met], Any]
+        self,
+        now: Callable[[], Snapshot],
+        checkpoint: Callable[[], Any],
+        submit: Callable[[events.Request, Met], Any],
+        python: str | None = None,
     ) -> Departure:
-        """Have the service end for the installed version, after a check that it can start here; see `Service.upgrade`."""
-        target = self._examined(now())
+        """Have the service end for another version, after a check that it can start here; see `Service.upgrade`."""
+        other = self._restart_by(python, now())
+        target = examine(other, self._config)
         if target == VERSION:
             return self._departure(now())
-        checkpoint()  # taken while steps run, so that the last one, for which they wait, is small
-        leaving = _Leaving(target=target, at_us=self._clock.wall_us(), paused=now().state == "Paused")
-        self._leaving = leaving
-        submit(events.UpgradeAsked(), lambda state: self._left(leaving, state))
+        successor = None if python is None else Successor(other.other(), self.sockets)
+        try:
+            if successor is not None:
+                successor.expect(READY, READY_S)
+            checkpoint()  # taken while steps run, so that the last one, for which they wait, is small
+            leaving = _Leaving(
+                target=target, at_us=self._clock.wall_us(), paused=now().state == "Paused", successor=successor
+            )
+            self._leaving = leaving
+            submit(events.UpgradeAsked(), lambda state: self._left(leaving, state))
+        except BaseException:
+            if successor is not None:
+                successor.end()
+            raise
         return self._departure(now())
 
     def _left(self, leaving: _Leaving, state: states.State) -> bool | None:
@@ -132,8 +163,8 @@ class Upgrades:
             raise UnavailableError(f"the upgrade was given up: {facts.upgrade_error}", "the old version goes on")
         return True if isinstance(state, states.Stopped | states.Broken) else None
 
-    def _examined(self, now: Snapshot) -> str:
-        """Return the installed version, which can start here; `EngineError` with its words if it cannot.
+    def _restart_by(self, python: str | None, now: Snapshot) -> Restart:
+        """Return the command line of the other version: that of the interpreter `python`, or of what is installed now.
 
         **Errors** `ConfigError` inside another program; `UnavailableError` while the pipeline cannot stop between two steps.
         """
@@ -142,28 +173,38 @@ class Upgrades:
                 "a service inside another program cannot start anew by itself",
                 "start it with `dbsp-coordinator`, or stop it and start it as the other version",
             )
+        other = self.restart if python is None else self.restart.by(python)
         if now.state not in ("Running", "Paused", "Checkpointing") or now.rescale is not None:
             story = "a rescale is under way" if now.rescale is not None else f"state={now.state}"
             raise UnavailableError(f"an upgrade begins between two steps: {story}", "ask again when it is over")
-        return examine(self.restart, self._config)
+        return other
 
     def _departure(self, now: Snapshot) -> Departure:
         """Return the answer to an upgrade request when all is stopped, or when there is nothing to do."""
         target = VERSION if self._leaving is None else self._leaving.target
         return Departure(before=VERSION, to=target, step=now.step, epoch=now.epoch, pid=os.getpid())
 
-    def become(self, now: Snapshot) -> None:
-        """Leave the note and replace this process, if the service ended for an upgrade; all else of it is closed.
+    @property
+    def successor(self) -> Successor | None:
+        """Return the process that is ready to go on, if the service ended for it."""
+        return None if self._leaving is None else self._leaving.successor
 
-        The note is for the new version. It is written whole or not at all, and the upgrade goes on if the disk takes no note.
-        """
+    def become(self, now: Snapshot | None) -> None:
+        """Replace this process, if the service ended for an upgrade; all else of it is closed. Leave a note about `now`."""
         if self.restart is None or self._leaving is None:
+            return
+        if now is not None:
+            self.leave_note(now)
+        self.restart.become()
+
+    def leave_note(self, now: Snapshot) -> None:
+        """Write the note for the new version, whole or not at all; the upgrade goes on if the disk takes no note."""
+        if self._leaving is None:
             return
         since = max(self._last_step_us, self._leaving.at_us)
         note = {**asdict(self._departure(now)), "since_us": since, "paused": self._leaving.paused}
         with suppress(OSError):
             write_whole(self._config.data_dir / NOTE_FILE, json.dumps(note) + "\n")
-        self.restart.become()
 
     # --- the new version ----------------------------------------------------------------------------------------
 
@@ -206,12 +247,15 @@ def read_note(data_dir: Path) -> dict[str, Any]:
     return found if isinstance(found, dict) and {"before", "since_us"} <= set(found) else {}
 
 
-def note_failure(data_dir: Path, words: str) -> None:
-    """Add to the note why the new version did not start, for the client that asked for the upgrade."""
+def note_failure(data_dir: Path, words: str, *, goes_on: bool = False) -> None:
+    """Add to the note why the new version did not start, for the client that asked for the upgrade.
+
+    With `goes_on` the old version starts again by itself.
+    """
     found = read_note(data_dir)
     if found:
         with suppress(OSError):
-            write_whole(data_dir / NOTE_FILE, json.dumps({**found, "failed": words}) + "\n")
+            write_whole(data_dir / NOTE_FILE, json.dumps({**found, "failed": words, "goes_on": goes_on}) + "\n")
 
 
 # --- asking the installed version -----------------------------------------------------------------------------------

@@ -18,14 +18,14 @@ SETTLED = ("Running", "Paused", "Halted")
 Ask = Callable[..., Any]
 
 
-def upgraded(ask: Ask, data_dir: Path | None, timeout_s: float) -> dict[str, Any]:
+def upgraded(ask: Ask, data_dir: Path | None, timeout_s: float, python: str | None = None) -> dict[str, Any]:
     """Upgrade the service and return the result: `before`, `to`, `step`, `pause_seconds`.
 
     `data_dir` is known if the service is on this host. Then the wait can distinguish a process that has ended from one that is
     still starting.
     **Errors** those of the service; `EngineError` if the other version did not start; `UnavailableError` if it takes too long.
     """
-    left = ask("POST", "/v1/upgrade")
+    left = ask("POST", "/v1/upgrade") if python is None else ask("POST", "/v1/upgrade", json={"python": python})
     if left["before"] == left["to"]:
         return {**left, "pause_seconds": 0.0}
     until = time.monotonic() + timeout_s
@@ -56,9 +56,9 @@ def _arrived(ask: Ask, left: dict[str, Any]) -> dict[str, Any] | None:
 def _refuse_ended(data_dir: Path, left: dict[str, Any]) -> None:
     """Raise `EngineError` with the words of the other version, if its process has ended."""
     with suppress(OSError, ValueError):
-        words = json.loads((data_dir / NOTE_FILE).read_text()).get("failed")
-        if words is not None:
-            raise _failed(left, str(words))
+        note = json.loads((data_dir / NOTE_FILE).read_text())
+        if "failed" in note:
+            raise _failed(left, str(note["failed"]), goes_on=note.get("goes_on", False))
     try:
         os.kill(left["pid"], 0)
     except ProcessLookupError:
@@ -67,8 +67,10 @@ def _refuse_ended(data_dir: Path, left: dict[str, Any]) -> None:
         pass
 
 
-def _failed(left: dict[str, Any], words: str) -> EngineError:
+def _failed(left: dict[str, Any], words: str, *, goes_on: bool = False) -> EngineError:
     return EngineError(
         f"the other version did not start: version={left['to']}\n{words}",
-        f"mend it and start the service, or install {left['before']} again: no step was logged since the checkpoint",
+        f"version {left['before']} goes on"
+        if goes_on
+        else f"mend it and start the service, or install {left['before']} again: no step was logged since the checkpoint",
     )

@@ -71,6 +71,14 @@ class BackupBody(BaseModel):
     folder: str = Field(json_schema_extra={"minLength": 1})
 
 
+class UpgradeBody(BaseModel):
+    """The other version: the interpreter of its environment on the service's host; without one, what is installed now."""
+
+    model_config = {"extra": "forbid"}
+
+    python: str | None = Field(default=None, json_schema_extra={"minLength": 1})
+
+
 class StopBody(BaseModel):
     """The request to stop; `now` stops without a last checkpoint."""
 
@@ -233,11 +241,10 @@ def _add_decisions(app: FastAPI, service: Service, lanes: Lanes) -> None:
     async def rescale(body: RescaleBody) -> Response:
         return JSONResponse(await lane.run(_rescale, service, body))
 
-    @app.post(
-        "/v1/upgrade", summary="Go on as the version of dbsp that is installed now; answered when it is about to start"
-    )
-    async def upgrade() -> Response:
-        return JSONResponse(asdict(await lane.run(service.upgrade)))
+    @app.post("/v1/upgrade", summary="Go on as another version of dbsp; answered when it is about to go on")
+    async def upgrade(body: UpgradeBody | None = None) -> Response:
+        python = None if body is None or body.python is None else str(_path(body.python))
+        return JSONResponse(asdict(await lane.run(service.upgrade, None, python)))
 
     _add_turns(app, service, lanes.turns)
 

@@ -137,10 +137,11 @@ class _Accepted(socket.socket):
 class Gate(socket.socket):
     """A listening socket that keeps its connections within a bound."""
 
-    def __init__(self, section: HttpSection) -> None:
-        """Listen nowhere yet."""
+    def __init__(self, section: HttpSection, inherited: int | None = None) -> None:
+        """Listen nowhere yet, or where the `inherited` socket does."""
         most = connections_max(section)
-        super().__init__(socket.AF_INET6 if ":" in section.host else socket.AF_INET, socket.SOCK_STREAM)
+        family = socket.AF_INET6 if ":" in section.host else socket.AF_INET
+        super().__init__(family, socket.SOCK_STREAM, fileno=inherited)
         self.section, self.connections_max = section, most
         self._open: dict[int, _Open] = {}
 

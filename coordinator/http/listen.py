@@ -6,6 +6,7 @@ clear error, instead of fencing the first.
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import json
 import os
@@ -30,8 +31,16 @@ QUEUE = 1024
 """Connections that wait to be accepted."""
 
 
-def bind(section: HttpSection) -> Gate:
-    """Listen on the configured address; `UnavailableError` if it is taken, `ConfigError` if it is not of this host."""
+def bind(section: HttpSection, inherited: int | None = None) -> Gate:
+    """Listen on the configured address, or go on with an `inherited` socket if that is for it.
+
+    **Errors** `UnavailableError` if the address is taken, `ConfigError` if it is not of this host.
+    """
+    if inherited is not None:
+        found = Gate(section, inherited)
+        if is_for(found, section.port):
+            return found
+        found.close()
     found = Gate(section)
     listen_at(found, "http", section.host, section.port, QUEUE)
     return found
@@ -55,14 +64,28 @@ def listen_at(found: socket.socket, section: str, host: str, port: int, queue: i
         raise ConfigError(f"cannot listen: {place} error={error.strerror}", f"fix `host` in [{section}]") from None
 
 
+def is_for(bound: socket.socket, port: int) -> bool:
+    """Return whether an inherited socket listens at the port of the settings, which may be any one (0)."""
+    return port in (0, bound.getsockname()[1])
+
+
 class _Uvicorn(uvicorn.Server):
     """Uvicorn's server, with a long queue of connections of which it accepts a bounded number at once."""
+
+    loop: asyncio.AbstractEventLoop | None = None
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Begin to accept."""
         await super().startup(sockets)
+        self.loop = asyncio.get_running_loop()
         for found in sockets or ():
             found.listen(QUEUE)
+
+    def close_listeners(self) -> None:
+        """Accept no more connections; called on any thread."""
+        if self.loop is not None:
+            for server in self.servers:
+                self.loop.call_soon_threadsafe(server.close)
 
 
 class HttpServer:
@@ -85,6 +108,7 @@ class HttpServer:
         )  # fmt: skip
         self._server = _Uvicorn(config)
         self._bound, self._file = bound, data_dir / ADDRESS_FILE
+        self._is_handed_over = False
         self._scheme = "http" if certificate is None else "https"
         self._thread = threading.Thread(target=self._serve, name="dbsp-http", daemon=True)
 
@@ -125,12 +149,20 @@ class HttpServer:
     def _serve(self) -> None:
         self._server.run(sockets=[self._bound])
 
+    def hand_over(self) -> None:
+        """Accept no more connections: they wait for the process that has this socket, too, and that answers at this address."""
+        self._is_handed_over = True
+        self._server.close_listeners()
+        self._server.should_exit = True
+
     def stop(self) -> None:
         """Finish the requests in progress, then close; delete the address file if it is still this process's."""
         self._server.should_exit = True
         if self._thread.is_alive():
             self._thread.join(STOP_TIMEOUT_S)
         self._bound.close()
+        if self._is_handed_over:
+            return
         with alone_in(self._file.parent):
             if read_address(self._file.parent).get("pid") == os.getpid():
                 self._file.unlink(missing_ok=True)

@@ -17,7 +17,7 @@ from contextlib import suppress
 from typing import Any
 
 from dbsp.coordinator.http.access_log import AccessLog
-from dbsp.coordinator.http.listen import listen_at
+from dbsp.coordinator.http.listen import is_for, listen_at
 from dbsp.coordinator.http.section import LOOPBACK
 from dbsp.coordinator.http.tls import certificate_of, listening
 from dbsp.coordinator.http.tokens import tokens_of
@@ -35,8 +35,8 @@ STARTING_MAX = 64
 STOP_TIMEOUT_S = 10.0
 
 
-def bind_postgres(section: PostgresSection, *, has_tokens: bool) -> socket.socket | None:
-    """Listen on the configured address; None where no port is set.
+def bind_postgres(section: PostgresSection, *, has_tokens: bool, inherited: int | None = None) -> socket.socket | None:
+    """Listen on the configured address, or go on with an `inherited` socket if that is for it; None where no port is set.
 
     **Errors** `UnavailableError` if it is taken. `ConfigError` if it is not of this host, if strangers could read without
     a token, or if sqlglot is not installed.
@@ -49,6 +49,11 @@ def bind_postgres(section: PostgresSection, *, has_tokens: bool) -> socket.socke
             f"refusing to listen beyond this host without a token: postgres.host={section.host}",
             "set `read_token` in [http] or DBSP_HTTP_READ_TOKEN, or listen on 127.0.0.1",
         )
+    if inherited is not None:
+        found = socket.socket(fileno=inherited)
+        if is_for(found, section.port):
+            return found
+        found.close()
     found = socket.socket(socket.AF_INET6 if ":" in section.host else socket.AF_INET, socket.SOCK_STREAM)
     listen_at(found, "postgres", section.host, section.port, QUEUE)
     found.setblocking(False)

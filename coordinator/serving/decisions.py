@@ -93,10 +93,13 @@ class Decisions(ServiceCore):
         """
         return Skips(self._loop, self.built.parts, self._result).accept_output(step, timeout_s)
 
-    def upgrade(self, timeout_s: float | None = None) -> Departure:
-        """Hand the pipeline over to the installed version of dbsp; return when all is stopped at a checkpoint.
+    def upgrade(self, timeout_s: float | None = None, python: str | None = None) -> Departure:
+        """Hand the pipeline over to another version of dbsp; return when all is stopped at a checkpoint.
 
-        No step is logged above the checkpoint. Before that the installed version has proved that it can start here. The
+        It is the installed version or, with `python`, that of another environment's interpreter. In the second case a process
+        of that version is ready before the stop.
+
+        No step is logged above the checkpoint. Before that the other version has proved that it can start here. The
         program that started the service starts the other version afterwards.
         **Errors** `ConfigError` unless `dbsp-coordinator` started it; `EngineError` if the other version cannot start,
         or there is none; `UnavailableError` if the upgrade was abandoned. Steps go on after each of them.
@@ -106,4 +109,4 @@ class Decisions(ServiceCore):
         def submit(request: events.Request, met: Callable[[states.State], Any]) -> None:
             self._result(lambda: self._loop.submit(request, met), timeout_s)
 
-        return self.upgrades.leave(lambda: self.snapshot, lambda: self.checkpoint(timeout_s), submit)
+        return self.upgrades.leave(lambda: self.snapshot, lambda: self.checkpoint(timeout_s), submit, python)

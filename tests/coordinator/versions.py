@@ -8,6 +8,7 @@ link, as `pip install` changes files. The product knows nothing of this.
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -50,6 +51,20 @@ class Installations:
     def environment(self) -> Mapping[str, str]:
         """That of a process that runs what is installed."""
         return {**os.environ, "PYTHONPATH": os.pathsep.join([str(self.current), *sys.path])}
+
+    def python(self, version: str, more: str = "") -> Path:
+        """The interpreter of an environment of its own, in which a version is installed beside the others."""
+        before = self.current.readlink() if self.current.is_symlink() else None
+        self.install(version, more)
+        folder = self.current.resolve()
+        if before is not None:
+            (self._folder / "new").symlink_to(before)
+            (self._folder / "new").rename(self.current)
+        script = folder / "python"
+        path = shlex.quote(os.pathsep.join([str(folder), *sys.path]))
+        script.write_text(f'#!/bin/sh\nPYTHONPATH={path} exec {shlex.quote(sys.executable)} "$@"\n')
+        script.chmod(0o755)
+        return script
 
     def run(
         self, name: str, *arguments: str, folder: Path, given: str | None = None
