@@ -21,6 +21,7 @@ from tests import plain_http
 from tests.coordinator.shop import CIRCUIT, ORDERS, settings_text
 from tests.coordinator.test_upgrade import ask, indented, logged, per_customer, push
 from tests.coordinator.versions import Installations
+from tests.pace import in_turn, rotating
 from tests.spark.waiting import until
 
 pytestmark = pytest.mark.timeout(300)
@@ -145,6 +146,7 @@ def test_there_and_back_while_others_push(shop: Path, installed: Installations) 
     until(lambda: not any(Path(f"/proc/{each}").exists() for each in members), "nothing of it is left")
 
 
+@pytest.mark.skipif(not in_turn(0, 2), reason="at every second commit; `make soak` runs it")
 def test_the_end_of_the_launcher_ends_the_service_gracefully(shop: Path, installed: Installations) -> None:
     """A supervisor whose patience is over kills the process that it knows."""
     with installed.serving(shop) as process:
@@ -158,7 +160,7 @@ def test_the_end_of_the_launcher_ends_the_service_gracefully(shop: Path, install
     assert not (shop / "data" / "coordinator.json").exists(), "it ended by itself"
 
 
-@pytest.mark.parametrize("failure", FAILURES)
+@pytest.mark.parametrize("failure", rotating(tuple(FAILURES), 4))
 def test_a_successor_that_fails_leaves_the_old_version_running(
     shop: Path, installed: Installations, failure: str
 ) -> None:
