@@ -337,6 +337,7 @@ def loop_settings(config: Config) -> LoopSettings:
         retention_s=config.checkpoint.retention_s, failures_max=config.step.failures_max,
         max_warmup_replicas=config.layout.max_warmup_replicas, autoscale=config.autoscale,
         strategy=config.layout.strategy, host_loss=_host_loss(config),
+        has_remote_state=config.pipeline.runtime != "local",
     )  # fmt: skip
 
 

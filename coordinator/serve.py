@@ -265,7 +265,7 @@ def _go_on_as_another(service: Service, successor: Successor | None, lock: Owner
 def _hand_over(service: Service, interfaces: _Interfaces, successor: Successor) -> None:
     """Close the pipeline and let the successor go on, while this process responds to the requests under way."""
     interfaces.hand_over()
-    service.close()
+    service.close_pipeline()
     service.upgrades.leave_note(service.snapshot)
     successor.go()
 

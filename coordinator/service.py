@@ -17,7 +17,7 @@ from dbsp.coordinator.build import Built
 from dbsp.coordinator.config import Config
 from dbsp.coordinator.decisions import commands, events, states
 from dbsp.coordinator.determinism import FirstSteps
-from dbsp.coordinator.exits import error_of
+from dbsp.coordinator.exits import error_of, say
 from dbsp.coordinator.layouts import RescalePlan
 from dbsp.coordinator.rows_in import Rows
 from dbsp.coordinator.running.notices import BugFound, Observer, ServiceCrashed
@@ -121,7 +121,15 @@ class Service(Reads, Decisions, Rescales):
         return None
 
     def close(self) -> None:
-        """Close logs and ledger, after the event loop has ended."""
+        """Close logs and ledger, after the event loop has ended, and a runtime that was kept."""
+        self.close_pipeline()
+        try:
+            self._loop.runner.close_runtime()
+        except Exception as error:  # noqa: BLE001 - the log is closed, and the processes end with this one
+            say(f"the runtime could not be closed: {type(error).__name__}: {error}")
+
+    def close_pipeline(self) -> None:
+        """Close logs and ledger, after the event loop has ended; on Spark its processes may still be there."""
         if self._closed:
             return
         self._closed = True

@@ -68,7 +68,10 @@ from dbsp.version import VERSION
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoopSettings:
-    """The intervals and limits of the loop; with `checkpoint_interval_s` None checkpoints are taken only on request."""
+    """The intervals and limits of the loop; with `checkpoint_interval_s` None checkpoints are taken only on request.
+
+    With `has_remote_state` the workers' databases are open in other processes alone, as on Spark.
+    """
 
     limits: StepLimits = field(default_factory=StepLimits)
     checkpoint_interval_s: float | None = 10.0
@@ -80,6 +83,7 @@ class LoopSettings:
     autoscale: AutoscaleSection = field(default_factory=AutoscaleSection)
     strategy: str = COLD
     host_loss: HostLoss = field(default_factory=HostLoss)
+    has_remote_state: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,11 +186,17 @@ class CommandRunner:
         except Exception as error:  # noqa: BLE001 - the runtime is replaced because it fails
             self._observer.noted(CloseFailed(error=f"{type(error).__name__}: {error}"))
 
-    def close(self) -> None:
-        """Close the runtime; the caller closes the logs."""
+    def close(self, *, keep_runtime: bool = False) -> None:
+        """End what runs beside, and close the runtime unless it is kept; the caller closes the logs."""
         self._helper.shutdown(wait=True)
-        if self._runtime is not None:
-            self._runtime.close()
+        if not keep_runtime:
+            self.close_runtime()
+
+    def close_runtime(self) -> None:
+        """Close the runtime if that was not done."""
+        runtime, self._runtime = self._runtime, None
+        if runtime is not None:
+            runtime.close()
 
     def perform(self, command: commands.Command) -> events.Event:
         """Carry out one command and return its event; an error becomes `Failed`."""

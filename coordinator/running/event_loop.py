@@ -322,9 +322,13 @@ class EventLoop:
         )  # fmt: skip
 
     def _end(self, finish: commands.Shutdown) -> commands.Shutdown:
-        """Close the runtime, post the end, and fail the requests that still wait."""
+        """Close the runtime, post the end, and fail the requests that still wait.
+
+        Another version need not wait for the end of processes that have the state; its claim of the epoch fences them. So
+        they are closed with the service.
+        """
         try:
-            self.runner.close()
+            self.runner.close(keep_runtime=finish.again and self._settings.has_remote_state)
         except Exception as error:  # noqa: BLE001 - the reason of the end stays the first one
             self._observer.noted(CloseFailed(error=f"{type(error).__name__}: {error}"))
         self._observer.noted(ServiceEnded(code=finish.code or "ok", message=finish.message))
