@@ -124,7 +124,7 @@ class Service(Reads, Decisions, Rescales):
         """Close logs and ledger, after the event loop has ended, and a runtime that was kept."""
         self.close_pipeline()
         try:
-            self._loop.runner.close_runtime()
+            self._loop.runner.close()
         except Exception as error:  # noqa: BLE001 - the log is closed, and the processes end with this one
             say(f"the runtime could not be closed: {type(error).__name__}: {error}")
 

@@ -68,10 +68,7 @@ from dbsp.version import VERSION
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoopSettings:
-    """The intervals and limits of the loop; with `checkpoint_interval_s` None checkpoints are taken only on request.
-
-    With `has_remote_state` the workers' databases are open in other processes alone, as on Spark.
-    """
+    """The intervals and limits of the loop; with `checkpoint_interval_s` None checkpoints are taken only on request."""
 
     limits: StepLimits = field(default_factory=StepLimits)
     checkpoint_interval_s: float | None = 10.0
@@ -84,6 +81,7 @@ class LoopSettings:
     strategy: str = COLD
     host_loss: HostLoss = field(default_factory=HostLoss)
     has_remote_state: bool = False
+    """Whether the workers' databases are open in other processes alone, as on Spark."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -189,14 +187,9 @@ class CommandRunner:
     def close(self, *, keep_runtime: bool = False) -> None:
         """End what runs beside, and close the runtime unless it is kept; the caller closes the logs."""
         self._helper.shutdown(wait=True)
-        if not keep_runtime:
-            self.close_runtime()
-
-    def close_runtime(self) -> None:
-        """Close the runtime if that was not done."""
-        runtime, self._runtime = self._runtime, None
-        if runtime is not None:
-            runtime.close()
+        if self._runtime is not None and not keep_runtime:
+            self._runtime.close()
+            self._runtime = None
 
     def perform(self, command: commands.Command) -> events.Event:
         """Carry out one command and return its event; an error becomes `Failed`."""
