@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -27,6 +28,10 @@ pytest_plugins = ["tests.seconds"]
 
 gc.set_threshold(50_000, 20, 50)
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # numpy is imported later, and in every process that a test starts
+
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell ignores it for what it runs in the background
 
 
 @pytest.hookimpl(trylast=True)

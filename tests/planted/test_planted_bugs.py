@@ -43,6 +43,7 @@ from tests.kafka.broker import Broker
 from tests.kafka.test_kafka_contracts import KafkaOutputHarness
 from tests.laws import test_equalities as equalities
 from tests.laws.circuits import relations
+from tests.pace import rotating
 from tests.sim.__main__ import run_one
 from tests.timing import test_partitions as partitions
 from tests.zset import test_coded as texts
@@ -347,6 +348,6 @@ def test_a_broken_rule_is_noticed(plant: Plant, tmp_path: Path) -> None:
     assert found is not None, f"nothing noticed within {plant.seeds} seeds that this is broken: {plant.rule}"
 
 
-@pytest.mark.parametrize("plant", [case for case in CASES if not case.marks])
+@pytest.mark.parametrize("plant", rotating([case for case in CASES if not case.marks], 3))
 def test_an_unbroken_rule_is_not(plant: Plant, tmp_path: Path) -> None:
     assert red(plant, tmp_path) is None

@@ -99,8 +99,8 @@ def test_a_local_cluster(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(
-    not in_turn(1, 2),
-    reason="`kafka/test_hosts_apart` kills one of such a cluster at this commit; `make soak` runs both",
+    not in_turn(1, 3),
+    reason="`kafka/test_hosts_apart` or `kafka/test_spark_killed` kills at this commit; `make soak` runs all three",
 )
 def test_an_executor_killed_in_a_step_on_a_standalone_cluster(tmp_path: Path) -> None:
     with standalone(tmp_path / "cluster", ["127.0.0.2", "127.0.0.3"]) as cluster:
