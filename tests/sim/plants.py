@@ -484,7 +484,8 @@ BEHIND = Plant(
 
 
 def ask_anywhere(patch: Patch) -> None:
-    patch.setattr(machine, "hosts_of", lambda _facts, _workers: ())
+    for module in (machine, recovery):
+        patch.setattr(module, "hosts_of", lambda _facts, _workers: ())
 
 
 PLANTS = (

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -75,10 +75,12 @@ class Score:
         return "\n".join(lines)
 
     def write(self, path: Path) -> None:
-        """Write the score and every outcome."""
+        """Write the score and every outcome, with the names of tests but not their words, which have paths in them."""
         head = {"seed": self.seed, "wanted": self.wanted, "tried": len(self.outcomes), "commit": self.commit}
         head |= {"test_files": self.test_files, "score": round(self.share, 4), "folders": self.folders()}
-        lines = ",\n".join("  " + json.dumps(asdict(each)) for each in self.outcomes)
+        lines = ",\n".join(
+            "  " + json.dumps(asdict(replace(each, by=each.by.partition(": ")[0]))) for each in self.outcomes
+        )
         text = json.dumps(head, indent=1).removesuffix("\n}")
         path.write_text(f'{text},\n "outcomes": [\n{lines}\n ]\n}}\n', encoding="utf-8")
 
