@@ -142,6 +142,8 @@ def command(  # noqa: PLR0913 - one for each option
         if take_over or rescale is not None:
             raise ConfigError("--standby goes with neither --take-over nor --rescale", "start a standby without them")
         prepared = stand_by(config)
+        if prepared is None:
+            return
     elif not take_over:
         from dbsp.coordinator.meeting import refuse_running  # noqa: PLC0415 (it loads an HTTP client)
 
@@ -237,6 +239,8 @@ def run(
             prepared.close()
     if goes_on:
         _go_on_as_another(service, successor, lock)
+    elif finish.code is None and not interrupts.asked_to_end:  # by `coordinator stop`, not by a signal to this process
+        lock.count_stop()
     lock.close()
     return code
 

@@ -9,6 +9,7 @@ The standby is on the host of the coordinator and shares its folder. Two things 
 Invariants
 1. A standby writes nothing of the pipeline before it holds the lock, and nobody answers as the pipeline's service.
 2. Of several standbys one starts; the others wait for that one.
+3. `coordinator stop` ends the pipeline, and so its standbys. Any other end, also SIGTERM, is that of one process.
 
 It prepares all that a start needs besides the pipeline's state: imports, kernels and the circuit. On Spark it also starts an
 application, whose Python workers load the same.
@@ -39,6 +40,7 @@ from dbsp.errors import ConfigError, UnavailableError
 from dbsp.runtime.runtime import Runtime
 
 LOCK_FILE = "owner.lock"
+NUMBER_BYTES = 20
 LOOK_S = 1.0
 """How often to look again at a coordinator that answers without holding the lock: an older version, or one that took over."""
 
@@ -47,12 +49,23 @@ class OwnerLock:
     """The lock that a pipeline's coordinator holds while it runs.
 
     It is a record lock: a forked child does not inherit it, and a process keeps it when it becomes another program.
-    Closing any descriptor of the file would release it, so nothing else opens the file.
+    Closing any descriptor of the file would release it, so nothing else opens the file. The file has a number: how often
+    a user has stopped the pipeline.
     """
 
     def __init__(self, data_dir: Path) -> None:
         """Open the file; take no lock yet."""
         self._file = os.open(data_dir / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE_FILE)
+
+    @property
+    def stops(self) -> int:
+        """Return how often a user has stopped the pipeline."""
+        text = os.pread(self._file, NUMBER_BYTES, 0)
+        return int(text) if text.isdigit() else 0
+
+    def count_stop(self) -> None:
+        """Record that a user has stopped the pipeline, while this process holds the lock: standbys end."""
+        os.pwrite(self._file, str(self.stops + 1).encode(), 0)
 
     def wait(self) -> None:
         """Take the lock, as soon as no other process has it."""
@@ -115,9 +128,10 @@ class PreparedStart:
             prepared.close()
 
 
-def stand_by(config: Config) -> PreparedStart:
+def stand_by(config: Config) -> PreparedStart | None:
     """Prepare a start, and return when the pipeline has no coordinator any more; this process holds its lock then.
 
+    Return None if a user has stopped the pipeline while this process was waiting.
     **Errors** `ConfigError` without HTTP, and those of settings and circuit.
     """
     from dbsp.coordinator.meeting import refuse_running  # noqa: PLC0415 (it loads an HTTP client)
@@ -130,10 +144,16 @@ def stand_by(config: Config) -> PreparedStart:
     make_folders(config)
     prepared = prepare_start(config)
     lock = prepared.lock
+    stops = lock.stops
     say(f"{name}: standing by, ready after {time.monotonic() - begun_s:.1f} s")
     answers = True
     while answers:
         lock.wait()
+        if lock.stops != stops:
+            say(f"{name}: the pipeline was stopped, and so this standby ends")
+            prepared.close()
+            lock.close()
+            return None
         try:
             refuse_running(config)
             answers = False

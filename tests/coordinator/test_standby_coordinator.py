@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -78,10 +79,11 @@ def ids(folder: Path) -> list[int]:
     return sorted(row["id"] for row in plain_http.ask("GET", f"{url}/v1/views/large").json()["rows"])
 
 
-def goes_on(first: Started, others: list[Started], folder: Path, number: int) -> Started:
-    """Kill the coordinator; return which standby takes a row in its place."""
+def goes_on(first: Started, others: list[Started], folder: Path, number: int, signal_: int = signal.SIGKILL) -> Started:
+    """End the coordinator by a signal; return which standby takes a row in its place."""
     killed_s = time.monotonic()
-    first.process.kill()
+    os.kill(first.process.pid, signal_)
+    first.process.wait(60)
     until(lambda: any("answering at" in each.said for each in others), "a standby answers")
     push(folder, number)
     print(f"a standby took a row {time.monotonic() - killed_s:.2f} s after the kill")
@@ -102,11 +104,14 @@ def survived(folder: Path, started: Any) -> None:
     second = goes_on(first, others, folder, 3)
     assert ids(folder) == [1, 2, 3]
     others.remove(second)
-    third = goes_on(second, others, folder, 4)
+    third = goes_on(second, others, folder, 4, signal.SIGTERM)
     assert ids(folder) == [1, 2, 3, 4]
     assert "standing by" in third.said
+    fourth = started("fourth", "--standby")
+    fourth.wait_until_it_says("standing by")
     assert script("cli", "stop", folder=folder).returncode == 0
-    assert third.process.wait(60) == 0
+    assert (third.process.wait(60), fourth.process.wait(60)) == (0, 0)
+    assert "the pipeline was stopped, and so this standby ends" in fourth.said
 
 
 def test_one_of_two_standbys_goes_on_after_each_kill(folder: Path, started: Any) -> None:
