@@ -15,7 +15,7 @@ import importlib
 import threading
 import time
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -31,6 +31,8 @@ TRANSACTION_TIMEOUT, TRANSACTION_TIMEOUT_S = "transaction.timeout.ms", 60.0
 SETTLE_S = 2.0
 POLL_S = 0.005
 WAIT_S = 0.2
+TRY_S = 5.0
+"""For how long one client is asked for offsets: it may not see a broker that is there again, which a new client does see."""
 METADATA_S = 10.0
 """How long a client believes what it was told of topics and who leads them, where nothing contradicts it."""
 _AWAY = (
@@ -166,8 +168,9 @@ def _base(settings: KafkaSettings) -> dict[str, Any]:
 
 
 def watermarks(
-    settings: KafkaSettings, consumer: Any, topic: str, partition: int, settle_s: float = SETTLE_S
-) -> tuple[int, int]:
+    settings: KafkaSettings, consumer: Any, topic: str, partition: int, settle_s: float = SETTLE_S,
+    timeout_s: float | None = None,
+) -> tuple[int, int]:  # fmt: skip
     """Return the first kept offset and the last stable one; for a consumer of uncommitted records the end of the log.
 
     A broker that does not know the partition (yet, or any more) is asked again for `settle_s`. Before each retry the
@@ -181,7 +184,7 @@ def watermarks(
     pause, pause_s = threading.Event(), POLL_S
     while True:
         try:
-            found = consumer.get_watermark_offsets(place, timeout=settings.timeout_s, cached=False)
+            found = consumer.get_watermark_offsets(place, timeout=timeout_s or settings.timeout_s, cached=False)
         except kafka().KafkaException as error:
             if not _settles(error) or time.monotonic() >= deadline:
                 raise translate(error, doing, settings.brokers) from error
@@ -278,7 +281,20 @@ class TopicReader:
             return self._bounds(topic, partition)
 
     def _bounds(self, topic: str, partition: int) -> tuple[int, int]:
-        return watermarks(self._settings, self._consumer(), topic, partition, self.settle_s)
+        return self._asked(self._consumer, topic, partition)
+
+    def _asked(self, client: Callable[[], Any], topic: str, partition: int) -> tuple[int, int]:
+        """Return the bounds as a client sees them; while none answers within `TRY_S`, ask a new one, for `timeout_s` in all."""
+        until = time.monotonic() + self._settings.timeout_s
+        while True:
+            begun, left = time.monotonic(), until - time.monotonic()
+            try:
+                limit = min(TRY_S, max(left, POLL_S))
+                return watermarks(self._settings, client(), topic, partition, self.settle_s, limit)
+            except AwayError:
+                self.close()
+                if time.monotonic() - begun < 0.9 * limit or time.monotonic() >= until:  # it is known to be away
+                    raise
 
     def _renew(self) -> None:
         for client in (self._committed, self._uncommitted):
@@ -319,7 +335,7 @@ class TopicReader:
         pause = threading.Event()
         while True:
             with self._renewed_if_away():
-                end = watermarks(self._settings, self._uncommitted.current(), topic, partition)[1]
+                end = self._asked(self._uncommitted.current, topic, partition)[1]
             low, stable = self.bounds(topic, partition)
             waited = time.monotonic() - begun
             if stable >= end or (waited > SETTLE_S and not stable < known <= end):
@@ -349,7 +365,8 @@ class TopicReader:
         self._renew()
         consumer = self._consumer()
         if self._next != (topic, partition, first):
-            self._refuse_missing(place)
+            self._refuse_missing(place, *self._bounds(topic, partition))
+            consumer = self._consumer()
             consumer.assign([kafka().TopicPartition(topic, partition, first)])
             self._ahead = []
         self._next, whole = None, False
@@ -366,9 +383,13 @@ class TopicReader:
             else:
                 self.close()  # the client may hold events of the failed read: the next read makes a new one
 
-    def _refuse_missing(self, place: _Place, begun: bool = False) -> None:
-        """Raise a `DataError` if offsets of a range are gone; once a read has `begun`, its first ones may be."""
-        low, high = self._bounds(place.topic, place.partition)
+    def _refuse_lost(self, place: _Place, begun: bool) -> None:
+        """Raise a `DataError` if offsets of a range that is being read are gone; the client stays, as it has the range."""
+        bounds = watermarks(self._settings, self._consumer(), place.topic, place.partition, self.settle_s)
+        self._refuse_missing(place, *bounds, begun=begun)
+
+    def _refuse_missing(self, place: _Place, low: int, high: int, *, begun: bool = False) -> None:
+        """Raise a `DataError` if offsets of a range are not kept; once a read has `begun`, its first ones may be gone."""
         if (place.first < low and not begun) or place.last > high:
             raise DataError(f"input offsets are missing from Kafka: {place} kept={low}..{high}", "restore the topic")
 
@@ -397,14 +418,14 @@ class TopicReader:
             elif time.monotonic() > deadline:
                 raise AwayError(f"Kafka does not answer: reading {place} brokers={self._settings.brokers}")
             elif not events:
-                self._refuse_missing(place, begun)
+                self._refuse_lost(place, begun)
 
     def _without_ends(self, events: list[Any], place: _Place, begun: bool) -> list[Any]:
         """Return messages and end-of-partition events; drop transient errors and raise all others."""
         try:
             return [each for each in events if each.error() is None or self._ends(each.error(), place)]
         except DataError:
-            self._refuse_missing(place, begun)  # its error names the offsets that are kept
+            self._refuse_lost(place, begun)  # its error names the offsets that are kept
             raise
 
     def _ends(self, error: Any, place: _Place) -> bool:
