@@ -15,6 +15,7 @@ The modules and packages:
     upgrades, upgrading       another version of dbsp under a running pipeline
     standby, successor, launcher   a start that is prepared beside the coordinator, and what that one becomes after an upgrade
     evolving                  a changed circuit over the state of the previous one
+    systemd                   notices to systemd
     doctor                    read every file, and report the broken ones
     backup                    copy the files of a pipeline, and restore them
     cli, commands, exits      `coordinator`, the two console scripts, their exit codes

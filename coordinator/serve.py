@@ -40,6 +40,7 @@ from dbsp.coordinator.running.notices import AlarmRaised, EpochClaimed, FileRelo
 from dbsp.coordinator.service import Service
 from dbsp.coordinator.standby import OwnerLock, PreparedStart, prepare_start, stand_by
 from dbsp.coordinator.successor import RUNNING, RUNNING_S, Inheritance, Successor
+from dbsp.coordinator.systemd import SystemdNotices
 from dbsp.coordinator.upgrades import Restart, note_failure, own_interpreter
 from dbsp.errors import ConfigError, DbspError, EngineError
 from dbsp.logs import StepRecord
@@ -213,8 +214,9 @@ def run(
         lock = OwnerLock(config.data_dir) if prepared is None else prepared.lock
         lock.take()
         service.upgrades.restart, service.upgrades.sockets = restart, interfaces.sockets
-        if inheritance is not None:
-            service.tell(inheritance)
+        for observer in (SystemdNotices(), inheritance):
+            if observer is not None:
+                service.tell(observer)
         if rescale is not None:
             _request_in_ledger(service, rescale)
         _note_workers(service, rescale)
