@@ -537,46 +537,6 @@ def test_a_partition_that_was_just_made_is_asked_for_again(
         reader.bounds("t", 0)
 
 
-class Blind(Unsettled):
-    """A consumer that does not see a broker which is there again: librdkafka has it in no cache, and asks nobody."""
-
-    def __init__(self) -> None:
-        super().__init__(confluent_kafka.KafkaError._ALL_BROKERS_DOWN, 1_000)
-        self.is_closed = False
-
-    def get_watermark_offsets(self, *_: object, timeout: float, **__: object) -> tuple[int, int]:
-        threading.Event().wait(timeout)
-        return super().get_watermark_offsets()
-
-    def close(self) -> None:
-        self.is_closed = True
-
-
-def test_a_client_that_does_not_see_a_broker_is_replaced(
-    settings: KafkaSettings, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Hostile events found it: after the broker was killed, every try of a step failed for one consumer, for minutes."""
-    made: list[Unsettled] = [Blind(), Blind(), Unsettled(0, 0)]
-    coming = iter(made)
-    monkeypatch.setattr(client, "make_consumer", lambda *_, **__: next(coming))
-    monkeypatch.setattr(client, "TRY_S", 0.05)
-    reader = TopicReader(settings)
-    assert reader.bounds("t", 0) == (3, 7)
-    assert [each.is_closed for each in made[:2]] == [True, True]
-    assert reader.bounds("t", 0) == (3, 7), "the one that sees it stays"
-
-
-def test_a_broker_that_is_away_is_so_after_the_time_out(
-    settings: KafkaSettings, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    made: list[Blind] = []
-    monkeypatch.setattr(client, "make_consumer", lambda *_, **__: made.append(Blind()) or made[-1])
-    monkeypatch.setattr(client, "TRY_S", 0.05)
-    with pytest.raises(UnavailableError, match="asking for offsets"):
-        TopicReader(replace(settings, timeout_s=0.2)).bounds("t", 0)
-    assert len(made) > 2
-
-
 class Behind:
     """A consumer whose broker has not heard at first that a topic has three partitions now."""
 
