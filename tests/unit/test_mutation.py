@@ -112,7 +112,8 @@ def test_tests_find_a_planted_mutant_and_miss_another(tree: Path, monkeypatch: p
     monkeypatch.setattr(Measuring, "attempt", None)  # a second run tries nothing again
     assert measuring.try_all(print) == now
     now.write(tree / "score.json")
-    assert score.read(tree / "score.json") == now
+    kept = tuple(replace(each, by=each.by.partition(": ")[0]) for each in now.outcomes)
+    assert score.read(tree / "score.json") == replace(now, outcomes=kept), "words of tests have paths in them"
 
 
 def test_a_mutant_that_does_not_end_is_stopped_by_its_processor_time(
