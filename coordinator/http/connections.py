@@ -12,7 +12,7 @@ Invariants
    holds for TLS handshakes too. The protocol sees no handshake before its end, so connections are counted on
    acceptance.
 4. A client is cut off if it does not read its response for `STALLED_S`, or sends on for `header_timeout_s` after it.
-5. A head that cannot be read gets a response that arrives: what the client still sends is read and thrown away. To close
+5. Bytes that cannot be read get a response that arrives: what the client still sends is read and thrown away. To close
    a socket with unread bytes resets the connection, and the client loses the response.
 
 Left out: the number of requests in progress, and the size of bodies (`doors`).
@@ -201,8 +201,8 @@ class BoundedProtocol(H11Protocol):
 
     @property
     def is_idle(self) -> bool:
-        """Return whether no request is in progress: its head is not complete, or its response is sent."""
-        return self.cycle is None or self.cycle.response_complete
+        """Return whether no request is in progress: its head is not complete, or its response or refusal is sent."""
+        return self._is_refused or self.cycle is None or self.cycle.response_complete
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin to wait for a head."""
@@ -238,7 +238,16 @@ class BoundedProtocol(H11Protocol):
             self._stall = None
 
     def send_400_response(self, msg: str) -> None:  # noqa: ARG002 - uvicorn's signature
-        """Refuse a head that h11 cannot read, and let the client read that; uvicorn calls this as it handles the error."""
+        """Refuse bytes that h11 cannot read, and let the client read that; uvicorn calls this as it handles the error.
+
+        A route that still waits for a body is notified as of a client that is gone.
+        """
+        if not self.is_idle:
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
+            if self.cycle.response_started:
+                self.transport.close()
+                return
         error = sys.exception()
         is_large = isinstance(error, h11.RemoteProtocolError) and error.error_status_hint == TOO_LARGE_STATUS
         self._is_refused = True

@@ -133,6 +133,26 @@ def test_the_refusal_of_a_head_arrives_whole(folder: Path, sent: bytes, status: 
             assert json.loads(body)["error"]["code"] == "config"
 
 
+def test_a_body_in_broken_pieces_is_refused_once_and_the_connection_ends(
+    folder: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The route waits for the rest of the body when the pieces can no longer be told apart; the client stays."""
+    start = head(
+        "/v1/tables/orders/rows", "Transfer-Encoding: chunked", "Content-Type: application/json", method="POST"
+    )
+    with service_with(folder, "http.header_timeout_s=0.3", "http.body_timeout_s=0.5") as (_, client):
+        with closing(connected(client, start + b'a\r\n{"id": 1, \r\n')) as broken:
+            until(lambda: client.get("/healthz").is_success, "it is read")
+            broken.sendall(b"no size\r\n")
+            line, _, body = _whole(broken).partition(b"\r\n\r\n")
+            with pytest.raises(OSError, match=r"reset|Broken pipe"):
+                _send_for_ever(broken, b"x")
+        assert int(line.split()[1]) == 400, line
+        assert json.loads(body)["error"]["message"] == "the request is no HTTP/1.1", "one response alone"
+        assert client.get("/v1/status").json()["lag_rows"] == 0
+    assert "Traceback" not in capfd.readouterr().err
+
+
 def _whole(connection: socket.socket) -> bytes:
     """All that comes until the end; a reset fails the test."""
     parts = []
