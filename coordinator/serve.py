@@ -50,6 +50,8 @@ from dbsp.runtime.runtime import StepReport
 from dbsp.version import VERSION
 
 SHOW_INTERVAL_S = 0.25
+HTTP, POSTGRES = "http", "postgres"
+"""The names of the listening sockets, for a successor."""
 SWITCH_S = 0.001
 """How long a thread may keep the interpreter while others wait for it.
 
@@ -135,21 +137,20 @@ def command(  # noqa: PLR0913 - one for each option
         *(["--no-progress"] if no_progress else []),
     ]
     restart = Restart(interpreter=own_interpreter(), arguments=tuple(again))
-    prepared, inheritance = None, None
-    if inherited is not None:
-        inheritance = Inheritance(inherited)
-        prepared = _succeed(config, inheritance)
-    elif waits:
+    prepared, inheritance = None, None if inherited is None else Inheritance(inherited)
+    if waits:
         if take_over or rescale is not None:
             raise ConfigError("--standby goes with neither --take-over nor --rescale", "start a standby without them")
         prepared = stand_by(config)
         if prepared is None:
             return
-    elif not take_over:
+    elif inheritance is None and not take_over:
         from dbsp.coordinator.meeting import refuse_running  # noqa: PLC0415 (it loads an HTTP client)
 
         refuse_running(config)
     try:
+        if inheritance is not None:
+            prepared = _succeed(config, inheritance)
         code = run(
             config, rescale=rescale, progress=not no_progress, accepting=accepting, evolve=evolve, restart=restart,
             prepared=prepared,
@@ -169,11 +170,7 @@ def main() -> None:
 
 def _succeed(config: Config, inheritance: Inheritance) -> PreparedStart:
     """Prepare a start, say so to the process before this one, and return when that one has closed the pipeline."""
-    try:
-        prepared = prepare_start(config)
-    except DbspError as error:
-        inheritance.fail(str(error))
-        raise
+    prepared = prepare_start(config)
     prepared.inheritance = inheritance
     inheritance.wait_to_go_on()
     return prepared
@@ -205,7 +202,7 @@ def run(
     raise_descriptor_limit()
     sys.setswitchinterval(SWITCH_S)
     inheritance = None if prepared is None else prepared.inheritance
-    interfaces = _Interfaces(config, {} if inheritance is None else inheritance.sockets)
+    interfaces = _Interfaces(config, inheritance)
     prepare(config)
     service: Service | None = None
     try:
@@ -282,15 +279,20 @@ class _Interfaces:
     Their ports are bound before anything else is touched.
     """
 
-    def __init__(self, config: Config, inherited: Mapping[str, int]) -> None:
+    def __init__(self, config: Config, inheritance: Inheritance | None) -> None:
         """Bind the ports, or go on with sockets of the process before; if the second is taken, give the first back."""
         self._config = config
         self.http: HttpServer | None = None
         self._postgres: PostgresServer | None = None
-        self._bound = bind(config.http, inherited.get("http")) if config.http.enabled else None
+        web = config.http.port if config.http.enabled else None
+        inherited = {
+            name: None if inheritance is None else inheritance.socket_for(name, port)
+            for name, port in ((HTTP, web), (POSTGRES, config.postgres.port))
+        }
+        self._bound = bind(config.http, inherited[HTTP]) if config.http.enabled else None
         try:
             self._bound_postgres = bind_postgres(
-                config.postgres, has_tokens=config.http.needs_token, inherited=inherited.get("postgres")
+                config.postgres, has_tokens=config.http.needs_token, inherited=inherited[POSTGRES]
             )
         except DbspError:
             if self._bound is not None:
@@ -300,7 +302,7 @@ class _Interfaces:
     @property
     def sockets(self) -> Mapping[str, int]:
         """Return the listening sockets by name, for a successor."""
-        bound = {"http": self._bound, "postgres": self._bound_postgres}
+        bound = {HTTP: self._bound, POSTGRES: self._bound_postgres}
         return {name: each.fileno() for name, each in bound.items() if each is not None}
 
     def hand_over(self) -> None:

@@ -141,7 +141,18 @@ class Inheritance:
             os.set_inheritable(number, False)
         self._words = _Words(socket.socket(fileno=handles.pop(PAIR)))
         self._before, self._has_told = os.getppid(), False
-        self.sockets: Mapping[str, int] = handles
+        self._handles = handles
+
+    def socket_for(self, name: str, port: int | None) -> int | None:
+        """Return the listening socket of this name if it is at the port of the settings (0: any); close another one."""
+        number = self._handles.pop(name, None)
+        if number is None:
+            return None
+        found = socket.socket(fileno=number)
+        if port in (0, found.getsockname()[1]):
+            return found.detach()
+        found.close()
+        return None
 
     def wait_to_go_on(self) -> None:
         """Report that this process is ready, and wait; exit if the old one goes on by itself."""

@@ -1,4 +1,13 @@
-"""Names of the topics that a pipeline needs for itself, after the pipeline's name; those of views have the views' names."""
+"""Names of a pipeline's own topics: its step log and progress, and those of views, which have the views' names."""
 
 STEPS = "steps"
 PROGRESS = "progress"
+
+
+def own_topic(pipeline: str, name: str) -> str:
+    """Return the full name of a pipeline's own topic.
+
+    >>> own_topic("shop", STEPS)
+    'shop.steps'
+    """
+    return f"{pipeline}.{name}"

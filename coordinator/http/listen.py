@@ -32,17 +32,13 @@ QUEUE = 1024
 
 
 def bind(section: HttpSection, inherited: int | None = None) -> Gate:
-    """Listen on the configured address, or go on with an `inherited` socket if that is for it.
+    """Listen on the configured address, or go on with an `inherited` socket.
 
     **Errors** `UnavailableError` if the address is taken, `ConfigError` if it is not of this host.
     """
-    if inherited is not None:
-        found = Gate(section, inherited)
-        if is_for(found, section.port):
-            return found
-        found.close()
-    found = Gate(section)
-    listen_at(found, "http", section.host, section.port, QUEUE)
+    found = Gate(section, inherited)
+    if inherited is None:
+        listen_at(found, "http", section.host, section.port, QUEUE)
     return found
 
 
@@ -62,11 +58,6 @@ def listen_at(found: socket.socket, section: str, host: str, port: int, queue: i
             hint = f"stop what listens there, or set another `port` in [{section}] (0: any free one)"
             raise UnavailableError(f"the address is in use: {place}", hint) from None
         raise ConfigError(f"cannot listen: {place} error={error.strerror}", f"fix `host` in [{section}]") from None
-
-
-def is_for(bound: socket.socket, port: int) -> bool:
-    """Return whether an inherited socket listens at the port of the settings, which may be any one (0)."""
-    return port in (0, bound.getsockname()[1])
 
 
 class _Uvicorn(uvicorn.Server):

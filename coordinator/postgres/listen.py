@@ -17,7 +17,7 @@ from contextlib import suppress
 from typing import Any
 
 from dbsp.coordinator.http.access_log import AccessLog
-from dbsp.coordinator.http.listen import is_for, listen_at
+from dbsp.coordinator.http.listen import listen_at
 from dbsp.coordinator.http.section import LOOPBACK
 from dbsp.coordinator.http.tls import certificate_of, listening
 from dbsp.coordinator.http.tokens import tokens_of
@@ -36,7 +36,7 @@ STOP_TIMEOUT_S = 10.0
 
 
 def bind_postgres(section: PostgresSection, *, has_tokens: bool, inherited: int | None = None) -> socket.socket | None:
-    """Listen on the configured address, or go on with an `inherited` socket if that is for it; None where no port is set.
+    """Listen on the configured address, or go on with an `inherited` socket; None where no port is set.
 
     **Errors** `UnavailableError` if it is taken. `ConfigError` if it is not of this host, if strangers could read without
     a token, or if sqlglot is not installed.
@@ -50,10 +50,7 @@ def bind_postgres(section: PostgresSection, *, has_tokens: bool, inherited: int 
             "set `read_token` in [http] or DBSP_HTTP_READ_TOKEN, or listen on 127.0.0.1",
         )
     if inherited is not None:
-        found = socket.socket(fileno=inherited)
-        if is_for(found, section.port):
-            return found
-        found.close()
+        return socket.socket(fileno=inherited)
     found = socket.socket(socket.AF_INET6 if ":" in section.host else socket.AF_INET, socket.SOCK_STREAM)
     listen_at(found, "postgres", section.host, section.port, QUEUE)
     found.setblocking(False)

@@ -1,4 +1,4 @@
-"""Notice hosts that do not answer, for how long, and when they count as lost; keep the note of who moved where.
+"""Notice hosts that do not answer, for how long, and when they count as lost.
 
 A host that is powered off refuses no connection: it is silent. So the runtime connects with a bound, before workers are fenced
 and while a command takes long. A host that was silent at every look for `host_lost_s` counts as lost.

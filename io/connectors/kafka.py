@@ -19,7 +19,7 @@ from dbsp.io.connectors.messages import (
 )
 from dbsp.io.connectors.places import Place
 from dbsp.io.connectors.registry import input_kind, output_kind
-from dbsp.io.topic_names import PROGRESS, STEPS
+from dbsp.io.topic_names import PROGRESS, STEPS, own_topic
 
 if TYPE_CHECKING:
     from dbsp.algebra.table import Table
@@ -55,14 +55,10 @@ class KafkaInput(ReadsTopics):
         """Return True: a table that is not in `topics` reads the topic of its own name."""
         return True
 
-    def topic_of(self, table: str) -> str | None:
-        """Return the topic that a table reads."""
-        return self.topics.get(table, table)
-
     def places(self, residence: Residence, names: Sequence[str]) -> Iterable[Place]:
         """Yield the step log and the topics of the tables."""
-        yield own_topic(self, residence, STEPS, "the step log")
-        yield from super().places(residence, names)
+        yield own_place(self, residence, STEPS, "the step log")
+        yield from self.places_of(names)
 
     def open(
         self,
@@ -143,9 +139,9 @@ class KafkaOutput(OutputKind):
 
     def places(self, residence: Residence, names: Sequence[str]) -> Iterable[Place]:
         """Yield the progress, and the topics of the views."""
-        yield own_topic(self, residence, PROGRESS, "the progress of the outputs")
+        yield own_place(self, residence, PROGRESS, "the progress of the outputs")
         for view in names:
-            topic = self.topics.get(view, f"{residence.pipeline}.{view}")
+            topic = self.topics.get(view) or own_topic(residence.pipeline, view)
             remedy = f"rename the view, or set another topic for {view} in `topics` of [output]"
             yield topic_place(self, topic, f"the view {view}", remedy, is_written=True)
 
@@ -185,7 +181,7 @@ class KafkaOutput(OutputKind):
         refuse_away_brokers(kafka_settings(self, residence), (), patience_s)
 
 
-def own_topic(connector: HasBrokers, residence: Residence, name: str, use: str) -> Place:
+def own_place(connector: HasBrokers, residence: Residence, name: str, use: str) -> Place:
     """Return the place of a topic that the pipeline needs for itself."""
     remedy = "set another `name` in [pipeline], or another topic in `topics`"
-    return topic_place(connector, f"{residence.pipeline}.{name}", use, remedy, is_written=True)
+    return topic_place(connector, own_topic(residence.pipeline, name), use, remedy, is_written=True)

@@ -90,25 +90,26 @@ class ReadsTopics(InputKind):
         return [
             KafkaSource(
                 table=table,
-                topic=self.topics.get(table.name, table.name),
+                topic=self.topic_of(table.name),
                 format=self.formats.get(table.name, self.format),
                 reading=reading,
             )
             for table in tables
         ]
 
-    def topic_of(self, table: str) -> str | None:
-        """Return the topic that a table reads; None if it reads none."""
-        return self.topics.get(table)
+    def topic_of(self, table: str) -> str:
+        """Return the topic of a table that reads one."""
+        return self.topics.get(table, table)
 
     def places(self, residence: Residence, names: Sequence[str]) -> Iterable[Place]:  # noqa: ARG002 - of the tables alone
-        """Yield the topics of the tables."""
-        for table in names:
-            topic = self.topic_of(table)
-            if topic is not None:
-                yield topic_place(
-                    self, topic, f"the table {table}", f"set another topic for {table} in `topics` of [input]"
-                )
+        """Yield the topics of the tables in `topics`."""
+        return self.places_of([table for table in names if table in self.topics])
+
+    def places_of(self, tables: Sequence[str]) -> Iterable[Place]:
+        """Yield the topics of tables that read one."""
+        for table in tables:
+            remedy = f"set another topic for {table} in `topics` of [input]"
+            yield topic_place(self, self.topic_of(table), f"the table {table}", remedy)
 
     def refuse_away_topics(self, residence: Residence, tables: Sequence[Table], patience_s: float) -> None:
         """Return if the brokers, the topics of these tables, and the registries of their formats answer."""

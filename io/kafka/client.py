@@ -25,6 +25,7 @@ from typing import Any
 
 from dbsp.errors import AwayError, CapacityError, ConfigError, DataError, DbspError, FencedError, UnavailableError
 from dbsp.io.kafka.own_client import OwnClient
+from dbsp.io.topic_names import own_topic
 
 FETCH_MESSAGES = 10_000
 TRANSACTION_TIMEOUT, TRANSACTION_TIMEOUT_S = "transaction.timeout.ms", 60.0
@@ -67,7 +68,7 @@ class KafkaSettings:
 
     def topic(self, name: str) -> str:
         """Return the full name of the pipeline's own topic `name`."""
-        return f"{self.pipeline}.{name}"
+        return own_topic(self.pipeline, name)
 
 
 def kafka() -> Any:

@@ -9,7 +9,8 @@ import httpx
 import pytest
 
 from dbsp.coordinator.service import Service
-from tests.coordinator.shop import CIRCUIT, SETTINGS, answering, settings
+from tests.coordinator.shop import CIRCUIT, SETTINGS, answering, settings, settings_text
+from tests.coordinator.versions import NO_CHECKPOINTS, Installations
 
 
 @pytest.fixture
@@ -17,6 +18,21 @@ def folder(tmp_path: Path) -> Path:
     (tmp_path / "circuit.py").write_text(CIRCUIT)
     (tmp_path / "pipeline.toml").write_text(SETTINGS)
     return tmp_path
+
+
+@pytest.fixture
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Installations:
+    """Installations of dbsp, of which 0.9.1 is the one that new processes run."""
+    made = Installations(tmp_path_factory.mktemp("installations"))
+    made.install("0.9.1")
+    return made
+
+
+@pytest.fixture
+def shop(folder: Path) -> Path:
+    """The folder of a pipeline that takes no checkpoint of its own accord."""
+    (folder / "pipeline.toml").write_text(settings_text(NO_CHECKPOINTS))
+    return folder
 
 
 @pytest.fixture

@@ -18,9 +18,9 @@ import pytest
 
 from dbsp.coordinator.address import NOTE_FILE, read_address
 from tests import plain_http
-from tests.coordinator.shop import CIRCUIT, ORDERS, settings_text
+from tests.coordinator.shop import ORDERS, settings_text
 from tests.coordinator.test_upgrade import ask, indented, logged, per_customer, push
-from tests.coordinator.versions import Installations
+from tests.coordinator.versions import NO_CHECKPOINTS, Installations
 from tests.pace import in_turn, rotating
 from tests.spark.waiting import until
 
@@ -47,20 +47,6 @@ FAILURES = {
         "ended before it was running: exit_code=-9",
     ),
 }
-
-
-@pytest.fixture
-def installed(tmp_path_factory: pytest.TempPathFactory) -> Installations:
-    made = Installations(tmp_path_factory.mktemp("installations"))
-    made.install("0.9.1")
-    return made
-
-
-@pytest.fixture
-def shop(tmp_path: Path) -> Path:
-    (tmp_path / "circuit.py").write_text(CIRCUIT)
-    (tmp_path / "pipeline.toml").write_text(settings_text("[checkpoint]\ninterval_s = 3600"))
-    return tmp_path
 
 
 def upgrade(installed: Installations, shop: Path, python: Path) -> subprocess.CompletedProcess[str]:
@@ -114,7 +100,7 @@ def asking_all_the_while(url: str) -> Iterator[list[Any]]:
 @pytest.mark.spark
 @pytest.mark.soak
 def test_there_and_back_on_spark(shop: Path, installed: Installations) -> None:
-    text = settings_text('[spark]\nmaster = "local[2]"\n[checkpoint]\ninterval_s = 3600')
+    text = settings_text(f'[spark]\nmaster = "local[2]"\n{NO_CHECKPOINTS}')
     (shop / "pipeline.toml").write_text(text.replace('runtime = "local"', 'runtime = "spark"'))
     test_there_and_back_while_others_push(shop, installed)
 

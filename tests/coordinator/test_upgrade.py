@@ -27,27 +27,12 @@ from tests import plain_http
 from tests.coordinator.fakes import FakeClock
 from tests.coordinator.shop import CIRCUIT, ORDERS, settings, settings_text
 from tests.coordinator.test_machine import running
-from tests.coordinator.versions import Installations
+from tests.coordinator.versions import NO_CHECKPOINTS, Installations
 from tests.pace import in_turn
 from tests.spark.waiting import until
 
 pytestmark = pytest.mark.timeout(300)
-NO_CHECKPOINTS = "[checkpoint]\ninterval_s = 3600"
 QUERY = "SELECT customer, orders, amount FROM per_customer ORDER BY customer"
-
-
-@pytest.fixture
-def installed(tmp_path_factory: pytest.TempPathFactory) -> Installations:
-    made = Installations(tmp_path_factory.mktemp("installations"))
-    made.install("0.9.1")
-    return made
-
-
-@pytest.fixture
-def shop(folder: Path) -> Path:
-    """A pipeline that takes no checkpoint of its own accord."""
-    (folder / "pipeline.toml").write_text(settings_text(NO_CHECKPOINTS))
-    return folder
 
 
 def ask(folder: Path, method: str, path: str, **options: Any) -> Any:

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+NO_CHECKPOINTS = "[checkpoint]\ninterval_s = 3600"
 SITE = """
 import importlib.util, sys
 from pathlib import Path
