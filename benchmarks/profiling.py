@@ -45,7 +45,7 @@ PLACES = {
         "dbsp.zset.batch:Batch.from_arrow",
         "dbsp.runtime.session:rows_to_batch",
         "dbsp.runtime.tasks:read_changes",
-        "dbsp.runtime.tasks:table_batches",
+        "dbsp.runtime.table_batches:table_batches",
     ),
     "expressions": ("dbsp.operators.apply:_Flow.value",),
     "hash": ("dbsp.zset.hashing:hash_columns",),

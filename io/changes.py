@@ -9,10 +9,19 @@ from dbsp.io.pushed import Push
 from dbsp.logs import Changes, DeadLetter, Range
 
 
-def changes_of(push: Push, range_: Range, step: int, offsets: NDArray[np.int64] | None = None) -> Changes:
+def changes_of(
+    push: Push,
+    range_: Range,
+    step: int,
+    offsets: NDArray[np.int64] | None = None,
+    *,
+    stored_bytes: int,
+    arrived_s: float | None = None,
+) -> Changes:
     """Return the push at a range as changes and dead letters.
 
     `offsets` are those of all its rows; without them, the offsets of the range follow each other without gaps.
+    `stored_bytes` and `arrived_s` are as of `Changes`.
     """
     if offsets is None:
         offsets = np.arange(range_.first, range_.first + push.rows, dtype=np.int64)
@@ -34,4 +43,6 @@ def changes_of(push: Push, range_: Range, step: int, offsets: NDArray[np.int64] 
         operations=push.operations,
         offsets=offsets[push.good_indices()],
         dead=dead,
+        stored_bytes=stored_bytes,
+        arrived_s=arrived_s,
     )

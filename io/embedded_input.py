@@ -256,7 +256,7 @@ class EmbeddedInputLog(LocalInputLog):
             check_range(range_, self._spans.get(txn, range_.table, range_.partition))
             found = list(records(txn, self._env.db("rows"), range_))
         pieces: list[Chunk] = []
-        wanted = range_.first
+        wanted, stored = range_.first, 0
         for offset, data in found:
             where = f"{self._env.where} table={range_.table} partition={range_.partition} offset={offset}"
             chunk = decode_chunk(data, table.schema, where)
@@ -264,12 +264,12 @@ class EmbeddedInputLog(LocalInputLog):
             if low < 0 or low >= high:
                 raise DataError(f"input rows are missing: {where} wanted={wanted}")
             pieces.append(chunk.cut(low, high))
-            wanted = offset + high
+            wanted, stored = offset + high, stored + share(len(data), chunk.rows, low, high)
         if wanted != range_.last:
             raise DataError(
                 f"input rows are missing: table={range_.table} partition={range_.partition} first={wanted} last={range_.last}"
             )
-        return [changes_of(join_chunks(pieces, table.schema), range_, step)] if pieces else []
+        return [changes_of(join_chunks(pieces, table.schema), range_, step, stored_bytes=stored)] if pieces else []
 
     def _kept(self, txn: Any, range_: Range) -> Iterator[tuple[int, int]]:
         """Yield the offset and size of each record of a range."""
@@ -338,6 +338,17 @@ class EmbeddedInputLog(LocalInputLog):
             _check_name(item.producer.id, "producer")
             if not 0 <= item.producer.sequence < 1 << 63:
                 raise ConfigError(f"a producer's sequence number is out of range: sequence={item.producer.sequence}")
+
+
+def share(size: int, rows: int, low: int, high: int) -> int:
+    """Return the bytes of the rows `low <= i < high` of a record; the shares of all its rows add up to its size.
+
+    **Example**
+
+    >>> [share(10, 3, row, row + 1) for row in range(3)]
+    [3, 3, 4]
+    """
+    return size * high // rows - size * low // rows
 
 
 def _check_name(name: str, what: str) -> None:

@@ -53,6 +53,7 @@ from dbsp.io.spans import Place, check_range, record_key, records, table_prefix
 from dbsp.io.texts import UnfinishedError
 from dbsp.io.waits import Waits
 from dbsp.logs import Changes, Range, Waiting
+from dbsp.logs.sizes import Sizes
 from dbsp.zset.batch import Batch
 
 FORM = forms.FILE_INPUT
@@ -258,6 +259,7 @@ class FileInputLog(LocalInputLog):
             check_range(range_, self._spans.get(txn, range_.table, range_.partition))
             pieces = list(self._pieces(txn, range_))
             noted = {piece.name: self._noted(txn, range_.table, piece.name) for piece in pieces}
+            stored = sum(self._bytes_within(txn, range_, piece) for piece in pieces)
         pushes, wanted = [], range_.first
         for piece in pieces:
             low, high = wanted - piece.first, min(piece.rows, range_.last - piece.first)
@@ -270,7 +272,16 @@ class FileInputLog(LocalInputLog):
             place = f"table={range_.table} partition={range_.partition}"
             raise DataError(f"input rows are missing: {place} first={wanted} last={range_.last}")
         schema = table.schema if columns is None else some_columns(table, columns).schema
-        return [changes_of(join_pushes(pushes, schema), range_, step)] if pushes else []
+        if not pushes:
+            return []
+        arrived_s = _arrived_s(self._folder / table.name / pieces[0].name)
+        return [changes_of(join_pushes(pushes, schema), range_, step, stored_bytes=stored, arrived_s=arrived_s)]
+
+    def _bytes_within(self, txn: Any, range_: Range, piece: FilePiece) -> int:
+        """Return the bytes of those rows of a piece that are in the range."""
+        key = record_key(range_.table, range_.partition, piece.first)
+        sizes = Sizes.of(piece.first, self._stretches(txn, key, range_.table, piece))
+        return sizes.between(range_.first, range_.last)
 
     def _pieces(self, txn: Any, range_: Range) -> Iterator[FilePiece]:
         """Yield the pieces that contain the range, from the one with its first row on."""
@@ -322,6 +333,18 @@ class FileInputLog(LocalInputLog):
         if found is None:
             raise DataError(f"a file of the input is not noted: table={table} file={shown(name)}")
         return unpacked(bytes(found))
+
+
+def _arrived_s(path: Path) -> float | None:
+    """Return when a file got its name, in seconds since 1970; None if it is gone again.
+
+    This is the time of the last change of its inode, which a rename sets. So a file counts from its rename into the
+    folder, not from when it was written elsewhere.
+    """
+    try:
+        return path.stat().st_ctime
+    except OSError:
+        return None
 
 
 def make_folders(folder: Path, tables: Sequence[Table]) -> None:

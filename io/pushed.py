@@ -119,7 +119,8 @@ class Producer:
 class Incoming:
     """A push on its way to one partition of a table.
 
-    With `letter`, the push replays the table's dead letter of that partition and offset.
+    With `letter`, the push replays the table's dead letter of that partition and offset. `arrived_s` says when its oldest
+    row arrived at a source before this push, in seconds since 1970; None: the push is its arrival.
     """
 
     table: str
@@ -127,6 +128,7 @@ class Incoming:
     producer: Producer | None = None
     partition: int = 0
     letter: tuple[int, int] | None = None
+    arrived_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -26,7 +26,7 @@ def add_observing(app: FastAPI, service: Service, lanes: Lanes) -> None:
         """Return the points from number `first` on, column by column; `next` is the number to go on with.
 
         Counts of a point are sums over its five seconds; `lag_rows`, `state_bytes` and `state` are as of its end.
-        `latency_seconds` is the mean time from the arrival of a push until its results are in the outputs. A restart of
+        `latency_seconds` is the mean time from the arrival of rows until their results are in the outputs. A restart of
         the service begins a new history.
         """
         return await lane.run(lambda: JSONResponse(service.history.as_json(first)))

@@ -137,7 +137,7 @@ class History:
         yield self._points[-1], 1.0 - whole
 
     def arrived(self, seconds: float) -> None:
-        """Count the time from a push's arrival until its results are in the outputs."""
+        """Count the time from the arrival of rows until their results are in the outputs."""
         with self._lock:
             self._now().latency.add(seconds)
 

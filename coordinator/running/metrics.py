@@ -15,6 +15,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from dbsp.coordinator.decisions.alarms import KINDS
+from dbsp.coordinator.running.clock import Clock
 from dbsp.coordinator.running.dataflow import dataflow_as_json
 from dbsp.coordinator.running.notices import (
     BackupFailed,
@@ -96,11 +97,11 @@ class Metrics:
     """The metrics, counted from the reports of the command runner; `text` adds the figures of the snapshot."""
 
     def __init__(
-        self, views: Mapping[str, int], now_s: Callable[[], float], latency: Callable[[float], None] = lambda _: None
+        self, views: Mapping[str, int], clock: Clock, latency: Callable[[float], None] = lambda _: None
     ) -> None:
         """Register all metrics, at zero; `views` has the plan's node of each view, `latency` is as of `RowMetrics`."""
         registry = CollectorRegistry()
-        self.rows = RowMetrics(registry, views, now_s, latency)
+        self.rows = RowMetrics(registry, views, clock, latency)
         self._registry = registry
         self._step_seconds = Histogram(
             "dbsp_step_seconds", "Time of one step", ("kind",), registry=registry, buckets=STEP_BUCKETS_S

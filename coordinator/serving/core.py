@@ -32,7 +32,7 @@ class ServiceCore:
         self.built = built or build(config)
         views = {view.name: view.node for view in self.built.plan.views}
         self.history = History(self.built.parts.clock)
-        self.metrics = Metrics(views, self.built.parts.clock.monotonic_s, self.history.arrived)
+        self.metrics = Metrics(views, self.built.parts.clock, self.history.arrived)
         self._log = EventsLog(config.log_file, self.built.parts.clock, config.log)
         self._rates = StateRates(self.built.parts.clock.monotonic_s)
         self._observers = Observers(self.metrics, self.history, self._log, self._rates)

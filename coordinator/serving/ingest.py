@@ -56,13 +56,15 @@ class Ingest(ServiceCore):
 
         **Errors** `OverloadedError` while too many rows wait to be processed.
         """
-        began_s = self.built.parts.clock.monotonic_s()
+        clock = self.built.parts.clock
+        began_s, wall_s = clock.monotonic_s(), clock.wall_us() / 1e6
         writer = self._writer()
         inputs = self.built.parts.inputs
         done = {**inputs.floors(), **self.snapshot.processed}
         refuse_overload(unread(inputs.ends(), done), inputs.sizes, self.config.input)
         positions = writer.append_many(incoming, together=together)
-        self.metrics.rows.arrived(positions, began_s)
+        waited = (0.0 if each.arrived_s is None else max(0.0, wall_s - each.arrived_s) for each in incoming)
+        self.metrics.rows.arrived(zip(positions, (began_s - seconds for seconds in waited), strict=True))
         self._loop.wake()
         return positions
 

@@ -90,6 +90,9 @@ class Changes:
     `batch` is loose with the table's schema and weights +1. `operations[i]` is INSERT or DELETE, and `offsets[i]` is
     the row's offset in its partition. A delete on a table with a primary key may hold nulls outside the key. If the
     caller asked for some columns only, `batch` has these, and `whole` reads the same rows again with all columns.
+
+    `stored_bytes` are the bytes of the rows at their source. `arrived_s` says when the first row arrived there, in
+    seconds since 1970; it is None if the log does not know. Both are for metrics alone.
     """
 
     table: str
@@ -99,6 +102,8 @@ class Changes:
     offsets: np.ndarray
     dead: tuple[DeadLetter, ...] = field(default=())
     whole: Callable[[], Batch] | None = field(default=None)
+    stored_bytes: int = 0
+    arrived_s: float | None = None
 
 
 class InputLog(Protocol):

@@ -184,6 +184,8 @@ class _Packed:
     operations: np.ndarray
     offsets: np.ndarray
     dead: tuple[DeadLetter, ...]
+    stored_bytes: int
+    arrived_s: float | None
 
 
 def _pack(changes: Sequence[Changes]) -> list[_Packed]:
@@ -191,7 +193,7 @@ def _pack(changes: Sequence[Changes]) -> list[_Packed]:
         _Packed(
             table=change.table, partition=change.partition, schema=change.batch.schema,
             data=np.frombuffer(encode(change.batch), dtype=np.uint8), operations=change.operations,
-            offsets=change.offsets, dead=change.dead,
+            offsets=change.offsets, dead=change.dead, stored_bytes=change.stored_bytes, arrived_s=change.arrived_s,
         )
         for change in changes
     ]  # fmt: skip
@@ -202,7 +204,8 @@ def _unpack(packed: Sequence[_Packed]) -> list[Changes]:
     return [
         Changes(
             table=each.table, partition=each.partition, batch=decode(each.data.data, each.schema, verify=False),
-            operations=each.operations, offsets=each.offsets, dead=each.dead,
+            operations=each.operations, offsets=each.offsets, dead=each.dead, stored_bytes=each.stored_bytes,
+            arrived_s=each.arrived_s,
         )
         for each in packed
     ]  # fmt: skip

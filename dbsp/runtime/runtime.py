@@ -21,6 +21,7 @@ from dbsp.logs import DeadLetter, InputLog, OutputLog, StepRecord
 from dbsp.runtime.dead_counts import DeadCount
 from dbsp.runtime.leases import Leased
 from dbsp.runtime.profile import NodeProfile
+from dbsp.steps.figures import StepPhase, TableRead
 from dbsp.steps.timing import Signal
 from dbsp.store import CheckpointId, CommitReport, Database, VersionInfo
 
@@ -80,7 +81,8 @@ class WorkerReport:
     """The figures of one worker in one step, with the size of its state after it.
 
     `dead` is the number of its dead rows, with equal rows counted separately; `late` of them were late. `dead_of` has them
-    by origin and kind. `letters` are its dead letters without `letters_left`, which were too many to send.
+    by origin and kind. `letters` are its dead letters without `letters_left`, which were too many to send. `reads` is the
+    input that the worker read, by table. `view_bytes` are the bytes of its changes by view, as Arrow with weights.
     """
 
     worker: int
@@ -95,6 +97,9 @@ class WorkerReport:
     dead_of: tuple[DeadCount, ...] = ()
     letters: tuple[DeadLetter, ...] = ()
     letters_left: int = 0
+    reads: tuple[TableRead, ...] = ()
+    phases: tuple[StepPhase, ...] = ()
+    view_bytes: tuple[tuple[str, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

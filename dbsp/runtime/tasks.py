@@ -14,15 +14,11 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
 
-import numpy as np
-import pyarrow as pa
-
 from dbsp.distribute.commands import migration_of
 from dbsp.errors import ConfigError, DataError, InternalError, MismatchError, UnavailableError
 from dbsp.layout import Layout
-from dbsp.logs import DELETE, AcceptsOutput, Changes, DeadLetter, Range, StepRecord
+from dbsp.logs import AcceptsOutput, Changes, DeadLetter, Range, StepRecord
 from dbsp.logs.step_commands import ACCEPT_OUTPUT, dropped_rows, skipped_nodes, without_rows
-from dbsp.operators.source import OPERATION, POSITION
 from dbsp.plan.backfill import backfill_of
 from dbsp.plan.plan import Plan, ViewSpec
 from dbsp.plan.reading import columns_of
@@ -36,6 +32,8 @@ from dbsp.runtime.event_times import signals_of
 from dbsp.runtime.loop_state import after_loops, flush
 from dbsp.runtime.moved import Migration, moved_over
 from dbsp.runtime.runtime import NOTHING, Stray, WorkerReport, WorkerResources
+from dbsp.runtime.table_batches import table_batches, whole_table
+from dbsp.steps import figures
 from dbsp.steps.error_policy import judge
 from dbsp.steps.exchange import Address, Carried, Owners, Parcel, check_arrival, gather, split
 from dbsp.steps.segment import NOTHING_GIVEN, Arrived, SegmentResult, run_segment
@@ -43,14 +41,11 @@ from dbsp.store import CheckpointId, CommitReport, Database, VersionInfo
 from dbsp.trace.redistribute import Readable, WarmReport, redistribute, warm_up
 from dbsp.trace.slicing import HashRange, shared_ranges
 from dbsp.zset.batch import Batch, arrange, concat, consolidate
-from dbsp.zset.schema import Column, Schema
 
 PIECE_BYTES = 16 << 20
 """How much one piece of a copy beside the steps takes, about."""
 COMMIT_PIECE_BYTES = 128 << 20
 """How much one piece takes while no step waits for it; LMDB holds it in memory until it is written."""
-
-_PARTITION_SHIFT = 44
 
 Sent = TypeVar("Sent")
 
@@ -108,15 +103,17 @@ def run_first_segment(
     `send` encodes each parcel, one per worker of the layout in order. It is called while the database is still being
     read, because batches may be views of its memory.
     """
+    watch = figures.Stopwatch()
     changes = read_changes(work, order, worker, held)
     tables = table_batches(work.plan, changes)
     narrow = {change.table for change in changes if change.whole is not None}
-    whole = {name: partial(_whole_table, work.plan, name, changes) for name in narrow}
+    whole = {name: partial(whole_table, work.plan, name, changes) for name in narrow}
     dead = (*(letter for change in changes for letter in change.dead), *_dropped(order, worker))
     rows = sum(len(change.batch) for change in changes)
     backfilled = backfill_of(order.record.commands) is not None  # the rows of its past have moved waterlines already
     seen = () if backfilled else signals_of(work.plan, order.record, changes, tables)
-    carried = Carried(dead=dead, rows_in=rows, signals=seen)
+    reads = () if backfilled else figures.reads_of(changes)
+    carried = Carried(dead=dead, rows_in=rows, signals=seen, reads=reads, phases=(watch.phase(figures.READ),))
     return _run(work, order, 0, worker, Arrived(tables=tables, exchanges={}, whole=whole), carried, send)
 
 
@@ -135,10 +132,13 @@ def run_later_segment(
 
     **Errors** `RowsError` if rows failed before it, under the error policy `stop`.
     """
+    watch = figures.Stopwatch()
     expected = replace(_address(work, order, segment - 1, worker, worker), round=turn)
     check_arrival(parcels, expected, order.layout)
     judge(row for parcel in parcels for row in parcel.failed)
     carried = next(p.carried for p in parcels if p.address.source == worker and p.carried is not None)
+    between = watch.since(carried.phases[-1], figures.LOOP if turn else figures.EXCHANGE)
+    carried = replace(carried, phases=(*carried.phases, between))
     if turn == 0:
         exchanges = gather(parcels, work.plan, segment - 1)
         return _run(work, order, segment, worker, Arrived(tables={}, exchanges=exchanges), carried, send)
@@ -156,7 +156,7 @@ def _run(
     send: Callable[[Parcel], Sent],
 ) -> list[Sent] | WorkerReport:
     """Run a segment in one transaction; send its parcels, or write the outputs after the last one."""
-    started = time.perf_counter()
+    started, watch = time.perf_counter(), figures.Stopwatch()
     database = work.resources.database(worker)
     record = order.record
     traces = work.plan.traces(segment)
@@ -180,17 +180,22 @@ def _run(
         flush(work.plan, segment - 1, carried.loop_state, transaction)
         seconds = time.perf_counter() - started
         made = Carried(
-            parts=result.views, dead=result.dead, nodes=result.nodes, seconds=seconds, signals=result.signals
-        )
+            parts=result.views, dead=result.dead, nodes=result.nodes, seconds=seconds, signals=result.signals,
+            phases=(watch.phase(figures.SEGMENT, segment),),
+        )  # fmt: skip
         total = replace(carried, loop_state={}).plus(made)
         last = segment == work.plan.segments - 1
         sent = [] if last else [send(parcel) for parcel in _parcels(work, order, segment, worker, result, total)]
         if last:
             _write_outputs(work, order, worker, total)
+            written = watch.phase(figures.OUTPUT, segment)
         transaction.finish()
     if last and order.migration is not None:
         order.migration.keep(database, worker, order.epoch, record.step)
-    return _report(worker, total, database) if last else sent
+    if not last:
+        return sent
+    phases = (*total.phases, written, watch.phase(figures.STATE, segment))
+    return _report(worker, replace(total, phases=phases), database)
 
 
 def _parcels(
@@ -274,7 +279,8 @@ def _report(worker: int, carried: Carried, database: Database) -> WorkerReport:
         worker=worker, rows_in=carried.rows_in, rows_out=sum(map(len, carried.parts.values())),
         dead=sum(each.rows for each in dead), seconds=carried.seconds, state_bytes=database.state_bytes(),
         nodes=carried.nodes, signals=carried.signals, late=sum(each.rows for each in dead if each.kind == LATE_ROWS),
-        dead_of=dead, letters=letters, letters_left=len(carried.dead) - len(letters),
+        dead_of=dead, letters=letters, letters_left=len(carried.dead) - len(letters), reads=carried.reads,
+        phases=carried.phases, view_bytes=tuple((view, part.arrow_bytes) for view, part in carried.parts.items() if len(part)),
     )  # fmt: skip
 
 
@@ -333,53 +339,6 @@ def read_ahead(work: Work, worker: int, record: StepRecord, epoch: int, layout: 
     """Let the background worker read the input of the next step, whose record is durable."""
     mine = _ranges_read(record, record.ranges, layout, worker)
     ahead.begin(work.readers, work.resources, worker, mine, record.step, epoch, _columns(work, mine))
-
-
-def table_batches(plan: Plan, changes: Sequence[Changes]) -> dict[str, Batch]:
-    """Convert changes to the form of each table's `Source`.
-
-    A table without a key has weights; a table with a key has operations and positions.
-    """
-    found: dict[str, Batch] = {}
-    for table in plan.tables:
-        own = [change for change in changes if change.table == table.name]
-        if not own:
-            continue
-        node = next(n for n in plan.nodes if getattr(n.operator, "table", None) == table.name)
-        convert = _keyed if table.primary_key else _bare
-        found[table.name] = concat([convert(change, node.schema) for change in own], node.schema)
-    return found
-
-
-def _whole_table(plan: Plan, name: str, changes: Sequence[Changes]) -> Batch:
-    """Read the rows of a table again, with the columns that were left unread."""
-    mine = [change for change in changes if change.table == name]
-    read = [replace(change, batch=change.whole(), whole=None) if change.whole else change for change in mine]
-    return table_batches(plan, read)[name]
-
-
-def _bare(change: Changes, schema: Schema) -> Batch:
-    """Convert a change: an insert has weight +1, a delete -1; columns that were left unread are null."""
-    batch, rows = change.batch, len(change.batch)
-    weights = np.ones((rows, 1), np.int64)
-    weights[change.operations == DELETE] = -1
-    return Batch(schema=schema, columns=tuple(_column(batch, c) for c in schema), weights=weights)
-
-
-def _column(batch: Batch, column: Column) -> pa.Array:
-    """Return a column; nulls if it was left unread."""
-    return batch.held_column(column.name) if column.name in batch.schema else pa.nulls(len(batch), column.type)
-
-
-def _keyed(change: Changes, schema: Schema) -> Batch:
-    """Convert a change of a table with a key.
-
-    The operation and the row's position in the step are sent with the row to the owner of its key.
-    """
-    place = (np.int64(change.partition) << _PARTITION_SHIFT) + change.offsets.astype(np.int64)
-    extra = {OPERATION: pa.array(change.operations.astype(np.int8)), POSITION: pa.array(place)}
-    columns = tuple(extra[c.name] if c.name in extra else _column(change.batch, c) for c in schema)
-    return Batch(schema=schema, columns=columns, weights=np.ones((len(change.batch), 1), dtype=np.int64))
 
 
 def fence(work: Work, worker: int, epoch: int, since: Mapping[int, int] = NOTHING) -> bool:

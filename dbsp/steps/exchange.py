@@ -28,6 +28,7 @@ from dbsp.plan.nodes import ExchangeSpec
 from dbsp.plan.plan import Plan
 from dbsp.runtime.profile import NodeProfile
 from dbsp.steps.error_policy import NodeFailure
+from dbsp.steps.figures import StepPhase, TableRead
 from dbsp.steps.timing import Signal
 from dbsp.zset.batch import Batch, keys_of
 from dbsp.zset.encoding import decode, encode
@@ -70,6 +71,8 @@ class Carried:
     nodes: tuple[NodeProfile, ...] = ()
     loop_state: Mapping[Slot, Batch] = field(default_factory=dict)
     signals: tuple[Signal, ...] = ()
+    reads: tuple[TableRead, ...] = ()
+    phases: tuple[StepPhase, ...] = ()
 
     def plus(self, other: Carried) -> Carried:
         """Return the union of both; no view is in both, since one segment of a step makes each view."""
@@ -81,6 +84,8 @@ class Carried:
             nodes=self.nodes + other.nodes,
             loop_state={**self.loop_state, **other.loop_state},
             signals=self.signals + other.signals,
+            reads=self.reads + other.reads,
+            phases=self.phases + other.phases,
         )
 
 
@@ -187,6 +192,8 @@ def sections_of(parcel: Parcel) -> list[bytes | bytearray]:
             "seconds": carried.seconds,
             "nodes": [_flat(node) for node in carried.nodes],
             "signals": [_flat(signal) for signal in carried.signals],
+            "reads": [_flat(read) for read in carried.reads],
+            "phases": [_flat(phase) for phase in carried.phases],
             "parked": [[*slot, *_add(sections, batch)] for slot, batch in sorted(carried.loop_state.items())],
         }
     head = json.dumps(index, separators=(",", ":")).encode()
@@ -237,6 +244,8 @@ def _carried(
         rows_in=index["rows_in"],
         seconds=index["seconds"],
         signals=tuple(Signal(**signal) for signal in index["signals"]),
+        reads=tuple(TableRead(**read) for read in index["reads"]),
+        phases=tuple(StepPhase(**phase) for phase in index["phases"]),
         nodes=tuple(NodeProfile(**node) for node in index["nodes"]),
         loop_state={
             (kind, number, at): _read(body, place, (traces if kind == "trace" else exchanges)[number])

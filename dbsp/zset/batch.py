@@ -192,7 +192,12 @@ class Batch:
         So equal rows have equal sizes, however they are held.
         """
         words = sum(word.nbytes for word in (self.key_hash, self.order_code, self.row_hash) if word is not None)
-        return words + 8 * len(self) * self.width + sum(map(plain_bytes, self.held))
+        return words + self.arrow_bytes
+
+    @property
+    def arrow_bytes(self) -> int:
+        """Return the bytes of the columns and weights alone, of the rows in view, as if plain and wide."""
+        return 8 * len(self) * self.width + sum(map(plain_bytes, self.held))
 
     @property
     def words(self) -> WordColumns:

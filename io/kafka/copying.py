@@ -27,7 +27,7 @@ import numpy as np
 from dbsp.errors import ConfigError, DbspError, OverloadedError, UnavailableError
 from dbsp.io.formats.runs import Decoded, joined, no_rows
 from dbsp.io.kafka.follow import TopicFollower
-from dbsp.io.kafka.input import KafkaSource, decoded, first_refused
+from dbsp.io.kafka.input import KafkaSource, decoded, first_refused, sent_s
 from dbsp.io.pushed import BadRow, Incoming, Position, Producer, Push
 from dbsp.logs.step_commands import DroppedRow, with_way_past
 
@@ -223,7 +223,7 @@ class TopicCopy:
         readable = {partition: self._readable(partition, messages) for partition, messages in taken.items()}
         pushed = {partition: messages for partition, (messages, _, _) in readable.items() if messages}
         incoming = [
-            self._incoming(partition, readable[partition][1], messages[-1].offset())
+            self._incoming(partition, readable[partition][1], messages[-1].offset(), sent_s(messages[0]))
             for partition, messages in pushed.items()
         ]
         if not self._appended(incoming):
@@ -284,9 +284,14 @@ class TopicCopy:
         bad = BadRow(index=0, reason=row.reason, payload=row.payload)
         return replace(nothing, bad=(bad,)), np.ones(1, np.int64)
 
-    def _incoming(self, partition: int, push: Push, last: int) -> Incoming:
-        producer = Producer(id=self._producer(partition), sequence=last, after=self._newest[partition])
-        return Incoming(table=self.table, push=push, producer=producer, partition=self._places[partition])
+    def _incoming(self, partition: int, push: Push, last: int, arrived_s: float | None = None) -> Incoming:
+        return Incoming(
+            table=self.table,
+            push=push,
+            producer=Producer(id=self._producer(partition), sequence=last, after=self._newest[partition]),
+            partition=self._places[partition],
+            arrived_s=arrived_s,
+        )
 
     def _producer(self, partition: int) -> str:
         return f"kafka:{self._source.topic}:{partition}"

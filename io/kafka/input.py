@@ -235,7 +235,8 @@ class KafkaInputLog:
         except ConfigError as error:
             raise _unreadable(self._readers[range_.table], messages, range_, source.topic, error) from error
         offsets = np.repeat(np.fromiter(map(kafka().Message.offset, messages), np.int64, len(messages)), rows)
-        return [changes_of(push, range_, step, offsets)]
+        size = sum(map(len, messages))
+        return [changes_of(push, range_, step, offsets, stored_bytes=size, arrived_s=sent_s(messages[0]))]
 
     def sizes(self, waiting: Sequence[Range]) -> Mapping[tuple[str, int], Sizes]:
         """Estimate the bytes of waiting ranges, evenly per offset.
@@ -318,6 +319,12 @@ def _refused(reader: MessageReader, message: Any) -> bool:
     except ConfigError:
         return True
     return False
+
+
+def sent_s(message: Any) -> float | None:
+    """Return a message's timestamp in seconds since 1970, as its producer or the broker set it; None if it has none."""
+    kind, milliseconds = message.timestamp()
+    return None if kind == kafka().TIMESTAMP_NOT_AVAILABLE else milliseconds / 1000
 
 
 def decoded(reader: MessageReader, messages: Sequence[Any]) -> Decoded:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,19 +18,12 @@ import dbsp
 from dbsp.coordinator.running.row_metrics import NOTED_MAX, RowMetrics
 from dbsp.io.pushed import Position
 from dbsp.logs import Range
-from dbsp.runtime.runtime import StepReport
+from dbsp.runtime.runtime import StepReport, WorkerReport
+from dbsp.steps.figures import TableRead
+from tests.coordinator.metric_samples import samples
 from tests.coordinator.shop import ORDERS
 from tests.io.log_samples import make_record
 from tools.deploy.grafana import dashboard
-
-
-def samples(text: str) -> dict[tuple[str, tuple[str, ...]], float]:
-    """Every sample by its name and the values of its labels."""
-    return {
-        (sample.name, tuple(sample.labels.values())): sample.value
-        for family in text_string_to_metric_families(text)
-        for sample in family.samples
-    }
 
 
 @pytest.fixture
@@ -56,6 +50,18 @@ def test_rows_are_counted_by_table_view_and_worker(figures: str) -> None:
     assert found["dbsp_arrival_to_output_seconds_count", ("orders",)] == 2
     assert found["dbsp_arrival_to_output_seconds_sum", ("orders",)] > 0
     assert found["dbsp_checkpoint_pause_seconds_count", ()] >= 1
+
+
+def test_bytes_are_counted_by_table_and_view(client: httpx.Client, figures: str) -> None:
+    found = samples(figures)
+    stored = found["dbsp_table_bytes_total", ("orders",)]
+    changes = {view: found["dbsp_view_bytes_total", (view,)] for view in ("per_customer", "large")}
+    assert min(stored, *changes.values()) > 0
+    dbsp.Client(url=str(client.base_url)).push("orders", [{"id": 7, "customer": "d" * 1_000, "amount": 1}], wait_s=60)
+    after = samples(dbsp.Client(url=str(client.base_url)).metrics())
+    assert after["dbsp_table_bytes_total", ("orders",)] - stored > 1_000
+    assert after["dbsp_view_bytes_total", ("per_customer",)] - changes["per_customer"] > 1_000
+    assert after["dbsp_view_bytes_total", ("large",)] == changes["large"]
 
 
 def expressions() -> list[str]:
@@ -107,13 +113,24 @@ def test_the_dashboard_is_what_its_script_makes() -> None:
 
 
 class Times:
+    """A clock whose wall time is 1,000 s ahead of its monotonic time."""
+
     now = 0.0
+
+    def monotonic_s(self) -> float:
+        return self.now
+
+    def wall_us(self) -> int:
+        return round((self.now + 1_000) * 1e6)
+
+    def wait(self, wake: threading.Event, timeout_s: float) -> None:
+        raise NotImplementedError
 
 
 def test_the_time_from_arrival_is_that_of_each_push(monkeypatch: pytest.MonkeyPatch) -> None:
     """Planted, too: a push that a step has taken before its arrival is noted waits for no further step."""
     times, registry = Times(), CollectorRegistry()
-    rows = RowMetrics(registry, {}, lambda: times.now)
+    rows = RowMetrics(registry, {}, times)
     table, partition, first, last = "orders", 2, 5, 9
     record = replace(make_record(0), ranges=(Range(table=table, partition=partition, first=first, last=last),))
 
@@ -126,12 +143,33 @@ def test_the_time_from_arrival_is_that_of_each_push(monkeypatch: pytest.MonkeyPa
     def position(to: int, **more: Any) -> Position:
         return Position(table=table, partition=partition, first=first, last=to, **more)
 
-    rows.arrived([position(last), position(last + 5), position(last, repeated=True)], began_s=1.0)
+    rows.arrived((each, 1.0) for each in (position(last), position(last + 5), position(last, repeated=True)))
     times.now = 3.0
     rows.stepped(record, StepReport(step=0, seconds=1.0, workers=()), new=True)
     assert count_and_sum() == (1, 2.0)
-    rows.arrived([position(last)], began_s=2.5)
+    rows.arrived([(position(last), 2.5)])
     assert count_and_sum() == (2, 2.5)
     for _ in range(NOTED_MAX + 5):
-        rows.arrived([position(last + 9)], began_s=3.0)
+        rows.arrived([(position(last + 9), 3.0)])
     assert sum(map(len, rows._waiting.values())) <= NOTED_MAX
+
+
+def read_by(worker: int, *reads: TableRead) -> WorkerReport:
+    return WorkerReport(worker=worker, rows_in=0, rows_out=0, dead=0, seconds=0.0, state_bytes=0, reads=reads)
+
+
+def test_rows_that_steps_read_are_measured_by_the_oldest_of_each_table() -> None:
+    """A replay is not measured: its rows were, or their outputs were there long before."""
+    times, registry, latencies = Times(), CollectorRegistry(), list[float]()
+    rows = RowMetrics(registry, {}, times, latencies.append)
+    workers = (
+        read_by(0, TableRead(table="t", stored_bytes=10, arrived_s=1_004.0), TableRead(table="u", stored_bytes=1)),
+        read_by(1, TableRead(table="t", stored_bytes=7, arrived_s=1_002.5)),
+    )
+    times.now = 6.0
+    for new in (True, False):
+        rows.stepped(make_record(0), StepReport(step=0, seconds=1.0, workers=workers), new=new)
+    figures = {table: registry.get_sample_value("dbsp_table_bytes_total", {"table": table}) for table in ("t", "u")}
+    assert figures == {"t": 17, "u": 1}
+    assert latencies == [3.5]
+    assert registry.get_sample_value("dbsp_arrival_to_output_seconds_count", {"table": "u"}) is None

@@ -17,6 +17,7 @@ from dbsp.logs import DeadLetter
 from dbsp.plan.planner import plan as make_plan
 from dbsp.runtime.profile import NodeProfile
 from dbsp.steps.exchange import Address, Carried, Parcel, check_arrival, from_bytes, gather, split, to_bytes
+from dbsp.steps.figures import StepPhase, TableRead
 from dbsp.zset.batch import Batch, arrange
 
 TABLE = dbsp.table("t", {"k": dbsp.STRING, "x": dbsp.INT64})
@@ -66,6 +67,8 @@ def test_a_parcel_comes_back_from_its_bytes(left: list[tuple[Any, int]], right: 
         rows_in=9,
         seconds=0.5,
         nodes=(NodeProfile(node=1, rows_in=2, rows_out=1, seconds=0.1),),
+        reads=(TableRead(table="t", stored_bytes=12, arrived_s=None),),
+        phases=(StepPhase(name="read", began_s=1.5, seconds=0.25),),
     )
     parcel = Parcel(address=HERE, batches={0: sent_batch(0, left), 1: sent_batch(1, right)}, carried=carried)
     back = from_bytes(to_bytes(parcel), PLAN)
@@ -74,6 +77,7 @@ def test_a_parcel_comes_back_from_its_bytes(left: list[tuple[Any, int]], right: 
     assert back.carried is not None
     assert back.carried.parts[PLAN.views[0].name].to_rows() == view.to_rows()
     assert (back.carried.dead, back.carried.nodes) == (carried.dead, carried.nodes)
+    assert (back.carried.reads, back.carried.phases) == (carried.reads, carried.phases)
     assert to_bytes(back) == to_bytes(parcel)
 
 

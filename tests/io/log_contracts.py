@@ -96,6 +96,19 @@ class InputLogContract:
             assert sizes.between(first, end) > 0
             assert sizes.last_within(first, 1 << 40) == end
 
+    def test_parts_have_bytes_that_add_up(self, harness: InputHarness) -> None:
+        harness.send(LINES[:4])
+        harness.send(LINES[4:])
+        log = harness.open()
+        end = log.ends()["t", 0]
+
+        def stored(first: int, last: int) -> int:
+            pieces = log.read(Range(table="t", partition=0, first=first, last=last), 5)
+            return sum(piece.stored_bytes for piece in pieces)
+
+        assert stored(0, end) > 0
+        assert stored(0, end) == sum(stored(offset, offset + 1) for offset in range(end))
+
     def test_a_range_behind_the_end_is_refused(self, harness: InputHarness) -> None:
         harness.send(LINES)
         log = harness.open()

@@ -86,6 +86,19 @@ class TestFileInputLog(InputLogContract):
             yield made
 
 
+def test_rows_of_a_file_arrived_when_it_got_its_name(landing: Landing) -> None:
+    """A file that was written long ago and moved in now arrives now; those behind the first file of a range do not count."""
+    log, began_s = landing.open(), time.time()
+    for name in ("0.jsonl", "1.jsonl"):
+        land(landing.files / "other", name, b'{"id": 1, "name": "a"}')
+        os.utime(landing.files / "other" / name, (1.0, 1.0))
+    end = log.ends()["other", 0]
+    (whole,) = log.read(Range(table="other", partition=0, first=0, last=end), 0)
+    first = (landing.files / "other" / "0.jsonl").stat()
+    assert (first.st_mtime, whole.arrived_s) == (1.0, first.st_ctime)
+    assert whole.arrived_s >= began_s - 1
+
+
 def ids(log: FileInputLog, first: int, last: int, partition: int = 0, table: str = "other") -> list[int]:
     pieces = log.read(Range(table=table, partition=partition, first=first, last=last), 0)
     return [row[0] for piece in pieces for row, _ in piece.batch.to_rows()]

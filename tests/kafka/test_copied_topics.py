@@ -6,6 +6,7 @@ import json
 import random
 import signal
 import threading
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from dbsp.io.kafka.copying import TopicCopy
 from dbsp.io.pushed import Incoming, Position, Producer
 from dbsp.logs import Range
 from dbsp.zset.schema import INT64, STRING, Schema, decimal
+from tests.coordinator.metric_samples import samples
 from tests.crash.coordinator_child import Child
 from tests.kafka.topics import send
 
@@ -218,8 +220,9 @@ create materialized view counted as select count(*) as clicks from clicks;
 def test_a_backlog_of_uneven_partitions_has_no_late_rows(settings: KafkaSettings, tmp_path: Path, kind: str) -> None:
     """A topic that is copied, into an input of one partition, and one that is read: one partition is fast where another is slow.
 
-    A third one is empty, and holds the waterline back until it is idle.
+    A third one is empty, and holds the waterline back until it is idle. The messages are an hour old, so that long they took.
     """
+    sent_s, sent_bytes = time.time() - 3600, 0
     topic, ends = f"{settings.pipeline}.clicks", [*range(2000)]
     ensure_topic(settings, topic, PARTITIONS)
     times = [sorted(ends + 2 * ends[:1000]), sorted(ends + 2 * ends[1000:])]
@@ -228,7 +231,9 @@ def test_a_backlog_of_uneven_partitions_has_no_late_rows(settings: KafkaSettings
             {"id": second, "ts": f"2024-01-01T{second // 3600:02}:{second // 60 % 60:02}:{second % 60:02}"}
             for second in seconds
         ]
-        send(settings, topic, [json.dumps(row).encode() for row in rows], partition=partition)
+        values = [json.dumps(row).encode() for row in rows]
+        send(settings, topic, values, partition=partition, sent_s=sent_s)
+        sent_bytes += sum(map(len, values))
     path = settle(settings, tmp_path, f'kind = "{kind}"\nidle_s = 1', ["clicks"])
     path.write_text(path.read_text().replace("partitions = 2", "partitions = 1").replace('"upsert"', '"json"'))
     (tmp_path / "shop.sql").write_text(CLICKS)
@@ -240,6 +245,11 @@ def test_a_backlog_of_uneven_partitions_has_no_late_rows(settings: KafkaSettings
         waiting(service, lambda: 2 in service.status()["waterlines"][0]["idle"])
         waiting(service, lambda: service.status()["waterlines"][0]["waterline"] == "2024-01-01T00:33:09.000000")
         assert service.status()["waterlines"][0]["partitions"] == PARTITIONS
+        found = samples(service.metrics.text(service.snapshot).decode())
+        assert (found["dbsp_table_bytes_total", ("clicks",)] == sent_bytes) == (kind == "kafka")
+        times = [found[f"dbsp_arrival_to_output_seconds_{name}", ("clicks",)] for name in ("count", "sum")]
+        assert times[0] > 1
+        assert 3600 <= times[1] / times[0] < 3600 + 120
 
 
 @pytest.mark.parametrize(

@@ -20,8 +20,12 @@ def send(
     commit: bool | None = None,
     partition: int = 0,
     keys: Sequence[bytes | None] | None = None,
+    sent_s: float | None = None,
 ) -> None:
-    """Produce messages to one partition, some with keys; in a transaction that is committed or aborted if `commit` says so."""
+    """Produce messages to one partition, some with keys; in a transaction that is committed or aborted if `commit` says so.
+
+    `sent_s` is their timestamp, in seconds since 1970; without it they have that of now.
+    """
     options: dict[str, Any] = {"bootstrap.servers": settings.brokers, "linger.ms": 5}
     if commit is not None:
         options["transactional.id"] = f"{settings.pipeline}-sender"
@@ -30,7 +34,7 @@ def send(
         producer.init_transactions(30)
         producer.begin_transaction()
     for value, key in zip(values, keys or [None] * len(values), strict=True):
-        producer.produce(topic, value, key=key, partition=partition)
+        producer.produce(topic, value, key=key, partition=partition, timestamp=int((sent_s or 0.0) * 1000))
     assert producer.flush(30) == 0
     if commit is not None:
         (producer.commit_transaction if commit else producer.abort_transaction)(30)

@@ -39,7 +39,9 @@ PANELS: tuple[tuple[str, str, str, Sequence[Query]], ...] = (
     ("Rows that wait", "stat", "short", [(f"sum({_of('dbsp_input_lag_rows')})", "rows")]),
     ("Input rows a second, by table", "timeseries", "rowsps", [(_rate("dbsp_table_rows_total", "table"), "{{table}}")]),
     ("Changed rows a second, by view", "timeseries", "rowsps", [(_rate("dbsp_view_rows_total", "view"), "{{view}}")]),
-    ("From a push's arrival to the outputs", "timeseries", "s", [
+    ("Input bytes a second, by table", "timeseries", "Bps", [(_rate("dbsp_table_bytes_total", "table"), "{{table}}")]),
+    ("Bytes of changes a second, by view", "timeseries", "Bps", [(_rate("dbsp_view_bytes_total", "view"), "{{view}}")]),
+    ("From the arrival of rows to the outputs", "timeseries", "s", [
         (_quantile(0.5, "dbsp_arrival_to_output_seconds", "table"), "half, {{table}}"),
         (_quantile(0.99, "dbsp_arrival_to_output_seconds", "table"), "99 %, {{table}}"),
     ]),
