@@ -23,7 +23,7 @@ from fastapi import FastAPI, Query, Request, Response
 from fastapi.responses import JSONResponse, StreamingResponse
 
 from dbsp.coordinator.answers import ViewChanges
-from dbsp.coordinator.http.event_pages import EventPage, EventPages
+from dbsp.coordinator.http.event_pages import EventPage, event_pages
 from dbsp.coordinator.http.lanes import Lane, Lanes
 from dbsp.coordinator.http.notifier import Notifier
 from dbsp.coordinator.http.rendering import ARROW, ipc, step_json
@@ -42,7 +42,7 @@ BEAT_S = 15.0
 def add_changes(app: FastAPI, service: Reads, lanes: Lanes, waiters: Waiters) -> None:
     """Add the route of a view's changes."""
 
-    pages = EventPages(service, lanes.reads)
+    pages = event_pages(service, lanes.reads)
 
     @app.get(
         "/v1/views/{view}/changes",

@@ -13,8 +13,9 @@ from dbsp.coordinator.http.lanes import Lane
 from dbsp.coordinator.http.rates import RateLimiter
 from dbsp.coordinator.http.tokens import ADMIN, READ, Tokens
 from dbsp.coordinator.postgres.catalog import relations_of
-from dbsp.coordinator.postgres.results import HeldBytes
+from dbsp.coordinator.postgres.follow import SharedReads
 from dbsp.coordinator.postgres.scram import Verifiers
+from dbsp.coordinator.postgres.sources import HeldBytes
 from dbsp.coordinator.postgres.variables import VERSION_TEXT
 from dbsp.coordinator.query.process import Stop
 from dbsp.coordinator.query.statement import PARAMETERS
@@ -34,6 +35,7 @@ class Backend:
         self.database, self.http = config.pipeline.name, config.http
         self.relations: Mapping[str, pa.Table] = relations_of(self.database, _readable(service))
         self.held = HeldBytes(HELD_RESULTS * config.query.result_mb_max << 20)
+        self.shared = SharedReads(service, self.held)
         self.rates = RateLimiter(config.http.requests_per_s_max)
         at_once = config.query.at_once_max
         hint = "ask again, or raise `at_once_max` in [query]"

@@ -156,7 +156,13 @@ class PostgresConnection(asyncio.Protocol):
             raise Gone
         self._transport = found
 
+    def abandon(self) -> None:
+        """End the connection, whatever the client has not read yet."""
+        if self._transport is not None:
+            self._transport.abort()
+
     def close(self) -> None:
-        """Close the connection once all is written."""
+        """Close the connection once all is written; nothing waits for a client that does not read."""
         if self._transport is not None and not self._transport.is_closing():
             self._transport.close()
+        self._leave()

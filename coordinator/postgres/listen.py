@@ -128,12 +128,16 @@ class PostgresServer:
         self._started.set()
         await self._ended.wait()
         server.close()
-        for session in list(self._sessions.values()):
+        sessions = list(self._sessions.values())
+        for session in sessions:
             session.end()
         if self._running:
             _, late = await asyncio.wait(self._running, timeout=STOP_TIMEOUT_S / 2)
             for task in late:
                 task.cancel()
+        for session in sessions:
+            session.abandon()
+        await asyncio.sleep(0)  # the loop closes the sockets
 
     def _met(self, connection: PostgresConnection) -> None:
         """Begin a session, where there is room for one that starts."""

@@ -1,40 +1,20 @@
-"""Results that a session holds: a portal's rows, and a bound on the bytes of all sessions together."""
+"""Statements that a session has prepared, and portals: statements with their values, and with what is left of their rows."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import pyarrow as pa
 
 from dbsp.coordinator.postgres.messages import TEXT_FORMAT, row_description
 from dbsp.coordinator.postgres.refusals import PostgresRefusal
+from dbsp.coordinator.postgres.sources import RowSource
 from dbsp.coordinator.postgres.statements import Statement
 from dbsp.coordinator.query.pg_types import modifier_of, type_of
 
 PORTALS_MAX = 100
 STATEMENTS_MAX = 1000
-
-
-class HeldBytes:
-    """The bytes of results that are held, bounded over all sessions: readers may be slow, and cursors stay open."""
-
-    def __init__(self, bytes_max: int) -> None:
-        """Hold nothing."""
-        self._most, self._now = bytes_max, 0
-
-    def take(self, size: int) -> None:
-        """Count a result. **Errors** `PostgresRefusal` where too much is held."""
-        if self._now + size > self._most:
-            raise PostgresRefusal(
-                "53200", f"too many results are held at once: bytes={self._now + size} bytes_max={self._most}",
-                "close cursors, read results faster, or raise `result_mb_max` in [query]",
-            )  # fmt: skip
-        self._now += size
-
-    def give(self, size: int) -> None:
-        """Let go of a result."""
-        self._now -= size
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,16 +27,16 @@ class Prepared:
 
 @dataclass(slots=True)
 class Portal:
-    """A statement with its values; `table` are its rows once it has run, of which `sent` are out."""
+    """A statement with its values; `rows` are those that are left of its result, once it has run.
+
+    A portal that is `held` outlives its transaction.
+    """
 
     statement: Statement | None
     values: tuple[tuple[str | None, str | None], ...] = ()
     formats: tuple[int, ...] = ()
-    table: pa.Table | None = None
-    sent: int = 0
+    rows: RowSource | None = None
     held: bool = False
-    tag: str | None = None
-    columns: Sequence[str] = field(default=())
 
     def formats_of(self, columns: int) -> list[int]:
         """Return the format of each column."""

@@ -1,15 +1,11 @@
-"""Run the statements of one session: SELECT by the service's queries, everything else on the session's own state.
-
-The state of a transaction is kept as clients expect. It protects nothing, since nothing is written. Every statement reads the
-views as of one step of its own, which is what READ COMMITTED promises.
-"""
+"""Run the statements of one session: SELECT by queries, SUBSCRIBE by the changes of views, all else on the session's state."""
 
 from __future__ import annotations
 
 import re
 import shlex
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 
 import pyarrow as pa
@@ -17,24 +13,28 @@ import pyarrow as pa
 from dbsp.coordinator.postgres import messages as m
 from dbsp.coordinator.postgres.backend import Backend
 from dbsp.coordinator.postgres.connection import PostgresConnection
-from dbsp.coordinator.postgres.copying import copy_of
+from dbsp.coordinator.postgres.copying import CopyStatement, copy_of
+from dbsp.coordinator.postgres.fetching import fetch_of
+from dbsp.coordinator.postgres.follow import Follow
 from dbsp.coordinator.postgres.parameters import text_of, type_name
 from dbsp.coordinator.postgres.refusals import NOT_SUPPORTED, READ_ONLY, SYNTAX, WRITE_HINT, PostgresRefusal, refusal_of
 from dbsp.coordinator.postgres.results import PORTALS_MAX, STATEMENTS_MAX, Portal, Prepared, described
 from dbsp.coordinator.postgres.rows import batches, data_rows
-from dbsp.coordinator.postgres.statements import WRITES, Statement, pieces_of, split, unquoted
+from dbsp.coordinator.postgres.sources import HeldRows, RowSource
+from dbsp.coordinator.postgres.statements import WRITES, Statement, located, pieces_of, split, unquoted
+from dbsp.coordinator.postgres.stopping import StopSignal
+from dbsp.coordinator.postgres.subscribing import SUBSCRIBE, followed_schema, parameters_of, subscription_of
+from dbsp.coordinator.postgres.transactions import IDLE, TransactionBlock, refuse_isolation
 from dbsp.coordinator.postgres.variables import REPORTED, Variables
-from dbsp.coordinator.query.pg_types import BY_OID, OIDS, TEXT
+from dbsp.coordinator.query.pg_types import BY_OID, INT8, OIDS, TEXT
 from dbsp.coordinator.query.process import Stop
 from dbsp.errors import DbspError
 
-IDLE, OPEN, FAILED = "I", "T", "E"
-NO_SUCH_STATEMENT, NO_SUCH_CURSOR, FAILED_TRANSACTION = "26000", "34000", "25P02"
+NO_SUCH_STATEMENT, NO_SUCH_CURSOR = "26000", "34000"
 _SET_CONFIG = re.compile(
     r"(?is)\s*select\s+(?:pg_catalog\.)?set_config\(\s*'([^']*)'\s*,\s*'([^']*)'\s*,\s*\w+\s*\)[^,]*"
 )
-_SAVEPOINTS_MAX = 1000
-_ALL = (1 << 31) - 1
+_ALL = (1 << 63) - 1
 
 
 class Runner:
@@ -44,11 +44,10 @@ class Runner:
         """Have no transaction, statement or portal."""
         self._connection, self._backend, self._variables = connection, backend, variables
         self._session = {"current_user": user}
-        self.status = IDLE
+        self._transaction = TransactionBlock()
         self._prepared: dict[str, Prepared] = {}
         self._portals: dict[str, Portal] = {}
-        self._savepoints: list[str] = []
-        self._stop: Stop | None = None
+        self._stop: Stop | StopSignal | None = None
         self._verbs: Mapping[str, Callable[[Statement], Awaitable[str]]] = {
             "BEGIN": self._begin, "START": self._begin, "COMMIT": self._commit, "END": self._commit, "ROLLBACK": self._roll_back,
             "ABORT": self._roll_back, "SAVEPOINT": self._savepoint, "RELEASE": self._release, "SET": self._set,
@@ -69,7 +68,7 @@ class Runner:
             try:
                 await self._run(portal, 0, describe=True)
             finally:
-                self._release_table(portal)
+                _close_rows(portal)
         self.synchronized()
 
     def prepare(self, asked: m.Parse) -> None:
@@ -124,6 +123,12 @@ class Runner:
             self._prepared[name] = Prepared(statement, tuple(types))
         elif statement is not None and statement.verb == "SHOW":
             schema = _shown_schema(statement)
+        elif statement is not None and statement.verb == SUBSCRIBE:
+            follow = subscription_of(statement.text)
+            schema = followed_schema(self._backend.shared.schema(follow.view)[1], progress=follow.progress)
+            types += [INT8.oid] * (parameters_of(statement.text) - len(types))
+        else:
+            schema = self._fetched(statement)
         self._connection.write(m.parameter_description(types))
         self._connection.write(m.NO_DATA if schema is None else described(schema, [m.TEXT_FORMAT] * len(schema)))
 
@@ -131,10 +136,16 @@ class Runner:
         """Tell the columns of a portal, which runs for that."""
         portal = self._portal(name)
         await self._fill(portal)
-        if portal.table is None:
-            self._connection.write(m.NO_DATA)
-        else:
-            self._connection.write(described(portal.table.schema, portal.formats_of(portal.table.num_columns)))
+        schema = self._fetched(portal.statement) if portal.rows is None else portal.rows.schema
+        formats = portal.formats_of(len(schema or ()))
+        self._connection.write(m.NO_DATA if schema is None else described(schema, formats))
+
+    def _fetched(self, statement: Statement | None) -> pa.Schema | None:
+        """Return the columns of the cursor that a FETCH reads; None for other statements."""
+        if statement is None or statement.verb != "FETCH":
+            return None
+        rows = self._portal(fetch_of(statement.text).cursor, NO_SUCH_CURSOR).rows
+        return None if rows is None else rows.schema
 
     async def execute(self, name: str, rows_max: int) -> None:
         """Run a portal, or send more of its rows."""
@@ -159,8 +170,7 @@ class Runner:
 
     def fail(self) -> None:
         """Note an error: an open transaction has failed."""
-        if self.status == OPEN:
-            self.status = FAILED
+        self._transaction.fail()
         self.synchronized()
 
     def cancel(self) -> None:
@@ -205,12 +215,12 @@ class Runner:
                 await self._fetch(statement, describe=describe)
                 return
             await self._fill(portal)
-            if portal.table is None:
+            if portal.rows is None:
                 self._connection.write(m.complete(await self._command(statement)))
                 return
             if describe:
-                self._connection.write(described(portal.table.schema, portal.formats_of(portal.table.num_columns)))
-            await self._send(portal, rows_max)
+                self._connection.write(described(portal.rows.schema, portal.formats_of(len(portal.rows.schema))))
+            await self._send(portal, portal.rows, rows_max)
         except (PostgresRefusal, DbspError) as error:
             sqlstate = error.sqlstate if isinstance(error, PostgresRefusal) else refusal_of(error).sqlstate
             raise
@@ -227,34 +237,34 @@ class Runner:
     async def _fill(self, portal: Portal) -> None:
         """Run a portal that has rows, unless it has run."""
         statement = portal.statement
-        if statement is None or portal.table is not None:
+        if statement is None or portal.rows is not None:
             return
+        if statement.is_read or statement.verb in ("SHOW", SUBSCRIBE):
+            self._refuse_failed(statement)
         if statement.is_read:
-            self._refuse_failed(statement)
-            portal.table = await self._query(statement.text, portal.values)
+            table = await self._query(statement.text, portal.values)
+            portal.rows = HeldRows(table, self._backend.held)
+        elif statement.verb == SUBSCRIBE:
+            self._refuse_too_often()
+            portal.rows = Follow(self._backend.shared, subscription_of(statement.text, portal.values))
         elif statement.verb == "SHOW":
-            self._refuse_failed(statement)
-            portal.table = self._show(statement)
-            portal.tag = "SHOW"
-        if portal.table is not None:
-            try:
-                self._backend.held.take(portal.table.nbytes)
-            except PostgresRefusal:
-                portal.table = None
-                raise
+            portal.rows = HeldRows(self._show(statement), self._backend.held, "SHOW")
 
     async def _query(self, sql: str, values: tuple[tuple[str | None, str | None], ...] = ()) -> pa.Table:
         self._set_by_function(sql)
-        if not self._backend.rates.allows(self._connection.address, time.monotonic()):
-            raise PostgresRefusal(
-                "53400", "too many statements a second", "ask again later, or raise `requests_per_s_max` in [http]"
-            )
+        self._refuse_too_often()
         return await self._stoppable(
             lambda stop: self._backend.query(
                 sql, values, self._session, self._variables.values,
                 timeout_s=self._variables.statement_timeout_s, stop=stop,
             )
         )  # fmt: skip
+
+    def _refuse_too_often(self) -> None:
+        if not self._backend.rates.allows(self._connection.address, time.monotonic()):
+            raise PostgresRefusal(
+                "53400", "too many statements a second", "ask again later, or raise `requests_per_s_max` in [http]"
+            )
 
     def _set_by_function(self, sql: str) -> None:
         """Carry out `SELECT set_config(…)`, by which some clients set variables."""
@@ -272,20 +282,55 @@ class Runner:
         finally:
             self._stop = None
 
-    async def _send(self, portal: Portal, rows_max: int) -> None:
+    async def _send(self, portal: Portal, rows: RowSource, rows_max: int) -> None:
         """Send rows of a portal: all that are left, or up to `rows_max`."""
-        table = portal.table
-        assert table is not None  # noqa: S101 - the callers have looked
-        rows = table.slice(portal.sent, rows_max or None)
-        formats = portal.formats_of(table.num_columns)
-        for batch in batches(rows):
-            self._connection.write(await self._backend.encoders.run(data_rows, batch, formats))
-            await self._connection.drain()
-        portal.sent += len(rows)
-        if rows_max and len(rows) == rows_max and portal.sent < len(table):
+        formats = portal.formats_of(len(rows.schema))
+        sent = await self._write(rows, rows_max or _ALL, formats, all_ready=bool(rows_max))
+        if rows_max and sent and not rows.done:
             self._connection.write(m.SUSPENDED)
         else:
-            self._connection.write(m.complete(portal.tag or f"SELECT {len(rows)}"))
+            self._connection.write(m.complete(f"{rows.tag} {sent}" if rows.tag != "SHOW" else "SHOW"))
+
+    async def _write(
+        self,
+        rows: RowSource,
+        count: int,
+        formats: Sequence[int] | CopyStatement | None,
+        *,
+        all_ready: bool = False,
+        wait_s: float | None = None,
+    ) -> int:
+        """Write up to `count` rows while they come, as COPY writes them or in these formats; return how many.
+
+        With `all_ready` only the first of them are waited for, `wait_s` at most. With None for the formats they are skipped.
+        """
+        self._stop = stop = StopSignal(self._variables.statement_timeout_s)
+        if self._connection.gone:
+            stop.stop()
+        sent = 0
+        try:
+            while sent < count and not rows.done:
+                table = await rows.take(count - sent, stop, 0.0 if sent and all_ready else wait_s)
+                if not len(table):
+                    break
+                for batch in batches(table) if formats is not None else ():
+                    stop.refuse()
+                    await self._write_batch(batch, formats, first=not sent)
+                    sent += len(batch)
+                sent += len(table) if formats is None else 0
+        finally:
+            self._stop = None
+        return sent
+
+    async def _write_batch(
+        self, batch: pa.RecordBatch, formats: Sequence[int] | CopyStatement | None, *, first: bool
+    ) -> None:
+        if isinstance(formats, CopyStatement):
+            data = await self._backend.encoders.run(formats.rows, batch, first=first)
+        else:
+            data = await self._backend.encoders.run(data_rows, batch, formats or ())
+        self._connection.write(data)
+        await self._connection.drain()
 
     async def _command(self, statement: Statement) -> str:
         """Carry out a statement without rows; return its tag."""
@@ -301,76 +346,43 @@ class Runner:
         raise PostgresRefusal(
             SYNTAX,
             f'syntax error at or near "{statement.verb[:60]}"',
-            "write SELECT, SHOW, SET, BEGIN or COPY (SELECT …) TO STDOUT",
+            "write SELECT, SUBSCRIBE, SHOW, SET, BEGIN or COPY (SELECT …) TO STDOUT",
         )
 
     def _refuse_failed(self, statement: Statement) -> None:
-        if self.status == FAILED and statement.verb not in ("ROLLBACK", "ABORT", "COMMIT", "END"):
-            raise PostgresRefusal(
-                FAILED_TRANSACTION, "current transaction is aborted, commands ignored until end of transaction block"
-            )
+        self._transaction.refuse_failed(statement)
 
     # --- transactions -------------------------------------------------------------------------------------------
 
+    @property
+    def status(self) -> str:
+        """Return the letter of the transaction's state, as `ReadyForQuery` has it."""
+        return self._transaction.status
+
     async def _begin(self, statement: Statement) -> str:
-        self._refuse_isolation(pieces_of(statement.text))
-        if self.status == OPEN:
-            self._connection.write(m.notice("25001", "there is already a transaction in progress"))
-        self.status = OPEN
-        return "START TRANSACTION" if statement.verb == "START" else "BEGIN"
+        return self._warned(*self._transaction.begin(statement))
 
     async def _commit(self, _statement: Statement) -> str:
-        tag = "ROLLBACK" if self.status == FAILED else "COMMIT"
-        self._end_transaction()
+        tag = self._warned(*self._transaction.commit())
+        self.synchronized()
         return tag
 
     async def _roll_back(self, statement: Statement) -> str:
-        words = [word for word in statement.words if word not in ("WORK", "TRANSACTION", "SAVEPOINT")]
-        if words[1:2] == ["TO"]:
-            place = self._place_of(words[2:3])
-            del self._savepoints[place + 1 :]
-            self.status = OPEN
-            return "ROLLBACK"
-        self._end_transaction()
-        return "ROLLBACK"
-
-    def _end_transaction(self) -> None:
-        if self.status == IDLE:
-            self._connection.write(m.notice("25P01", "there is no transaction in progress"))
-        self.status = IDLE
-        self._savepoints.clear()
+        tag = self._warned(*self._transaction.roll_back(statement))
         self.synchronized()
+        return tag
+
+    def _warned(self, tag: str, warning: tuple[str, str] | None) -> str:
+        """Send the warning, if there is one."""
+        if warning is not None:
+            self._connection.write(m.notice(*warning))
+        return tag
 
     async def _savepoint(self, statement: Statement) -> str:
-        self._refuse_outside("SAVEPOINT")
-        if len(self._savepoints) >= _SAVEPOINTS_MAX:
-            raise PostgresRefusal("53400", f"too many savepoints: most={_SAVEPOINTS_MAX}")
-        self._savepoints.append(unquoted(statement.words[1]) if len(statement.words) > 1 else "")
-        return "SAVEPOINT"
+        return self._transaction.note_place(statement)
 
     async def _release(self, statement: Statement) -> str:
-        self._refuse_outside("RELEASE SAVEPOINT")
-        words = [word for word in statement.words[1:] if word != "SAVEPOINT"]
-        del self._savepoints[self._place_of(words) :]
-        return "RELEASE"
-
-    def _refuse_outside(self, what: str) -> None:
-        if self.status == IDLE:
-            raise PostgresRefusal("25P01", f"{what} can only be used in transaction blocks")
-
-    def _place_of(self, words: list[str] | tuple[str, ...]) -> int:
-        name = unquoted(words[0]) if words else ""
-        if name not in self._savepoints:
-            raise PostgresRefusal("3B001", f'SAVEPOINT "{name[:60]}" does not exist')
-        return len(self._savepoints) - 1 - self._savepoints[::-1].index(name)
-
-    def _refuse_isolation(self, pieces: list[str]) -> None:
-        text = " ".join(pieces)
-        if "SERIALIZABLE" in text or "REPEATABLE READ" in text:
-            raise PostgresRefusal(
-                NOT_SUPPORTED, "every statement reads the views as of its own step: only READ COMMITTED is supported",
-                "use READ COMMITTED, and one statement where values must fit together",
-            )  # fmt: skip
+        return self._transaction.release(statement)
 
     # --- variables ----------------------------------------------------------------------------------------------
 
@@ -380,7 +392,7 @@ class Runner:
             pieces = pieces[1:]
         match pieces:
             case ["TRANSACTION" | "CONSTRAINTS", *_] | ["SESSION", "CHARACTERISTICS", *_]:
-                self._refuse_isolation(pieces)
+                refuse_isolation(pieces)
                 return "SET"
             case ["TIME", "ZONE", *value]:
                 name = "timezone"
@@ -454,7 +466,7 @@ class Runner:
         pieces = statement.words
         if len(pieces) < 4 or "FOR" not in pieces:  # noqa: PLR2004 - DECLARE name CURSOR FOR
             raise PostgresRefusal(SYNTAX, "not a cursor", "write DECLARE name CURSOR FOR SELECT …")
-        name, held = unquoted(pieces[1]), "HOLD" in pieces and "WITH" in pieces
+        name, held = unquoted(pieces[1]), "HOLD" in pieces[: pieces.index("FOR")]
         if self.status == IDLE and not held:
             raise PostgresRefusal(
                 "25P01", "DECLARE CURSOR can only be used in transaction blocks", "BEGIN first, or declare it WITH HOLD"
@@ -462,37 +474,29 @@ class Runner:
         if name in self._portals:
             raise PostgresRefusal("42P03", f'cursor "{name[:60]}" already exists')
         self._room_for_portal()
-        found = split(re.split(r"(?i)\bfor\b", statement.text, maxsplit=1)[1])
-        if len(found) != 1 or not found[0].is_read:
-            raise PostgresRefusal(READ_ONLY, "a cursor is for a SELECT", "write DECLARE name CURSOR FOR SELECT …")
+        begin = next(last for word, _, last in located(statement.text) if word == "FOR")
+        found = split(statement.text[begin:])
+        if len(found) != 1 or not (found[0].is_read or found[0].verb == SUBSCRIBE):
+            raise PostgresRefusal(
+                READ_ONLY, "a cursor is for a SELECT or a SUBSCRIBE", "write DECLARE name CURSOR FOR SELECT …"
+            )
         portal = Portal(found[0], held=held)
         await self._fill(portal)
         self._portals[name] = portal
         return "DECLARE CURSOR"
 
     async def _fetch(self, statement: Statement, *, describe: bool) -> None:
-        """Send the next rows of a cursor: `FETCH [count | ALL | NEXT] [FROM] cursor`."""
-        pieces = [piece for piece in pieces_of(statement.text)[1:] if piece not in ("FROM", "IN", "FORWARD")]
-        if not pieces or "BACKWARD" in pieces or "-" in pieces:
-            raise PostgresRefusal(NOT_SUPPORTED, "cursors only go forward", "write FETCH count FROM cursor")
-        portal = self._portal(unquoted(pieces[-1]), NO_SUCH_CURSOR)
-        counts = {"ALL": _ALL, "NEXT": 1}
-        given = pieces[0] if len(pieces) > 1 else "NEXT"
-        if given not in counts and not given.isdecimal():
-            raise PostgresRefusal(SYNTAX, f"not a count of rows: {given[:40]}", "write FETCH count FROM cursor")
-        count = counts.get(given) if given in counts else min(int(given[:18]), _ALL)
+        """Send the next rows of a cursor: `FETCH [count | ALL | NEXT] [FROM] cursor [WITH (TIMEOUT = '1s')]`."""
+        asked = fetch_of(statement.text)
+        portal = self._portal(asked.cursor, NO_SUCH_CURSOR)
         await self._fill(portal)
-        assert portal.table is not None and count is not None  # noqa: S101, PT018 - a cursor has rows
-        rows = portal.table.slice(portal.sent, count)
-        portal.sent += len(rows)
-        if statement.verb == "FETCH":
-            if describe:
-                self._connection.write(described(rows.schema, [m.TEXT_FORMAT] * rows.num_columns))
-            for batch in batches(rows):
-                formats = [m.TEXT_FORMAT] * rows.num_columns
-                self._connection.write(await self._backend.encoders.run(data_rows, batch, formats))
-                await self._connection.drain()
-        self._connection.write(m.complete(f"{statement.verb} {len(rows)}"))
+        rows = portal.rows
+        assert rows is not None  # noqa: S101 - a cursor has rows
+        formats = [m.TEXT_FORMAT] * len(rows.schema) if statement.verb == "FETCH" else None
+        if describe and formats is not None:
+            self._connection.write(described(rows.schema, formats))
+        sent = await self._write(rows, asked.count, formats, all_ready=True, wait_s=asked.wait_s)
+        self._connection.write(m.complete(f"{statement.verb} {sent}"))
 
     async def _close_cursor(self, statement: Statement) -> str:
         name = statement.words[1:2]
@@ -506,18 +510,21 @@ class Runner:
 
     async def _copy(self, statement: Statement) -> str:
         copy = copy_of(statement.text)
-        table = await self._query(copy.select)
-        self._backend.held.take(table.nbytes)
+        found = split(copy.select)
+        portal = Portal(
+            found[0] if len(found) == 1 and found[0].verb == SUBSCRIBE else Statement(copy.select, ("SELECT",))
+        )
         try:
-            self._connection.write(m.copy_out(table.num_columns, binary=copy.kind == "binary"))
-            self._connection.write(copy.head(table.column_names))
-            for number, batch in enumerate(batches(table)):
-                self._connection.write(await self._backend.encoders.run(copy.rows, batch, first=not number))
-                await self._connection.drain()
-            self._connection.write(copy.end(len(table)) + m.COPY_DONE)
+            await self._fill(portal)
+            rows = portal.rows
+            assert rows is not None  # noqa: S101 - both kinds have rows
+            self._connection.write(m.copy_out(len(rows.schema), binary=copy.kind == "binary"))
+            self._connection.write(copy.head(rows.schema.names))
+            sent = await self._write(rows, _ALL, copy)
+            self._connection.write(copy.end(sent) + m.COPY_DONE)
         finally:
-            self._backend.held.give(table.nbytes)
-        return f"COPY {len(table)}"
+            _close_rows(portal)
+        return f"COPY {sent}"
 
     # --- what is held -------------------------------------------------------------------------------------------
 
@@ -540,12 +547,14 @@ class Runner:
     def _let_go(self, name: str) -> None:
         portal = self._portals.pop(name, None)
         if portal is not None:
-            self._release_table(portal)
+            _close_rows(portal)
 
-    def _release_table(self, portal: Portal) -> None:
-        if portal.table is not None:
-            self._backend.held.give(portal.table.nbytes)
-            portal.table = None
+
+def _close_rows(portal: Portal) -> None:
+    """Let go of what is left of a portal's rows."""
+    if portal.rows is not None:
+        portal.rows.close()
+        portal.rows = None
 
 
 def _oid_of(name: str) -> int:

@@ -82,6 +82,10 @@ class PostgresSession:
         self._say_last(ENDED, "the service stops", "connect again when it runs")
         self._connection.close()
 
+    def abandon(self) -> None:
+        """End the connection of a client that does not read the end."""
+        self._connection.abandon()
+
     def _say_last(self, sqlstate: str, text: str, hint: str | None = None) -> None:
         self._connection.write(m.error(sqlstate, text, hint, severity="FATAL"))
 
@@ -119,7 +123,7 @@ class PostgresSession:
         if startup.minor or unknown:
             connection.write(m.negotiate(0, unknown))
         if "replication" in given and given["replication"].lower() not in ("", "off", "false", "no", "0"):
-            raise PostgresRefusal("0A000", "replication is not supported", "follow a view with `coordinator changes`")
+            raise PostgresRefusal("0A000", "replication is not supported", "follow a view with SUBSCRIBE TO view")
         await self._check_password()
         user = given.get("user", "")
         database = given.get("database") or user

@@ -89,6 +89,13 @@ class Feed:
             )
         return found
 
+    def schema(self, view: str) -> pa.Schema:
+        """Return the columns of the changes of a view, without their weight; raise `ConfigError` where none can be read."""
+        if view != DEAD_LETTERS or self._output.changes_elsewhere is None:
+            self._refuse_unknown(view)
+        columns = to_table(Batch.empty(self._schemas[view])).schema
+        return columns.remove(len(columns) - 1)
+
     def _read_letters(self, first: int, last: int, rows_max: int) -> ViewChanges:
         """Return the dead letters that the letter log has of these steps."""
         steps = ((step, 0, table) for step, table in self._letters.read(first, last))

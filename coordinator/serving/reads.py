@@ -180,6 +180,14 @@ class Reads(DeadLetters):
         self._refuse_ended()
         return self._feed.read(view, first, self.snapshot, rows_max, anew=anew)
 
+    def followed(self, view: str) -> tuple[str, pa.Schema]:
+        """Return the name of a view whose changes can be read, written in any case, and its columns.
+
+        **Errors** `ConfigError` where there is no such view, or its changes are in another output.
+        """
+        name = next((each for each in self._feed.views if each.lower() == view.lower()), view)
+        return name, self._feed.schema(name)
+
     def _parts_of(self, parts: Mapping[str, Equal], timeout_s: float | None) -> list[ViewRows]:
         """Return the rows of several views that a query reads, all as of the same step."""
         equal = {view: row_of(conditions, self._schema(view)) for view, conditions in parts.items()}

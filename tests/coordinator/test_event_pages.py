@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 
 from dbsp.coordinator.answers import StepChanges, ViewChanges
-from dbsp.coordinator.http import event_pages
-from dbsp.coordinator.http.event_pages import EventPages
+from dbsp.coordinator.http.change_pages import ChangePages
+from dbsp.coordinator.http.event_pages import EventPage, event_pages
 from dbsp.coordinator.http.lanes import Lane
 from dbsp.errors import UnavailableError
 
@@ -34,8 +34,8 @@ class Changes:
         return ViewChanges(view=view, first=first, next=first + len(steps), schema=table.schema, steps=steps)
 
 
-def pages_of(service: Changes) -> EventPages:
-    return EventPages(service, Lane("readers", threads=2, waiting_max=8))  # type: ignore[arg-type]
+def pages_of(service: Changes) -> ChangePages[EventPage]:
+    return event_pages(service, Lane("readers", threads=2, waiting_max=8))  # type: ignore[arg-type]
 
 
 def test_followers_of_one_step_share_a_read() -> None:
@@ -113,7 +113,8 @@ def test_kept_pages_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         service = Changes(10)
         pages = pages_of(service)
         size = (await pages.read("large", 0, rows_max=1, anew=False)).size
-        monkeypatch.setattr(event_pages, "KEPT_CHARS_MAX", 3 * size)
+        monkeypatch.setattr("dbsp.coordinator.http.event_pages.KEPT_CHARS_MAX", 3 * size)
+        pages = pages_of(service)
         for first in range(10):
             await pages.read("large", first, rows_max=1, anew=False)
         service.reads.clear()
