@@ -19,6 +19,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+import dbsp.coordinator.garbage  # noqa: F401 - first, since it takes effect on the imports that follow
 from dbsp.coordinator import log_commands, push_commands, settings_commands, sql_shell, top
 from dbsp.coordinator.backup import commands as backup_commands
 from dbsp.coordinator.client import Client

@@ -22,6 +22,7 @@ import numpy as np
 import pyarrow as pa
 
 import dbsp
+import dbsp.coordinator.garbage
 from dbsp.algebra.table import Table
 from dbsp.circuit.circuit import Circuit
 from dbsp.circuit.load import load_circuit

@@ -20,6 +20,7 @@ from typing import Any
 
 import click
 
+import dbsp.coordinator.garbage  # noqa: F401 - first, since it takes effect on the imports that follow
 from dbsp.coordinator.address import changed_setting
 from dbsp.coordinator.build import build
 from dbsp.coordinator.checking import check_pipeline

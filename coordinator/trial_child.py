@@ -22,6 +22,9 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from typing import Any, BinaryIO
 
+import pyarrow as pa
+
+import dbsp.coordinator.garbage  # noqa: F401 - first, since it takes effect on the imports that follow
 from dbsp.coordinator.admission import free_bytes
 from dbsp.coordinator.build import load_plan, resources_of
 from dbsp.coordinator.children import failure, put
@@ -38,6 +41,7 @@ from dbsp.storage import WorkerDatabase
 from dbsp.storage.transaction import Transaction
 from dbsp.store import NOTHING_SHARED, CheckpointId, TraceSpec
 from dbsp.zset.batch import Batch
+from dbsp.zset.kernels.compile import compile_all
 
 TRIAL_S = 300
 """A try that takes longer has died: nothing of its kind takes so long in a step that was cut by its rows."""
@@ -117,6 +121,7 @@ def main() -> None:
     config: Config = pickle.loads(base64.b64decode(source.readline()))  # noqa: S301 - our own parent's
     try:
         plan = load_plan(config)
+        _load()
         put(sink, {"ready": True})
     except DbspError as error:
         put(sink, failure(error))
@@ -130,6 +135,12 @@ def main() -> None:
             death = _in_a_fork(config, plan, kind, trial, shown)
             shown.seek(0)
             put(sink, {"death": death, "rows": json.loads(shown.read() or b"[]")})
+
+
+def _load() -> None:
+    """Load what every try needs, so that its fork has it: the kernels, and pandas, which Arrow looks for at its first value."""
+    compile_all()
+    pa.scalar(0)
 
 
 def _in_a_fork(config: Config, plan: Plan, kind: str, trial: Trial, shown: BinaryIO) -> str | None:

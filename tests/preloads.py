@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pyarrow as pa
 import pydantic.v1  # noqa: F401  (FastAPI looks for it when the first route is made)
 
 import dbsp.coordinator.cli
@@ -9,4 +10,5 @@ import dbsp.coordinator.serve
 import dbsp.surface  # noqa: F401
 from dbsp.runtime.spark.control_job import load_kernels
 
+pa.scalar(0)  # Arrow imports pandas for its first value, which takes 0.25 s of each process that has not done it
 load_kernels()

@@ -23,6 +23,7 @@ import threading
 from pathlib import Path
 from typing import Any, BinaryIO
 
+import dbsp.coordinator.garbage  # noqa: F401 - first, since it takes effect on the imports that follow
 from dbsp.coordinator.backup import making
 from dbsp.coordinator.children import failure, put
 from dbsp.coordinator.config import Config

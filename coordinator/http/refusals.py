@@ -47,8 +47,17 @@ class Refusal(BaseModel):
 
 
 def described() -> dict[int | str, dict[str, Any]]:
-    """Return the error responses of every route, as the OpenAPI description has them."""
-    return {status: {"model": Refusal, "description": reason} for status, reason in REASONS.items()}
+    """Return the error responses of every route, as the OpenAPI description has them.
+
+    FastAPI makes a validator for each response of each route that names a model: 500 of them, most of what this
+    application took to make. So one response names the model, and the others refer to it among the schemas.
+    """
+    named, *others = REASONS
+    body = {"application/json": {"schema": {"$ref": f"#/components/schemas/{Refusal.__name__}"}}}
+    return {
+        named: {"model": Refusal, "description": REASONS[named]},
+        **{status: {"content": body, "description": REASONS[status]} for status in others},
+    }
 
 
 def refuse(status: int, code: str, message: str, hint: str | None) -> JSONResponse:

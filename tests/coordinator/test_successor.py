@@ -25,6 +25,8 @@ from tests.pace import in_turn, rotating
 from tests.spark.waiting import until
 
 pytestmark = pytest.mark.timeout(300)
+PACE_S = 0.1
+"""Between two rows that others push during an upgrade: each makes a step, on connections of its own."""
 SERVING = "import sys\nif 'dbsp.coordinator.serve' in ' '.join(sys.orig_argv) and '--succeed' in ' '.join(sys.argv):\n"
 FAILURES = {
     "is not ready": (
@@ -70,7 +72,7 @@ def asking_all_the_while(url: str) -> Iterator[list[Any]]:
 
     def ask_on() -> None:
         number, longest = 1000, 0.0
-        while not ended.wait(0.02):
+        while not ended.wait(PACE_S):
             begun = time.monotonic()
             row = {"id": number, "customer": "z", "amount": 1}
             try:

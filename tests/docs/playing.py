@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import contextlib
 import doctest
-import importlib
 import io as stdio
 import os
 import re
@@ -33,7 +32,7 @@ import sqlglot
 from dbsp.coordinator.address import read_address
 from dbsp.coordinator.config import make_config
 from tests.docs.blocks import Block
-from tests.forked import Forked
+from tests.forked import Forked, main
 from tests.spark.waiting import until
 
 ADD = "add to "
@@ -43,19 +42,6 @@ PORTS = {"http": "8080", "postgres": "5433"}
 """The ports that pages name; tests use free ones in their place."""
 COMMAND_S_MAX = 120
 SHELL_SIGNS = frozenset("|<>$;&*`\\")
-
-
-def in_child(
-    module: str, arguments: tuple[str, ...], folder: Path, environment: dict[str, str], err: Path | None
-) -> None:
-    """Run the `main` of a module in a fork, as its command; `err` is a file of its own for standard error."""
-    os.chdir(folder)
-    os.environ.update(environment)
-    if err is not None:
-        with err.open("wb") as stream:
-            os.dup2(stream.fileno(), 2)
-    sys.argv = [module, *arguments]
-    importlib.import_module(module).main()
 
 
 class Player:
@@ -149,7 +135,7 @@ class Player:
     def _forked(self, module: str, arguments: tuple[str, ...]) -> tuple[int, str]:
         out, err = self.folder / ".out", self.folder / ".err"
         out.write_bytes(b"")
-        process = Forked(out, in_child, module, arguments, self.folder, self._environment, err)
+        process = Forked(out, main, module, arguments, self.folder, self._environment, None, err)
         try:
             code = process.wait(COMMAND_S_MAX)
         finally:
@@ -163,7 +149,7 @@ class Player:
         settings = tomllib.loads((self.folder / arguments[0]).read_text(encoding="utf-8"))
         if "postgres" in settings:
             self._environment["DBSP_POSTGRES_PORT"] = "0"
-        service = Forked(said, in_child, MODULES["dbsp-coordinator"], arguments, self.folder, self._environment, None)
+        service = Forked(said, main, MODULES["dbsp-coordinator"], arguments, self.folder, self._environment)
         self._services.append(service)
 
         def answers() -> bool:
