@@ -7,7 +7,7 @@ gone.
 
 Protocol, on standard input and output; a header is one line of JSON:
 
-    parent  {"sql", "views", "unread",        child  {"reads": {view: conditions}} or {"error": {…}}
+    parent  {"sql", "views", "unread",        child  {"reads": {view: needed}} or {"error": {…}}
              "limits", "dialect"}
     parent  {"bytes"} + one Arrow stream per  child  {"done": true} + one Arrow stream, or {"error": {…}}
             view that is read
@@ -21,7 +21,7 @@ import json
 import resource
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from math import ceil
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
@@ -58,7 +58,7 @@ def serve(source: BinaryIO, sink: BinaryIO, bound: Callable[[QueryLimits, int], 
         except DbspError as error:
             put(sink, failure(error))
             continue
-        put(sink, {"reads": parts})
+        put(sink, {"reads": {name: asdict(needed) for name, needed in parts.items()}})
         given = json.loads(source.readline() or "{}")
         if not given:
             return

@@ -21,7 +21,7 @@ import pyarrow as pa
 from dbsp.coordinator.children import ChildProcess, put
 from dbsp.coordinator.exits import error_of
 from dbsp.coordinator.query.child import get_table, put_table, too_much_memory
-from dbsp.coordinator.query.pushdown import Equal
+from dbsp.coordinator.query.pushdown import Needed
 from dbsp.coordinator.query.statement import QueryLimits
 from dbsp.errors import CapacityError, ConfigError, DbspError, UnavailableError
 
@@ -29,7 +29,7 @@ START_S = 60.0
 KILL_AFTER_S = 2.0
 COMMAND = [sys.executable, "-P", "-m", "dbsp.coordinator.query.child"]
 
-Read: TypeAlias = Callable[[Mapping[str, Equal]], Mapping[str, pa.Table]]
+Read: TypeAlias = Callable[[Mapping[str, Needed]], Mapping[str, pa.Table]]
 
 
 class QueryStopped(UnavailableError):  # noqa: N818 - it is no fault
@@ -186,7 +186,7 @@ class _Process(ChildProcess):
         asked = {"sql": sql, "views": list(views), "unread": list(unread), "limits": asdict(limits), "dialect": dialect}
         with self._bounded(limits):
             put(self._in, asked)
-            parts = self._answer()["reads"]
+            parts = {name: Needed(**needed) for name, needed in self._answer()["reads"].items()}
         tables = read(parts)
         with self._bounded(limits):
             put(self._in, {"bytes": sum(table.nbytes for table in tables.values())})

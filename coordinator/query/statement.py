@@ -22,7 +22,7 @@ import numpy as np
 import pyarrow as pa
 
 from dbsp.circuit.names import DEAD_LETTERS
-from dbsp.coordinator.query.pushdown import Equal, conditions
+from dbsp.coordinator.query.pushdown import Needed, needed_parts
 from dbsp.errors import CapacityError, ConfigError, InternalError
 
 TABLE_FUNCTIONS = frozenset({"range", "generate_series", "unnest"})
@@ -77,8 +77,8 @@ def views_of(sql: str, views: Sequence[str], unread: Sequence[str] = ()) -> tupl
     return tuple(parts_of(sql, views, unread))
 
 
-def parts_of(sql: str, views: Sequence[str], unread: Sequence[str] = ()) -> dict[str, Equal]:
-    """Check a statement as `views_of` does; return its views, each with the conditions on the rows that it needs."""
+def parts_of(sql: str, views: Sequence[str], unread: Sequence[str] = ()) -> dict[str, Needed]:
+    """Check a statement as `views_of` does; return its views, each with the part that it needs."""
     _refuse_no_text(sql)
     if len(sql) > STATEMENT_CHARS_MAX:
         raise CapacityError(f"the statement is too long: chars={len(sql)} chars_max={STATEMENT_CHARS_MAX}")
@@ -95,8 +95,7 @@ def parts_of(sql: str, views: Sequence[str], unread: Sequence[str] = ()) -> dict
         raise ConfigError(f"not a statement that can be checked: {tree.get('error_message')}", "write one SELECT")
     _check_functions(nodes)
     names = _tables(nodes, views, unread)
-    equal = conditions([node.tree for node in nodes], names)
-    return {name: equal.get(name, ()) for name in names}
+    return needed_parts(tree["statements"][0]["node"], [node.tree for node in nodes], names)
 
 
 def run_query(

@@ -16,14 +16,14 @@ from dbsp.coordinator.answers import ViewChanges, ViewRows
 from dbsp.coordinator.build import Built
 from dbsp.coordinator.config import Config
 from dbsp.coordinator.query.process import Queries, Stop
-from dbsp.coordinator.query.pushdown import Equal
+from dbsp.coordinator.query.pushdown import Needed
 from dbsp.coordinator.query.statement import QueryLimits, not_readable
 from dbsp.coordinator.running.delta_tables import DeltaTables
 from dbsp.coordinator.running.feed import Feed
-from dbsp.coordinator.serving.key_rows import row_of
 from dbsp.coordinator.serving.leases import ViewLeases
 from dbsp.coordinator.serving.letters import DeadLetters
 from dbsp.coordinator.serving.pages import Pages, ViewRead
+from dbsp.coordinator.serving.query_parts import ViewPart, part_of
 from dbsp.errors import ConfigError
 from dbsp.io.formats.json_rows import decode_json
 from dbsp.runtime.leases import ALL, Leased, Wanted, condition_of
@@ -188,25 +188,42 @@ class Reads(DeadLetters):
         name = next((each for each in self._feed.views if each.lower() == view.lower()), view)
         return name, self._feed.schema(name)
 
-    def _parts_of(self, parts: Mapping[str, Equal], timeout_s: float | None) -> list[ViewRows]:
+    def _parts_of(self, needed: Mapping[str, Needed], timeout_s: float | None) -> list[ViewRows]:
         """Return the rows of several views that a query reads, all as of the same step."""
-        equal = {view: row_of(conditions, self._schema(view)) for view, conditions in parts.items()}
-        whole = [view for view, row in equal.items() if row is None]
+        parts = self.view_parts(needed)
         if not parts:
             return []
-        if len(whole) == len(parts):
-            return self.read_views(whole, timeout_s)
-        with self.leases.taken(tuple(parts), timeout_s) as leased:
-            return [
-                self._whole(leased, view) if row is None else self._part(leased, view, Wanted(equal=row))
-                for view, row in equal.items()
-            ]
+        kept = [rows for part in parts if part.wanted.equal is None and (rows := self.kept(part.view)) is not None]
+        if len(kept) == len(parts) and len({rows.step for rows in kept}) == 1:
+            return kept
+        with self.leases.taken([part.view for part in parts], timeout_s) as leased:
+            return [self._read_part(leased, part) for part in parts]
+
+    def view_parts(self, needed: Mapping[str, Needed]) -> list[ViewPart]:
+        """Return what is read of the views of a statement."""
+        schemas = {view: self._schema(view) for view in needed}
+        known = frozenset(name.lower() for schema in schemas.values() for name in schema.names)
+        return [part_of(view, each, schemas[view], known) for view, each in needed.items()]
+
+    def _read_part(self, leased: Leased, part: ViewPart) -> ViewRows:
+        """Read a part of a view; a small view is read whole where no key is wanted, since further queries share it."""
+        if part.is_whole or (part.wanted.equal is None and leased.size(part.view) <= KEPT_VIEW_BYTES_MAX):
+            return self._whole(leased, part.view)
+        tables: list[pa.Table] = []
+        rows = 0
+        for table in leased.read(part.view, part.wanted):
+            tables.append(table)
+            weights = table.column(table.num_columns - 1).to_numpy()
+            rows += int(weights[weights > 0].sum())  # rows of a negative weight are none in SQL
+            if part.rows_max is not None and rows >= part.rows_max:
+                break
+        return ViewRows(view=part.view, step=leased.step, table=pa.concat_tables(tables))
 
     def query(self, sql: str, timeout_s: float | None = None) -> tuple[int, pa.Table]:
         """Return (step, result) of one read-only statement over the views and `dead_letters`, all as of that step."""
         steps: list[int] = []
 
-        def read(parts: Mapping[str, Equal]) -> dict[str, pa.Table]:
+        def read(parts: Mapping[str, Needed]) -> dict[str, pa.Table]:
             return self._tables_of(parts, timeout_s, steps)
 
         names = (*self.views(), DEAD_LETTERS)
@@ -228,7 +245,7 @@ class Reads(DeadLetters):
         read.
         """
 
-        def read(parts: Mapping[str, Equal]) -> dict[str, pa.Table]:
+        def read(parts: Mapping[str, Needed]) -> dict[str, pa.Table]:
             found = {name: relations[name] for name in parts if name in relations}
             views = {name: equal for name, equal in parts.items() if name not in relations}
             if not dialect.get("describe"):
@@ -241,7 +258,7 @@ class Reads(DeadLetters):
         limits = self._query_limits(timeout_s)
         return self._queries.ask(sql, names, read, limits, self._feed.views, dialect=dialect, stop=stop)
 
-    def _tables_of(self, parts: Mapping[str, Equal], timeout_s: float | None, steps: list[int]) -> dict[str, pa.Table]:
+    def _tables_of(self, parts: Mapping[str, Needed], timeout_s: float | None, steps: list[int]) -> dict[str, pa.Table]:
         """Return the tables of a query, all as of the same step, which is noted in `steps`."""
         found = self._parts_of({name: each for name, each in parts.items() if name != DEAD_LETTERS}, timeout_s)
         steps.extend(rows.step for rows in found)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -23,6 +23,7 @@ import pyarrow as pa
 from dbsp.errors import ConfigError, DbspError
 from dbsp.plan.plan import Plan, ViewSpec
 from dbsp.store import Database, Lease
+from dbsp.trace.manifest import state_bytes
 from dbsp.trace.sorted_read import HASH_MAX, SortedRead
 from dbsp.zset.batch import Batch, keys_of
 from dbsp.zset.equality import equal_columns
@@ -33,7 +34,7 @@ WEIGHT = "weight"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """The part of a view that is read: `columns` of the rows that equal the one row of `equal` in its columns."""
+    """The part of a view that is read: `columns` of the rows that equal any row of `equal` in its columns."""
 
     equal: Batch | None = None
     columns: tuple[str, ...] | None = None
@@ -49,6 +50,10 @@ class Leased(Protocol):
 
     def holds(self, views: Sequence[str]) -> bool:
         """Return whether these views can be read here."""
+        ...
+
+    def size(self, view: str) -> int:
+        """Return about how many bytes the whole view has, without reading it."""
         ...
 
     def read(self, view: str, wanted: Wanted = ALL) -> Iterator[pa.Table]:
@@ -93,16 +98,23 @@ class LeasedViews:
     def read(self, view: str, wanted: Wanted = ALL) -> Iterator[pa.Table]:
         """Yield the rows piece by piece; pieces without rows are left out, unless there is no other."""
         spec = self._views[view]
-        part = _Part.of(spec, wanted, self._plan.circuit.error_policy)
         assert spec.trace is not None  # noqa: S101 - only such views are held
-        read = SortedRead(self._leases, spec.trace, part.first, part.last)
         empty = True
-        while (table := read.piece(part.table)) is not None:
-            if len(table):
-                empty = False
-                yield table
+        parts = _parts(spec, wanted, self._plan.circuit.error_policy)
+        for part in parts:
+            read = SortedRead(self._leases, spec.trace, part.first, part.last)
+            while (table := read.piece(part.table)) is not None:
+                if len(table):
+                    empty = False
+                    yield table
         if empty:
-            yield part.none()
+            yield parts[0].none()
+
+    def size(self, view: str) -> int:
+        """Return the stored bytes of the view's trace."""
+        trace = self._views[view].trace
+        assert trace is not None  # noqa: S101 - only such views are held
+        return sum(state_bytes(lease.state(trace)) for lease in self._leases)
 
     def end(self) -> None:
         """End the leases of all workers."""
@@ -133,8 +145,12 @@ class HeldViews:
         table = self._tables[view]
         if wanted.equal is not None:
             columns = [table.column(name).combine_chunks() for name in wanted.equal.schema.names]
-            table = table.filter(pa.array(_same(wanted.equal, columns, len(table))))
+            table = table.filter(pa.array(_among(wanted.equal, columns, len(table))))
         yield table if wanted.columns is None else table.select([*wanted.columns, WEIGHT])
+
+    def size(self, view: str) -> int:
+        """Return the bytes of the table."""
+        return int(self._tables[view].nbytes)
 
     def end(self) -> None:
         """Do nothing: the tables are memory of this process."""
@@ -151,16 +167,6 @@ class _Part:
     first: int = 0
     last: int = HASH_MAX
 
-    @staticmethod
-    def of(spec: ViewSpec, wanted: Wanted, error_policy: str) -> _Part:
-        """Return the part; the condition gives the range if it has all columns by which the trace is keyed."""
-        columns, condition = spec.schema.names if wanted.columns is None else wanted.columns, wanted.equal
-        first, last = 0, HASH_MAX
-        key = spec.trace.arrangement.key if spec.trace is not None else ()
-        if condition is not None and key and set(key) <= set(condition.schema.names):
-            first = last = int(keys_of(condition, key)[0])
-        return _Part(spec=spec, condition=condition, columns=columns, error_policy=error_policy, first=first, last=last)
-
     def table(self, kept: Batch) -> pa.Table:
         """Return the wanted rows of a piece of the trace, in memory of their own."""
         rows = kept
@@ -169,7 +175,7 @@ class _Part:
         positions = np.arange(len(rows))
         if self.condition is not None:
             columns = [rows.held_column(name) for name in self.condition.schema.names]
-            positions = np.flatnonzero(_same(self.condition, columns, len(rows)))
+            positions = np.flatnonzero(_among(self.condition, columns, len(rows)))
         return rows.project(self.columns).take(positions).to_arrow(weight_column=WEIGHT)
 
     def none(self) -> pa.Table:
@@ -177,9 +183,30 @@ class _Part:
         return Batch.empty(self.spec.schema.select(self.columns)).to_arrow(weight_column=WEIGHT)
 
 
-def _same(condition: Batch, columns: Sequence[pa.Array], rows: int) -> np.ndarray[Any, np.dtype[np.bool_]]:
-    """Return which rows equal the one row of the condition in all its columns; null equals null."""
-    return equal_columns(columns, np.arange(rows), condition.held, np.zeros(rows, np.int64))
+def _parts(spec: ViewSpec, wanted: Wanted, error_policy: str) -> list[_Part]:
+    """Return the wanted part, in the order of its rows.
+
+    A condition on all columns by which the trace is keyed gives one part for each of its keys, with one hash.
+    """
+    columns, condition = spec.schema.names if wanted.columns is None else wanted.columns, wanted.equal
+    whole = _Part(spec=spec, condition=condition, columns=columns, error_policy=error_policy)
+    key = spec.trace.arrangement.key if spec.trace is not None else ()
+    if condition is None or not key or not set(key) <= set(condition.schema.names):
+        return [whole]
+    hashes = keys_of(condition, key)
+    found = []
+    for number in np.unique(hashes):
+        rows = condition.take(np.flatnonzero(hashes == number))
+        found.append(replace(whole, condition=rows, first=int(number), last=int(number)))
+    return found or [whole]
+
+
+def _among(condition: Batch, columns: Sequence[pa.Array], rows: int) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    """Return which rows equal any row of the condition in all its columns; null equals null."""
+    found = np.zeros(rows, np.bool_)
+    for place in range(len(condition)):
+        found |= equal_columns(columns, np.arange(rows), condition.held, np.full(rows, place, np.int64))
+    return found
 
 
 def condition_of(view: str, schema: Schema, equal: Mapping[str, Any]) -> Batch:

@@ -14,6 +14,7 @@ import pytest
 
 from dbsp.coordinator.query.statement import QueryLimits, run_query
 from dbsp.coordinator.service import Service
+from dbsp.coordinator.serving import reads
 from dbsp.coordinator.serving.reads import Reads
 from dbsp.errors import ConfigError, OverloadedError, UnavailableError
 from tests.coordinator.shop import ORDERS, settings
@@ -152,39 +153,99 @@ def test_rows_by_key_and_columns(service: Service) -> None:
         service.read_view("per_customer", columns=["nothing"])
 
 
-@pytest.mark.parametrize(
-    ("sql", "keyed"),
-    [
-        ("select amount from large where id = 2", True),
-        ("select l.amount from large l where 2 = l.id and customer = 'b'", True),
-        ("select count(*) from (select * from large where id = 2) x", True),
-        ("select customer from large where id = 2 or id = 10", False),
-        ("select a.id from large a, large b where a.id = 2", False),
-        ("select amount as id from large where id = 2", False),
-        ("select id from large where not (id = 2)", False),
-        ("select id from large where id = '2'", False),
-        ("select x.a from large as x(a, b, c) where x.a = 2", False),
-        ("with large as (select * from large) select id from large where id = 2", False),
-        ("select id from large where id = 99999999999999999999", False),
-        (
-            "select count(*) from per_customer p left join (select * from large where id = 10) l on l.customer = p.customer",
-            True,
-        ),
-    ],
-)
-def test_a_query_reads_the_rows_of_its_key(
-    service: Service, sql: str, keyed: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """With and without the condition in the read, the answer is that over the whole views."""
+ALL, CUSTOMER = "all columns", "columns customer"
+PARTS = [
+    ("select amount from large where id = 2", ["rows of one id, columns id, amount"]),
+    ("select l.amount from large l where 2 = l.id and customer = 'b'", ["rows of one id, customer, all columns"]),
+    ("select count(*) from (select * from large where id = 2) x", [f"rows of one id, {ALL}"]),
+    ("select amount from large where id in (2, 11, 2)", ["rows whose id is one of 2, columns id, amount"]),
+    ("select amount from large where id in (2) and amount in (600, 700)",
+     ["rows whose id, amount is one of 2, columns id, amount"]),
+    ("select amount from large where id in (2, null)", ["all rows, columns id, amount"]),
+    ("select amount from large where id in (2, amount)", ["all rows, columns id, amount"]),
+    ("select amount from large where id not in (2, 11)", ["all rows, columns id, amount"]),
+    ("select customer from large where id = 2 or id = 10", ["all rows, columns id, customer"]),
+    ("select a.id from large a, large b where a.id = 2", ["all rows, columns id"]),
+    ("select amount as id from large where id = 2", ["all rows, columns id, amount"]),
+    ("select id from large where not (id = 2)", ["all rows, columns id"]),
+    ("select id from large where id = '2'", ["all rows, columns id"]),
+    ("select x.a from large as x(a, b, c) where x.a = 2", [f"all rows, {ALL}"]),
+    ("with large as (select * from large) select id from large where id = 2", [f"all rows, {ALL}"]),
+    ("select id from large where id = 99999999999999999999", ["all rows, columns id"]),
+    ("select count(*) from per_customer p left join (select * from large where id = 10) l on l.customer = p.customer",
+     [f"all rows, {ALL}", f"rows of one id, {ALL}"]),
+    ("select p.orders, l.ID from per_customer p join large l using (customer)",
+     ["all rows, columns customer, orders", "all rows, columns id, customer"]),
+    ("select p.orders from per_customer p natural join large l", [f"all rows, {ALL}", f"all rows, {ALL}"]),
+    ("select count(*) from large", ["all rows, columns id"]),
+    ("select large from large", [f"all rows, {ALL}"]),
+    ("select #2 from large", [f"all rows, {ALL}"]),
+    ("select columns('a.*') from large", [f"all rows, {ALL}"]),
+    ("select sum(z) from (select amount + 1 as z from large) x", ["all rows, columns amount"]),
+    ("with c(z) as (select amount from large) select max(z) from c", ["all rows, columns amount"]),
+    ("select customer, row_number() over (partition by customer order by id) from large", ["all rows, columns id, customer"]),
+    ("select id from large order by amount desc limit 1", ["all rows, columns id, amount"]),
+    ("select distinct customer from large limit 1", [f"all rows, {CUSTOMER}"]),
+    ("select count(*) from large limit 1", ["all rows, columns id"]),
+    ("select customer from large where amount > 600 limit 1", ["all rows, columns customer, amount"]),
+    ("select customer from large limit 2", [f"the first 2 rows, {CUSTOMER}"]),
+    ("select * from large limit 1 offset 1", [f"the first 2 rows, {ALL}"]),
+    ("select customer from large limit 50%", [f"all rows, {CUSTOMER}"]),
+    ("select customer from large limit (select 1)", [f"all rows, {CUSTOMER}"]),
+    ("select list_transform([1], lambda x: x + id)[1] from large", [f"all rows, {ALL}"]),
+]  # fmt: skip
+
+
+def test_a_query_reads_the_part_that_it_needs(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The answer over the part is that over the whole views."""
     pushed(service)
-    pushed(service, order(10, "b"))
+    pushed(service, pa.table({"id": [10, 11, 12], "customer": ["b", None, "a"], "amount": [700, 800, 600]}))
     views = {view: service.read_view(view).table for view in service.views()}
-    asked: list[bool] = []
-    original = Reads._part
-    monkeypatch.setattr(Reads, "_part", lambda *given: (asked.append(True), original(*given))[1])
-    found = service.query(sql, 60)[1].to_pylist()
-    assert found == run_query(sql, views, QueryLimits()).to_pylist()
-    assert bool(asked) == keyed
+    monkeypatch.setattr(reads, "KEPT_VIEW_BYTES_MAX", -1)  # as if the views were large
+    monkeypatch.setattr(service, "_kept_views", {})
+    asked: list[str] = []
+    original = Reads._read_part
+    monkeypatch.setattr(
+        Reads, "_read_part", lambda own, leased, part: (asked.append(part.described()), original(own, leased, part))[1]
+    )
+    for sql, parts in PARTS:
+        asked.clear()
+        found = service.query(sql, 60)[1].to_pylist()
+        assert found == run_query(sql, views, QueryLimits()).to_pylist(), sql
+        assert sorted(asked) == sorted(parts), sql
+
+
+def test_a_limit_reads_no_further(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    many = [{"id": number, "customer": "c", "amount": 900} for number in range(50_000)]
+    pushed(service, pa.Table.from_pylist(many))
+    monkeypatch.setattr(reads, "KEPT_VIEW_BYTES_MAX", -1)
+    seen: list[int] = []
+    original = Reads._read_part
+
+    def read(own: Reads, leased: Any, part: Any) -> Any:
+        found = original(own, leased, part)
+        seen.append(len(found.table))
+        return found
+
+    monkeypatch.setattr(Reads, "_read_part", read)
+    assert len(service.query("select id from large limit 10", 60)[1]) == 10
+    assert len(service.query("select id from large", 60)[1]) == 50_000
+    assert 10 <= seen[0] < 50_000 == seen[1]
+
+
+def test_a_small_view_is_read_whole_once_for_all_queries_of_a_step(service: Service) -> None:
+    pushed(service)
+    service.query("select customer from large", 60)
+    kept = service.kept("large")
+    assert kept is not None
+    assert kept.table.column_names == ["id", "customer", "amount", "weight"]
+
+
+def test_an_error_names_columns_like_a_misspelled_one(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    pushed(service)
+    monkeypatch.setattr(reads, "KEPT_VIEW_BYTES_MAX", -1)
+    with pytest.raises(ConfigError, match='Candidate bindings: "amount"'):
+        service.query("select amout from large", 60)
 
 
 def test_rows_by_key_over_http(client: httpx.Client, service: Service) -> None:

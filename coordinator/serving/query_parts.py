@@ -1,0 +1,98 @@
+"""Turn what a statement needs of a view into what is read of it.
+
+The needed part is found in the process that runs queries, which knows neither types nor sizes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+import pyarrow as pa
+
+from dbsp.coordinator.query.pushdown import Condition, Needed
+from dbsp.runtime.leases import Wanted
+from dbsp.zset.batch import Batch
+from dbsp.zset.schema import Schema
+
+KEYS_MAX = 256
+"""More rows than these are not looked up one by one."""
+_IS_KIND = {"STRING": pa.types.is_string, "INTEGER": pa.types.is_integer}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ViewPart:
+    """The part of a view that a query reads: the wanted rows and columns, and no more than `rows_max` rows."""
+
+    view: str
+    wanted: Wanted
+    rows_max: int | None = None
+
+    @property
+    def is_whole(self) -> bool:
+        """Return whether all rows and columns are read."""
+        return self.wanted.equal is None and self.wanted.columns is None and self.rows_max is None
+
+    def described(self) -> str:
+        """Return the part in words.
+
+        >>> ViewPart(view="v", wanted=Wanted(columns=("a", "b")), rows_max=3).described()
+        'the first 3 rows, columns a, b'
+        """
+        rows, equal = "all rows", self.wanted.equal
+        if equal is not None:
+            names = ", ".join(equal.schema.names)
+            rows = f"rows whose {names} is one of {len(equal)}" if len(equal) > 1 else f"rows of one {names}"
+        if self.rows_max is not None:
+            rows = f"the first {self.rows_max} {rows.removeprefix('all ')}"
+        columns = "all columns" if self.wanted.columns is None else f"columns {', '.join(self.wanted.columns)}"
+        return f"{rows}, {columns}"
+
+
+def part_of(view: str, needed: Needed, schema: Schema, known: frozenset[str]) -> ViewPart:
+    """Return the part of a view of these columns; `known` are the names of the columns of all views of the statement.
+
+    A statement with a name that nothing has, such as a misspelled one, reads all columns. Then its error can name those that are
+    like it.
+    """
+    columns: tuple[str, ...] | None = None
+    if needed.columns is not None and set(needed.columns) <= known | set(needed.own):
+        columns = tuple(name for name in schema.names if name.lower() in needed.columns)
+        columns = columns or tuple(schema.names[:1])  # a relation without columns has no rows either
+    if columns == tuple(schema.names):
+        columns = None
+    equal = rows_of(needed.conditions, schema)
+    return ViewPart(view=view, wanted=Wanted(equal=equal, columns=columns), rows_max=needed.limit)
+
+
+def rows_of(conditions: Sequence[Condition], schema: Schema) -> Batch | None:
+    """Return the rows of some columns that the conditions allow; None if none of them can be compared without a cast.
+
+    >>> from dbsp.zset.schema import INT64, STRING
+    >>> schema = Schema.of({"item": STRING, "paid": INT64})
+    >>> rows_of([("item", "STRING", ["x", "y"]), ("paid", "STRING", ["7"])], schema).to_rows()
+    [(('x',), 1), (('y',), 1)]
+    """
+    values: dict[str, list[Any]] = {}
+    count = 1
+    for column, kind, texts in conditions:
+        same = [each for each in schema if each.name.lower() == column]
+        if len(same) != 1 or not _IS_KIND[kind](same[0].type) or same[0].name in values:
+            continue
+        try:
+            found = [pa.scalar(text if kind == "STRING" else int(text), same[0].type).as_py() for text in texts]
+        except (pa.ArrowException, ValueError, OverflowError):
+            continue
+        distinct = list(dict.fromkeys(found))
+        if count * len(distinct) <= KEYS_MAX:
+            values[same[0].name] = distinct
+            count *= len(distinct)
+    if not values:
+        return None
+    some = schema.select([name for name in schema.names if name in values])
+    rows = list(product(*(values[name] for name in some.names)))
+    return Batch.of(
+        some, [pa.array(column, each.type) for column, each in zip(zip(*rows, strict=True), some, strict=True)]
+    )
