@@ -22,6 +22,7 @@ default. The names contain their units. An unknown section or key is refused, wi
                   lease_s, leases_max
     [letters]     rows_max, mb_max, days_max
     [log]         path, file_bytes_max, files_kept, steps
+    [traces]      endpoint, steps_per_s_max, headers = { authorization = "…" }
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ ENVIRONMENT_PREFIX = "DBSP_"
 RUNTIMES = ("spark", "local")
 PIPELINE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}")
 SHOWN_CHARS = 20
-SECRET_KEY = re.compile("token|login|registry|properties|options|password|secret")
+SECRET_KEY = re.compile("token|login|registry|properties|options|password|secret|headers")
 """Settings whose values are not shown: secrets, addresses that may hold one, and what is passed on to others as it is."""
 MEBIBYTE = 1 << 20
 A_DAY_S = 86_400.0
@@ -298,6 +299,27 @@ class LogSection:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TracesSection:
+    """The section [traces]: where spans are sent, such as "http://127.0.0.1:4318/v1/traces"; without it there are none.
+
+    At most `steps_per_s_max` steps a second are traced, and all checkpoints. `headers` are sent with each request.
+    """
+
+    endpoint: str = ""
+    steps_per_s_max: float = 10.0
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Refuse what is no address of HTTP, and a rate that traces nothing."""
+        if self.endpoint and not self.endpoint.startswith(("http://", "https://")):
+            raise ConfigError(
+                f"not an address: traces.endpoint={self.endpoint}",
+                "write the whole address of the collector, such as http://127.0.0.1:4318/v1/traces",
+            )
+        at_least("traces.steps_per_s_max", self.steps_per_s_max, 0.001)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
     """All sections; `folder` is the folder of the settings' file, in which relative paths start."""
 
@@ -315,6 +337,7 @@ class Config:
     query: QuerySection = field(default_factory=QuerySection)
     letters: LettersSection = field(default_factory=LettersSection)
     log: LogSection = field(default_factory=LogSection)
+    traces: TracesSection = field(default_factory=TracesSection)
     folder: Path = Path()
     names: tuple[Named, ...] = ()
     """The tables and views that inputs and outputs name."""

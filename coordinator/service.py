@@ -142,6 +142,8 @@ class Service(Reads, Decisions, Rescales):
         self._backups.close()
         self._queries.close()
         self._feed.close()
+        if self.traces is not None:
+            self.traces.close()
         if isinstance(self.built.parts.trials, ProcessTrials):
             self.built.parts.trials.close()
         parts = self.built.parts

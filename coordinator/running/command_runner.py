@@ -9,7 +9,7 @@ uses this class unchanged, with logs and runtimes in memory; waiting, requests a
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
 
 from dbsp.coordinator.decisions import commands, events
@@ -30,6 +30,7 @@ from dbsp.coordinator.limits import StepLimits
 from dbsp.coordinator.running import control as ledgers
 from dbsp.coordinator.running.attempts import Attempts, Marker, NoMarker, Trials
 from dbsp.coordinator.running.blame import Locate, unlocated
+from dbsp.coordinator.running.checkpoint_copy import CheckpointCopy
 from dbsp.coordinator.running.clock import Clock
 from dbsp.coordinator.running.control import Control, Ledger, Saved
 from dbsp.coordinator.running.failing import Failing
@@ -39,7 +40,6 @@ from dbsp.coordinator.running.letters import KeepsLetters, NoLetters
 from dbsp.coordinator.running.lost_hosts import HostLoss, SilentHosts
 from dbsp.coordinator.running.moves import Moves, moved_notice
 from dbsp.coordinator.running.notices import (
-    CheckpointPublished,
     CloseFailed,
     CommandFailed,
     DecisionLogged,
@@ -48,6 +48,7 @@ from dbsp.coordinator.running.notices import (
     MigrationBegun,
     Observer,
     PartitionsIdle,
+    StepCut,
     TrimFailed,
     WarmupEnded,
     WorkersNotReached,
@@ -108,16 +109,6 @@ class Parts:
     letters: KeepsLetters = field(default_factory=NoLetters)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Copying:
-    """The checkpoint in flight: its command, its start, how long it stopped the steps, and the future of its copy."""
-
-    command: commands.PinVersion
-    started_s: float
-    pause_s: float
-    future: Future[Mapping[int, CommitReport]]
-
-
 class CommandRunner:
     """Carries out commands, one at a time."""
 
@@ -146,7 +137,7 @@ class CommandRunner:
         self._floors: list[tuple[float, int, Positions]] = []
         self.epoch = 0
         """The newest claimed epoch, set before the ledger has it, so never older than the ledger's; any thread may read it."""
-        self._copying: _Copying | None = None
+        self._copying: CheckpointCopy | None = None
         self.warming, self.moves = WarmUps(parts.clock), Moves(parts.clock)
         self.failing = Failing(parts.inputs, parts.steps, parts.locate, observer.noted)
         self.silent_hosts = SilentHosts(parts.clock, settings.host_loss)
@@ -368,6 +359,7 @@ class CommandRunner:
 
     def _cut_step(self, command: commands.CutStep, *, full: bool) -> StepRecord | None:
         """Cut and log a step if one is due or has a command (`full`: only if it is a full one); else return None."""
+        began_s = self._parts.clock.monotonic_s()
         ends, found = self._look()
         waits = self._is_due(found)
         if full and not (found.full and not self._parts.awaited):
@@ -387,6 +379,7 @@ class CommandRunner:
         after = advance(self._cut, [record])
         self._parts.steps.append(record)
         self.failing.logged(record)
+        self._observer.noted(StepCut(step=record.step, seconds=self._parts.clock.monotonic_s() - began_s))
         if record.idle != self._timing.idle:
             self._observer.noted(PartitionsIdle(step=record.step, partitions=[list(place) for place in record.idle]))
         self._cut, self._timing, self._waiting_since = after, self._after(record), None
@@ -458,7 +451,7 @@ class CommandRunner:
         future = self.runtime.copy(command.version, command.checkpoint, command.layout)
         future.add_done_callback(lambda _: self.woken())
         pause = self._parts.clock.monotonic_s() - started
-        self._copying = _Copying(command=command, started_s=started, pause_s=pause, future=future)
+        self._copying = CheckpointCopy(command=command, started_s=started, pause_s=pause, future=future)
         return events.VersionPinned(version=command.version)
 
     def copy_news(self, version: int) -> events.CopyEnded | None:
@@ -477,24 +470,12 @@ class CommandRunner:
         copying = self._copying
         if copying is None or copying.command.version != version:
             raise InternalError(f"no copy of this version is under way: version={version}")
-        reports = copying.future.result()
-        missing = sorted(set(copying.command.layout.workers) - set(reports))
-        if missing:
-            raise DataError(f"workers did not acknowledge a commit: version={version} workers={missing}")
-        return reports
+        return copying.reports()
 
-    def _note_checkpoint(self, copying: _Copying) -> None:
-        command, reports = copying.command, self._reports(copying.command.version)
-        seconds = self._parts.clock.monotonic_s() - copying.started_s
-        now = self._live_status.now
-        self._live_status.post(replace(now, checkpoints=now.checkpoints + 1, checkpoint_seconds=seconds))
-        checkpoint = CheckpointPublished(
-            version=command.version, step=command.checkpoint.step, seconds=round(seconds, 6),
-            pause_seconds=round(copying.pause_s, 6),
-            bytes_written=sum(report.bytes_written for report in reports.values()),
-            state_bytes=sum(report.state_bytes for report in reports.values()),
-        )  # fmt: skip
-        self._observer.noted(checkpoint)
+    def _note_checkpoint(self, copying: CheckpointCopy) -> None:
+        published, now = copying.published(self._parts.clock.monotonic_s()), self._live_status.now
+        self._live_status.post(replace(now, checkpoints=now.checkpoints + 1, checkpoint_seconds=published.seconds))
+        self._observer.noted(published)
 
     def _intend(self, version: int, checkpoint: CheckpointId) -> None:
         saved = Saved(

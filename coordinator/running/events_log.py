@@ -67,7 +67,9 @@ class EventsLog:
         self.noted(finished)
 
     def noted(self, notice: Notice) -> None:
-        """Write a line for a notice."""
+        """Write a line for a notice, unless notices of its kind have none."""
+        if not notice.IS_LOGGED:
+            return
         at = datetime.fromtimestamp(self._clock.wall_us() / 1e6, UTC).isoformat(timespec="milliseconds")
         line = json.dumps({"at": at, "event": notice.EVENT, **notice.fields()}, default=str)
         with self._lock:

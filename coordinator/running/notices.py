@@ -19,6 +19,8 @@ class Notice:
     """A report of an event in the service, sent to all observers."""
 
     EVENT: ClassVar[str]
+    IS_LOGGED: ClassVar[bool] = True
+    """Whether the event log has a line for it."""
 
     def fields(self) -> dict[str, Any]:
         """Return the fields of the notice by name."""
@@ -125,6 +127,16 @@ class Upgraded(Notice):
 
 
 # --- steps ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepCut(Notice):
+    """A step was cut and its record is durable; `seconds` is the time from the look at the input to that. It has no line."""
+
+    EVENT: ClassVar[str] = "cut"
+    IS_LOGGED: ClassVar[bool] = False
+    step: int
+    seconds: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -450,6 +462,24 @@ class DeltaFailed(Notice):
     view: str
     uri: str
     error: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TracesFailed(Notice):
+    """The collector does not take spans; these and the following are dropped until it does."""
+
+    EVENT: ClassVar[str] = "traces-failed"
+    endpoint: str
+    spans: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TracesSent(Notice):
+    """The collector takes spans again."""
+
+    EVENT: ClassVar[str] = "traces-sent"
+    endpoint: str
+    spans: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,6 +18,7 @@ from dbsp.coordinator.running.history import History
 from dbsp.coordinator.running.metrics import Metrics
 from dbsp.coordinator.running.observers import Observers
 from dbsp.coordinator.running.status import LiveStatus, Snapshot
+from dbsp.coordinator.running.traces import Traces
 from dbsp.coordinator.upgrades import Upgrades
 from dbsp.errors import ConfigError, UnavailableError
 from dbsp.logs.step_commands import ACCEPT_OUTPUT
@@ -36,6 +37,10 @@ class ServiceCore:
         self._log = EventsLog(config.log_file, self.built.parts.clock, config.log)
         self._rates = StateRates(self.built.parts.clock.monotonic_s)
         self._observers = Observers(self.metrics, self.history, self._log, self._rates)
+        self.traces: Traces | None = None
+        if config.traces.endpoint:
+            self.traces = Traces(config.traces, config.pipeline.name, self.built.parts.clock, self._observers.noted)
+            self._observers.add(self.traces)
         self.upgrades = Upgrades(config, self.built.parts.clock, self._observers.noted)
         self._observers.add(self.upgrades)
         facts = self.upgrades.arriving(self.built.facts)

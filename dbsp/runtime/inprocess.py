@@ -103,7 +103,7 @@ class InProcessRuntime:
         With `coming`, the step is one of a migration from `layout`, on the workers of both layouts; its record holds
         the command.
         """
-        started = time.perf_counter()
+        began_s, started = time.time(), time.perf_counter()
         moving = self._moving(record, layout, coming) if coming is not None else None
         order = tasks.StepOrder(
             record=record, epoch=self.epoch, layout=layout if moving is None else moving.layout,
@@ -124,7 +124,7 @@ class InProcessRuntime:
             results = self._on_all(order.layout, later)
         reports = tuple(result for result in results.values() if isinstance(result, WorkerReport))
         return StepReport(
-            step=record.step, seconds=time.perf_counter() - started, workers=reports,
+            step=record.step, began_s=began_s, seconds=time.perf_counter() - started, workers=reports,
             migration=None if moving is None else moving.report,
         )  # fmt: skip
 

@@ -117,10 +117,14 @@ class MigrationReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepReport:
-    """The report of a finished step: its outputs are durable, and its state is in every worker's scratch."""
+    """The report of a finished step: its outputs are durable, and its state is in every worker's scratch.
+
+    `began_s` counts seconds since 1970, by the clock of the runtime's process; None if nobody noted it.
+    """
 
     step: int
     seconds: float
+    began_s: float | None = None
     workers: tuple[WorkerReport, ...] = field(default=())
     migration: MigrationReport | None = None
 

@@ -178,9 +178,12 @@ def no_rows(type_: pa.DataType) -> pa.Array:
 
 def plain_bytes(array: pa.Array) -> int:
     """Return the size in bytes of the rows in view if they were plain; for texts, coding does not change the number."""
+    bitmap = -(-len(array) // 8) if array.null_count else 0
+    dtype = _STORAGE.get(array.type.id)
+    if dtype is not None:  # most columns; `nbytes` takes several times as long
+        return bitmap + len(array) * dtype.itemsize
     if not is_text(array):
         return int(array.nbytes)
-    bitmap = -(-len(array) // 8) if array.null_count else 0
     return bitmap + 4 * (len(array) + 1) + text_bytes(array)
 
 

@@ -177,7 +177,7 @@ class SparkRuntime:
 
         Without resident tasks a recursion adds jobs for each iteration.
         """
-        started = time.perf_counter()
+        began_s, started = time.time(), time.perf_counter()
         moving = None if coming is None else self._decide(record, layout, coming)
         layout = layout if moving is None else moving.layout
         try:
@@ -192,7 +192,7 @@ class SparkRuntime:
         if [report.worker for report in reports] != list(layout.workers):
             raise UnavailableError(f"a step ended without all reports: step={record.step} reports={len(reports)}")
         return StepReport(
-            step=record.step, seconds=time.perf_counter() - started, workers=tuple(reports),
+            step=record.step, began_s=began_s, seconds=time.perf_counter() - started, workers=tuple(reports),
             migration=None if moving is None else moving.report,
         )  # fmt: skip
 
