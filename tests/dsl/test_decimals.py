@@ -24,6 +24,7 @@ from dbsp.expr.outcomes import outcomes
 from dbsp.expr.resolving import resolve
 from dbsp.zset.batch import Batch
 from dbsp.zset.schema import Schema
+from tests.pace import examples
 
 Type = tuple[int, int]
 Rows = list[tuple[Decimal | None, Decimal | None]]
@@ -142,7 +143,7 @@ def nines(places: int = 0) -> Decimal:
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(tables())
 @example(((38, 2), (38, 2), [(Decimal("1.90"), Decimal("12.00")), (Decimal("1.00"), nines(-2))]))
 @example(((38, 0), (38, 38), [(Decimal(1), Decimal("0.3")), (Decimal(0), nines(-38)), (Decimal(7), Decimal(0))]))
@@ -162,7 +163,7 @@ def test_every_result_is_the_exact_one_or_its_row_fails(name: str, table: tuple[
     assert [exact(value) if isinstance(value, Decimal) else value for value in found] == wanted
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(tables())
 @example(((38, 0), (38, 38), [(Decimal(7), None), (Decimal(0), None)]))
 def test_a_cast_keeps_the_value_or_its_row_fails(table: tuple[Type, Type, Rows]) -> None:
@@ -173,7 +174,7 @@ def test_a_cast_keeps_the_value_or_its_row_fails(table: tuple[Type, Type, Rows])
     ]
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(tables(), st.integers(-5, 38))
 @example(((38, 17), (1, 0), [(Decimal("73786976294838206463.5"), None), (Decimal("-73786976294838206463.5"), None)]), 0)
 def test_rounding_is_pythons_or_the_row_fails(table: tuple[Type, Type, Rows], digits: int) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import calendar
 import datetime as dt
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import duckdb
@@ -278,20 +279,34 @@ def ours(expression: Expression, rows: list[dict[str, Any]]) -> list[Any]:
     return values
 
 
-def theirs(sql: str, rows: list[dict[str, Any]]) -> list[Any]:
-    values: list[Any] = []
+@pytest.fixture(scope="module")
+def oracle() -> Iterator[duckdb.DuckDBPyConnection]:
     with duck.connect() as connection:
-        connection.execute(f"CREATE TABLE r ({', '.join(f'{name} {type_}' for name, (_, type_, _) in TYPES.items())})")
-        connection.executemany(
-            f"INSERT INTO r VALUES ({', '.join('?' * len(TYPES))})", [[row[name] for name in TYPES] for row in rows]
+        yield connection
+
+
+def theirs(oracle: duckdb.DuckDBPyConnection, sql: str, reads: str, rows: list[dict[str, Any]]) -> list[Any]:
+    """Of the rows of these columns; row by row where one of them fails, because then DuckDB gives none."""
+    table = f"of_{reads or 'none'}"
+    if not oracle.execute("SELECT 1 FROM duckdb_tables() WHERE table_name = ?", [table]).fetchone():
+        columns = (f"{name} {type_}" for name, (_, type_, _) in TYPES.items())
+        oracle.execute(f"CREATE TABLE {table} (place BIGINT, {', '.join(columns)})")
+        oracle.executemany(
+            f"INSERT INTO {table} VALUES ({', '.join('?' * (1 + len(TYPES)))})",
+            [[place, *(row[name] for name in TYPES)] for place, row in enumerate(rows)],
         )
-        for index in range(len(rows)):
-            try:
-                found = connection.execute(f"SELECT {sql} FROM (SELECT * FROM r LIMIT 1 OFFSET {index})").fetchone()
-                values.append(found[0] if found else None)
-            except duckdb.Error:
-                values.append("failed")
-    return values
+    try:
+        return [value for (value,) in oracle.execute(f"SELECT {sql} FROM {table} ORDER BY place").fetchall()]
+    except duckdb.Error:
+        return [_alone(oracle, sql, f"(SELECT * FROM {table} WHERE place = {place})") for place in range(len(rows))]
+
+
+def _alone(oracle: duckdb.DuckDBPyConnection, sql: str, row: str) -> Any:
+    try:
+        (value,) = oracle.execute(f"SELECT {sql} FROM {row}").fetchall()[0]
+    except duckdb.Error:
+        return "failed"
+    return value
 
 
 def alike(mine: Any, other: Any) -> bool:
@@ -301,10 +316,10 @@ def alike(mine: Any, other: Any) -> bool:
 
 
 @pytest.mark.parametrize(("ours_", "sql", "reads"), CASES, ids=[str(case[0]) for case in CASES])
-def test_value_null_failure_and_type(ours_: Expr, sql: str, reads: str) -> None:
+def test_value_null_failure_and_type(ours_: Expr, sql: str, reads: str, oracle: duckdb.DuckDBPyConnection) -> None:
     rows = combinations(reads)
     expression = resolve(unwrap(ours_), SCHEMA)
-    singles, expected = ours(expression, rows), theirs(sql, rows)
+    singles, expected = ours(expression, rows), theirs(oracle, sql, reads, rows)
     for row, mine, other in zip(rows, singles, expected, strict=True):
         assert alike(mine, other), (sql, {name: row[name] for name in reads}, mine, other)
     good = [row for row, value in zip(rows, singles, strict=True) if value != "failed"]
@@ -342,7 +357,7 @@ def test_every_function_is_compared() -> None:
     assert covered | without_oracle >= set(FUNCTIONS)
 
 
-def test_quotients_that_are_cut_towards_zero() -> None:
+def test_quotients_that_are_cut_towards_zero(oracle: duckdb.DuckDBPyConnection) -> None:
     """The compact forms of SQL's `//` and `%`: as in DuckDB, but a division by zero fails its row."""
     pairs = [(a, b) for a in (-(2**63), -7, -1, 0, 7, 2**63 - 1, None) for b in (-7, -2, 0, 1, 3, None)]
     rows = [{**dict.fromkeys(TYPES), "a": a, "i": b} for a, b in pairs]
@@ -352,7 +367,7 @@ def test_quotients_that_are_cut_towards_zero() -> None:
             if a is not None and b == 0:
                 assert value == "failed"
                 continue
-            (expected,) = duckdb.connect().execute(f"select ?::bigint {sql} ?::bigint", [a, b]).fetchone()
+            (expected,) = oracle.execute(f"select ?::bigint {sql} ?::bigint", [a, b]).fetchone()
             assert value == expected, (a, sql, b)
 
 

@@ -17,6 +17,7 @@ from dbsp.expr.outcomes import outcomes
 from dbsp.expr.resolving import resolve
 from dbsp.zset.batch import Batch
 from dbsp.zset.schema import Schema
+from tests.pace import examples
 
 SCHEMA = Schema.of({"x": dbsp.STRING})
 FAILS = "fails"
@@ -64,7 +65,7 @@ def moment(format_: str, shown: Parts) -> Any:
 
 
 @pytest.mark.parametrize("format_", FORMS)
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(st.lists(parts, min_size=1, max_size=6))
 @example([(2024, 4, 31, 0, 0, 0, "Z"), (2023, 2, 30, 23, 59, 60, "+0200"), (2024, 2, 29, 1, 0, 61, "+01")])
 def test_a_moment_that_exists_is_read_and_no_other(format_: str, rows: list[Parts]) -> None:

@@ -30,11 +30,12 @@ from dbsp.trace.manifest import PendingMerge, SpineState, StoredBatch, chunk_ids
 from dbsp.trace.spine import FAN, FUEL_PER_ROW, WIDE_FAN, Spine, append, fuel_for
 from dbsp.zset.batch import Batch, keys_of
 from dbsp.zset.schema import Arrangement
+from tests.pace import examples
 
 BITS = st.sampled_from([None, None, 2])
 CHUNK_BYTES = st.sampled_from([300, 2000, 1 << 20])
 FUEL = st.sampled_from([None, 0, 3, 40])
-PACE = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+PACE = settings(max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 def grown(
