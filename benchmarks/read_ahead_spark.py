@@ -18,7 +18,7 @@ class DearInput:
     """A site as it is, but for the claim that its input takes long to read, so that background workers read it."""
 
     inner: Any
-    input_is_dear: bool = True
+    input_is_expensive: bool = True
 
     def __getattr__(self, name: str) -> Any:
         """Everything else."""

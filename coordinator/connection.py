@@ -18,7 +18,7 @@ from dbsp.coordinator.http.identity import Expected
 from dbsp.coordinator.http.section import HttpSection
 from dbsp.coordinator.http.tokens import load_tokens
 from dbsp.coordinator.http.trust import NOT_TRUSTED, connecting, untrusted_reason
-from dbsp.coordinator.meeting import ANSWER_S_MAX, error_in, found_service, not_running, silent, while_it_answers
+from dbsp.coordinator.liveness import ANSWER_S_MAX, error_in, found_service, not_running, silent, while_it_answers
 from dbsp.errors import ConfigError, UnavailableError
 
 CONNECT_TIMEOUT_S = 5.0

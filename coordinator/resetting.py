@@ -18,7 +18,7 @@ from pathlib import Path
 
 from dbsp.coordinator.config import Config
 from dbsp.coordinator.http.identity import is_written
-from dbsp.coordinator.meeting import refuse_running
+from dbsp.coordinator.liveness import refuse_running
 from dbsp.errors import ConfigError, UnavailableError
 
 

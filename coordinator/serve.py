@@ -146,7 +146,7 @@ def command(  # noqa: PLR0913 - one for each option
         if prepared is None:
             return
     elif inheritance is None and not take_over:
-        from dbsp.coordinator.meeting import refuse_running  # noqa: PLC0415 (it loads an HTTP client)
+        from dbsp.coordinator.liveness import refuse_running  # noqa: PLC0415 (it loads an HTTP client)
 
         refuse_running(config)
     try:

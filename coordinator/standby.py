@@ -134,7 +134,7 @@ def stand_by(config: Config) -> PreparedStart | None:
     Return None if a user has stopped the pipeline while this process was waiting.
     **Errors** `ConfigError` without HTTP, and those of settings and circuit.
     """
-    from dbsp.coordinator.meeting import refuse_running  # noqa: PLC0415 (it loads an HTTP client)
+    from dbsp.coordinator.liveness import refuse_running  # noqa: PLC0415 (it loads an HTTP client)
 
     if not config.http.enabled:
         raise ConfigError(

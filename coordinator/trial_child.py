@@ -100,7 +100,7 @@ class _Nowhere:
 class _PrivateResources:
     """The pipeline's worker resources for reading only."""
 
-    input_is_dear = False
+    input_is_expensive = False
 
     def __init__(self, resources: ConfiguredResources) -> None:
         self._resources = resources

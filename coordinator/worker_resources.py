@@ -223,12 +223,12 @@ class ConfiguredResources:
         return cast(OutputLog, _kept((*of_worker, first_step), make))
 
     @property
-    def input_is_dear(self) -> bool:
+    def input_is_expensive(self) -> bool:
         """Return whether input takes longer to read than to pass on between processes."""
         return self.input.is_expensive_to_read
 
     @property
-    def output_is_dear(self) -> bool:
+    def output_is_expensive(self) -> bool:
         """Return whether a writer takes long to start."""
         return self.output.is_expensive_to_open
 

@@ -306,7 +306,7 @@ class Scratch:
     def pinned_values(self, txn: Txn, version: int) -> dict[bytes, bytes | None]:
         """Return the small values of a cut; None stands for a deleted value."""
         prefix = number_key(version) + b"="
-        return {key[len(prefix) :]: _told(value) for key, value in txn.items("pins", prefix)}
+        return {key[len(prefix) :]: _decoded(value) for key, value in txn.items("pins", prefix)}
 
     def set_pin(self, txn: Txn, version: int, record: Record) -> None:
         """Keep a cut, its chunks and its small values until the commit has landed.
@@ -363,7 +363,7 @@ class Scratch:
         raw = txn.get("values", key)
         if raw is None:
             return False, None
-        return True, _told(raw)
+        return True, _decoded(raw)
 
     def put_value(self, txn: Txn, key: bytes, value: bytes | None) -> None:
         """Write or delete a small value."""
@@ -371,10 +371,10 @@ class Scratch:
 
     def values(self, txn: Txn) -> dict[bytes, bytes | None]:
         """Return all small values written since the opened version."""
-        return {key: _told(value) for key, value in txn.items("values")}
+        return {key: _decoded(value) for key, value in txn.items("values")}
 
 
-def _told(raw: memoryview) -> bytes | None:
+def _decoded(raw: memoryview) -> bytes | None:
     """Decode a stored small value: 1 and the bytes, or 0 for deleted."""
     return bytes(raw[1:]) if bytes(raw[:1]) == b"\x01" else None
 

@@ -3,8 +3,7 @@
 A docstring of a function begins with a verb in the imperative, out of `tools/verbs.txt`. No docstring begins with a
 word that refers to something which the reader has not seen ("What", "Those", "Its"). A sentence has 25 words at most. A
 name in backticks counts as one word; code, examples, tables and headings are exempt. The words in backticks of the last
-table of `docs/glossary.md` are not used outside code. The tuple `NOT_YET` lists the folders that still break these
-rules: remove the line of a folder that keeps them. The command `python -m tools.prose [PATH ...]` prints the findings.
+table of `docs/glossary.md` are not used outside code. The command `python -m tools.prose [PATH ...]` prints the findings.
 """
 
 from __future__ import annotations
@@ -23,8 +22,6 @@ WORDS_MAX = 25
 GLOSSARY = ROOT / "docs" / "glossary.md"
 CODE = ("dbsp", "storage", "io", "coordinator", "tools")
 VERBS = frozenset((ROOT / "tools" / "verbs.txt").read_text().split())
-
-NOT_YET: tuple[str, ...] = ()
 
 STANDS_FOR_SOMETHING = {
     "What",
@@ -141,12 +138,11 @@ def findings(paths: list[Path]) -> Iterator[str]:
 
 
 def plain_paths(root: Path) -> list[Path]:
-    """Return the files that have to keep the rules: all except those that `NOT_YET` names."""
+    """Return the files that have to keep the rules."""
     found = (path for folder in (*CODE, "docs") for path in (root / folder).rglob("*"))
     files = [path for path in found if path.suffix in {".py", ".md"} and "node_modules" not in path.parts]
     files += root.glob("*.md")
-    not_yet = {path for pattern in NOT_YET for top in root.glob(pattern) for path in (top, *top.rglob("*"))}
-    return sorted(set(files) - not_yet)
+    return sorted(files)
 
 
 if __name__ == "__main__":

@@ -17,7 +17,6 @@ import numpy as np
 from dbsp.coordinator.decisions.cutting import Positions
 from dbsp.coordinator.running.clock import Clock
 from dbsp.logs import InputLog, KnowsItsSources
-from dbsp.operators.time.watermark import WatermarkOperator
 from dbsp.plan.plan import Plan
 from dbsp.runtime.idleness import Idleness
 from dbsp.steps.timing import IDLE_S, Partitions, Timing
@@ -82,9 +81,9 @@ def watched(plan: Plan) -> tuple[Watched, ...]:
     """Return the watermarks of a plan."""
     found = []
     for node in plan.nodes:
-        if isinstance(operator := node.operator, WatermarkOperator):
-            table = None if operator.event_time is None else operator.event_time.table
-            found.append(Watched(node=node.id, name=node.name, column=operator.column, table=table))
+        if (watermark := node.operator.watermark()) is not None:
+            table = None if watermark.time is None else watermark.time.table
+            found.append(Watched(node=node.id, name=node.name, column=watermark.column, table=table))
     return tuple(found)
 
 

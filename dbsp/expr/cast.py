@@ -130,7 +130,7 @@ def _fit(operands: Operands) -> tuple[Expression, ...]:
     if source is not None and not castable(source, target):
         fields = ': cast fields, dbsp.struct(a=dbsp.col("x.a").cast(…))' if _holds_structs(source) else ""
         raise operands.refuse(f"there is no cast from {source} to {target}{fields}")
-    return (arg if source is None else _told(arg, source, target),)
+    return (arg if source is None else _converted_first(arg, source, target),)
 
 
 def _within(name: str, result: pa.DataType, compute: Callable[[pa.Array], pa.Array]) -> Function:
@@ -144,7 +144,7 @@ FLOAT_TEXT = _within("float_text", STRING, text_of_floats)
 DECIMAL_FLOAT = _within("decimal_float", FLOAT64, as_floats)
 
 
-def _told(arg: Expression, source: pa.DataType, target: pa.DataType) -> Expression:
+def _converted_first(arg: Expression, source: pa.DataType, target: pa.DataType) -> Expression:
     """Return the argument as the cast takes it: a function within the cast converts floats and decimals first.
 
     So the rule of that conversion is part of a circuit's fingerprint.
@@ -172,7 +172,7 @@ def to_type(arg: Expression, source: pa.DataType, target: pa.DataType) -> Expres
         adopted = adopt(arg.value, target)
         if adopted is not None:
             return adopted
-    return Call(CAST, (_told(arg, source, target),), (target, True))
+    return Call(CAST, (_converted_first(arg, source, target),), (target, True))
 
 
 def to_common(operands: Operands) -> tuple[Expression, ...]:

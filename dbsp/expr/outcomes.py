@@ -74,11 +74,11 @@ def _over_the_rest(call: Call, data: Data, reasons: Reasons, rows: int) -> tuple
     """Compute the call over the rows whose arguments did not fail; the others are null."""
     reasons = _sure_failures(call, data, rows) | reasons
     if not reasons:
-        return _halved(call, data, rows)
+        return _bisected(call, data, rows)
     failed = np.zeros(rows, np.bool_)
     failed[list(reasons)] = True
     rest = np.flatnonzero(~failed)
-    found, failures = _halved(call, _taken(data, pa.array(rest)), len(rest))
+    found, failures = _bisected(call, _taken(data, pa.array(rest)), len(rest))
     places = np.zeros(rows, np.int64)
     places[rest] = np.arange(len(rest))
     spread = found.take(pa.array(places, mask=failed))
@@ -93,11 +93,11 @@ def _sure_failures(call: Call, data: Data, rows: int) -> Reasons:
     suspects = np.flatnonzero(mask.to_numpy(zero_copy_only=False))
     if not len(suspects):
         return {}
-    _, reasons = _halved(call, _taken(data, pa.array(suspects[:1])), 1)
+    _, reasons = _bisected(call, _taken(data, pa.array(suspects[:1])), 1)
     return dict.fromkeys(suspects.tolist(), reasons[0]) if reasons else {}
 
 
-def _halved(call: Call, data: Data, rows: int) -> tuple[pa.Array, Reasons]:
+def _bisected(call: Call, data: Data, rows: int) -> tuple[pa.Array, Reasons]:
     """Compute the call, bisected where it fails; a single argument's equal values are computed once.
 
     Floats are not joined so, because -0.0 equals 0.0.

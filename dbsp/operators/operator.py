@@ -202,6 +202,25 @@ class AsKept:
         return kept
 
 
+class TableTime(Protocol):
+    """The event time of a table, read from its rows as they were pushed (`dbsp.operators.time.event_time`)."""
+
+    @property
+    def table(self) -> str:
+        """Return the name of the table."""
+
+    def waterline(self, rows: Batch, context: StepContext) -> int | None:
+        """Return the latest time of the rows with a positive weight, minus the lateness; None if no such row has a time."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WatermarkFacts:
+    """The column that a waterline bounds from below. `time` is None unless the waterline follows the partitions of a table."""
+
+    column: str
+    time: TableTime | None
+
+
 STATED = ("depends_on_time", "step", "__str__")
 """The facts that every operator states."""
 
@@ -266,6 +285,10 @@ class Operator(ABC):
 
     def whole_past(self) -> Batch | None:
         """Return the sum of all rows that the operator ever emits, if no input determines it; None otherwise."""
+        return None
+
+    def watermark(self) -> WatermarkFacts | None:
+        """Return the watermark that the operator's waterline belongs to; None for an operator without a waterline."""
         return None
 
     def keeps_table(self) -> bool:

@@ -3,14 +3,14 @@
 One step without input does this, the *backfill step*. In it each node of the plan is in one of three modes:
 
 - *still*: its past is not needed, or there is none; it emits nothing.
-- *told*: its past is needed, and is read from a kept trace that is the sum of its rows or determines its output. These rows
+- *known*: its past is needed, and is read from a kept trace that is the sum of its rows or determines its output. These rows
   are its change.
 - *runs*: it takes the step as the first of all, from empty traces, with the past of its inputs as their change. Of the rows
   that it adds to traces, only those of traces that were not kept are written. A table also runs if no kept trace has its rows
   and its input log still has all rows that the steps have read. It reads them once more (`Backfill.past`).
 
 The past is needed of each owner of a trace that was not kept, and of the node of each new view. It is also needed of all nodes
-that these read, up to the nodes in mode *told*. All other nodes are still. Time does not advance: the clock and the waterlines
+that these read, up to the nodes in mode *known*. All other nodes are still. Time does not advance: the clock and the waterlines
 are those of the step before.
 
 **Law** the change of a node for the whole past of its inputs at once is the sum of all its changes. It does not depend on how
@@ -89,7 +89,7 @@ def backfill_of(commands: Iterable[str]) -> Backfill | None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
+class KnownPast:
     """The past of a node: the rows of a kept trace in a segment, converted by the operator `shows`."""
 
     trace: TraceSpec
@@ -117,7 +117,7 @@ class Modes:
     past is not available.
     """
 
-    told: Mapping[int, Told]
+    known: Mapping[int, KnownPast]
     runs: frozenset[int]
     once: frozenset[int]
     sent: frozenset[int]
@@ -147,7 +147,7 @@ class _Asking:
         arrivals = {spec.id: spec.receiver for spec in plan.exchanges}
         self.behind = {arrivals[outer]: loop for loop in plan.loops for _, outer in loop.leaves}
         self.turning: set[int] = set()
-        self.told: dict[int, Told] = {}
+        self.known: dict[int, KnownPast] = {}
         self.once: set[int] = set()
         self.runs: set[int] = set()
         self.missing: dict[int, set[str]] = {}
@@ -170,7 +170,7 @@ class _Asking:
         entered = {outer for loop in self.plan.loops if loop.id in self.turning for outer, _ in loop.enters}
         sent = entered.union(spec.id for spec in self.plan.exchanges if spec.receiver in self.runs)
         return Modes(
-            told=self.told,
+            known=self.known,
             runs=frozenset(self.runs),
             once=frozenset(self.once),
             sent=frozenset(sent),
@@ -208,8 +208,8 @@ class _Asking:
         if node.operator.whole_past() is not None:
             self.once.add(node.id)
             return True
-        if not lacks and (told := self._told(node)) is not None:
-            self.told[node.id] = told
+        if not lacks and (known := self._known_past(node)) is not None:
+            self.known[node.id] = known
             return True
         if table is not None and table in self.backfill.read_again:
             self.runs.add(node.id)
@@ -221,7 +221,7 @@ class _Asking:
         self.runs.add(node.id)
         return True
 
-    def _told(self, node: PlanNode) -> Told | None:
+    def _known_past(self, node: PlanNode) -> KnownPast | None:
         """Return the kept trace that holds or determines the node's output; None if there is none."""
         found = self.sums.get(self.roots[node.id])
         if found is not None:
@@ -229,9 +229,9 @@ class _Asking:
         shows = None if any(closed is not None for closed in node.closing) else node.operator.shows()
         if shows is None or node.traces[0].id not in self.backfill.kept:
             return None
-        return Told(trace=node.traces[0], segment=self._home(node, 0), shows=shows)
+        return KnownPast(trace=node.traces[0], segment=self._home(node, 0), shows=shows)
 
-    def _sums(self) -> Iterator[tuple[int, Told]]:
+    def _sums(self) -> Iterator[tuple[int, KnownPast]]:
         """Yield each kept trace that is the sum of all rows of a stream, with the node from which the stream originates."""
         for node in self.plan.nodes:
             for index, integral in enumerate(node.operator.integrals()):
@@ -246,9 +246,9 @@ class _Asking:
             if view.integrates and view.trace is not None:
                 yield from self._sum(view.node, view.trace, self.plan.nodes[view.node].segment)
 
-    def _sum(self, stream: int, trace: TraceSpec, segment: int) -> Iterator[tuple[int, Told]]:
+    def _sum(self, stream: int, trace: TraceSpec, segment: int) -> Iterator[tuple[int, KnownPast]]:
         if trace.id in self.backfill.kept and trace.arrangement.schema == self.plan.nodes[stream].schema:
-            yield self.roots[stream], Told(trace=trace, segment=segment, shows=AsKept())
+            yield self.roots[stream], KnownPast(trace=trace, segment=segment, shows=AsKept())
 
     def _home(self, node: PlanNode, index: int) -> int:
         """Return the segment to which a trace of a node belongs."""

@@ -208,16 +208,17 @@ def _refuse_other(old: Signatures, new: Signatures, fresh: frozenset[str], widen
             )
 
 
-def _refuse_wider(old: Signatures, plan: Plan, told: frozenset[str], before: Mapping[str, Table]) -> None:
+def _refuse_wider(old: Signatures, plan: Plan, readable: frozenset[str], before: Mapping[str, Table]) -> None:
     """Raise `CircuitError` if the plan needs columns of a table's rows that were not kept.
 
-    Of a table with a primary key, only the columns that some view reads are kept. A table in `told` can be read again as a whole.
+    Of a table with a primary key, only the columns that some view reads are kept. A table in `readable` can be read again
+    as a whole.
     """
     for name, trace in rows_of_tables(plan).items():
         columns = old.rows[name][1] if name in old.rows else ()
         added = _added(plan, before, name)
         wanted = [column for column in trace.arrangement.schema.names if column not in (*columns, *added)]
-        if columns and wanted and name not in told:
+        if columns and wanted and name not in readable:
             raise CircuitError(
                 "columns of a table are asked for that no view has read, so that they are not kept:"
                 f" table={name} columns={','.join(wanted)} kept={','.join(columns)}",
@@ -272,6 +273,6 @@ def _filled(plan: Plan, kept: frozenset[int]) -> Iterator[str]:
 
 def _sources(plan: Plan, found: Modes) -> Iterator[str]:
     """Yield a line for each node whose kept rows the backfill reads."""
-    for number in sorted(found.told):
+    for number in sorted(found.known):
         node = plan.nodes[number]
         yield f"{node.name}: {node.operator}"

@@ -14,9 +14,7 @@ from typing import Any
 
 from dbsp.algebra.table import Table
 from dbsp.circuit.circuit import Circuit
-from dbsp.operators.operator import Shows
-from dbsp.operators.time.event_time import EventTime
-from dbsp.operators.time.watermark import WatermarkOperator
+from dbsp.operators.operator import Shows, TableTime
 from dbsp.plan.nodes import ExchangeSpec, PlanNode
 from dbsp.store import TraceSpec
 from dbsp.zset.schema import Schema
@@ -91,16 +89,16 @@ class Plan:
     @property
     def watermarks(self) -> tuple[int, ...]:
         """Return the nodes that have a waterline."""
-        return tuple(node.id for node in self.nodes if isinstance(node.operator, WatermarkOperator))
+        return tuple(node.id for node in self.nodes if node.operator.watermark() is not None)
 
     @cached_property
-    def event_times(self) -> Mapping[int, EventTime]:
+    def event_times(self) -> Mapping[int, TableTime]:
         """Return the watermarks of tables, which have one waterline per input partition."""
-        found = ((node.id, node.operator) for node in self.nodes)
+        found = ((node.id, node.operator.watermark()) for node in self.nodes)
         return {
-            number: operator.event_time
-            for number, operator in found
-            if isinstance(operator, WatermarkOperator) and operator.event_time is not None
+            number: watermark.time
+            for number, watermark in found
+            if watermark is not None and watermark.time is not None
         }
 
     def segment(self, index: int) -> tuple[PlanNode, ...]:

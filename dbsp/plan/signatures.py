@@ -30,7 +30,6 @@ from dbsp.errors import InternalError
 from dbsp.expr.type_names import schema_name
 from dbsp.operators.monotone_bounds import BoundTerm
 from dbsp.operators.operator import OUTPUT, Operator
-from dbsp.operators.time.watermark import WatermarkOperator
 from dbsp.plan.nodes import ExchangeSpec, PlanNode
 from dbsp.plan.plan import LoopSpec, Plan
 from dbsp.plan.shared_arrangements import Closing
@@ -99,7 +98,7 @@ def signatures(plan: Plan) -> Signatures:
     1
     """
     found = meanings(plan)
-    watermarks = {found.nodes[node.id]: node.id for node in plan.nodes if isinstance(node.operator, WatermarkOperator)}
+    watermarks = {found.nodes[number]: number for number in plan.watermarks}
     return Signatures(
         traces={signature: number for number, signature in found.traces.items()}, watermarks=watermarks,
         nodes=frozenset(found.nodes), views=_views(plan.circuit),

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import TracebackType
 
-from dbsp.plan.backfill import Backfill, Modes, Told, modes
+from dbsp.plan.backfill import Backfill, KnownPast, Modes, modes
 from dbsp.plan.plan import Plan
 from dbsp.steps.segment import SegmentResult
 from dbsp.store import StepTransaction, TraceSpec
@@ -76,9 +76,9 @@ class BackfillSegment:
         """Return the traces of other segments that this step reads, including those that the segment always reads."""
         found = {of: {trace.id: trace for trace in traces} for of, traces in self.plan.shared(self.segment).items()}
         for node in self.plan.segment(self.segment):
-            told = self.modes.told.get(node.id)
-            if told is not None and told.segment != self.segment:
-                found.setdefault(told.segment, {})[told.trace.id] = told.trace
+            known = self.modes.known.get(node.id)
+            if known is not None and known.segment != self.segment:
+                found.setdefault(known.segment, {})[known.trace.id] = known.trace
         return {of: tuple(traces.values()) for of, traces in sorted(found.items())}
 
     def emptied(self, begun: StepTransaction) -> StepTransaction:
@@ -89,21 +89,21 @@ class BackfillSegment:
         """Return the changes of the nodes that do not run."""
         found = {}
         for node in self.plan.segment(self.segment):
-            told = self.modes.told.get(node.id)
-            if told is not None:
-                found[node.id] = self._past(begun, told)
+            known = self.modes.known.get(node.id)
+            if known is not None:
+                found[node.id] = self._past(begun, known)
             elif (whole := node.operator.whole_past()) is not None and node.id in self.modes.once:
                 found[node.id] = whole
             elif node.id not in self.modes.runs:
                 found[node.id] = Batch.empty(node.schema)
         return found
 
-    def _past(self, begun: StepTransaction, told: Told) -> Batch:
+    def _past(self, begun: StepTransaction, known: KnownPast) -> Batch:
         """Return all rows of a node so far."""
-        arrangement = told.trace.arrangement
-        parts = list(begun.spine(told.trace).parts())
+        arrangement = known.trace.arrangement
+        parts = list(begun.spine(known.trace).parts())
         rows = concat(parts, arrangement.schema) if parts else Batch.empty(arrangement.schema, arrangement.weights)
-        return told.shows.shown(arrange(rows, arrangement), self.plan.circuit.error_policy).loose()
+        return known.shows.shown(arrange(rows, arrangement), self.plan.circuit.error_policy).loose()
 
     def result(self, made: SegmentResult) -> SegmentResult:
         """Return the part of the segment's result that leaves the segment.

@@ -131,9 +131,9 @@ class _Copy(Generic[Report]):
 class WarmRound:
     """The sum of the reports of a warm-up round's pieces; a worker's part ends when nothing of it is missing."""
 
-    def __init__(self, told: Callable[[WarmProgress], None]) -> None:
-        """Start with nothing copied; call `told` with the progress after every piece."""
-        self._told = told
+    def __init__(self, report: Callable[[WarmProgress], None]) -> None:
+        """Start with nothing copied; call `report` with the progress after every piece."""
+        self._report = report
         self._copied: dict[int, int] = {}
         self._latest: dict[int, WarmReport] = {}
 
@@ -142,7 +142,7 @@ class WarmRound:
         for worker, report in found.items():
             self._copied[worker] = self._copied.get(worker, 0) + report.copied_bytes
             self._latest[worker] = report
-        self._told(self.progress)
+        self._report(self.progress)
         return {worker: None if report.missing_bytes else self._of(worker) for worker, report in found.items()}
 
     @property

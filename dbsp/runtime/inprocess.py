@@ -239,10 +239,10 @@ class InProcessRuntime:
             tasks.hold_merges(self.work, worker, self.epoch, old, new)
 
     def warm(
-        self, version: int, old: Layout, new: Layout, told: Callable[[WarmProgress], None], at_once: int
+        self, version: int, old: Layout, new: Layout, report: Callable[[WarmProgress], None], at_once: int
     ) -> Future[Mapping[int, WarmProgress]]:
         """Copy for every new owner in a thread, one piece each in turn."""
-        epoch, sums = self.epoch, WarmRound(told)
+        epoch, sums = self.epoch, WarmRound(report)
 
         def piece(workers: tuple[int, ...]) -> dict[int, WarmProgress | None]:
             return sums.take({worker: tasks.warm(self.work, worker, version, epoch, old, new) for worker in workers})

@@ -311,7 +311,7 @@ def decide(
     moving = NO_KEYS if found == NEVER or finds else driver.moving(epoch, found, fetch)
     stayed = _unmoved(command, answers, fetch)
     coming = {worker: answer.coming for worker, answer in answers.items()}
-    parts = {worker: _told(command, worker, old, answer.kept, coming) for worker, answer in answers.items()}
+    parts = {worker: _with_next_keys(command, worker, old, answer.kept, coming) for worker, answer in answers.items()}
     hosts = {
         worker: _Operators(worker=worker, answer=answer, keys=without(answer.keys, stayed))
         for worker, answer in answers.items()
@@ -359,7 +359,7 @@ def _unmoved(command: MigrateCommand, answers: Mapping[int, Answer], fetch: Call
     return all_keys(fetch().values())
 
 
-def _told(
+def _with_next_keys(
     command: MigrateCommand, worker: int, old: Layout, kept: MigrationState | None, coming: Mapping[int, Keys]
 ) -> AnyDistributor:
     """Return a worker's distributor before the step, with the next keys of every source."""

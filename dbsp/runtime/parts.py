@@ -29,7 +29,7 @@ class KeepsOutput(Protocol):
     """Worker resources whose output writers may be in background workers."""
 
     @property
-    def output_is_dear(self) -> bool:
+    def output_is_expensive(self) -> bool:
         """Return whether the writers should be in background workers, because they are expensive to open."""
         ...
 
@@ -57,7 +57,7 @@ def write(
 ) -> None:
     """Write one step's part; the part is durable on return. **Errors** those of `OutputLog.write`."""
     background_worker = background.of(place.worker) if background is not None and background.apart else None
-    if background_worker is not None and isinstance(resources, KeepsOutput) and resources.output_is_dear:
+    if background_worker is not None and isinstance(resources, KeepsOutput) and resources.output_is_expensive:
         packed = [
             (name, part.schema, part.arrangement, np.frombuffer(encode(part), dtype=np.uint8))
             for name, part in parts.items()

@@ -307,11 +307,11 @@ class Runtime(Protocol):
         ...
 
     def warm(
-        self, version: int, old: Layout, new: Layout, told: Callable[[WarmProgress], None], at_once: int
+        self, version: int, old: Layout, new: Layout, report: Callable[[WarmProgress], None], at_once: int
     ) -> Future[Mapping[int, WarmProgress]]:
         """Begin to copy, while steps run, the parts of slices of `version` that the workers of `new` lack.
 
-        `told` is called with the progress; `at_once` workers copy at a time. The version must stay openable until the
+        `report` is called with the progress; `at_once` workers copy at a time. The version must stay openable until the
         future ends. `fence`, `cool` and `close` end the copy. Copied data stays until `cool`, `open` or
         `redistribute`.
         """

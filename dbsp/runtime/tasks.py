@@ -70,7 +70,7 @@ class Work:
         Threads of this process always do. Processes do only where a read is more expensive than passing rows between
         processes.
         """
-        if self.background is None or not self.background.apart or getattr(self.resources, "input_is_dear", True):
+        if self.background is None or not self.background.apart or getattr(self.resources, "input_is_expensive", True):
             return self.background
         return None
 

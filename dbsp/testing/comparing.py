@@ -46,8 +46,8 @@ def difference(found: Any, wanted: Any) -> Difference:
     ["- {'k': 1, 'n': 3}", "+ {'k': 1, 'n': 2}"]
     """
     here, there = (bag(rows.batch if isinstance(rows, Rowset) else rows) for rows in (found, wanted))
-    return Difference(_told(here - there), _told(there - here))
+    return Difference(_sorted(here - there), _sorted(there - here))
 
 
-def _told(rows: Counter[Any]) -> tuple[tuple[str, int], ...]:
+def _sorted(rows: Counter[Any]) -> tuple[tuple[str, int], ...]:
     return tuple(sorted((str(dict(row)), count) for row, count in rows.items()))

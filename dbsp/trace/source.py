@@ -63,7 +63,7 @@ class SortedRun:
     def touched(self, key_hash: U64) -> Iterator[tuple[slice, int]]:
         """Yield (queries, chunk) for every chunk that can contain rows of these hashes, in order."""
         for asked, chunk in self._touched(key_hash):
-            self._told(chunk, key_hash[asked])
+            self._announce(chunk, key_hash[asked])
             yield asked, chunk
 
     def overlapped(self, key_hash: U64, first: U64, last: U64) -> Iterator[tuple[Asked, int]]:
@@ -86,7 +86,7 @@ class SortedRun:
         query, chunk = query[order], chunk[order]
         for begin, end in pairwise([*np.flatnonzero(begins(chunk)).tolist(), len(chunk)]):
             at = int(chunk[begin])
-            self._told(at, key_hash[query[begin:end]])
+            self._announce(at, key_hash[query[begin:end]])
             yield query[begin:end], at
 
     def find(self, chunk: int, rows: Batch, key_hash: U64) -> tuple[I64, I64]:
@@ -96,7 +96,7 @@ class SortedRun:
             self.ahead.rows(self.ref(chunk), low, high)
         return low, high
 
-    def _told(self, chunk: int, key_hash: U64) -> None:
+    def _announce(self, chunk: int, key_hash: U64) -> None:
         """Tell the foresight about the look-up, if reading may wait for a disk."""
         if self.ahead is not None and self.ref is not None:
             self.ahead.hashes(self.ref(chunk), key_hash)

@@ -59,7 +59,7 @@ class TopicIds:
         except TimeoutError as error:
             story = f"asking for the id of topic={topic} brokers={self._settings.brokers}"
             raise AwayError(f"Kafka does not answer: {story}") from error
-        self._told(topic, answer)
+        self._note(topic, answer)
         return topic in self._changed
 
     def _ask(self) -> None:
@@ -75,10 +75,10 @@ class TopicIds:
         for topic, answer in list(self._asked.items()):
             if (
                 answer.done() and self._asked.pop(topic, None) is not None
-            ):  # a failure in `_told` clears all pending requests
-                self._told(topic, answer)
+            ):  # a failure in `_note` clears all pending requests
+                self._note(topic, answer)
 
-    def _told(self, topic: str, answer: Future[Any]) -> None:
+    def _note(self, topic: str, answer: Future[Any]) -> None:
         error = answer.exception()
         if error is not None:
             if not _is_gone(error):

@@ -13,14 +13,14 @@ from typing import Any
 
 import pytest
 
-from dbsp.coordinator import cli, client, meeting
+from dbsp.coordinator import cli, client, liveness
 from dbsp.coordinator.address import ADDRESS_FILE
 from dbsp.coordinator.client import Client
 from dbsp.coordinator.config import Config, load_config
 from dbsp.coordinator.http.app import make_app
 from dbsp.coordinator.http.identity import Expected
 from dbsp.coordinator.http.listen import HttpServer, bind
-from dbsp.coordinator.meeting import refuse_running
+from dbsp.coordinator.liveness import refuse_running
 from dbsp.coordinator.service import Service
 from dbsp.errors import ConfigError, UnavailableError
 from tests.coordinator.shop import CIRCUIT, settings_text
@@ -114,7 +114,7 @@ def test_a_second_service_is_refused_where_one_answers(tmp_path: Path, stack: Ex
 def silent_config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Config]:
     """A pipeline whose service accepts connections and says nothing: one that was stopped."""
     for name in ("SILENT_S", "LOOK_EVERY_S", "LOOK_S_MAX"):
-        monkeypatch.setattr(meeting, name, 0.2)
+        monkeypatch.setattr(liveness, name, 0.2)
     monkeypatch.setattr("dbsp.coordinator.connection.ANSWER_S_MAX", 0.2)
     config = placed(tmp_path / "ours", "a")
     config.data_dir.mkdir()
@@ -152,8 +152,8 @@ def test_who_answers_late_is_waited_for() -> None:
         return "done"
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(meeting, "LOOK_EVERY_S", 0.01)
-        assert meeting.while_it_answers(send, look) == "done"
+        patch.setattr(liveness, "LOOK_EVERY_S", 0.01)
+        assert liveness.while_it_answers(send, look) == "done"
     assert looks
 
 

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from dbsp.coordinator import meeting, serve, standby
+from dbsp.coordinator import liveness, serve, standby
 from dbsp.coordinator.standby import OwnerLock, PreparedStart, stand_by
 from dbsp.errors import ConfigError, UnavailableError
 from tests import plain_http
@@ -161,7 +161,7 @@ def test_a_coordinator_that_answers_without_the_lock_is_waited_for(
         if len(asked) < 3:
             raise UnavailableError("a service of this pipeline answers already")
 
-    monkeypatch.setattr(meeting, "refuse_running", answers)
+    monkeypatch.setattr(liveness, "refuse_running", answers)
     monkeypatch.setattr(standby, "LOOK_S", 0)
     prepared = stand_by(settings(folder))
     assert asked == [False] * 3

@@ -207,11 +207,11 @@ class BrokenLog(Delegate):
 class DearInput(Delegate):
     """An embedded log that background workers read ahead as they do Kafka's."""
 
-    input_is_dear: bool = True
+    input_is_expensive: bool = True
 
 
 @dataclass(frozen=True)
 class DearOutput(Delegate):
     """An embedded log that one process alone may open, as if it were Kafka's."""
 
-    output_is_dear: bool = True
+    output_is_expensive: bool = True

@@ -13,10 +13,6 @@ from tools import prose
 ROOT = Path(__file__).parents[2]
 
 
-def test_folders_that_are_not_plain_yet_are_there() -> None:
-    assert [name for name in prose.NOT_YET if not any(ROOT.glob(name))] == []
-
-
 LONG = "The row " + "and " * 24 + "column."
 
 PLANTED = [

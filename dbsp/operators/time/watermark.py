@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from dbsp.expr.type_names import schema_name
 from dbsp.operators.failures import payload_of
 from dbsp.operators.monotone_bounds import MonotoneBounds, watermark_bound
-from dbsp.operators.operator import Operator, SignatureParts, State, StepContext, Time
+from dbsp.operators.operator import Operator, SignatureParts, State, StepContext, Time, WatermarkFacts
 from dbsp.operators.time.event_time import EventTime
 from dbsp.steps.timing import LATE, WATERLINE
 from dbsp.stored import stored
@@ -50,6 +50,10 @@ class WatermarkOperator(Operator):
         """Return the column, the lateness and, for a table, the table's name."""
         followed = "" if self.event_time is None else f" per partition of {self.event_time.table}"
         return f"watermark {self.column} lateness={self.lateness_us}us{followed}"
+
+    def watermark(self) -> WatermarkFacts:
+        """Return the column and the event time, if there is one."""
+        return WatermarkFacts(column=self.column, time=self.event_time)
 
     def monotone_bounds(self, inputs: Sequence[MonotoneBounds]) -> MonotoneBounds:
         """Return the input's bounds, with the waterline as the bound of the column."""

@@ -16,7 +16,7 @@ def beside_workers(work: tasks.Work) -> InProcessRuntime | None:
     The workers' databases must be on this host. None if a worker's output log, which a pin trims, is expensive to open and so
     stays with its background worker.
     """
-    if isinstance(work.resources, KeepsOutput) and work.resources.output_is_dear:
+    if isinstance(work.resources, KeepsOutput) and work.resources.output_is_expensive:
         return None
     cores = os.cpu_count() or 1
     return InProcessRuntime(replace(work, background=None), opens_at_once=cores, copies_at_once=cores)

@@ -125,8 +125,8 @@ def job_failed(what: str, text: str) -> DbspError:
             ("MemoryError", "pyarrow.lib.ArrowMemoryError", "numpy._core._exceptions._ArrayMemoryError")
         ):
             return CapacityError(f"a worker ran out of memory: while={what} reason={last}", _LESS)
-        if (told := _told(last)) is not None:
-            return told
+        if (error := _error_of(last)) is not None:
+            return error
         return InternalError(f"a Spark task failed: while={what} reason={last}\n{story[-_STORY_CHARS_MAX:]}")
     if _WORKER_DIED in text:
         return UnavailableError(f"{PYTHON_WORKER_DIED}: while={what}", _MEMORY)
@@ -136,7 +136,7 @@ def job_failed(what: str, text: str) -> DbspError:
     return UnavailableError(f"a Spark job failed: while={what} reason={reason[:600]}", _AGAIN)
 
 
-def _told(last: str) -> DbspError | None:
+def _error_of(last: str) -> DbspError | None:
     """Return the `DbspError` in the last line of a traceback, which a task raised for Spark; None for other errors."""
     name, _, story = last.partition(": ")
     kind = next((kind for kind in KINDS.values() if name == f"{kind.__module__}.{kind.__name__}"), None)

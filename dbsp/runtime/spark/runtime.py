@@ -304,10 +304,10 @@ class SparkRuntime:
         self._control_in("hold merges", old, tasks.hold_merges, self.epoch, old, new)
 
     def warm(
-        self, version: int, old: Layout, new: Layout, told: Callable[[WarmProgress], None], at_once: int
+        self, version: int, old: Layout, new: Layout, report: Callable[[WarmProgress], None], at_once: int
     ) -> Future[Mapping[int, WarmProgress]]:
         """Copy state to every new owner while steps run, in small jobs of a separate pool."""
-        epoch, sums, hosts = self.epoch, WarmRound(told), dict(zip(new.workers, new.hosts, strict=True))
+        epoch, sums, hosts = self.epoch, WarmRound(report), dict(zip(new.workers, new.hosts, strict=True))
         shipping = Shipping(self._packed, version, epoch, old, new)
 
         def piece(workers: tuple[int, ...]) -> dict[int, WarmProgress | None]:

@@ -64,20 +64,20 @@ Result = WorkerReport | TaskFailure
 class StepTask:
     """The arguments of all tasks of a layout, or of one migration step; kept small, because Spark pickles them into each stage.
 
-    `parcels` is where large parcels are written as files; None disables files. `told` is the step, if the job's local property
-    does not carry the step. `held` is the input that the worker has read for the step already.
+    `parcels` is where large parcels are written as files; None disables files. `announced` is the step, if the job's local
+    property does not carry the step. `held` is the input that the worker has read for the step already.
     """
 
     work: Broadcast[PackedWork]
     layout: Broadcast[Layout]
     moving: Moving | None = None
     parcels: ParcelFiles | None = None
-    told: tuple[StepRecord, int] | None = None
+    announced: tuple[StepRecord, int] | None = None
     held: HeldInput | None = None
 
     def order(self, index: int) -> tasks.StepOrder:
         """Return the step order for the worker in this slot; fail if the task runs on another host and disks are not shared."""
-        record, epoch = self.told or _told_by_job()
+        record, epoch = self.announced or _announced_by_job()
         layout, work = self.layout.value, unpack(self.work.value)
         if not work.common_disk:
             refuse_elsewhere(layout.hosts[index], layout.workers[index])
@@ -101,19 +101,19 @@ class StepTask:
         return passed_on(self.parcels, sections)
 
 
-def _told_by_job() -> tuple[StepRecord, int]:
+def _announced_by_job() -> tuple[StepRecord, int]:
     """Return the step that the job's local property names, with its epoch; `as_property` wrote the property."""
-    told: tuple[StepRecord, int] = pickle.loads(base64.b64decode(_property(ORDER)))  # noqa: S301  (made by this project's driver)
-    return told
+    announced: tuple[StepRecord, int] = pickle.loads(base64.b64decode(_property(ORDER)))  # noqa: S301  (made by this project's driver)
+    return announced
 
 
 def _property(name: str) -> str:
     """Return a local property of the job of this task. **Errors** `InternalError` if the property is absent."""
     context = TaskContext.get()
-    told = context.getLocalProperty(name) if context is not None else None
-    if told is None:
-        raise InternalError(f"a task of a step was not told which: property={name}")
-    return str(told)
+    value = context.getLocalProperty(name) if context is not None else None
+    if value is None:
+        raise InternalError(f"the job of a task does not name its step: property={name}")
+    return str(value)
 
 
 def as_property(record: StepRecord, epoch: int) -> str:
@@ -210,12 +210,12 @@ def resident_task(task: StepTask, task_server: str, index: int, nothing: Iterabl
     with suppress(TurnedAwayError), joined(task_server, int(_property(TASK_CONNECTION)), index) as connection:
         while (asked := connection.asked(report)) is not None:
             number, order = asked
-            told: tuple[StepRecord, int] = pickle.loads(order)  # noqa: S301  (made by this project's driver)
+            announced: tuple[StepRecord, int] = pickle.loads(order)  # noqa: S301  (made by this project's driver)
             if number == COMES:
-                report, held = None, read_before(replace(task, told=told), index)
+                report, held = None, read_before(replace(task, announced=announced), index)
                 continue
             # `held` serves the step after its announcement; `replace` drops the input with the step.
-            mine = replace(task, told=told, held=held)
+            mine = replace(task, announced=announced, held=held)
             result = whole_step(mine, partial(_met, connection, number, itertools.count()), index)
             report, held = (number, pickle.dumps(result)), None
     return iter(())

@@ -87,7 +87,7 @@ class _Coming:
 
     place: int
     order: bytes
-    told: set[int] = field(default_factory=set)
+    announced_to: set[int] = field(default_factory=set)
 
 
 class TaskServer:
@@ -269,7 +269,7 @@ class TaskServer:
             if step is not None and self._awaits(slot):
                 return [_NUMBER.pack(step.number) + step.order]
             if coming is not None and self._may_prepare(slot):
-                coming.told.add(slot)
+                coming.announced_to.add(slot)
                 return [_NUMBER.pack(COMES) + coming.order]
             return []
 
@@ -292,7 +292,7 @@ class TaskServer:
     def _may_prepare(self, slot: int) -> bool:
         """Return whether a worker reported the last step and has no announcement of the step after it (invariant 6)."""
         coming, last = self._coming, self._place
-        if coming is None or last is None or coming.place != last + 1 or slot in coming.told:
+        if coming is None or last is None or coming.place != last + 1 or slot in coming.announced_to:
             return False
         return self._step is None or slot in self._step.reports
 
