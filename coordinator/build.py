@@ -30,9 +30,10 @@ from dbsp.coordinator.remains import refuse_logged, refuse_remains
 from dbsp.coordinator.running.attempts import FileMarker
 from dbsp.coordinator.running.blame import Locator
 from dbsp.coordinator.running.clock import Clock, SystemClock
-from dbsp.coordinator.running.command_runner import LoopSettings, Parts
-from dbsp.coordinator.running.control import Control, Ledger, LmdbControl, new_ledger, standing
+from dbsp.coordinator.running.command_runner import Parts
+from dbsp.coordinator.running.control import Control, Ledger, LmdbControl, configured, new_ledger, standing
 from dbsp.coordinator.running.letters import Letters
+from dbsp.coordinator.running.loop_settings import LoopSettings
 from dbsp.coordinator.running.lost_hosts import HostLoss
 from dbsp.coordinator.running.waterlines import Waterlines, watched
 from dbsp.coordinator.trials import ProcessTrials
@@ -320,10 +321,10 @@ def _runtime_module(config: Config) -> None:
 
 def facts_of(ledger: Ledger, config: Config) -> states.Facts:
     """Return the facts with which the state machine starts: the ledger's, and the limits of the settings."""
-    found = standing(ledger)
+    found = standing(configured(ledger, config.layout.offered()))
     facts = states.Facts(
         run=ledger.run, fingerprint=ledger.fingerprint, layouts=found.layouts,
-        layout=replace(found.layouts[found.used], offered=config.layout.offered()),
+        layout=found.layouts[found.used],
         members=found.members, forming=found.forming, epoch=ledger.epoch, failures_max=config.step.failures_max,
         acceptable_recovery_lag=config.layout.acceptable_recovery_lag, keys_per_step=config.layout.keys_per_step,
     )  # fmt: skip
@@ -337,17 +338,16 @@ def loop_settings(config: Config) -> LoopSettings:
         retention_s=config.checkpoint.retention_s, failures_max=config.step.failures_max,
         max_warmup_replicas=config.layout.max_warmup_replicas, autoscale=config.autoscale,
         strategy=config.layout.strategy, host_loss=_host_loss(config),
-        has_remote_state=config.pipeline.runtime != "local",
+        has_remote_state=config.pipeline.runtime != "local", hosts=config.layout.offered(),
     )  # fmt: skip
 
 
 def _host_loss(config: Config) -> HostLoss:
-    """Return when a host counts as lost: never on one host, whose loss ends the service too."""
+    """Return when a host counts as lost: never where no host has a name."""
     shared = shares_disk(config)
-    several = len(config.layout.hosts) > 1 and config.layout.host_lost_s > 0
+    named = bool(config.layout.hosts) and config.layout.host_lost_s > 0
     return HostLoss(
-        after_s=config.layout.host_lost_s if several else None,
-        hosts=tuple(config.layout.hosts),
+        after_s=config.layout.host_lost_s if named else None,
         movable=shared or bool(config.checkpoint.copies),
         common_disk=shared,
     )

@@ -40,6 +40,7 @@ from dbsp.coordinator.running.time_text import waterline_text
 from dbsp.coordinator.strategies import STRATEGIES
 from dbsp.distribute.names import STRATEGIES as BY_KEY
 from dbsp.errors import ConfigError, UnavailableError
+from dbsp.hosts import hosts_of_text
 from dbsp.version import VERSION
 
 UNANSWERED = ("the service stopped answering", "the service does not answer", "the service is not running")
@@ -244,10 +245,13 @@ def resume(context: CommandContext) -> None:
     type=click.Choice(STRATEGIES),
     help="cold: steps stop; warmup: state is copied beside them; icadd, redistribute: they move it key by key.",
 )
+@click.option("--hosts", help="The hosts of the workers, perhaps with weights: a,b=2. Workers leave all others.")
 @click.option("--cancel", is_flag=True, help="Take back one that warms up or moves keys.")
 @click.pass_obj
-def rescale(context: CommandContext, workers: int | None, dry_run: bool, strategy: str | None, cancel: bool) -> None:
-    """Change the number of workers to WORKERS."""
+def rescale(
+    context: CommandContext, workers: int | None, dry_run: bool, strategy: str | None, hosts: str | None, cancel: bool
+) -> None:
+    """Change the number of workers to WORKERS, or the hosts that they are on."""
     if cancel == (workers is not None):
         raise ConfigError("a rescale needs a number of workers, or --cancel", "coordinator rescale 3")
     if cancel:
@@ -255,11 +259,13 @@ def rescale(context: CommandContext, workers: int | None, dry_run: bool, strateg
         context.show(found, f"cancelled: {found['workers']} workers go on")
         return
     at_rest = f"start it, or rescale and start it: `dbsp-coordinator {context.pipeline} --rescale {workers}`"
-    count = int(workers or 0)
+    count, named = int(workers or 0), None if hosts is None else hosts_of_text(hosts)
     if not dry_run:
         _say_if_paused(context.client.status(at_rest=at_rest), strategy or context.client.connection.usual_strategy())
     with _wish_stays(count, dry_run), _rescale_bar(f"rescaling to {workers} workers") as progress:
-        found = context.client.rescale(count, strategy=strategy, dry_run=dry_run, progress=progress, at_rest=at_rest)
+        found = context.client.rescale(
+            count, strategy=strategy, hosts=named, dry_run=dry_run, progress=progress, at_rest=at_rest
+        )
     context.show(found, rescale_as_text(found))
 
 

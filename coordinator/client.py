@@ -334,16 +334,23 @@ class Client:
         workers: int,
         *,
         strategy: Strategy | str | None = None,
+        hosts: Mapping[str, float] | None = None,
         dry_run: bool = False,
         progress: Callable[[dict[str, Any]], object] | None = None,
         at_rest: str | None = None,
     ) -> dict[str, Any]:
         """Go on with another number of workers; return what moved when that is done.
 
-        `progress` is called with the service's status twice a second, in a thread. If this program ends meanwhile, the service
-        still carries the rescale out.
+        `hosts` maps the hosts on which the workers are to be to their weights; all other hosts are left. Without it the
+        hosts stay as they are. `progress` is called with the service's status twice a second, in a thread. If
+        this program ends meanwhile, the service still carries the rescale out.
         """
-        body = {"workers": workers, "dry_run": dry_run, "strategy": strategy}
+        body = {
+            "workers": workers,
+            "dry_run": dry_run,
+            "strategy": strategy,
+            "hosts": None if hosts is None else {**hosts},
+        }
         with nullcontext() if progress is None else looking(lambda: progress(self.status())):
             return self._dict("POST", "/v1/rescale", json=body, at_rest=at_rest)
 

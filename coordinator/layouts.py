@@ -32,10 +32,19 @@ TOLD_BY_BYTES_MIN = 16 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PlacedWorker:
+    """A worker and its host; the host is "" where hosts have no names."""
+
+    worker: int
+    host: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RescalePlan:
     """The effects of a rescale: shards that move, out of all, and the least that must; bytes of state; the pause of the steps.
 
-    `bytes_moved` and `bytes_total` are None before a step has reported the size of the state.
+    `bytes_moved` and `bytes_total` are None before a step has reported the size of the state. On the hosts in
+    `hosts_joining` and `hosts_leaving` is no worker before, and after.
     """
 
     workers: int
@@ -47,6 +56,15 @@ class RescalePlan:
     bytes_total: int | None
     pause_seconds: float | None
     pause_from: str
+    joining: tuple[PlacedWorker, ...] = ()
+    leaving: tuple[PlacedWorker, ...] = ()
+    hosts_joining: tuple[str, ...] = ()
+    hosts_leaving: tuple[str, ...] = ()
+
+    @property
+    def changes(self) -> bool:
+        """Return whether the layout is another one afterwards."""
+        return bool(self.shards_moved or self.joining or self.leaving)
 
     @property
     def share(self) -> float:
@@ -133,7 +151,20 @@ def plan_rescale(
     return RescalePlan(
         workers=workers, workers_before=len(layout.workers), shards=shards, shards_moved=sum(pairs.values()),
         least=least_moved(layout, new), bytes_moved=moved, bytes_total=total, pause_seconds=seconds, pause_from=origin,
+        joining=_only_in(new, layout), leaving=_only_in(layout, new),
+        hosts_joining=_hosts_only_in(new, layout), hosts_leaving=_hosts_only_in(layout, new),
     )  # fmt: skip
+
+
+def _only_in(one: Layout, other: Layout) -> tuple[PlacedWorker, ...]:
+    """Return the workers of a layout that the other one does not have."""
+    pairs = zip(one.workers, one.hosts, strict=True)
+    return tuple(PlacedWorker(worker=worker, host=host) for worker, host in pairs if worker not in other.workers)
+
+
+def _hosts_only_in(one: Layout, other: Layout) -> tuple[str, ...]:
+    """Return the hosts of a layout on which the other one has no worker."""
+    return tuple(sorted({*one.hosts} - {*other.hosts} - {""}))
 
 
 def shares_disk(config: Config) -> bool:

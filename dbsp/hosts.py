@@ -6,8 +6,28 @@ import functools
 import socket
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 
 from dbsp.errors import ConfigError
+
+Offered = tuple[tuple[str, float], ...]
+"""Hosts on which workers may be placed, each with its weight: its share of the state against the others."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostChoice:
+    """The hosts that a rescale named, and those of the settings (`[layout] hosts`) at that time.
+
+    The later choice counts: hosts that a rescale named are on offer until the settings name others.
+    """
+
+    settings: Offered
+    named: Offered | None = None
+
+    @property
+    def offered(self) -> Offered:
+        """Return the hosts on offer."""
+        return self.settings if self.named is None else self.named
 
 
 def check_hosts(offered: Sequence[tuple[str, float]]) -> None:
@@ -18,6 +38,26 @@ def check_hosts(offered: Sequence[tuple[str, float]]) -> None:
     for name, weight in offered:
         if not 0 < weight < float("inf"):
             raise ConfigError(f"a host must weigh more than nothing: host={name} weight={weight}")
+
+
+def hosts_of_text(text: str) -> dict[str, float]:
+    """Return the hosts, with their weights, that a text on the command line names.
+
+    **Errors** `ConfigError` for a weight that is no number, and for a host that is named twice or not at all.
+
+    >>> hosts_of_text("a, b=2")
+    {'a': 1.0, 'b': 2.0}
+    """
+    found: dict[str, float] = {}
+    for part in text.split(","):
+        host, has_weight, weight = (piece.strip() for piece in part.partition("="))
+        if not host or host in found:
+            raise ConfigError(f"not a list of different hosts: hosts={text!r}", "write them as a,b or a=1,b=2")
+        try:
+            found[host] = float(weight) if has_weight else 1.0
+        except ValueError:
+            raise ConfigError(f"a weight is a number: host={host} weight={weight!r}", "write it as a=1,b=2") from None
+    return found
 
 
 @functools.cache

@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from dbsp.errors import ConfigError
-from dbsp.hosts import check_hosts
+from dbsp.hosts import Offered, check_hosts
 from dbsp.stored import stored
 
 SHARDS_MAX = 1 << 16
@@ -43,7 +43,7 @@ class Layout:
     hosts: tuple[str, ...]
     first_steps: tuple[int, ...]
     dynamic_k: float | None = None
-    offered: tuple[tuple[str, float], ...] = ()
+    offered: Offered = ()
 
     def __post_init__(self) -> None:
         """Raise `ConfigError` if the layout breaks invariant 2 or names an unknown worker."""
@@ -206,14 +206,18 @@ def rescaled(old: Layout, workers: int, *, step: int, host: str = "") -> Layout:
     """Return the next layout with `workers` workers: the old one with the fewest shards moved.
 
     **Law** every surviving worker keeps as many of its shards as an even division allows. From W to W+1 workers, about
-    1/(W+1) of the shards move. New workers take the lowest free numbers. Workers on hosts that are no longer offered leave
-    first, then those with the highest numbers. The same input gives the same layout. With hosts of different weights the
-    shares follow `quotas`, and only the necessary shards move.
+    1/(W+1) of the shards move. The workers are spread over the offered hosts by weight (`seats`). Workers on hosts that
+    are no longer offered, or have too many, leave; of one host's workers those with the highest numbers leave first. New
+    workers take the lowest free numbers. The same input gives the same layout, and a second call changes nothing. With
+    hosts of different weights the shares follow `quotas`, and only the necessary shards move.
     **Errors** `ConfigError` when there would be more workers than shards (fixed sharding).
 
-    >>> four = initial(4, hosts=[("a", 1.0), ("b", 1.0)])
-    >>> four.hosts, rescaled(replace(four, offered=(("b", 1.0),)), 2, step=7).workers
-    (('a', 'b', 'a', 'b'), (1, 3))
+    **Example** a host is replaced: its worker's shards move once, to the new worker on the other host
+
+    >>> two = initial(2, shards=4, hosts=[("a", 1.0), ("b", 1.0)])
+    >>> after = rescaled(replace(two, offered=(("a", 1.0), ("c", 1.0))), 2, step=7)
+    >>> after.workers, after.hosts, two.owners, after.owners
+    ((0, 2), ('a', 'c'), (0, 0, 1, 1), (0, 0, 2, 2))
     """
     _check_count(workers)
     base = _resized(old, workers)
@@ -223,18 +227,47 @@ def rescaled(old: Layout, workers: int, *, step: int, host: str = "") -> Layout:
             "fixed sharding cannot grow past its count",
         )
     known = dict(zip(base.workers, zip(base.hosts, base.first_steps, strict=True), strict=True))
-    offered = {name for name, _ in base.offered}
-    retired = {worker for worker, (place, _) in known.items() if offered and place not in offered}
-    kept = sorted(sorted(base.workers, key=lambda worker: (worker in retired, worker))[:workers])
-    new = _lowest_free(kept, workers - len(kept))
+    kept = _staying(base, workers)
+    new = _lowest_free(known, workers - len(kept))
     numbers = tuple(sorted((*kept, *new)))
-    places = placed({worker: known[worker][0] for worker in kept}, sorted(new), base.offered, host)
+    places = placed({worker: known[worker][0] for worker in kept}, new, base.offered, host)
     hosts = tuple(places[worker] for worker in numbers)
     return replace(
         base, version=old.version + 1, workers=numbers, hosts=hosts,
         owners=_reassign(base.owners, numbers, quotas(base.shards, hosts, base.offered)),
         first_steps=tuple(known[worker][1] if worker in kept else step for worker in numbers),
     )  # fmt: skip
+
+
+def is_balanced(layout: Layout, workers: int) -> bool:
+    """Return whether a rescale to this many workers on the offered hosts would change nothing.
+
+    >>> two = initial(2, hosts=[("a", 1.0), ("b", 1.0)])
+    >>> is_balanced(two, 2), is_balanced(replace(two, offered=(("a", 1.0), ("c", 1.0))), 2)
+    (True, False)
+    """
+    if len(layout.workers) != workers:
+        return False
+    new = rescaled(layout, workers, step=0)
+    return (new.workers, new.owners) == (layout.workers, layout.owners)
+
+
+def seats(present: Mapping[str, int], workers: int, offered: Sequence[tuple[str, float]]) -> dict[str, int]:
+    """Return how many of the workers each offered host should have, where `present` has how many it has.
+
+    Each seat in turn goes to the host with the most weight per worker. On a tie a host that has a worker for it gets it,
+    so that no worker moves without need. Then the host with fewer seats gets it.
+
+    >>> seats({"a": 1, "b": 2}, 3, [("a", 1.0), ("b", 1.0)]), seats({"a": 2}, 2, [("a", 1.0), ("b", 1.0)])
+    ({'a': 1, 'b': 2}, {'a': 1, 'b': 1})
+    """
+    found = dict.fromkeys((host for host, _ in offered), 0)
+    for _ in range(workers):
+        best = max(
+            offered, key=lambda pair: (pair[1] / (found[pair[0]] + 1), found[pair[0]] < present.get(pair[0], 0), -found[pair[0]])
+        )  # fmt: skip
+        found[best[0]] += 1
+    return found
 
 
 def homes(layouts: Iterable[Layout]) -> dict[int, str]:
@@ -290,6 +323,19 @@ def _check_count(workers: int) -> None:
 def _even_sizes(total: int, parts: int) -> list[int]:
     """Return `parts` sizes that sum to `total` and differ by at most one, the larger ones first."""
     return [total // parts + (1 if part < total % parts else 0) for part in range(parts)]
+
+
+def _staying(layout: Layout, workers: int) -> list[int]:
+    """Return the workers of a layout that stay among so many: at most as many of each host as it should have."""
+    if not layout.offered:
+        return list(layout.workers[:workers])
+    wanted = seats(Counter(layout.hosts), workers, layout.offered)
+    staying = []
+    for worker, host in zip(layout.workers, layout.hosts, strict=True):
+        if wanted.get(host, 0) > 0:
+            wanted[host] -= 1
+            staying.append(worker)
+    return staying
 
 
 def _lowest_free(taken: Collection[int], count: int) -> list[int]:

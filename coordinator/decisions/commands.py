@@ -31,13 +31,17 @@ class CreateWorkers:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FenceWorkers:
-    """Write the epoch into the databases of `workers`, and of all reachable workers in `others`. → `Fenced`."""
+    """Write the epoch into the databases of `workers`, and of all reachable workers in `others`. → `Fenced`.
+
+    `offered` are the hosts to which workers of lost hosts may move.
+    """
 
     epoch: int
     workers: tuple[int, ...]
     hosts: tuple[str, ...] = ()
     others: tuple[int, ...] = ()
     other_hosts: tuple[str, ...] = ()
+    offered: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,6 +16,7 @@ from dbsp.coordinator.decisions.moved_workers import MovedWorker
 from dbsp.coordinator.decisions.states import Halt
 from dbsp.coordinator.strategies import COLD
 from dbsp.distribute.migration_plan import MigrationPlan
+from dbsp.hosts import Offered
 from dbsp.layout import Layout
 from dbsp.logs import StepRecord
 from dbsp.store import CheckpointId, VersionInfo
@@ -25,7 +26,7 @@ from dbsp.store import CheckpointId, VersionInfo
 class LedgerState:
     """The contents of the ledger, such as layouts, migration plans (`migration_plans`), workers and the requested rescale.
 
-    `used` is the version of the layout in use.
+    `used` is the version of the layout in use. `offered` are the hosts on offer, None if the ledger has never noted any.
     """
 
     layouts: Mapping[int, Layout]
@@ -39,6 +40,7 @@ class LedgerState:
     accepted: tuple[Acceptance, ...] = ()
     fill: Fill | None = None
     moved: tuple[MovedWorker, ...] = ()
+    offered: Offered | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -268,10 +270,11 @@ class ResumeAsked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RescaleAsked:
-    """Go on with `workers` workers; the ledger contains the request already."""
+    """Go on with `workers` workers, on these hosts if some are named; the ledger contains the request already."""
 
     workers: int
     strategy: str = COLD
+    hosts: Offered | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,7 +23,7 @@ def decided(
 ) -> tuple[states.Recovering | states.Broken, tuple[commands.Command, ...]]:
     """Move the needed workers of lost hosts to other hosts; end with an error that names what is lost if they cannot move."""
     there = homes(facts.layouts.values())
-    places = relocated(there, needed(facts), event.hosts, event.silent, facts.layout.offered) if event.movable else None
+    places = relocated(there, needed(facts), event.hosts, event.silent, facts.offered) if event.movable else None
     if places is not None:
         command = commands.MoveWorkers(epoch=facts.epoch, places=tuple(places.items()))
         return states.Recovering(facts=facts, awaits="moved"), (command,)

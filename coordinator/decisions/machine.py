@@ -21,13 +21,13 @@ from dbsp.coordinator.decisions import commands, events, fills, lost_hosts, migr
 from dbsp.coordinator.decisions.engines import accepted_anew
 from dbsp.coordinator.decisions.recovery import (
     choose,
-    destined,
     fence,
     hosts_of,
     lasting_story,
     learned,
     needed,
     read_versions,
+    serves,
     story,
     without_choice,
 )
@@ -299,7 +299,7 @@ def _choose(facts: states.Facts, event: events.VersionsRead) -> Answer:
 
 def _opened(facts: states.Facts, event: events.VersionOpened) -> Answer:
     """Note the opened version, and discard the workers outside its layout, which no version names any more."""
-    if facts.requested.rescale == destined(event.layout, facts.migration_plans):
+    if serves(event.layout, facts.migration_plans, facts.requested.rescale, facts.offered):
         facts = rescaling.without_request(facts)
     facts = replace(
         facts, version=event.version, layout=event.layout, checkpoint_step=event.checkpoint.step,

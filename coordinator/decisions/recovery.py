@@ -13,7 +13,8 @@ from dataclasses import dataclass, replace
 from dbsp.coordinator.decisions import commands, events, states
 from dbsp.distribute.migration_plan import MigrationPlan
 from dbsp.errors import AwayError, CapacityError, OverloadedError, UnavailableError
-from dbsp.layout import Layout, homes
+from dbsp.hosts import Offered
+from dbsp.layout import Layout, homes, is_balanced
 from dbsp.store import CheckpointId, VersionInfo
 
 PASSING = frozenset({UnavailableError.code, AwayError.code, OverloadedError.code, CapacityError.code})
@@ -54,12 +55,13 @@ def choose(
 
 
 def learned(facts: states.Facts, standing: events.LedgerState) -> states.Facts:
-    """Return the facts updated by the ledger; the offered hosts and the requests other than a rescale are kept."""
-    layouts = {number: replace(layout, offered=facts.layout.offered) for number, layout in standing.layouts.items()}
+    """Return the facts updated by the ledger; the requests other than a rescale are kept."""
+    offered = facts.offered if standing.offered is None else standing.offered
+    layouts = {number: replace(layout, offered=offered) for number, layout in standing.layouts.items()}
     migration_plans = {
         number: under_way(migration_plan, layouts) for number, migration_plan in standing.migration_plans.items()
     }
-    requested = replace(facts.requested, rescale=standing.rescale, strategy=standing.strategy)
+    requested = replace(facts.requested, rescale=standing.rescale, strategy=standing.strategy, hosts=None)
     return replace(
         facts, layouts=layouts, layout=layouts[standing.used], members=standing.members, forming=standing.forming,
         published=standing.published, accepted=standing.accepted, fill=standing.fill, requested=requested,
@@ -84,7 +86,7 @@ def fence(facts: states.Facts) -> commands.FenceWorkers:
     others = tuple(sorted(facts.members - needed(facts)))
     return commands.FenceWorkers(
         epoch=facts.epoch, workers=wanted, hosts=hosts_of(facts, wanted), others=others,
-        other_hosts=hosts_of(facts, others),
+        other_hosts=hosts_of(facts, others), offered=tuple(host for host, _ in facts.offered),
     )  # fmt: skip
 
 
@@ -115,10 +117,18 @@ def under_way(migration_plan: MigrationPlan, layouts: Mapping[int, Layout]) -> M
     return replace(migration_plan, old=layouts[migration_plan.old.version], new=layouts[migration_plan.new.version])
 
 
-def destined(layout: Layout, migration_plans: Mapping[int, MigrationPlan]) -> int:
-    """Return the number of workers of a layout, or the final number if a migration's steps run in it."""
+def serves(
+    layout: Layout, migration_plans: Mapping[int, MigrationPlan], workers: int | None, offered: Offered | None
+) -> bool:
+    """Return whether a layout is what a rescale to this many workers on these hosts asks for; False without a rescale.
+
+    If a migration's steps run in the layout, the layout at its end decides. With None the hosts of the layout count.
+    """
+    if workers is None:
+        return False
     migration_plan = migration_plans.get(layout.version)
-    return len((layout if migration_plan is None else migration_plan.new).workers)
+    final = layout if migration_plan is None else migration_plan.new
+    return is_balanced(final if offered is None else replace(final, offered=offered), workers)
 
 
 def hosts_of(facts: states.Facts, workers: Iterable[int]) -> tuple[str, ...]:

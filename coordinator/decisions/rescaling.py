@@ -32,10 +32,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from dbsp.coordinator.decisions import commands, events, migrating, states
-from dbsp.coordinator.decisions.recovery import destined, hosts_of
+from dbsp.coordinator.decisions.recovery import hosts_of, serves
 from dbsp.coordinator.strategies import COLD, WARMUP
 from dbsp.errors import ConfigError, InternalError
-from dbsp.layout import Layout, rescaled
+from dbsp.layout import Layout, is_balanced, rescaled
 from dbsp.logs import StepRecord
 from dbsp.store import CheckpointId
 
@@ -127,7 +127,7 @@ def rescaling(state: states.Rescaling, event: events.Event) -> Answer | Anew | N
             publish = commands.Publish(version=version, checkpoint=state.checkpoint, ends_rescale=True)
             return replace(state, awaits="published"), (publish,)
         case "published", events.Published(version=version) if version == state.version:
-            met = facts.requested.rescale == destined(state.new, facts.migration_plans)
+            met = serves(state.new, facts.migration_plans, facts.requested.rescale, facts.offered)
             facts = without_request(facts) if met else facts
             return Anew(facts=replace(facts, published=version, failures=0, copy_failures=0, warming=None))
     return None
@@ -355,8 +355,10 @@ def asked(facts: states.Facts, event: events.RescaleAsked, *, ending: bool) -> s
     (`ending`).
     """
     warming = facts.warming
-    facts = replace(facts, rescale_error=None)
-    met = warming is not None and (event.strategy, event.workers) == (warming.strategy, warming.workers)
+    hosts = facts.requested.hosts if event.hosts is None else event.hosts
+    facts = replace(facts, rescale_error=None, requested=replace(facts.requested, hosts=hosts))
+    wanted = (event.strategy, event.workers, facts.offered)
+    met = warming is not None and wanted == (warming.strategy, warming.workers, warming.new.offered)
     if met and not ending:
         return replace(facts, requested=replace(facts.requested, rescale=None, strategy=COLD, cancel=False))
     return replace(
@@ -383,8 +385,11 @@ def empty_checkpoint(facts: states.Facts) -> CheckpointId:
 
 
 def _target(facts: states.Facts, workers: int) -> Layout | str | None:
-    """Return the layout for this many workers; None if it is the one in use, the reason if there can be none."""
-    if workers == len(facts.layout.workers):
+    """Return the layout for this many workers on the offered hosts; None if it is the one in use.
+
+    If there can be none, return the reason.
+    """
+    if is_balanced(replace(facts.layout, offered=facts.offered), workers):
         return None
     try:
         return _after(facts, workers, max(facts.layouts) + 1)
@@ -393,8 +398,9 @@ def _target(facts: states.Facts, workers: int) -> Layout | str | None:
 
 
 def _after(facts: states.Facts, workers: int, version: int) -> Layout:
-    """Return the layout in use, rescaled to this many workers and with this version."""
-    new = rescaled(facts.layout, workers, step=facts.next_step, host=facts.layout.hosts[0])
+    """Return the layout in use, rescaled to this many workers on the offered hosts and with this version."""
+    base = replace(facts.layout, offered=facts.offered)
+    new = rescaled(base, workers, step=facts.next_step, host=facts.layout.hosts[0])
     return replace(new, version=version)
 
 

@@ -10,6 +10,7 @@ from dbsp.coordinator.decisions.fills import Fill
 from dbsp.coordinator.decisions.moved_workers import MovedWorker
 from dbsp.coordinator.strategies import COLD, WARMUP
 from dbsp.distribute.migration_plan import MigrationPlan
+from dbsp.hosts import Offered
 from dbsp.layout import Layout
 from dbsp.logs import Range, StepRecord
 from dbsp.store import CheckpointId
@@ -20,6 +21,8 @@ from dbsp.version import VERSION
 class Requested:
     """The requests that are not served yet; `strategy` belongs to `rescale`, `cancel` cancels a rescale.
 
+    `hosts` are those that the newest rescale named. They stay on offer when it is over or cancelled. With None the hosts
+    of the layout are on offer.
     `upgrade` ends like a stop, but at a checkpoint with no later logged step, or not at all.
     """
 
@@ -28,6 +31,7 @@ class Requested:
     stop: bool = False
     rescale: int | None = None
     strategy: str = COLD
+    hosts: Offered | None = None
     cancel: bool = False
     upgrade: bool = False
 
@@ -170,6 +174,11 @@ class Facts:
     upgrade_error: str | None = None
     fill: Fill | None = None
     moved: tuple[MovedWorker, ...] = ()
+
+    @property
+    def offered(self) -> Offered:
+        """Return the hosts on which a rescale places workers."""
+        return self.layout.offered if self.requested.hosts is None else self.requested.hosts
 
 
 # --- states ---------------------------------------------------------------------------------------------------------

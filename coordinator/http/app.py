@@ -45,7 +45,8 @@ NOTHING_MOVED = {"shards_moved": 0, "share": 0.0, "bytes_moved": 0, "bytes_total
 class RescaleBody(BaseModel):
     """The request of a rescale: the number of workers to go on with.
 
-    `dry_run` only says what would move. `strategy` is as in the settings' [layout].
+    `dry_run` only says what would move. `strategy` is as in the settings' [layout]. `hosts` maps the hosts of the workers
+    to their weights; without it the hosts on offer stay.
     """
 
     model_config = {"extra": "forbid"}
@@ -53,6 +54,7 @@ class RescaleBody(BaseModel):
     workers: int = Field(ge=1)
     dry_run: StrictBool = False
     strategy: Literal["cold", "warmup", "icadd", "redistribute"] | None = None
+    hosts: dict[str, float] | None = None
 
 
 class SkipBody(BaseModel):
@@ -289,10 +291,11 @@ def _add_turns(app: FastAPI, service: Service, lane: Lane) -> None:
 
 
 def _rescale(service: Service, body: RescaleBody) -> dict[str, Any]:
-    planned = service.plan_rescale(body.workers)
+    hosts = None if body.hosts is None else tuple(body.hosts.items())
+    planned = service.plan_rescale(body.workers, hosts)
     shown = {**asdict(planned), "share": planned.share, "done": False}
     if not body.dry_run:
-        moved = service.rescale(body.workers, strategy=body.strategy)
+        moved = service.rescale(body.workers, strategy=body.strategy, hosts=hosts)
         shown |= {"done": True, "layout_version": service.layout().version, "pause_seconds": None}
         shown |= NOTHING_MOVED if moved is None else {**asdict(moved), "share": moved.share}
     return shown

@@ -14,7 +14,6 @@ from dataclasses import asdict, dataclass, field, replace
 
 from dbsp.coordinator.decisions import commands, events
 from dbsp.coordinator.decisions.alarms import Doing
-from dbsp.coordinator.decisions.autoscale import AutoscaleSection
 from dbsp.coordinator.decisions.cutting import (
     NOWHERE,
     Backlog,
@@ -37,7 +36,8 @@ from dbsp.coordinator.running.failing import Failing
 from dbsp.coordinator.running.fencing import Fencing
 from dbsp.coordinator.running.intake import all_wait, readable, taken
 from dbsp.coordinator.running.letters import KeepsLetters, NoLetters
-from dbsp.coordinator.running.lost_hosts import HostLoss, SilentHosts
+from dbsp.coordinator.running.loop_settings import LoopSettings
+from dbsp.coordinator.running.lost_hosts import SilentHosts
 from dbsp.coordinator.running.moves import Moves, moved_notice
 from dbsp.coordinator.running.notices import (
     CloseFailed,
@@ -57,7 +57,6 @@ from dbsp.coordinator.running.progress import MovingProgress, RescaleProgress
 from dbsp.coordinator.running.status import LiveStatus, NewSteps, StepIndex, begun
 from dbsp.coordinator.running.warmups import WarmUps
 from dbsp.coordinator.running.waterlines import Waterlines
-from dbsp.coordinator.strategies import COLD
 from dbsp.errors import DataError, DbspError, InternalError, UnavailableError
 from dbsp.layout import Layout
 from dbsp.logs import InputLog, StepLog, StepRecord
@@ -65,24 +64,6 @@ from dbsp.runtime.runtime import MoveReport, Runtime, StepReport
 from dbsp.steps.timing import Timing
 from dbsp.store import CheckpointId, CommitReport
 from dbsp.version import VERSION
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LoopSettings:
-    """The intervals and limits of the loop; with `checkpoint_interval_s` None checkpoints are taken only on request."""
-
-    limits: StepLimits = field(default_factory=StepLimits)
-    checkpoint_interval_s: float | None = 10.0
-    retention_s: float = 0.0
-    back_off_s: float = 0.2
-    back_off_s_max: float = 10.0
-    failures_max: int = 5
-    max_warmup_replicas: int = 2
-    autoscale: AutoscaleSection = field(default_factory=AutoscaleSection)
-    strategy: str = COLD
-    host_loss: HostLoss = field(default_factory=HostLoss)
-    has_remote_state: bool = False
-    """Whether the workers' databases are open in other processes alone, as on Spark."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -571,7 +552,7 @@ class CommandRunner:
         def raised(ledger: Ledger) -> Ledger:
             # noted inside the transaction, so that notices of epochs are in the order of the epochs
             self._observer.noted(EpochClaimed(epoch=epoch))
-            return ledgers.raise_epoch(ledger, epoch)
+            return ledgers.raise_epoch(ledger, epoch, self._settings.hosts)
 
         ledger = self._change(raised)
         self._attempts.claimed(ledger)

@@ -21,17 +21,15 @@ from dbsp.coordinator.decisions import engines
 from dbsp.coordinator.decisions.cutting import NOWHERE, Positions
 from dbsp.coordinator.decisions.events import LedgerState
 from dbsp.coordinator.decisions.fills import Fill
-from dbsp.coordinator.decisions.lost_hosts import with_hosts
 from dbsp.coordinator.decisions.moved_workers import MovedWorker
-from dbsp.coordinator.decisions.recovery import destined, under_way
+from dbsp.coordinator.decisions.recovery import serves
 from dbsp.coordinator.strategies import COLD
 from dbsp.distribute.migration_plan import MigrationPlan
 from dbsp.errors import DataError, FencedError
+from dbsp.hosts import HostChoice, Offered
 from dbsp.io.environment import open_environment, release_environment
 from dbsp.layout import Layout
-from dbsp.layout import homes as homes_of
 from dbsp.plan.signatures import Signatures
-from dbsp.runtime.runtime import Stray
 from dbsp.steps.timing import Timing, timing_from_json, timing_to_json
 from dbsp.store import CheckpointId
 from dbsp.stored import from_stored, to_stored
@@ -72,6 +70,7 @@ class Ledger:
     - `fill` is the first step after a change of the circuit; `retired` are the views that changes have dropped.
     - `began` maps each view that was edited, or made again after it was dropped, to the step of its first output.
     - `moved` are the workers that left lost hosts.
+    - `hosts` are the hosts on which workers may be placed; None in ledgers of versions that did not note them.
     """
 
     run: str
@@ -95,6 +94,12 @@ class Ledger:
     output: str = ""
     deaths: Deaths | None = None
     moved: tuple[MovedWorker, ...] = ()
+    hosts: HostChoice | None = None
+
+    @property
+    def offered(self) -> Offered | None:
+        """Return the hosts on offer; None if they were never noted."""
+        return None if self.hosts is None else self.hosts.offered
 
     @property
     def published(self) -> int:
@@ -142,7 +147,7 @@ def standing(ledger: Ledger) -> LedgerState:
         used=saved.checkpoint.layout_version if saved is not None else min(ledger.layouts),
         members=ledger.members, forming=ledger.forming, published=ledger.published,
         rescale=ledger.rescale, strategy=ledger.strategy, accepted=ledger.accepted, fill=ledger.fill,
-        moved=ledger.moved,
+        moved=ledger.moved, offered=ledger.offered,
     )  # fmt: skip
 
 
@@ -175,9 +180,17 @@ def refuse_older(ledger: Ledger, epoch: int) -> None:
 # --- changes --------------------------------------------------------------------------------------------------------
 
 
-def raise_epoch(ledger: Ledger, epoch: int) -> Ledger:
-    """Note a newer epoch."""
-    return forget_layouts(replace(ledger, epoch=max(ledger.epoch, epoch)))
+def raise_epoch(ledger: Ledger, epoch: int, hosts: Offered | None = None) -> Ledger:
+    """Note a newer epoch, and the hosts of the settings (`configured`) if there are settings."""
+    ledger = forget_layouts(replace(ledger, epoch=max(ledger.epoch, epoch)))
+    return ledger if hosts is None else configured(ledger, hosts)
+
+
+def configured(ledger: Ledger, hosts: Offered) -> Ledger:
+    """Note the hosts of the settings: they take the place of hosts that a rescale named under other settings."""
+    if ledger.hosts is not None and ledger.hosts.settings == hosts:
+        return ledger
+    return replace(ledger, hosts=HostChoice(settings=hosts))
 
 
 def forget_layouts(ledger: Ledger) -> Ledger:
@@ -229,7 +242,7 @@ def publish(ledger: Ledger, version: int, *, ends_rescale: bool) -> Ledger:
     fill = ledger.fill if ledger.fill is not None and ledger.fill.step >= oldest else None
     ledger = replace(ledger, accepted=engines.still_needed(ledger.accepted, oldest), fill=fill)
     layout = ledger.layouts.get(saved[version].checkpoint.layout_version)
-    met = ends_rescale and layout is not None and ledger.rescale == destined(layout, ledger.migration_plans)
+    met = ends_rescale and layout is not None and _serves(ledger, layout)
     ledger = forget_layouts(replace(ledger, saved=saved))
     return request_rescale(ledger, None) if met else ledger
 
@@ -241,7 +254,12 @@ def opened(ledger: Ledger, version: int, layout: Layout) -> Ledger:
     """
     saved = {number: replace(s, published=True) for number, s in ledger.saved.items() if number == version}
     ledger = forget_layouts(replace(ledger, saved=saved, forming=ledger.forming - frozenset(layout.workers)))
-    return request_rescale(ledger, None) if ledger.rescale == destined(layout, ledger.migration_plans) else ledger
+    return request_rescale(ledger, None) if _serves(ledger, layout) else ledger
+
+
+def _serves(ledger: Ledger, layout: Layout) -> bool:
+    """Return whether a layout is what the requested rescale asks for."""
+    return serves(layout, ledger.migration_plans, ledger.rescale, ledger.offered)
 
 
 def log_layout(
@@ -262,53 +280,6 @@ def log_layout(
     )
 
 
-def move_workers(ledger: Ledger, places: Mapping[int, str], epoch: int, wall_us: int, *, common_disk: bool) -> Ledger:
-    """Note other hosts for these workers, in every layout; their databases there count from this epoch on.
-
-    The databases on the lost hosts are deleted when these answer again, unless all hosts share one disk.
-    """
-    homes = homes_of(ledger.layouts.values())
-    layouts = {number: with_hosts(layout, places) for number, layout in ledger.layouts.items()}
-    migration_plans = {number: under_way(plan, layouts) for number, plan in ledger.migration_plans.items()}
-    fresh = (
-        MovedWorker(
-            worker=worker, host=host, lost=homes[worker], epoch=epoch, wall_us=wall_us, made_again=not common_disk,
-            stray=not common_disk,
-        )
-        for worker, host in places.items()
-    )  # fmt: skip
-    kept = (moved for moved in ledger.moved if moved.stray or moved.worker not in places)
-    return replace(ledger, layouts=layouts, migration_plans=migration_plans, moved=(*kept, *fresh))
-
-
-def forget_strays(ledger: Ledger, gone: Collection[tuple[int, str]]) -> Ledger:
-    """Note that the databases that workers left on lost hosts are deleted; `gone` are pairs of worker and host."""
-    moved = (replace(moved, stray=moved.stray and (moved.worker, moved.lost) not in gone) for moved in ledger.moved)
-    return replace(ledger, moved=tuple(moved))
-
-
-def strays(ledger: Ledger) -> tuple[Stray, ...]:
-    """Return the databases that workers left on lost hosts, except on a host to which the worker has moved back."""
-    homes = homes_of(ledger.layouts.values())
-    newest = {(moved.worker, moved.lost): moved.epoch for moved in ledger.moved if moved.stray}
-    return tuple(
-        Stray(worker=worker, host=host, since=epoch)
-        for (worker, host), epoch in newest.items()
-        if homes.get(worker) != host or worker not in ledger.members
-    )
-
-
-def moved_since(ledger: Ledger) -> dict[int, int]:
-    """Return for each worker whose database was made again on its host the epoch of its move: an older database is stale."""
-    homes = homes_of(ledger.layouts.values())
-    had = ledger.members - ledger.forming
-    return {
-        moved.worker: moved.epoch
-        for moved in ledger.moved
-        if moved.made_again and moved.worker in had and homes[moved.worker] == moved.host
-    }
-
-
 def doubt_members(ledger: Ledger, workers: Iterable[int]) -> Ledger:
     """Note that the databases of these workers are about to be deleted, and may or may not exist from now on."""
     return replace(ledger, forming=ledger.forming | frozenset(workers))
@@ -319,9 +290,13 @@ def settle_members(ledger: Ledger, members: Iterable[int], forming: Iterable[int
     return replace(ledger, members=frozenset(members), forming=frozenset(forming))
 
 
-def request_rescale(ledger: Ledger, workers: int | None, strategy: str = COLD) -> Ledger:
-    """Note the request for another worker count; with None remove it."""
-    return replace(ledger, rescale=workers, strategy=strategy)
+def request_rescale(ledger: Ledger, workers: int | None, strategy: str = COLD, hosts: Offered | None = None) -> Ledger:
+    """Note the request for another worker count; with None remove it. Hosts that it names are on offer from now on."""
+    ledger = replace(ledger, rescale=workers, strategy=strategy)
+    if hosts is None:
+        return ledger
+    before = HostChoice(settings=()) if ledger.hosts is None else ledger.hosts
+    return replace(ledger, hosts=replace(before, named=hosts))
 
 
 def note_death(ledger: Ledger, step: int) -> Ledger:
@@ -484,6 +459,7 @@ def encode_ledger(ledger: Ledger) -> dict[str, Any]:
         "output": ledger.output,
         "deaths": None if ledger.deaths is None else {"step": ledger.deaths.step, "count": ledger.deaths.count},
         "moved": [asdict(moved) for moved in ledger.moved],
+        "hosts": None if ledger.hosts is None else asdict(ledger.hosts),
     }
 
 
@@ -514,7 +490,20 @@ def decode_ledger(found: Mapping[str, Any]) -> Ledger:
         output=found.get("output", ""),
         deaths=_decode_deaths(found.get("deaths")),
         moved=tuple(MovedWorker(**moved) for moved in found.get("moved", ())),
+        hosts=_decode_hosts(found.get("hosts")),
     )
+
+
+def _decode_hosts(found: Mapping[str, Any] | None) -> HostChoice | None:
+    if found is None:
+        return None
+    named = found["named"]
+    return HostChoice(settings=_offered(found["settings"]), named=None if named is None else _offered(named))
+
+
+def _offered(found: Iterable[Iterable[Any]]) -> Offered:
+    """Return pairs of host and weight out of JSON lists."""
+    return tuple((host, weight) for host, weight in found)
 
 
 def _decode_deaths(found: Mapping[str, Any] | None) -> Deaths | None:
@@ -526,7 +515,7 @@ def decode_layout(found: Mapping[str, Any]) -> Layout:
     return Layout(
         version=found["version"], owners=tuple(found["owners"]), workers=tuple(found["workers"]),
         hosts=tuple(found["hosts"]), first_steps=tuple(found["first_steps"]), dynamic_k=found["dynamic_k"],
-        offered=tuple((host, weight) for host, weight in found.get("offered", ())),
+        offered=_offered(found.get("offered", ())),
     )  # fmt: skip
 
 

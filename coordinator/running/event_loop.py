@@ -17,8 +17,9 @@ from dbsp.coordinator.decisions import commands, events, fills, states
 from dbsp.coordinator.decisions.autoscale import Sample, Watching, decide, emptied, looked, may_do_with, seen
 from dbsp.coordinator.decisions.machine import step
 from dbsp.coordinator.decisions.rescaling import is_moving
-from dbsp.coordinator.running.command_runner import CommandRunner, LoopSettings, Parts
+from dbsp.coordinator.running.command_runner import CommandRunner, Parts
 from dbsp.coordinator.running.control import request_rescale
+from dbsp.coordinator.running.loop_settings import LoopSettings
 from dbsp.coordinator.running.notices import (
     Autoscaled,
     AutoscaleFailed,

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dbsp.coordinator.decisions import commands, events
 from dbsp.coordinator.decisions.moved_workers import MovedWorker
 from dbsp.coordinator.running import control as ledgers
+from dbsp.coordinator.running import relocations
 from dbsp.coordinator.running.clock import Clock
 from dbsp.coordinator.running.control import Control, Ledger
 from dbsp.coordinator.running.lost_hosts import SilentHosts
@@ -32,10 +33,10 @@ class Fencing:
 
     def fence(self, runtime: Runtime, command: commands.FenceWorkers) -> events.Fenced | events.HostsLost:
         """Fence the workers that the start needs, then the reachable ones of the others, unless a needed host is lost."""
-        if (lost := self._hosts.await_all(runtime, command.hosts)) is not None:
+        if (lost := self._hosts.await_all(runtime, command.hosts, command.offered)) is not None:
             return events.HostsLost(hosts=lost.hosts, silent=lost.silent, movable=self._hosts.loss.movable)
         ledger = self._control.load()
-        since = {} if ledger is None else ledgers.moved_since(ledger)
+        since = {} if ledger is None else relocations.moved_since(ledger)
         if restored := runtime.fence(command.epoch, command.workers, command.hosts, since):
             self._note(WorkersRestored(workers=list(restored)))
         if not command.others:
@@ -50,7 +51,7 @@ class Fencing:
         wall_us, common_disk = self._clock.wall_us(), self._hosts.loss.common_disk
         places = dict(command.places)
         ledger = self._change(
-            lambda found: ledgers.move_workers(found, places, command.epoch, wall_us, common_disk=common_disk)
+            lambda found: relocations.move_workers(found, places, command.epoch, wall_us, common_disk=common_disk)
         )
         for moved in ledger.moved:
             if moved.epoch == command.epoch:
@@ -62,7 +63,7 @@ class Fencing:
 
         The next start tries the rest. A failure is noted and nothing else, because nothing reads these databases.
         """
-        strays = ledgers.strays(ledger)
+        strays = relocations.strays(ledger)
         if not strays or not isinstance(runtime, KnowsHosts):
             return ledger.moved
         try:
@@ -75,4 +76,4 @@ class Fencing:
         pairs = {(stray.worker, stray.host) for stray in gone}
         hosts = sorted({stray.host for stray in gone})
         self._note(StraysDiscarded(workers=[stray.worker for stray in gone], hosts=hosts, error=""))
-        return self._change(lambda found: ledgers.forget_strays(found, pairs)).moved
+        return self._change(lambda found: relocations.forget_strays(found, pairs)).moved

@@ -26,12 +26,10 @@ LOOK_EVERY_S = 0.25
 class HostLoss:
     """The rule for lost hosts: a host that is silent for `after_s` seconds is lost (None: never).
 
-    `hosts` are those to which workers may move. `movable`: a worker's database can be made again on another host, as copies or a
-    common disk have it.
+    `movable`: a worker's database can be made again on another host, as copies or a common disk have it.
     """
 
     after_s: float | None = None
-    hosts: tuple[str, ...] = ()
     movable: bool = False
     common_disk: bool = False
 
@@ -69,14 +67,17 @@ class SilentHosts:
             }
             return tuple(host for host in asked if now_s - self._since_s.get(host, now_s) >= self.loss.after_s > 0)
 
-    def await_all(self, runtime: Runtime, hosts: Sequence[str]) -> Lost | None:
+    def await_all(self, runtime: Runtime, hosts: Sequence[str], offered: Sequence[str]) -> Lost | None:
         """Wait a moment until all these hosts answer; return the lost ones, None if there are none.
 
-        While no host answers at all, none counts as lost: the coordinator itself may be cut off.
+        Workers of lost hosts may move to the `offered` ones. While no host answers at all, none counts as lost: the
+        coordinator itself may be cut off. A single host is never lost, as the service ends with it.
         **Errors** `AwayError` if a host is silent, and not for long enough to be lost.
         """
         until_s = self._clock.monotonic_s() + WAIT_S
-        everywhere = {*hosts, *self.loss.hosts}
+        everywhere = {*hosts, *offered}
+        if len(everywhere) == 1:
+            return None
         while True:
             lost = tuple(host for host in self.look(runtime, everywhere) if host in hosts)
             silent = self.silent(everywhere)

@@ -5,7 +5,7 @@ A client that only shows responses of a service imports this module without the 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -115,15 +115,26 @@ def rescale_as_text(found: Mapping[str, Any]) -> str:
     before, after = found["workers_before"], found["workers"]
     if found["done"] and not found["shards_moved"]:
         return f"there are {after} workers already: nothing was moved"
+    hosts = "".join(f"\n{line}" for line in _host_lines(found))
     moved = f"{found['shards_moved']} of {found['shards']} shards ({found['share']:.1%}; at least {found['least']:.1%} must)"
     known = found["bytes_moved"] is not None
     size = f"{found['bytes_moved']:,} of {found['bytes_total']:,} bytes" if known else "how many bytes is not known yet"
     if found["done"]:
-        return f"{before} -> {after} workers: moved {moved}, {size}"
-    text = f"{before} -> {after} workers would move {moved}, {'about ' if known else ''}{size}"
+        return f"{before} -> {after} workers: moved {moved}, {size}{hosts}"
+    text = f"{before} -> {after} workers would move {moved}, {'about ' if known else ''}{size}{hosts}"
     if found["pause_seconds"] is None:
         return text
     return f"{text}\nsteps would stop for about {found['pause_seconds']:.1f} s cold, told from {found['pause_from']}"
+
+
+def _host_lines(found: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what a rescale does to the hosts: where workers join and leave, and which hosts have none any more."""
+    for what, verb in (("joining", "joins"), ("leaving", "leaves")):
+        for placed in found.get(what, ()):
+            if placed["host"]:
+                yield f"worker {placed['worker']} {verb} on host {placed['host']}"
+    if left := found.get("hosts_leaving"):
+        yield f"no worker is on {', '.join(left)} {'any more' if found['done'] else 'then'}: what runs there can be stopped"
 
 
 def ranges_as_text(ranges: list[list[str]]) -> str:

@@ -186,6 +186,8 @@ class Watch:
         runtime = self._runner.running
         if running_s < ASK_WORKERS_S or now.layout is None or now.state in ("Starting", "Recovering"):
             return
+        if len({*now.layout.hosts, *(host for host, _ in now.layout.offered)}) == 1:
+            return
         try:
             if self._runner.silent_hosts.look(runtime, now.layout.hosts) and isinstance(runtime, KnowsHosts):
                 runtime.cancel()

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from dbsp.coordinator.decisions import events, states
+from dbsp.coordinator.decisions.recovery import serves
 from dbsp.coordinator.decisions.rescaling import is_moving
 from dbsp.coordinator.layouts import RescalePlan, layout_as_json, plan_rescale
 from dbsp.coordinator.running import control as ledgers
@@ -12,6 +14,7 @@ from dbsp.coordinator.running.event_loop import SETTLED
 from dbsp.coordinator.serving.core import ServiceCore, refuse_halted, refuse_in
 from dbsp.coordinator.strategies import COLD, STRATEGIES
 from dbsp.errors import ConfigError, UnavailableError
+from dbsp.hosts import Offered, check_hosts
 from dbsp.layout import Layout
 from dbsp.runtime.runtime import MoveReport
 
@@ -19,10 +22,28 @@ from dbsp.runtime.runtime import MoveReport
 class Rescales(ServiceCore):
     """The interface of operators for the number of workers."""
 
-    def plan_rescale(self, workers: int) -> RescalePlan:
+    def plan_rescale(self, workers: int, hosts: Offered | None = None) -> RescalePlan:
         """Return what a rescale to `workers` would move after the present moves; raise `ConfigError` for an impossible count."""
-        layout, step = self._layout_to_be(), self.snapshot.step
+        layout, step = replace(self._layout_to_be(), offered=self._offered(hosts)), self.snapshot.step
         return plan_rescale(layout, workers, step=step, state_bytes=self._state_bytes(), rates=self._rates)
+
+    def _offered(self, named: Offered | None) -> Offered:
+        """Return the hosts that a rescale names, else those on offer.
+
+        **Errors** `ConfigError` for named hosts where the settings name none.
+        """
+        if named is None:
+            ledger = self.built.parts.control.load()
+            return self.layout().offered if ledger is None or ledger.offered is None else ledger.offered
+        if not self.config.layout.hosts:
+            raise ConfigError(
+                f"a rescale cannot name hosts where [layout] names none: hosts={[host for host, _ in named]}",
+                'name the hosts of the workers first: hosts = ["10.0.0.1"] in [layout]',
+            )
+        if not named:
+            raise ConfigError("a rescale names at least one host, or none to keep those on offer")
+        check_hosts(named)
+        return named
 
     def _state_bytes(self) -> dict[int, int]:
         """Return the state bytes of every worker as of the last step; empty before the first step."""
@@ -30,9 +51,17 @@ class Rescales(ServiceCore):
         return {worker.worker: worker.state_bytes for worker in report.workers} if report is not None else {}
 
     def rescale(
-        self, workers: int, timeout_s: float | None = None, *, strategy: str | None = None
+        self,
+        workers: int,
+        timeout_s: float | None = None,
+        *,
+        strategy: str | None = None,
+        hosts: Offered | None = None,
     ) -> MoveReport | None:
-        """Change the number of workers; return when a checkpoint in the new layout is published.
+        """Change the number of workers, and their hosts; return when a checkpoint in the new layout is published.
+
+        Named `hosts` are on offer from now on, until another rescale or the settings name others: workers leave all
+        other hosts. With None the hosts on offer stay. Hosts that have no worker yet are waited for.
 
         Strategy "cold" stops the steps until all state is moved. Strategy "warmup" moves most of it while steps run.
         Strategies "icadd" and "redistribute" move it key by key in the steps. None means the strategy of the settings.
@@ -46,11 +75,12 @@ class Rescales(ServiceCore):
         if strategy not in STRATEGIES:
             raise ConfigError(f"no such strategy: strategy={strategy}", f"known: {', '.join(STRATEGIES)}")
         now = self.snapshot
-        if self.plan_rescale(workers).workers_before == workers and now.rescale is None and now.waiting is None:
+        changes = self.plan_rescale(workers, hosts).changes
+        if not changes and hosts is None and now.rescale is None and now.waiting is None:
             return None
         refuse_halted(self.snapshot.halt)
         before = self._loop.runner.moved
-        self.request_rescale(workers, strategy)
+        self.request_rescale(workers, strategy, hosts)
 
         def met(state: states.State) -> bool | None:
             refuse_in(state)
@@ -59,11 +89,11 @@ class Rescales(ServiceCore):
                 return None
             if facts.rescale_error is not None:
                 raise UnavailableError(f"the rescale was given up: {facts.rescale_error}", "the old layout goes on")
-            if len(facts.layout.workers) != workers:
+            if not serves(facts.layout, {}, workers, facts.offered if hosts is None else hosts):
                 raise UnavailableError(f"another rescale took its place: workers={len(facts.layout.workers)}")
             return True
 
-        asked = events.RescaleAsked(workers=workers, strategy=strategy)
+        asked = events.RescaleAsked(workers=workers, strategy=strategy, hosts=hosts)
         self._result(lambda: self._loop.submit(asked, met), timeout_s)
         moved = self._loop.runner.moved
         return None if moved is before else moved
@@ -94,7 +124,7 @@ class Rescales(ServiceCore):
 
         self._result(lambda: self._loop.submit(events.CancelAsked(), met), timeout_s)
 
-    def request_rescale(self, workers: int, strategy: str = COLD) -> None:
+    def request_rescale(self, workers: int, strategy: str = COLD, hosts: Offered | None = None) -> None:
         """Note the request durably; before `start`, the service begins with the rescale.
 
         A start or a rollback may claim a new epoch at the same time. So the epoch is read inside the transaction: an earlier
@@ -104,7 +134,7 @@ class Rescales(ServiceCore):
         def noted(ledger: ledgers.Ledger) -> ledgers.Ledger:
             if epoch := self._loop.runner.epoch:  # 0 before the first claim
                 ledgers.refuse_older(ledger, epoch)
-            return ledgers.request_rescale(ledger, workers, strategy)
+            return ledgers.request_rescale(ledger, workers, strategy, hosts)
 
         self.built.parts.control.change(None, noted)
         if self._thread is None:

@@ -10,7 +10,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from dbsp.coordinator.running.command_runner import CommandRunner, LoopSettings, Parts
+from dbsp.coordinator.running.command_runner import CommandRunner, Parts
+from dbsp.coordinator.running.loop_settings import LoopSettings
 from dbsp.coordinator.running.status import LiveStatus
 from dbsp.distribute.commands import migration_of
 from dbsp.distribute.strategies import joint

@@ -83,6 +83,14 @@ class HostedRuntime(InProcessRuntime):
         self._at(workers, hosts)
         return super().fence(epoch, workers, hosts, since)
 
+    def fence_others(self, epoch: int, workers: Sequence[int], hosts: Sequence[str] = ()) -> tuple[int, ...]:
+        self.machines.places.update(zip(workers, hosts, strict=True))
+        return super().fence_others(epoch, workers, hosts)
+
+    def discard(self, workers: Sequence[int], hosts: Sequence[str] = (), *, must: bool = True) -> tuple[int, ...]:
+        self.machines.places.update(zip(workers, hosts, strict=True))
+        return super().discard(workers, hosts, must=must)
+
     def open(self, version: int, epoch: int, layout: Layout) -> CheckpointId:
         self._at(layout.workers, layout.hosts)
         return super().open(version, epoch, layout)
@@ -111,15 +119,18 @@ class HostedRuntime(InProcessRuntime):
         return near
 
 
-def on_machines(machines: Machines) -> Callable[[str, Any], Any]:
-    """Return what `build` wraps the parts of a service with, so that its workers are on these machines."""
+def on_machines(machines: Machines, *, common_disk: bool = False) -> Callable[[str, Any], Any]:
+    """Return what `build` wraps the parts of a service with, so that its workers are on these machines.
+
+    With a common disk workers read the state of workers on other machines where it is; nothing ships it here.
+    """
 
     def wrap(name: str, part: Any) -> Any:
         if name != "runtime":
             return part
         work = tasks.Work(
             resources=HostedResources.of(part.work.resources, machines), plan=part.work.plan, run=part.work.run,
-            common_disk=False,
+            common_disk=common_disk,
         )  # fmt: skip
         return HostedRuntime(work)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import pytest
 
@@ -36,9 +36,7 @@ def test_a_plan_tells_shards_bytes_and_the_least() -> None:
     assert (plan.shards_moved, plan.shards, plan.least) == (12, 64, 12 / 64)
     assert (plan.bytes_moved, plan.bytes_total) == (1500, 8000), "three of sixteen shards of everybody"
     assert "an assumption" in plan.pause_from
-    text = rescale_as_text(
-        {**{name: getattr(plan, name) for name in plan.__slots__}, "share": plan.share, "done": False}
-    )
+    text = rescale_as_text({**asdict(plan), "share": plan.share, "done": False})
     assert "12 of 64 shards (18.8%; at least 18.8% must), about 1,500 of 8,000 bytes" in text
 
 

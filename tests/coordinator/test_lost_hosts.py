@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from dbsp.coordinator import build
 from dbsp.coordinator.decisions.lost_hosts import relocated
 from dbsp.coordinator.running import control as ledgers
-from dbsp.coordinator.running import watch
+from dbsp.coordinator.running import relocations, watch
 from dbsp.coordinator.running.lost_hosts import HostLoss, SilentHosts
 from dbsp.coordinator.service import Service
 from dbsp.errors import AwayError, UnavailableError
@@ -193,7 +193,7 @@ def test_a_host_counts_as_lost_only_after_it_was_silent_at_every_look() -> None:
     clock.now_s += 29.0
     assert hosts.look(runtime, HOSTS) == ()  # type: ignore[arg-type]
     with pytest.raises(AwayError, match="b for"):
-        hosts.await_all(runtime, HOSTS)  # type: ignore[arg-type]
+        hosts.await_all(runtime, HOSTS, HOSTS)  # type: ignore[arg-type]
     clock.now_s += 31.0
     assert hosts.look(runtime, HOSTS) == ("b",)  # type: ignore[arg-type]
 
@@ -203,16 +203,16 @@ def test_a_worker_that_leaves_the_pipeline_and_joins_again_is_not_stale() -> Non
     layout = initial(2, hosts=[("a", 1.0), ("b", 1.0)])
     ledger = ledgers.new_ledger(fingerprint="f", nodes=(), layout=layout)
     ledger = replace(ledger, forming=frozenset())
-    lost = ledgers.move_workers(ledger, {1: "a"}, 7, 0, common_disk=False)
+    lost = relocations.move_workers(ledger, {1: "a"}, 7, 0, common_disk=False)
     assert lost.layouts[0].hosts == ("a", "a")
     assert lost.layouts[0].owners == layout.owners
-    assert ledgers.moved_since(lost) == {1: 7}
-    assert [(stray.worker, stray.host, stray.since) for stray in ledgers.strays(lost)] == [(1, "b", 7)]
-    assert ledgers.moved_since(ledgers.settle_members(lost, {0})) == {}
-    assert ledgers.moved_since(replace(lost, forming=frozenset({1}))) == {}
+    assert relocations.moved_since(lost) == {1: 7}
+    assert [(stray.worker, stray.host, stray.since) for stray in relocations.strays(lost)] == [(1, "b", 7)]
+    assert relocations.moved_since(ledgers.settle_members(lost, {0})) == {}
+    assert relocations.moved_since(replace(lost, forming=frozenset({1}))) == {}
     assert ledgers.decode_ledger(json.loads(json.dumps(ledgers.encode_ledger(lost)))) == lost
-    back = ledgers.move_workers(lost, {1: "b"}, 9, 0, common_disk=False)
-    assert ledgers.moved_since(back) == {1: 9}
-    assert [stray.host for stray in ledgers.strays(back)] == ["a"], "not where it is now"
-    shared = ledgers.move_workers(ledger, {1: "a"}, 7, 0, common_disk=True)
-    assert (ledgers.moved_since(shared), ledgers.strays(shared)) == ({}, ())
+    back = relocations.move_workers(lost, {1: "b"}, 9, 0, common_disk=False)
+    assert relocations.moved_since(back) == {1: 9}
+    assert [stray.host for stray in relocations.strays(back)] == ["a"], "not where it is now"
+    shared = relocations.move_workers(ledger, {1: "a"}, 7, 0, common_disk=True)
+    assert (relocations.moved_since(shared), relocations.strays(shared)) == ({}, ())

@@ -48,7 +48,7 @@ def test_a_host_that_is_not_needed_is_not_waited_for(found: events.LedgerState) 
         events.Discarded(left=(2,)), events.StepsRead(records=()),
     )  # fmt: skip
     assert issued[1] == commands.FenceWorkers(
-        epoch=5, workers=(0, 1), hosts=("a", "b"), others=(2,), other_hosts=("c",)
+        epoch=5, workers=(0, 1), hosts=("a", "b"), others=(2,), other_hosts=("c",), offered=("a", "b")
     )
     assert issued[2] == commands.ReadVersions(epoch=5, workers=(0, 1), hosts=("a", "b"))
     assert issued[4] == commands.DiscardWorkers(workers=(2,), members=(0, 1), hosts=("c",))

@@ -250,8 +250,8 @@ def test_a_rescale_that_finds_its_number_there_has_moved_nothing(
         moved = service.rescale(workers, 60)
         assert moved is not None
         assert (moved.workers_before, moved.workers) == (5 - workers, workers)
-    as_before = replace(service.plan_rescale(2), workers_before=3)
-    monkeypatch.setattr(service, "plan_rescale", lambda _workers: as_before)
+    changing = replace(service.plan_rescale(2), shards_moved=1)
+    monkeypatch.setattr(service, "plan_rescale", lambda _workers, _hosts: changing)
     assert service.rescale(2, 60) is None
 
 

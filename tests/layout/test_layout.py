@@ -10,7 +10,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dbsp.errors import ConfigError
-from dbsp.layout import Layout, dynamic_shards, initial, least_moved, moved_shards, moves, quotas, rescaled
+from dbsp.layout import (
+    Layout,
+    dynamic_shards,
+    initial,
+    is_balanced,
+    least_moved,
+    moved_shards,
+    moves,
+    quotas,
+    rescaled,
+)
 
 counts = st.integers(1, 24)
 walks = st.lists(counts, min_size=1, max_size=6)
@@ -176,3 +186,38 @@ def test_hosts_that_are_not_offered_lose_their_workers_first(
     gone = homes.keys() - then.keys()
     if any(homes[worker] in after for worker in gone):
         assert all(homes[worker] in after for worker in homes.keys() & then.keys())
+
+
+visits = st.lists(st.tuples(offers, counts), min_size=1, max_size=5)
+
+
+def wander(first: int, offered: object, rest: list[tuple[object, int]], **kind: object) -> list[Layout]:
+    """Layouts of rescales that also change the offered hosts."""
+    layouts = [initial(first, hosts=offered, **kind)]
+    for step, (hosts, workers) in enumerate(rest):
+        layouts.append(rescaled(replace(layouts[-1], offered=hosts), workers, step=step))
+    return layouts
+
+
+@given(counts, offers, visits, st.booleans())
+def test_hosts_are_added_removed_and_replaced(first: int, offered: object, rest: list, dynamic: bool) -> None:
+    """All workers are on offered hosts, nobody changes its host or number, and a second rescale finds nothing to do."""
+    for old, new in pairwise(wander(first, offered, rest, **({"dynamic_k": 0.1} if dynamic else {"shards": 256}))):
+        assert set(new.hosts) <= {host for host, _ in new.offered}
+        before, after = (dict(zip(each.workers, each.hosts, strict=True)) for each in (old, new))
+        assert all(before[worker] == after[worker] for worker in before.keys() & after.keys())
+        assert is_balanced(new, len(new.workers))
+        if new.shards >= old.shards:
+            assert moved_shards(old, new) == round(least_moved(old, new) * max(old.shards, new.shards))
+
+
+@given(counts, hosts, st.lists(st.tuples(hosts, counts), min_size=1, max_size=5))
+def test_equal_hosts_have_as_many_workers_and_the_fewest_move(first: int, offered: list[str], rest: list) -> None:
+    visited = [(tuple((host, 1.0) for host in names), workers) for names, workers in rest]
+    for old, new in pairwise(wander(first, [(host, 1.0) for host in offered], visited)):
+        names, present, there = [host for host, _ in new.offered], Counter(old.hosts), Counter(new.hosts)
+        least, extra = divmod(len(new.workers), len(names))
+        assert all(there[host] in (least, least + 1) for host in names)
+        room = sum(present[host] > least for host in names)
+        most = sum(min(present[host], least) for host in names) + min(room, extra)
+        assert len({*old.workers} & {*new.workers}) == most

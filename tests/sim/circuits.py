@@ -43,9 +43,10 @@ from tests.coordinator import fake_runtime, fakes
 from tests.coordinator.under_traffic import without_moves
 from tests.sim import circuit_faults, late_tasks
 from tests.sim.circuit_faults import CircuitFaults, Strikes
+from tests.sim.coordinator import Coordinator
 from tests.sim.faults import Faults
 from tests.sim.late_tasks import LateTasks
-from tests.sim.simulation import Coordinator, Simulation
+from tests.sim.simulation import Simulation
 
 RUN = "run"
 KEYS = 12

@@ -17,16 +17,18 @@ from typing import Any
 
 from dbsp.coordinator.decisions import commands, events, states
 from dbsp.coordinator.decisions.cutting import advance
-from dbsp.coordinator.decisions.machine import step
 from dbsp.coordinator.decisions.migrating import is_open
 from dbsp.coordinator.limits import StepLimits
-from dbsp.coordinator.running.command_runner import CommandRunner, LoopSettings
+from dbsp.coordinator.running.command_runner import CommandRunner
 from dbsp.coordinator.running.control import request_rescale
+from dbsp.coordinator.running.loop_settings import LoopSettings
 from dbsp.coordinator.strategies import STRATEGIES
 from dbsp.errors import AwayError, CapacityError, DbspError, FencedError, UnavailableError
+from dbsp.hosts import Offered
 from dbsp.logs import StepRecord
 from dbsp.logs.step_commands import skipped_nodes
 from tests.coordinator import fake_runtime, fakes
+from tests.sim.coordinator import Coordinator
 from tests.sim.coverage import Coverage
 from tests.sim.faults import NONE, OUTSIDE, WRITES, Faults, Fired, drawn
 
@@ -39,8 +41,8 @@ ENDS = (None, "unavailable", "fenced", "capacity", "engine")
 another version of the engine.
 """
 ENGINES = ("1.0", "2.0")
-HOSTS, APART = ("a", "b", "c"), 0.4
-"""Hosts with a disk of their own each, and in how many seeds there are such."""
+HOSTS, APART, NAMED = ("a", "b", "c"), 0.4, 0.3
+"""Hosts with a disk of their own each, in how many seeds there are such, and how often a rescale names some."""
 UPGRADES, UPGRADES_RARE = 0.03, 0.3
 """How often an upgrade is asked for, as parts of how often another version is installed; in seldom states more often."""
 PAUSED_TURNS_MAX = 60
@@ -51,46 +53,6 @@ OUTSIDERS = 0.15
 """In how many seeds a broker is away for a while now and then, as long as a standby."""
 CANCELS = 0.2
 """The part of what is asked about rescales that takes one back."""
-
-
-@dataclass
-class Coordinator:
-    """One incarnation: the machine's state, the command runner, the command it is about to carry out."""
-
-    runner: CommandRunner
-    state: states.State
-    coverage: Coverage
-    command: commands.Command | None = None
-    finished: commands.Shutdown | None = None
-    copies_failed: int = 0
-
-    def decide(self, event: events.Event) -> None:
-        """One turn of the machine."""
-        before = self.state
-        self.state, issued = step(self.state, event)
-        self.coverage.note(before, event, self.state)
-        self._count_copies(before, event)
-        for command in issued:
-            self.command = command
-            if isinstance(command, commands.Shutdown):
-                self.finished = command
-
-    def _count_copies(self, before: states.State, event: events.Event) -> None:
-        """Copies that fail, one after the other, end it in the end; whatever steps are done meanwhile."""
-        if isinstance(event, events.Published):
-            self.copies_failed = 0
-        told = event if isinstance(event, events.CopyEnded) else before.facts.copying
-        if told is not None and told.code == AwayError.code:
-            return  # it is waited for
-        rolled_back = isinstance(self.state, states.Recovering) and not isinstance(event, events.Failed)
-        if told is not None and told.code is not None and rolled_back:
-            self.copies_failed += 1
-        fakes.must(self.copies_failed <= self.state.facts.failures_max, "e: copies fail for ever, and nobody is told")
-
-    @property
-    def recovers(self) -> bool:
-        """Whether it does not take new steps yet."""
-        return isinstance(self.state, states.Starting | states.Recovering | states.Replaying | states.Rescaling)
 
 
 @dataclass
@@ -228,7 +190,8 @@ class Simulation:
 
     def make_runner(self) -> CommandRunner:
         """A new command runner on the world."""
-        return fake_runtime.command_runner(self.world, self.clock, self.settings)
+        hosts = tuple((host, 1.0) for host in self.world.offered)
+        return fake_runtime.command_runner(self.world, self.clock, replace(self.settings, hosts=hosts))
 
     def facts(self) -> states.Facts:
         """What an incarnation starts from; the seed says what lag, in rows, a warm-up accepts, and how many keys a step moves."""
@@ -280,14 +243,15 @@ class Simulation:
             if self.random.random() < 0.05:
                 workers = 5000  # more than there can be
             strategy = self.random.choice(STRATEGIES)
+            hosts = self._named_hosts()
             try:
-                self.world.control.change(epoch, lambda ledger: request_rescale(ledger, workers, strategy))
+                self.world.control.change(epoch, lambda ledger: request_rescale(ledger, workers, strategy, hosts))
             except (
                 FencedError,
                 UnavailableError,
             ):  # the user hears an error; the request may be in the ledger all the same
                 return None
-            return events.RescaleAsked(workers=workers, strategy=strategy)
+            return events.RescaleAsked(workers=workers, strategy=strategy, hosts=hosts)
         draw = (draw - self.rates.rescale) / max(self._asks(), 1e-9)
         if draw >= 1.0:
             return None
@@ -296,6 +260,12 @@ class Simulation:
         every = (*kinds, events.StopAsked(now=True), events.StopAsked())
         weights = (1, 1, 2, 1, 1, 2) if self._is_rare() else (30, 10, 48, 4, 2, 6)
         return self.random.choices(every, weights)[0]
+
+    def _named_hosts(self) -> Offered | None:
+        """The hosts that a rescale names, where hosts have names; mostly it names none."""
+        if not self.world.offered or self.places.random() >= NAMED:
+            return None
+        return tuple((host, 1.0) for host in self.places.sample(HOSTS, self.places.randint(1, len(HOSTS))))
 
     def _is_rare(self) -> bool:
         """States that are seldom and short: users ask more often there, so that every request meets every state."""

@@ -1,0 +1,188 @@
+"""A rescale adds, removes and replaces hosts: workers end where it says, and every step's outputs stay those of one worker."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from dbsp.coordinator import build
+from dbsp.coordinator.cli import command
+from dbsp.coordinator.running.control import request_rescale
+from dbsp.coordinator.service import Service
+from dbsp.coordinator.strategies import STRATEGIES
+from dbsp.errors import ConfigError, DbspError
+from tests.coordinator import hosted, shop
+from tests.coordinator.under_traffic import check_golden, make_folder, settings, traffic
+from tests.spark.waiting import until
+
+FIRST = ('layout.hosts=["a"]', "pipeline.workers=1", "checkpoint.interval_s=0.2")
+HOSTS = "abcd"
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A pipeline whose hosts have disks of their own."""
+    monkeypatch.setattr(build, "shares_disk", lambda _config: False)
+    return make_folder(tmp_path)
+
+
+@contextmanager
+def running(folder: Path, machines: hosted.Machines, *overrides: str) -> Iterator[Service]:
+    config = settings(folder, *(overrides or FIRST))
+    with Service(config, build.build(config, wrap=hosted.on_machines(machines, common_disk=True))) as service:
+        yield service
+
+
+def homes(service: Service) -> dict[int, str]:
+    layout = service.layout()
+    return dict(zip(layout.workers, layout.hosts, strict=True))
+
+
+def of(names: str) -> tuple[tuple[str, float], ...]:
+    return tuple((host, 1.0) for host in names)
+
+
+def test_hosts_come_go_and_are_replaced_under_traffic(folder: Path, tmp_path: Path) -> None:
+    """1 host, then 3, then 2, then another one in the place of one of them, each time by another strategy."""
+    machines = hosted.Machines(folder / "hosts")
+    with running(folder, machines) as service, traffic(service, 1):
+        walk = ((3, "abc", "warmup"), (4, "ac", "icadd"), (4, "cd", "redistribute"), (2, "cb", "cold"))
+        for workers, names, strategy in walk:
+            before = homes(service)
+            planned = service.plan_rescale(workers, of(names))
+            service.rescale(workers, 60, strategy=strategy, hosts=of(names))
+            after = homes(service)
+            assert Counter(after.values()) == Counter(dict.fromkeys(names, workers // len(names)))
+            assert {each.worker for each in planned.joining} == after.keys() - before.keys()
+            assert set(planned.hosts_leaving) == {*before.values()} - {*after.values()}
+            gone = [machines.home(host, worker) for worker, host in before.items() if worker not in after]
+            assert not [place for place in gone if place.exists()], "a host that was left has no database any more"
+    check_golden(folder, tmp_path)
+
+
+def test_a_replaced_host_moves_its_share_once(folder: Path) -> None:
+    """Worker 1 on b gives its shards to worker 2 on c; nobody else's move, and the second call moves nothing."""
+    machines = hosted.Machines(folder / "hosts")
+    with (
+        running(folder, machines, *FIRST, 'layout.hosts=["a", "b"]', "pipeline.workers=2") as service,
+        traffic(service, 1),
+    ):
+        owned = service.layout().shard_counts()
+        moved = service.rescale(2, 60, hosts=of("ac"))
+        assert moved is not None
+        assert (moved.shards_moved, homes(service)) == (owned[1], {0: "a", 2: "c"})
+        assert service.rescale(2, 60, hosts=of("ac")) is None
+        assert service.rescale(2, 60) is None
+
+
+@pytest.mark.parametrize("seed", [1, pytest.param(None, marks=pytest.mark.soak)])
+def test_random_hosts_with_ends_at_any_moment(seed: int | None, folder: Path, tmp_path: Path) -> None:
+    """The service ends in the midst of a rescale and starts again: it goes on to the hosts of the newest request."""
+    rounds, seed = (5, seed) if seed is not None else (25, random.SystemRandom().randrange(1 << 32))
+    print(f"seed {seed}")
+    draw, machines, wanted = random.Random(seed), hosted.Machines(folder / "hosts"), (1, of("a"))
+    for _ in range(rounds):
+        with running(folder, machines) as service, traffic(service, draw.randrange(1 << 32)):
+            reaches(service, *wanted)
+            wanted = draw.randint(1, 4), of("".join(draw.sample(HOSTS, draw.randint(1, 3))))
+            asking = threading.Thread(target=rescale, args=(service, *wanted, draw.choice(STRATEGIES)))
+            asking.start()
+            until(lambda: is_noted(service, *wanted), "the request is durable")  # noqa: B023 - called at once
+            version = service.snapshot.version + draw.randint(0, 4)
+            service.live_status.wait_for(lambda now, version=version: now.version >= version, 60)  # type: ignore[misc]
+            if draw.random() < 0.7:
+                service.stop(now=True)
+            asking.join()
+    with running(folder, machines) as service:
+        reaches(service, *wanted)
+    check_golden(folder, tmp_path)
+
+
+def is_noted(service: Service, workers: int, hosts: tuple[tuple[str, float], ...]) -> bool:
+    """Return whether the ledger has a request, or its result."""
+    ledger = service.built.parts.control.load()
+    return ledger is not None and ledger.offered == hosts and workers in (ledger.rescale, len(service.layout().workers))
+
+
+def rescale(service: Service, workers: int, hosts: tuple[tuple[str, float], ...], strategy: str) -> None:
+    with suppress(DbspError):
+        service.rescale(workers, 60, strategy=strategy, hosts=hosts)
+
+
+def reaches(service: Service, workers: int, hosts: tuple[tuple[str, float], ...]) -> None:
+    """Wait for the layout that was asked for last."""
+    names = {host for host, _ in hosts}
+    assert service.live_status.wait_for(
+        lambda now: now.layout is not None and len(now.layout.workers) == workers and {*now.layout.hosts} <= names
+        and now.rescale is None and now.waiting is None and now.state == "Running", 60,
+    ), service.snapshot  # fmt: skip
+
+
+def test_the_later_choice_of_hosts_counts(folder: Path) -> None:
+    """Hosts that a rescale named outlive a restart; changed settings take their place, and the same settings do not."""
+    machines = hosted.Machines(folder / "hosts")
+    with running(folder, machines) as service:
+        service.rescale(2, 60, hosts=of("bc"))
+    with running(folder, machines) as service:
+        assert service.layout().offered == of("bc")
+        service.rescale(3, 60)
+        assert {*homes(service).values()} == {"b", "c"}
+    with running(folder, machines, *FIRST, 'layout.hosts=["d"]') as service:
+        assert service.layout().offered == of("d")
+        service.rescale(2, 60)
+        assert {*homes(service).values()} == {"d"}
+
+
+def test_a_request_for_the_same_number_outlives_a_crash(folder: Path) -> None:
+    """It was noted, and the process ended before it began: the number is reached, the hosts are not."""
+    machines = hosted.Machines(folder / "hosts")
+    with running(folder, machines) as service:
+        control = service.built.parts.control
+        control.change(None, lambda ledger: request_rescale(ledger, 1, hosts=of("b")))
+        service.stop(now=True)
+    with running(folder, machines) as service:
+        reaches(service, 1, of("b"))
+        assert homes(service) == {1: "b"}
+
+
+def test_hosts_that_cannot_be_are_refused(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    machines = hosted.Machines(folder / "hosts")
+    with running(folder, machines) as service:
+        for hosts in ((), (("b", 0.0),), (("b", float("nan")),)):
+            with pytest.raises(ConfigError, match="host"):
+                service.rescale(1, 60, hosts=hosts)
+        assert homes(service) == {0: "a"}
+    with (
+        Service(settings(make_folder(tmp_path_factory.mktemp("unnamed")))) as unnamed,
+        pytest.raises(ConfigError, match=r"cannot name hosts where \[layout\] names none"),
+    ):
+        unnamed.rescale(2, 60, hosts=of("ab"))
+
+
+def test_the_command_line_says_who_joins_and_which_host_is_free(folder: Path) -> None:
+    machines = hosted.Machines(folder / "hosts")
+    with running(folder, machines) as service, shop.answering(service) as client:
+
+        def said(*arguments: str) -> str:
+            result = CliRunner().invoke(command, ["--url", str(client.base_url), "rescale", *arguments])
+            assert result.exit_code == 0, result.output
+            return result.output
+
+        assert "worker 1 joins on host b\nworker 0 leaves on host a\nno worker is on a then" in said(
+            "1", "--hosts", "b", "--dry-run"
+        )
+        assert homes(service) == {0: "a"}
+        assert "no worker is on a any more: what runs there can be stopped" in said("1", "--hosts", "b")
+        said("3", "--hosts", "b=2,c")
+        assert Counter(homes(service).values()) == {"b": 2, "c": 1}
+        for wrong, why in (("b,b", "different hosts"), ("b=x", "a weight is a number"), ("", "different hosts")):
+            result = CliRunner().invoke(command, ["--url", str(client.base_url), "rescale", "2", "--hosts", wrong])
+            assert result.exit_code != 0
+            assert why in str(result.exception) + result.output
