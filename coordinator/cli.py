@@ -337,10 +337,14 @@ def layout(context: CommandContext, form: str) -> None:
 
 @command.command()
 @click.argument("sql")
+@click.option("--explain", is_flag=True, help="Show what is read of each view, and DuckDB's plan; nothing is read.")
+@click.option("--analyze", is_flag=True, help="Show the plan of a query that also runs, with DuckDB's times.")
 @OUTPUT
 @click.pass_obj
-def query(context: CommandContext, sql: str, form: str) -> None:
+def query(context: CommandContext, sql: str, explain: bool, analyze: bool, form: str) -> None:
     """Run one SELECT over the views, as of one step."""
+    if explain or analyze:
+        sql = f"EXPLAIN {'ANALYZE ' if analyze else ''}{sql}"
     if context.as_json:
         context.show(context.client.ask("POST", "/v1/query", json={"sql": sql}), "")
         return

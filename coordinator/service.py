@@ -24,7 +24,7 @@ from dbsp.coordinator.running.notices import BugFound, Observer, ServiceCrashed
 from dbsp.coordinator.running.status_json import as_json, health_as_json, snapshot_as_json
 from dbsp.coordinator.running.watch import is_ready
 from dbsp.coordinator.serving.decisions import Decisions
-from dbsp.coordinator.serving.reads import Reads
+from dbsp.coordinator.serving.queries import QueryReads
 from dbsp.coordinator.serving.rescales import Rescales
 from dbsp.coordinator.trials import ProcessTrials
 from dbsp.coordinator.worker_resources import close_resources
@@ -32,7 +32,7 @@ from dbsp.errors import DbspError, UnavailableError
 from dbsp.version import VERSION
 
 
-class Service(Reads, Decisions, Rescales):
+class Service(QueryReads, Decisions, Rescales):
     """A running pipeline with all interfaces.
 
     **Errors** methods raise `UnavailableError` when the service has ended, with the reason; `start` and `stop` raise

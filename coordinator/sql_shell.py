@@ -23,6 +23,8 @@ from dbsp.errors import ConfigError, DbspError
 
 HISTORY_MAX = 2000
 PROMPT, MORE = "sql> ", "...> "
+PLAN_COLUMNS = ["QUERY PLAN"]
+"""The columns of a plan, whose rows are lines to be printed as they are."""
 HELP = r"""a statement ends with ;   \d views   \d NAME columns of a view   \q or Ctrl-D quits   Ctrl-C drops what is typed"""
 KEYWORDS = (
     "all and as asc between by case cast coalesce count cross desc distinct else end except exists"
@@ -72,6 +74,9 @@ def answer(client: Client, text: str, form: str) -> int:
         print_arrow(sink.getvalue().to_pybytes())
         return len(found)
     rows: dict[str, Any] = client.ask("POST", "/v1/query", json={"sql": text})
+    if form == "table" and rows["columns"] == PLAN_COLUMNS:
+        click.echo("\n".join(line for (line,) in rows["rows"]))
+        return len(rows["rows"])
     print_rows(form, rows["columns"], rows["rows"])
     count = len(rows["rows"])
     if form == "table":

@@ -72,7 +72,10 @@ def add_views(app: FastAPI, service: Service, lanes: Lanes) -> None:
         "/v1/query", summary="One read-only SELECT over the views and dead_letters, as of one step", responses=OR_ARROW
     )
     async def query(body: QueryBody, request: Request) -> Response:
-        """Run a query; 429 if too many queries wait, 503 if this one has waited for `timeout_s` of [query]."""
+        """Run a query, or return its plan for `EXPLAIN SELECT …`.
+
+        429 if too many queries wait, 503 if this one has waited for `timeout_s` of [query].
+        """
         as_arrow = ARROW in request.headers.get("accept", "")
         return await lanes.queries.run_within(service.config.query.timeout_s, _query, service, body.sql, as_arrow)
 

@@ -17,7 +17,7 @@ from dbsp.coordinator.postgres.copying import CopyStatement, copy_of
 from dbsp.coordinator.postgres.fetching import fetch_of
 from dbsp.coordinator.postgres.follow import Follow
 from dbsp.coordinator.postgres.parameters import text_of, type_name
-from dbsp.coordinator.postgres.refusals import NOT_SUPPORTED, READ_ONLY, SYNTAX, WRITE_HINT, PostgresRefusal, refusal_of
+from dbsp.coordinator.postgres.refusals import READ_ONLY, SYNTAX, WRITE_HINT, PostgresRefusal, refusal_of
 from dbsp.coordinator.postgres.results import PORTALS_MAX, STATEMENTS_MAX, Portal, Prepared, described
 from dbsp.coordinator.postgres.rows import batches, data_rows
 from dbsp.coordinator.postgres.sources import HeldRows, RowSource
@@ -243,7 +243,7 @@ class Runner:
             self._refuse_failed(statement)
         if statement.is_read:
             table = await self._query(statement.text, portal.values)
-            portal.rows = HeldRows(table, self._backend.held)
+            portal.rows = HeldRows(table, self._backend.held, "EXPLAIN" if statement.verb == "EXPLAIN" else "SELECT")
         elif statement.verb == SUBSCRIBE:
             self._refuse_too_often()
             portal.rows = Follow(self._backend.shared, subscription_of(statement.text, portal.values))
@@ -289,7 +289,9 @@ class Runner:
         if rows_max and sent and not rows.done:
             self._connection.write(m.SUSPENDED)
         else:
-            self._connection.write(m.complete(f"{rows.tag} {sent}" if rows.tag != "SHOW" else "SHOW"))
+            self._connection.write(
+                m.complete(f"{rows.tag} {sent}" if rows.tag not in ("SHOW", "EXPLAIN") else rows.tag)
+            )
 
     async def _write(
         self,
@@ -339,10 +341,6 @@ class Runner:
             return await verb(statement)
         if statement.verb in WRITES:
             raise PostgresRefusal(READ_ONLY, f"cannot execute {statement.verb} in a read-only transaction", WRITE_HINT)
-        if statement.verb == "EXPLAIN":
-            raise PostgresRefusal(
-                NOT_SUPPORTED, "EXPLAIN is not supported", "`coordinator explain` shows how views are kept"
-            )
         raise PostgresRefusal(
             SYNTAX,
             f'syntax error at or near "{statement.verb[:60]}"',

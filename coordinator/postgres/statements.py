@@ -20,7 +20,7 @@ _END_OF_ESCAPED = re.compile(r"(?:[^'\\]|''|\\.)*+'", re.DOTALL)
 _ENDS = {"'": re.compile(r"(?:[^']|'')*+'"), '"': re.compile(r'(?:[^"]|"")*+"')}
 _COMMENT = re.compile(r"/\*|\*/")
 WORDS_MAX = 12
-READS = frozenset({"SELECT", "WITH", "VALUES", "TABLE", "("})
+READS = frozenset({"SELECT", "WITH", "VALUES", "TABLE", "(", "EXPLAIN"})
 WRITES = frozenset(
     [
         "INSERT",

@@ -8,7 +8,7 @@ gone.
 Protocol, on standard input and output; a header is one line of JSON:
 
     parent  {"sql", "views", "unread",        child  {"reads": {view: needed}} or {"error": {…}}
-             "limits", "dialect"}
+             "limits", "dialect", "explain"}
     parent  {"bytes"} + one Arrow stream per  child  {"done": true} + one Arrow stream, or {"error": {…}}
             view that is read
 
@@ -22,6 +22,7 @@ import resource
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
+from functools import partial
 from math import ceil
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
@@ -64,7 +65,7 @@ def serve(source: BinaryIO, sink: BinaryIO, bound: Callable[[QueryLimits, int], 
             return
         bound(limits, given["bytes"])
         tables = {name: get_table(source) for name in parts}
-        _answer(sink, statement, tables, limits)
+        _answer(sink, partial(statement.run, tables, limits, asked["explain"]), limits)
 
 
 class QueryStatement(Protocol):
@@ -74,8 +75,8 @@ class QueryStatement(Protocol):
     def sql(self) -> str:
         """Return its text."""
 
-    def run(self, tables: Mapping[str, pa.Table], limits: QueryLimits) -> pa.Table:
-        """Return its result over these tables."""
+    def run(self, tables: Mapping[str, pa.Table], limits: QueryLimits, explain: str | None = None) -> pa.Table:
+        """Return its result over these tables, or with `explain` its plan."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +85,8 @@ class _Plain:
 
     sql: str
 
-    def run(self, tables: Mapping[str, pa.Table], limits: QueryLimits) -> pa.Table:
-        return run_query(self.sql, tables, limits, tuple(tables))
+    def run(self, tables: Mapping[str, pa.Table], limits: QueryLimits, explain: str | None = None) -> pa.Table:
+        return run_query(self.sql, tables, limits, tuple(tables), explain=explain)
 
 
 def _statement(asked: Mapping[str, Any]) -> QueryStatement:
@@ -96,9 +97,9 @@ def _statement(asked: Mapping[str, Any]) -> QueryStatement:
     return translate(asked["sql"], Dialect(**asked["dialect"]))
 
 
-def _answer(sink: BinaryIO, statement: QueryStatement, tables: Mapping[str, pa.Table], limits: QueryLimits) -> None:
+def _answer(sink: BinaryIO, run: Callable[[], pa.Table], limits: QueryLimits) -> None:
     try:
-        found = statement.run(tables, limits)
+        found = run()
     except DbspError as error:
         put(sink, failure(error))
     except MemoryError:

@@ -93,9 +93,12 @@ class Translated:
     tree: exp.Expr
     dialect: Dialect
 
-    def run(self, tables: Mapping[str, pa.Table], limits: QueryLimits) -> pa.Table:
+    def run(self, tables: Mapping[str, pa.Table], limits: QueryLimits, explain: str | None = None) -> pa.Table:
         """Return the result; its schema's metadata has the types of the parameters, for a description."""
-        found = run_query(self.sql, tables, limits, tuple(tables), self.prelude, describe=self.dialect.describe)
+        describe = self.dialect.describe
+        found = run_query(self.sql, tables, limits, tuple(tables), self.prelude, describe=describe, explain=explain)
+        if explain is not None:
+            return found
         if len(self.labels) == found.num_columns:
             found = found.rename_columns(
                 [own or other for own, other in zip(self.labels, found.column_names, strict=True)]

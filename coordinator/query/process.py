@@ -93,10 +93,12 @@ class Queries:
         *,
         dialect: Mapping[str, Any] | None = None,
         stop: Stop | None = None,
+        explain: str | None = None,
     ) -> pa.Table:
         """Return the statement's result; `read(parts)` returns the views that it reads; views in `unread` cannot be read.
 
-        `dialect` are the parts of a `dialect.Dialect`, for a statement in PostgreSQL's. `stop` breaks the query off.
+        `dialect` are the parts of a `dialect.Dialect`, for a statement in PostgreSQL's. `stop` breaks the query off. `explain`
+        asks for the plan; see `statement.run_query`.
 
         **Errors** `ConfigError` for a statement that is refused or wrong; `CapacityError` names the limit that was
         reached; `UnavailableError` while too many run; `QueryStopped` after `stop.stop()`.
@@ -107,7 +109,7 @@ class Queries:
             process = self._take()
             try:
                 with (stop or Stop()).ending(process):
-                    found = process.ask(sql, views, read, limits, unread, dialect)
+                    found = process.ask(sql, views, read, limits, unread, dialect, explain)
             except ConfigError:
                 self._give_back(process)
                 raise
@@ -181,9 +183,13 @@ class _Process(ChildProcess):
         limits: QueryLimits,
         unread: Sequence[str],
         dialect: Mapping[str, Any] | None,
+        explain: str | None,
     ) -> pa.Table:
         """Run one query and return its result."""
-        asked = {"sql": sql, "views": list(views), "unread": list(unread), "limits": asdict(limits), "dialect": dialect}
+        asked = {
+            "sql": sql, "views": list(views), "unread": list(unread), "limits": asdict(limits), "dialect": dialect,
+            "explain": explain,
+        }  # fmt: skip
         with self._bounded(limits):
             put(self._in, asked)
             parts = {name: Needed(**needed) for name, needed in self._answer()["reads"].items()}

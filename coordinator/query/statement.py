@@ -12,6 +12,7 @@ in which this runs, where the system limits the memory and time that DuckDB does
 from __future__ import annotations
 
 import json
+import re
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ import numpy as np
 import pyarrow as pa
 
 from dbsp.circuit.names import DEAD_LETTERS
+from dbsp.coordinator.query.explaining import plan_table
 from dbsp.coordinator.query.pushdown import Needed, needed_parts
 from dbsp.errors import CapacityError, ConfigError, InternalError
 
@@ -30,11 +32,18 @@ RECURSIVE = "RECURSIVE_CTE_NODE"
 QUERY_NODES = frozenset({"SELECT_NODE", "SET_OPERATION_NODE", RECURSIVE})
 STATEMENT_CHARS_MAX = 100_000
 WEIGHT = "weight"
+CATALOGS = ("pg_catalog.", "information_schema.")
+"""How the names of relations begin that are no views."""
 PARAMETERS = b"parameters"
 """Where the metadata of a description has the types of the statement's parameters."""
 UNSOUND_REWRITES = "common_subplan"
 """Optimizers of DuckDB 2.0.0 that are switched off, since they change answers: two parts of a UNION ALL that read the same join
 with other columns of it may get each other's (duckdb/duckdb#25819 and its like)."""
+EMPTY_REWRITES = "statistics_propagation,empty_result_pullup"
+"""Optimizers that replace what reads a table without rows: a plan is made over such tables."""
+PLAN = "EXPLAIN"
+NO_ROWS = "~0 rows"
+_ONLY_NO_ROWS = re.compile(rf"\W*({NO_ROWS}\W*)+")
 _CLOSED = (
     "SET enable_external_access = false",
     "SET python_enable_replacements = false",
@@ -58,7 +67,7 @@ class QueryLimits:
 
 def not_readable(view: str, views: Sequence[str], known: Sequence[str]) -> ConfigError:
     """Return the error for a view that cannot be read: unknown, or known (`known`) with its changes alone stored."""
-    shown = sorted(name for name in views if name != DEAD_LETTERS)
+    shown = sorted(name for name in views if name != DEAD_LETTERS and not name.startswith(CATALOGS))
     if view not in known:
         return ConfigError(f"no such view: view={view} views={shown}")
     hint = f"`coordinator changes {view}` tells what every step changed in it"
@@ -106,12 +115,13 @@ def run_query(
     prelude: Sequence[str] = (),
     *,
     describe: bool = False,
+    explain: str | None = None,
 ) -> pa.Table:
     """Return the statement's result over these tables; rows are repeated by the last column `weight` of a view.
 
     `names` are the views that `parts_of` found, if the statement was checked already. `prelude` are statements of our own
     that come before, such as those that make macros. With `describe` the result has the columns of the statement and no
-    row; nothing runs.
+    row; nothing runs. With `explain`, "EXPLAIN" or "EXPLAIN ANALYZE", the result are the lines of DuckDB's plan.
 
     **Errors** `ConfigError` for what DuckDB refuses; `CapacityError` names the limit that was reached.
     """
@@ -120,7 +130,7 @@ def run_query(
         "memory_limit": f"{limits.memory_mb_max}MB",
         "threads": limits.threads,
         "temp_directory": "",
-        "disabled_optimizers": UNSOUND_REWRITES,
+        "disabled_optimizers": UNSOUND_REWRITES if explain != PLAN else f"{UNSOUND_REWRITES},{EMPTY_REWRITES}",
     }
     with duckdb.connect(":memory:", config=config) as connection:
         timer = threading.Timer(limits.timeout_s, connection.interrupt)
@@ -133,6 +143,8 @@ def run_query(
             for own in prelude:
                 connection.execute(own)
             _close_up(connection)
+            if explain is not None:
+                return _plan(connection, sql, explain)
             return _fetch(connection, sql, limits, describe)
         except duckdb.InterruptException:
             hint = "ask for less, or raise `timeout_s` in [query]"
@@ -158,6 +170,15 @@ def repeat_by_weight(table: pa.Table) -> pa.Table:
     if (weights == 1).all():
         return rows
     return rows.take(pa.array(np.repeat(np.arange(len(weights)), weights)))
+
+
+def _plan(connection: duckdb.DuckDBPyConnection, sql: str, explain: str) -> pa.Table:
+    """Return the lines of DuckDB's plan; a plan over empty tables says nothing of numbers of rows, which it cannot know."""
+    text = connection.execute(f"{explain} {sql}").fetchall()[-1][1]  # the statement was checked to be one SELECT
+    lines = [line.rstrip() for line in str(text).splitlines()]
+    if explain == PLAN:
+        lines = [line.replace(NO_ROWS, " " * len(NO_ROWS)) for line in lines if not _ONLY_NO_ROWS.fullmatch(line)]
+    return plan_table(lines)
 
 
 def _fetch(connection: duckdb.DuckDBPyConnection, sql: str, limits: QueryLimits, describe: bool) -> pa.Table:

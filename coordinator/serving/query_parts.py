@@ -19,6 +19,7 @@ from dbsp.zset.schema import Schema
 
 KEYS_MAX = 256
 """More rows than these are not looked up one by one."""
+VALUES_SHOWN = 5
 _IS_KIND = {"STRING": pa.types.is_string, "INTEGER": pa.types.is_integer}
 
 
@@ -41,14 +42,22 @@ class ViewPart:
         >>> ViewPart(view="v", wanted=Wanted(columns=("a", "b")), rows_max=3).described()
         'the first 3 rows, columns a, b'
         """
-        rows, equal = "all rows", self.wanted.equal
-        if equal is not None:
-            names = ", ".join(equal.schema.names)
-            rows = f"rows whose {names} is one of {len(equal)}" if len(equal) > 1 else f"rows of one {names}"
-        if self.rows_max is not None:
-            rows = f"the first {self.rows_max} {rows.removeprefix('all ')}"
+        rows = "all rows" if self.rows_max is None else f"the first {self.rows_max} rows"
+        if self.wanted.equal is not None:
+            rows = f"rows where {_described(self.wanted.equal)}"
         columns = "all columns" if self.wanted.columns is None else f"columns {', '.join(self.wanted.columns)}"
         return f"{rows}, {columns}"
+
+
+def _described(equal: Batch) -> str:
+    """Return the condition in words: the values of each column."""
+    parts = []
+    for name, column in zip(equal.schema.names, zip(*(row for row, _ in equal.to_rows()), strict=True), strict=True):
+        values = [repr(value) for value in dict.fromkeys(column)]
+        more = ["…"] if len(values) > VALUES_SHOWN else []
+        shown = ", ".join([*values[:VALUES_SHOWN], *more])
+        parts.append(f"{name} = {shown}" if len(values) == 1 else f"{name} in ({shown})")
+    return " and ".join(parts)
 
 
 def part_of(view: str, needed: Needed, schema: Schema, known: frozenset[str]) -> ViewPart:

@@ -1,4 +1,4 @@
-"""The interface for results: read views, follow their changes, query them."""
+"""The interface for results: read views, and follow their changes."""
 
 from __future__ import annotations
 
@@ -11,19 +11,15 @@ from typing import Any
 import pyarrow as pa
 
 from dbsp.algebra.table import Table
-from dbsp.circuit.names import DEAD_LETTERS
 from dbsp.coordinator.answers import ViewChanges, ViewRows
 from dbsp.coordinator.build import Built
 from dbsp.coordinator.config import Config
-from dbsp.coordinator.query.process import Queries, Stop
-from dbsp.coordinator.query.pushdown import Needed
-from dbsp.coordinator.query.statement import QueryLimits, not_readable
+from dbsp.coordinator.query.statement import not_readable
 from dbsp.coordinator.running.delta_tables import DeltaTables
 from dbsp.coordinator.running.feed import Feed
 from dbsp.coordinator.serving.leases import ViewLeases
 from dbsp.coordinator.serving.letters import DeadLetters
 from dbsp.coordinator.serving.pages import Pages, ViewRead
-from dbsp.coordinator.serving.query_parts import ViewPart, part_of
 from dbsp.errors import ConfigError
 from dbsp.io.formats.json_rows import decode_json
 from dbsp.runtime.leases import ALL, Leased, Wanted, condition_of
@@ -34,7 +30,7 @@ KEPT_VIEW_BYTES_MAX = 16 << 20
 
 
 class Reads(DeadLetters):
-    """The interface of readers."""
+    """The interface of readers of views and their changes."""
 
     def __init__(self, config: Config, built: Built | None = None) -> None:
         """Prepare the Delta tables, which begin with the service."""
@@ -46,7 +42,6 @@ class Reads(DeadLetters):
         self.leases = ViewLeases(self._loop, self._result, lease_s=section.lease_s, leases_max=section.leases_max)
         self.pages = Pages(max(1, section.leases_max // 2))
         self._feed = Feed(config, self.built.plan, self.built.letters.log, self.built.began)
-        self._queries = Queries(at_once_max=config.query.at_once_max)
         self.delta = DeltaTables(config, self.built.plan, self, self._feed, self._observers.noted)
 
     def views(self) -> tuple[str, ...]:
@@ -187,90 +182,3 @@ class Reads(DeadLetters):
         """
         name = next((each for each in self._feed.views if each.lower() == view.lower()), view)
         return name, self._feed.schema(name)
-
-    def _parts_of(self, needed: Mapping[str, Needed], timeout_s: float | None) -> list[ViewRows]:
-        """Return the rows of several views that a query reads, all as of the same step."""
-        parts = self.view_parts(needed)
-        if not parts:
-            return []
-        kept = [rows for part in parts if part.wanted.equal is None and (rows := self.kept(part.view)) is not None]
-        if len(kept) == len(parts) and len({rows.step for rows in kept}) == 1:
-            return kept
-        with self.leases.taken([part.view for part in parts], timeout_s) as leased:
-            return [self._read_part(leased, part) for part in parts]
-
-    def view_parts(self, needed: Mapping[str, Needed]) -> list[ViewPart]:
-        """Return what is read of the views of a statement."""
-        schemas = {view: self._schema(view) for view in needed}
-        known = frozenset(name.lower() for schema in schemas.values() for name in schema.names)
-        return [part_of(view, each, schemas[view], known) for view, each in needed.items()]
-
-    def _read_part(self, leased: Leased, part: ViewPart) -> ViewRows:
-        """Read a part of a view; a small view is read whole where no key is wanted, since further queries share it."""
-        if part.is_whole or (part.wanted.equal is None and leased.size(part.view) <= KEPT_VIEW_BYTES_MAX):
-            return self._whole(leased, part.view)
-        tables: list[pa.Table] = []
-        rows = 0
-        for table in leased.read(part.view, part.wanted):
-            tables.append(table)
-            weights = table.column(table.num_columns - 1).to_numpy()
-            rows += int(weights[weights > 0].sum())  # rows of a negative weight are none in SQL
-            if part.rows_max is not None and rows >= part.rows_max:
-                break
-        return ViewRows(view=part.view, step=leased.step, table=pa.concat_tables(tables))
-
-    def query(self, sql: str, timeout_s: float | None = None) -> tuple[int, pa.Table]:
-        """Return (step, result) of one read-only statement over the views and `dead_letters`, all as of that step."""
-        steps: list[int] = []
-
-        def read(parts: Mapping[str, Needed]) -> dict[str, pa.Table]:
-            return self._tables_of(parts, timeout_s, steps)
-
-        names = (*self.views(), DEAD_LETTERS)
-        found = self._queries.ask(sql, names, read, self._query_limits(), self._feed.views)
-        return steps[0] if steps else self.snapshot.step, found
-
-    def query_in_dialect(
-        self,
-        sql: str,
-        dialect: Mapping[str, Any],
-        relations: Mapping[str, pa.Table],
-        *,
-        timeout_s: float | None = None,
-        stop: Stop | None = None,
-    ) -> pa.Table:
-        """Return the result of one statement in PostgreSQL's dialect, over the views and further relations, as of one step.
-
-        `dialect` are the parts of a `dbsp.coordinator.query.dialect.Dialect`. Where it asks for a description, no view is
-        read.
-        """
-
-        def read(parts: Mapping[str, Needed]) -> dict[str, pa.Table]:
-            found = {name: relations[name] for name in parts if name in relations}
-            views = {name: equal for name, equal in parts.items() if name not in relations}
-            if not dialect.get("describe"):
-                return found | self._tables_of(views, None, [])
-            if DEAD_LETTERS in views:
-                found[DEAD_LETTERS] = self.letters_table(self.finished_steps()).slice(0, 0)
-            return found | {name: self._schema(name).to_arrow().empty_table() for name in views if name != DEAD_LETTERS}
-
-        names = (*self.views(), DEAD_LETTERS, *relations)
-        limits = self._query_limits(timeout_s)
-        return self._queries.ask(sql, names, read, limits, self._feed.views, dialect=dialect, stop=stop)
-
-    def _tables_of(self, parts: Mapping[str, Needed], timeout_s: float | None, steps: list[int]) -> dict[str, pa.Table]:
-        """Return the tables of a query, all as of the same step, which is noted in `steps`."""
-        found = self._parts_of({name: each for name, each in parts.items() if name != DEAD_LETTERS}, timeout_s)
-        steps.extend(rows.step for rows in found)
-        tables = {rows.view: rows.table for rows in found}
-        if DEAD_LETTERS in parts:
-            steps.append(steps[0] if steps else self.finished_steps())
-            tables[DEAD_LETTERS] = self.letters_table(steps[0])
-        return tables
-
-    def _query_limits(self, timeout_s: float | None = None) -> QueryLimits:
-        section = self.config.query
-        return QueryLimits(
-            memory_mb_max=section.memory_mb_max, timeout_s=min(section.timeout_s, timeout_s or section.timeout_s),
-            threads=section.threads, rows_max=section.rows_max, result_mb_max=section.result_mb_max,
-        )  # fmt: skip

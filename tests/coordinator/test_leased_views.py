@@ -15,7 +15,7 @@ import pytest
 from dbsp.coordinator.query.statement import QueryLimits, run_query
 from dbsp.coordinator.service import Service
 from dbsp.coordinator.serving import reads
-from dbsp.coordinator.serving.reads import Reads
+from dbsp.coordinator.serving.queries import QueryReads
 from dbsp.errors import ConfigError, OverloadedError, UnavailableError
 from tests.coordinator.shop import ORDERS, settings
 from tests.spark.waiting import until
@@ -155,12 +155,12 @@ def test_rows_by_key_and_columns(service: Service) -> None:
 
 ALL, CUSTOMER = "all columns", "columns customer"
 PARTS = [
-    ("select amount from large where id = 2", ["rows of one id, columns id, amount"]),
-    ("select l.amount from large l where 2 = l.id and customer = 'b'", ["rows of one id, customer, all columns"]),
-    ("select count(*) from (select * from large where id = 2) x", [f"rows of one id, {ALL}"]),
-    ("select amount from large where id in (2, 11, 2)", ["rows whose id is one of 2, columns id, amount"]),
+    ("select amount from large where id = 2", ["rows where id = 2, columns id, amount"]),
+    ("select l.amount from large l where 2 = l.id and customer = 'b'", ["rows where id = 2 and customer = 'b', all columns"]),
+    ("select count(*) from (select * from large where id = 2) x", [f"rows where id = 2, {ALL}"]),
+    ("select amount from large where id in (2, 11, 2)", ["rows where id in (2, 11), columns id, amount"]),
     ("select amount from large where id in (2) and amount in (600, 700)",
-     ["rows whose id, amount is one of 2, columns id, amount"]),
+     ["rows where id = 2 and amount in (600, 700), columns id, amount"]),
     ("select amount from large where id in (2, null)", ["all rows, columns id, amount"]),
     ("select amount from large where id in (2, amount)", ["all rows, columns id, amount"]),
     ("select amount from large where id not in (2, 11)", ["all rows, columns id, amount"]),
@@ -173,7 +173,7 @@ PARTS = [
     ("with large as (select * from large) select id from large where id = 2", [f"all rows, {ALL}"]),
     ("select id from large where id = 99999999999999999999", ["all rows, columns id"]),
     ("select count(*) from per_customer p left join (select * from large where id = 10) l on l.customer = p.customer",
-     [f"all rows, {ALL}", f"rows of one id, {ALL}"]),
+     [f"all rows, {ALL}", f"rows where id = 10, {ALL}"]),
     ("select p.orders, l.ID from per_customer p join large l using (customer)",
      ["all rows, columns customer, orders", "all rows, columns id, customer"]),
     ("select p.orders from per_customer p natural join large l", [f"all rows, {ALL}", f"all rows, {ALL}"]),
@@ -204,9 +204,9 @@ def test_a_query_reads_the_part_that_it_needs(service: Service, monkeypatch: pyt
     monkeypatch.setattr(reads, "KEPT_VIEW_BYTES_MAX", -1)  # as if the views were large
     monkeypatch.setattr(service, "_kept_views", {})
     asked: list[str] = []
-    original = Reads._read_part
+    original = QueryReads._read_part
     monkeypatch.setattr(
-        Reads, "_read_part", lambda own, leased, part: (asked.append(part.described()), original(own, leased, part))[1]
+        QueryReads, "_read_part", lambda own, *given: (asked.append(given[1].described()), original(own, *given))[1]
     )
     for sql, parts in PARTS:
         asked.clear()
@@ -220,14 +220,14 @@ def test_a_limit_reads_no_further(service: Service, monkeypatch: pytest.MonkeyPa
     pushed(service, pa.Table.from_pylist(many))
     monkeypatch.setattr(reads, "KEPT_VIEW_BYTES_MAX", -1)
     seen: list[int] = []
-    original = Reads._read_part
+    original = QueryReads._read_part
 
-    def read(own: Reads, leased: Any, part: Any) -> Any:
+    def read(own: QueryReads, leased: Any, part: Any) -> Any:
         found = original(own, leased, part)
         seen.append(len(found.table))
         return found
 
-    monkeypatch.setattr(Reads, "_read_part", read)
+    monkeypatch.setattr(QueryReads, "_read_part", read)
     assert len(service.query("select id from large limit 10", 60)[1]) == 10
     assert len(service.query("select id from large", 60)[1]) == 50_000
     assert 10 <= seen[0] < 50_000 == seen[1]

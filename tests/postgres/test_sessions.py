@@ -53,6 +53,19 @@ def test_errors_have_a_code_and_a_hint(connect: Connect, sql: str, sqlstate: str
     assert connection.execute("select 1").fetchone() == (1,), "the session goes on"
 
 
+def test_a_plan_is_a_result(connect: Connect) -> None:
+    connection = connect()
+    for binary in (False, True):
+        found = connection.execute("explain select amount from large where id = %s", [2], binary=binary)
+        assert found.statusmessage == "EXPLAIN"
+        lines = [line for (line,) in found]
+        assert lines[0].startswith("as of step ")
+        assert "DuckDB:" in lines
+    with connection.transaction(), connection.cursor("mine") as cursor:
+        cursor.execute("explain analyze select * from pg_catalog.pg_class, large")
+        assert any(line.endswith("rows read: 1") for (line,) in cursor)
+
+
 def test_a_failed_transaction_ignores_everything_until_it_ends(connect: Connect) -> None:
     connection = connect(autocommit=False)
     connection.execute("select 1")

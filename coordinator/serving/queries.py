@@ -1,0 +1,195 @@
+"""The interface for queries: one SELECT over the views as of one step, and its plan."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from dbsp.circuit.names import DEAD_LETTERS
+from dbsp.coordinator.answers import ViewRows
+from dbsp.coordinator.build import Built
+from dbsp.coordinator.config import Config
+from dbsp.coordinator.query.explaining import PLAN_SCHEMA, Explained, explained, plan_table
+from dbsp.coordinator.query.process import Queries, Stop
+from dbsp.coordinator.query.pushdown import Needed
+from dbsp.coordinator.query.statement import PLAN, QueryLimits
+from dbsp.coordinator.serving import reads
+from dbsp.coordinator.serving.query_parts import ViewPart, part_of
+from dbsp.coordinator.serving.reads import Reads
+from dbsp.runtime.leases import ALL, Leased
+
+ANALYZE = "EXPLAIN ANALYZE"
+
+
+@dataclass(slots=True)
+class _Asked:
+    """The parts of a request beside the text of its statement."""
+
+    timeout_s: float | None
+    relations: Mapping[str, pa.Table] = field(default_factory=dict)
+    dialect: Mapping[str, Any] | None = None
+    stop: Stop | None = None
+
+
+class QueryReads(Reads):
+    """The interface of those who ask queries."""
+
+    def __init__(self, config: Config, built: Built | None = None) -> None:
+        """Start no process before the first query."""
+        super().__init__(config, built)
+        self._queries = Queries(at_once_max=config.query.at_once_max)
+
+    def query(self, sql: str, timeout_s: float | None = None) -> tuple[int, pa.Table]:
+        """Return (step, result) of one read-only statement over the views and `dead_letters`, all as of that step.
+
+        The result of `EXPLAIN SELECT …` are the lines of its plan: see `explain_query`.
+        """
+        return self._ask(sql, _Asked(timeout_s))
+
+    def query_in_dialect(
+        self,
+        sql: str,
+        dialect: Mapping[str, Any],
+        relations: Mapping[str, pa.Table],
+        *,
+        timeout_s: float | None = None,
+        stop: Stop | None = None,
+    ) -> pa.Table:
+        """Return the result of one statement in PostgreSQL's dialect, over the views and further relations, as of one step.
+
+        `dialect` are the parts of a `dbsp.coordinator.query.dialect.Dialect`. Where it asks for a description, no view is
+        read.
+        """
+        return self._ask(sql, _Asked(timeout_s, relations, dialect, stop))[1]
+
+    def _ask(self, sql: str, asked: _Asked) -> tuple[int, pa.Table]:
+        statement = explained(sql)
+        describe = asked.dialect is not None and asked.dialect.get("describe")
+        if statement is not None and not describe:
+            return self._explain(statement, asked)
+        steps: list[int] = []
+
+        def read(needed: Mapping[str, Needed]) -> dict[str, pa.Table]:
+            found = {name: asked.relations[name] for name in needed if name in asked.relations}
+            views = {name: each for name, each in needed.items() if name not in asked.relations}
+            return found | (self._empty_tables(views) if describe else self._tables_of(views, asked.timeout_s, steps))
+
+        found = self._run_query(sql if statement is None else statement.sql, read, asked)
+        if statement is not None:
+            found = PLAN_SCHEMA.empty_table().replace_schema_metadata(found.schema.metadata)
+        return steps[0] if steps else self.snapshot.step, found
+
+    def _explain(self, statement: Explained, asked: _Asked) -> tuple[int, pa.Table]:
+        """Return (step, plan): what is read of each view as of that step, and DuckDB's plan.
+
+        The plan is made without reading, over tables without rows. `EXPLAIN ANALYZE` reads and runs the statement.
+        """
+        steps: list[int] = []
+        lines: list[str] = []
+
+        def read(needed: Mapping[str, Needed]) -> dict[str, pa.Table]:
+            found = {name: asked.relations[name] for name in needed if name in asked.relations}
+            views = {name: each for name, each in needed.items() if name not in {*found, DEAD_LETTERS}}
+            parts = self.view_parts(views)
+            if parts:
+                with self.leases.taken([part.view for part in parts], asked.timeout_s) as leased:
+                    steps.append(leased.step)
+                    for part in parts:
+                        to_read = self._to_read(leased, part)
+                        lines.append(f"{part.view}: {self._story(leased, to_read)}")
+                        if statement.analyze:
+                            found[part.view] = self._read_part(leased, to_read).table
+                            lines[-1] += f"; rows read: {len(found[part.view])}"
+            if DEAD_LETTERS in needed:
+                steps.append(steps[0] if steps else self.finished_steps())
+                lines.append(f"{DEAD_LETTERS}: all rows, all columns")
+                if statement.analyze:
+                    found[DEAD_LETTERS] = self.letters_table(steps[0])
+            return self._empty_tables({name: each for name, each in needed.items() if name not in found}) | found
+
+        plan = self._run_query(statement.sql, read, asked, ANALYZE if statement.analyze else PLAN)
+        step = steps[0] if steps else self.snapshot.step
+        return step, plan_table([f"as of step {step}", *lines, "DuckDB:", *plan.column(0).to_pylist()])
+
+    def _story(self, leased: Leased, part: ViewPart) -> str:
+        """Return how a part of a view is read, in words."""
+        if part.is_whole and leased.size(part.view) <= reads.KEPT_VIEW_BYTES_MAX:
+            return f"{part.described()} (a small view: read once for all queries of a step)"
+        if part.wanted.equal is None:
+            return part.described()
+        (spec,) = (view for view in self.built.plan.views if view.name == part.view)
+        key = spec.trace.arrangement.key if spec.trace is not None else ()
+        if key and set(key) <= set(part.wanted.equal.schema.names):
+            return f"{part.described()} (looked up by {', '.join(key)}, on the workers that own them)"
+        return f"{part.described()} (all rows are read and filtered: the view's key is {', '.join(key) or 'the row'})"
+
+    def _run_query(self, sql: str, read: Any, asked: _Asked, explain: str | None = None) -> pa.Table:
+        names = (*self.views(), DEAD_LETTERS, *asked.relations)
+        limits = self._query_limits(asked.timeout_s)
+        return self._queries.ask(
+            sql, names, read, limits, self._feed.views, dialect=asked.dialect, stop=asked.stop, explain=explain
+        )
+
+    def _empty_tables(self, needed: Mapping[str, Needed]) -> dict[str, pa.Table]:
+        """Return tables without rows that have the columns of these views."""
+        letters = (
+            {DEAD_LETTERS: self.letters_table(self.finished_steps()).slice(0, 0)} if DEAD_LETTERS in needed else {}
+        )
+        return letters | {name: self._schema(name).to_arrow().empty_table() for name in needed if name != DEAD_LETTERS}
+
+    def _tables_of(self, parts: Mapping[str, Needed], timeout_s: float | None, steps: list[int]) -> dict[str, pa.Table]:
+        """Return the tables of a query, all as of the same step, which is noted in `steps`."""
+        found = self._parts_of({name: each for name, each in parts.items() if name != DEAD_LETTERS}, timeout_s)
+        steps.extend(rows.step for rows in found)
+        tables = {rows.view: rows.table for rows in found}
+        if DEAD_LETTERS in parts:
+            steps.append(steps[0] if steps else self.finished_steps())
+            tables[DEAD_LETTERS] = self.letters_table(steps[0])
+        return tables
+
+    def _parts_of(self, needed: Mapping[str, Needed], timeout_s: float | None) -> list[ViewRows]:
+        """Return the rows of several views that a query reads, all as of the same step."""
+        parts = self.view_parts(needed)
+        if not parts:
+            return []
+        kept = [rows for part in parts if part.wanted.equal is None and (rows := self.kept(part.view)) is not None]
+        if len(kept) == len(parts) and len({rows.step for rows in kept}) == 1:
+            return kept
+        with self.leases.taken([part.view for part in parts], timeout_s) as leased:
+            return [self._read_part(leased, self._to_read(leased, part)) for part in parts]
+
+    def view_parts(self, needed: Mapping[str, Needed]) -> list[ViewPart]:
+        """Return what is read of the views of a statement."""
+        schemas = {view: self._schema(view) for view in needed}
+        known = frozenset(name.lower() for schema in schemas.values() for name in schema.names)
+        return [part_of(view, each, schemas[view], known) for view, each in needed.items()]
+
+    def _to_read(self, leased: Leased, part: ViewPart) -> ViewPart:
+        """Return what is read: all of a small view where no key is wanted, since further queries share it."""
+        if part.wanted.equal is None and leased.size(part.view) <= reads.KEPT_VIEW_BYTES_MAX:
+            return ViewPart(view=part.view, wanted=ALL)
+        return part
+
+    def _read_part(self, leased: Leased, part: ViewPart) -> ViewRows:
+        """Read a part of a view."""
+        if part.is_whole:
+            return self._whole(leased, part.view)
+        tables: list[pa.Table] = []
+        rows = 0
+        for table in leased.read(part.view, part.wanted):
+            tables.append(table)
+            weights = table.column(table.num_columns - 1).to_numpy()
+            rows += int(weights[weights > 0].sum())  # rows of a negative weight are none in SQL
+            if part.rows_max is not None and rows >= part.rows_max:
+                break
+        return ViewRows(view=part.view, step=leased.step, table=pa.concat_tables(tables))
+
+    def _query_limits(self, timeout_s: float | None = None) -> QueryLimits:
+        section = self.config.query
+        return QueryLimits(
+            memory_mb_max=section.memory_mb_max, timeout_s=min(section.timeout_s, timeout_s or section.timeout_s),
+            threads=section.threads, rows_max=section.rows_max, result_mb_max=section.result_mb_max,
+        )  # fmt: skip
