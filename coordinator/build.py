@@ -35,9 +35,10 @@ from dbsp.coordinator.running.control import Control, Ledger, LmdbControl, confi
 from dbsp.coordinator.running.letters import Letters
 from dbsp.coordinator.running.loop_settings import LoopSettings
 from dbsp.coordinator.running.lost_hosts import HostLoss
+from dbsp.coordinator.running.published_copies import CopiesRetention, PublishedCopies, PublishedParts
 from dbsp.coordinator.running.waterlines import Waterlines, watched
 from dbsp.coordinator.trials import ProcessTrials
-from dbsp.coordinator.worker_resources import ConfiguredResources, close_resources
+from dbsp.coordinator.worker_resources import ConfiguredResources, close_resources, worker_copies
 from dbsp.disk import PRIVATE_FOLDER, PUBLIC_FOLDER, make_folder
 from dbsp.errors import CircuitError, ConfigError, DbspError
 from dbsp.io.connectors import INPUT_KINDS, OUTPUT_KINDS
@@ -53,6 +54,7 @@ from dbsp.plan.signatures import signatures
 from dbsp.runtime.background import BackgroundProcesses, BackgroundThreads
 from dbsp.runtime.runtime import Runtime
 from dbsp.runtime.tasks import Work
+from dbsp.storage.copied_checkpoints import CopiedCheckpoints
 from dbsp.version import VERSION
 
 OPENS_AT_ONCE = 8
@@ -187,6 +189,7 @@ def build(
         locate=Locator(plan=plan, inputs=inputs), awaited=plan.watermarks, marker=FileMarker(config.data_dir),
         trials=ProcessTrials(config) if shares_disk(config) else None,
         waterlines=Waterlines(watched(plan), config.input.idle_s_of), letters=wrap("letters", letters),
+        published=published_copies(config, control, inputs, clock),
     )  # fmt: skip
     facts = replace(facts_of(ledger, config), accepting=frozenset(accepting))
     own_input = resources_of(config, plan).open_input if config.input.asks_others else None
@@ -200,6 +203,20 @@ def build(
         began=ledger.began,
         own_input=own_input,
     )
+
+
+def published_copies(config: Config, control: Control, inputs: InputLog, clock: Clock) -> PublishedCopies:
+    """Return the checkpoints of the pipeline among its copies, if there are copies."""
+    place, name, section = config.copies, config.pipeline.name, config.checkpoint
+    if place is None:
+        return PublishedCopies()
+    return PublishedCopies(
+        PublishedParts(
+            checkpoints=CopiedCheckpoints(place, name), control=control, inputs=inputs, clock=clock,
+            collect=lambda worker: worker_copies(place, name, worker).collect(),
+            retention=CopiesRetention(newest=section.copies_kept, seconds=section.copies_kept_s),
+        )
+    )  # fmt: skip
 
 
 def work_of(config: Config, plan: Plan, run: str) -> Work:

@@ -370,6 +370,10 @@ class Client:
         """Copy all that is needed to go on from now into a new folder in `folder`, on the service's host."""
         return self._dict("POST", "/v1/backup", json={"folder": str(folder)})
 
+    def keep_version(self) -> dict[str, Any]:
+        """Keep a new checkpoint among the copies of checkpoints until a command deletes it."""
+        return self._dict("POST", "/v1/keep")
+
     def stop(self, *, now: bool = False) -> dict[str, Any]:
         """Take a last checkpoint, unless `now`, and end the service."""
         return self._dict("POST", "/v1/stop", json={"now": now})
@@ -472,6 +476,10 @@ class AsyncClient:
     async def backup(self, folder: str | Path) -> dict[str, Any]:
         """Make a backup; see `Client.backup`."""
         return await asyncio.to_thread(self.client.backup, folder)
+
+    async def keep_version(self) -> dict[str, Any]:
+        """Keep a checkpoint among the copies; see `Client.keep_version`."""
+        return await asyncio.to_thread(self.client.keep_version)
 
     async def stop(self, *, now: bool = False) -> dict[str, Any]:
         """End the service; see `Client.stop`."""

@@ -8,7 +8,8 @@ default. The names contain their units. An unknown section or key is refused, wi
     [input]       kind, and the settings of that kind: see `dbsp.io.connectors`
     [output]      the same
     [delta]       directory, interval_s, views = ["sales"], keys = { sales = "shop, day" }, options, keep_hours
-    [checkpoint]  interval_s, retention_s, copies = "s3://bucket/path" or "/other/disk", copies_options
+    [checkpoint]  interval_s, retention_s, copies = "s3://bucket/path" or "/other/disk", copies_options,
+                  copies_kept, copies_kept_s
     [step]        max_rows_per_step, max_step_bytes, max_step_delay_ms, failures_max
     [layout]      shards | dynamic_k, hosts = ["a", "b"], weights = { "b" = 2 }, common_disk,
                   strategy = "cold" | "warmup" | "icadd" | "redistribute", keys_per_step, acceptable_recovery_lag,
@@ -140,17 +141,23 @@ class CheckpointSection:
     `copies` is a place that holds each published version of every worker, too. It is a folder, best on another machine's disk,
     or an object store such as "s3://bucket/path". A worker that loses its database is made again from there. `copies_options`
     are those of the object store, for example `endpoint`, `region`, `access_key_id` and `allow_http`.
+
+    The newest `copies_kept` checkpoints stay in the place, others for `copies_kept_s` seconds: a restore can choose among them.
     """
 
     interval_s: float = 10.0
     retention_s: float = 0.0
     copies: str = ""
     copies_options: Mapping[str, str] = field(default_factory=dict)
+    copies_kept: int = 1
+    copies_kept_s: float = 0.0
 
     def __post_init__(self) -> None:
         """Refuse negative times."""
         at_least("checkpoint.interval_s", self.interval_s, 0.001)
         at_least("checkpoint.retention_s", self.retention_s, 0)
+        at_least("checkpoint.copies_kept", self.copies_kept, 1)
+        at_least("checkpoint.copies_kept_s", self.copies_kept_s, 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

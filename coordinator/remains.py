@@ -17,6 +17,7 @@ from dbsp.coordinator.doctor import read_ledger
 from dbsp.disk import numbered
 from dbsp.errors import DataError
 from dbsp.logs import StepLog
+from dbsp.storage.copied_checkpoints import MADE
 
 HINT = (
     "put the folder `control` back as it was at the same moment, or move all of this away and restore a backup"
@@ -58,7 +59,12 @@ def has_ledger(data_dir: Path) -> bool:
 def _gone(config: Config, found: list[str]) -> DataError:
     """Return the error for a missing ledger, with the remains that are there."""
     story = f"folder={config.data_dir / 'control'}; there is {'; '.join(found)}"
-    return DataError(f"the ledger of a pipeline is missing, and other things of it are there: {story}", HINT)
+    hint = HINT
+    if config.copies is not None and config.copies.has_any(f"{config.pipeline.name}/{MADE}"):
+        hint = (
+            f"move {config.data_dir} away, and make it again: `coordinator restore {config.copies.address}`; or {HINT}"
+        )
+    return DataError(f"the ledger of a pipeline is missing, and other things of it are there: {story}", hint)
 
 
 def _found(config: Config) -> Iterator[str]:

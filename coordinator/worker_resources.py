@@ -36,6 +36,7 @@ from dbsp.io.connectors.embedded import EmbeddedInput, EmbeddedOutput
 from dbsp.logs import InputLog, OutputLog, StepLog
 from dbsp.object_places import ObjectPlace
 from dbsp.storage import WorkerDatabase
+from dbsp.storage.copied_checkpoints import CopiedCheckpoints
 from dbsp.storage.copies import WorkerCopies
 from dbsp.storage.discarding import (
     Condemned,
@@ -182,7 +183,7 @@ class ConfiguredResources:
         if place is None:
             return None
         key = ("copies", str(self.data_dir), place.address, self.pipeline, worker)
-        return cast(WorkerCopies, _kept(key, lambda: WorkerCopies(place, copies_prefix(self.pipeline, worker))))
+        return cast(WorkerCopies, _kept(key, lambda: worker_copies(place, self.pipeline, worker)))
 
     def _let_go(self, worker: int) -> None:
         """Close the worker's database in this process, if it is open here."""
@@ -254,6 +255,11 @@ def database_home(data_dir: Path, worker: int) -> Path:
 def copies_prefix(pipeline: str, worker: int) -> str:
     """Return the beginning of the names of a worker's objects in the place for copies."""
     return f"{pipeline}/{worker:04d}"
+
+
+def worker_copies(place: ObjectPlace, pipeline: str, worker: int) -> WorkerCopies:
+    """Return the copies of a worker's versions."""
+    return WorkerCopies(place, copies_prefix(pipeline, worker), CopiedCheckpoints(place, pipeline))
 
 
 def home_in(folder: Path, worker: int) -> Path:

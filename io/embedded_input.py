@@ -25,7 +25,7 @@ import numpy as np
 
 from dbsp.algebra.table import Table
 from dbsp.errors import ConfigError, DataError, PositionError
-from dbsp.io import forms
+from dbsp.io import forms, resuming
 from dbsp.io import replayed as replays
 from dbsp.io.changes import changes_of
 from dbsp.io.chunk import (
@@ -320,6 +320,24 @@ class EmbeddedInputLog(LocalInputLog):
                 found = cursor.next()
         for key, sequence in dropped.items():
             txn.put(key, self._numbers(txn, key).trim(sequence).encoded(key), db=db)
+
+    def remembered(self, positions: Mapping[Place, int]) -> dict[str, Any]:
+        """Return what a log made again at these positions needs; see `dbsp.io.resuming`.
+
+        **Cost** reads the numbers of all producers, and the places of all pushes whose rows are not trimmed.
+        """
+        numbers, pushes = dict[bytes, ProducerNumbers](), dict[bytes, tuple[int, int, int]]()
+        with self._env.read() as txn:
+            for key, value in txn.cursor(db=self._env.db("producers")):
+                if is_push_place(value):
+                    pushes[key] = push_place_of(key, value, self._env.where)
+                else:
+                    numbers[key] = decode_numbers(key, value, self._env.where)
+        return resuming.remembered(numbers, pushes, positions, self.ends())
+
+    def resume(self, positions: Mapping[Place, int], known: Mapping[str, Any]) -> None:
+        """Let this new log go on at these positions with what `remembered` returned; the rows before are not there."""
+        resuming.resume(self._env, self._spans, positions, known, _PLACE.pack)
 
     def _check(self, item: Incoming) -> None:
         schema = self._table(item.table).schema

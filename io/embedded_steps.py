@@ -45,6 +45,10 @@ class EmbeddedStepLog:
             Path(directory) / "steps", form=FORM, names=("records",), create=create, map_bytes=map_bytes
         )
 
+    def resume(self, epoch: int, next_step: int, positions: Positions) -> None:
+        """Let this new log go on at a step and at these positions; owners up to `epoch` are refused."""
+        self._env.write(lambda txn: self._put_head(txn, epoch, next_step, positions))
+
     def claim(self, above: int = 0) -> int:
         """Claim the log: write an epoch above `above` and all others; from now on, older owners are refused."""
         return self._env.write(lambda txn: self._claim(txn, above))

@@ -8,6 +8,7 @@ gaps are kept, the newest `GAPS_MAX` of them. Below those, numbers are unknown a
 from __future__ import annotations
 
 import struct
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 from dbsp.stored.checksums import CRC_BYTES, sealed, unsealed
@@ -48,6 +49,21 @@ class ProducerNumbers:
     def trim(self, number: int) -> ProducerNumbers:
         """Return the numbers with this one's rows trimmed."""
         return replace(self, trimmed=max(self.trimmed, number))
+
+    def without(self, lost: Collection[int], newest: int) -> ProducerNumbers:
+        """Return the numbers as if the `lost` ones had been passed over; `newest` is the greatest one that is not lost.
+
+        >>> numbers = ProducerNumbers().take(0).take(1).take(4).take(5)
+        >>> left = numbers.without({1, 5}, 4)
+        >>> left.newest, [number for number in range(5) if left.was_taken(number)]
+        (4, [0, 4])
+        """
+        gaps = [*self.gaps, *((number, number) for number in lost)]
+        gaps = sorted((first, min(last, newest)) for first, last in gaps if first <= newest)
+        known = self.known
+        if len(gaps) > GAPS_MAX:
+            known, gaps = gaps[-GAPS_MAX - 1][1] + 1, gaps[-GAPS_MAX:]
+        return replace(self, newest=newest, known=known, gaps=tuple(gaps))
 
     def was_taken(self, number: int) -> bool | None:
         """Return whether a number up to the newest was taken; None if that is not known any more."""

@@ -21,6 +21,7 @@ Invariants:
 4. Chunks of older epochs that no manifest names are deleted when a version is opened. Chunks of the epoch itself stay, because
    another attempt may be about to name them.
 5. No epoch can be compared in the place itself. So a late manifest does not count: the mark of a newer epoch is above it.
+6. The manifest of a version that a checkpoint of the pipeline names stays, with its chunks (`copied_checkpoints`).
 
 **Cost** the bytes of new chunks, and one manifest of some 100 bytes a chunk for each version.
 
@@ -38,7 +39,7 @@ import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +50,7 @@ from dbsp.errors import DataError, FencedError
 from dbsp.object_places import ObjectPlace
 from dbsp.processes import end_older, noted
 from dbsp.storage.committing import chunk_values
+from dbsp.storage.copied_checkpoints import CopiedCheckpoints
 from dbsp.storage.durable import Durable, Root, refs_of_states
 from dbsp.storage.records import Record, decode_record, number_key
 from dbsp.storage.standby import DURABLE, WRITERS, make_bare, put_in_place
@@ -121,10 +123,13 @@ class WorkerCopies:
 
     place: ObjectPlace
     prefix: str
+    checkpoints: CopiedCheckpoints | None = None
     _known: dict[_ManifestName, _Manifest] = field(default_factory=dict)
     _uploaded: dict[int, str] | None = None
     _uploaded_epoch: int = -1
     _whole: _ManifestName | None = None
+    _goal: _ManifestName | None = None
+    _listed: list[_ManifestName] = field(default_factory=list)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     # ---- following the database
@@ -143,15 +148,25 @@ class WorkerCopies:
             goal = _ManifestName(record.checkpoint.epoch, version, life, _checksum(held[version]))
             if self._whole == goal:
                 return True
-            names = self._manifest_names(epoch)
-            kept = [name for name in names if name.version in held and name.record == _checksum(held[name.version])]
+
+            def of_database(names: Sequence[_ManifestName]) -> list[_ManifestName]:
+                return [name for name in names if name.version in held and name.record == _checksum(held[name.version])]
+
+            if self._goal != goal:
+                self._goal, self._listed = goal, self._manifest_names(epoch)
+            names = self._listed
+            kept = of_database(names)
             if goal not in kept:
                 chunks = self._upload(source, record, epoch, life, kept, bytes_max)
                 if chunks is None:
                     return False
+                names = self._manifest_names(
+                    epoch
+                )  # once more, because pieces may be minutes apart: a newer owner ends this
+                kept = of_database(names)
                 self._put_manifest(goal, _Manifest(record=held[version], values=values, chunks=chunks))
                 kept.append(goal)
-            self._drop([name for name in names if name not in kept and _is_past(name, version, epoch)], kept)
+            self._drop([name for name in names if name not in kept and _is_past(name, version, epoch)])
             self._whole, self._uploaded = goal, {}
             return True
 
@@ -165,11 +180,10 @@ class WorkerCopies:
             with source.environment.reading() as txn:
                 record = _checksum(_records(txn, source)[version])
             self.place.put(f"{self.prefix}/opened/{epoch:020}-{version:020}", b"")
-            names = list(map(_ManifestName.of, self._names("versions")))
-            past = [name for name in names if name.epoch < epoch and (name.version, name.record) != (version, record)]
-            kept = [name for name in names if name not in past]
-            self._drop(past, kept)
-            named = {chunk for name in kept for chunk in self._manifest(name).chunks.values()}
+            past = [
+                name for name in self._all() if name.epoch < epoch and (name.version, name.record) != (version, record)
+            ]
+            named = self._drop(past, always=True)
             left = [name for name in self._names("chunks") if int(name.split("/")[1]) < epoch and name not in named]
             marks = [name for name in self._names("opened") if _mark_of(name)[0] < epoch]
             self._delete([*left, *marks])
@@ -220,11 +234,18 @@ class WorkerCopies:
         self.place.put(f"{self.prefix}/{name}", manifest.encoded())
         self._known[name] = manifest
 
-    def _drop(self, past: Sequence[_ManifestName], kept: Iterable[_ManifestName]) -> None:
-        """Delete manifests of the past, and then the chunks that only they name."""
-        if not past:
-            return
-        named = {chunk for name in kept for chunk in self._manifest(name).chunks.values()}
+    def _drop(self, past: Sequence[_ManifestName], *, always: bool = False) -> set[str]:
+        """Delete manifests of the past that no checkpoint names, then the chunks that only they name; return all other chunks.
+
+        Without a manifest to delete nothing is asked, and the result is empty, unless `always`.
+        """
+        if not past and not always:
+            return set()
+        rooted = frozenset() if self.checkpoints is None else self.checkpoints.states()
+        past = [name for name in past if (name.version, name.epoch) not in rooted]
+        if not past and not always:
+            return set()
+        named = {chunk for name in self._all() if name not in past for chunk in self._manifest(name).chunks.values()}
         gone = set[str]()
         for name in past:
             with suppress(DataError):  # another attempt has deleted it; what it names is left for the next `open`
@@ -233,10 +254,11 @@ class WorkerCopies:
         self._delete(gone - named)
         for name in past:
             self._known.pop(name, None)
+        return named
 
     def close(self) -> None:
         """Forget what this process knows of the place."""
-        self._known, self._uploaded, self._whole = {}, None, None
+        self._known, self._uploaded, self._whole, self._goal = {}, None, None, None
 
     # ---- looking at the place
 
@@ -245,7 +267,7 @@ class WorkerCopies:
 
         **Errors** `FencedError` if a newer epoch has opened a version.
         """
-        names = sorted(map(_ManifestName.of, self._names("versions")))
+        names = self._all()
         mark = max(map(_mark_of, self._names("opened")), default=(0, 0))
         if mark[0] > epoch:
             place = f"{self.place.address}/{self.prefix}"
@@ -277,8 +299,18 @@ class WorkerCopies:
         """Delete the condemned manifests, and the chunks that only they name; a repeat does nothing."""
         with self._lock:
             past = [_ManifestName.of(name) for name in condemned]
-            there = list(map(_ManifestName.of, self._names("versions")))
-            self._drop([name for name in past if name in there], [name for name in there if name not in past])
+            there = self._all()
+            self._drop([name for name in past if name in there])
+
+    def collect(self) -> bool:
+        """Delete all that no checkpoint names, for a worker that has left; return whether something is left.
+
+        No process may be writing copies of this worker.
+        """
+        with self._lock:
+            named = self._drop(self._all(), always=True)
+            self._delete(name for name in self._names("chunks") if name not in named)
+            return bool(named)
 
     # ---- making a database again
 
@@ -295,6 +327,8 @@ class WorkerCopies:
             return False
         newest = names[-1]
         before = [name for name in names if name.version == newest.version - 1 and name.epoch <= newest.epoch]
+        if self._is_rewound(newest):
+            before = []
         made = home.with_name(f"{home.name}.new-{uuid.uuid4().hex}")
         try:
             self._fill(made, [*before[-1:], newest], epoch, map_size_bytes)
@@ -303,6 +337,52 @@ class WorkerCopies:
         finally:
             shutil.rmtree(made, ignore_errors=True)
         return True
+
+    def damage(self, version: int, epoch: int) -> Iterator[str]:
+        """Yield a text if the version is not whole here, by the epoch of its checkpoint.
+
+        **Cost** reads all its chunks.
+        """
+        found = self._of(version, epoch)
+        if not found:
+            yield f"a manifest is missing: place={self.place.address}/{self.prefix} version={version}"
+            return
+        try:
+            manifest = self._manifest(found[-1])
+            for _ in self._downloaded(manifest, list(manifest.chunks), f"place={self.place.address} name={found[-1]}"):
+                pass
+        except DataError as error:
+            yield error.message
+
+    def epochs(self) -> Iterator[int]:
+        """Yield the epochs under which something of this worker was put."""
+        yield from (name.epoch for name in self._all())
+        yield from (_mark_of(name)[0] for name in self._names("opened"))
+
+    def rewind(self, version: int, epoch: int, made: int) -> None:
+        """Let a version be the newest that counts, and refuse all owners older than epoch `made`; a repeat does nothing.
+
+        **Errors** `DataError` if the place does not have the version.
+        """
+        found = self._of(version, epoch)
+        if not found:
+            where = f"place={self.place.address}/{self.prefix} version={version} epoch={epoch}"
+            raise DataError(f"a version is not whole among the copies: {where}", "choose another one")
+        again = replace(found[-1], epoch=made)
+        self.place.put(f"{self.prefix}/{again}", self._manifest(found[-1]).encoded())
+        self.place.put(f"{self.prefix}/opened/{made:020}-{version:020}", b"")
+
+    def _all(self) -> list[_ManifestName]:
+        """Return the names of all manifests, also of those that do not count."""
+        return sorted(map(_ManifestName.of, self._names("versions")))
+
+    def _of(self, version: int, epoch: int) -> list[_ManifestName]:
+        """Return the manifests of a version, by the epoch of its checkpoint."""
+        return [name for name in self._all() if name.version == version and name.epoch == epoch]
+
+    def _is_rewound(self, name: _ManifestName) -> bool:
+        """Return whether `rewind` put a manifest: the versions before it are of another history."""
+        return decode_record(self._manifest(name).record, str(name)).checkpoint.epoch != name.epoch
 
     def _fill(self, made: Path, names: Sequence[_ManifestName], epoch: int, map_size_bytes: int) -> None:
         """Make a database of these versions, oldest first."""

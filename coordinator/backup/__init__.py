@@ -6,5 +6,7 @@ The modules:
     making          pin every file at one moment, copy the pinned files, check the copy, name it
     process, child  make a backup while a service runs, in a process of its own
     restoring       make a data folder out of a backup
+    copied          list, check and delete checkpoints among the copies
+    from_copies     make a data folder out of a checkpoint among the copies
     commands        `coordinator backup`, `backups`, `restore`
 """

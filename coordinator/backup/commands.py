@@ -21,6 +21,10 @@ from dbsp.errors import ConfigError, UnavailableError
 
 if TYPE_CHECKING:  # it loads numpy, which the command line starts without
     from dbsp.coordinator.backup.manifests import ListedBackup
+    from dbsp.coordinator.config import Config
+    from dbsp.object_places import ObjectPlace
+
+    Copies = tuple[ObjectPlace, Config]
 
 LOOK_INTERVAL_S = 0.2
 COLUMNS = ("name", "state", "at", "pipeline", "step", "bytes", "reason", "damage")
@@ -61,10 +65,17 @@ class _Bar:
 
 
 @click.command()
-@click.argument("folder", type=FOLDER)
+@click.argument("folder", type=FOLDER, required=False)
 @click.pass_obj
-def backup(context: CommandContext, folder: Path) -> None:
-    """Copy all that is needed to go on from now into a new folder in FOLDER; also when the service is stopped."""
+def backup(context: CommandContext, folder: Path | None) -> None:
+    """Copy all that is needed to go on from now into a new folder in FOLDER; also when the service is stopped.
+
+    Without FOLDER, keep a new checkpoint among the copies of checkpoints until it is deleted; only what is new is copied.
+    """
+    if folder is None:
+        kept = context.client.keep_version()
+        context.show(kept, f"kept version {kept['version']}: step {kept['step']:,}, {kept['place']}")
+        return
     folder = folder.absolute()
     with _Bar("backup") as bar:
         found = _by_service(context, folder, bar) if _runs(context) else _by_ourselves(context, folder, bar)
@@ -119,16 +130,25 @@ def _by_ourselves(context: CommandContext, folder: Path, bar: _Bar) -> dict[str,
 
 
 @click.command()
-@click.argument("folder", type=FOLDER)
-@click.option("--check", is_flag=True, help="Read every file and compare its checksum.")
+@click.argument("place", metavar="FOLDER")
+@click.option("--check", is_flag=True, help="Read every file or object and compare its checksum.")
+@click.option("--delete", type=int, metavar="VERSION", help="Delete this kept version among the copies of checkpoints.")
 @TEXT_OUTPUT
 @click.pass_obj
-def backups(context: CommandContext, folder: Path, check: bool, form: str) -> None:
-    """List the backups in FOLDER, oldest first; unfinished ones can be deleted."""
+def backups(context: CommandContext, place: str, check: bool, delete: int | None, form: str) -> None:
+    """List the backups in FOLDER, oldest first; unfinished ones can be deleted.
+
+    FOLDER may also be a place for copies of checkpoints, such as s3://bucket/path: then list the checkpoints there.
+    """
+    copies = _copies(context, place)
+    if copies is not None:
+        return _copied(context, copies, check, delete, form)
+    if delete is not None:
+        raise ConfigError(f"there are no copies of checkpoints here: folder={place}", "delete the backup's folder")
     from dbsp.coordinator.backup.manifests import backups_in  # noqa: PLC0415 - of one command
 
     with Console(stderr=True).status("reading") as spinner:
-        found = backups_in(folder, check=check, report=lambda name: spinner.update(f"reading {name}"))
+        found = backups_in(Path(place), check=check, report=lambda name: spinner.update(f"reading {name}"))
     lines = [line for listed in found for line in _lines(listed, check)]
     answer = [
         {
@@ -140,9 +160,51 @@ def backups(context: CommandContext, folder: Path, check: bool, form: str) -> No
     if form != "table" and not context.as_json:
         print_rows(form, COLUMNS, map(_values, found))
     else:
-        context.show({"backups": answer}, "\n".join(lines) or f"no backups: folder={folder}")
+        context.show({"backups": answer}, "\n".join(lines) or f"no backups: folder={place}")
     if any(one.state in ("damaged", "broken") for one in found):
         sys.exit(exit_code("data"))
+    return None
+
+
+def _copies(context: CommandContext, place: str) -> Copies | None:
+    """Return the place for copies that an argument names, with the settings of the pipeline; None for a folder of backups."""
+    if "://" not in place and not context.pipeline.exists():
+        return None
+    from dbsp.coordinator.backup.copied import place_of  # noqa: PLC0415 - of one command
+
+    config = load_config(context.pipeline)
+    found = place_of(place, config)
+    return None if found is None else (found, config)
+
+
+def _copied(context: CommandContext, copies: Copies, check: bool, delete: int | None, form: str) -> None:
+    from dbsp.coordinator.backup.copied import forget_kept, listed  # noqa: PLC0415 - of one command
+
+    place, config = copies
+    if delete is not None:
+        forget_kept(place, config, delete)
+        return context.show({"deleted": delete}, f"deleted: version {delete}")
+    with Console(stderr=True).status("reading") as spinner:
+        found = listed(place, config, check=check, report=lambda name: spinner.update(f"reading {name}"))
+    whole = "whole, every checksum is right" if check else "there"
+    lines = [
+        line
+        for one in found
+        for line in (
+            f"version {one.name.version}  {one.at}  step {'?' if one.step is None else format(one.step, ',')}"
+            f"  {'kept' if one.kept else 'until retention deletes it'}  {'damaged' if one.damage else whole}",
+            *(f"  {what}" for what in one.damage),
+        )
+    ]
+    if form != "table" and not context.as_json:
+        columns = ("version", "at", "kept", "step", "workers", "damage")
+        shown = [one.as_json() for one in found]
+        print_rows(form, columns, ([*list(one.values())[:-1], "; ".join(one["damage"])] for one in shown))
+    else:
+        context.show({"checkpoints": [one.as_json() for one in found]}, "\n".join(lines) or "no checkpoints")
+    if any(one.damage for one in found):
+        sys.exit(exit_code("data"))
+    return None
 
 
 def _values(one: ListedBackup) -> list[Any]:
@@ -163,22 +225,69 @@ def _lines(one: ListedBackup, check: bool) -> list[str]:
 
 
 @click.command()
-@click.argument("folder", type=FOLDER, metavar="BACKUP")
+@click.argument("place", metavar="BACKUP")
 @click.argument("pipeline", type=SETTINGS, required=False)
+@click.option("--version", type=int, help="Of copies of checkpoints: restore this version; without it the newest.")
+@click.option("--workers", type=click.IntRange(1), help="Of copies of checkpoints: go on with so many workers.")
 @click.pass_obj
-def restore(context: CommandContext, folder: Path, pipeline: Path | None) -> None:
-    """Make the data folder of PIPELINE out of BACKUP, checked; only where there is none, or an empty one."""
+def restore(
+    context: CommandContext, place: str, pipeline: Path | None, version: int | None, workers: int | None
+) -> None:
+    """Make the data folder of PIPELINE out of BACKUP, checked; only where there is none, or an empty one.
+
+    BACKUP may also be the place for copies of checkpoints, such as s3://bucket/path, that the settings name.
+    """
+    settings = pipeline or context.pipeline
+    config, at = load_config(settings), time.monotonic()
+    from dbsp.coordinator.backup.copied import place_of  # noqa: PLC0415 - of one command
+
+    copies = place_of(place, config)
+    if copies is not None:
+        return _restore_copies(context, copies, config, settings, version, workers)
+    if version is not None or workers is not None:
+        raise ConfigError(
+            f"there are no copies of this pipeline's checkpoints here: folder={place}", "leave the options out"
+        )
     from dbsp.coordinator.backup.manifests import read_manifest  # noqa: PLC0415 - of one command
     from dbsp.coordinator.backup.restoring import restore as put_back  # noqa: PLC0415 - loads the circuit and its engine
 
-    settings = pipeline or context.pipeline
-    config, at = load_config(settings), time.monotonic()
+    folder = Path(place).absolute()
     with _Bar("restore") as bar:
-        bar.of(2 * read_manifest(folder.absolute()).bytes)
-        found = put_back(folder.absolute(), config, bar.more)
+        bar.of(2 * read_manifest(folder).bytes)
+        found = put_back(folder, config, bar.more)
     seconds = time.monotonic() - at
     text = (
         f"restored {found.bytes:,} bytes to {config.data_dir} in {seconds:,.1f} s: step {found.step:,} of {found.at}\n"
         f"go on with `dbsp-coordinator {settings}`" + "".join(f"\nwas not in it: {left}" for left in found.left_out)
     )
     context.show({**found.as_json(), "data_dir": str(config.data_dir), "seconds": round(seconds, 3)}, text)
+    return None
+
+
+def _restore_copies(
+    context: CommandContext,
+    place: ObjectPlace,
+    config: Config,
+    settings: Path,
+    version: int | None,
+    workers: int | None,
+) -> None:
+    from dbsp.coordinator.backup.from_copies import restore_from_copies  # noqa: PLC0415 - loads the circuit and its engine
+
+    with Console(stderr=True).status("restoring"):
+        found = restore_from_copies(place, config, version=version, workers=workers)
+    lines = [
+        f"restored version {found.version}: step {found.step:,} of {found.at}, in {config.data_dir}",
+        f"go on with `dbsp-coordinator {settings}`: it makes the databases of {found.workers} workers again",
+        f"lost are the rows that arrived later than {found.at}, and the outputs of earlier steps in the data folder",
+        *(
+            f"lost rows of {each.table}, partition {each.partition}: those from {each.first} on; {each.known_end} had arrived"
+            for each in found.lost
+        ),
+        *(
+            f"torn push {each.sequence} of {each.producer} to {each.table}: rows from {each.first} to {each.last} are lost,"
+            " and those before are not; a repeat is refused"
+            for each in found.torn
+        ),
+    ]
+    context.show({**found.as_json(), "data_dir": str(config.data_dir)}, "\n".join(lines))

@@ -51,7 +51,7 @@ def restore(
     manifest = read_manifest(backup)
     _refuse_other(manifest, config, backup)
     _refuse_circuit(manifest, plan or load_plan(config), backup)
-    _refuse_taken(manifest, config)
+    refuse_taken(config, manifest.step, lambda progress: _is_left(manifest, progress))
     for found in damage(backup, manifest, lambda count: report("checking", count)):
         raise DataError(found, REMEDY)
     _put_in_place(backup, manifest, config, report)
@@ -83,8 +83,11 @@ def _refuse_circuit(manifest: Manifest, plan: Plan, backup: Path) -> None:
         )
 
 
-def _refuse_taken(manifest: Manifest, config: Config) -> None:
-    """Refuse a data folder, standbys or outputs that exist: they belong to another history than the backup."""
+def refuse_taken(config: Config, step: int, is_left: Callable[[Path], bool] = lambda _progress: False) -> None:
+    """Refuse a data folder, standbys or outputs that exist: they belong to another history than the one that is restored.
+
+    `step` is the next step afterwards. `is_left` says whether the outputs' progress is of an unfinished attempt.
+    """
     data_dir = config.data_dir
     if data_dir.exists() and (not data_dir.is_dir() or any(data_dir.iterdir())):
         raise ConfigError(
@@ -97,20 +100,20 @@ def _refuse_taken(manifest: Manifest, config: Config) -> None:
                 f"there are standbys of another past: folder={folder}",
                 "move the folder away; the standbys are made anew at the start",
             )
-    for found in _written_later(manifest, config):
+    for found in _written_later(config, step, is_left):
         folders = " and ".join(str(folder) for _, folder in config.output.folders(config.residence))
         raise ConfigError(
             f"the folder of outputs is of another past: found={found}",
-            f"move {folders or found} away: steps from {manifest.step} on are numbered anew",
+            f"move {folders or found} away: steps from {step} on are numbered anew",
         )
 
 
-def _written_later(manifest: Manifest, config: Config) -> Iterator[str]:
-    """Yield outputs' progress that does not belong to the backup, and outputs of later steps that consumers can see."""
+def _written_later(config: Config, step: int, is_left: Callable[[Path], bool]) -> Iterator[str]:
+    """Yield outputs' progress of another history, and outputs of later steps that consumers can see."""
     progress = _progress(config)
-    if progress is not None and progress.exists() and not _is_left(manifest, progress):
+    if progress is not None and progress.exists() and not is_left(progress):
         yield str(progress)
-    yield from config.output.written_later(config.residence, manifest.step)
+    yield from config.output.written_later(config.residence, step)
 
 
 def _progress(config: Config) -> Path | None:
@@ -143,7 +146,7 @@ def _put_in_place(backup: Path, manifest: Manifest, config: Config, report: Repo
         aside.mkdir(mode=PRIVATE_FOLDER)
         for file in manifest.files:
             _copy(backup / file.path, aside / file.path, file, report)
-        _sync(aside)
+        sync_all(aside)
         _move_progress(aside, config, _mark(manifest))
         aside.rename(data_dir)
         placed = True
@@ -210,7 +213,7 @@ def _move_progress(made: Path, config: Config, mark: str) -> None:
         shutil.rmtree(left, ignore_errors=True)
     shutil.copytree(made / place, aside)
     (aside / MARK).write_text(mark)
-    _sync(aside)
+    sync_all(aside)
     if folder.exists():
         folder.rename(replaced)
     aside.rename(folder)
@@ -219,7 +222,7 @@ def _move_progress(made: Path, config: Config, mark: str) -> None:
     shutil.rmtree(made / Path(place).parts[0])
 
 
-def _sync(folder: Path) -> None:
+def sync_all(folder: Path) -> None:
     """Force all of a folder to disk."""
     for path in sorted(folder.rglob("*"), reverse=True):
         sync_path(path)

@@ -239,6 +239,11 @@ def _add_decisions(app: FastAPI, service: Service, lanes: Lanes) -> None:
         """Read the progress as `backup` in `/v1/status`, and the last backup as `last_backup`."""
         return JSONResponse(await lane.run(service.back_up, _path(body.folder)))
 
+    @app.post("/v1/keep", summary="Keep the state among the copies of checkpoints; answered when it is published")
+    async def keep() -> Response:
+        """Delete a kept version with `coordinator backups PLACE --delete VERSION`."""
+        return JSONResponse(await lane.run(service.keep_version))
+
     @app.post("/v1/rescale", summary="Go on with another number of workers; answered when it is done")
     async def rescale(body: RescaleBody) -> Response:
         return JSONResponse(await lane.run(_rescale, service, body))

@@ -8,7 +8,7 @@ uses this class unchanged, with logs and runtimes in memory; waiting, requests a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
 
@@ -23,18 +23,18 @@ from dbsp.coordinator.decisions.cutting import (
     begin,
     unread,
 )
-from dbsp.coordinator.decisions.fills import is_filling, kept_for
+from dbsp.coordinator.decisions.fills import is_filling
 from dbsp.coordinator.exits import NO_ROOM, refused
 from dbsp.coordinator.limits import StepLimits
 from dbsp.coordinator.running import control as ledgers
 from dbsp.coordinator.running.attempts import Attempts, Marker, NoMarker, Trials
 from dbsp.coordinator.running.blame import Locate, unlocated
-from dbsp.coordinator.running.checkpoint_copy import CheckpointCopy
+from dbsp.coordinator.running.checkpoints import Checkpoints, InputCut, Logs
 from dbsp.coordinator.running.clock import Clock
-from dbsp.coordinator.running.control import Control, Ledger, Saved
+from dbsp.coordinator.running.control import Control, Ledger
 from dbsp.coordinator.running.failing import Failing
 from dbsp.coordinator.running.fencing import Fencing
-from dbsp.coordinator.running.intake import all_wait, readable, taken
+from dbsp.coordinator.running.intake import readable, taken
 from dbsp.coordinator.running.letters import KeepsLetters, NoLetters
 from dbsp.coordinator.running.loop_settings import LoopSettings
 from dbsp.coordinator.running.lost_hosts import SilentHosts
@@ -49,20 +49,19 @@ from dbsp.coordinator.running.notices import (
     Observer,
     PartitionsIdle,
     StepCut,
-    TrimFailed,
     WarmupEnded,
     WorkersNotReached,
 )
 from dbsp.coordinator.running.progress import MovingProgress, RescaleProgress
+from dbsp.coordinator.running.published_copies import PublishedCopies
 from dbsp.coordinator.running.status import LiveStatus, NewSteps, StepIndex, begun
 from dbsp.coordinator.running.warmups import WarmUps
 from dbsp.coordinator.running.waterlines import Waterlines
-from dbsp.errors import DataError, DbspError, InternalError, UnavailableError
+from dbsp.errors import DataError, DbspError, InternalError
 from dbsp.layout import Layout
 from dbsp.logs import InputLog, StepLog, StepRecord
 from dbsp.runtime.runtime import MoveReport, Runtime, StepReport
 from dbsp.steps.timing import Timing
-from dbsp.store import CheckpointId, CommitReport
 from dbsp.version import VERSION
 
 
@@ -73,7 +72,7 @@ class Parts:
     `locate` finds the input positions of failed rows (see `blame`). `awaited` are the circuit's watermarks: with any, a
     step is logged only after the step before is done. `waterlines` tells when one rises, which is a reason for a step
     without input. `engine` is the version under which steps are logged; `marker` and `trials` are passed to `Attempts`.
-    `letters` keeps the dead letters of finished steps.
+    `letters` keeps the dead letters of finished steps. `published` has the checkpoints among the copies.
     """
 
     runtime: Callable[[], Runtime]
@@ -88,6 +87,7 @@ class Parts:
     marker: Marker = field(default_factory=NoMarker)
     trials: Trials | None = None
     letters: KeepsLetters = field(default_factory=NoLetters)
+    published: PublishedCopies = field(default_factory=PublishedCopies)
 
 
 class CommandRunner:
@@ -115,14 +115,17 @@ class CommandRunner:
         self._timing = Timing()
         self._waiting_since: float | None = None
         self._first_rows: int | None = None
-        self._floors: list[tuple[float, int, Positions]] = []
         self.epoch = 0
         """The newest claimed epoch, set before the ledger has it, so never older than the ledger's; any thread may read it."""
-        self._copying: CheckpointCopy | None = None
         self.warming, self.moves = WarmUps(parts.clock), Moves(parts.clock)
         self.failing = Failing(parts.inputs, parts.steps, parts.locate, observer.noted)
         self.silent_hosts = SilentHosts(parts.clock, settings.host_loss)
         self._fencing = Fencing(parts.control, parts.clock, self.silent_hosts, self._change, observer.noted)
+        self.published = parts.published
+        self.checkpoints = Checkpoints(
+            parts.clock, Logs(inputs=parts.inputs, steps=parts.steps), self._change, live_status, observer,
+            settings.retention_s, parts.published,
+        )  # fmt: skip
         self._attempts = Attempts(parts.marker, parts.trials, self._change, observer.noted)
 
     @property
@@ -158,6 +161,7 @@ class CommandRunner:
 
     def close(self, *, keep_runtime: bool = False) -> None:
         """End what runs beside, and close the runtime unless it is kept; the caller closes the logs."""
+        self.checkpoints.forget()
         self._helper.shutdown(wait=True)
         if self._runtime is not None and not keep_runtime:
             self._runtime.close()
@@ -256,6 +260,7 @@ class CommandRunner:
         if found != command.checkpoint:
             raise DataError(f"the workers opened another checkpoint: opened={found} chosen={command.checkpoint}")
         ledger = self._change(lambda ledger: ledgers.opened(ledger, command.version, command.layout))
+        self._parts.published.opened(ledger, command.epoch)
         moved = self._fencing.discard_strays(self.runtime, command.epoch, ledger)
         self.done, self._timing = ledger.positions(found)
         return events.VersionOpened(version=command.version, checkpoint=found, layout=command.layout, moved=moved)
@@ -412,85 +417,29 @@ class CommandRunner:
             self._note_moved(command.layout, command.coming, moved)
         return moved is not None
 
-    # --- checkpoints --------------------------------------------------------------------------------------------
-
     def _checkpoint(self, command: commands.PinVersion | commands.AwaitCopy | commands.Publish) -> events.Event:
         match command:
             case commands.PinVersion():
-                return self._pin(command)
-            case commands.AwaitCopy(version=version):
-                self._reports(version)
-                return events.Copied(version=version)
-            case commands.Publish():
-                return self._publish(command)
+                return self.checkpoints.pin(self.runtime, command, self._cut_of_done(), self.woken)
+            case commands.AwaitCopy() | commands.Publish():
+                return self.checkpoints.end(command)
 
-    def _pin(self, command: commands.PinVersion) -> events.Event:
-        """Note the input positions in the ledger, pin every worker, and begin to copy, in this order."""
-        started = self._parts.clock.monotonic_s()
-        self._intend(command.version, command.checkpoint)
-        self.runtime.pin(command.version, command.checkpoint, command.layout)
-        future = self.runtime.copy(command.version, command.checkpoint, command.layout)
-        future.add_done_callback(lambda _: self.woken())
-        pause = self._parts.clock.monotonic_s() - started
-        self._copying = CheckpointCopy(command=command, started_s=started, pause_s=pause, future=future)
-        return events.VersionPinned(version=command.version)
+    def _cut_of_done(self) -> InputCut:
+        """Return the cut after the last finished step."""
+        return InputCut(positions=dict(self.done), timing=self._timing)
 
     def copy_news(self, version: int) -> events.CopyEnded | None:
         """Return how the copy of a version has ended; None while it goes on."""
-        if self._copying is None or self._copying.command.version != version or not self._copying.future.done():
+        if not self.checkpoints.is_copied(version):
             return None
         try:
-            self._reports(version)
+            self.checkpoints.reports(version)
         except Exception as error:  # noqa: BLE001 - whatever a runtime or a driver raises is judged by the machine
             failed = self.failed("Copy", error)
             return events.CopyEnded(version=version, code=failed.code, message=failed.message)
         return events.CopyEnded(version=version)
 
-    def _reports(self, version: int) -> Mapping[int, CommitReport]:
-        """Return the acknowledgements of all workers; wait for the end of the copy."""
-        copying = self._copying
-        if copying is None or copying.command.version != version:
-            raise InternalError(f"no copy of this version is under way: version={version}")
-        return copying.reports()
-
-    def _note_checkpoint(self, copying: CheckpointCopy) -> None:
-        published, now = copying.published(self._parts.clock.monotonic_s()), self._live_status.now
-        self._live_status.post(replace(now, checkpoints=now.checkpoints + 1, checkpoint_seconds=published.seconds))
-        self._observer.noted(published)
-
-    def _intend(self, version: int, checkpoint: CheckpointId) -> None:
-        saved = Saved(
-            version=version, checkpoint=checkpoint, positions=dict(self.done), timing=self._timing,
-            wall_us=self._parts.clock.wall_us(), published=False,
-        )  # fmt: skip
-        self._change(lambda ledger: ledgers.intend(ledger, saved))
-
-    def _publish(self, command: commands.Publish) -> events.Event:
-        if self._copying is not None:
-            self._note_checkpoint(self._copying)
-            self._copying = None
-        ledger = self._change(lambda found: ledgers.publish(found, command.version, ends_rescale=command.ends_rescale))
-        if not command.ends_rescale:  # steps wait for the end of a rescale, so leave trimming to the next checkpoint
-            self._trim(ledger)
-        return events.Published(version=command.version)
-
-    def _trim(self, ledger: Ledger) -> None:
-        """Drop log entries that no openable version needs and `retention_s` does not keep."""
-        floor = ledger.floor()
-        if floor is None:
-            return
-        now = self._parts.clock.monotonic_s()
-        self._floors.append((now, floor.checkpoint.step, kept_for(ledger.fill, floor.positions)))
-        old = [each for each in self._floors if now - each[0] >= self._settings.retention_s]
-        if not old or all_wait(self._parts.inputs):  # the next checkpoint drops more
-            return
-        self._floors = [each for each in self._floors if now - each[0] < self._settings.retention_s]
-        _, step, positions = old[-1]
-        try:
-            self._parts.steps.trim(step)
-            self._parts.inputs.trim(positions)
-        except UnavailableError as error:  # the next checkpoint drops more
-            self._observer.noted(TrimFailed(step=step, error=str(error)))
+    # --- rescales -----------------------------------------------------------------------------------------------
 
     def _warm(self, command: commands.HoldMerges | commands.WarmUp | commands.EndWarmUp) -> events.Event:
         """Hold merges, begin a round of a warm-up, or end a warm-up."""
@@ -520,7 +469,7 @@ class CommandRunner:
         return news
 
     def _redistribute(self, command: commands.RedistributeShards) -> events.Event:
-        self._intend(command.version, command.checkpoint)
+        self.checkpoints.intend(command.version, command.checkpoint, self._cut_of_done())
         ahead = self.warming.copied_bytes
         moved = self.runtime.redistribute(command.version, command.checkpoint, command.old, command.new, command.cut)
         self.warming.forget()
@@ -541,7 +490,8 @@ class CommandRunner:
 
     def _claim(self) -> events.Claimed:
         """Claim the pipeline under a new epoch, and return the contents of its ledger."""
-        self._waiting_since, self._copying = None, None
+        self._waiting_since = None
+        self.checkpoints.forget()
         self._parts.waterlines.forget()
         self.warming.forget()
         self.moves.forget()

@@ -19,8 +19,6 @@ def move_workers(ledger: Ledger, places: Mapping[int, str], epoch: int, wall_us:
     The databases on the lost hosts are deleted when these answer again, unless all hosts share one disk.
     """
     homes = homes_of(ledger.layouts.values())
-    layouts = {number: with_hosts(layout, places) for number, layout in ledger.layouts.items()}
-    migration_plans = {number: under_way(plan, layouts) for number, plan in ledger.migration_plans.items()}
     fresh = (
         MovedWorker(
             worker=worker, host=host, lost=homes[worker], epoch=epoch, wall_us=wall_us, made_again=not common_disk,
@@ -29,7 +27,14 @@ def move_workers(ledger: Ledger, places: Mapping[int, str], epoch: int, wall_us:
         for worker, host in places.items()
     )  # fmt: skip
     kept = (moved for moved in ledger.moved if moved.stray or moved.worker not in places)
-    return replace(ledger, layouts=layouts, migration_plans=migration_plans, moved=(*kept, *fresh))
+    return replace(with_places(ledger, places), moved=(*kept, *fresh))
+
+
+def with_places(ledger: Ledger, places: Mapping[int, str]) -> Ledger:
+    """Return the ledger with other hosts for these workers, in every layout."""
+    layouts = {number: with_hosts(layout, places) for number, layout in ledger.layouts.items()}
+    migration_plans = {number: under_way(plan, layouts) for number, plan in ledger.migration_plans.items()}
+    return replace(ledger, layouts=layouts, migration_plans=migration_plans)
 
 
 def forget_strays(ledger: Ledger, gone: Collection[tuple[int, str]]) -> Ledger:

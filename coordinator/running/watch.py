@@ -197,7 +197,8 @@ class Watch:
     def _copy_trouble(self) -> str | None:
         """Return why the copy of a checkpoint waits, if it does."""
         runtime = self._runner.running
-        return runtime.copy_trouble() if isinstance(runtime, TellsCopyTrouble) else None
+        found = runtime.copy_trouble() if isinstance(runtime, TellsCopyTrouble) else None
+        return found or self._runner.published.trouble
 
     def _waits(self, now: Snapshot) -> tuple[Waiting, ...]:
         """Return the inputs that wait, as any handle reports them, and the pipeline itself if it waits.

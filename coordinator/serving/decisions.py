@@ -52,6 +52,17 @@ class Decisions(ServiceCore):
 
         return self._backups.make(folder, lambda: self.checkpoint(timeout_s), between_steps)
 
+    def keep_version(self, timeout_s: float | None = None) -> dict[str, Any]:
+        """Take a checkpoint, and keep it among the copies until a command deletes it; return its version and step.
+
+        **Errors** `UnavailableError` without copies.
+        """
+        published = self.built.parts.published
+        published.refuse_none()
+        self.checkpoint(timeout_s)
+        name, body = published.keep()
+        return {"version": name.version, "step": body["step"], "place": published.where}
+
     def pause(self, timeout_s: float | None = None) -> int:
         """Take no further step; return the number of the next step."""
         return self._settle(events.PauseAsked(), states.Paused, timeout_s)

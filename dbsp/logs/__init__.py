@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -193,6 +193,15 @@ class KeepsTransactions(Protocol):
 
     def transactions(self, done: Mapping[tuple[str, int], int]) -> Sequence[Sequence[Range]]:
         """Return the transactions with rows that are not done, oldest first; one step has to take all ranges of one."""
+        ...
+
+
+@runtime_checkable
+class ResumableInput(Protocol):
+    """An input log on the coordinator's disk that can be made again at the positions of a checkpoint, without its rows."""
+
+    def remembered(self, positions: Mapping[tuple[str, int], int]) -> dict[str, Any]:
+        """Return what the log made again needs besides the positions, as JSON values: the numbers of producers' pushes."""
         ...
 
 

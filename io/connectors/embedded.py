@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from dbsp.errors import ConfigError
 from dbsp.io import forms
-from dbsp.io.connectors.kind import Residence, bounds, option, words
+from dbsp.io.connectors.kind import Residence, ResumePoint, bounds, option, words
 from dbsp.io.connectors.local import LocalInput, LocalOutput, number_of
 from dbsp.io.connectors.messages import ReadsTopics
 from dbsp.io.connectors.registry import input_kind, output_kind
@@ -36,6 +36,7 @@ class EmbeddedInput(LocalInput, ReadsTopics):
     log_form: ClassVar[tuple[str, tuple[str, ...]] | None] = (forms.INPUT_LOG, forms.INPUT_LOG_PARTS)
     push_elsewhere: ClassVar[str | None] = None
     knows_ends: ClassVar[bool] = True
+    no_resume: ClassVar[tuple[str, str] | None] = None
 
     def check(self) -> None:
         """Refuse what `ReadsTopics` refuses, and a format of a table that is not copied."""
@@ -70,6 +71,13 @@ class EmbeddedInput(LocalInput, ReadsTopics):
         from dbsp.io.embedded_input import EmbeddedInputLog  # noqa: PLC0415 - reading settings loads no engine
 
         return EmbeddedInputLog(residence.data_dir, tables, partitions=self.partitions, create=create)
+
+    def resume(self, residence: Residence, tables: Sequence[Table], at: ResumePoint) -> None:
+        """Make step log and input log again, both without records."""
+        self.resume_steps(residence, at)
+        log = self.open(residence, tables, create=True)
+        log.resume(at.positions, at.known or {"producers": [], "pushes": []})
+        log.close()
 
     def examine(self, residence: Residence) -> tuple[Examined, Spans]:
         """Read every record of the input log."""
@@ -124,6 +132,13 @@ class EmbeddedOutput(LocalOutput):
         return EmbeddedOutputLog(
             residence.data_dir, worker, first_step=first_step, create=create, retention_steps=self.retention_steps
         )
+
+    def resume(self, residence: Residence, workers: Iterable[int], step: int) -> None:
+        """Let each worker's log begin at `step`; readers of earlier steps are refused, as those were lost."""
+        for worker in workers:
+            log = self.open(residence, worker, step, create=True)
+            log.trim(step)
+            log.close()
 
     def folders(self, residence: Residence) -> tuple[tuple[str, Path], ...]:  # noqa: ARG002 - as it says
         """Return nothing: the data folder is there."""

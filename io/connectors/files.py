@@ -33,6 +33,10 @@ class FilesInput(LocalInput):
     log_form: ClassVar[tuple[str, tuple[str, ...]] | None] = (forms.FILE_INPUT, forms.FILE_INPUT_PARTS)
     push_elsewhere: ClassVar[str | None] = "put a file into the table's folder"
     knows_ends: ClassVar[bool] = False
+    no_resume: ClassVar[tuple[str, str] | None] = (
+        "a pipeline that reads files cannot go on from copies of checkpoints alone",
+        "which files were read is noted in the data folder alone: take backups (`coordinator backup`), and restore one",
+    )
 
     directory: str = option("")
     look_every_s: float = option(0.5, check=bounds(0))

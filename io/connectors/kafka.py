@@ -49,6 +49,7 @@ class KafkaInput(ReadsTopics):
     is_expensive_to_read: ClassVar[bool] = True
     asks_others: ClassVar[bool] = True
     knows_ends: ClassVar[bool] = False
+    no_resume: ClassVar[tuple[str, str] | None] = None
 
     @property
     def has_topics(self) -> bool:
@@ -160,6 +161,9 @@ class KafkaOutput(OutputKind):
 
     def progress(self, residence: Residence) -> None:
         """Return None: the progress is in a topic."""
+
+    def resume(self, residence: Residence, workers: Iterable[int], step: int) -> None:
+        """Do nothing: the progress is in a topic, and replayed steps are compared with it."""
 
     def examine(self, residence: Residence, worker: int) -> None:
         """Return None: nothing of the output is on this host."""

@@ -46,6 +46,19 @@ class Residence:
         return (self.folder / directory).absolute()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResumePoint:
+    """The point at which logs that are made again go on: above an epoch, at a step, at input positions.
+
+    `known` is what the input log remembered at the checkpoint (`dbsp.logs.ResumableInput`).
+    """
+
+    epoch: int
+    step: int
+    positions: Mapping[tuple[str, int], int]
+    known: Mapping[str, Any] | None
+
+
 def option(
     default: Any = MISSING,
     *,
@@ -164,6 +177,9 @@ class InputKind(Connector):
     knows_ends: ClassVar[bool]
     """Whether asking for the ends of the partitions costs nothing."""
 
+    no_resume: ClassVar[tuple[str, str] | None]
+    """Why the input cannot go on from copies of checkpoints alone, and what to do instead; None if it can."""
+
     partitions: int = option(1, check=bounds(1, PARTITIONS_MAX))
     max_backlog_rows: int = option(100_000_000, check=bounds(1))
     max_backlog_bytes: int = option(16 * 1024 * MEBIBYTE, check=bounds(1))
@@ -198,6 +214,9 @@ class InputKind(Connector):
     @abstractmethod
     def make_folders(self, residence: Residence, tables: Collection[Table]) -> None:
         """Make what the sources of new tables need on this host."""
+
+    def resume(self, residence: Residence, tables: Sequence[Table], at: ResumePoint) -> None:
+        """Make the logs in the data folder again, without rows and records, so that they go on at a checkpoint."""
 
     @abstractmethod
     def examine(self, residence: Residence) -> tuple[Examined, dict[tuple[str, int], tuple[int, int]]] | None:
@@ -237,6 +256,10 @@ class OutputKind(Connector):
 
         Starts look there for remains and formats, backups copy it, the doctor reads it, and restoring puts it back.
         """
+
+    @abstractmethod
+    def resume(self, residence: Residence, workers: Iterable[int], step: int) -> None:
+        """Make the logs of these workers in the data folder again, so that they go on at `step`."""
 
     @abstractmethod
     def examine(self, residence: Residence, worker: int) -> tuple[Examined, OutputProgress | None] | None:

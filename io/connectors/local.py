@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Self
 
 from dbsp.io import forms
-from dbsp.io.connectors.kind import InputKind, OutputKind, Residence, option
+from dbsp.io.connectors.kind import InputKind, OutputKind, Residence, ResumePoint, option
 from dbsp.io.connectors.places import Place
 
 if TYPE_CHECKING:
@@ -48,6 +48,12 @@ class LocalInput(InputKind):
 
         return EmbeddedStepLog(residence.data_dir, create=create)
 
+    def resume_steps(self, residence: Residence, at: ResumePoint) -> None:
+        """Make the step log in the data folder again, without records."""
+        steps = self.open_steps(residence, create=True)
+        steps.resume(at.epoch, at.step, dict(at.positions))
+        steps.close()
+
     def make_folders(self, residence: Residence, tables: Collection[Table]) -> None:
         """Do nothing: tables need no folders."""
 
@@ -66,6 +72,11 @@ class LocalOutput(OutputKind):
     @abstractmethod
     def progress(self, residence: Residence) -> Path:
         """Return the folder with a log file per worker that says what is written."""
+
+    def resume(self, residence: Residence, workers: Iterable[int], step: int) -> None:
+        """Let each worker's progress begin at `step`."""
+        for worker in workers:
+            self.open(residence, worker, step, create=True).close()
 
     def examine(self, residence: Residence, worker: int) -> tuple[Examined, OutputProgress | None]:
         """Read one worker's progress, and what else is in its file."""

@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 import dbsp.io.kafka.output
 import dbsp.io.progress
 import dbsp.steps.exchange
-from dbsp.coordinator.running.command_runner import CommandRunner
+from dbsp.coordinator.running.checkpoint_copy import CheckpointCopy
 from dbsp.errors import DbspError
 from dbsp.io.kafka import KafkaSettings
 from dbsp.io.output_part import OutputProgress, Verdict, decide
@@ -208,12 +208,11 @@ def publish_early(patch: Patch) -> None:
             self.future.set_result(self.reports)
         advance_one(self)
 
-    def reports(self: CommandRunner, _version: int) -> Mapping[int, CommitReport]:
-        assert self._copying is not None
-        return self._copying.future.result()
+    def reports(self: CheckpointCopy) -> Mapping[int, CommitReport]:
+        return self.future.result()
 
     patch.setattr(fake_runtime.FakeCopy, "advance", advance)
-    patch.setattr(CommandRunner, "_reports", reports)
+    patch.setattr(CheckpointCopy, "reports", reports)
 
 
 def keep_zeros(patch: Patch) -> None:

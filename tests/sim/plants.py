@@ -10,12 +10,15 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from dbsp.coordinator.decisions import commands, events, machine, migrating, recovery, states
 from dbsp.coordinator.running import control
+from dbsp.coordinator.running.checkpoint_copy import CheckpointCopy
+from dbsp.coordinator.running.checkpoints import Checkpoints, InputCut
 from dbsp.coordinator.running.command_runner import CommandRunner
 from dbsp.coordinator.running.control import Ledger
 from dbsp.distribute import places
@@ -188,16 +191,13 @@ def two_in_flight(patch: Patch) -> None:
 
 
 def publish_early(patch: Patch) -> None:
-    original = CommandRunner._reports
+    original = CheckpointCopy.reports
 
-    def reports(self: CommandRunner, version: int) -> object:
-        copying = self._copying
-        if copying is not None and not copying.future.done():
-            return {}
-        return original(self, version)
+    def reports(self: CheckpointCopy) -> object:
+        return original(self) if self.future.done() else {}
 
     patch.setattr(CommandRunner, "copy_news", lambda self, version: events.CopyEnded(version=version))
-    patch.setattr(CommandRunner, "_reports", reports)
+    patch.setattr(CheckpointCopy, "reports", reports)
 
 
 def forget_a_record(patch: Patch) -> None:
@@ -238,34 +238,29 @@ def decide_in_memory(patch: Patch) -> None:
 
 
 def positions_of_the_cut(patch: Patch) -> None:
-    original = CommandRunner._intend
-
-    def intend(self: CommandRunner, version: int, checkpoint: CheckpointId) -> None:
+    def cut(self: CommandRunner) -> InputCut:
         self.done = self._cut
-        original(self, version, checkpoint)
+        return InputCut(positions=dict(self._cut), timing=self._timing)
 
-    patch.setattr(CommandRunner, "_intend", intend)
+    patch.setattr(CommandRunner, "_cut_of_done", cut)
 
 
 def intend_late(patch: Patch) -> None:
-    original = CommandRunner._pin
+    original, intend = Checkpoints.pin, Checkpoints.intend
 
-    def pin(self: CommandRunner, command: commands.PinVersion) -> events.Event:
-        held: list[tuple[int, CheckpointId]] = []
-        intend = CommandRunner._intend
+    def pin(self: Checkpoints, runtime: Any, *rest: Any) -> events.Event:
+        held: list[tuple[Any, ...]] = []
         with pytest.MonkeyPatch.context() as inner:
-            inner.setattr(
-                CommandRunner, "_intend", lambda self, version, checkpoint: held.append((version, checkpoint))
-            )
-            event = original(self, command)
-        for copy in self.runtime.world.copies:  # type: ignore[attr-defined]
+            inner.setattr(Checkpoints, "intend", lambda _self, *found: held.append(found))
+            event = original(self, runtime, *rest)
+        for copy in runtime.world.copies:
             while not copy.future.done():
                 copy.advance()
-        for version, checkpoint in held:
-            intend(self, version, checkpoint)
+        for found in held:
+            intend(self, *found)
         return event
 
-    patch.setattr(CommandRunner, "_pin", pin)
+    patch.setattr(Checkpoints, "pin", pin)
 
 
 def forget_failed_copies(patch: Patch) -> None:
@@ -279,13 +274,13 @@ def forget_failed_copies(patch: Patch) -> None:
 
 
 def trim_too_much(patch: Patch) -> None:
-    original = CommandRunner._trim
+    original = Checkpoints._trim
 
-    def trim(self: CommandRunner, ledger: Ledger) -> None:
+    def trim(self: Checkpoints, ledger: Ledger) -> None:
         original(self, ledger)
-        self._parts.steps.trim(ledger.saved[ledger.published].checkpoint.step + 1)
+        self._logs.steps.trim(ledger.saved[ledger.published].checkpoint.step + 1)
 
-    patch.setattr(CommandRunner, "_trim", trim)
+    patch.setattr(Checkpoints, "_trim", trim)
 
 
 def move_a_shard_twice(patch: Patch) -> None:

@@ -1,0 +1,140 @@
+"""Carry out the commands of a checkpoint: pin, wait for the copy, publish, and trim the logs below the oldest version.
+
+Invariants: the input positions at a checkpoint are in the ledger before the first worker pins it. A version is published when
+all workers hold it and its object is among the copies, if there are any. Logs are trimmed only below the oldest version
+that a worker can still open (12).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+from dbsp.coordinator.decisions import commands, events
+from dbsp.coordinator.decisions.cutting import Positions
+from dbsp.coordinator.decisions.fills import kept_for
+from dbsp.coordinator.running import control as ledgers
+from dbsp.coordinator.running.checkpoint_copy import CheckpointCopy
+from dbsp.coordinator.running.clock import Clock
+from dbsp.coordinator.running.control import Ledger, Saved
+from dbsp.coordinator.running.intake import all_wait
+from dbsp.coordinator.running.notices import Observer, TrimFailed
+from dbsp.coordinator.running.published_copies import PublishedCopies
+from dbsp.coordinator.running.status import LiveStatus
+from dbsp.errors import InternalError, UnavailableError
+from dbsp.logs import InputLog, StepLog
+from dbsp.runtime.runtime import Runtime
+from dbsp.steps.timing import Timing
+from dbsp.store import CheckpointId, CommitReport
+
+Change = Callable[[Callable[[Ledger], Ledger]], Ledger]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InputCut:
+    """The input positions and the timing between two steps."""
+
+    positions: Positions
+    timing: Timing
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Logs:
+    """The logs that a checkpoint allows to trim."""
+
+    inputs: InputLog
+    steps: StepLog
+
+
+class Checkpoints:
+    """The part of the command runner that takes checkpoints; `change` changes the ledger under the newest epoch."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        logs: Logs,
+        change: Change,
+        live_status: LiveStatus,
+        observer: Observer,
+        retention_s: float,
+        published: PublishedCopies,
+    ) -> None:
+        """Touch nothing yet; logs are kept `retention_s` longer than the versions need."""
+        self._clock, self._logs, self._change, self._published = clock, logs, change, published
+        self._live_status, self._observer, self._retention_s = live_status, observer, retention_s
+        self._copying: CheckpointCopy | None = None
+        self._floors: list[tuple[float, int, Positions]] = []
+
+    def forget(self) -> None:
+        """Forget the checkpoint in flight, as a new epoch begins or the service ends."""
+        self._copying = None
+        self._published.end()
+
+    def intend(self, version: int, checkpoint: CheckpointId, cut: InputCut) -> None:
+        """Note in the ledger the checkpoint that workers are about to commit."""
+        saved = Saved(
+            version=version, checkpoint=checkpoint, positions=cut.positions, timing=cut.timing,
+            wall_us=self._clock.wall_us(), published=False,
+        )  # fmt: skip
+        self._change(lambda ledger: ledgers.intend(ledger, saved))
+
+    def pin(
+        self, runtime: Runtime, command: commands.PinVersion, cut: InputCut, woken: Callable[[], None]
+    ) -> events.VersionPinned:
+        """Note the input positions in the ledger, pin every worker, and begin to copy, in this order."""
+        started = self._clock.monotonic_s()
+        self.intend(command.version, command.checkpoint, cut)
+        runtime.pin(command.version, command.checkpoint, command.layout)
+        copied = runtime.copy(command.version, command.checkpoint, command.layout)
+        future = self._published.after(copied, command.version, command.checkpoint.epoch)
+        future.add_done_callback(lambda _: woken())
+        pause = self._clock.monotonic_s() - started
+        self._copying = CheckpointCopy(command=command, started_s=started, pause_s=pause, future=future)
+        return events.VersionPinned(version=command.version)
+
+    def is_copied(self, version: int) -> bool:
+        """Return whether the copy of a version has ended, well or not."""
+        return self._copying is not None and self._copying.command.version == version and self._copying.future.done()
+
+    def reports(self, version: int) -> Mapping[int, CommitReport]:
+        """Return the acknowledgements of all workers; wait for the end of the copy."""
+        copying = self._copying
+        if copying is None or copying.command.version != version:
+            raise InternalError(f"no copy of this version is under way: version={version}")
+        return copying.reports()
+
+    def end(self, command: commands.AwaitCopy | commands.Publish) -> events.Copied | events.Published:
+        """Wait for the end of the copy; or note in the ledger that all workers hold the version, and trim the logs."""
+        if isinstance(command, commands.AwaitCopy):
+            self.reports(command.version)
+            return events.Copied(version=command.version)
+        if self._copying is not None:
+            self._note(self._copying)
+            self._copying = None
+        ledger = self._change(lambda found: ledgers.publish(found, command.version, ends_rescale=command.ends_rescale))
+        if not command.ends_rescale:  # steps wait for the end of a rescale, so leave trimming to the next checkpoint
+            self._trim(ledger)
+        return events.Published(version=command.version)
+
+    def _note(self, copying: CheckpointCopy) -> None:
+        published, now = copying.published(self._clock.monotonic_s()), self._live_status.now
+        self._live_status.post(replace(now, checkpoints=now.checkpoints + 1, checkpoint_seconds=published.seconds))
+        self._observer.noted(published)
+
+    def _trim(self, ledger: Ledger) -> None:
+        """Drop log entries that no openable version needs and `retention_s` does not keep."""
+        floor = ledger.floor()
+        if floor is None:
+            return
+        now = self._clock.monotonic_s()
+        self._floors.append((now, floor.checkpoint.step, kept_for(ledger.fill, floor.positions)))
+        old = [each for each in self._floors if now - each[0] >= self._retention_s]
+        if not old or all_wait(self._logs.inputs):  # the next checkpoint drops more
+            return
+        self._floors = [each for each in self._floors if now - each[0] < self._retention_s]
+        _, step, positions = old[-1]
+        try:
+            self._logs.steps.trim(step)
+            self._logs.inputs.trim(positions)
+        except UnavailableError as error:  # the next checkpoint drops more
+            self._observer.noted(TrimFailed(step=step, error=str(error)))

@@ -1,0 +1,185 @@
+"""Put an object among the copies for each published checkpoint: the ledger, and what a new input log needs.
+
+So a start needs nothing of the coordinator's disk but, with embedded logs, the rows and steps after the checkpoint. The object is
+put in a thread, when all workers hold the version and before it is published. A place that does not answer delays the
+checkpoint alone. Then retention deletes the objects of older checkpoints; each worker's next manifest deletes what only they
+kept (`dbsp.storage.copied_checkpoints`).
+
+Source: docs/design/0053-copied-checkpoints.md.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from dbsp.coordinator.running import control as ledgers
+from dbsp.coordinator.running.clock import Clock, SystemClock
+from dbsp.coordinator.running.control import Control, Ledger, encode_ledger
+from dbsp.errors import AwayError, ConfigError, DataError, InternalError, UnavailableError
+from dbsp.logs import InputLog, ResumableInput
+from dbsp.runtime.copying import AWAY_RETRY_S
+from dbsp.storage.copied_checkpoints import CheckpointName, CopiedCheckpoints, dismissed
+from dbsp.store import CheckpointId
+from dbsp.version import VERSION
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CopiesRetention:
+    """The number of newest checkpoints that stay among the copies, and the seconds for which older ones stay."""
+
+    newest: int = 1
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublishedParts:
+    """The parts of the pipeline that an object is made of; `collect(worker)` deletes what no checkpoint of a worker needs."""
+
+    checkpoints: CopiedCheckpoints
+    control: Control
+    inputs: InputLog
+    collect: Callable[[int], bool]
+    retention: CopiesRetention = field(default_factory=CopiesRetention)
+    clock: Clock = field(default_factory=SystemClock)
+
+
+class PublishedCopies:
+    """The checkpoints of this pipeline among its copies; without `parts` there are no copies, and nothing is done."""
+
+    def __init__(self, parts: PublishedParts | None = None) -> None:
+        """Ask nothing yet."""
+        self._parts = parts
+        self._ended = threading.Event()
+        self._workers: frozenset[int] = frozenset()
+        self._lock = threading.Lock()
+        self.trouble: str | None = None
+        """Why the object of the running checkpoint cannot be put; any thread may read it."""
+
+    def after(self, copied: Future[T], version: int, epoch: int) -> Future[T]:
+        """Return a future of the same result, that is set when the version's object is there, too."""
+        if self._parts is None:
+            return copied
+        parts, ended, whole = self._parts, threading.Event(), Future[T]()
+        self._ended = ended
+
+        def run() -> None:
+            try:
+                result = copied.result()
+                while not self._tried(parts, version, epoch):
+                    if ended.wait(AWAY_RETRY_S):
+                        raise UnavailableError("the copying was ended")
+            except BaseException as error:  # noqa: BLE001 - the event loop judges it
+                whole.set_exception(error)
+            else:
+                whole.set_result(result)
+
+        threading.Thread(target=run, name="dbsp-published", daemon=True).start()
+        return whole
+
+    def opened(self, ledger: Ledger, epoch: int) -> None:
+        """Put the object of the version that was opened, and delete what workers that have left still have there.
+
+        **Errors** `AwayError` while the place does not answer; `FencedError` if a newer owner was here.
+        """
+        if self._parts is None:
+            return
+        with self._lock:
+            names = self._parts.checkpoints.check_owner(epoch)
+            if names and not self._workers:
+                self._workers = self._before(self._parts, names)
+            members = ledger.members
+            self._workers = members | {w for w in self._workers - members if self._parts.collect(w)}
+            self._put(self._parts, ledger, epoch, names)
+
+    def end(self) -> None:
+        """Let a running thread give up; its object may still arrive, and harms nothing."""
+        self._ended.set()
+        self.trouble = None
+
+    def refuse_none(self) -> None:
+        """Raise `ConfigError` where the settings name no place for copies."""
+        if self._parts is None:
+            raise ConfigError("there are no copies of checkpoints", "name a place as `copies` in [checkpoint]")
+
+    @property
+    def where(self) -> str:
+        """Return the address of the copies; "" if there are none."""
+        return "" if self._parts is None else self._parts.checkpoints.where
+
+    def keep(self) -> tuple[CheckpointName, Mapping[str, Any]]:
+        """Keep the newest published checkpoint until a command deletes it; return its name and its object.
+
+        **Errors** `UnavailableError` where nothing is published yet.
+        """
+        if self._parts is None:
+            raise InternalError("a version is to be kept where there are no copies")
+        checkpoints = self._parts.checkpoints
+        while True:
+            published = _published(self._parts.control)
+            found = [name for name in checkpoints.names() if name.version == published]
+            if not found:
+                if _published(self._parts.control) != published:
+                    continue
+                raise UnavailableError(f"no copy of the published version is there: version={published}", "try again")
+            body = checkpoints.get(found[-1])
+            checkpoints.put(found[-1], body, kept=True)
+            if _published(self._parts.control) == published:  # so no worker has dropped its manifest yet
+                return found[-1], body
+            checkpoints.delete([found[-1]], kept=True)
+
+    def _tried(self, parts: PublishedParts, version: int, epoch: int) -> bool:
+        """Put the object of a version that all workers hold; return False while the place does not answer."""
+        try:
+            with self._lock:
+                ledger = parts.control.load()
+                if ledger is None:
+                    raise DataError("the ledger is gone")
+                names = parts.checkpoints.check_owner(epoch)
+                self._put(parts, ledgers.publish(ledger, version, ends_rescale=False), epoch, names)
+        except AwayError as error:
+            self.trouble = str(error)
+            return False
+        self.trouble = None
+        return True
+
+    def _put(self, parts: PublishedParts, ledger: Ledger, epoch: int, names: list[CheckpointName]) -> None:
+        """Put the object of the ledger's published version, then delete those that retention does not keep."""
+        saved = ledger.saved.get(ledger.published)
+        checkpoint = _nothing(ledger) if saved is None else saved.checkpoint
+        positions = {} if saved is None else dict(saved.positions)
+        inputs = parts.inputs
+        wall_us = parts.clock.wall_us()
+        body = {
+            "pipeline": ledger.name, "engine": VERSION, "wall_us": wall_us, "step": checkpoint.step,
+            "ledger": encode_ledger(ledger), "workers": sorted(self._workers | ledger.members),
+            "input": inputs.remembered(positions) if isinstance(inputs, ResumableInput) else None,
+        }  # fmt: skip
+        name = CheckpointName(
+            made=epoch, version=ledger.published, epoch=checkpoint.epoch, second=wall_us // 1_000_000
+        )  # fmt: skip
+        parts.checkpoints.put(name, body)
+        rule, now_s = parts.retention, wall_us / 1e6
+        gone = dismissed([*names, name], newest=rule.newest, seconds=rule.seconds, now_s=now_s)
+        parts.checkpoints.delete(gone)
+
+    def _before(self, parts: PublishedParts, names: list[CheckpointName]) -> frozenset[int]:
+        """Return the workers of earlier checkpoints, which may have objects still."""
+        return frozenset(parts.checkpoints.get(names[-1])["workers"])
+
+
+def _published(control: Control) -> int:
+    ledger = control.load()
+    return 0 if ledger is None else ledger.published
+
+
+def _nothing(ledger: Ledger) -> CheckpointId:
+    """Return the checkpoint of a pipeline that has taken no step."""
+    return CheckpointId(
+        run=ledger.run, epoch=0, step=0, layout_version=min(ledger.layouts), fingerprint=ledger.fingerprint
+    )
