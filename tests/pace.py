@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -81,9 +81,9 @@ def rotating(cases: Sequence[Case], parts: int) -> Sequence[Case]:
     return cases[start(parts) :: stride(parts)]
 
 
-def in_turn(place: int, parts: int) -> bool:
-    """Return whether a test runs that takes turns with `parts - 1` others: one at each commit, all in `make soak`."""
-    return anew() or turn() % parts == place
+def in_turn(place: int | Container[int], parts: int) -> bool:
+    """Return whether a test runs in this turn, of so many; it has one, or several of them. `make soak` runs all."""
+    return anew() or turn() % parts in ((place,) if isinstance(place, int) else place)
 
 
 def some(cases: Sequence[Case], parts: int = 1) -> Sequence[Case]:

@@ -127,6 +127,8 @@ def without_rows(ranges: Sequence[Range], rows: Sequence[DroppedRow]) -> tuple[R
     >>> row = DroppedRow(table="t", partition=0, offset=5, payload="{}")
     >>> [(r.first, r.last) for r in without_rows([Range(table="t", partition=0, first=3, last=9)], [row])]
     [(3, 5), (6, 9)]
+    >>> [(r.first, r.last) for r in without_rows([Range(table="t", partition=0, first=5, last=9)], [row])]
+    [(6, 9)]
     """
     kept: list[Range] = []
     for range_ in ranges:

@@ -33,7 +33,11 @@ _HASH_MAX = (1 << 64) - 1
 
 
 def joined_ranges(ranges: Sequence[HashRange]) -> list[HashRange]:
-    """Return the same hashes as sorted ranges: touching ranges joined, empty ranges omitted."""
+    """Return the same hashes as sorted ranges: touching ranges joined, empty ranges omitted.
+
+    >>> joined_ranges([(4, 8), (0, 2), (2, 3), (9, 9)])
+    [(0, 3), (4, 8)]
+    """
     out: list[HashRange] = []
     for low, high in sorted(ranges):
         if low >= high:

@@ -19,6 +19,7 @@ from dbsp.io.embedded_steps import EmbeddedStepLog
 from dbsp.lmdb_errors import told
 from dbsp.logs import Range
 from tests.io.log_samples import TABLE, make_part, make_push, make_record
+from tests.pace import rotating
 
 ROWS = 2_000
 WRITES = 7
@@ -179,11 +180,13 @@ def test_a_log_without_room_refuses_and_goes_on_once_there_is_some(kind: str, tm
     check_content(kind, tmp_path, lines)
 
 
+FAULTS = [("fdatasync", "EIO", 3), (WRITING, "ENOSPC", 4), (WRITING, "EIO", 5)]
+FAILING = [(kind, *fault) for turned, kind in enumerate(KINDS) for fault in (FAULTS[turned:] + FAULTS[:turned])]
+"""Every third of them has each kind of log, and each fault."""
+
+
 @pytest.mark.crash
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize(
-    ("calls", "error", "when"), [("fdatasync", "EIO", 3), (WRITING, "ENOSPC", 4), (WRITING, "EIO", 5)]
-)
+@pytest.mark.parametrize(("kind", "calls", "error", "when"), rotating(FAILING, 3))
 def test_a_failing_disk_loses_nothing_that_was_acknowledged(
     kind: str, calls: str, error: str, when: int, tmp_path: Path
 ) -> None:

@@ -78,7 +78,7 @@ keys_per_step = 100
 [http]
 port = 0
 """
-PACE_S = 0.1
+PACE_S = 0.3
 """The pace of the producer, and of what waits: each look reads the environment of every process, each push makes a step."""
 LOCAL = '[spark]\nmaster = "local[2]"'
 PER_CUSTOMER = "SELECT customer, count(*), sum(amount)::BIGINT FROM orders GROUP BY customer"

@@ -102,10 +102,11 @@ def visits(folder: Path) -> list[Path]:
     return [found for host in HOSTS for found in (folder / "cluster" / f"disk-{host}" / "visits").glob("*/*")]
 
 
-TURN = "another turn of the three at this commit (the third is `test_spark_killed`); `make soak` runs all"
+TURNS = 6
+TURN = "another turn at this commit (`test_spark_killed` has four of the six); `make soak` runs all"
 
 
-@pytest.mark.skipif(not in_turn(0, 3), reason=TURN)
+@pytest.mark.skipif(not in_turn(0, TURNS), reason=TURN)
 @pytest.mark.timeout(600)
 def test_more_workers_on_hosts_that_share_no_disk(broker: Broker, tmp_path: Path) -> None:
     with cluster_shop(tmp_path, broker, seed=5) as (cluster, shop):
@@ -117,7 +118,7 @@ def test_more_workers_on_hosts_that_share_no_disk(broker: Broker, tmp_path: Path
     assert visits(tmp_path) == []
 
 
-@pytest.mark.skipif(not in_turn(1, 3), reason=TURN)
+@pytest.mark.skipif(not in_turn(3, TURNS), reason=TURN)
 @pytest.mark.timeout(600)
 def test_fewer_workers_on_hosts_that_share_no_disk(broker: Broker, tmp_path: Path) -> None:
     with cluster_shop(tmp_path, broker, seed=5) as (_, shop):

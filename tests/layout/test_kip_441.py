@@ -21,12 +21,15 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from dbsp.errors import UnavailableError
-from dbsp.runtime.copying import Copier
+from dbsp.runtime.copying import Copier, WarmRound
+from dbsp.runtime.runtime import WarmProgress
+from dbsp.trace.redistribute import WarmReport
 
 ROOT = Path(__file__).parents[2]
 
@@ -72,3 +75,13 @@ def test_the_table_names_what_exists() -> None:
     assert len(named) >= 10
     for file, name in named:
         assert not name or f"def {name}(" in (ROOT / file).read_text(), f"{file}::{name}"
+
+
+def test_a_rounds_progress_is_the_sum_of_what_its_owners_said_last() -> None:
+    said: list[WarmProgress] = []
+    sums = WarmRound(said.append)
+    assert sums.take({1: WarmReport(copied_bytes=4, missing_bytes=6, slices_bytes=10)}) == {1: None}
+    rest = WarmReport(copied_bytes=6, missing_bytes=0, slices_bytes=10)
+    done = WarmProgress(copied_bytes=10, missing_bytes=0, slices_bytes=10)
+    assert sums.take({1: rest, 2: replace(rest, missing_bytes=1)}) == {1: done, 2: None}
+    assert [(each.copied_bytes, each.missing_bytes, each.slices_bytes) for each in said] == [(4, 6, 10), (16, 1, 20)]

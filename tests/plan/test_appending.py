@@ -76,6 +76,17 @@ def test_the_same_answers_from_less_state(name: str, seed: int) -> None:
     assert fewer < rows
 
 
+def test_a_first_row_that_another_one_displaces_is_not_kept() -> None:
+    """Each step has a row that comes before those that there were."""
+    table = dbsp.table("t", COLUMNS, append_only=True)
+    view = table.group_by("k").aggregate(v=dbsp.first("x", order_by="y"))
+    with dbsp.open(dbsp.circuit("c", {"v": view}, materialize=False)) as run:
+        for step in range(60):
+            run.push("t", [{"k": "a", "x": step, "y": -step}])
+            run.step()
+        assert sum(total.state_rows for total in run.totals.by_node.values()) < 15
+
+
 LOSES: dict[str, Make] = {
     "group_by": lambda t: t.group_by("k").aggregate(v=dbsp.count()),
     "top_k": lambda t: t.top_k(1, by="x", partition_by="k"),

@@ -5,6 +5,8 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,6 +15,9 @@ import pytest
 from dbsp.errors import DataError, FencedError
 from dbsp.storage import WorkerDatabase, discarding
 from dbsp.storage.discarding import discard_folder, discard_leftovers
+from dbsp.storage.durable import NUMBERS, Durable
+from dbsp.storage.standby import DURABLE, WRITERS
+from dbsp.storage.tables import Txn
 from dbsp.store import CheckpointId
 
 FIRST = CheckpointId(run="r", epoch=0, step=0, layout_version=0, fingerprint="f")
@@ -119,3 +124,31 @@ def test_one_that_appears_meanwhile_is_not_deleted(tmp_path: Path, monkeypatch: 
     with pytest.raises(FencedError, match="epoch=2 newest=3"):
         discard_folder(tmp_path / "w1", 2)
     assert _names(tmp_path) == ["w1"]
+
+
+def test_numbers_of_chunks_are_reserved_for_one_caller_alone(tmp_path: Path) -> None:
+    with durable(tmp_path) as made:
+        first = made.write(1, made.reserve)
+        assert made.write(1, made.reserve) == first + NUMBERS
+        assert made.write(1, lambda txn: made.reserve(txn, first + 10 * NUMBERS)) == first + 10 * NUMBERS
+
+
+def test_of_a_version_that_is_undone_no_small_value_is_left(tmp_path: Path) -> None:
+    with durable(tmp_path) as made:
+
+        def put(txn: Txn) -> None:
+            made._put_values(txn, 1, {b"key": b"value"})
+            assert made.changed(txn, 1) == [b"key"]
+            made.drop(txn, 1, undo=True)
+            assert made.changed(txn, 1) == []
+            assert made.value_keys(txn) == []
+
+        made.write(1, put)
+
+
+@contextmanager
+def durable(folder: Path) -> Iterator[Durable]:
+    WorkerDatabase.create(folder / "w1", replace(FIRST, epoch=1)).close()
+    made = Durable(folder / "w1" / DURABLE, folder / "w1" / WRITERS, 1 << 22)
+    yield made
+    made.close()

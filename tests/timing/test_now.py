@@ -114,8 +114,10 @@ def test_what_the_clock_has_passed_is_dropped() -> None:
 def test_the_clock_never_goes_back_in_a_run() -> None:
     with dbsp.open(dbsp.circuit("c", {"v": t.filter(at > now)})) as run:
         run.step(clock=START)
-        with pytest.raises(dbsp.CircuitError, match="the clock never goes back"):
+        with pytest.raises(dbsp.CircuitError, match="the clock never goes back") as error:
             run.step(clock=START - LONG)
+    shown = [moment.replace(tzinfo=dt.UTC) for moment in (START - LONG, START)]
+    assert f"clock={shown[0]} before={shown[1]}" in error.value.message
 
 
 MOVED_BY_HOURS = 'dbsp.col("at") > dbsp.now() - dbsp.hours(1)'
