@@ -24,7 +24,7 @@ from dbsp.coordinator.http.change_pages import ChangePages
 from dbsp.coordinator.http.lanes import Lane
 from dbsp.coordinator.http.notifier import Notifier
 from dbsp.coordinator.postgres.refusals import NOT_SUPPORTED, PostgresRefusal
-from dbsp.coordinator.postgres.sources import HeldBytes
+from dbsp.coordinator.postgres.sources import HeldBytes, PendingRows
 from dbsp.coordinator.postgres.stopping import StopSignal
 from dbsp.coordinator.postgres.subscribing import SUBSCRIBE, Subscription, followed_schema, progress_row, with_heads
 from dbsp.coordinator.serving.pages import ViewRead
@@ -84,8 +84,7 @@ class Follow:
                 NOT_SUPPORTED, f"the view is not materialized, so its rows cannot come first: view={self._view}",
                 "write WITH (SNAPSHOT = false) for what comes from now on, or AS OF 0 for all changes that are kept",
             )  # fmt: skip
-        self._rows = self.schema.empty_table()
-        self._size = 0
+        self._pending = PendingRows(shared.held, self.schema)
         self._read: ViewRead | None = None
         self._at: int | None = None
         self._fresh = True
@@ -94,28 +93,22 @@ class Follow:
     @property
     def done(self) -> bool:
         """Return whether the follow has come to its `UP TO`, and all rows were taken."""
-        return self._ended and not len(self._rows)
+        return self._ended and not self._pending.count
 
     async def take(self, count: int, stop: StopSignal, wait_s: float | None = None) -> pa.Table:
         """Return the next rows, up to `count`; wait for the first of them, at most `wait_s`.
 
         **Errors** `PostgresRefusal` when the statement is broken off, the service ends, or the next changes were dropped.
         """
-        if not len(self._rows):
-            self._let_go()
+        if not self._pending.count:
+            self._pending.let_go()
         loop = asyncio.get_running_loop()
         until_s = None if wait_s is None else loop.time() + wait_s
-        while not len(self._rows) and not self._ended:
+        while not self._pending.count and not self._ended:
             stop.refuse()
             if not await self._more(stop, None if until_s is None else max(0.0, until_s - loop.time())):
                 break
-        found, self._rows = self._rows.slice(0, count), self._rows.slice(count)
-        return found
-
-    def _let_go(self) -> None:
-        """Count the rows no more, which were sent."""
-        self._shared.held.give(self._size)
-        self._size = 0
+        return self._pending.take(count)
 
     async def _more(self, stop: StopSignal, wait_s: float | None) -> bool:
         """Read the next rows; return whether it makes sense to go on: False when the time is over."""
@@ -158,7 +151,7 @@ class Follow:
             self._read = None
             self._say_progress()
         elif len(table):
-            self._hold(with_heads(self.schema, read.step - 1, table))
+            self._pending.hold(with_heads(self.schema, read.step - 1, table))
 
     async def _read_changes(self, stop: StopSignal, wait_s: float | None) -> bool:
         at = self._at
@@ -189,17 +182,11 @@ class Follow:
             parts.append(progress_row(self.schema, last))
         self._at = last
         if parts:
-            self._hold(pa.concat_tables(parts))
+            self._pending.hold(pa.concat_tables(parts))
 
     def _say_progress(self) -> None:
         if self._asked.progress and self._at is not None:
-            self._hold(progress_row(self.schema, self._at))
-
-    def _hold(self, rows: pa.Table) -> None:
-        """Hold rows that were read. **Errors** `PostgresRefusal` where too much is held."""
-        self._shared.held.take(rows.nbytes)
-        self._size += rows.nbytes
-        self._rows = rows
+            self._pending.hold(progress_row(self.schema, self._at))
 
     async def _wait(self, stop: StopSignal, condition: Condition, wait_s: float | None) -> bool:
         """Wait for a condition on the service's steps; return whether it holds."""
@@ -219,5 +206,4 @@ class Follow:
             self._read.close()
             self._read = None
         self._ended = True
-        self._rows = self.schema.empty_table()
-        self._let_go()
+        self._pending.close()

@@ -26,6 +26,7 @@ from dbsp.coordinator.postgres.stopping import StopSignal
 from dbsp.coordinator.postgres.subscribing import SUBSCRIBE, followed_schema, parameters_of, subscription_of
 from dbsp.coordinator.postgres.transactions import IDLE, TransactionBlock, refuse_isolation
 from dbsp.coordinator.postgres.variables import REPORTED, Variables
+from dbsp.coordinator.postgres.whole_views import WholeViewRows, whole_view_of
 from dbsp.coordinator.query.pg_types import BY_OID, INT8, OIDS, TEXT
 from dbsp.coordinator.query.process import Stop
 from dbsp.errors import DbspError
@@ -112,6 +113,10 @@ class Runner:
         types = list(prepared.types)
         if statement is not None and statement.is_read:
             self._refuse_failed(statement)
+        whole = None if statement is None else self._whole_view(statement)
+        if whole is not None:
+            schema = whole.schema
+        elif statement is not None and statement.is_read:
             asked = [type_name(oid) for oid in prepared.types]
             schema, names = await self._stoppable(
                 lambda stop: self._backend.describe(statement.text, asked, self._session, self._variables.values, stop)
@@ -241,7 +246,11 @@ class Runner:
             return
         if statement.is_read or statement.verb in ("SHOW", SUBSCRIBE):
             self._refuse_failed(statement)
-        if statement.is_read:
+        whole = self._whole_view(statement) if statement.is_read and not portal.values else None
+        if whole is not None:
+            self._refuse_too_often()
+            portal.rows = whole
+        elif statement.is_read:
             table = await self._query(statement.text, portal.values)
             portal.rows = HeldRows(table, self._backend.held, "EXPLAIN" if statement.verb == "EXPLAIN" else "SELECT")
         elif statement.verb == SUBSCRIBE:
@@ -249,6 +258,10 @@ class Runner:
             portal.rows = Follow(self._backend.shared, subscription_of(statement.text, portal.values))
         elif statement.verb == "SHOW":
             portal.rows = HeldRows(self._show(statement), self._backend.held, "SHOW")
+
+    def _whole_view(self, statement: Statement) -> WholeViewRows | None:
+        """Return the rows of a plain SELECT, which reads a view and nothing else; None for other statements."""
+        return WholeViewRows.of(self._backend.shared, whole_view_of(statement.text))
 
     async def _query(self, sql: str, values: tuple[tuple[str | None, str | None], ...] = ()) -> pa.Table:
         self._set_by_function(sql)

@@ -55,6 +55,40 @@ class HeldBytes:
         self._now -= size
 
 
+class PendingRows:
+    """Rows that were read and not yet sent. They are counted until the next ones are read, since they may be on their way."""
+
+    def __init__(self, held: HeldBytes, schema: pa.Schema) -> None:
+        """Have none."""
+        self._held, self._rows, self._size = held, schema.empty_table(), 0
+
+    @property
+    def count(self) -> int:
+        """Return the number of rows."""
+        return len(self._rows)
+
+    def hold(self, rows: pa.Table) -> None:
+        """Hold rows. **Errors** `PostgresRefusal` where too much is held."""
+        self._held.take(rows.nbytes)
+        self._size += rows.nbytes
+        self._rows = rows
+
+    def take(self, count: int) -> pa.Table:
+        """Return the next rows, up to `count`."""
+        found, self._rows = self._rows.slice(0, count), self._rows.slice(count)
+        return found
+
+    def let_go(self) -> None:
+        """Count the rows no more, which were sent."""
+        self._held.give(self._size)
+        self._size = 0
+
+    def close(self) -> None:
+        """Drop the rows."""
+        self._rows = self._rows.slice(len(self._rows))
+        self.let_go()
+
+
 class HeldRows:
     """A result that is held whole."""
 

@@ -122,6 +122,10 @@ class Reads(DeadLetters):
             )
         return push.batch
 
+    def view_schema(self, view: str) -> pa.Schema:
+        """Return the columns of a view that can be read; raise `ConfigError` for other names."""
+        return self._schema(view).to_arrow()
+
     def _schema(self, view: str) -> Schema:
         """Return the columns of a view that can be read; raise `ConfigError` for other names."""
         for spec in self.built.plan.views:
