@@ -248,6 +248,7 @@ class EventLoop:
             began = self._clock.monotonic_s()
             try:
                 self._check_owner()
+                self.runner.silent_hosts.refuse_lost(self._state.facts.layout.hosts)
                 if for_input and self.runner.step_is_due():
                     return events.Woken()
             except Exception as error:  # noqa: BLE001 - whatever a log raises is judged by the machine, as of any command

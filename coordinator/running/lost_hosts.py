@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from dbsp.coordinator.running.clock import Clock
-from dbsp.errors import AwayError
+from dbsp.errors import AwayError, UnavailableError
 from dbsp.runtime.runtime import KnowsHosts, Runtime
 
 WAIT_S = 5.0
@@ -43,12 +43,13 @@ class Lost:
 
 
 class SilentHosts:
-    """Since when which hosts have been silent; any thread may use it."""
+    """Since when which hosts have been silent; any thread may use it. `lost` are the lost hosts of the last look."""
 
     def __init__(self, clock: Clock, loss: HostLoss) -> None:
         """Begin without a silent host."""
         self.loss = loss
         self._clock = clock
+        self.lost: tuple[str, ...] = ()
         self._since_s: dict[str, float] = {}
         self._lock = threading.Lock()
 
@@ -65,7 +66,16 @@ class SilentHosts:
                 for host in {*self._since_s, *silent}
                 if host in silent or host not in asked
             }
-            return tuple(host for host in asked if now_s - self._since_s.get(host, now_s) >= self.loss.after_s > 0)
+            self.lost = tuple(host for host in asked if now_s - self._since_s.get(host, now_s) >= self.loss.after_s > 0)
+            return self.lost
+
+    def refuse_lost(self, hosts: Iterable[str]) -> None:
+        """Raise `UnavailableError` if one of these hosts was lost at the last look and its workers can move elsewhere."""
+        gone = sorted({*hosts} & {*self.lost})
+        if gone and self.loss.movable:
+            raise UnavailableError(
+                f"hosts of workers are lost: hosts={', '.join(gone)}", "their workers move by themselves"
+            )
 
     def await_all(self, runtime: Runtime, hosts: Sequence[str], offered: Sequence[str]) -> Lost | None:
         """Wait a moment until all these hosts answer; return the lost ones, None if there are none.

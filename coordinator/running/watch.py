@@ -34,6 +34,8 @@ TAKING = frozenset({"Running", "Paused", "Checkpointing", "WarmingUp", "Cancelli
 """States in which steps are taken, or could be, but for moments."""
 ASK_WORKERS_S = 3.0
 """After how many seconds of a step the runtime is asked who has not answered."""
+LOOK_IDLE_S = 5.0
+"""While no command runs the hosts are looked at this seldom: each look connects to every one of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,6 +90,7 @@ class Watch:
         self._own: InputLog | None = None
         self._pace, self._paced = Pace(), -1
         self._unsettled_s: float | None = None
+        self._hosts_looked_s = -LOOK_IDLE_S
         self._reported: dict[tuple[str, str], Alarm] = {}
         self._failure: str | None = None
         self._ending = threading.Event()
@@ -126,7 +129,7 @@ class Watch:
         doing = self._runner.doing
         running_s = 0.0 if doing is None else now_s - doing.since_s
         awaited, hosts_away = self._workers(doing, running_s)
-        self._look_at_hosts(now, running_s)
+        self._look_at_hosts(now, doing, now_s, running_s)
         waits = self._waits(now)
         seen = Looked(
             now_s=now_s, now_unix_s=self._clock.wall_us() / 1e6, state=now.state, doing=doing, slowest_s=self._slowest(now),
@@ -178,14 +181,18 @@ class Watch:
             self._failed(error)
             return (), ()
 
-    def _look_at_hosts(self, now: Snapshot, running_s: float) -> None:
+    def _look_at_hosts(self, now: Snapshot, doing: Doing | None, now_s: float, running_s: float) -> None:
         """Cancel a command that waits for a lost host, so that recovery moves its workers.
 
-        Recovery itself looks at the hosts before it fences workers.
+        The loop asks for lost hosts while no command runs (`SilentHosts.refuse_lost`). Recovery itself looks at the hosts
+        before it fences workers.
         """
         runtime = self._runner.running
-        if running_s < ASK_WORKERS_S or now.layout is None or now.state in ("Starting", "Recovering"):
+        if now.layout is None or now.state in ("Starting", "Recovering"):
             return
+        if running_s < ASK_WORKERS_S and (doing is not None or now_s < self._hosts_looked_s + LOOK_IDLE_S):
+            return
+        self._hosts_looked_s = now_s
         if len({*now.layout.hosts, *(host for host, _ in now.layout.offered)}) == 1:
             return
         try:

@@ -37,6 +37,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(build, "shares_disk", lambda _config: False)
     monkeypatch.setattr(watch, "ASK_WORKERS_S", 0.1)
     monkeypatch.setattr(watch, "LOOK_EVERY_S", 0.05)
+    monkeypatch.setattr(watch, "LOOK_IDLE_S", 0.1)
     return make_folder(tmp_path)
 
 
@@ -86,6 +87,18 @@ def test_the_workers_of_a_lost_host_move_and_its_old_databases_are_never_used(fo
         assert len(service.layout().workers) == 3
     assert {event["worker"] for event in events(folder, "worker-moved")} == {0, 1, 2}
     check_golden(folder, tmp_path)
+
+
+def test_an_idle_pipeline_notices_a_lost_host(folder: Path) -> None:
+    """No step runs and none is wanted: the worker moves all the same, and the next rows find it."""
+    machines = hosted.Machines(folder / "hosts")
+    with running(folder, machines, *COPIES) as service:
+        draw = random.Random(1)
+        service.wait_until_processed(service.push("orders", orders(draw, 50)), 60)
+        assert service.checkpoint(60)
+        machines.silent.add("b")
+        until(lambda: "b" not in homes(service).values(), "the worker of b has moved")
+        service.wait_until_processed(service.push("orders", orders(draw, 50)), 60)
 
 
 @pytest.mark.parametrize("seed", [1, pytest.param(None, marks=pytest.mark.soak)])

@@ -57,13 +57,14 @@ class Broker:
     """Start, stop, kill and restart one broker; its data stays in `folder` until the end.
 
     One that `joins` another is a second broker of its cluster, under the number `node`; topics have `copies` by default.
+    Clients reach it at `host`, an address of this machine.
     With a folder `tls`, `tls_brokers` is a second address, only for clients whose certificate `ca.pem` of this folder signed;
     the broker's own key and certificate are in `broker.pem` there. It reads both when it starts.
     """
 
     def __init__(
         self, folder: Path | None = None, *, joins: Broker | None = None, node: int = 1, copies: int = 1,
-        tls: Path | None = None,
+        tls: Path | None = None, host: str = "127.0.0.1",
     ) -> None:  # fmt: skip
         self._joins, self._node, self._copies = joins, node, joins._copies if joins else copies
         self.cluster: str = joins.cluster if joins else base64.b64encode(uuid.uuid4().bytes, b"ab").decode().rstrip("=")
@@ -72,7 +73,7 @@ class Broker:
         )
         self.folder = folder or Path(self._temporary.name)  # type: ignore[union-attr]
         self.port, self._controller = free_port(), free_port()
-        self.brokers = f"127.0.0.1:{self.port}"
+        self.brokers = f"{host}:{self.port}"
         self._tls = tls
         self.tls_brokers = f"127.0.0.1:{free_port()}"
         self._process: subprocess.Popen[bytes] | None = None
@@ -139,8 +140,8 @@ class Broker:
             f"""process.roles={"broker" if joins else "broker,controller"}
 node.id={self._node}
 controller.quorum.voters=1@127.0.0.1:{controller}
-listeners=PLAINTEXT://127.0.0.1:{self.port}{tls}{own}
-advertised.listeners=PLAINTEXT://127.0.0.1:{self.port}{tls}
+listeners=PLAINTEXT://{self.brokers}{tls}{own}
+advertised.listeners=PLAINTEXT://{self.brokers}{tls}
 controller.listener.names=CONTROLLER
 log.dirs={self.folder / "data"}
 default.replication.factor={self._copies}

@@ -26,6 +26,7 @@ from tests import plain_http
 from tests.kafka.broker import Broker
 from tests.kafka.shop import Shop, by_step, summed
 from tests.pace import in_turn
+from tests.spark.networks import Networks
 from tests.spark.standalone import Cluster, standalone
 
 pytestmark = [pytest.mark.kafka, pytest.mark.crash, pytest.mark.spark]
@@ -35,8 +36,8 @@ SPARK = """\
 [spark]
 master = "{master}"
 [spark.conf]
-"spark.driver.host" = "127.0.0.1"
-"spark.driver.bindAddress" = "127.0.0.1"
+"spark.driver.host" = "{driver}"
+"spark.driver.bindAddress" = "{driver}"
 "spark.driver.memory" = "512m"
 "spark.executor.memory" = "512m"
 "spark.shuffle.io.maxRetries" = "1"
@@ -46,13 +47,20 @@ master = "{master}"
 
 @contextmanager
 def cluster_shop(
-    folder: Path, broker: Broker, seed: int, options: Sequence[str] = ()
+    folder: Path,
+    broker: Broker,
+    seed: int,
+    options: Sequence[str] = (),
+    *,
+    hosts: Sequence[str] = HOSTS,
+    own: Networks | None = None,
 ) -> Iterator[tuple[Cluster, Shop]]:
-    """A shop with a worker on each host; afterwards what it wrote is what it should be."""
+    """A shop with a worker on each of the first two hosts; afterwards what it wrote is what it should be."""
     (folder / "shop").mkdir()
-    with standalone(folder / "cluster", HOSTS, apart=folder / "shop" / "data") as cluster:
-        spark, hosts = SPARK.format(master=cluster.master), f"hosts = {list(HOSTS)}"
-        shop = Shop(folder / "shop", broker.brokers, seed, spark=spark, hosts=hosts)
+    driver = "127.0.0.1" if own is None else own.address
+    with standalone(folder / "cluster", hosts, apart=folder / "shop" / "data", own=own) as cluster:
+        spark, offered = SPARK.format(master=cluster.master, driver=driver), f"hosts = {list(hosts[:2])}"
+        shop = Shop(folder / "shop", broker.brokers, seed, spark=spark, hosts=offered)
         try:
             shop.start(*options)
             shop.until(lambda: shop.processed() > 0, "its first step")
@@ -67,13 +75,16 @@ def cluster_shop(
             shop.end()
 
 
-def rescaled(shop: Shop, workers: int, strategy: str) -> None:
+def rescaled(shop: Shop, workers: int, strategy: str, hosts: Sequence[str] | None = None) -> None:
     """Ask for it, and go on sending until it is answered."""
+    named = None if hosts is None else dict.fromkeys(hosts, 1.0)
     url, answers = read_address(shop.folder / "data")["url"], list[httpx.Response]()
 
     def ask() -> None:
         answers.append(
-            plain_http.post(url + "/v1/rescale", json={"workers": workers, "strategy": strategy}, timeout_s=None)
+            plain_http.post(
+                url + "/v1/rescale", json={"workers": workers, "strategy": strategy, "hosts": named}, timeout_s=None
+            )
         )
 
     asking = threading.Thread(target=ask, daemon=True)
@@ -94,7 +105,7 @@ def kill_executor(shop: Shop, cluster: Cluster, host: str) -> None:
 def databases(folder: Path, hosts: Sequence[str] = HOSTS) -> dict[str, list[str]]:
     """Whose databases lie on which host's disk."""
     homes = {host: folder / "cluster" / f"disk-{host}" / "workers" for host in hosts}
-    return {host: sorted(each.name for each in home.iterdir() if each.name.isdigit()) for host, home in homes.items()}
+    return {host: sorted(each.name for each in home.glob("*") if each.name.isdigit()) for host, home in homes.items()}
 
 
 def visits(folder: Path) -> list[Path]:
@@ -120,13 +131,26 @@ def test_more_workers_on_hosts_that_share_no_disk(broker: Broker, tmp_path: Path
 
 @pytest.mark.skipif(not in_turn(3, TURNS), reason=TURN)
 @pytest.mark.timeout(600)
-def test_fewer_workers_on_hosts_that_share_no_disk(broker: Broker, tmp_path: Path) -> None:
+def test_fewer_workers_and_a_host_that_is_left(broker: Broker, tmp_path: Path) -> None:
     with cluster_shop(tmp_path, broker, seed=5) as (_, shop):
         rescaled(shop, 4, "cold")
         assert databases(tmp_path) == {HOSTS[0]: ["0000", "0002"], HOSTS[1]: ["0001", "0003"]}
         shop.kill("group")
-        rescaled(shop, 1, "redistribute")
-    assert databases(tmp_path) == {HOSTS[0]: ["0000"], HOSTS[1]: []}
+        rescaled(shop, 1, "redistribute", HOSTS[1:])
+    assert databases(tmp_path) == {HOSTS[0]: [], HOSTS[1]: ["0001"]}
+    assert visits(tmp_path) == []
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(600)
+def test_a_host_is_replaced_while_steps_run(broker: Broker, tmp_path: Path) -> None:
+    """The worker on one host gives its state to a new one on the other, and back; an executor dies in between."""
+    with cluster_shop(tmp_path, broker, seed=7) as (cluster, shop):
+        rescaled(shop, 2, "warmup", HOSTS[:1])
+        assert databases(tmp_path) == {HOSTS[0]: ["0000", "0002"], HOSTS[1]: []}
+        kill_executor(shop, cluster, HOSTS[0])
+        rescaled(shop, 2, "icadd", HOSTS)
+    assert databases(tmp_path) == {HOSTS[0]: ["0000"], HOSTS[1]: ["0001"]}
     assert visits(tmp_path) == []
 
 

@@ -17,6 +17,7 @@ from types import MappingProxyType
 import pyspark
 
 from tests.kafka.broker import QUICK
+from tests.spark.networks import Networks
 from tests.spark.waiting import until
 
 NOTHING: Mapping[str, str] = MappingProxyType({})
@@ -37,40 +38,48 @@ class Cluster:
 
 @contextmanager
 def standalone(
-    folder: Path, hosts: Sequence[str], *, apart: Path | None = None, environment: Mapping[str, str] = NOTHING
+    folder: Path,
+    hosts: Sequence[str],
+    *,
+    apart: Path | None = None,
+    environment: Mapping[str, str] = NOTHING,
+    own: Networks | None = None,
 ) -> Iterator[Cluster]:
     """One core and half a GiB for each host; all processes are gone afterwards.
 
     Where hosts are `apart`, each sees its own `folder/disk-<host>` in the place of this folder, and nobody else does.
+    With networks of their `own` the hosts are those of these networks.
     """
     folder.mkdir(parents=True, exist_ok=True)
+    here = "127.0.0.1" if own is None else own.address
     with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
+        probe.bind((here, 0))
         port = probe.getsockname()[1]
     with ExitStack() as stack:
-        address = ["--host", "127.0.0.1", "--port", str(port), "--webui-port", "0"]
-        _daemon(stack, folder, "master", "org.apache.spark.deploy.master.Master", address)
-        until(lambda: _listens(port), "the master listens")
+        address = ["--host", here, "--port", str(port), "--webui-port", "0"]
+        _daemon(stack, folder, "master", [SPARK_CLASS, "org.apache.spark.deploy.master.Master", *address])
+        until(lambda: _listens(here, port), "the master listens")
         workers = {}
         for host in hosts:
             options = ["--host", host, "--cores", "1", "--memory", "600m", "--webui-port", "0"]
-            options += ["--work-dir", str(folder / host), f"spark://127.0.0.1:{port}"]
-            disk = None if apart is None else (folder / f"disk-{host}", apart)
+            options += ["--work-dir", str(folder / host), f"spark://{here}:{port}"]
             kind = "org.apache.spark.deploy.worker.Worker"
-            workers[host] = _daemon(stack, folder, host, kind, options, disk, environment)
+            command = [SPARK_CLASS, kind, *options]
+            if apart is not None:
+                command = _seeing(folder / f"disk-{host}", apart, command)
+            inside = [] if own is None else own.inside(host)
+            workers[host] = _daemon(stack, folder, host, [*inside, *command], environment)
         for host in hosts:
             log = folder / f"{host}.log"
             until(lambda log=log: "Successfully registered with master" in log.read_text(), f"{host} is registered")
-        yield Cluster(master=f"spark://127.0.0.1:{port}", workers=workers)
+        yield Cluster(master=f"spark://{here}:{port}", workers=workers)
 
 
 def _daemon(
     stack: ExitStack,
     folder: Path,
     name: str,
-    kind: str,
-    options: list[str],
-    disk: tuple[Path, Path] | None = None,
+    command: Sequence[str],
     environment: Mapping[str, str] = NOTHING,
 ) -> subprocess.Popen[bytes]:
     log = stack.enter_context((folder / f"{name}.log").open("wb"))
@@ -79,7 +88,6 @@ def _daemon(
         "SPARK_DAEMON_MEMORY": "256m",
         "SPARK_DAEMON_JAVA_OPTS": " ".join(QUICK),
     }
-    command = [SPARK_CLASS, kind, *options] if disk is None else _seeing(*disk, [SPARK_CLASS, kind, *options])
     process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env={**os.environ, **own, **environment})
     stack.callback(process.wait, 20)
     stack.callback(process.terminate)
@@ -95,6 +103,6 @@ def _seeing(disk: Path, place: Path, command: Sequence[str]) -> list[str]:
     return ["unshare", "--mount", *rights, "sh", "-c", mount, "sh", str(disk), str(place), *command]
 
 
-def _listens(port: int) -> bool:
+def _listens(address: str, port: int) -> bool:
     with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) == 0
+        return probe.connect_ex((address, port)) == 0
