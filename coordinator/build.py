@@ -32,6 +32,7 @@ from dbsp.coordinator.running.blame import Locator
 from dbsp.coordinator.running.clock import Clock, SystemClock
 from dbsp.coordinator.running.command_runner import Parts
 from dbsp.coordinator.running.control import Control, Ledger, LmdbControl, configured, new_ledger, standing
+from dbsp.coordinator.running.ledger_in_log import ledger_in_log, logged_control
 from dbsp.coordinator.running.letters import Letters
 from dbsp.coordinator.running.loop_settings import LoopSettings
 from dbsp.coordinator.running.lost_hosts import HostLoss
@@ -65,7 +66,8 @@ OPENS_AT_ONCE = 8
 class Built:
     """All parts of a service; `own_input` opens one more handle on an input whose requests may hang.
 
-    `began` maps each view that began anew to the step of its first output.
+    `began` maps each view that began anew to the step of its first output. `is_ledger_found`: the data folder had no ledger, and
+    the step log has one.
     """
 
     config: Config
@@ -76,6 +78,7 @@ class Built:
     letters: Letters
     began: Mapping[str, int] = field(default_factory=dict)
     own_input: Callable[[], InputLog] | None = None
+    is_ledger_found: bool = False
 
 
 def shows_clock(plan: Plan) -> bool:
@@ -161,7 +164,10 @@ def build(
     `EngineError` as `preflight` says.
     """
     plan = plan or load_plan(config)
-    _check_settings(config)
+    found = ledger_in_log(config)
+    _check_settings(config, has_ledger=found is not None)
+    if found is not None:
+        _adopt(config, plan, found, evolve=evolve)
     evolution = surveyed(config, plan) if evolve else None
     if evolution is not None:
         report(evolution.as_text(config.pipeline.name))
@@ -182,7 +188,7 @@ def build(
         for part in (inputs, steps, control):
             part.close()
         raise
-    work = work_of(config, plan, ledger.run)
+    work, control = work_of(config, plan, ledger.run), logged_control(control, steps)
     parts = Parts(
         runtime=lambda: cast(Runtime, wrap("runtime", make_runtime(config, work))), inputs=wrap("inputs", inputs),
         steps=wrap("steps", steps), control=control, clock=clock,
@@ -202,6 +208,7 @@ def build(
         letters=letters,
         began=ledger.began,
         own_input=own_input,
+        is_ledger_found=found is not None,
     )
 
 
@@ -229,13 +236,26 @@ def _letter_limits(config: Config) -> LetterLimits:
     return LetterLimits(rows_max=section.rows_max, bytes_max=section.mb_max * MEBIBYTE, days_max=section.days_max)
 
 
-def _check_settings(config: Config) -> None:
-    """Check that the settings agree with each other and with the stored state."""
+def _adopt(config: Config, plan: Plan, found: Ledger, *, evolve: bool) -> None:
+    """Write the ledger that the step log carries into the data folder; refuse that of another pipeline or circuit first."""
+    if evolve:
+        _refuse_other_pipeline(config, found)
+    else:
+        _refuse_other(config, plan, found)
+    make_folders(config)
+    control = LmdbControl(config.data_dir)
+    control.begin(found)
+    control.close()
+
+
+def _check_settings(config: Config, *, has_ledger: bool = False) -> None:
+    """Check that the settings agree with each other and with the stored state, whose ledger may be elsewhere."""
     check_places(config)
     check_named(config)
     for folder in _folders(config):
         _refuse_file(*folder)
-    refuse_remains(config)
+    if not has_ledger:
+        refuse_remains(config)
     check_stored(config)
 
 
@@ -277,7 +297,7 @@ def check_start(config: Config, plan: Plan, *, evolve: bool = False) -> Evolutio
     Steps of other versions are allowed because a running service has logged some. Brokers and registries are asked whether
     they respond. With `evolve`, return the change of the circuit that a start would make, or None if there is none.
     """
-    _check_settings(config)
+    _check_settings(config, has_ledger=ledger_in_log(config) is not None)
     _runtime_module(config)
     look_outside(config, plan)
     if evolve:

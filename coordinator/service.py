@@ -20,7 +20,7 @@ from dbsp.coordinator.determinism import FirstSteps
 from dbsp.coordinator.exits import error_of, say
 from dbsp.coordinator.layouts import RescalePlan
 from dbsp.coordinator.rows_in import Rows
-from dbsp.coordinator.running.notices import BugFound, Observer, ServiceCrashed
+from dbsp.coordinator.running.notices import BugFound, LedgerFound, Observer, ServiceCrashed
 from dbsp.coordinator.running.status_json import as_json, health_as_json, snapshot_as_json
 from dbsp.coordinator.running.watch import is_ready
 from dbsp.coordinator.serving.decisions import Decisions
@@ -42,6 +42,8 @@ class Service(QueryReads, Decisions, Rescales):
     def __init__(self, config: Config, built: Built | None = None) -> None:
         """Open the logs and the ledger; start no thread before `start`."""
         super().__init__(config, built)
+        if self.built.is_ledger_found:
+            self._log.noted(LedgerFound(run=self.built.facts.run, epoch=self.built.facts.epoch))
         self._finish: commands.Shutdown | None = None
         self._closed = False
         self.postgres_status: Callable[[], Mapping[str, Any]] | None = None

@@ -82,6 +82,15 @@ class EpochClaimed(Notice):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LedgerFound(Notice):
+    """The data folder had no ledger, so the one that the step log carries is used; `run` names the pipeline's run."""
+
+    EVENT: ClassVar[str] = "ledger-found"
+    run: str
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CloseFailed(Notice):
     """The runtime raised an error when it was closed."""
 

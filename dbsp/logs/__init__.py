@@ -297,6 +297,23 @@ class StepLog(Protocol):
         ...
 
 
+@runtime_checkable
+class CarriesLedger(Protocol):
+    """A step log that outlives the coordinator's disk, and therefore carries the coordinator's ledger, too."""
+
+    def note_ledger(self, ledger: Mapping[str, Any]) -> None:
+        """Carry this ledger (JSON values) from now on, durable on return; do nothing before the log is claimed."""
+        ...
+
+    def ledger(self) -> dict[str, Any] | None:
+        """Return the newest ledger that was noted; None if there was none."""
+        ...
+
+    def epoch(self) -> int:
+        """Return the newest epoch; 0 before the first claim."""
+        ...
+
+
 class OutputLog(Protocol):
     """The log of one worker's part of all outputs: views and dead letters per step.
 

@@ -2,8 +2,9 @@
 coordinators.
 
 There are three kinds of records: `step`; `decision`, which adds a command to a step; and `head` (epoch, next step,
-positions). Every claim and every trim writes a `head`, so that the positions and the epoch of trimmed records stay in
-the log. The state is the fold of all records in order.
+positions, ledger). Every claim and every trim writes a `head`, so that the positions, the epoch and the ledger of trimmed
+records stay in the log. So does every change of the ledger: then a lost disk of the coordinator loses nothing. Versions that
+do not know the ledger ignore it. The state is the fold of all records in order. Any thread may use the log.
 
 Invariants: a record is committed when `append` returns (4). After every take-over of the producer, the epoch is
 compared with the newest in the log (6). Steps have no gaps, and their ranges follow each other (7). Source:
@@ -12,10 +13,14 @@ docs/concepts/logs.md and docs/concepts/coordinator.md.
 
 from __future__ import annotations
 
+import base64
+import json
+import threading
 import uuid
-from collections.abc import Callable, Sequence
+import zlib
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from dbsp.errors import ConfigError, DataError, FencedError
 from dbsp.io.kafka.client import KafkaSettings, TopicReader, Trimmer, ensure_topic, refuse_compaction
@@ -40,6 +45,21 @@ from dbsp.logs import StepRecord
 _KEEP_ALL = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
 
 
+Given = ParamSpec("Given")
+Result = TypeVar("Result")
+
+
+def _packed(ledger: Mapping[str, Any]) -> str:
+    """Return a ledger as the text that a record carries; equal ledgers give equal texts."""
+    data = json.dumps(ledger, sort_keys=True, separators=(",", ":")).encode()
+    return base64.b64encode(zlib.compress(data, 9)).decode()
+
+
+def _unpacked(text: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(zlib.decompress(base64.b64decode(text)))
+    return found
+
+
 @dataclass(slots=True)
 class _State:
     """The fold of the log's records, with the offset of each kept record; `end` is the next offset to read."""
@@ -48,6 +68,7 @@ class _State:
     claim: str = ""
     next_step: int = 0
     positions: Positions = field(default_factory=dict)
+    ledger: str | None = None
     records: dict[int, StepRecord] = field(default_factory=dict)
     offsets: dict[int, int] = field(default_factory=dict)
     end: int = -1
@@ -58,6 +79,7 @@ class _State:
         if value["kind"] == "head":
             self.epoch, self.next_step = value["epoch"], value["next_step"]
             self.positions, self.claim = positions_from_json(value["positions"]), value["claim"]
+            self.ledger = value.get("ledger", self.ledger)
         elif value["kind"] == "decision":
             if value["step"] in self.records:
                 before = self.records[value["step"]]
@@ -70,6 +92,19 @@ class _State:
             self.records[record.step], self.offsets[record.step] = record, offset
             self.epoch, self.next_step = max(self.epoch, record.epoch), record.step + 1
         self.empty = False
+
+
+def _alone(
+    method: Callable[Concatenate[KafkaStepLog, Given], Result],
+) -> Callable[Concatenate[KafkaStepLog, Given], Result]:
+    """Let one thread at a time use the log: the state is folded, and the producer has one transaction."""
+
+    def locked(self: KafkaStepLog, /, *given: Given.args, **named: Given.kwargs) -> Result:
+        with self._lock:
+            return method(self, *given, **named)
+
+    locked.__doc__ = method.__doc__
+    return locked
 
 
 class KafkaStepLog:
@@ -86,7 +121,7 @@ class KafkaStepLog:
         self._writer = TransactionalWriter(settings, f"{settings.pipeline}-steps", tells_offsets=True)
         self._trimmer = Trimmer(settings)
         self._state = _State()
-        self._epoch, self._claim = 0, ""
+        self._epoch, self._claim, self._lock = 0, "", threading.RLock()
         self._create = create
         if create:
             ensure_topic(settings, self._topic, 1, _KEEP_ALL)
@@ -94,6 +129,7 @@ class KafkaStepLog:
             raise ConfigError(f"the step log's topic must have one partition: topic={self._topic}")
         refuse_compaction(settings, self._topic)
 
+    @_alone
     def claim(self, above: int = 0) -> int:
         """Claim the log: fence older producers, read all records, and write an epoch above `above` and all others.
 
@@ -111,10 +147,12 @@ class KafkaStepLog:
         self._epoch = epoch
         return epoch
 
+    @_alone
     def epoch(self) -> int:
         """Return the newest epoch; 0 before the first claim."""
         return self._catch_up().epoch
 
+    @_alone
     def append(self, record: StepRecord) -> None:
         """Append the next record in a transaction of its own, committed on return.
 
@@ -135,6 +173,7 @@ class KafkaStepLog:
             raise FencedError(f"another coordinator wrote this step: step={record.step} epoch={known.epoch}")
         return known is not None
 
+    @_alone
     def decide(self, epoch: int, step: int, command: str) -> StepRecord:
         """Add a command to a logged record, unless the record has it; committed on return."""
         if self._epoch == 0:
@@ -161,6 +200,8 @@ class KafkaStepLog:
         state, before = self._state, self._state.claim
         head = {"kind": "head", "epoch": epoch, "claim": self._claim, "next_step": state.next_step}
         head["positions"] = positions_to_json(state.positions)
+        if state.ledger is not None:
+            head["ledger"] = state.ledger
         self._write(head, lambda: self._state.claim == self._claim != before)
 
     def _write(self, value: dict[str, Any], present: Callable[[], bool]) -> None:
@@ -201,6 +242,28 @@ class KafkaStepLog:
             del state.records[step], state.offsets[step]
         return state
 
+    @_alone
+    def note_ledger(self, ledger: Mapping[str, Any]) -> None:
+        """Let the log carry the ledger, unless it has the same; committed on return. Do nothing before a claim.
+
+        **Errors** `FencedError` if another coordinator has claimed the log.
+        """
+        packed = _packed(ledger)
+        if self._epoch == 0 or self._state.ledger == packed:
+            return
+        check_epoch(self._epoch, self._state.next_step, self._state.epoch)
+        state = self._state
+        head = {"kind": "head", "epoch": self._epoch, "claim": self._claim, "next_step": state.next_step}
+        head |= {"positions": positions_to_json(state.positions), "ledger": packed}
+        self._write(head, lambda: self._state.ledger == packed)
+
+    @_alone
+    def ledger(self) -> dict[str, Any] | None:
+        """Return the newest ledger that the log carries; None if it has none."""
+        packed = self._catch_up().ledger
+        return None if packed is None else _unpacked(packed)
+
+    @_alone
     def read(self, first: int) -> Sequence[StepRecord]:
         """Return the records from step `first` on.
 
@@ -215,19 +278,23 @@ class KafkaStepLog:
             )
         return [state.records[step] for step in range(first, state.next_step)]
 
+    @_alone
     def last(self) -> StepRecord | None:
         """Return the newest record; None if there is none."""
         state = self._catch_up()
         return state.records.get(state.next_step - 1)
 
+    @_alone
     def next_step(self) -> int:
         """Return the step that the next record must have."""
         return self._catch_up().next_step
 
+    @_alone
     def positions(self) -> Positions:
         """Return the first offset that no step covers yet, for every partition that some step has read."""
         return dict(self._catch_up().positions)
 
+    @_alone
     def trim(self, step: int) -> None:
         """Drop records below `step`, but never the newest; only the owner may trim."""
         if self._epoch == 0:
