@@ -23,7 +23,7 @@ from dbsp.errors import CapacityError, ConfigError
 from dbsp.operators.groups.group_by import GroupByOperator
 from dbsp.zset.batch import Batch
 from tests import plain_http
-from tests.coordinator.shop import CIRCUIT, ORDERS, SETTINGS, answering, rows, script, serving, settings
+from tests.coordinator.shop import CIRCUIT, ORDERS, SETTINGS, answering, killable, rows, script, serving, settings
 
 Said = Callable[..., tuple[int, str]]
 
@@ -90,7 +90,7 @@ def test_a_client_without_a_service(said: Said, command: list[str]) -> None:
 
 
 def test_the_client_steers_a_service(folder: Path) -> None:
-    with serving(folder) as process:
+    with killable(folder) as process:
         (folder / "rows.json").write_text(json.dumps(ORDERS.to_pylist()))
         pushed = script("cli", "push", "orders", "rows.json", folder=folder)
         assert "rows 0 to 2 of orders are durable" in pushed.stdout, pushed.stderr
@@ -112,7 +112,7 @@ def test_the_client_steers_a_service(folder: Path) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_stops_after_a_checkpoint(folder: Path, number: signal.Signals) -> None:
-    with serving(folder) as process:
+    with killable(folder) as process:
         url = read_address(folder / "data")["url"]
         rows = json.dumps(ORDERS.to_pylist())
         plain_http.post(f"{url}/v1/tables/orders/rows", params={"wait": "true"}, content=rows).raise_for_status()

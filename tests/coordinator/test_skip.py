@@ -23,7 +23,8 @@ from dbsp.coordinator.service import Service
 from dbsp.errors import ConfigError, DataError, RowsError, UnavailableError
 from dbsp.io.embedded_output import read_outputs
 from dbsp.io.embedded_steps import EmbeddedStepLog
-from tests.coordinator.shop import script, serving, settings_text
+from tests.coordinator.shop import killable, script, settings_text
+from tests.spark.waiting import until
 
 CIRCUIT = """
 import dbsp
@@ -251,12 +252,11 @@ def test_any_worker_count_gives_the_same(folder: Path, tmp_path: Path) -> None:
 
 
 def test_the_command_line(folder: Path) -> None:
-    with serving(folder) as process:
-        assert process.stderr is not None
+    with killable(folder) as process:
         refused = script("cli", "skip", folder=folder)
         assert (refused.returncode, "nothing to skip" in refused.stderr) == (2, True)
         script("cli", "push", "orders", folder=folder, given='{"id": 2, "customer": "b", "amount": 0}')
-        assert "halted before step 0: a row failed" in process.stderr.readline()
+        until(lambda: "halted before step 0: a row failed" in (folder / "said.txt").read_text(), "the halt is reported")
         status = script("cli", "status", folder=folder)
         assert "shop: Halted" in status.stdout
         assert "orders partition 0 offset 0: " in status.stdout
