@@ -85,6 +85,11 @@ class EventLoop:
         # the layout before recovery: a rescale that recovery completes counts as a change of the layout
         self._watching = Watching(since_s=parts.clock.monotonic_s(), layout=facts.layout.version)
         self._sampled = -1
+        self._backfills = False
+        self.backfill_begins: Callable[[Runtime, states.Facts], None] = lambda _runtime, _facts: None
+        """Called before the backfill step runs, for the first time or again: no question is answered while it runs."""
+        self.backfill_ends: Callable[[], None] = lambda: None
+        """Called when the backfill step is done, or does not go on."""
         self.runner.woken = self._wake.set
 
     def begin_with_rescale(self, workers: int, strategy: str = COLD) -> None:
@@ -171,9 +176,24 @@ class EventLoop:
             if isinstance(self._state, states.Running) and isinstance(before, _WITHOUT_NEW_STEPS):
                 self._watching = emptied(self._watching, self._clock.monotonic_s())
         self._show(name)
+        self._note_backfill()
         self._answer_watches()
         self._answer_asks()
         return command
+
+    def _note_backfill(self) -> None:
+        """Call the hooks around the backfill step; an error of theirs is noted, and the step runs all the same."""
+        backfills = is_backfilling(self._state)
+        if backfills == self._backfills:
+            return
+        self._backfills = backfills
+        try:
+            if backfills:
+                self.backfill_begins(self.runner.runtime, self._state.facts)
+            else:
+                self.backfill_ends()
+        except Exception as error:  # noqa: BLE001 - reads wait for the end of the step then
+            self.runner.failed("LeaseViews", error)
 
     def _next_request(self) -> events.Request | events.News | None:
         """Return news of a copy; else the next request of a user, of the checkpoint interval or of autoscale; else None."""
@@ -358,6 +378,12 @@ def state_name(state: states.State) -> str:
     if is_filling(state):
         return "Filling"
     return "Failed" if isinstance(state, states.Broken) else type(state).__name__
+
+
+def is_backfilling(state: states.State) -> bool:
+    """Return True if the workers are open, and the backfill step runs next, for the first time or again."""
+    ready = isinstance(state, states.Running | states.Replaying)
+    return ready and fills.due(state.facts.fill, state.facts.next_step)
 
 
 def is_filling(state: states.State) -> bool:

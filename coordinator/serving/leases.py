@@ -3,16 +3,21 @@
 The event loop is asked for the grant alone, which copies nothing. The reading runs on the reader's thread while steps
 run. A lease ends `LINGER_S` after its last reader, at once if a step has finished since, after `lease_s`, or with the
 service. It holds back the deletion of chunks and nothing else, so both its time and the number of leases are bounded.
+
+While the backfill step of a changed circuit runs, the event loop answers nothing, perhaps for minutes. So a lease is
+granted before, which all readers of that time share: they see the kept views as of the step before. It ends with the
+step. Reads of views that are not filled yet wait.
 """
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from dbsp.coordinator.decisions import fills, states
@@ -44,6 +49,14 @@ class SharedLease:
     idle_since_s: float = 0.0
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Reader:
+    """A reader that waits for a lease on these views."""
+
+    views: Sequence[str]
+    answer: Future[SharedLease] = field(default_factory=Future)
+
+
 class ViewLeases:
     """The leases of a service."""
 
@@ -54,6 +67,9 @@ class ViewLeases:
         self._lock = threading.Lock()
         self._leases: list[SharedLease] = []
         self._closed = False
+        self._beside: SharedLease | None = None
+        self._waiting: list[_Reader] = []
+        loop.backfill_begins, loop.backfill_ends = self._hold, self._release
         self._sweeper: threading.Thread | None = None
         self._granted, self._closing = threading.Event(), threading.Event()
 
@@ -72,27 +88,61 @@ class ViewLeases:
         **Errors** `OverloadedError` if too many steps are leased; `UnavailableError` if no answer comes in time.
         """
         now = self._loop.live_status.now
-        found = self._join(views, now.step, now.epoch) if now.settled and not now.ended else None
+        granted = now.settled or self._beside is not None
+        found = self._join(views, now.step, now.epoch) if granted and not now.ended else None
         if found is not None:
             return found
-        asked: list[Future[SharedLease]] = []
+        waiting = _Reader(views)
+        with self._lock:
+            self._waiting.append(waiting)
 
         def hand_in() -> Future[SharedLease]:
-            asked.append(self._loop.ask(lambda runtime, facts: self._grant(runtime, facts, views)))
-            return asked[0]
+            asked = self._loop.ask(lambda runtime, facts: self._grant(runtime, facts, views))
+            asked.add_done_callback(lambda done: self._answered(waiting, done))
+            self._serve_beside()  # the lease may have come since it was looked for
+            return waiting.answer
 
         try:
             shared: SharedLease = self._wait(hand_in, timeout_s)
         except BaseException:
-            for future in asked:
-                future.add_done_callback(self._unwanted)
+            if not self._ends_wait(waiting) and waiting.answer.exception() is None:
+                self.give_back(waiting.answer.result())  # it was granted after its reader had gone
             raise
         return shared
 
-    def _unwanted(self, future: Future[SharedLease]) -> None:
-        """Give back a lease that was granted after its reader had gone."""
-        if not future.cancelled() and future.exception() is None:
-            self.give_back(future.result())
+    def _answered(self, waiting: _Reader, asked: Future[SharedLease]) -> None:
+        """Pass the event loop's answer on to the reader, unless the reader has a lease already, or is gone."""
+        error = asked.exception()
+        if self._ends_wait(waiting):
+            if error is None:
+                waiting.answer.set_result(asked.result())
+            else:
+                waiting.answer.set_exception(error)
+        elif error is None:
+            self.give_back(asked.result())
+
+    def _serve_beside(self) -> None:
+        """Give the readers that wait the lease beside a backfill step, if there is one and it has their views."""
+        beside = self._beside
+        if beside is None:
+            return
+        with self._lock:
+            waiting = list(self._waiting)
+        for reader in waiting:
+            shared = self._join(reader.views, beside.leased.step, beside.epoch)
+            if shared is not None:
+                if self._ends_wait(reader):
+                    reader.answer.set_result(shared)
+                else:
+                    self.give_back(shared)
+
+    def _ends_wait(self, waiting: _Reader) -> bool:
+        """End the wait of a reader; return whether it still waited. Only this caller may answer it then."""
+        with self._lock:
+            if waiting not in self._waiting:
+                return False
+            self._waiting.remove(waiting)
+            return True
 
     def _join(self, views: Sequence[str], step: int, epoch: int) -> SharedLease | None:
         """Return a lease of this step for one more reader; None if there is none."""
@@ -136,6 +186,20 @@ class ViewLeases:
                 self._sweeper.start()
         self._granted.set()
         return shared
+
+    def _hold(self, runtime: Runtime, facts: states.Facts) -> None:
+        """Grant the lease beside a backfill step; runs on the event loop's thread."""
+        shared = self._grant(runtime, facts, ())
+        shared.ends_s = math.inf
+        self._beside = shared
+        self._serve_beside()
+
+    def _release(self) -> None:
+        """Leave the lease beside a backfill step; its last readers have `lease_s` to end."""
+        shared, self._beside = self._beside, None
+        if shared is not None:
+            shared.ends_s = time.monotonic() + self._lease_s
+            self.give_back(shared)
 
     def give_back(self, shared: SharedLease) -> None:
         """Leave a lease; the last reader ends it, unless it is of the newest step and may serve another one."""
