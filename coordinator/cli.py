@@ -44,7 +44,7 @@ from dbsp.hosts import hosts_of_text
 from dbsp.version import VERSION
 
 UNANSWERED = ("the service stopped answering", "the service does not answer", "the service is not running")
-"""How errors begin after which nobody knows what became of a request."""
+"""Beginnings of errors after which it is unknown whether a request had an effect."""
 UNREAD = ("Starting", "Recovering")
 """States in which step and checkpoint may not be read yet."""
 EPILOG = """\b

@@ -20,13 +20,13 @@ from dbsp.errors import ConfigError, DbspError, UnavailableError
 from dbsp.processes import find_process
 
 SILENT_S = 3.0
-"""A service that does not answer for so long is taken over."""
+"""A service that has not answered for this many seconds is taken over."""
 ANSWER_S_MAX = 10.0
 """How long a service may take to say who it is, before it counts as stopped."""
 LOOK_EVERY_S, LOOK_S_MAX = 10.0, 30.0
 """How often a client that waits looks whether the service still answers, and how long that may take."""
 ANNOUNCED_WITHIN_S = 3.0
-"""A service that runs writes its address again within this time, if somebody has deleted it."""
+"""A running service writes its address again within this many seconds after the file was deleted."""
 STOPPED_HINT = "it is stopped or overloaded: look at its process, or start another with `dbsp-coordinator --take-over`"
 UNAUTHORIZED = (401, 403)
 

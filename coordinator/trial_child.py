@@ -44,9 +44,9 @@ from dbsp.zset.batch import Batch
 from dbsp.zset.kernels.compile import compile_all
 
 TRIAL_S = 300
-"""A try that takes longer has died: nothing of its kind takes so long in a step that was cut by its rows."""
+"""Time limit of a try in seconds. No correct step of so few rows takes so long, so the try counts as a death."""
 MEMORY_SHARE = 0.8
-"""Of what the host has left."""
+"""Share of the host's free memory that a try may use."""
 PAYLOAD_CHARS_MAX = 1000
 _OUT_OF_MEMORY, _LIVES = 3, 0
 

@@ -16,7 +16,9 @@ def shown(path: Path | str) -> str:
 
 
 PRIVATE_FOLDER, PRIVATE_FILE, PUBLIC_FOLDER = 0o700, 0o600, 0o777
-"""What is stored is its owner's alone; what is put out for others is as the process's umask says."""
+"""Permissions: stored files are for their owner alone; files for other programs have those that the process's umask
+leaves.
+"""
 
 
 def private(path: str, flags: int) -> int:

@@ -184,4 +184,7 @@ KINDS: dict[str, type[DbspError]] = {
         InternalError,
     )
 }
-"""The errors by their codes: what one becomes again that was told as a value, by another process or an event."""
+"""The error classes by code.
+
+An error that another process or an event sent as values becomes an object of its class again.
+"""

@@ -12,7 +12,7 @@ from pathlib import Path
 from dbsp.disk import PRIVATE_FILE
 
 READERS_DEFAULT = 126
-"""What LMDB takes where `max_readers` is not given."""
+"""The number of readers that LMDB allows if `max_readers` is not given."""
 _LINE, _HEAD = 64, 192
 """Bytes of a reader's entry, and of what stands before the second: as long as this LMDB leaves the file, and longer as it is."""
 _BLOCK = 512

@@ -36,7 +36,7 @@ TEMPORARY = ".new-"
 PASSING = frozenset(
     {errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.ESTALE, errno.ETIMEDOUT, errno.ENOTCONN, errno.EHOSTDOWN}
 )
-"""Errors of a folder that somebody cures while the service waits: a full disk, a server of files that does not answer."""
+"""Errors of a folder that an operator can fix while the service waits: a full disk, a file server that does not answer."""
 
 
 class ObjectPlace(Protocol):

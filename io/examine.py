@@ -34,7 +34,7 @@ from dbsp.stored.format_numbers import check_name
 
 ENGINE = (lmdb.Error, struct.error, OSError)
 _BEHIND = b"\xff" * 16
-"""Behind every key that goes on with numbers."""
+"""Sorts after every key that ends with numbers."""
 STEPS_REMEDY = "restore the folder of the step log from a backup of the same moment as the databases"
 INPUT_REMEDY = (
     "restore the folder of the input log from a backup; rows below the oldest checkpoint are not needed to go on, of the"
@@ -195,7 +195,7 @@ def _contiguous(seen: Examined, steps: StepsSeen) -> None:
 Spans = dict[tuple[str, int], tuple[int, int]]
 """(floor, end) of each place."""
 Reached = dict[tuple[str, int], int | None]
-"""The offset behind the last record of each place; None behind a damaged one."""
+"""The offset after the last record of each place; None after a damaged record."""
 
 
 def examine_input(directory: Path) -> tuple[Examined, Spans]:

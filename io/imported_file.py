@@ -47,9 +47,9 @@ from dbsp.zset.given import takes
 
 PARQUET = ".parquet"
 END_BYTES = 1 << 16
-"""What is noted of a file's content is its end: there Parquet says what stands where."""
+"""Bytes at a file's end that identify its content: Parquet's footer there lists the positions of everything."""
 BUFFER_BYTES = 1 << 16
-"""So much of a column is read at once where it is only opened; without a limit that would be all of it."""
+"""Bytes of a column that are read at once when a file is only opened; without a limit the whole column would be read."""
 KEPT = 2
 """Row groups, or texts with where their rows begin, that a reader keeps."""
 SIZE_MAX = 1 << 40

@@ -17,7 +17,9 @@ from dbsp.logs import Range
 from dbsp.logs.sizes import Sizes
 
 TOGETHER_BYTES = 1 << 16
-"""What is smaller together is measured together: so many pushes of a row each are as few as what they take on the disk."""
+"""Pushes are measured together up to this many bytes, so that many pushes of one row each count as what they take on
+disk.
+"""
 
 
 class LocalInputLog(ABC):

@@ -19,7 +19,9 @@ from dbsp.zset.batch import Batch
 from dbsp.zset.schema import Column, Schema
 
 PAYLOAD_CHARS_MAX = 10_000
-"""So much is shown of what may be a whole file or body: dead letters of a step are one column of texts."""
+"""Characters of a bad row that its dead letter has; the row may be a whole file, and a step's letters are one column of
+texts.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

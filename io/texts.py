@@ -32,9 +32,12 @@ LINES = frozenset({".json", ".jsonl", ".ndjson"})
 DELIMITERS = {".csv": ",", ".tsv": "\t"}
 PACKED = frozenset({".bz2", ".gz", ".lz4", ".zst"})
 STRETCH_BYTES = 1 << 20
-"""So many bytes of lines are measured together, or a line that is longer."""
+"""Bytes of lines that are measured together; a longer line is measured alone."""
 UNPACKED_BYTES_MAX = 1 << 30
-"""What a packed file may become: it is kept in memory while its rows are read, and some kilobytes could be anything."""
+"""Limit of a compressed file's content.
+
+The content is kept in memory while rows are read, and a few kilobytes may expand to any size.
+"""
 UNPACKED_PIECE_BYTES = 1 << 24
 _BLANKS = np.frombuffer(b" \t\n\r\x0b\x0c", dtype=np.uint8)
 

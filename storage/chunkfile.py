@@ -41,7 +41,7 @@ from dbsp.zset.schema import Arrangement
 
 CHUNK_BYTES_MAX = 2 << 20
 DECODED_MAX = 4096
-"""How many chunks a reading keeps decoded: about 2.5 kB each, beside the map."""
+"""Most decoded chunks that a reading keeps, about 2.5 kB each, besides the map."""
 _HEADER = struct.Struct("<4sHHQQQ16x")
 _MAGIC = b"DBCH"
 FORMAT = 2

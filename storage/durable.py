@@ -50,7 +50,7 @@ COPY_BYTES = 16 << 20
 """How much one transaction copies in, unless a single chunk is larger."""
 
 NUMBERS = 1 << 40
-"""How many chunk numbers are given out at once: more than anybody uses, and few beside 2**64."""
+"""Chunk numbers reserved at once: more than any caller uses, and few out of 2**64."""
 
 _EPOCH, _NEXT_CHUNK, _OPENED, _LIFE = b"epoch", b"next chunk", b"opened", b"life"
 

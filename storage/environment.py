@@ -34,13 +34,13 @@ from dbsp.storage.readahead import Paging
 from dbsp.storage.tables import PAGE, Txn
 
 LMDB_MAJOR = 0
-"""The engine's major version: 0 stands for 0.9, whose files 1.0 cannot read. Stored in every version's record."""
+"""The engine's major version: 0 is LMDB 0.9, whose files 1.0 cannot read. Every version's record contains it."""
 
 MAP_SIZE_BYTES = 1 << 37
 """How much of the address space, 128 TiB in all, an environment takes at first: 256 workers have three each, with a standby."""
 READERS_MAX = 510
 VERIFIED_MAX = 1 << 18
-"""About 20 MB of numbers, for 512 GB of chunks."""
+"""Most numbers of verified chunks that are kept: about 20 MB, for 512 GB of chunks."""
 PASSING_WAIT_S = 10.0
 """How long a map that has to move waits for passing readers at most; each of them reads for milliseconds."""
 

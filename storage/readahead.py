@@ -40,14 +40,14 @@ REQUEST_BYTES = 128 << 10
 
 PAGE = mmap.PAGESIZE
 PAGES_MANY = 64
-"""So many pages that had to be waited for in one reading are worth looking ahead."""
+"""Read-ahead begins after a reading that waited for this many pages."""
 READINGS_QUIET = 64
-"""After so many readings without them nothing is foreseen any more."""
+"""Read-ahead ends after this many readings in a row that waited for no page."""
 
 SPREAD = 0.75
 """How far a row lies from its hash's share of the chunk, in square roots of the chunk's rows: 1.5 standard deviations."""
 ROWS_AHEAD = 1024
-"""How much of a long range of equal hashes is foreseen: whoever asks for one end of it reads no more."""
+"""Rows of a long range of equal hashes that are read ahead: a reader of one end of the range needs no more."""
 
 _WILL_NEED = 3
 

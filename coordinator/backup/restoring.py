@@ -34,7 +34,10 @@ from dbsp.plan.plan import Plan
 
 Report = Callable[[str, int], None]
 MARK = ".restored-from"
-"""In the folder of the outputs' progress, which is moved first: of which backup it is, until the data folder is in place too."""
+"""File in the folder of the outputs' progress, which is moved first.
+
+It names the backup until the data folder is in place too.
+"""
 
 
 def restore(

@@ -17,7 +17,7 @@ STEP_SLOW, COMMAND_SLOW, RECOVERING, HALTED, INPUT_WAITS, CLOCK_AHEAD, NOT_RELOA
 )  # fmt: skip
 KINDS = (STEP_SLOW, COMMAND_SLOW, RECOVERING, HALTED, INPUT_WAITS, CLOCK_AHEAD, NOT_RELOADED, COPIES_AWAY, ENDED)
 NOT_READY = frozenset({STEP_SLOW, COMMAND_SLOW, RECOVERING, HALTED, ENDED})
-"""Alarms under which no step is taken."""
+"""Alarms during which no step is taken."""
 STEP_SLOW_S, SLOWER = 8.0, 4.0
 """A step is slow after so many seconds, and after so many times what the slowest of the last ones took."""
 COMMAND_SLOW_S = 60.0
@@ -25,7 +25,7 @@ RECOVERING_S = 8.0
 CLOCK_AHEAD_S = 5.0
 STEPS_KEPT = 20
 LONG_COMMANDS = frozenset({"RedistributeShards", "AwaitCopy"})
-"""Commands that take as long as the state is large: how far they are stands elsewhere in the status."""
+"""Commands whose time grows with the state; another part of the status shows their progress."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

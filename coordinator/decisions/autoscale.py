@@ -34,7 +34,7 @@ from dbsp.errors import ConfigError
 GROW_SHARE = 0.5
 """The part of the window that must be above a bound."""
 SHRINK_SHARE = 0.5
-"""What the load per worker, after shrinking, may be of the bounds at most."""
+"""Highest load per worker after shrinking, as a share of the bounds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,7 +24,7 @@ OTHER_KINDS = ("text/csv", "multipart/", "application/vnd.", "application/avro",
 PRODUCER_HEADER, SEQUENCE_HEADER = "Dbsp-Producer", "Dbsp-Sequence"
 BAD_ROWS_SHOWN_MAX = 20
 Patience = Annotated[float, Query(ge=0, le=86_400, allow_inf_nan=False)]
-"""For how many seconds an answer may be waited for."""
+"""Seconds that a request may wait for its response."""
 NUMBER = re.compile("[0-9]{1,19}")
 PUSH_BODY = {
     "required": True,

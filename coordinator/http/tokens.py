@@ -18,7 +18,9 @@ from dbsp.reloading import Reloadable
 READ, INGEST, ADMIN = SCOPES
 PUSH = re.compile(r"/v1/tables/[^/]+/rows|/v1/transactions")
 FOR_ADMINS = frozenset({"/v1/logs", "/v1/settings"})
-"""What a reader of results need not see: folders of the host, addresses of other systems, tracebacks."""
+"""Addresses that a reader of results does not need: they show folders of the host, addresses of other systems,
+tracebacks.
+"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from dbsp.coordinator.query.statement import PARAMETERS
 from dbsp.coordinator.service import Service
 
 HELD_RESULTS = 4
-"""So many of the largest results may be held at once."""
+"""Number of results of the largest size that may be held at once."""
 
 
 class Backend:

@@ -22,7 +22,7 @@ from dbsp.coordinator.postgres.messages import (
 SIZE_BYTES = 4
 """The bytes of a message's size, which counts them."""
 READ_AHEAD_BYTES_MAX = 1 << 16
-"""Above this nothing more is read before what is there is used."""
+"""While more bytes than this wait to be processed, the connection is not read."""
 
 
 class Gone(Exception):  # noqa: N818 - it is no fault

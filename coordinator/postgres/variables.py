@@ -22,7 +22,7 @@ REPORTED = {
     "default_transaction_read_only": "default_transaction_read_only", "in_hot_standby": "in_hot_standby",
     "integer_datetimes": "integer_datetimes", "standard_conforming_strings": "standard_conforming_strings",
 }  # fmt: skip
-"""Variables that a client is told of, with the spelling that clients know."""
+"""Variables that are reported to a client, in the spelling that clients know."""
 _DEFAULTS: Mapping[str, str] = {
     "server_version": SERVER_VERSION, "server_version_num": SERVER_VERSION_NUMBER, "server_encoding": "UTF8",
     "client_encoding": "UTF8", "application_name": "", "is_superuser": "off", "datestyle": "ISO, MDY",

@@ -58,7 +58,7 @@ TYPES: Mapping[str, str] = {
     "information_schema.cardinal_number": "int", "information_schema.yes_or_no": "text", "aclitem": "text",
     "unknown": "text", "cstring": "text",
 }  # fmt: skip
-"""Types that DuckDB lacks, and what stands for them."""
+"""Types that DuckDB lacks, and the types that replace them."""
 BIGINT = "bigint"
 ONE_ROW_SOURCES = frozenset({"string_to_array", "current_setting"})
 """Functions that tools write in FROM, where each is one row with one column."""

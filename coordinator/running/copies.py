@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 SKIP_S = 60.0
 TIMEOUT_S = 5.0
-"""Of a start or a stop no more is waited for brokers than so long."""
+"""A start or a stop waits for brokers at most this many seconds."""
 
 
 class TopicCopies:

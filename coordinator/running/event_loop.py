@@ -39,7 +39,10 @@ SETTLED = (states.Running, states.Paused, states.Halted)
 RENEW_AFTER_FAILURES = 2
 OWNER_CHECK_S = 1.0
 REST_BY_LOOK, REST_S_MIN, REST_S_MAX = 4, 0.02, 0.1
-"""Between two looks for input lies so many times what one takes, within these bounds: many partitions are many questions."""
+"""Pause between two looks for input: this many times as long as a look takes, within these bounds.
+
+Many partitions mean many requests.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -36,7 +36,7 @@ SEND_S: Final = 5.0
 CLOSE_S: Final = 3.0
 """How long the end of the service waits for the last spans to be sent."""
 CUTS_KEPT: Final = 64
-"""Cuts of steps that have not finished; a rollback leaves some behind."""
+"""Most cuts of unfinished steps that are kept; a rollback leaves some."""
 
 
 class Traces:

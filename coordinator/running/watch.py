@@ -27,13 +27,13 @@ from dbsp.runtime.runtime import KnowsHosts, TellsAwaited, TellsCopyTrouble
 LOOK_EVERY_S = 1.0
 CLOSE_S = 5.0
 REST_BY_LOOK = 4
-"""A look at many partitions takes long: between two looks lies so many times what one took."""
+"""Pause between two looks, in times of what one look takes: looking at many partitions takes long."""
 NOT_TAKING = ("Starting", "Recovering", "Replaying")
 """States of the start and of a rollback."""
 TAKING = frozenset({"Running", "Paused", "Checkpointing", "WarmingUp", "Cancelling"})
-"""States in which steps are taken, or could be, but for moments."""
+"""States in which steps are taken, or are delayed for moments only."""
 ASK_WORKERS_S = 3.0
-"""After how many seconds of a step the runtime is asked who has not answered."""
+"""Seconds of a step after which the runtime is asked which workers have not answered."""
 LOOK_IDLE_S = 5.0
 """While no command runs the hosts are looked at this seldom: each look connects to every one of them."""
 

@@ -18,7 +18,7 @@ from dbsp.zset.batch import Batch
 from dbsp.zset.schema import Schema
 
 KEYS_MAX = 256
-"""More rows than these are not looked up one by one."""
+"""Most rows that are looked up one by one."""
 VALUES_SHOWN = 5
 _IS_KIND = {"STRING": pa.types.is_string, "INTEGER": pa.types.is_integer}
 

@@ -26,7 +26,7 @@ class ComputedOrder:
 
 One = str | OrderBy | ComputedOrder | Expr
 Order = One | Sequence[One] | None
-"""What an aggregate is ordered by, as a user may write it."""
+"""The form in which a user gives an aggregate's order: one column or expression, or a sequence of them."""
 
 
 def _by(column: str | Expr, descending: bool, nulls_first: bool) -> OrderBy | ComputedOrder:

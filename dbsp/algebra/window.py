@@ -16,7 +16,7 @@ from dbsp.stored import stored
 from dbsp.zset.schema import OrderBy, Schema
 
 PLACES_MAX = 1 << 10
-"""Of a top-k all these rows are read in each partition that changes."""
+"""The greatest k that a row number's filter makes a top-k: in a partition that changes, a top-k reads all its k rows."""
 _MIRRORED = {
     "equal": "equal",
     "less": "greater",

@@ -8,7 +8,7 @@ from dbsp.errors import CircuitError
 
 NAME_LENGTH_MAX = 63
 DEAD_LETTERS = "dead_letters"
-"""The output that every pipeline has beside its views: rows that could not be read, and why."""
+"""The output that every pipeline has besides its views: rows that could not be read, with the reason."""
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 _CIRCUIT = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*\Z")
 

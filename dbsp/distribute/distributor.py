@@ -22,7 +22,7 @@ from dbsp.distribute.messages import Event, Out, Pass, RowsMessage, Send
 from dbsp.layout import Layout
 
 HERE, STORE = -1, -2
-"""Where a row goes, if not to a worker: downstream here, or into store."""
+"""Destinations of a row other than a worker: downstream on this worker, or into the store."""
 
 
 class Distributor(Protocol):

@@ -236,7 +236,7 @@ Downstream: TypeAlias = Interrogate | Collect | Take | Drop
 Event: TypeAlias = (
     Local | Received | BeginMessage | Enter | Move | Cancel | AddKeys | Interrogated | Collected | Downstream
 )
-"""What a distributor is told. What another region's distributor sent downstream ends here: it is discarded."""
+"""Inputs of a distributor. Messages that another region's distributor sent downstream are discarded here."""
 Out: TypeAlias = Pass | Send | FinishedMessage | Downstream
 
 

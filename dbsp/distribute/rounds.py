@@ -34,7 +34,7 @@ from dbsp.distribute.messages import (
 from dbsp.errors import InternalError
 
 ROUNDS_MAX = 64
-"""A step of either strategy needs at most about ten rounds: more is a row that goes round for ever."""
+"""Limit of rounds in a step. Either strategy needs about ten at most, so more means that a row is sent around for ever."""
 
 D = TypeVar("D", bound=Distributor)
 

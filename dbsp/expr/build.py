@@ -320,7 +320,7 @@ class When(Answering):
 
 _MISSING: Any = object()
 BEFORE = "add it as a column before: .with_columns(x=…), then name x here"
-"""The cure where only names of columns can stand."""
+"""The hint where only names of columns are accepted."""
 
 
 def column_name(column: Any, hint: str | None = None) -> str:

@@ -23,9 +23,9 @@ from dbsp.zset.arrays import pair_view
 from dbsp.zset.schema import FLOAT64, STRING
 
 DIGITS = 38
-"""Of a column's decimals."""
+"""Digits of a column's decimals."""
 WIDE_DIGITS = 76
-"""Of Arrow's widest decimals."""
+"""Digits of Arrow's widest decimals."""
 _EXACT_WHOLE, _EXACT_POWER = 1 << 53, 22
 """Up to which whole numbers and powers of ten are floats."""
 _ROOM = WIDE_DIGITS - 1

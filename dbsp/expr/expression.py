@@ -36,9 +36,9 @@ from dbsp.zset.schema import DATE, DURATION, NO_COLUMNS, TIME, TIMESTAMP, TIMEST
 
 Datum = Any  # pa.Array | pa.Scalar; pyarrow has no type stubs
 TEXT_NODES_MAX = 200_000
-"""An expression of more nodes, a shared one counted wherever it stands, has a text that names shared ones once."""
+"""The text of an expression with more nodes names each shared node once. A shared node counts at every use."""
 REMEMBERED_MIN = 32
-"""Smaller expressions are computed as they stand; nothing is remembered."""
+"""Intermediate results are kept only for expressions with at least this many nodes."""
 
 
 @dataclass(frozen=True, slots=True)

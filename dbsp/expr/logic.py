@@ -24,7 +24,7 @@ from dbsp.zset.equality import equal_keys
 from dbsp.zset.schema import BOOL, is_scalar
 
 SPARED_ROWS_MIN = 1024
-"""Fewer rows are computed as quickly as chosen."""
+"""With fewer rows, the second operand is computed for all of them: choosing rows would cost as much."""
 SPARED_SHARE = 0.75
 """Where more of the rows need a value, choosing and laying out saves nothing."""
 

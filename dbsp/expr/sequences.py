@@ -18,7 +18,7 @@ from dbsp.expr.types import is_integer, is_timestamp, meet, type_of
 from dbsp.zset.schema import DATE, INT64, list_of
 
 ELEMENTS_MAX = 1_000_000
-"""More than that in one row fails it: a span that is wrong by a typing error must not fill the memory."""
+"""Limit of elements in one row's sequence; a row with more fails, so that a mistyped bound does not fill the memory."""
 MONTHS = {"month": 1, "quarter": 3, "year": 12}
 DAY = datetime.timedelta(days=1)
 Wholes = npt.NDArray[np.int64]

@@ -19,9 +19,9 @@ from dbsp.zset.schema import BOOL, INT64, STRING
 CONSTANT = (
     "it is the same on every row: give it as a str; for one of a column write .map(function, schema={…}) on the stream"
 )
-"""What to write where a text was wanted and something else was given."""
+"""The hint where a text was expected and another value was given."""
 LONGEST = 2**31
-"""More characters than a text can have."""
+"""A length that no text reaches."""
 MADE_LENGTH_MAX = 1 << 24
 """Padding and repeating make no longer text: a width that is wrong by a typing error fails its row."""
 FIRST_BEYOND_ASCII = 128

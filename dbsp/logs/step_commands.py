@@ -35,7 +35,7 @@ DEADLY = "the row ended the process that ran its step: "
 """How the reason of a row begins that a decision leaves out because it ends the process."""
 WAY_PAST = "mend the settings and start again, or make this message a dead letter: `coordinator skip`"
 UNREADABLE = -1
-"""In the place of a node: the row did not come so far."""
+"""Stands for the node of a row that failed before it reached any node."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

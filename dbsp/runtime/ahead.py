@@ -213,4 +213,4 @@ def _unpack(packed: Sequence[_Packed]) -> list[Changes]:
 
 FETCH = JobKind(run=fetch, pack=_pack, unpack=_unpack, kept=2)
 TOUCH = JobKind(run=touch)
-"""Of a step, for its tasks in other processes."""
+"""Loads a step's input into memory for tasks in other processes."""

@@ -37,7 +37,7 @@ Sent = list[Parcel] | WorkerReport
 T = TypeVar("T")
 
 COPY_WAIT_S = 10.0
-"""How long a piece of a copy is waited for before it is taken to wait itself, for a process that is stopped."""
+"""Seconds that a fence waits for a running piece of a copy, which may wait for a lock of a stopped process."""
 
 
 @dataclass(slots=True)

@@ -68,7 +68,7 @@ from dbsp.zset.batch import Batch, rearrange
 from dbsp.zset.merge import merge
 
 STATE_BYTES_MAX = 64 << 20
-"""About how much state a worker gives away in one step; a single key may have more."""
+"""State that a worker gives away in one step, approximately; a single key may have more."""
 
 _LOOKED_UP_AT_ONCE = 1024
 

@@ -35,7 +35,7 @@ _WRITTEN = {
 """Types whose values may be given as texts, with an example."""
 
 _MISFITS = (pa.ArrowException, TypeError, ValueError, OverflowError, ArithmeticError)
-"""What a value that does not fit its column ends in."""
+"""Errors that a value raises which does not fit its column."""
 
 
 def rows_to_batch(table: Table, rows: Rows, operation: int) -> Batch:

@@ -43,7 +43,7 @@ from dbsp.trace.slicing import HashRange, shared_ranges
 from dbsp.zset.batch import Batch, arrange, concat, consolidate
 
 PIECE_BYTES = 16 << 20
-"""How much one piece of a copy beside the steps takes, about."""
+"""Approximate bytes in one piece of a copy that is made while steps run."""
 COMMIT_PIECE_BYTES = 128 << 20
 """How much one piece takes while no step waits for it; LMDB holds it in memory until it is written."""
 

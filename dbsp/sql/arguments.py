@@ -106,11 +106,11 @@ READ: dict[type, tuple[str, ...]] = {
     exp.WindowSpec: ("kind", "start", "start_side", "end", "end_side"),
     exp.With: ("recursive",),
 }
-"""What of a node is read beside its operands, or says nothing new."""
+"""The fields of a node that are used besides its operands, or that add nothing."""
 ACCEPTED = (*FUNCTIONS, *OPERATORS, *AGGREGATES, *PLACES, *VALUES, exp.Lag, exp.Lead, exp.Ntile, exp.Explode)
 """The nodes of calls that are lowered; `READ` says of those with more than plain operands what is read."""
 _NO_OPERANDS = (exp.CumeDist, exp.DenseRank, exp.PercentRank, exp.Rank, exp.RowNumber, exp.CurrentTimestamp)
-"""Calls without arguments: what stands in their brackets is refused."""
+"""Calls that take no arguments: anything inside their brackets is refused."""
 _INSTEAD = {
     (exp.Group, "totals"): "write group by grouping sets ((g), ())",
     (

@@ -14,7 +14,7 @@ from dbsp.errors import CircuitError, DbspError
 
 _SHOWN = 60
 _CAUSES = (TypeError, ValueError, AttributeError, LookupError, ArithmeticError, pa.ArrowException)
-"""What Python and Arrow raise for values that a function does not take: a value out of range, a date that does not exist."""
+"""Errors of Python and Arrow for values that a function does not take: a value out of range, a date that does not exist."""
 _HINTS = {
     "does not work on these types": "cast one of them, such as cast(x as bigint)",
     "needs an order": "write over (order by …)",
@@ -22,7 +22,7 @@ _HINTS = {
     "now() stands in filters alone": "compare it in WHERE, such as where ts > now() - interval 1 hour",
     "there is no cast": "write try_cast, or a cast by way of varchar",
 }
-"""What to write in SQL where the streams below say what to write in Python."""
+"""Hints for SQL, by the hints for Python that the streams below give."""
 
 
 class MisplacedError(CircuitError):

@@ -72,7 +72,7 @@ _GIVES = {
     "starts_with": BOOL, "ends_with": BOOL, "contains": BOOL, "regexp_match": BOOL, "position": INT64,
     "split": list_of(STRING),
 }  # fmt: skip
-"""What methods of texts with arguments give, other than texts."""
+"""Result types of methods of texts with arguments, where these are not texts."""
 
 
 def _method(name: str, *arguments: str) -> Function:

@@ -30,9 +30,9 @@ class Parser(DuckDBParser):
         **{name: made for name, made in DuckDBParser.FUNCTIONS.items() if not name.endswith("PARAMETERIZED_AGG")},
         "HISTOGRAM": Histogram.from_arg_list,
     }
-    """Those that are called by name; sqlglot cannot write the nodes of these two, which DuckDB does not have."""
+    """The parser's functions by name. sqlglot cannot write the nodes of the two added ones, which DuckDB does not have."""
     FUNCTION_PARSERS = {name: parse for name, parse in DuckDBParser.FUNCTION_PARSERS.items() if name != "INITCAP"}  # noqa: RUF012
-    """Those that read brackets by themselves; that of INITCAP passes over all behind the second argument."""
+    """Functions with a parser of their own. INITCAP's ignores everything after the second argument, so it is left out."""
 
     def validate_expression(self, expression: Any, args: Any = None) -> Any:
         """Return the node of a call, as sqlglot's parser does; refuse the call if its last argument is not in the node."""

@@ -32,7 +32,10 @@ from dbsp.stream.recursion import recursive
 from dbsp.stream.stream import Stream
 
 BINARY_MAX = 512
-"""More set operations of one kind are made at once; 0.1.0 made so many one by one, and stored circuits have to stay equal."""
+"""Chains with more set operations of one kind become one node.
+
+0.1.0 made shorter ones pair by pair, and stored circuits must stay equal.
+"""
 _ENDS = ("order", "limit", "offset")
 _OPERATION = ("this", "expression", "distinct", *_ENDS, "with_")
 _ORDER = "write order by, so that the rows are always the same"

@@ -14,7 +14,7 @@ from pathlib import Path
 from dbsp.errors import DbspError
 
 UNREADABLE: tuple[type[Exception], ...] = (DbspError, ValueError, KeyError, IndexError, TypeError, ArithmeticError)
-"""What decoding damaged bytes may raise, besides the errors of a file's own engine."""
+"""Errors that decoding damaged bytes may raise, besides the errors of the file's own engine."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,7 +19,7 @@ from dbsp.runtime.session import Run, open_run
 from dbsp.testing.comparing import Difference, difference
 
 Oracle: TypeAlias = str | Callable[[Mapping[str, pa.Table]], Any]
-"""What a view should be: a SELECT for DuckDB over the tables by name, or a function of the tables that returns its rows."""
+"""The expected view: a SELECT for DuckDB over the tables by name, or a function of the tables that returns its rows."""
 Row: TypeAlias = dict[str, Any]
 SEEDS = 20
 STEPS_MAX = 6

@@ -25,7 +25,7 @@ from dbsp.zset.kernels import run_starts
 KEYS_MIN, ROWS_MIN = 256, 4096
 """Live starts are kept up by appends that take rows from so many keys, or fewer; of keys with at least so many rows in a run."""
 ROWS_PER_KEY = 1024
-"""In a trace with so many rows for each key that an append takes rows from, they are kept up by that too."""
+"""An append that takes rows away updates the starts if it does so for at most one key per this many rows of the trace."""
 
 U64 = npt.NDArray[np.uint64]
 _NOTHING: U64 = np.empty((0, 2), np.uint64)

@@ -27,7 +27,7 @@ U64 = npt.NDArray[np.uint64]
 I64 = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 SameKey = Callable[[I64, Batch], tuple[I64, Batch]]
-"""Keeps those (query, row) pairs that have one key; the queries come back as they went in."""
+"""Keeps the (query, row) pairs with equal keys; the queries are returned in their order."""
 
 FIRST, LAST = np.uint64(0), np.uint64(0xFFFF_FFFF_FFFF_FFFF)
 _ROWS_MIN = 4

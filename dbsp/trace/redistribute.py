@@ -78,7 +78,7 @@ class Redistributable(Readable, Protocol):
 
 
 Givers = Mapping[int, tuple[Readable, Sequence[HashRange]]]
-"""Databases and what is taken of them, by the number of the worker."""
+"""By the number of a worker: its database, and the hash ranges that are taken from it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

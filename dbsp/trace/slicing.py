@@ -26,7 +26,7 @@ HashRange = tuple[int, int]
 """Key hashes from the first (included) to the second (excluded, at most 2**64)."""
 
 Warm = Mapping[bytes, Sequence[ChunkRef]]
-"""What a target has of earlier versions' slices: the key of a part, and the chunks that hold it."""
+"""The slices of earlier versions at a target: the key of a part, and the chunks that hold the part."""
 
 NOTHING_WARM: Warm = MappingProxyType({})
 _HASH_MAX = (1 << 64) - 1

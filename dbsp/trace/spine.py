@@ -69,10 +69,10 @@ from dbsp.zset.schema import Arrangement
 __all__ = ["FUEL_FLOOR_ROWS", "FUEL_PER_ROW", "Spine", "SpineState", "append", "fuel_for"]
 
 FAN = 4
-"""So many runs of one length merge; two where what comes takes rows away, so that what is gone leaves soon."""
+"""Merge fan-in: runs of similar length merged at once; 2 if the new rows mostly retract, so that cancelled rows leave early."""
 
 WIDE_FAN, WIDE_BYTES = 8, 128
-"""Of rows with so many bytes so many, where chunks are written: that costs more than a run more to look things up in."""
+"""Fan-in for rows of at least this many bytes in stored chunks: writing them costs more than looking up in one run more."""
 
 SLACK = 1.25
 """A run may be so many times as long as it should be to merge with the newer ones: appends of one size differ a little."""
@@ -81,7 +81,7 @@ SHORT_ROWS = 65_536
 """Where runs have fewer rows together two are enough to merge: a run more to look things up in costs more than that."""
 
 RUNS_MAX = 16
-"""So many runs merge at once at most."""
+"""Most runs that merge at once."""
 
 WIDE_SHARE = 2
 """Their merges go forward by this part of the fuel: what a step makes is in memory, and new in the scratch, until it ends."""

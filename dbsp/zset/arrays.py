@@ -71,7 +71,7 @@ NAN: dict[np.dtype[Any], Any] = {np.dtype(np.float32): np.float32("nan"), np.dty
 Positions = NDArray[np.int64]
 _WORD_BYTES = 8
 _STRETCHED_ROWS_MIN = 256
-"""Fewer rows are gathered before it is seen which of them follow each other."""
+"""Fewer rows are gathered without a check for rows that follow each other."""
 
 
 def is_bytes(array: pa.Array) -> bool:

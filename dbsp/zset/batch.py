@@ -55,7 +55,7 @@ __all__ = [
 Words = NDArray[np.uint64]
 
 _WORD_COLUMNS = (1, 2)
-"""Keys of so many columns of words are compared beside their hash in one pass."""
+"""Keys with this many word columns are compared together with their hash in one pass."""
 
 
 class Batch:

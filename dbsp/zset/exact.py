@@ -27,11 +27,11 @@ Values = Sequence[Any]
 
 _NOTHING = type(None)
 _WHOLE = frozenset({int, _NOTHING, *(np.dtype(code).type for code in "bhilqBHILQ")})
-"""What an integer column holds as it is, or Arrow refuses."""
+"""Types of values that an integer column holds unchanged, or that Arrow refuses."""
 _TEXTS = (str, bytes, bytearray, memoryview)
-"""What can be gone through like a list and is none."""
+"""Types that can be iterated like a list and are not lists."""
 _WIDE = decimal.Context(prec=76, traps=[])
-"""Holds every decimal of a column, whatever the program's own context does; what does not fit is no number."""
+"""Decimal context that represents every decimal of a column, whatever the program's own context; other values become NaN."""
 
 
 def check_exact(values: Values, made: pa.Array) -> None:
@@ -126,7 +126,7 @@ def _decimals(values: Values, kinds: set[type], made: pa.Array) -> None:
 
 
 _CLASSES = {DATE: datetime.date, TIME: datetime.time}
-"""Of a column's values; timestamps are of `datetime`."""
+"""Python classes of a column's values; those of timestamps are `datetime`."""
 
 
 def _moments(values: Values, kinds: set[type], made: pa.Array) -> None:

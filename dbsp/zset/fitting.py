@@ -18,7 +18,7 @@ from dbsp.zset.exact import check_exact, refuse_others
 from dbsp.zset.schema import DATE, FLOAT32, FLOAT64, INT64, TIME, TIMESTAMP, is_list, is_struct
 
 _DIGITS = 38
-"""Of a column's decimals; numbers of so many and no more fit 128 bits."""
+"""Digits of a column's decimals; numbers with no more digits fit 128 bits."""
 
 
 def array_of(values: Iterable[Any], type_: pa.DataType) -> pa.Array:

@@ -44,7 +44,7 @@ NULL_HASH = np.uint64(0x5BD1E9955A3C9E37)
 """The hash of a null in any column."""
 
 STRUCT_HASH = np.uint64(0x9E6C63D0876A3F35)
-"""What the hash of every struct begins with, so that one whose fields are all null is not hashed like a null."""
+"""Initial value of a struct's hash, so that a struct whose fields are all null is not hashed like a null."""
 
 _bits_kept: ContextVar[int | None] = ContextVar("hash bits kept", default=None)
 

@@ -36,7 +36,7 @@ def decimal(precision: int, scale: int) -> pa.DataType:
 
 
 WHOLE = decimal(20, 0)
-"""Holds every whole number of 64 bits, with a sign and without."""
+"""A type that holds every 64-bit integer, signed or unsigned."""
 
 
 INTEGERS = (INT8, INT16, INT32, INT64, UINT8, UINT16, UINT32, UINT64)

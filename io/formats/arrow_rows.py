@@ -36,7 +36,10 @@ from dbsp.zset.schema import Column
 OPERATION = "__op"
 REASON_CHARS_MAX = 300
 MESSAGE_BOUNDS = PushBounds(max_decoded_bytes=256 << 20, bad_rows_max=100_000)
-"""What one message of a topic may become: brokers take a megabyte by default, and a packed one could be anything."""
+"""Bounds of one message of a topic.
+
+Brokers accept a megabyte by default, and a compressed message may expand to any size.
+"""
 Cast = Callable[[pa.Array, pa.DataType], pa.Array]
 """The values in another type; raises `ArrowException`, `ValueError` or `ArithmeticError` if one of them does not fit."""
 

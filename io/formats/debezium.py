@@ -101,7 +101,7 @@ class _Field:
 
 _SCALED = _Field(pa.struct([("scale", pa.int32()), ("value", STRING)]), Meaning(ChangeKind.SCALED), base64=True)
 _NOTHING = _Field(pa.null())
-"""Of a column in which nothing was seen: whatever comes after all is looked at by itself, and bad where it cannot be read."""
+"""The field of a column without any value so far. A later value is checked by itself, and is bad if it cannot be read."""
 _Fields = Mapping[str, _Field]
 
 

@@ -47,7 +47,7 @@ BLOCK_BYTES_SMALL = 1 << 15
 REASON_CHARS_MAX = 300
 ARRAY_PIECE_ROWS = 4096
 ROW_BYTES_MAX, DOCUMENT_BYTES_MAX = 16 << 20, 64 << 20
-"""Of what is pushed: as Python values JSON takes up to thirty times its bytes, and a document is read as one text."""
+"""Bounds of pushed JSON: as Python values it takes up to thirty times its bytes, and a document is read as one text."""
 LONG_HINT = "send JSON lines of shorter rows, or an Arrow stream"
 _DIGITS_MAX = 400
 _ENVELOPE = re.compile(rb'\s*\{\s*"(insert|delete)"\s*:\s*\{')

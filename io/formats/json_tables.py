@@ -11,7 +11,7 @@ from dbsp.io.formats.lines import MARK
 
 _SPACE = re.compile(r"[ \t\r\n]*")
 _DECODER = json.JSONDecoder(parse_int=str, parse_float=str)
-"""It finds where a value ends; the value itself is read by who knows the table."""
+"""Finds the end of a value; the reader of the table decodes the value itself."""
 HINT = 'send one object of tables and their rows: {"orders": [{"id": 1}], "names": [{"delete": {"id": 2}}]}'
 
 

@@ -31,7 +31,7 @@ class WrongMessageError(ValueError):
 
 
 MISFITS = (pa.ArrowException, ValueError, OverflowError)
-"""What a decoder raises for a run in which something is not good."""
+"""Errors that a decoder raises for a run with a bad row."""
 
 
 def in_halves(

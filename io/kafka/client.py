@@ -33,9 +33,9 @@ SETTLE_S = 2.0
 POLL_S = 0.005
 WAIT_S = 0.2
 TRY_S = 5.0
-"""For how long one client is asked for offsets: it may not see a broker that is there again, which a new client does see."""
+"""Seconds for which one client is asked for offsets. It may miss that a broker has returned; a new client sees that."""
 METADATA_S = 10.0
-"""How long a client believes what it was told of topics and who leads them, where nothing contradicts it."""
+"""Seconds for which a client believes its metadata of topics and leaders unless something contradicts it."""
 _AWAY = (
     "_TRANSPORT", "_ALL_BROKERS_DOWN", "_TIMED_OUT", "_TIMED_OUT_QUEUE", "_MSG_TIMED_OUT", "_RESOLVE", "_SSL", "_AUTHENTICATION",
     "_UNKNOWN_PARTITION", "_LEADER_NOT_AVAILABLE", "LEADER_NOT_AVAILABLE", "NOT_LEADER_FOR_PARTITION", "REQUEST_TIMED_OUT",

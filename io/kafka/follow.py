@@ -18,7 +18,7 @@ from dbsp.io.kafka.client import FETCH_MESSAGES, KafkaSettings, kafka, make_cons
 from dbsp.io.kafka.own_client import OwnClient
 
 GROWTH_CHECK_S = 10.0
-"""How long partitions that were added may wait to be met, and a broker that is gone to be missed."""
+"""Seconds until added partitions are noticed, and until a missing broker is noticed."""
 
 
 class TopicFollower:

@@ -42,14 +42,14 @@ from dbsp.logs.step_commands import DroppedRow, unreadable
 
 BYTES_PER_ROW_UNKNOWN = 128.0
 GROWTH_CHECK_S = 10.0
-"""How long partitions that were added to a topic may wait to be met."""
+"""Seconds until partitions that were added to a topic are noticed."""
 ASK_S, LOOK_S = 5.0, 1.0
 """How long the coordinator waits for one answer, and for any answer of brokers that were away: no other input is looked at
 meanwhile."""
 WEIGHED_FROM = 1_000
 """How many rows of a table must wait before some are weighed: fewer are no more than Kafka's largest messages make of them."""
 WEIGHED_ROWS = 50
-"""How many are weighed, of those that come next and of those half-way."""
+"""Messages whose size is measured: some of the next ones, and some from the middle of the backlog."""
 WEIGH_EVERY_S = 5.0
 
 

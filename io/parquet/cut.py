@@ -35,9 +35,9 @@ from dbsp.io.parquet.thrift import (
 
 MAGIC = b"PAR1"
 TAIL_BYTES = 8
-"""The footer's length and the magic behind it."""
+"""Bytes of the footer's length and of the magic after it."""
 FOOTER_BYTES_MAX = 1 << 16
-"""Longer ones, of very many columns or row groups, take too long to read here."""
+"""Longer footers, of very many columns or row groups, take too long to read here."""
 _SCHEMA, _ROWS, _GROUPS, _PAIRS, _ORDERS = 2, 3, 4, 5, 7
 _CHILDREN, _NAME = 5, 4
 _GROUP_COLUMNS, _GROUP_BYTES, _GROUP_ROWS = 1, 2, 3

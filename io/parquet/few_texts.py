@@ -18,9 +18,9 @@ ROWS_MIN = 1 << 14
 DICTIONARY_BYTES = 1 << 20
 """Writers give a dictionary up beyond this."""
 NUMBER_BYTES = 2.5
-"""What a number of such a dictionary takes at most, per row: a text of its own has four bytes before its first letter."""
+"""Most bytes per row that a number of such a dictionary takes; a text of its own has four bytes before its first letter."""
 ROW_BYTES_MAX = 16
-"""With more, dictionary included, values hardly repeat."""
+"""If a row takes more bytes than this, the dictionary included, values hardly repeat."""
 
 
 def few_texts(file: pq.ParquetFile, group: int, columns: Iterable[str]) -> list[str]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from dbsp.io.parquet.thrift import I32, STRUCT, Struct, ThriftError, ThriftReader, value
 
 HEADER_BYTES = 1 << 8
-"""Most headers are shorter; those that hold long statistics are not."""
+"""Bytes read for a page's header. Headers with long statistics are longer, and are read again."""
 HEADER_BYTES_MAX = 1 << 20
 _KIND, _PACKED_BYTES, _VALUES = 1, 3, 1
 _DATA_OF = {0: 5, 3: 8}

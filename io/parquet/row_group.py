@@ -23,7 +23,7 @@ from dbsp.io.parquet.pages import ColumnPages, pages_of
 from dbsp.io.parquet.thrift import Struct, ThriftError
 
 ROWS_SAVED_MIN = 1 << 16
-"""Fewer rows are decoded in less time than pages are looked for."""
+"""Decoding fewer rows takes less time than looking for their pages."""
 SURPLUS_MAX = 1.5
 """Pages may hold so many times the rows that are wanted."""
 

@@ -17,7 +17,10 @@ Struct: TypeAlias = dict[int, tuple[int, Any]]
 
 _END, _LONG_LIST, _SHORT_DELTA_MAX, _DEPTH_MAX = 0, 15, 15, 32
 _SHIFT_MAX = 63
-"""Of the last seven bits of a number; without a bound a number as long as its bytes takes time in proportion to their square."""
+"""Shift of a number's last seven bits.
+
+Without a bound, a number as long as the bytes takes time in proportion to their square.
+"""
 
 
 class ThriftError(Exception):

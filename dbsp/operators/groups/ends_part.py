@@ -27,7 +27,7 @@ from dbsp.zset.runs import begins, ends
 from dbsp.zset.schema import Arrangement, OrderBy
 
 _ALL = 1 << 40
-"""More rows than a group has."""
+"""A number of rows that no group reaches."""
 
 
 @stored("EndsPart", "near far")

@@ -45,7 +45,7 @@ class SummedMeasure(Measure, Protocol):
 
 
 Added = Counting | SummedMeasure
-"""What a form may have as a measure."""
+"""The kinds of measures in a linear form."""
 
 
 @stored("LinearForm", "keys measures")

@@ -15,7 +15,7 @@ from dbsp.zset.equality import equal_keys
 from dbsp.zset.schema import Column, OrderBy, Schema
 
 Way = tuple[bool, bool]
-"""Whether a column is descending, and whether its nulls come first."""
+"""A column's direction: whether it is descending, and whether its nulls are first."""
 
 
 def sorted_by(columns: Sequence[pa.Array], valid: Mask, ways: Sequence[Way]) -> I64:

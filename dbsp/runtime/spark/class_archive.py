@@ -23,7 +23,7 @@ from dbsp.runtime.spark.java import java_command
 from dbsp.zset.kernels.kernel import code_folder
 
 UNUSED_DAYS = 30
-"""An archive takes 90 MB; one that nobody has used for so long goes when another one is made."""
+"""An archive (90 MB) that was not used for this many days is deleted when another one is made."""
 
 
 def archive_file() -> Path:

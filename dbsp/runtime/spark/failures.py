@@ -28,7 +28,7 @@ MARK = b"DBSPFAIL"
 _AGAIN = "start the same command again: it continues from its state"
 _PYTHON_ERROR = re.compile(r"^([A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit|Warning)\b.*)$", re.MULTILINE)
 _CANCELLED = re.compile(r"Job \d+ cancelled|cancelled job group|SparkContext was shut down")
-"""What Spark says of a job that was ended; in what a task says the word may stand as well."""
+"""Spark's message for a job that was ended. The word may also occur in a task's own message."""
 _STORY_CHARS_MAX = 4000
 _LESS = "lower `max_rows_per_step` in [step], or give its host more"
 _WORKER_DIED = "Python worker exited unexpectedly"

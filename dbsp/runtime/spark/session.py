@@ -50,7 +50,7 @@ _LOG_TAIL_BYTES = 2000
 _STOP_TIMEOUT_S = 10
 _JVM_DIR = "dbsp-jvm-"
 _SOCKET_CHARS_MAX = 107
-"""Of the path of a unix domain socket, on Linux."""
+"""Longest path of a Unix domain socket on Linux."""
 _IN_JVM_DIR = 8 + len("/.00000000-0000-0000-0000-000000000000.sock")
 """The end of the folder's name, which is drawn, and a socket of Spark's in it."""
 
@@ -82,7 +82,7 @@ _LOOPBACK = {
     "spark.shuffle.compress": "false",
 }
 _AUTHENTICATED = {"spark.authenticate": "true"}
-"""Whoever connects to a port of Spark must know a secret, which Spark makes at each start and no command line shows."""
+"""A client of Spark's ports must know a secret, which Spark makes at each start and passes on no command line."""
 _LOG4J = """\
 rootLogger.level = error
 rootLogger.appenderRef.console.ref = console

@@ -52,9 +52,9 @@ if TYPE_CHECKING:
 
 PARCEL_BYTES_MAX = 1 << 30
 ORDER = "dbsp.step"
-"""The local property that holds a job's step."""
+"""The local property with the number that identifies a job's tasks."""
 TASK_CONNECTION = "dbsp.task_connection"
-"""The local property that holds the number under which a job's tasks stand."""
+"""The local property with the number that identifies a job's tasks."""
 
 Record = tuple[int, bytes]
 Result = WorkerReport | TaskFailure

@@ -39,16 +39,16 @@ from typing import BinaryIO
 from dbsp.errors import UnavailableError
 
 LINGER_S = 5.0
-"""How long the tasks of a standing job wait for a step: they hold cores that nobody else of this application wants meanwhile."""
+"""Seconds that resident tasks wait for a step. They hold cores, which nothing else in this application needs meanwhile."""
 
 _HEAD = struct.Struct("<QIII")
 """Number of the step, depth of the exchange, who brings, how many blocks; their lengths follow, then the blocks."""
 _ASKS = 0xFFFF_FFFF
-"""In the place of a depth: who stands under this number asks for a step, and brings the report of the one before, if any."""
+"""Sent instead of a depth: the task under this number asks for a step, and sends the report of the one before, if any."""
 _COUNT, _LENGTH = struct.Struct("<I"), struct.Struct("<Q")
 _NUMBER = struct.Struct("<Q")
 COMES = 0
-"""In the place of a step's number: it comes next, and is not to be done yet."""
+"""Sent instead of a step's number: the step is the next one, and is not to be run yet."""
 
 Brought = dict[tuple[int, int], list[bytes]]
 

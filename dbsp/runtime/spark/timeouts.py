@@ -29,7 +29,7 @@ _UNITS_S = {
     "us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0,
 }  # fmt: skip
 _BARE_S = {_NETWORK: 1.0, _BLOCKS: 1e-3, _WORKERS: 1.0}
-"""What each setting counts in where its value names no unit."""
+"""The unit, in seconds, of a setting whose value names none."""
 
 
 def timeouts(worker_silence_s: float) -> dict[str, str]:

@@ -23,7 +23,7 @@ Weights = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
 ByteStrings = tuple[NDArray[np.int32], NDArray[np.uint8]]
-"""The n + 1 offsets of n byte strings, and the bytes they lie in."""
+"""The n + 1 offsets of n byte strings, and the bytes that contain them."""
 
 WordColumns = tuple[Words, Words | None, Words | None]
 """Key hash, order code, row hash; the last two may be absent."""

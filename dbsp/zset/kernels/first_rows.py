@@ -14,9 +14,9 @@ from numba import types
 from dbsp.zset.kernels.kernel import helper, kernel, reads, writes
 
 QUERY, CHUNK, POSITION, WEIGHT = range(4)
-"""What the integers of a candidate are: which query it was found for, where it lies, how often."""
+"""The integers of a candidate: the query that found it, its chunk, its position there, and its weight."""
 AFTER = 4
-"""One more integer of a row that is listed: how often it is there with the change; `WEIGHT` is without."""
+"""One more integer of a listed row: its weight with the change; `WEIGHT` is without the change."""
 
 _U64, _U64_OUT = reads(types.uint64), writes(types.uint64)
 _I64, _I64_OUT = reads(types.int64), writes(types.int64)

@@ -23,9 +23,12 @@ BINS = 66
 SLOTS = SPECIALS + BINS
 _LIMBS = BINS + 3
 _DIVISOR_MAX = 1 << 47
-"""What is left of it still has 16 bits beside it in 64."""
+"""A remainder of such a divisor has 16 free bits in a 64-bit word."""
 _ENOUGH_LIMBS = 4
-"""Of 32 bits, the first perhaps of one: more than the 53 of a float, and one for its half."""
+"""Limbs of 32 bits that decide a float.
+
+The first may have one bit, so the others cover the 53 bits and the bit for rounding.
+"""
 
 _I64, _I64_OUT = reads(types.int64), writes(types.int64)
 _W, _W_OUT = reads(types.int64, 2), writes(types.int64, 2)

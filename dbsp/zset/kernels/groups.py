@@ -11,12 +11,12 @@ from numba import types
 from dbsp.zset.kernels.kernel import kernel, reads, writes
 
 ROWS_PER_GROUP = 4
-"""With fewer rows to a group than that, sorting all rows is as cheap."""
+"""With fewer rows per group, sorting all rows is as cheap."""
 PROBED_BITS = 13
 PROBED_ROWS = 1 << (PROBED_BITS - 1)
-"""Of so many rows half must be of keys that came before."""
+"""Number of rows tried first; half of them must have keys that occurred before."""
 ROWS_MIN = 1024
-"""Fewer rows are sorted in no time."""
+"""Fewer rows are sorted at once, because sorting them costs next to nothing."""
 
 _SPREAD = np.uint64(0x9E3779B97F4A7C15)
 _U64, _U64_OUT = reads(types.uint64), writes(types.uint64)

@@ -35,13 +35,13 @@ _LOGICAL = {
     "local-timestamp-nanos": Meaning(ChangeKind.TIMESTAMP, "ns"),
 }
 _BASES = {"date": ("int",), "time-millis": ("int",), "decimal": ("bytes", "fixed")}
-"""What a logical type stands on; all others on `long`."""
+"""The types that a logical type may extend; all others extend `long`."""
 _PRIMITIVE = {
     "int": Code.NUMBER, "long": Code.NUMBER, "boolean": Code.BOOLEAN, "float": Code.FLOAT, "double": Code.DOUBLE,
     "bytes": Code.BYTES, "string": Code.BYTES,
 }  # fmt: skip
 INSTRUCTIONS_MAX = 1 << 14
-"""A few types that name each other twice make a schema of any length."""
+"""Limit of instructions: a few types that name each other twice make a schema of any length."""
 FIXED_BYTES_MAX = 1 << 30
 _KINDS = {*_PRIMITIVE, "null", "record", "error", "array", "map", "enum", "fixed"}
 
