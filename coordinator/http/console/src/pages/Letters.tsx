@@ -99,7 +99,7 @@ const Planned = ({ of }: { of: Replay }) => (
   <ul>
     {of.replayed > 0 && <li>{plural(of.replayed, "row")} can be read now and will be pushed as new input.</li>}
     {of.failed_again > 0 && <li>{plural(of.failed_again, "row")} would fail again and become new letters.</li>}
-    {of.replayed_before > 0 && <li>{plural(of.replayed_before, "letter")} were replayed before and add nothing.</li>}
+    {of.replayed_before > 0 && <li>{plural(of.replayed_before, "letter")} {of.replayed_before === 1 ? "was replayed before and adds" : "were replayed before and add"} nothing.</li>}
     {reasons(of).map(([reason, number]) => <li>{count(number)} cannot be replayed: {reason}</li>)}
   </ul>
 );

@@ -56,7 +56,7 @@ function Tiles({ now, past }: { now: Status; past: History }) {
     <div class="tiles">
       <Tile label="Rows in a second" shown={current(points.rows_in, point)} note={under} />
       <Tile label="Changes a second" shown={current(points.rows_out, point)} note="of all views" />
-      <Tile label="Latency" shown={latency === null ? "–" : seconds(latency)} note="arrival of a push to its results" />
+      <Tile label="Latency" shown={latency === null ? "–" : seconds(latency)} note="arrival of rows to their results" />
       <Tile label="Waiting rows" shown={count(now.lag_rows)} note="arrived, in no step yet" />
       <Tile label="State" shown={bytes(now.state_bytes)} note="of all workers" />
       <Tile label="Dead letters" shown={count(dead)} note="in the last hour" tone={dead ? "warn" : ""} />

@@ -93,7 +93,7 @@ function Rescale() {
           <Facts of={[
             ["Shards that move", `${count(planned.shards_moved)} of ${count(planned.shards)} (${percent(planned.share)}; at least ${percent(planned.least)} must)`],
             ["State that moves", moved(planned)],
-            ["Steps would stop, cold, for about", planned.pause_seconds === null ? "not known yet" : `${seconds(planned.pause_seconds)} (told from ${planned.pause_from})`],
+            ["Steps would stop, cold, for about", planned.pause_seconds === null ? "not known yet" : `${seconds(planned.pause_seconds)} (from ${planned.pause_from})`],
           ]} />
           <div class="bar"><button type="button" class="primary" onClick={go}>Rescale to {plural(workers, "worker")}</button><button type="button" onClick={() => setPlanned(null)}>Not now</button></div>
         </div>

@@ -40,12 +40,12 @@ function Rescale({ of }: { of: Rescaling }) {
   );
 }
 
-const BAD = new Set(["failed", "rollback", "backup-failed", "autoscale-failed", "copy-failed", "delta-failed", "bug", "step-died", "crash"]);
+const BAD = new Set(["failed", "rollback", "backup-failed", "autoscale-failed", "copy-failed", "delta-failed", "traces-failed", "bug", "step-died", "crash"]);
 const WARN = new Set(["alarm", "input-refused", "not-reached", "trim-failed"]);
 const NAMES: Record<string, string> = {
   failed: "Error", rollback: "Recovery begins", "backup-failed": "Backup failed", backup: "Backup", rescale: "Rescale", migration: "Rescale begins",
   autoscale: "Autoscale", "autoscale-failed": "Autoscale failed", "copy-failed": "Topic not read", "copy-works": "Topic read again", "delta-failed": "Delta table not written",
-  "delta-written": "Delta table written again", bug: "Internal error", "step-died": "Step ended its process", alarm: "Alarm", "alarm-over": "Alarm over",
+  "delta-written": "Delta table written again", "traces-failed": "Traces not sent", "traces-sent": "Traces sent again", bug: "Internal error", "step-died": "Step ended its process", alarm: "Alarm", "alarm-over": "Alarm over",
   decision: "Decision", "input-refused": "Row refused", upgraded: "Upgrade", restored: "Workers restored", checkpoint: "Checkpoint", state: "State",
   claimed: "Start", end: "End", step: "Step", reloaded: "File read again", warmup: "Copy round", "warmup-ended": "Copy ended", idle: "Idle partitions",
   crash: "Crash",
