@@ -45,6 +45,7 @@ ALL = (
     Suite("growth", "--rows 100000 1000000", "--rows 20000 100000 --operators count distinct top_k join", ""),
     Suite("checkpoint"),
     Suite("checkpoint_pause"),
+    Suite("copies", small="--keys 1000000"),
     Suite("reads", small="--rows 200000 --lookup-rows 500000"),
     Suite("recovery", small="--keys 200000"),
     Suite("restart", small="--keys 100000"),
