@@ -20,7 +20,9 @@ kinds = dbsp.table("kinds", {
 }, primary_key=["id"])
 orders = dbsp.table("orders", {"id": dbsp.INT64, "customer": dbsp.STRING, "amount": dbsp.INT64}, primary_key=["id"])
 per_customer = orders.group_by("customer").aggregate(orders=count(), amount=total("amount"))
-pipeline = dbsp.circuit("kinds", {"all_kinds": kinds, "per_customer": per_customer, "large": orders.filter(col("amount") > 500)})
+large = orders.filter(col("amount") > 500)
+views = {"all_kinds": kinds, "per_customer": per_customer, "large": large, "spent": orders.select("amount")}
+pipeline = dbsp.circuit("kinds", views)
 """
 SETTINGS = """
 [pipeline]

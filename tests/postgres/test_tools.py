@@ -137,7 +137,7 @@ def test_sqlalchemy_reflects_and_selects(server: Any) -> None:
     engine = sa.create_engine(f"postgresql+psycopg://me@{host}:{port}/kinds")
     inspector = sa.inspect(engine)
     assert inspector.default_schema_name == "public"
-    assert sorted(inspector.get_table_names()) == ["all_kinds", "large", "per_customer"]
+    assert sorted(inspector.get_table_names()) == ["all_kinds", "large", "per_customer", "spent"]
     assert [(each["name"], str(each["type"]), each["nullable"]) for each in inspector.get_columns("per_customer")] == [
         ("customer", "TEXT", True), ("orders", "BIGINT", False), ("amount", "BIGINT", True),
     ]  # fmt: skip

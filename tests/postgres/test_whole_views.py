@@ -96,6 +96,14 @@ def test_a_view_of_any_size_is_sent(server: Any, connect: Connect, monkeypatch: 
             connection.execute(sql)
 
 
+def test_rows_come_as_often_as_their_weight(server: Any, connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
+    for most in (whole_views.KEPT_VIEW_BYTES_MAX, -1):
+        monkeypatch.setattr(whole_views, "KEPT_VIEW_BYTES_MAX", most)
+        found = connect().execute("select amount from spent").fetchall()
+        assert len(found) == ROWS + 2
+        assert set(found) == {(10,), (600,), (900,)}
+
+
 def test_all_pieces_are_of_one_step_and_memory_is_bounded(
     server: Any, connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
