@@ -17,12 +17,14 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from dbsp.coordinator.connection import Connection
 from dbsp.coordinator.http.kinds import kind_of
-from dbsp.errors import ConfigError, DbspError, UnavailableError
+from dbsp.errors import ConfigError, DataError, DbspError, UnavailableError
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 ARROW = "application/vnd.apache.arrow.stream"
+ARROW_FILE, PARQUET = b"ARROW1", b"PAR1"
+"""How files begin."""
 STEP_HEADER = "Dbsp-Step"
 FOLLOW_WAIT_S = 60.0
 """How long a request for changes waits for the next change."""
@@ -170,16 +172,18 @@ class Client:
         producer: str | None = None,
         sequence: int | None = None,
         wait_s: float | None = None,
+        content_type: str | None = None,
     ) -> Pushed:
         """Push rows to a table; they are durable when this returns.
 
-        `rows` are dicts, an Arrow table or anything with `__arrow_c_stream__` (pandas, Polars, DuckDB), or bytes as
-        `POST /v1/tables/{table}/rows` takes them. With `producer` and a growing `sequence` a repeated push adds nothing. With
+        `rows` are dicts, an Arrow table or anything with `__arrow_c_stream__` (pandas, Polars, DuckDB), or the bytes of a text
+        or a file: JSON, an Arrow IPC stream or file, Parquet; CSV with `content_type="text/csv"`. With `producer` and a growing
+        `sequence` a repeated push adds nothing. With
         `wait_s` it also waits, at most so long, until a step has taken the rows.
         **Errors** `DataError` if all or too many rows are bad; `CapacityError` if too many rows wait.
         """
         body = _body(rows)
-        headers = _pushing(producer, sequence) | {"Content-Type": kind_of(body)}
+        headers = _pushing(producer, sequence) | {"Content-Type": content_type or kind_of(body)}
         found = self.ask(
             "POST", f"/v1/tables/{table}/rows", content=body, headers=headers, params=_waiting(wait_s)
         )  # fmt: skip
@@ -504,9 +508,11 @@ def looking(look: Callable[[], object], every_s: float = LOOK_S) -> Iterator[Non
 
 
 def _body(rows: Any) -> bytes:
-    """Return rows as a body: bytes as they are, Arrow's as a stream, dicts as JSON."""
+    """Return rows as a body: bytes as they are, files of Arrow and Parquet and Arrow's rows as a stream, dicts as JSON."""
     if isinstance(rows, bytes):
-        return rows
+        if not rows.startswith((ARROW_FILE, PARQUET)):
+            return rows
+        rows = _file(rows)
     table = _arrow(rows)
     if table is None:
         return _json(_dicts(rows))
@@ -516,6 +522,19 @@ def _body(rows: Any) -> bytes:
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table)
     return bytes(sink.getvalue().to_pybytes())
+
+
+def _file(data: bytes) -> Any:
+    """Return the rows of an Arrow IPC file or a Parquet file; raise `DataError` for one that is damaged."""
+    import pyarrow as pa  # noqa: PLC0415 - programs that push no files do without it
+    import pyarrow.parquet as pq  # noqa: PLC0415 - as above
+
+    source = pa.BufferReader(data)
+    try:
+        return pq.read_table(source) if data.startswith(PARQUET) else pa.ipc.open_file(source).read_all()
+    except (pa.ArrowException, OSError) as error:
+        kind = "Parquet" if data.startswith(PARQUET) else "Arrow IPC"
+        raise DataError(f"the {kind} file cannot be read: {' '.join(str(error).split())[:200]}") from None
 
 
 def _arrow(rows: Any) -> Any:

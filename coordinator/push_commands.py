@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping
+from pathlib import PurePath
 from typing import Any
 
 import click
@@ -13,9 +14,12 @@ from dbsp.coordinator.client import refuse_half
 from dbsp.coordinator.command_context import CommandContext
 from dbsp.coordinator.completing import TABLES
 from dbsp.coordinator.exits import exit_code
+from dbsp.coordinator.http.kinds import CSV, TSV
 
 SHOWN_BAD = 10
 """How many bad rows are shown; the others are among the dead letters."""
+KINDS = {"csv": CSV, "tsv": TSV}
+"""The content types of texts that cannot be told apart by their content."""
 PRODUCER = click.option("--producer", help="Your id, so that a repeated push is recognised.")
 SEQUENCE = click.option("--sequence", type=click.IntRange(min=0), help="The number of this push; growing.")
 WAIT = click.option(
@@ -30,20 +34,29 @@ WAIT = click.option(
 @PRODUCER
 @SEQUENCE
 @WAIT
+@click.option(
+    "--format", "form", type=click.Choice(["json", "csv", "tsv", "arrow", "parquet"]),
+    help="Of standard input, or of a file whose name does not end so. JSON, Arrow and Parquet are recognized by their content.",
+)  # fmt: skip
 @click.option("--strict", is_flag=True, help="Exit with 3 if a row is bad; the good ones are in all the same.")
 @click.pass_obj
 def push(
     context: CommandContext,
     table: str,
     file: Any,
+    *,
     producer: str | None,
     sequence: int | None,
     wait_s: float | None,
+    form: str | None,
     strict: bool,
 ) -> None:
-    """Push rows (JSON lines, an array or an Arrow IPC stream) from FILE or standard input to TABLE."""
+    """Push rows (JSON, CSV or TSV with a header, Arrow IPC, Parquet) from FILE or standard input to TABLE."""
     refuse_half(producer, sequence, "--producer and --sequence")
-    found = context.client.push(table, file.read(), producer=producer, sequence=sequence, wait_s=wait_s).answer
+    kind = KINDS.get(form or PurePath(str(file.name)).suffix.lower().removeprefix("."))
+    found = context.client.push(
+        table, file.read(), producer=producer, sequence=sequence, wait_s=wait_s, content_type=kind
+    ).answer
     text = durable(table, found["first"], found["last"], repeated=found["repeated"])
     if found["bad_rows"]:
         text += f"; {found['bad_rows']} of them are bad, the first: {found['bad'][0]['reason']}"

@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from dbsp.algebra.table import Table
+from dbsp.errors import DataError
 from dbsp.expr.cast import castable, convert
 from dbsp.io.formats.arrow_rows import OPERATION, converted, fitted
 from dbsp.io.formats.csv_rows import (
@@ -24,8 +25,9 @@ from dbsp.io.formats.csv_rows import (
 )
 from dbsp.io.formats.json_rows import decode_json_lines
 from dbsp.io.formats.lines import Bytes, Positions, behind_mark, starts_behind
-from dbsp.io.pushed import BadRow, Push
+from dbsp.io.pushed import BadRow, Push, PushBounds
 from dbsp.logs.sizes import Sizes
+from dbsp.zset.batch import Batch
 from dbsp.zset.schema import BINARY, STRING, Column
 
 LINES = frozenset({".json", ".jsonl", ".ndjson"})
@@ -135,10 +137,31 @@ def read_text(path: Path, bytes_max: int | None = None) -> Text:
     data = np.fromfile(path, np.uint8) if unpacked is None else np.frombuffer(unpacked, np.uint8)
     if kind in LINES:
         return Text(starts=_line_starts(data), header=None, delimiter="", unpacked=unpacked)
-    delimiter = DELIMITERS[kind]
+    return _records_of(data, DELIMITERS[kind], unpacked)
+
+
+def _records_of(data: Bytes, delimiter: str, unpacked: bytes | None) -> Text:
+    """Scan records with a header."""
     starts = record_starts(data, delimiter)
     header = header_of(data[starts[0] : starts[1]].tobytes(), delimiter) if len(starts) > 1 else []
     return Text(starts=starts[1:], header=tuple(header), delimiter=delimiter, unpacked=unpacked)
+
+
+def decode_csv(data: bytes, table: Table, bounds: PushBounds, delimiter: str = ",") -> Push:
+    """Decode a pushed text of records with a header, good rows and bad ones.
+
+    **Errors** `DataError` for a header that does not fit the table; `CapacityError` if the text would exceed the bounds.
+    """
+    text = _records_of(np.frombuffer(data, np.uint8), delimiter, data)
+    if not text.header:
+        return Push(batch=Batch.empty(table.schema), operations=np.zeros(0, np.int8))
+    if reason := text.misfit(table):
+        raise DataError(
+            f"the text does not fit the table: table={table.name} {reason}",
+            "let its first line name the table's columns",
+        )
+    bounds.refuse_size(text.count, len(data))
+    return text.rows(Path(), table, 0, text.count)
 
 
 def _unpacked(path: Path, bytes_max: int | None) -> bytes | None:

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from dbsp.errors import ConfigError
+CSV, TSV = "text/csv", "text/tab-separated-values"
 
 
 def kind_of(body: bytes) -> str:
-    """Return the content type of rows by their first bytes.
-
-    **Errors** `ConfigError` for an Arrow file, which cannot be read from its beginning.
+    """Return the content type of rows, JSON or an Arrow IPC stream, by their first bytes.
 
     >>> kind_of(b'{"id": 1}')
     'application/json'
     """
-    if body.startswith(b"ARROW1"):
-        raise ConfigError("an Arrow IPC file is not read here", "write it as a stream: pyarrow.ipc.new_stream")
     return "application/vnd.apache.arrow.stream" if body.startswith(b"\xff\xff\xff\xff") else "application/json"

@@ -18,9 +18,12 @@ from dbsp.coordinator.serving.ingest import Ingest
 from dbsp.errors import ConfigError, DataError, UnavailableError
 from dbsp.io.formats import decode_arrow, decode_json, tables_in
 from dbsp.io.pushed import Position, Producer, PushBounds
+from dbsp.io.texts import decode_csv
 
-OTHER_KINDS = ("text/csv", "multipart/", "application/vnd.", "application/avro", "application/gzip", "application/zip")
+OTHER_KINDS = ("multipart/", "application/vnd.", "application/avro", "application/gzip", "application/zip")
 """Bodies that are surely no JSON: read as that, each line would be a bad row."""
+CSV_KINDS = {"text/csv": ",", "text/tab-separated-values": "\t"}
+"""The kinds of texts with a header, and the delimiter of each."""
 PRODUCER_HEADER, SEQUENCE_HEADER = "Dbsp-Producer", "Dbsp-Sequence"
 BAD_ROWS_SHOWN_MAX = 20
 Patience = Annotated[float, Query(ge=0, le=86_400, allow_inf_nan=False)]
@@ -31,6 +34,7 @@ PUSH_BODY = {
     "content": {
         "application/json": {"schema": {}, "example": '{"insert": {"id": 1}}'},
         ARROW: {"schema": {"type": "string", "format": "binary"}},
+        **{kind: {"schema": {"type": "string"}} for kind in CSV_KINDS},
     },
 }
 ROWS_OF_TABLES = {"type": "object", "additionalProperties": {"type": "array", "items": {"type": "object"}}}
@@ -63,14 +67,14 @@ def add_pushes(app: FastAPI, service: Ingest, lanes: Lanes, waiters: Waiters) ->
 
     @app.post(
         "/v1/tables/{table}/rows",
-        summary="Push rows (JSON or Arrow IPC); answered when they are durable",
+        summary="Push rows (JSON, CSV or Arrow IPC); answered when they are durable",
         responses=PUSHED,
         openapi_extra={"requestBody": PUSH_BODY, "parameters": PUSH_HEADERS},
     )
     async def push(
         table: str, request: Request, partition: int = 0, wait: bool = False, timeout_s: Patience = 60.0
     ) -> JSONResponse:
-        """Push JSON lines, an array of rows, or an Arrow IPC stream.
+        """Push JSON lines, an array of rows, CSV with a header, or an Arrow IPC stream.
 
         JSON may have `{"insert": {...}}` and `{"delete": {...}}` instead of plain rows.
 
@@ -87,7 +91,8 @@ def add_pushes(app: FastAPI, service: Ingest, lanes: Lanes, waiters: Waiters) ->
 
         `first` and `last` are offsets, `last` the one after the last row. A repeat gets those of the first time, or
         two equal ones when they are forgotten. Arrow columns have the table's types, and an int8 `__op` says 0 for an
-        insert, 1 for a delete. A stream that does not fit is one bad row.
+        insert, 1 for a delete. A stream that does not fit is one bad row. The header of CSV names all columns of the table, and
+        may name `__op`; another header is refused.
         """
         kind, producer = _kind(request), _producer(request)
         if wait:
@@ -111,7 +116,7 @@ def add_pushes(app: FastAPI, service: Ingest, lanes: Lanes, waiters: Waiters) ->
         number that its producer used for none of them.
         """
         producer = _producer(request)
-        _kind(request)
+        _kind(request, of_one_table=False)
         if wait:
             waiters.followers.admit(request)
         async with whole_body(request) as body:
@@ -120,14 +125,16 @@ def add_pushes(app: FastAPI, service: Ingest, lanes: Lanes, waiters: Waiters) ->
         return await answered(service, waiters, request, answer, positions, timeout_s if wait else None)
 
 
-def _kind(request: Request) -> str:
+def _kind(request: Request, *, of_one_table: bool = True) -> str:
     """Return the content type of the body; `DataError` for kinds that are not read here, before any byte is taken."""
     packed = request.headers.get("content-encoding", "identity")
     if packed.lower() != "identity":
         raise DataError(f"packed bodies are not read: Content-Encoding={packed}", "send the rows as they are")
     kind = request.headers.get("content-type", "application/json").lower()
-    if kind.startswith(OTHER_KINDS) and not kind.startswith(ARROW):
-        raise DataError(f"bodies of this kind are not read: Content-Type={kind}", f"send JSON, or {ARROW}")
+    is_csv = kind.startswith(tuple(CSV_KINDS))
+    if (kind.startswith(OTHER_KINDS) and not kind.startswith(ARROW)) or (is_csv and not of_one_table):
+        known = ["JSON", ARROW, *(CSV_KINDS if of_one_table else ())]
+        raise DataError(f"bodies of this kind are not read: Content-Type={kind}", f"send {', or '.join(known)}")
     return kind
 
 
@@ -154,8 +161,13 @@ def _push(
     found = service.table(table)
     bounds = _bounds(service)
     extras = service.config.input.ignores_unknown
-    is_arrow = kind.startswith(ARROW)
-    push = decode_arrow(body, found, bounds) if is_arrow else decode_json(body, found, extras=extras, bounds=bounds)
+    delimiter = CSV_KINDS.get(kind.partition(";")[0].strip())
+    if delimiter is not None:
+        push = decode_csv(body, found, bounds, delimiter)
+    elif kind.startswith(ARROW):
+        push = decode_arrow(body, found, bounds)
+    else:
+        push = decode_json(body, found, extras=extras, bounds=bounds)
     bounds.refuse_bad(push.bad, push.rows)
     position = service.push(table, push, partition=partition, producer=producer)
     bad = [{"row": row.index, "reason": row.reason} for row in push.bad[:BAD_ROWS_SHOWN_MAX]]

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import httpx
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from dbsp.coordinator import build as build_module
@@ -189,14 +190,22 @@ def test_a_push_that_is_repeated_says_so(client: httpx.Client, service: Service)
     assert "--producer and --sequence together" in half.stderr
 
 
-def test_an_arrow_stream_is_pushed_by_the_rules_of_all_rows(
-    client: httpx.Client, service: Service, tmp_path: Path
-) -> None:
+def test_files_are_pushed_by_the_rules_of_all_rows(client: httpx.Client, service: Service, tmp_path: Path) -> None:
     table = pa.table({"id": [1.0, 2.5], "customer": ["a", "b"], "amount": [1, 2]})
     with pa.OSFile(str(tmp_path / "rows.arrow"), "wb") as sink, pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table)
     done = script("cli", "--url", str(client.base_url), "push", "orders", str(tmp_path / "rows.arrow"))
     assert "rows 0 to 1 of orders are durable; 1 of them are bad, the first: column id: " in done.stdout, done.stderr
+    pq.write_table(pa.table({"id": [3], "customer": ["c"], "amount": [3]}), tmp_path / "rows.parquet")
+    done = script("cli", "--url", str(client.base_url), "push", "orders", str(tmp_path / "rows.parquet"))
+    assert "rows 2 to 2 of orders are durable" in done.stdout, done.stderr
+    (tmp_path / "rows.CSV").write_text("id,customer,amount\n4,d,900\n")
+    done = script("cli", "--url", str(client.base_url), "push", "orders", str(tmp_path / "rows.CSV"), "--wait", "60")
+    assert "rows 3 to 3 of orders are durable" in done.stdout, done.stderr
+    tabs = "id\tcustomer\tamount\n5\te\t901\n"
+    done = script("cli", "--url", str(client.base_url), "push", "orders", "--format", "tsv", "--wait", "60", given=tabs)
+    assert "rows 4 to 4 of orders are durable" in done.stdout, done.stderr
+    assert sorted(service.read_view("large").table.column("id").to_pylist()) == [4, 5]
 
 
 @pytest.mark.parametrize(

@@ -111,10 +111,36 @@ def test_http_a_number_that_was_passed_over_is_refused_and_one_that_is_none_expl
         assert (push(wrong).status_code, push(wrong).json()["error"]["code"]) == (400, "config")
 
 
+def test_csv_is_pushed_by_the_rules_of_files(client: httpx.Client, service: Service) -> None:
+    """Good rows are taken, each bad one is counted with its reason, and a header that does not fit refuses all."""
+    path, kind = "/v1/tables/orders/rows", {"Content-Type": "text/csv; charset=utf-8"}
+    body = 'amount,id,customer\n700,1,"a, ""b"""\n,2,\n9,3,""\n5,4,c\n'
+    found = client.post(path, content=body.encode(), headers=kind, params={"wait": "true"}).json()
+    assert (found["first"], found["last"], found["bad_rows"]) == (0, 4, 0)
+    assert service.query("select id, customer, amount from large")[1].to_pylist() == [
+        {"id": 1, "customer": 'a, "b"', "amount": 700}
+    ]
+    tabs = {"Content-Type": "Text/Tab-Separated-Values"}
+    lines = ["id customer amount __op", "1   1", "x b 5 0", "6 b 900 0", "7 b 1 0"]
+    body = "\n".join(lines).replace(" ", "\t")
+    some = client.post(path, content=body.encode(), headers=tabs, params={"wait": "true"})
+    assert (some.json()["bad_rows"], some.json()["bad"][0]["row"]) == (1, 1)
+    assert [row["id"] for row in service.query("select id from large")[1].to_pylist()] == [6], "1 was deleted"
+    for wrong in (b"id,customer\n1,a\n", b"id,customer,amount,id\n1,a,1,1\n"):
+        refused = client.post(path, content=wrong, headers=kind)
+        assert (refused.status_code, refused.json()["error"]["code"]) == (422, "data")
+        assert "does not fit the table: table=orders column" in refused.json()["error"]["message"]
+    for none in (b"", b"id,customer,amount\n"):
+        empty = client.post(path, content=none, headers=kind).json()
+        assert empty["first"] == empty["last"]
+    together = client.post("/v1/transactions", content=b"id\n1\n", headers=kind)
+    assert together.status_code == 422
+
+
 @pytest.mark.parametrize(
     "headers",
     [
-        {"Content-Type": "text/csv"},
+        {"Content-Type": "application/avro"},
         {"Content-Type": "Multipart/form-data; boundary=x"},
         {"Content-Type": "application/vnd.apache.arrow.file"},
         {"Content-Type": "application/json", "Content-Encoding": "gzip"},

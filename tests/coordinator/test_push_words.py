@@ -1,12 +1,16 @@
 """What `coordinator push` says of the rows that were taken."""
 
+from pathlib import Path
+
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
+from dbsp.coordinator.client import _body
 from dbsp.coordinator.http.kinds import kind_of
 from dbsp.coordinator.http.rendering import ARROW
 from dbsp.coordinator.push_commands import durable
-from dbsp.errors import ConfigError
+from dbsp.errors import DataError
 
 
 def test_the_last_offset_that_is_named_is_one_that_was_taken() -> None:
@@ -31,5 +35,15 @@ def test_rows_are_of_the_kind_that_their_first_bytes_tell() -> None:
             writer.write_table(table)
     assert kind_of(bytes(stream.getvalue())) == ARROW
     assert {kind_of(body) for body in (b"", b'{"id": 1}', b"[]")} == {"application/json"}
-    with pytest.raises(ConfigError, match=r"an Arrow IPC file is not read here"):
-        kind_of(bytes(file.getvalue()))
+    assert _body(bytes(file.getvalue())) == bytes(stream.getvalue()), "a file becomes a stream"
+
+
+def test_files_of_rows_become_a_stream(tmp_path: Path) -> None:
+    table = pa.table({"id": [1, None], "name": ["a", "b"]})
+    pq.write_table(table, tmp_path / "rows.parquet")
+    data = (tmp_path / "rows.parquet").read_bytes()
+    with pa.ipc.open_stream(_body(data)) as reader:
+        assert reader.read_all() == table
+    for damaged in (data[:-9], b"ARROW1\0\0"):
+        with pytest.raises(DataError, match="file cannot be read"):
+            _body(damaged)
