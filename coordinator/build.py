@@ -138,7 +138,7 @@ def _make_folder(what: str, folder: Path, where: str) -> None:
     except OSError as error:
         raise ConfigError(
             f"a folder cannot be made: {what}={folder} error={error.strerror}",
-            f"name another {where}, or mend what is there",
+            f"name another {where}, or repair what is there",
         ) from None
 
 

@@ -76,7 +76,7 @@ def guarded(action: Callable[[], Any]) -> int:
 
 def refused(error: OSError) -> UnavailableError:
     """Return the error for an operation that the system refused, with a hint for people."""
-    hint = "mend it and give the same command again"
+    hint = "fix it and give the same command again"
     if error.errno in NO_ROOM:
         hint = "free space on the disks of data_dir and of temporary files, then start again: nothing that was answered is lost"
     return UnavailableError(f"the system refused: {error}", hint)

@@ -37,7 +37,7 @@ def refuse_bad(table: Table, push: Push) -> None:
         bad = push.bad[0]
         raise DataError(
             f"a transaction with a row that cannot be read: table={table.name} row={bad.index} reason={bad.reason}",
-            "mend the row and send all again: nothing was taken",
+            "correct the row and send all again: nothing was taken",
         )
 
 

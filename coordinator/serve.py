@@ -141,7 +141,9 @@ def command(  # noqa: PLR0913 - one for each option
     prepared, inheritance = None, None if inherited is None else Inheritance(inherited)
     if waits:
         if take_over or rescale is not None:
-            raise ConfigError("--standby goes with neither --take-over nor --rescale", "start a standby without them")
+            raise ConfigError(
+                "--standby cannot be combined with --take-over or --rescale", "start a standby without them"
+            )
         prepared = stand_by(config)
         if prepared is None:
             return
@@ -400,7 +402,7 @@ def _watch(service: Service, server: HttpServer | None, progress: bool, interrup
 def way_past(halt: Halt) -> str:
     """Return a hint on what a user can do about a halt."""
     if halt.command == ACCEPT_OUTPUT:
-        return "mend the function, or `coordinator accept-output` puts out the difference and goes on"
+        return "correct the function, or `coordinator accept-output` puts out the difference and goes on"
     return "`coordinator status` names the rows, `coordinator skip` goes on without them"
 
 

@@ -98,7 +98,7 @@ class Skips:
         """Find the rows that end the process of the step, in processes of its kind; the event loop's thread waits meanwhile."""
         trials = self._parts.trials
         if not isinstance(trials, ProcessTrials):
-            raise UnavailableError(f"steps cannot be tried here: step={halt.step}", "mend what crashes, start again")
+            raise UnavailableError(f"steps cannot be tried here: step={halt.step}", "fix what crashes, start again")
 
         def question(_runtime: Any, facts: states.Facts) -> Trial:
             record = next(iter(self._parts.steps.read(halt.step)))

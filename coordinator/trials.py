@@ -70,7 +70,7 @@ class ProcessTrials:
         if dies([]):
             raise DataError(
                 f"the step ends its process without any of its rows: step={trial.record.step} death={death}",
-                "the circuit or a library crashes by itself: see the core file or the log of the system, mend it, start again",
+                "the circuit or a library crashes by itself: see the core file or the log of the system, fix it, start again",
             )
         found = killers(places, [], dies)
         contents = self._contents(trial, found)
@@ -163,7 +163,7 @@ def killers(places: Sequence[Place], kept: Sequence[Place], dies: Callable[[Sequ
     first = killers(places[:half], kept, dies)
     if len(first) > ROWS_MAX:
         raise DataError(
-            f"more rows end the step than are looked for: rows_max={ROWS_MAX}", "mend what crashes, start again"
+            f"more rows end the step than are looked for: rows_max={ROWS_MAX}", "fix what crashes, start again"
         )
     alive = [place for place in places[:half] if place not in set(first)]
     return first + killers(places[half:], [*kept, *alive], dies)

@@ -40,7 +40,7 @@ from dbsp.version import VERSION
 CHECK_TIMEOUT_S = 300.0
 WORDS_MAX = 2000
 Met = Callable[[states.State], Any]
-UNHARMED = "mend what is installed, or install another version; the pipeline was not touched and goes on"
+UNHARMED = "repair what is installed, or install another version; the pipeline was not touched and goes on"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

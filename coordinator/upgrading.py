@@ -62,7 +62,7 @@ def _refuse_ended(data_dir: Path, left: dict[str, Any]) -> None:
     try:
         os.kill(left["pid"], 0)
     except ProcessLookupError:
-        raise _failed(left, "its process has ended; it has told why where the service writes its errors") from None
+        raise _failed(left, "its process has ended; its error is where the service writes its errors") from None
     except PermissionError:  # another user's process, so it lives
         pass
 
@@ -72,5 +72,5 @@ def _failed(left: dict[str, Any], words: str, *, goes_on: bool = False) -> Engin
         f"the other version did not start: version={left['to']}\n{words}",
         f"version {left['before']} goes on"
         if goes_on
-        else f"mend it and start the service, or install {left['before']} again: no step was logged since the checkpoint",
+        else f"repair it and start the service, or install {left['before']} again: no step was logged since the checkpoint",
     )

@@ -36,6 +36,6 @@ def told(error: lmdb.Error | OSError, file: Path, what: str, safe: str) -> DbspE
     if isinstance(error, lmdb.ReadersFullError):
         return CapacityError(f"the {what} has too many readers: {known}")
     if type(error) is lmdb.Error or isinstance(error, (*_REFUSED, OSError)):
-        hint = f"free space or mend the disk, then start again: {safe}"
+        hint = f"free space or repair the disk, then start again: {safe}"
         return UnavailableError(f"the {what} cannot be used: {known}", hint)
     return InternalError(f"the {what} is used wrongly: {known}")

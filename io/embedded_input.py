@@ -190,7 +190,7 @@ class EmbeddedInputLog(LocalInputLog):
             raise PositionError(
                 f"a producer has sent more than it knows of: table={item.table} producer={item.producer.id}"
                 f" after={item.producer.after} newest={numbers.newest}",
-                "ask for the newest number, and go on behind it",
+                "ask for the newest number, and continue after it",
             )
         if item.producer.sequence > numbers.newest:
             return None

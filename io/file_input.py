@@ -170,7 +170,7 @@ class FileInputLog(LocalInputLog):
                         yield entry.name
         except OSError as error:
             folder = self._folder / table
-            hint = "make the folder, or mend its permissions"
+            hint = "make the folder, or correct its permissions"
             raise UnavailableError(
                 f"a folder of input files cannot be read: folder={folder} error={error.strerror}", hint
             ) from None
@@ -191,7 +191,7 @@ class FileInputLog(LocalInputLog):
         except OSError as error:
             raise UnavailableError(
                 f"a file of the input cannot be read: file={shown(path)} error={error.strerror}",
-                "mend it, or take it away",
+                "repair it, or remove it",
             ) from None
 
     def _may_be_written(self, path: Path) -> bool:

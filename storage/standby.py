@@ -107,7 +107,7 @@ class Standby:
         except OSError as error:
             raise ConfigError(
                 f"a standby cannot be made: folder={self.home} error={error.strerror}",
-                "mend the disk, or take its folder out of `standbys` in [layout]",
+                "repair the disk, or take its folder out of `standbys` in [layout]",
             ) from error
 
     def restore(self, home: Path, epoch: int) -> None:

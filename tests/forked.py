@@ -81,7 +81,7 @@ class Forked:
         """End it, and what is left in its process group."""
         try:
             os.killpg(self.pid, signal.SIGKILL)
-        except ProcessLookupError:  # it has ended, or has not come so far as to lead a group
+        except ProcessLookupError:  # it has ended, or has not reached this step as to lead a group
             self._process.kill()
 
 

@@ -313,7 +313,7 @@ def _unwritable(folder: Path, error: Exception, source: Path | None = None) -> D
     shown = error.strerror if isinstance(error, OSError) else str(error)
     full = isinstance(error, OSError) and error.errno == errno.ENOSPC
     of = f" of={source}" if source is not None else ""
-    hint = "free space there" if full or "No space" in str(shown) else "mend the disk"
+    hint = "free space there" if full or "No space" in str(shown) else "repair the disk"
     return UnavailableError(
         f"the backup cannot be written: folder={folder}{of} error={shown}",
         f"{hint}, or name another folder; nothing of the pipeline was changed",

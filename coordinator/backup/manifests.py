@@ -125,7 +125,7 @@ def refuse_place(config: Config, folder: Path) -> None:
         raise ConfigError(f"not an absolute path: folder={folder}", "name the folder as the service's host sees it")
     if folder.resolve().is_relative_to(config.data_dir.resolve()):
         raise ConfigError(
-            f"backups cannot lie inside the data folder: folder={folder}", "name a folder outside, best on another disk"
+            f"backups cannot be inside the data folder: folder={folder}", "name a folder outside, best on another disk"
         )
 
 
@@ -173,7 +173,7 @@ def _refuse_names(manifest: Manifest, file: Path) -> None:
     folders = {str(parent) for name in names for parent in PurePosixPath(name).parents}
     for name, count in Counter(names).items():
         if count > 1 or name in folders:
-            raise DataError(f"a name stands twice in the manifest: file={file} name={name!r}", FOREIGN)
+            raise DataError(f"a name is twice in the manifest: file={file} name={name!r}", FOREIGN)
 
 
 def _is_inside(name: str) -> bool:

@@ -158,7 +158,7 @@ def _put_in_place(backup: Path, manifest: Manifest, config: Config, report: Repo
         _take_back(manifest, config, aside, placed)
         raise UnavailableError(
             f"the backup cannot be restored: data_dir={data_dir} error={error.strerror}",
-            "free space or mend the disk, and give the same command again: the backup is as it was",
+            "free space or repair the disk, and give the same command again: the backup is as it was",
         ) from error
     except BaseException:
         _take_back(manifest, config, aside, placed)

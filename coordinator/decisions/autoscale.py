@@ -53,7 +53,7 @@ class AutoscaleSection:
         """Raise `ConfigError` if the worker bounds are contradictory, or a limit is not positive."""
         if not 1 <= self.workers_min <= self.workers_max:
             raise ConfigError(
-                f"no count lies between these: autoscale.workers_min={self.workers_min} workers_max={self.workers_max}",
+                f"no number of workers is between these: autoscale.workers_min={self.workers_min} workers_max={self.workers_max}",
                 "set 1 <= workers_min <= workers_max in [autoscale]",
             )
         for name in ("step_latency_ms_max", "backlog_rows_max", "window_s", "cooldown_s"):

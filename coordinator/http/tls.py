@@ -54,5 +54,5 @@ def refuse_unreadable(file: Path) -> None:
             return
     except OSError as error:
         raise ConfigError(
-            f"a file of TLS cannot be read: file={file} error={error.strerror}", "mend its path in [http]"
+            f"a file of TLS cannot be read: file={file} error={error.strerror}", "correct its path in [http]"
         ) from None

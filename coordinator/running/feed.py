@@ -180,6 +180,6 @@ def _refuse_beyond(first: int, now: Snapshot) -> None:
     """
     if first > now.step and now.settled:
         raise PositionError(
-            f"the pipeline has not come so far: first={first} next={now.step}",
+            f"the pipeline has not reached this step: first={first} next={now.step}",
             "read the view anew and go on from its step: a pipeline that was restored counts on from its backup",
         )

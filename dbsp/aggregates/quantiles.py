@@ -67,7 +67,7 @@ def _quantile(fraction: Any, between: bool) -> Quantile:
             raise CircuitError(f"a quantile is a number: got={fraction!r}", "such as 0.95")
         exact = Fraction(str(fraction))
         if not 0 <= exact <= 1:
-            raise CircuitError(f"a quantile lies between 0 and 1: got={fraction}", "write 0.95 for 95 per cent")
+            raise CircuitError(f"a quantile is between 0 and 1: got={fraction}", "write 0.95 for 95 per cent")
         if exact.denominator > 10**DIGITS_MAX:
             raise CircuitError(f"a quantile has at most {DIGITS_MAX} decimal places: got={fraction}", "round it")
         return Quantile(exact.numerator, exact.denominator, between)

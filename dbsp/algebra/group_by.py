@@ -66,7 +66,7 @@ class GroupBy(Node):
         """Return a refusal for the first aggregate that is neither min nor max."""
         for call in self.aggregates:
             if call.function not in ("min", "max"):
-                message = f"{call.function} cannot stand inside a recursion: aggregate={call}"
+                message = f"{call.function} cannot be inside a recursion: aggregate={call}"
                 return LoopRefusal(message, f"{INSTEAD.get(call.function, RESULT)}; {CAN}")
         return None
 

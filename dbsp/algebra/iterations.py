@@ -172,7 +172,7 @@ def check(node: Node, varies: Sequence[bool]) -> None:
     if refusal.message:
         raise CircuitError(f"{refusal.message}{line}", refusal.hint)
     hint = f"{CAN}; apply it before the recursion, or to its result"
-    raise CircuitError(f"{_kind(node)} cannot stand inside a recursion: node={node}{line}", hint)
+    raise CircuitError(f"{_kind(node)} cannot be inside a recursion: node={node}{line}", hint)
 
 
 def _kind(node: Node) -> str:

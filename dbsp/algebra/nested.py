@@ -64,6 +64,6 @@ def _refuse_extremes(bodies: Sequence[Node], loops: set[LoopId]) -> None:
         if isinstance(node, GroupBy) and id(node) in within:
             line = "" if node.source is None else f" at={node.source}"
             raise CircuitError(
-                f"min and max cannot stand in a recursion that holds another one: node={node}{line}",
+                f"min and max cannot be in a recursion that contains another one: node={node}{line}",
                 "write the inner recursion's views as further views of the outer one, in one dbsp.recursive",
             )

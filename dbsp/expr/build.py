@@ -426,7 +426,7 @@ def coalesce(*values: Any) -> Expr:
             raise CircuitError("coalesce needs at least one value", 'such as dbsp.coalesce(dbsp.col("x"), 0)')
         for value in values[:-1]:
             if isinstance(value, str):
-                raise CircuitError(f"coalesce takes nothing behind a text: text={value!r}", _meant(value))
+                raise CircuitError(f"coalesce takes nothing after a text: text={value!r}", _meant(value))
     return Expr(Call(conditional.COALESCE, tuple(map(unwrap, values))))
 
 

@@ -112,7 +112,9 @@ def _fit_format(operands: Operands) -> tuple[Expression, ...]:
     if writes:
         return _fit_dates(operands)
     if _DIRECTIVE.search(_split_at_offset(format_)[1]):
-        raise CircuitError(f"strptime reads %z only at the end: format={format_!r}", "put what stands behind it before")
+        raise CircuitError(
+            f"strptime reads %z only at the end: format={format_!r}", "put the rest of the format before it"
+        )
     args = typed(operands, STRING)
     if type_of(args[0], operands.types[0]) != STRING:
         raise operands.refuse("it is for text")

@@ -32,11 +32,11 @@ _TURNED = {"less": "greater", "less_equal": "greater_equal", "greater": "less", 
 
 
 def _refuse(operands: Operands) -> tuple[Expression, ...]:  # noqa: ARG001 (one signature for all functions)
-    raise CircuitError("now() stands in filters alone", VALUE)
+    raise CircuitError("now() is allowed in filters only", VALUE)
 
 
 def _never(*_: object) -> object:
-    raise CircuitError("now() stands in filters alone", HINT)
+    raise CircuitError("now() is allowed in filters only", HINT)
 
 
 NOW = Function(name="now", fit=_refuse, result=lambda: TIMESTAMP, compute=_never, nulls="never", text="now()")

@@ -26,7 +26,7 @@ from dbsp.trace.relabel import Narrowed
 from dbsp.zset.schema import Arrangement, Schema
 
 T = TypeVar("T")
-KEEP = "nothing was changed: put the circuit back, or mend the new one"
+KEEP = "nothing was changed: put the circuit back, or correct the new one"
 NO_LOGS: Mapping[str, tuple[Range, ...]] = MappingProxyType({})
 
 

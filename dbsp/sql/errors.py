@@ -19,7 +19,7 @@ _HINTS = {
     "does not work on these types": "cast one of them, such as cast(x as bigint)",
     "needs an order": "write over (order by …)",
     "needs one ordering column": "order by one time, date or whole number, or write rows between … and …",
-    "now() stands in filters alone": "compare it in WHERE, such as where ts > now() - interval 1 hour",
+    "now() is allowed in filters only": "compare it in WHERE, such as where ts > now() - interval 1 hour",
     "there is no cast": "write try_cast, or a cast by way of varchar",
 }
 """Hints for SQL, by the hints for Python that the streams below give."""

@@ -42,7 +42,7 @@ from dbsp.sql.types import (
 from dbsp.zset.schema import BINARY, BOOL, DATE, FLOAT32, FLOAT64, INT64, NO_COLUMNS, list_of
 
 AGGREGATED = (
-    "aggregates stand in SELECT, HAVING and ORDER BY; for a row's group write a window, sum(x) over (partition by k)"
+    "aggregates belong in SELECT, HAVING and ORDER BY; for a row's group write a window, sum(x) over (partition by k)"
 )
 _SUBQUERY = (
     "make it a column in FROM, such as from (select *, x in (select …) as m from t) as t, and name that column here"
@@ -130,7 +130,7 @@ _CONSTANT_KEY_MAX = 100
 
 def _lowered(node: Any, scope: Scope) -> Expr:
     if is_subquery(node):
-        refuse(node, f"a subquery cannot stand here: what={_subquery(node)}", _SUBQUERY)
+        refuse(node, f"a subquery is not allowed here: what={_subquery(node)}", _SUBQUERY)
     name = node.name.casefold() if isinstance(node, exp.Anonymous) else ""
     null = checked(node, name, _lower_in(scope), scope.schema)
     if null is not None:
@@ -141,9 +141,9 @@ def _lowered(node: Any, scope: Scope) -> Expr:
         if kind in FUNCTIONS:
             return FUNCTIONS[kind](node, _lower_in(scope), scope)
     if isinstance(node, exp.AggFunc):
-        refuse(node, f"an aggregate cannot stand here: aggregate={name_of(node)}", AGGREGATED)
+        refuse(node, f"an aggregate is not allowed here: aggregate={name_of(node)}", AGGREGATED)
     if isinstance(node, exp.Window):
-        refuse(node, "a window function cannot stand here", "write it in SELECT, and filter by QUALIFY")
+        refuse(node, "a window function is not allowed here", "write it in SELECT, and filter by QUALIFY")
     if is_span(node):
         return _span(node, scope)
     if isinstance(node, exp.Anonymous | exp.Func):

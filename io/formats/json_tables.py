@@ -52,7 +52,7 @@ def _members(text: str) -> dict[str, bytes]:
         if text[at] != "}":
             at = _after(text, at, ",")
     if _SPACE.match(text, at + 1).end() != len(text):  # type: ignore[union-attr]
-        raise ValueError("something stands behind the object")
+        raise ValueError("there is text after the object")
     return found
 
 

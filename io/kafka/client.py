@@ -148,7 +148,7 @@ def make_producer(settings: KafkaSettings, transactional_id: str, *, failures_on
     """
     given = settings.properties.get(TRANSACTION_TIMEOUT, str(int(1000 * TRANSACTION_TIMEOUT_S)))
     if not given.isdecimal():
-        raise ConfigError(f"not a number of milliseconds: {TRANSACTION_TIMEOUT}={given}", "mend it in `properties`")
+        raise ConfigError(f"not a number of milliseconds: {TRANSACTION_TIMEOUT}={given}", "correct it in `properties`")
     limit_ms = int(given)
     fixed = {
         "transactional.id": transactional_id,
@@ -273,7 +273,7 @@ class TopicReader:
                 if count:
                     return count
                 story = f"topic={topic} brokers={self._settings.brokers}"
-                raise ConfigError(f"no such topic: {story}", "create it, or mend its name")
+                raise ConfigError(f"no such topic: {story}", "create it, or correct its name")
             pause.wait(POLL_S)
 
     def bounds(self, topic: str, partition: int) -> tuple[int, int]:

@@ -42,7 +42,7 @@ class TopicFollower:
         except kafka().KafkaException as error:
             raise translate(error, f"asking for topic={self.topic}", self._settings.brokers) from error
         if found is None or found.error is not None or not found.partitions:
-            raise ConfigError(f"no such topic: topic={self.topic}", "create it, or mend its name")
+            raise ConfigError(f"no such topic: topic={self.topic}", "create it, or correct its name")
         self._counted_at = time.monotonic()
         return len(found.partitions)
 

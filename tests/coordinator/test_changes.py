@@ -368,4 +368,4 @@ def test_the_command_shows_what_there_is_and_ends(folder: Path) -> None:
         assert (done.returncode, done.stderr) == (0, "")
         done = script("cli", "--url", str(client.base_url), "changes", "large", "--first", "7", folder=folder)
         assert (done.returncode, done.stdout) == (3, "")
-        assert "has not come so far: first=7 next=2" in done.stderr
+        assert "has not reached this step: first=7 next=2" in done.stderr

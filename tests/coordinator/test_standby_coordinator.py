@@ -225,7 +225,7 @@ def test_what_a_standby_refuses(folder: Path) -> None:
         stand_by(settings(folder, "http.enabled=false"))
     found = script("serve", "pipeline.toml", "--standby", "--take-over", folder=folder)
     assert found.returncode == 2
-    assert "--standby goes with neither" in found.stderr
+    assert "--standby cannot be combined with" in found.stderr
     (folder / "circuit.py").write_text(CIRCUIT.replace('"amount") > 500', '"amounts") > 500'))
     found = script("serve", "pipeline.toml", "--standby", folder=folder)
     assert found.returncode == 2

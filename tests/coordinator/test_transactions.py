@@ -138,7 +138,7 @@ def test_all_or_nothing(client: httpx.Client) -> None:
         ({"nothing": []}, {}, 404, "no such table"),
         ([{"id": 1}], {}, 422, "not rows of several tables: expected { at character 0"),
         (b'{"paid": [], "paid": []}', {}, 422, "a table is there twice: table=paid"),
-        (b'{"paid": []} 1', {}, 422, "something stands behind the object"),
+        (b'{"paid": []} 1', {}, 422, "there is text after the object"),
         (b'{"paid": {}}', {}, 422, "a table's name and its array are wanted"),
         (b'{"paid": [', {}, 422, "not rows of several tables"),
         (b"\xff", {}, 422, "not rows of several tables"),

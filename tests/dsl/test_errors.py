@@ -197,7 +197,7 @@ MISTAKES = {
         "such as n=dbsp.count()"
     ),
     't.select(age=dbsp.now() - col("at"))': (
-        "now() stands in filters alone at=circuit.py:LINE; "
+        "now() is allowed in filters only at=circuit.py:LINE; "
         "a value that moves with the clock would change every row at every step: keep the timestamp, and compare it in a "
         'filter, such as dbsp.col("at") > dbsp.now() - dbsp.hours(1), or take the difference when you read; '
         "for classes of age, one filter per class, then union"
@@ -262,7 +262,7 @@ MISTAKES = {
         "the constant does not fit its type: value=300 type=dbsp.INT8 at=circuit.py:LINE; give another type"
     ),
     't.with_columns(x=dbsp.coalesce("name", "none"))': (
-        "coalesce takes nothing behind a text: text='name' at=circuit.py:LINE; "
+        "coalesce takes nothing after a text: text='name' at=circuit.py:LINE; "
         'a text is itself here: write dbsp.col("name") for the column'
     ),
     't.with_columns(x=dbsp.greatest("id", "delay"))': (

@@ -214,7 +214,7 @@ def test_a_new_file_on_a_full_disk_is_refused_and_not_the_end_of_the_process(
     lines = done.stdout.splitlines()[4:]
     assert not [line for line in lines if "signal" in line]
     assert f"{what} cannot be used: file=" in lines[0]
-    assert "No space left on device | free space or mend the disk" in lines[0]
+    assert "No space left on device | free space or repair the disk" in lines[0]
     assert lines[-1] == "opened"
 
 

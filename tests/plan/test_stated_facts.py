@@ -134,5 +134,5 @@ def test_a_node_without_a_fact_is_not_defined(fact: str) -> None:
 
 
 def test_a_new_node_is_refused_inside_a_recursion() -> None:
-    with pytest.raises(CircuitError, match="StampedRows cannot stand inside a recursion: node=stamped"):
+    with pytest.raises(CircuitError, match="StampedRows cannot be inside a recursion: node=stamped"):
         dbsp.recursive(T, lambda rows: Stream(StampedRows(input=rows.node, schema=STAMPED)).select("k"))

@@ -216,7 +216,7 @@ def test_every_type_is_followed_in_text_and_binary(server: Any, connect: Connect
         ("subscribe per_customer with (nothing)", "0A000", "NOTHING"),
         ("subscribe per_customer as of 1", "0A000", "SNAPSHOT = false"),
         ("subscribe per_customer with (snapshot = false) as of x", "22023", "not a step"),
-        ("subscribe per_customer with (snapshot = false) as of 999999", "55000", "has not come so far"),
+        ("subscribe per_customer with (snapshot = false) as of 999999", "55000", "has not reached this step"),
         ("subscribe per_customer with (snapshot = false) as of 2 up to 1", "22023", "before AS OF"),
         ("subscribe per_customer up to 0", "22023", "a step of the past"),
         ("subscribe dead_letters", "0A000", "not materialized"),

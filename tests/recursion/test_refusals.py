@@ -32,11 +32,11 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: dbsp.recursive(edges, lambda p: edges.difference(following(p))),
         "subtracts what depends on itself",
     ),
-    "count": (lambda: dbsp.recursive(edges, counted), "count cannot stand inside a recursion"),
-    "top k": (lambda: dbsp.recursive(edges, lambda p: p.top_k(1, ["a", "b"])), "TopK cannot stand inside a recursion"),
+    "count": (lambda: dbsp.recursive(edges, counted), "count cannot be inside a recursion"),
+    "top k": (lambda: dbsp.recursive(edges, lambda p: p.top_k(1, ["a", "b"])), "TopK cannot be inside a recursion"),
     "min around a recursion": (
         lambda: dbsp.recursive(edges, least_in_one_more),
-        "min and max cannot stand in a recursion",
+        "min and max cannot be in a recursion",
     ),
     "other columns": (lambda: dbsp.recursive(edges, lambda p: p.select("a")), "columns differ"),
     "other types": (
