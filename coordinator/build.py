@@ -164,6 +164,7 @@ def build(
     `EngineError` as `preflight` says.
     """
     plan = plan or load_plan(config)
+    check_named(config)  # before anybody else is asked
     found = ledger_in_log(config)
     _check_settings(config, has_ledger=found is not None)
     if found is not None:

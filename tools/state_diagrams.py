@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import get_args
 
 from dbsp.coordinator.decisions import commands, events, states
+from dbsp.coordinator.decisions.lost_hosts import with_hosts
 from dbsp.coordinator.decisions.machine import step
 from dbsp.coordinator.decisions.migrating import leavers
 from dbsp.coordinator.strategies import COLD, WARMUP
@@ -31,7 +32,7 @@ from dbsp.store import CheckpointId, VersionInfo
 STRATEGIES = (COLD, WARMUP, ICADD)
 """Those that are explored: `redistribute` is the same to the machine as `icadd`."""
 PAGE = Path(__file__).parent.parent / "docs" / "states.md"
-WORKERS, GROWN = 1, 2
+WORKERS, GROWN, HOSTS = 1, 2, (("a", 1.0), ("b", 1.0))
 RECORDS_MAX = 2
 LABELS_MAX = 3
 """An arrow with more events than this has no text; the table has them all."""
@@ -85,9 +86,9 @@ def place(state: states.State) -> str:
     return type(state).__name__ + (f".{awaits}" if awaits else "")
 
 
-def begin() -> Situation:
-    """Return the situation of a first start."""
-    layout = initial(WORKERS, shards=4)
+def begin(strategy: str) -> Situation:
+    """Return the situation of a first start; hosts have names, so that one may be lost, with `cold` alone."""
+    layout = initial(WORKERS, shards=4, hosts=HOSTS if strategy == COLD else ())
     first = CheckpointId(run="r", epoch=0, step=0, layout_version=0, fingerprint="f")
     members = frozenset(layout.workers)
     facts = states.Facts(
@@ -176,20 +177,30 @@ def _news(now: Situation) -> Next:
         yield events.WarmEnded(round=warming.round, code="unavailable", message="disk"), now.world
 
 
+def _standing(world: World) -> events.LedgerState:
+    return events.LedgerState(
+        layouts=world.layouts, migration_plans=world.migration_plans, used=world.used, members=world.members,
+        forming=world.forming, published=world.published, rescale=world.rescale, strategy=world.strategy,
+    )  # fmt: skip
+
+
 def _answers(now: Situation, command: commands.Command) -> Next:  # noqa: C901, PLR0912, PLR0915 - one case a command  # long: a table
     """Yield the events that a command's docstring promises, with the world after each."""
     world, facts = now.world, now.state.facts
     match command:
         case commands.ClaimEpoch():
-            standing = events.LedgerState(
-                layouts=world.layouts, migration_plans=world.migration_plans, used=world.used, members=world.members,
-                forming=world.forming, published=world.published, rescale=world.rescale, strategy=world.strategy,
-            )  # fmt: skip
-            yield events.Claimed(epoch=facts.epoch + 1, standing=standing), world
+            yield events.Claimed(epoch=facts.epoch + 1, standing=_standing(world)), world
         case commands.CreateWorkers():
             yield events.Created(), world
-        case commands.FenceWorkers():
+        case commands.FenceWorkers(hosts=hosts):
             yield events.Fenced(), world
+            if isinstance(now.state, states.Recovering) and len({*hosts}) > 1:
+                for movable in (True, False):
+                    yield events.HostsLost(hosts=hosts[:1], silent=hosts[:1], movable=movable), world
+        case commands.MoveWorkers(places=places):
+            layouts = {number: with_hosts(layout, dict(places)) for number, layout in world.layouts.items()}
+            moved_world = replace(world, layouts=layouts)
+            yield events.WorkersMoved(standing=_standing(moved_world)), moved_world
         case commands.ReadVersions(workers=workers):
             infos = tuple(VersionInfo(version=number, checkpoint=id_) for number, id_ in world.held.items())
             yield events.VersionsRead(held=dict.fromkeys(workers, infos)), world
@@ -274,7 +285,7 @@ def explore(strategy: str) -> tuple[Edges, Edges]:
     """
     known_states: Edges = defaultdict(set)
     stages: Edges = defaultdict(set)
-    waiting, seen = deque([begin()]), set[tuple[object, ...]]()
+    waiting, seen = deque([begin(strategy)]), set[tuple[object, ...]]()
     while waiting:
         now = waiting.popleft()
         kind = now.kind()

@@ -129,6 +129,7 @@ def rescaling(state: states.Rescaling, event: events.Event) -> Answer | Anew | N
         case "published", events.Published(version=version) if version == state.version:
             met = serves(state.new, facts.migration_plans, facts.requested.rescale, facts.offered)
             facts = without_request(facts) if met else facts
+            facts = replace(facts, forming=facts.forming - frozenset(state.new.workers))
             return Anew(facts=replace(facts, published=version, failures=0, copy_failures=0, warming=None))
     return None
 

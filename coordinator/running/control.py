@@ -233,7 +233,10 @@ def intend(ledger: Ledger, saved: Saved) -> Ledger:
 
 
 def publish(ledger: Ledger, version: int, *, ends_rescale: bool) -> Ledger:
-    """Note a version that all workers acknowledged; only the version before it stays openable too."""
+    """Note a version that all workers acknowledged; only the version before it stays openable too.
+
+    The workers of its layout have databases from now on: one that is missing is made again from the copies, not anew.
+    """
     if version not in ledger.saved:
         raise DataError(f"a version was published that was never intended: version={version}")
     kept = {number: saved for number, saved in ledger.saved.items() if number == version - 1 and saved.published}
@@ -242,6 +245,8 @@ def publish(ledger: Ledger, version: int, *, ends_rescale: bool) -> Ledger:
     fill = ledger.fill if ledger.fill is not None and ledger.fill.step >= oldest else None
     ledger = replace(ledger, accepted=engines.still_needed(ledger.accepted, oldest), fill=fill)
     layout = ledger.layouts.get(saved[version].checkpoint.layout_version)
+    if layout is not None:
+        ledger = replace(ledger, forming=ledger.forming - frozenset(layout.workers))
     met = ends_rescale and layout is not None and _serves(ledger, layout)
     ledger = forget_layouts(replace(ledger, saved=saved))
     return request_rescale(ledger, None) if met else ledger

@@ -20,7 +20,7 @@ from dbsp.layout import Layout, moved_shards
 from dbsp.logs import StepRecord
 from dbsp.logs.step_commands import skipped_nodes
 from dbsp.runtime.leases import HeldViews
-from dbsp.runtime.runtime import NOTHING, MoveReport, StepReport, WarmProgress, WorkerReport
+from dbsp.runtime.runtime import NOTHING, MoveReport, StepReport, Stray, WarmProgress, WorkerReport
 from dbsp.store import CheckpointId, CommitReport, VersionInfo
 from tests.coordinator.fake_moves import FakeMove
 from tests.coordinator.fakes import (
@@ -116,6 +116,7 @@ class FakeCopy(Beside):
         kept = database.versions[self.version - 1]
         database.versions = {self.version - 1: kept, self.version: database.pins.pop(self.version)}
         database.opened = self.version
+        self.world.copy_off(worker, self.checkpoint.epoch)
         self.reports[worker] = CommitReport(version=self.version, chunks_written=1, bytes_written=1, state_bytes=1)
 
 
@@ -167,19 +168,26 @@ class FakeRuntime(Closed):
     def fence(
         self, epoch: int, workers: Sequence[int], hosts: Sequence[str] = (), since: Mapping[int, int] = NOTHING
     ) -> tuple[int, ...]:
+        restored = []
         for worker, host in at(workers, hosts):
             self.world.point(f"fence {worker}")
-            database = self._database(worker, host)
-            database.check(epoch)
-            database.epoch = epoch
+            if self.world.remake(worker, host, since.get(worker, 0)):
+                restored.append(worker)
+            self._fence(epoch, worker, host)
         self.epoch = epoch
-        return ()
+        return tuple(restored)
+
+    def _fence(self, epoch: int, worker: int, host: str) -> None:
+        database = self._database(worker, host)
+        database.check(epoch)
+        database.epoch = epoch
 
     def fence_others(self, epoch: int, workers: Sequence[int], hosts: Sequence[str] = ()) -> tuple[int, ...]:
         reached = []
         for worker, host in at(workers, hosts):
             try:
-                self.fence(epoch, [worker], [host])
+                self.world.point(f"fence {worker}")
+                self._fence(epoch, worker, host)
             except (DataError, UnavailableError):
                 continue
             reached.append(worker)
@@ -335,6 +343,7 @@ class FakeRuntime(Closed):
         database.warm = frozenset()
         kept = {v: found for v, found in database.versions.items() if v == version - 1}
         database.versions = {**kept, version: (checkpoint, mine)}
+        self.world.copy_off(worker, checkpoint.epoch)
 
     def hold_merges(self, old: Layout, new: Layout) -> None:
         for worker, host in at(old.workers, old.hosts):
@@ -380,6 +389,17 @@ class FakeRuntime(Closed):
         if self.world.bring(worker, host):
             self._database(worker, host).check(self.epoch)
             del self.world.databases[worker]
+            if self.world.off is not None:
+                self.world.off.pop(worker, None)
+
+    def silent(self, hosts: Sequence[str]) -> Sequence[str]:
+        return [host for host in hosts if host in self.world.silent]
+
+    def cancel(self) -> None:
+        """Nothing hangs here: who asks a silent host hears so at once."""
+
+    def discard_strays(self, epoch: int, strays: Sequence[Stray]) -> Sequence[Stray]:
+        return [stray for stray in strays if self.world.discard_stray(stray.worker, stray.host, stray.since)]
 
     def _database(self, worker: int, host: str | None = None) -> FakeDatabase:
         """That of a worker at a host (None: the one that was asked for last)."""

@@ -20,7 +20,7 @@ from dbsp.coordinator.decisions.states import Facts
 from dbsp.coordinator.running.control import Ledger, MemoryControl, new_ledger
 from dbsp.coordinator.running.notices import Notice
 from dbsp.distribute.migration_plan import MigrationPlan
-from dbsp.errors import DataError, DbspError, FencedError, InternalError
+from dbsp.errors import DataError, DbspError, FencedError, InternalError, UnavailableError
 from dbsp.io.step_codec import decided
 from dbsp.layout import Layout, initial
 from dbsp.logs import Changes, Range, StepRecord
@@ -125,6 +125,42 @@ class World:
     offered: tuple[str, ...] = ()
     elsewhere: dict[tuple[int, str], FakeDatabase] = field(default_factory=dict)
     """Databases of the same workers on other hosts than those in `databases`: who was asked for last at which host is there."""
+    silent: set[str] = field(default_factory=set)
+    off: dict[int, tuple[int, dict[int, tuple[CheckpointId, frozenset[Row]]]]] | None = None
+    """Of each worker the epoch and the versions of its newest copy off the host; None where there are no copies."""
+
+    def copy_off(self, worker: int, epoch: int) -> None:
+        """Copy a worker's versions off its host; an older epoch's copy does not count."""
+        if self.off is not None and epoch >= self.off.get(worker, (0, {}))[0]:
+            self.off[worker] = epoch, dict(self.databases[worker].versions)
+
+    def wipe(self, host: str) -> None:
+        """Lose a host's disk."""
+        self.elsewhere = {place: database for place, database in self.elsewhere.items() if place[1] != host}
+        self.databases = {worker: database for worker, database in self.databases.items() if database.host != host}
+
+    def remake(self, worker: int, host: str, since: int) -> bool:
+        """Make a worker's database anew from the copies, if there is none at the host or one that is older than the move."""
+        if self.bring(worker, host) and self.databases[worker].epoch >= since:
+            return False
+        if self.off is None or worker not in self.off:
+            return False
+        if worker in self.databases and self.databases[worker].host == host:
+            del self.databases[worker]
+        self.put(worker, FakeDatabase(versions=dict(self.off[worker][1]), host=host))
+        return True
+
+    def discard_stray(self, worker: int, host: str, since: int) -> bool:
+        """Delete what a worker left on a host before it moved; False while the host is silent."""
+        if host in self.silent:
+            return False
+        found = self.databases.get(worker)
+        if found is not None and found.host == host and found.epoch < since:
+            del self.databases[worker]
+        there = self.elsewhere.get((worker, host))
+        if there is not None and there.epoch < since:
+            del self.elsewhere[worker, host]
+        return True
 
     def written(self) -> dict[int, list[frozenset[Row]]]:
         """Return what the workers have put out in each step, dead letters included."""
@@ -135,6 +171,8 @@ class World:
 
     def bring(self, worker: int, host: str) -> bool:
         """Let the worker's database be the one at this host; whether there is one."""
+        if host in self.silent:
+            raise UnavailableError(f"the host does not answer: host={host}")
         found = self.databases.get(worker)
         if found is not None and found.host == host:
             return True

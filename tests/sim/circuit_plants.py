@@ -122,7 +122,7 @@ RULES = (
     ("a task reads the state before its step", read_what_was_just_written, "6", 12, FAULTS),
     ("a task that runs again writes nothing again", write_a_task_twice, "6", 12, FAULTS),
     ("a database that lost its steps is opened anew", lost_steps_count_as_empty, "6", 20, POWER),
-    ("a version is synced before it is acknowledged", acknowledge_before_the_sync, "6", 12, FAULTS),
+    ("a version is synced before it is acknowledged", acknowledge_before_the_sync, "6", 30, FAULTS),
     ("dead letters of a step are written once", tell_dead_letters_again, "7", 12, FAULTS),
 )
 """The rule, how it is broken, the number of its concept page (`test_traps`), within how many seeds, which faults."""

@@ -283,6 +283,7 @@ class CircuitSimulation(Simulation):
     world: CircuitWorld = field(default_factory=CircuitWorld)
     runtime_class: ClassVar[type[SimulatedRuntime]] = SimulatedRuntime
     common_disk: ClassVar[bool] = True
+    HOSTS_CHANGE: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         """The random seed decides the rows, and what happens to rows that fail."""

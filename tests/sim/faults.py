@@ -11,7 +11,7 @@ from random import Random
 
 KINDS = (
     "crash", "crash-in-recovery", "error", "pause", "disk-full", "slow", "straggler", "clock", "zombie", "engine", "standby",
-    "away",
+    "away", "lost",
 )  # fmt: skip
 OUTSIDE = ("before append", "before claim", "before decide", "read steps", "step trim", "input ends", "output")
 """Points at which a broker is asked."""
@@ -25,7 +25,7 @@ class Faults:
     `crash_again` is added to `crash` while a coordinator recovers. `rescale` and `ask` are what users do; `engine` is how often
     another version of the engine is installed between two starts. Upgrades are asked for in proportion to it. `standby` is how
     often, per piece, a disk that copies of checkpoints alone go to cannot be written for a while; `away` how often, per question
-    to a broker, that one does not answer for a while.
+    to a broker, that one does not answer for a while. `lost` is how often, per point, a host falls silent (`losses`).
     """
 
     crash: float = 0.0
@@ -45,12 +45,13 @@ class Faults:
     engine: float = 0.0
     standby: float = 0.0
     away: float = 0.0
+    lost: float = 0.0
 
 
 NONE = Faults(ask=0.1)
 USUAL = Faults(
     crash=0.01, crash_again=0.03, error=0.01, pause=0.001, disk_full=0.0005, straggler=0.3, slow=0.01, zombie=0.01, clock=0.05,
-    engine=0.1, standby=0.3, away=0.05,
+    engine=0.1, standby=0.3, away=0.05, lost=0.005,
 )  # fmt: skip
 
 
@@ -58,7 +59,7 @@ def drawn(random: Random) -> Faults:
     """The mix of a seed: some kinds off, the others up to three times as frequent as usual; a copy may be slow or fast."""
     changes: dict[str, float] = {}
     for each in fields(USUAL):
-        if each.name in ("workers_max", "copy_speed", "ask", "arrive", "engine", "standby", "away"):
+        if each.name in ("workers_max", "copy_speed", "ask", "arrive", "engine", "standby", "away", "lost"):
             continue
         rate = getattr(USUAL, each.name)
         changes[each.name] = 0.0 if random.random() < 0.25 else min(1.0, rate * random.choice([0.3, 1.0, 1.0, 3.0]))

@@ -31,7 +31,7 @@ from dbsp.steps.timing import Timing
 from dbsp.store import CheckpointId, VersionInfo
 from tests.coordinator import fake_runtime, fakes
 from tests.coordinator.fake_moves import FakeMove
-from tests.sim import circuit_plants, disk_plants
+from tests.sim import circuit_plants, disk_plants, loss_plants
 from tests.sim.circuits import FAULTS, CircuitSimulation
 from tests.sim.disks import DiskSimulation
 from tests.sim.faults import USUAL, Faults
@@ -463,17 +463,18 @@ def replay_in_the_layouts_of_the_version(patch: Patch) -> None:
 PAUSES = replace(USUAL, crash=0.002, crash_again=0.0, error=0.002, pause=0.02, zombie=0.05, rescale=0.08)
 ERRORS = replace(USUAL, crash=0.0, crash_again=0.0, error=0.03, straggler=1.0, rescale=0.08, pause=0.0, zombie=0.0)
 BESIDE = replace(
-    USUAL, crash=0.005, crash_again=0.0, error=0.01, pause=0.0, zombie=0.0, rescale=0.1, copy_speed=0.9, workers_max=4
+    USUAL, crash=0.005, crash_again=0.0, error=0.01, pause=0.0, zombie=0.0, rescale=0.1, copy_speed=0.9, workers_max=4,
+    lost=0.0,
 )  # fmt: skip
 COPIES = replace(
     USUAL, crash=0.0, crash_again=0.0, error=0.0, pause=0.0, disk_full=0.0, zombie=0.0, rescale=0.0, standby=1.0,
     copy_speed=0.9, ask=0.03,
 )  # fmt: skip
-QUIET = replace(USUAL, crash=0.001, crash_again=0.0, error=0.001, pause=0.0, zombie=0.0, rescale=0.08)
+QUIET = replace(USUAL, crash=0.001, crash_again=0.0, error=0.001, pause=0.0, zombie=0.0, rescale=0.08, lost=0.0)
 
 BEHIND = Plant(
     rule="a task of an older epoch, or of a step that is past, is refused", breaks=circuit_plants.let_stragglers_write,
-    design="6", seeds=6, faults=circuit_plants.STRAGGLERS, circuits=True,
+    design="6", seeds=30, faults=circuit_plants.STRAGGLERS, circuits=True,
 )  # fmt: skip
 """Only stragglers reveal this one."""
 
@@ -533,7 +534,7 @@ PLANTS = (
         seeds=60,
         faults=QUIET,
     ),
-    Plant(rule="a leaver stays until no version names it", breaks=discard_leavers_early, design="9", seeds=100),
+    Plant(rule="a leaver stays until no version names it", breaks=discard_leavers_early, design="9", seeds=300),
     Plant(rule="deleting asks for the epoch", breaks=discard_without_epoch, design="6", seeds=60, faults=PAUSES),
     Plant(rule="a course is logged before its first step", breaks=forget_the_course, design="9", seeds=20),
     Plant(rule="no step is logged ahead while keys move", breaks=cut_ahead_while_keys_move, design="9", seeds=20),
@@ -568,6 +569,7 @@ PLANTS = (
     ),
     Plant(rule="the layout is that of the opened version", breaks=old_layout_goes_on, design="8", seeds=80),
     Plant(rule="the clock never goes back", breaks=clock_as_it_is, design="4", seeds=20),
+    *(Plant(rule=rule, breaks=breaks, design=design, seeds=seeds) for rule, breaks, design, seeds in loss_plants.RULES),
     *(
         Plant(rule=rule, breaks=breaks, design=design, seeds=seeds, faults=faults, circuits=True)
         for rule, breaks, design, seeds, faults in circuit_plants.RULES

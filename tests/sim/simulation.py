@@ -13,7 +13,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, ClassVar
 
 from dbsp.coordinator.decisions import commands, events, states
 from dbsp.coordinator.decisions.cutting import advance
@@ -22,6 +22,7 @@ from dbsp.coordinator.limits import StepLimits
 from dbsp.coordinator.running.command_runner import CommandRunner
 from dbsp.coordinator.running.control import request_rescale
 from dbsp.coordinator.running.loop_settings import LoopSettings
+from dbsp.coordinator.running.relocations import strays
 from dbsp.coordinator.strategies import STRATEGIES
 from dbsp.errors import AwayError, CapacityError, DbspError, FencedError, UnavailableError
 from dbsp.hosts import Offered
@@ -31,6 +32,7 @@ from tests.coordinator import fake_runtime, fakes
 from tests.sim.coordinator import Coordinator
 from tests.sim.coverage import Coverage
 from tests.sim.faults import NONE, OUTSIDE, WRITES, Faults, Fired, drawn
+from tests.sim.losses import Losses
 
 LIMITS = StepLimits(max_rows_per_step=12, max_step_delay_ms=5)
 RECOVERY_COMMANDS_USUAL = 12
@@ -61,6 +63,9 @@ class Simulation:
 
     `strikes` makes the n-th point (from 0) crash, whatever the faults; `on_turn` is called after every turn.
     """
+
+    HOSTS_CHANGE: ClassVar[bool] = True
+    """Whether hosts are lost, and rescales name some."""
 
     seed: int
     faults: Faults | None = None
@@ -101,6 +106,7 @@ class Simulation:
         self.has_standby = self.standbys.random() < STANDBYS
         if self.places.random() < APART:
             self.world.offered = HOSTS[:2]
+        self.losses = Losses(self.seed, self.world, self.fired, self.rates.lost if self.HOSTS_CHANGE else 0.0)
         fakes.begin(self.world, self.random.randint(1, min(4, self.rates.workers_max)))
 
     # --- faults -------------------------------------------------------------------------------------------------
@@ -112,6 +118,7 @@ class Simulation:
             self._strike("crash")
         if self.quiet:
             return
+        self.losses.strike(self.turns)
         if self.has_outside and name.startswith(OUTSIDE):
             self._ask_outside()
         draw = self.random.random()
@@ -191,7 +198,9 @@ class Simulation:
     def make_runner(self) -> CommandRunner:
         """A new command runner on the world."""
         hosts = tuple((host, 1.0) for host in self.world.offered)
-        return fake_runtime.command_runner(self.world, self.clock, replace(self.settings, hosts=hosts))
+        return fake_runtime.command_runner(
+            self.world, self.clock, replace(self.settings, hosts=hosts, host_loss=self.losses.rule)
+        )
 
     def facts(self) -> states.Facts:
         """What an incarnation starts from; the seed says what lag, in rows, a warm-up accepts, and how many keys a step moves."""
@@ -263,7 +272,7 @@ class Simulation:
 
     def _named_hosts(self) -> Offered | None:
         """The hosts that a rescale names, where hosts have names; mostly it names none."""
-        if not self.world.offered or self.places.random() >= NAMED:
+        if not (self.HOSTS_CHANGE and self.world.offered) or self.places.random() >= NAMED:
             return None
         return tuple((host, 1.0) for host in self.places.sample(HOSTS, self.places.randint(1, len(HOSTS))))
 
@@ -447,6 +456,7 @@ class Simulation:
     def settle(self) -> None:
         """No more faults: everything that arrived is processed, then a graceful stop (oracle e)."""
         self.quiet = True
+        self.world.silent.clear()
         for _ in range(5):
             if self._settled_once():
                 return
@@ -457,6 +467,7 @@ class Simulation:
         coordinator = self.main
         if coordinator is None or coordinator.finished is not None or self.world.epoch != coordinator.state.facts.epoch:
             coordinator = self.start()
+        fresh = isinstance(coordinator.state, states.Starting | states.Recovering)
         coordinator.decide(events.ResumeAsked())
         stopping, issued, steps = False, 0, len(self.world.steps)
         waiting = sum(self.world.ends.values())
@@ -485,6 +496,8 @@ class Simulation:
         fakes.must(coordinator.finished.code is None, f"{coordinator.finished.code}: {coordinator.finished.message}")
         ledger = self.world.control.load()
         assert ledger is not None
+        if strays(ledger) and not fresh:
+            return False  # the next start deletes them
         return stopping and ledger.rescale is None  # else a stop came first; the next start meets what is left
 
     def judge(self) -> None:

@@ -1,0 +1,46 @@
+"""Rules about lost hosts taken out, one at a time, for `plants`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+
+from dbsp.coordinator.decisions.lost_hosts import with_hosts
+from dbsp.coordinator.running import command_runner, control, fencing
+from dbsp.coordinator.running.control import Ledger
+from dbsp.layout import Layout
+
+Patch = pytest.MonkeyPatch
+
+
+def make_published_workers_anew(patch: Patch) -> None:
+    """Workers of a published layout count as workers that may have no database yet, until they are opened."""
+    publish = control.publish
+
+    def published(ledger: Ledger, version: int, *, ends_rescale: bool) -> Ledger:
+        return replace(publish(ledger, version, ends_rescale=ends_rescale), forming=ledger.forming)
+
+    patch.setattr(command_runner.ledgers, "publish", published)
+
+
+def leave_strays(patch: Patch) -> None:
+    """What workers left on a lost host stays there."""
+    patch.setattr(fencing.relocations, "strays", lambda _ledger: ())
+
+
+def move_in_the_first_layout_alone(patch: Patch) -> None:
+    """A moved worker keeps its lost host in later layouts."""
+
+    def moved(layout: Layout, places: Mapping[int, str]) -> Layout:
+        return layout if layout.version else with_hosts(layout, places)
+
+    patch.setattr(fencing.relocations, "with_hosts", moved)
+
+
+RULES = (
+    ("a worker of a published layout is never made anew", make_published_workers_anew, "9", 400),
+    ("what a moved worker left is deleted", leave_strays, "9", 200),
+    ("a worker moves in every layout", move_in_the_first_layout_alone, "9", 200),
+)
