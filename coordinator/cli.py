@@ -441,14 +441,14 @@ for each in (
 @click.option(
     "--python",
     type=click.Path(dir_okay=False, exists=True),
-    help="The Python of another environment, whose version goes on.",
+    help="The Python of another environment, whose version of dbsp continues.",
 )
 @click.pass_obj
 def upgrade(context: CommandContext, timeout_s: float, python: str | None) -> None:
-    """Go on as another version of dbsp, from a checkpoint; steps wait meanwhile.
+    """Replace the running service by another version of dbsp, which continues from a checkpoint.
 
-    Without --python it is the version that is installed now, and steps wait for its start. With it a process of the other
-    version is ready before steps wait.
+    Without --python the new process runs the version that is installed now, and no steps run until it has started. With
+    --python the new process starts while steps run, so steps wait only for the switch.
     """
     from dbsp.coordinator.upgrading import upgraded  # noqa: PLC0415 - of one command
 

@@ -126,7 +126,8 @@ class DeltaSection:
         for name in self.keys:
             if self.views and name not in self.views:
                 raise ConfigError(
-                    f"a key of a view that is not written: delta.keys names {name}", "name it in `views`, too"
+                    f"delta.keys names a view that delta.views does not: view={name}",
+                    "add the view to `views`, or remove its keys",
                 )
 
     def key_columns(self) -> dict[str, tuple[str, ...]]:
@@ -231,14 +232,19 @@ class LayoutSection:
         at_least("layout.keys_per_step", self.keys_per_step, 1)
         at_least("layout.host_lost_s", self.host_lost_s, 0)
         if len(set(self.standbys)) < len(self.standbys) or not all(self.standbys):
-            raise ConfigError(f"standbys are different folders: layout.standbys={self.standbys}")
+            raise ConfigError(
+                f"standbys are different folders: layout.standbys={self.standbys}", "remove empty and repeated folders"
+            )
 
     def offered(self) -> tuple[tuple[str, float], ...]:
         """Return the hosts with their weights; `ConfigError` for a weight that is not a number."""
         try:
             return tuple((host, float(self.weights.get(host, 1.0))) for host in self.hosts)
         except (TypeError, ValueError):
-            raise ConfigError(f"a weight is a number: layout.weights={dict(self.weights)}") from None
+            raise ConfigError(
+                f"a weight is a number: layout.weights={dict(self.weights)}",
+                "write a number for each host, such as weights = { a = 2 }",
+            ) from None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -52,7 +52,7 @@ from dbsp.version import VERSION
 
 SHOW_INTERVAL_S = 0.25
 HTTP, POSTGRES = "http", "postgres"
-"""The names of the listening sockets, for a successor."""
+"""The names under which the listening sockets are handed to a successor."""
 SWITCH_S = 0.001
 """How long a thread may keep the interpreter while others wait for it.
 
@@ -283,7 +283,7 @@ class _Interfaces:
     """
 
     def __init__(self, config: Config, inheritance: Inheritance | None) -> None:
-        """Bind the ports, or go on with sockets of the process before; if the second is taken, give the first back."""
+        """Bind the ports, or use the sockets of the previous process; close the first if the second is in use."""
         self._config = config
         self.http: HttpServer | None = None
         self._postgres: PostgresServer | None = None
@@ -309,12 +309,12 @@ class _Interfaces:
         return {name: each.fileno() for name, each in bound.items() if each is not None}
 
     def hand_over(self) -> None:
-        """Accept no more HTTP connections, which another process does at the same socket."""
+        """Stop accepting HTTP connections, because the successor accepts them at the same socket."""
         if self.http is not None:
             self.http.hand_over()
 
     def attach(self, service: Service) -> None:
-        """Make the servers of a service, and write their address."""
+        """Create the servers of a service, and write their address."""
         config = self._config
         log = open_log(config.http, config.folder)
         if self._bound is not None:
@@ -341,7 +341,7 @@ class _Interfaces:
             say(f"{name}: answering at {self.http.url}")
 
     def stop(self) -> None:
-        """Respond to the requests under way, then close the servers."""
+        """Finish the requests under way, then close the servers."""
         for server, bound in ((self._postgres, self._bound_postgres), (self.http, self._bound)):
             if server is not None:
                 server.stop()
@@ -413,7 +413,10 @@ def _request_in_ledger(service: Service, workers: int) -> None:
 
 
 def _note_workers(service: Service, rescale: int | None) -> None:
-    """Print that `workers` counts for a new pipeline only, if the setting was changed since the last start."""
+    """Print a note if the setting `workers` was edited since the last start, because it has no effect on this pipeline.
+
+    The setting is the number of workers of a new pipeline; a rescale changes that of an existing one.
+    """
     wanted, found = service.config.pipeline.workers, service.workers_to_be
     before = changed_setting(service.config.data_dir, "workers", wanted)
     if rescale is None and wanted not in (found, before):

@@ -22,7 +22,7 @@ _MOMENT = datetime.datetime(2024, 2, 29, 12, 30)
 def try_circuit(circuit: Circuit) -> None:
     """Run the circuit once over no rows and once over one row; raise a `CircuitError` if a step fails as a whole.
 
-    A row that leaves by the error policy is no fault of the circuit: the row is made up.
+    The row has made-up values. So a row that fails in an expression is no fault of the circuit: it becomes a dead letter.
     """
     try:
         with dbsp.open(replace(circuit, error_policy="dead-letter")) as run:
@@ -35,7 +35,7 @@ def try_circuit(circuit: Circuit) -> None:
 
 
 def _sample(type_: pa.DataType) -> Any:
-    """Return a value of a type."""
+    """Return a made-up value of the type."""
     if pa.types.is_struct(type_):
         return {field.name: _sample(field.type) for field in type_}
     if pa.types.is_list(type_):

@@ -37,7 +37,10 @@ def check_hosts(offered: Sequence[tuple[str, float]]) -> None:
         raise ConfigError(f"a host is named twice: hosts={names}", "name each host once in [layout] hosts")
     for name, weight in offered:
         if not 0 < weight < float("inf"):
-            raise ConfigError(f"a host must weigh more than nothing: host={name} weight={weight}")
+            raise ConfigError(
+                f"a host's weight must be positive and finite: host={name} weight={weight}",
+                "remove the host from the list if it should have no workers",
+            )
 
 
 def hosts_of_text(text: str) -> dict[str, float]:

@@ -253,7 +253,7 @@ def is_balanced(layout: Layout, workers: int) -> bool:
 
 
 def seats(present: Mapping[str, int], workers: int, offered: Sequence[tuple[str, float]]) -> dict[str, int]:
-    """Return how many of the workers each offered host should have, where `present` has how many it has.
+    """Return the number of workers that each offered host should have; `present` counts those that it has now.
 
     Each seat in turn goes to the host with the most weight per worker. On a tie a host that has a worker for it gets it,
     so that no worker moves without need. Then the host with fewer seats gets it.
@@ -326,7 +326,10 @@ def _even_sizes(total: int, parts: int) -> list[int]:
 
 
 def _staying(layout: Layout, workers: int) -> list[int]:
-    """Return the workers of a layout that stay among so many: at most as many of each host as it should have."""
+    """Return the workers that stay when the layout is resized to `workers` workers.
+
+    Of each offered host, as many stay as `seats` gives it, those with the lowest numbers first.
+    """
     if not layout.offered:
         return list(layout.workers[:workers])
     wanted = seats(Counter(layout.hosts), workers, layout.offered)

@@ -112,7 +112,11 @@ def refuse_taken(config: Config, step: int, is_left: Callable[[Path], bool] = la
 
 
 def _written_later(config: Config, step: int, is_left: Callable[[Path], bool]) -> Iterator[str]:
-    """Yield outputs' progress of another history, and outputs of later steps that consumers can see."""
+    """Yield what an existing output folder holds of another history.
+
+    That is its progress file, unless an unfinished restore of this backup wrote it, and visible output of steps from
+    `step` on.
+    """
     progress = _progress(config)
     if progress is not None and progress.exists() and not is_left(progress):
         yield str(progress)
@@ -120,12 +124,12 @@ def _written_later(config: Config, step: int, is_left: Callable[[Path], bool]) -
 
 
 def _progress(config: Config) -> Path | None:
-    """Return the folder of the outputs' progress; None if outputs note it elsewhere."""
+    """Return the folder in which the outputs store their progress; None if they store it elsewhere."""
     return config.output.progress(config.residence)
 
 
 def _is_left(manifest: Manifest, progress: Path) -> bool:
-    """Return whether an unfinished restore of this very backup has put the progress there."""
+    """Return whether the progress folder has the mark of an unfinished restore of this same backup."""
     try:
         return (progress / MARK).read_text() == _mark(manifest)
     except OSError:
@@ -140,7 +144,13 @@ def _mark(manifest: Manifest) -> str:
 
 
 def _put_in_place(backup: Path, manifest: Manifest, config: Config, report: Report) -> None:
-    """Copy into a folder aside, then rename: first the progress of outputs, last the data folder."""
+    """Copy the backup into a temporary folder beside the data folder, and put the copy in place by renaming.
+
+    The outputs' progress is moved first. The data folder is renamed last, so that its existence means a finished
+    restore. If anything fails, everything that was put in place is removed.
+
+    **Errors** `UnavailableError` if the disk is full or fails.
+    """
     data_dir = config.data_dir
     aside, placed = data_dir.with_name(f".{data_dir.name}.restoring"), False
     try:
@@ -226,7 +236,7 @@ def _move_progress(made: Path, config: Config, mark: str) -> None:
 
 
 def sync_all(folder: Path) -> None:
-    """Force all of a folder to disk."""
+    """Sync all files and folders below a folder to disk."""
     for path in sorted(folder.rglob("*"), reverse=True):
         sync_path(path)
     sync_path(folder)

@@ -26,7 +26,11 @@ _NOTHING = Sizes.of(0, ())
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backlog:
-    """The rows that wait: their number and sizes per place, and the totals; `full` if they fill a step."""
+    """The rows that no step has read yet.
+
+    `waiting` counts them per place (table and partition), and `sizes` gives their bytes. `rows` and `size_bytes` are
+    the totals. `full` is True if they reach a limit of a step.
+    """
 
     waiting: Mapping[Place, int]
     sizes: Mapping[Place, Sizes]
@@ -177,7 +181,7 @@ def oldest_first(
 
 
 def _filled(taken: Sequence[Range], found: Backlog, done: Positions, limits: StepLimits) -> tuple[Range, ...]:
-    """Return the ranges that are taken already, extended by as many of the later rows as there is room for."""
+    """Return the `taken` ranges, extended by later rows as far as the limits of the step allow."""
     ends = _ends(taken)
     held = _below(ends, found, done, limits)
     rows, size = limits.max_rows_per_step - held.rows, limits.max_step_bytes - held.size_bytes
@@ -194,10 +198,12 @@ def _filled(taken: Sequence[Range], found: Backlog, done: Positions, limits: Ste
 def keep_whole(
     ranges: Iterable[Range], found: Backlog, done: Positions, transactions: Iterable[Sequence[Range]]
 ) -> tuple[Range, ...]:
-    """Shorten the ranges so that each transaction is contained wholly or not at all.
+    """Shorten the ranges of a step so that they contain all waiting rows of a transaction, or none.
 
-    **Law** contiguous with `done`. Rows that are given back for one transaction take nothing from earlier transactions,
-    because offsets grow in the order of transactions.
+    `transactions` is ordered from the oldest. The ranges end before the first transaction that they contain in part.
+
+    **Law** the result is contiguous with `done`. Excluding a transaction removes no row of an earlier one, because
+    offsets grow in the order of transactions.
 
     **Example** rows 2 of `t` and 0 of `u` belong together
 
@@ -218,13 +224,13 @@ def keep_whole(
 
 
 def _waiting(transaction: Sequence[Range], found: Backlog, done: Positions) -> list[Range]:
-    """Return the ranges of a transaction that are not done yet, in places that are read."""
+    """Return the ranges of a transaction that no step has read yet; places outside the backlog do not count."""
     places = [(each, (each.table, each.partition)) for each in transaction]
     return [each for each, place in places if place in found.waiting and each.last > done.get(place, 0)]
 
 
 def _below(ends: Positions, found: Backlog, done: Positions, limits: StepLimits) -> Backlog:
-    """Return the backlog of the rows below these ends."""
+    """Return the backlog if every place ended at these ends."""
     rows = {place: end - done.get(place, 0) for place, end in ends.items()}
     return _weighed({place: count for place, count in rows.items() if count > 0}, done, found.sizes, limits)
 

@@ -145,9 +145,9 @@ def _woken(noted: states.State) -> Answer:
 def _failed(state: states.State, event: events.Failed) -> Answer:
     """Handle a failed command: end if fenced or misconfigured, else roll back under a new epoch.
 
-    The rollbacks in a row are bounded. Rows that fail do not count, since they fail at every replay: the replay ends
-    before their step, or runs it without the deferred rows. An external system that is away is waited for without a
-    bound. An error that waiting does not cure ends the service when it occurs again.
+    The number of consecutive rollbacks is bounded. Failing rows do not count, because they fail at every replay: the
+    replay ends before their step, or runs it without the deferred rows. The wait for an unavailable external system is
+    unbounded. An error that a retry cannot cure ends the service when it occurs again.
     """
     facts = _without_upgrade(rescaling.without_warming(_without_copy(state.facts)), event.message)
     moving = isinstance(state, states.Rescaling | states.WarmingUp)
@@ -210,7 +210,7 @@ def _starting(state: states.Starting, event: events.Event) -> Answer:
 
 
 def _recover(facts: states.Facts) -> Answer:
-    """Claim a new epoch, which is the only way to an opened version."""
+    """Claim a new epoch, with which every recovery begins; a version is opened only after that."""
     return states.Recovering(facts=facts, awaits="claimed"), (commands.ClaimEpoch(),)
 
 
@@ -273,7 +273,7 @@ def _fence(facts: states.Facts) -> Answer:
 
 
 def _take_back(facts: states.Facts) -> Answer:
-    """Cancel a rescale that has not begun, before asking the workers, which may take long or fail."""
+    """Cancel a rescale that has not begun, at once: asking the workers first may take long or fail."""
     facts = replace(rescaling.without_request(facts), rescale_error=migrating.CANCELLED)
     facts = replace(facts, requested=replace(facts.requested, cancel=False))
     return states.Recovering(facts=facts, awaits="forgotten"), (commands.ForgetRescale(),)
@@ -361,7 +361,10 @@ def _run(facts: states.Facts, record: StepRecord, *, replay: bool) -> commands.R
 
 
 def _advanced(facts: states.Facts, done: events.StepDone) -> states.Facts:
-    """Return the facts after a step; the failures in a row end when the step that failed has succeeded."""
+    """Return the facts after a finished step.
+
+    The count of consecutive failures is reset once the step that failed has succeeded.
+    """
     failures = 0 if done.step >= facts.failed_step else facts.failures
     failed_as = None if failures == 0 else facts.failed_as
     facts = replace(facts, next_step=done.step + 1, failures=failures, aways=0, failed_as=failed_as)
@@ -422,7 +425,7 @@ def _idle(facts: states.Facts) -> Answer:
 
 
 def _at_rest(facts: states.Facts, ahead: StepRecord | None) -> Answer:
-    """Bring about a published checkpoint of all finished steps, at which a stop, an upgrade or a rescale begins.
+    """Return the next command towards a published checkpoint of all steps, at which a stop, upgrade or rescale begins.
 
     A checkpoint in flight is awaited first. If this process ends, no step is logged above the checkpoint, so that any
     version of the engine may continue.
@@ -533,7 +536,7 @@ def _news(state: states.State, event: events.News) -> Answer:
 def _end_copy(facts: states.Facts, copying: states.Copy, ahead: StepRecord | None) -> Answer:
     """Publish a version that every worker has acknowledged, or handle the failure of the copy.
 
-    Failures of copies count in a row: steps that succeed in between do not reset the count.
+    Consecutive failures of copies are counted; steps that succeed in between do not reset the count.
     """
     if copying.code is not None:
         copies = facts.copy_failures

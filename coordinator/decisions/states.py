@@ -21,9 +21,9 @@ from dbsp.version import VERSION
 class Requested:
     """The requests that are not served yet; `strategy` belongs to `rescale`, `cancel` cancels a rescale.
 
-    `hosts` are those that the newest rescale named. They stay on offer when it is over or cancelled. With None the hosts
-    of the layout are on offer.
-    `upgrade` ends like a stop, but at a checkpoint with no later logged step, or not at all.
+    `hosts` are the hosts that the newest rescale named. They can be used after that rescale is over or cancelled, too.
+    With None, the hosts of the layout can be used.
+    `upgrade` ends the process like a stop, but only at a checkpoint with no later logged step.
     """
 
     checkpoint: bool = False
@@ -37,13 +37,13 @@ class Requested:
 
     @property
     def end(self) -> bool:
-        """Return True if this process is to end at a checkpoint."""
+        """Return True if a stop or an upgrade was requested: this process ends at its next checkpoint."""
         return self.stop or self.upgrade
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocatedRow:
-    """A row that ended a step: its position in the input (`offset` is -1 if unknown), and the reason.
+    """A row that made a step fail: its position in the input (`offset` is -1 if unknown), and the reason.
 
     `payload` is the row as the node received it.
     """
@@ -124,7 +124,7 @@ class Facts:
     - `next_step` is the next step to run.
     - `published` is the greatest version that was ever acknowledged to anyone.
     - `rescale_error` and `upgrade_error` say why the last rescale or upgrade was abandoned.
-    - `halt` is the step that only a decision lets run.
+    - `halt` is the step that cannot run until a user decides about its failing rows.
     - `copying` is the checkpoint in flight, of which there is at most one.
     - `warming` is the rescale that is prepared while steps run, until at most `acceptable_recovery_lag` bytes are
       missing.

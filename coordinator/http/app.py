@@ -43,7 +43,7 @@ NOTHING_MOVED = {"shards_moved": 0, "share": 0.0, "bytes_moved": 0, "bytes_total
 
 
 class RescaleBody(BaseModel):
-    """The request of a rescale: the number of workers to go on with.
+    """The request of a rescale: the new number of workers.
 
     `dry_run` only says what would move. `strategy` is as in the settings' [layout]. `hosts` maps the hosts of the workers
     to their weights; without it the hosts on offer stay.
@@ -244,11 +244,13 @@ def _add_decisions(app: FastAPI, service: Service, lanes: Lanes) -> None:
         """Delete a kept version with `coordinator backups PLACE --delete VERSION`."""
         return JSONResponse(await lane.run(service.keep_version))
 
-    @app.post("/v1/rescale", summary="Go on with another number of workers; answered when it is done")
+    @app.post("/v1/rescale", summary="Change the number of workers; answered when the rescale is done")
     async def rescale(body: RescaleBody) -> Response:
         return JSONResponse(await lane.run(_rescale, service, body))
 
-    @app.post("/v1/upgrade", summary="Go on as another version of dbsp; answered when it is about to go on")
+    @app.post(
+        "/v1/upgrade", summary="Replace the service by another version of dbsp; answered just before the replacement"
+    )
     async def upgrade(body: UpgradeBody | None = None) -> Response:
         python = None if body is None or body.python is None else str(_path(body.python))
         return JSONResponse(asdict(await lane.run(service.upgrade, None, python)))

@@ -39,10 +39,13 @@ _ALL = (1 << 63) - 1
 
 
 class Runner:
-    """The state of a session, and its statements."""
+    """Run the statements of one PostgreSQL session.
+
+    A runner holds the session's state: its transaction, its prepared statements, its portals and its variables.
+    """
 
     def __init__(self, connection: PostgresConnection, backend: Backend, variables: Variables, user: str) -> None:
-        """Have no transaction, statement or portal."""
+        """Begin without a transaction, a prepared statement or a portal."""
         self._connection, self._backend, self._variables = connection, backend, variables
         self._session = {"current_user": user}
         self._transaction = TransactionBlock()
@@ -59,7 +62,7 @@ class Runner:
     # --- what the session calls ---------------------------------------------------------------------------------
 
     async def run_text(self, sql: str) -> None:
-        """Run all statements of a simple query."""
+        """Run all statements of a simple-query message, one after the other."""
         self._let_go("")
         statements = split(sql)
         if not statements:
@@ -73,7 +76,7 @@ class Runner:
         self.synchronized()
 
     def prepare(self, asked: m.Parse) -> None:
-        """Prepare a statement; it is looked into when it is described or run."""
+        """Store a prepared statement; it is not checked before it is described or run."""
         if asked.name and asked.name in self._prepared:
             raise PostgresRefusal("42P05", f'prepared statement "{asked.name[:60]}" already exists')
         if len(self._prepared) >= STATEMENTS_MAX:
@@ -89,7 +92,7 @@ class Runner:
         self._prepared[asked.name] = Prepared(statement, asked.types)
 
     def bind(self, asked: m.Bind) -> None:
-        """Make a portal of a statement and values."""
+        """Create a portal from a prepared statement and its parameter values."""
         prepared = self._statement(asked.statement)
         count, formats = len(asked.values), asked.formats
         if len(formats) not in (0, 1, count):
@@ -106,7 +109,7 @@ class Runner:
         self._portals[asked.portal] = Portal(prepared.statement, tuple(values), asked.result_formats)
 
     async def describe_statement(self, name: str) -> None:
-        """Tell the parameters and the columns of a statement."""
+        """Send the parameter types and the result columns of a prepared statement."""
         prepared = self._statement(name)
         statement = prepared.statement
         schema: pa.Schema | None = None
@@ -138,7 +141,7 @@ class Runner:
         self._connection.write(m.NO_DATA if schema is None else described(schema, [m.TEXT_FORMAT] * len(schema)))
 
     async def describe_portal(self, name: str) -> None:
-        """Tell the columns of a portal, which runs for that."""
+        """Send the result columns of a portal; run the portal first, because only its result has the columns."""
         portal = self._portal(name)
         await self._fill(portal)
         schema = self._fetched(portal.statement) if portal.rows is None else portal.rows.schema
@@ -153,7 +156,7 @@ class Runner:
         return None if rows is None else rows.schema
 
     async def execute(self, name: str, rows_max: int) -> None:
-        """Run a portal, or send more of its rows."""
+        """Run a portal and send up to `rows_max` rows (0: all); continue a portal that was suspended."""
         portal = self._portal(name)
         if portal.statement is None:
             self._connection.write(m.EMPTY_QUERY)
@@ -161,14 +164,14 @@ class Runner:
         await self._run(portal, rows_max, describe=False)
 
     def forget(self, kind: str, name: str) -> None:
-        """Close a statement or a portal; there need be none."""
+        """Close a prepared statement (kind `S`) or a portal; do nothing if there is none of this name."""
         if kind == "S":
             self._prepared.pop(name, None)
         else:
             self._let_go(name)
 
     def synchronized(self) -> None:
-        """End what lives no longer than a transaction, where none is open."""
+        """Close the portals that end with their transaction, unless a transaction is open."""
         if self.status == IDLE:
             for name in [name for name, portal in self._portals.items() if not portal.held]:
                 self._let_go(name)
@@ -179,12 +182,12 @@ class Runner:
         self.synchronized()
 
     def cancel(self) -> None:
-        """Break off what runs, if anything does."""
+        """Cancel the running statement, if there is one."""
         if self._stop is not None:
             self._stop.stop()
 
     def close(self) -> None:
-        """Let go of everything."""
+        """Cancel the running statement, and close all portals."""
         self.cancel()
         for name in list(self._portals):
             self._let_go(name)
@@ -240,7 +243,7 @@ class Runner:
             )  # fmt: skip
 
     async def _fill(self, portal: Portal) -> None:
-        """Run a portal that has rows, unless it has run."""
+        """Run the portal if its statement returns rows and it has not run yet."""
         statement = portal.statement
         if statement is None or portal.rows is not None:
             return
@@ -315,9 +318,10 @@ class Runner:
         all_ready: bool = False,
         wait_s: float | None = None,
     ) -> int:
-        """Write up to `count` rows while they come, as COPY writes them or in these formats; return how many.
+        """Write up to `count` rows as they become available; return the number of rows written.
 
-        With `all_ready` only the first of them are waited for, `wait_s` at most. With None for the formats they are skipped.
+        `formats` are the column formats, or the COPY statement that decides the format; with None rows are skipped.
+        `wait_s` limits the wait for rows. With `all_ready` only the first rows are waited for.
         """
         self._stop = stop = StopSignal(self._variables.statement_timeout_s)
         if self._connection.gone:
@@ -562,7 +566,7 @@ class Runner:
 
 
 def _close_rows(portal: Portal) -> None:
-    """Let go of what is left of a portal's rows."""
+    """Release the rows that a portal has not sent."""
     if portal.rows is not None:
         portal.rows.close()
         portal.rows = None

@@ -1,4 +1,4 @@
-"""Rows that a session sends, taken piece by piece, and a bound on the bytes that all sessions hold together."""
+"""Result rows that a session sends piece by piece, and a bound on the bytes that all sessions hold together."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from dbsp.coordinator.postgres.stopping import StopSignal
 
 
 class RowSource(Protocol):
-    """The rows of a statement, in order, each once."""
+    """The result rows of one statement, which are read once and in order."""
 
     schema: pa.Schema
     tag: str
-    """The word of the statement's end, such as `SELECT`."""
+    """The command tag that is sent after the last row, such as `SELECT`."""
 
     @property
     def done(self) -> bool:
@@ -25,24 +25,27 @@ class RowSource(Protocol):
     async def take(self, count: int, stop: StopSignal, wait_s: float | None = None) -> pa.Table:
         """Return the next rows, up to `count`; wait for the first of them, at most `wait_s`.
 
-        Without rows nothing came in time, or the last ones were taken.
+        An empty table means that no row arrived within `wait_s`, or that no rows are left (`done`).
         """
         ...
 
     def close(self) -> None:
-        """Let go of everything; repeating it does nothing."""
+        """Release the rows that were not taken; a second call does nothing."""
         ...
 
 
 class HeldBytes:
-    """The bytes of results that are held, bounded over all sessions: readers may be slow, and cursors stay open."""
+    """The budget of memory for results, shared by all sessions.
+
+    A result counts until its client has read it, because clients may be slow and cursors stay open.
+    """
 
     def __init__(self, bytes_max: int) -> None:
-        """Hold nothing."""
+        """Begin with an unused budget of `bytes_max` bytes."""
         self._most, self._now = bytes_max, 0
 
     def take(self, size: int) -> None:
-        """Count a result. **Errors** `PostgresRefusal` where too much is held."""
+        """Reserve `size` bytes for a result. **Errors** `PostgresRefusal` if the budget has no room."""
         if self._now + size > self._most:
             raise PostgresRefusal(
                 "53200", f"too many results are held at once: bytes={self._now + size} bytes_max={self._most}",
@@ -51,24 +54,27 @@ class HeldBytes:
         self._now += size
 
     def give(self, size: int) -> None:
-        """Let go of a result."""
+        """Return `size` bytes to the budget."""
         self._now -= size
 
 
 class PendingRows:
-    """Rows that were read and not yet sent. They are counted until the next ones are read, since they may be on their way."""
+    """Rows that were read and not yet sent.
+
+    They count in the budget until `let_go`, also after `take`, because the connection may still buffer them.
+    """
 
     def __init__(self, held: HeldBytes, schema: pa.Schema) -> None:
-        """Have none."""
+        """Begin without rows."""
         self._held, self._rows, self._size = held, schema.empty_table(), 0
 
     @property
     def count(self) -> int:
-        """Return the number of rows."""
+        """Return the number of rows that were not taken yet."""
         return len(self._rows)
 
     def hold(self, rows: pa.Table) -> None:
-        """Hold rows. **Errors** `PostgresRefusal` where too much is held."""
+        """Hold these rows. **Errors** `PostgresRefusal` if the budget has no room."""
         self._held.take(rows.nbytes)
         self._size += rows.nbytes
         self._rows = rows
@@ -79,21 +85,21 @@ class PendingRows:
         return found
 
     def let_go(self) -> None:
-        """Count the rows no more, which were sent."""
+        """Return the bytes of all held rows to the budget, after the rows were sent."""
         self._held.give(self._size)
         self._size = 0
 
     def close(self) -> None:
-        """Drop the rows."""
+        """Drop the rows that were not taken."""
         self._rows = self._rows.slice(len(self._rows))
         self.let_go()
 
 
 class HeldRows:
-    """A result that is held whole."""
+    """A result that is in memory as a whole."""
 
     def __init__(self, table: pa.Table, held: HeldBytes, tag: str = "SELECT") -> None:
-        """Count the bytes. **Errors** `PostgresRefusal` where too much is held."""
+        """Reserve the bytes of the table. **Errors** `PostgresRefusal` if the budget has no room."""
         held.take(table.nbytes)
         self.schema, self.tag = table.schema, tag
         self._rest, self._held, self._size = table, held, table.nbytes
@@ -104,13 +110,13 @@ class HeldRows:
         return not len(self._rest)
 
     async def take(self, count: int, stop: StopSignal, wait_s: float | None = None) -> pa.Table:
-        """Return the next rows."""
+        """Return the next rows, up to `count`, without waiting."""
         del stop, wait_s  # they are there
         found, self._rest = self._rest.slice(0, count), self._rest.slice(count)
         return found
 
     def close(self) -> None:
-        """Let go of the rows."""
+        """Release the rows that were not taken."""
         self._rest = self._rest.slice(len(self._rest))
         self._held.give(self._size)
         self._size = 0

@@ -1,4 +1,4 @@
-"""A thread that looks at a service once a second, independently of what blocks the event loop's thread.
+"""A thread that checks a service once a second, also while the thread of the event loop is blocked.
 
 So these conditions show within seconds: a step that hangs, a recovery that does not end, an unreachable input, a clock
 that is ahead. The inputs themselves say how many rows wait, not the last step.
@@ -53,7 +53,10 @@ class Health:
 
 
 class Reloads(Protocol):
-    """Something read from files that reloads when they change; `refused` says why changed files are not used."""
+    """A value read from files, such as certificates, that is reloaded when the files change.
+
+    `refused` is the reason why the changed files are not used; None if they are.
+    """
 
     what: str
     refused: str | None
@@ -64,7 +67,7 @@ class Reloads(Protocol):
 
 
 class Watch:
-    """The watch over one service. `health` may be read from any thread."""
+    """The health checks of one service. `health` may be read from any thread."""
 
     def __init__(
         self,
@@ -98,7 +101,7 @@ class Watch:
         self._reloads: tuple[Reloads, ...] = ()
 
     def reload(self, reloads: Reloads) -> None:
-        """Add something that is read from files, to be checked for changes at each look."""
+        """Check these files for changes at each look from now on, and reload them."""
         self._reloads = (*self._reloads, reloads)
 
     def start(self) -> None:
@@ -124,7 +127,7 @@ class Watch:
             self._ending.wait(max(LOOK_EVERY_S, REST_BY_LOOK * took))
 
     def look(self) -> Health:
-        """Look once, and return the findings."""
+        """Run all checks once, and return the findings."""
         now, now_s = self._live_status.now, self._clock.monotonic_s()
         doing = self._runner.doing
         running_s = 0.0 if doing is None else now_s - doing.since_s
@@ -163,7 +166,7 @@ class Watch:
         return self._pace.slowest_s
 
     def _unsettled(self, now: Snapshot, now_s: float) -> float | None:
-        """Return since when no step can be taken; a checkpoint or a rescale under way does not count."""
+        """Return the time since which the service starts or recovers; None in any other state, such as a rescale."""
         if now.state not in NOT_TAKING:
             self._unsettled_s = None
         elif self._unsettled_s is None:
@@ -202,7 +205,7 @@ class Watch:
             self._failed(error)
 
     def _copy_trouble(self) -> str | None:
-        """Return why the copy of a checkpoint waits, if it does."""
+        """Return the reason why the copy of a checkpoint makes no progress; None if it does."""
         runtime = self._runner.running
         found = runtime.copy_trouble() if isinstance(runtime, TellsCopyTrouble) else None
         return found or self._runner.published.trouble
@@ -232,7 +235,7 @@ class Watch:
         ]
 
     def _tell(self, found: list[Alarm]) -> None:
-        """Report new alarms, and alarms that are over."""
+        """Notify the observers of new alarms, and of alarms that are over."""
         fresh = {(alarm.kind, alarm.about): alarm for alarm in found}
         for key, alarm in fresh.items():
             if key not in self._reported:
@@ -243,7 +246,7 @@ class Watch:
         self._reported = fresh
 
     def _look_at_inputs(self) -> None:
-        """Read where the inputs end; an input that does not answer keeps its last end."""
+        """Read the end offsets of the inputs; an input that does not respond keeps its last known end."""
         try:
             if self._own is None and self._own_input is not None:
                 self._own = self._own_input()

@@ -111,7 +111,7 @@ class ViewLeases:
         return shared
 
     def _answered(self, waiting: _Reader, asked: Future[SharedLease]) -> None:
-        """Pass the event loop's answer on to the reader, unless the reader has a lease already, or is gone."""
+        """Pass the result of the event loop to the reader; if the reader no longer waits, give the lease back."""
         error = asked.exception()
         if self._ends_wait(waiting):
             if error is None:
@@ -122,7 +122,7 @@ class ViewLeases:
             self.give_back(asked.result())
 
     def _serve_beside(self) -> None:
-        """Give the readers that wait the lease beside a backfill step, if there is one and it has their views."""
+        """Give the waiting readers the lease that is held while a backfill step runs, if it contains their views."""
         beside = self._beside
         if beside is None:
             return
@@ -145,7 +145,7 @@ class ViewLeases:
             return True
 
     def _join(self, views: Sequence[str], step: int, epoch: int) -> SharedLease | None:
-        """Return a lease of this step for one more reader; None if there is none."""
+        """Add a reader to an existing lease of this step and these views; None if there is none."""
         with self._lock:
             fresh_s = time.monotonic() + self._lease_s / 2
             for shared in self._leases:
@@ -188,21 +188,21 @@ class ViewLeases:
         return shared
 
     def _hold(self, runtime: Runtime, facts: states.Facts) -> None:
-        """Grant the lease beside a backfill step; runs on the event loop's thread."""
+        """Grant a lease before a backfill step, so that views can be read while it runs; runs on the event loop's thread."""
         shared = self._grant(runtime, facts, ())
         shared.ends_s = math.inf
         self._beside = shared
         self._serve_beside()
 
     def _release(self) -> None:
-        """Leave the lease beside a backfill step; its last readers have `lease_s` to end."""
+        """End the lease that was held during a backfill step; its last readers have `lease_s` to finish."""
         shared, self._beside = self._beside, None
         if shared is not None:
             shared.ends_s = time.monotonic() + self._lease_s
             self.give_back(shared)
 
     def give_back(self, shared: SharedLease) -> None:
-        """Leave a lease; the last reader ends it, unless it is of the newest step and may serve another one."""
+        """Remove a reader from a lease; end the lease after its last reader, unless it is of the newest step."""
         with self._lock:
             shared.users -= 1
             shared.idle_since_s = time.monotonic()

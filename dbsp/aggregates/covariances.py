@@ -20,13 +20,13 @@ from dbsp.zset.schema import FLOAT64, Column
 @stored("Paired", "function")
 @dataclass(frozen=True, slots=True)
 class Paired:
-    """A function of pairs (y, x) without nulls; `function` is its name in SQL."""
+    """An aggregate of two columns, y and x, over the rows in which neither is null; `function` is its name in SQL."""
 
     function: str
     keeps_nulls = False
 
     def result(self, name: str, arguments: tuple[Argument, ...]) -> Column:
-        """Return a float64 column; raise `CircuitError` for arguments that are no numbers."""
+        """Return a float64 column; raise `CircuitError` if an argument is not numeric."""
         for argument in arguments:
             if not is_number(argument.type):
                 hint = f"write {as_number(argument)} for it"

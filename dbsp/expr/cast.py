@@ -134,7 +134,7 @@ def _fit(operands: Operands) -> tuple[Expression, ...]:
 
 
 def _within(name: str, result: pa.DataType, compute: Callable[[pa.Array], pa.Array]) -> Function:
-    """Create a function for a part of a cast; the text of the cast does not show it."""
+    """Create the function of a cast's first part; an expression's text does not show it."""
     return Function(
         name=name, fit=lambda operands: operands.args, result=lambda _source: result, compute=compute, text="{0}"
     )
@@ -145,7 +145,7 @@ DECIMAL_FLOAT = _within("decimal_float", FLOAT64, as_floats)
 
 
 def _converted_first(arg: Expression, source: pa.DataType, target: pa.DataType) -> Expression:
-    """Return the argument as the cast takes it: a function within the cast converts floats and decimals first.
+    """Return the argument with the function that a cast applies first, which converts floats and decimals.
 
     So the rule of that conversion is part of a circuit's fingerprint.
     """
@@ -219,9 +219,10 @@ def cast_hint(operands: Operands) -> str:
 
 
 def _meant(args: tuple[Expression, ...], types: list[pa.DataType | None]) -> str:
-    """Return what to write instead of a text constant on the right.
+    """Return the hint for a column compared with a text constant: how to write the constant in the column's type.
 
-    A cast of the left side would compare texts, in the order of letters.
+    Empty if the right argument is no text constant, or if its text is no number. Casting the column to text instead
+    would compare in alphabetical order.
     """
     (left, right), (type_, other) = args, types
     if not isinstance(right, Literal) or other != STRING or type_ is None or isinstance(left, Literal):
@@ -251,7 +252,7 @@ def _moment(text: str, utc: bool) -> str:
 
 
 def _number(text: str, type_: pa.DataType) -> str:
-    """Return a number as Python writes it next to a column of this type; empty if the text is no number."""
+    """Return the Python literal of the number for a column of this type; empty if the text is no number."""
     try:
         number = Decimal(text)
     except InvalidOperation:
@@ -262,7 +263,7 @@ def _number(text: str, type_: pa.DataType) -> str:
 
 
 def _alone(arg: Expression, own: pa.DataType | None) -> pa.DataType | None:
-    """Return an operand's type; for a constant its natural type."""
+    """Return the type of an operand; for a constant, the type that its Python value has by itself."""
     if own is None and isinstance(arg, Literal) and arg.value is not None:
         return natural_type(arg.value)
     return own

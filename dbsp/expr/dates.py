@@ -99,7 +99,7 @@ def _fit_bucket(operands: Operands) -> tuple[Expression, ...]:
 def _fit_format(operands: Operands) -> tuple[Expression, ...]:
     (format_,) = operands.options
     if not isinstance(format_, str) or not format_:
-        raise CircuitError(f"the format is a constant text: format={format_!r}", 'such as "%Y-%m-%d %H:%M:%S"')
+        raise CircuitError(f"the format must be a constant text: format={format_!r}", 'such as "%Y-%m-%d %H:%M:%S"')
     writes = operands.function == "strftime"
     for found in _DIRECTIVE.finditer(format_):
         directive, flags = found.group(1), found.group()[1:-1]

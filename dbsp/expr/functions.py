@@ -119,7 +119,9 @@ class UserFunction:
             made = self.callable(rows)
             columns = [cast_to(_plain(made.column(column.name)), column.type) for column in self.schema]
             if len(made.schema.names) != len(self.schema) or made.num_rows != rows.num_rows:
-                raise ValueError(f"rows={made.num_rows} of {rows.num_rows}, columns={made.schema.names}")
+                raise ValueError(
+                    f"other rows or columns than declared: rows={made.num_rows} of {rows.num_rows}, columns={made.schema.names}"
+                )
             for column, array in zip(self.schema, columns, strict=True):
                 if array.null_count and not column.nullable:
                     raise ValueError(f"null in a column that is not null: column={column.name}")

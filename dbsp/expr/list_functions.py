@@ -65,7 +65,9 @@ def _fit_joined(operands: Operands) -> tuple[Expression, ...]:
 def _fit_split(operands: Operands) -> tuple[Expression, ...]:
     (separator,) = operands.options
     if not isinstance(separator, str) or not separator:
-        raise CircuitError(f"the separator is a constant text: separator={separator!r}", 'write .split(",")')
+        raise CircuitError(
+            f"the separator must be a constant text, not empty: separator={separator!r}", 'write .split(",")'
+        )
     return fit_text(operands)
 
 

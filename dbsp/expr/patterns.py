@@ -20,7 +20,7 @@ _WHOLE = "whole__"
 def _check(compute: Callable[[pa.Array], Any], pattern: Any) -> None:
     """Try a pattern on an empty text, so that a wrong one is refused when the circuit is built."""
     if not isinstance(pattern, str):
-        raise CircuitError(f"the pattern is a constant text: pattern={pattern!r}", CONSTANT)
+        raise CircuitError(f"the pattern must be a constant text: pattern={pattern!r}", CONSTANT)
     try:
         compute(pa.array([""], STRING))
     except pa.ArrowInvalid as error:
@@ -37,7 +37,7 @@ def _fit_pattern(operands: Operands) -> tuple[Expression, ...]:
 def _fit_replace(operands: Operands) -> tuple[Expression, ...]:
     pattern, new, _ = operands.options
     if not isinstance(new, str):
-        raise CircuitError(f"the replacement is a constant text: new={new!r}", CONSTANT)
+        raise CircuitError(f"the replacement must be a constant text: new={new!r}", CONSTANT)
     _check(lambda texts: pc.replace_substring_regex(texts, pattern, new), pattern)
     return fit_text(operands)
 

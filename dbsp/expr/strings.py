@@ -39,7 +39,7 @@ def fit_text(operands: Operands) -> tuple[Expression, ...]:
 def _fit_pattern(operands: Operands) -> tuple[Expression, ...]:
     (pattern,) = operands.options
     if not isinstance(pattern, str):
-        raise CircuitError(f"the pattern is a constant text: pattern={pattern!r}", CONSTANT)
+        raise CircuitError(f"the pattern must be a constant text: pattern={pattern!r}", CONSTANT)
     return fit_text(operands)
 
 

@@ -36,7 +36,7 @@ def _fit_part(operands: Operands) -> tuple[Expression, ...]:
 def _fit_truncate(operands: Operands) -> tuple[Expression, ...]:
     (unit,) = operands.options
     if not isinstance(unit, str):
-        raise CircuitError(f"the unit is a constant text: unit={unit!r}", 'such as .truncate("day")')
+        raise CircuitError(f"the unit must be a constant text: unit={unit!r}", 'such as .truncate("day")')
     args = typed(operands)
     type_ = type_of(args[0], operands.types[0])
     units = {DATE: DATE_UNITS, TIME: TIME_UNITS}.get(type_, (*DATE_UNITS, *TIME_UNITS) if is_timestamp(type_) else ())

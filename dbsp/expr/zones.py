@@ -40,7 +40,7 @@ def _fit(operands: Operands) -> tuple[Expression, ...]:
     if operands.function == "from_zone" and type_ == TIMESTAMP_UTC:
         raise operands.refuse("it is a UTC time already: write .in_zone(…) for what a zone's clocks show then")
     if not isinstance(zone, str):
-        raise CircuitError(f"a time zone is a constant text: zone={zone!r}", 'such as "Europe/Berlin"')
+        raise CircuitError(f"a time zone must be a constant text: zone={zone!r}", 'such as "Europe/Berlin"')
     try:
         ZoneInfo(zone)
     except (KeyError, ValueError, OSError) as error:

@@ -8,8 +8,8 @@ record and the state alone decide which rows fail there, so every replay skips t
 step. The step does not read them at all. They become dead letters with the payload that the command holds.
 
 `defer [table, partition, offset]`: this step takes no row of this partition from this offset on. The step's ranges are
-cut there, so that a later step takes these rows. This command is no decision. Meanwhile the input waits because of a
-message that no setting explains.
+cut there, so that a later step takes these rows. This command is no decision. The input waits meanwhile, because
+the message at the offset cannot be decoded under the settings.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from dbsp.errors import DataError, RowsError
 from dbsp.logs import Range
 
 MIGRATE = "migrate "
-"""How commands of another kind begin: see `dbsp.distribute.commands`, which refuses those that it does not know."""
+"""The prefix of commands that move keys; `dbsp.distribute.commands` refuses those that it does not know."""
 BACKFILL = "fill "
-"""How a third kind begins: see `dbsp.plan.backfill`."""
+"""The prefix of the command of a backfill step; see `dbsp.plan.backfill`."""
 
 _PREFIX = "skip node="
 _DROP = "drop "
 _DEFER = "defer "
 ACCEPT_OUTPUT = "accept-output"
-"""The command that says: what this step gives now counts, and its difference to what was put out is put out with a later step."""
+"""The command that accepts the new output of a replayed step; a later step emits its difference to the old output."""
 DEADLY = "the row ended the process that ran its step: "
-"""How the reason of a row begins that a decision leaves out because it ends the process."""
-WAY_PAST = "mend the settings and start again, or make this message a dead letter: `coordinator skip`"
+"""The prefix of the reason of a dropped row that ended the process."""
+WAY_PAST = "correct the settings and start again, or make this message a dead letter: `coordinator skip`"
 UNREADABLE = -1
-"""Stands for the node of a row that failed before it reached any node."""
+"""The node number of a row that failed before it reached any node."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +82,7 @@ def defer_command(table: str, partition: int, offset: int) -> str:
 
 
 def deferred(ranges: Sequence[Range], command: str) -> tuple[Range, ...]:
-    """Return the ranges of a step that a command leaves; any command but `defer` leaves all of them.
+    """Return the ranges that a step still reads under a command; only `defer` shortens them.
 
     >>> [(r.first, r.last) for r in deferred([Range(table="t", partition=0, first=3, last=9)], 'defer ["t", 0, 5]')]
     [(3, 5)]
@@ -103,18 +103,22 @@ def is_decided(commands: Sequence[str]) -> bool:
 
 
 def unreadable(message: str, hint: str | None, row: DroppedRow) -> RowsError:
-    """Return the error of a row that no setting explains; it crosses process boundaries as other `RowsError`s do."""
+    """Return the error of a message that cannot be decoded under the settings, such as one with an unknown schema.
+
+    It has the form of a `RowsError`, so that it crosses process boundaries as other failing rows do. `unreadable_row`
+    returns the message again.
+    """
     place = json.dumps([row.table, row.partition, row.offset])
     return RowsError(message, with_way_past(hint), UNREADABLE, place, 1, ((row.payload, message, 1),))
 
 
 def with_way_past(hint: str | None) -> str:
-    """Return a hint, extended by the ways to go on after a message that no setting explains."""
+    """Return the hint, followed by what a user can do about a message that cannot be decoded under the settings."""
     return WAY_PAST if hint is None else f"{hint}; {WAY_PAST}"
 
 
 def unreadable_row(error: RowsError) -> DroppedRow | None:
-    """Return the row that no setting explains, or None for an error of another kind."""
+    """Return the message that an error of `unreadable` names; None for any other error."""
     if error.node != UNREADABLE or not error.rows:
         return None
     table, partition, offset = json.loads(error.name)

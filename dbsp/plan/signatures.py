@@ -43,9 +43,10 @@ NOT_WIDENED: Mapping[str, Table] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Signatures:
-    """The signatures of a stored plan: traces and watermarks with their numbers, and all nodes, views and tables.
+    """The signatures of a plan, stored so that the plan of a changed circuit can be compared with it.
 
-    `rows` are the traces that hold the rows of tables by their primary keys, with their columns.
+    `traces` and `watermarks` map each signature to its number in the plan. `views` and `tables` map each name to a
+    signature. `rows` maps each table with a primary key to the trace of its rows, and to the columns of that trace.
     """
 
     traces: Mapping[str, int]
@@ -78,7 +79,7 @@ class Signatures:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Meanings:
-    """The signatures of a plan by its own numbers: each node, each trace."""
+    """The signatures of a plan, indexed by its node numbers and its trace numbers."""
 
     nodes: tuple[str, ...]
     traces: Mapping[int, str]
@@ -109,7 +110,7 @@ def signatures(plan: Plan) -> Signatures:
 
 
 def rows_of_tables(plan: Plan) -> dict[str, TraceSpec]:
-    """Return by table the trace that holds its rows by primary key, with the needed columns."""
+    """Return, for each table with a primary key that is kept, the trace of its rows with the needed columns."""
     before = {spec.receiver: spec.sender for spec in plan.exchanges}
     found = {}
     for node in plan.nodes:
@@ -137,7 +138,7 @@ def _views(circuit: Circuit, before: Mapping[str, Table] = NOT_WIDENED) -> dict[
 
 
 def _tokens(circuit: Circuit, before: Mapping[str, Table]) -> Iterator[str]:
-    """Yield the tokens of a circuit, with the tables `before` as they were; every other node names its own columns."""
+    """Yield the tokens of a circuit's nodes; a table in `before` has the token of its earlier columns."""
     was = {
         f"{parameters(table)} schema={schema_name(table.schema)} inputs=[]": f"{parameters(table)} schema="
         f"{schema_name(before[table.name].schema)} inputs=[]"
@@ -150,7 +151,7 @@ def _tokens(circuit: Circuit, before: Mapping[str, Table]) -> Iterator[str]:
 def views_as_before(plan: Plan, before: Mapping[str, Table]) -> dict[str, str]:
     """Return the signatures that the views would have with the tables `before`, which lack columns that were added.
 
-    A view that has such a column in a row, also in a row inside, has another signature than it had.
+    The signature equals the earlier one unless a node of the view has an added column in its rows.
     """
     return _views(plan.circuit, before)
 
@@ -160,7 +161,7 @@ def _hash(*parts: str) -> str:
 
 
 def meanings(plan: Plan, before: Mapping[str, Table] = NOT_WIDENED) -> Meanings:
-    """Return the signatures of a plan's nodes and traces; of tables in `before` as if they had these columns alone."""
+    """Return the signatures of a plan's nodes and traces; a table in `before` counts with its earlier columns only."""
     return _Reading(plan, roots(plan), before).meanings()
 
 
@@ -202,7 +203,7 @@ class _Tokens:
 
 @dataclass(slots=True)
 class _Reading:
-    """A plan while its signatures are made, from the tables up."""
+    """The computation of a plan's signatures, from the tables upwards."""
 
     plan: Plan
     roots: tuple[int, ...]

@@ -34,7 +34,7 @@ class Emptied:
         self.done = self.begun.done
 
     def __enter__(self) -> Emptied:
-        """Return this transaction; the caller has entered the wrapped one."""
+        """Return this transaction; the wrapped transaction is already entered."""
         return self
 
     def __exit__(

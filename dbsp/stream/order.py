@@ -200,5 +200,5 @@ def _sorted_by(item: Any) -> Any:
 
 def _check_count(what: str, name: str, count: Any, least: int) -> None:
     if isinstance(count, bool) or not isinstance(count, int) or not least <= count < 1 << 31:
-        number = "at least one" if least else "or none"
+        number = "at least one" if least else "zero or more"
         raise CircuitError(f"{what} needs a whole number of rows, {number}: {name}={count!r}")

@@ -29,14 +29,14 @@ def owned(expression: Expression, owner: Node) -> Expression:
 def placed(expression: Expression, node: Node) -> Expression:
     """Return the expression with owned columns replaced by the node's own names.
 
-    Refuse a column that reached the node through right sides of joins only, and cannot be followed.
+    Raise `CircuitError` for a column that reached the node only through right sides of joins, where its name is unknown.
     """
 
     def called(column: OwnedColumn) -> frozenset[str]:
         names = _called(column, node)
         if not names and column.name in node.schema and _only_behind_joins(column.owner, node):
-            hint = f'name it by what it is called there, such as dbsp.col("{column.name}_right")'
-            raise CircuitError(f"a column of a joined stream cannot be followed to here: column={column}", hint)
+            hint = f'use its name after the join, such as dbsp.col("{column.name}_right")'
+            raise CircuitError(f"a column of a joined stream cannot be traced to its name here: column={column}", hint)
         return names
 
     return _renamed(expression, called)

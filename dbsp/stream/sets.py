@@ -188,7 +188,10 @@ class SetMethods(Handle):
             return made
 
     def _pair(self, kind: str, other: Self, source: SourceLine | None, *, all: bool) -> Self:  # noqa: A002
-        """Return an operation on two sets, or with `all` on two bags."""
+        """Return the stream of a set operation with `other`; `kind` is its name, such as `difference`.
+
+        With `all` the operands are bags: repeated rows count, as in SQL's EXCEPT ALL.
+        """
         left, right = aligned([self.node, other.node], source)
         if kind == "difference" and not all:
             return self._made(DifferenceNode(left=left, right=right, schema=left.schema, source=source))
@@ -197,7 +200,7 @@ class SetMethods(Handle):
 
 
 def _free(name: str, taken: Collection[str]) -> str:
-    """Return the name, extended by underscores until it is not taken."""
+    """Return the name, with underscores appended until no column has it."""
     while name in taken:
         name = f"{name}_"
     return name

@@ -162,7 +162,7 @@ def _live_starts(state: SpineState, batch: Batch, arrangement: Arrangement, chun
 
 
 def _kept_rows_max(state: SpineState) -> int:
-    """Return the rows up to which a merge proceeds although it rewrites kept chunks; 0 below `KEPT_RUNS_MAX` entries."""
+    """Return the size, in rows, up to which a merge may rewrite kept chunks; 0 below `KEPT_RUNS_MAX` entries."""
     return max(FUEL_FLOOR_ROWS, state.rows // KEPT_SHARE) if len(state.entries) >= KEPT_RUNS_MAX else 0
 
 
@@ -180,9 +180,11 @@ def _retracts(batch: Batch) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Policy:
-    """Merge policy of one append: the fan-in, and which merges wait.
+    """Merge policy of one append: the fan-in, and which merges have to wait.
 
-    A merge waits if it reads chunks with numbers below `kept_below` and more than `rows_max` rows together.
+    Chunks with numbers below `kept_below` are kept: during a warm-up, so that they are not copied again, and in the
+    first step after a slicing. A merge waits if it reads a kept chunk, and more than `rows_max` rows in total. With
+    `kept_below` 0 no merge waits.
     """
 
     kept_below: int
@@ -190,7 +192,7 @@ class _Policy:
     fan: int
 
     def holds(self, *entries: Entry) -> bool:
-        """Return True if a merge of these entries waits."""
+        """Return True if a merge of these entries has to wait, because it would rewrite kept chunks and is too large."""
         if not self.kept_below or sum(entry.rows for entry in entries) <= self.rows_max:
             return False
         return any((run.refs[:, ID] < self.kept_below).any() for run in stored(*entries))

@@ -50,7 +50,7 @@ def is_lent(array: pa.Array) -> bool:
 
 
 def dictionary_of(array: pa.Array) -> pa.Array:
-    """Return the values for a column that outlives this one: a copy if they are lent."""
+    """Return the dictionary, safe to keep after the transaction: a copy if it is lent (`is_lent`)."""
     dictionary = array.dictionary
     if not is_lent(array):
         return dictionary
@@ -100,7 +100,7 @@ def without_nulls(array: pa.Array) -> pa.Array:
 
 
 def with_codes(codes: NDArray[Any], dictionary: pa.Array, validity: pa.Buffer | None = None) -> pa.Array:
-    """Return the coded column of these codes; it shares their memory."""
+    """Return the coded column with these codes and this dictionary, without copying them."""
     type_ = _coded_type(codes.dtype.name, dictionary.type)
     buffers = [validity, pa.py_buffer(np.ascontiguousarray(codes))]
     return pa.DictionaryArray.from_buffers(type_, len(codes), buffers, dictionary, 0 if validity is None else -1)
@@ -136,7 +136,7 @@ def _within(codes: pa.Array, values: int) -> bool:
 
 
 def gather_coded(array: pa.Array, rows: NDArray[np.int64]) -> pa.Array:
-    """Return the rows at these positions: coded, or plain if the dictionary has more values than rows are wanted."""
+    """Return the rows at these positions; decode them if the dictionary has more values than there are positions."""
     dictionary = array.dictionary if len(rows) < len(array.dictionary) else dictionary_of(array)
     valid = np.asarray(array.is_valid()).take(rows) if array.null_count else None
     codes = np.zeros(len(rows), np.int32) if len(dictionary) == 1 else codes_of(array).take(rows)
@@ -144,7 +144,7 @@ def gather_coded(array: pa.Array, rows: NDArray[np.int64]) -> pa.Array:
 
 
 def put_together(codes: NDArray[Any], dictionary: pa.Array, valid: NDArray[np.bool_] | None) -> pa.Array:
-    """Return the column of these codes, null where not valid: coded, or plain if there are more values than rows."""
+    """Return the column with these codes, null where not valid; decode it if the dictionary has more values than rows."""
     if len(codes) < len(dictionary):
         return pc.take(dictionary, pa.array(codes, mask=None if valid is None else ~valid), boundscheck=False)
     bitmap = None if valid is None else pa.py_buffer(np.packbits(valid, bitorder="little"))
@@ -237,7 +237,7 @@ def coding_of(array: pa.Array) -> Coding | None:
 
 
 def _numbered(array: pa.Array, most: int) -> tuple[NDArray[np.int64], pa.Array] | None:
-    """Return the number of each row's value and the values in the order of their first rows; None beyond `most` values."""
+    """Return the code of each row, and the values in order of first occurrence; None if there are more than `most`."""
     if is_coded(array):
         dictionary = array.dictionary
         if len(dictionary) == 1:

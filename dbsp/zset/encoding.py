@@ -428,7 +428,9 @@ def _read_outer(name: str, type_: pa.DataType, rows: int, parts: Iterator[pa.Buf
         return pa.Array.from_buffers(type_, rows, [bitmap, offsets, data])
     values = offsets.size // 4 - 1
     if not fits_codes(codes.size, rows, values):
-        raise DataError(f"codes do not fit: column={name} rows={rows} bytes={codes.size} values={values}")
+        raise DataError(
+            f"dictionary codes do not fit the rows: column={name} rows={rows} bytes={codes.size} values={values}"
+        )
     _check_offsets(name, offsets, data, values)
     return decoded(codes, (offsets, data), rows, type_, bitmap)
 

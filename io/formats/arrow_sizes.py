@@ -47,7 +47,7 @@ def stream_sizes(data: pa.Buffer) -> Iterator[StreamSize]:
             try:
                 yield _message_size(message.metadata.to_pybytes(), message.body)
             except struct.error as error:
-                raise ValueError(f"a message's header breaks off: {error}") from None
+                raise ValueError(f"the header of an Arrow message is truncated: {error}") from None
 
 
 def _message_size(header: bytes, body: pa.Buffer | None) -> StreamSize:

@@ -45,7 +45,7 @@ def structs(fields: Struct, number: int) -> list[Struct]:
     """
     kind, held = value(fields, number, LIST)
     if kind != STRUCT:
-        raise ThriftError(f"a list of other things than structures: number={number} found={kind}")
+        raise ThriftError(f"the elements of a list are not structures: field={number} type={kind}")
     found: list[Struct] = held
     return found
 
@@ -81,7 +81,7 @@ class ThriftReader:
     def _deeper(self) -> None:
         self._depth += 1
         if self._depth > _DEPTH_MAX:
-            raise ThriftError("structures within structures without an end")
+            raise ThriftError(f"structures are nested too deeply: depth_max={_DEPTH_MAX}")
 
     def _list(self) -> tuple[int, list[Any]]:
         head = self._byte()

@@ -1,4 +1,4 @@
-"""The common base of exact sums of floats: integers per group and bin, read and stored alike, rounded when shown."""
+"""The common base of aggregates over floats that are exact: integer sums per group and bin, rounded in the output."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ Sums = npt.NDArray[np.int64]
 
 
 class BinnedForm(Protocol):
-    """Rows as (keys, bin) with their sums."""
+    """The form of rows that is summed before the exchange: one row per group and bin, with integer sums as weights."""
 
     def arrangement(self) -> Arrangement:
         """Return the arrangement by group."""
         ...
 
     def of(self, batch: Batch) -> Batch:
-        """Return the bins of each group's values, summed."""
+        """Split the values of each group over bins; return one row per group and bin, with its sums as weights."""
         ...
 
 

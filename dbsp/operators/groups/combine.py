@@ -23,14 +23,17 @@ from dbsp.zset.schema import Arrangement, OrderBy
 
 
 class Form(Protocol):
-    """A linear transformation of rows for an aggregate: fewer columns, perhaps several weights."""
+    """A linear transformation of rows into what an aggregate sums.
+
+    The result has the columns that the aggregate needs, and one weight for each of its sums.
+    """
 
     def arrangement(self) -> Arrangement:
-        """Return the schema, key and weights of the result."""
+        """Return the schema, the key and the number of weights of the transformed rows."""
         ...
 
     def of(self, batch: Batch) -> Batch:
-        """Return the rows in this form, loose."""
+        """Return the transformed rows as a loose batch: in any order, and perhaps repeated."""
         ...
 
 
@@ -58,7 +61,7 @@ class Combine(Operator):
         return {name: bound for name, bound in inputs[0].items() if name in keys}
 
     def step(self, context: StepContext, state: State, inputs: tuple[Batch, ...]) -> Batch:  # noqa: ARG002 (protocol)
-        """Return the changed rows in the form, summed and arranged."""
+        """Return the transformed rows of the delta, with equal rows summed and arranged by key."""
         arrangement = replace(self.form.arrangement(), order=self.order)
         if len(inputs[0]) == 0:
             return no_rows_of(arrangement)

@@ -45,7 +45,10 @@ _XY, _XX, _YY, _INTERCEPT = range(4)
 @stored("PairForm", "keys x y")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairForm:
-    """Rows as (keys, bin) with the sums of two columns, of their squares and of their products, where neither is null."""
+    """The form of rows that pairs are summed in: per group and bin, parts of the sums of both columns and their products.
+
+    Rows with a null in either column are left out. The five sums are of x, y, x x, y y and x y.
+    """
 
     keys: Schema
     x: str
@@ -60,7 +63,7 @@ class PairForm:
         return by_bin(self.keys, _SUMS)
 
     def of(self, batch: Batch) -> Batch:
-        """Return the bins of each group's pairs, summed."""
+        """Split the pairs of each group over bins; return one row per group and bin, with its sums as weights."""
         keys = key_columns(batch, self.keys.names)
         runs = keyed_runs(keys, np.zeros(len(batch), np.uint64))
         room = 1 + int(np.minimum(runs.lengths * _BINS_OF_A_PAIR, variances.SLOTS).sum())

@@ -33,7 +33,10 @@ from dbsp.zset.schema import INT16, Arrangement, Schema
 @stored("FloatForm", "keys columns")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FloatForm:
-    """Rows as (keys, bin) with one sum per float column."""
+    """The form of rows that floats are summed in: per group and bin, a part of the sum of each float column.
+
+    Each bin has a fixed binary exponent and a whole-number sum, so insertions and retractions cancel exactly.
+    """
 
     keys: Schema
     columns: tuple[str, ...]
@@ -47,7 +50,7 @@ class FloatForm:
         return by_bin(self.keys, len(self.columns))
 
     def of(self, batch: Batch) -> Batch:
-        """Return the bins of each group's values, summed."""
+        """Split the values of each group over bins; return one row per group and bin, with its sums as weights."""
         keys = key_columns(batch, self.keys.names)
         runs = keyed_runs(keys, np.zeros(len(batch), np.uint64))
         room = 1 + int(np.minimum(runs.lengths * 4 * len(self.columns), floats.SLOTS).sum())

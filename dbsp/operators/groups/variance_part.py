@@ -34,7 +34,10 @@ from dbsp.zset.schema import INT16, Arrangement, Schema
 @stored("VarianceForm", "keys column")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VarianceForm:
-    """Rows as (keys, bin) with the sums of a float column and of its squares."""
+    """The form of rows that variances are summed in: per group and bin, parts of the sums of values and of squares.
+
+    Each bin has a fixed binary exponent and a whole-number sum, so insertions and retractions cancel exactly.
+    """
 
     keys: Schema
     column: str
@@ -48,7 +51,7 @@ class VarianceForm:
         return by_bin(self.keys, 2)
 
     def of(self, batch: Batch) -> Batch:
-        """Return the bins of each group's values, summed."""
+        """Split the values of each group over bins; return one row per group and bin, with its sums as weights."""
         keys = key_columns(batch, self.keys.names)
         runs = keyed_runs(keys, np.zeros(len(batch), np.uint64))
         room = 1 + int(np.minimum(runs.lengths * 16, variances.SLOTS).sum())
@@ -68,7 +71,10 @@ class VarianceForm:
 @stored("VarianceCall", "name text less root")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VarianceCall:
-    """An aggregate: the variance of the population or of a sample (`less` = 1), or its square root."""
+    """An aggregate: a variance, or with `root` a standard deviation.
+
+    `less` is the number by which the divisor is below the count: 0 for a population, 1 for a sample.
+    """
 
     name: str
     text: str
@@ -76,7 +82,7 @@ class VarianceCall:
     root: bool
 
     def column(self, variance: npt.NDArray[np.float64], count: Sums) -> pa.Array:
-        """Return the results; null with too few values."""
+        """Return the output column of all groups; null if a group has at most `less` values."""
         values = np.sqrt(variance) if self.root else variance
         return canonical_floats(column_of(values, count > self.less, pa.float64()))
 
