@@ -19,8 +19,8 @@ TEMPLATE = "0000-template.md"
 HEAD = """# Design records
 
 A record says what was decided, when, why, and what else was considered. A decision may be changed when a measurement shows a
-better one: write a new record from the [template](0000-template.md), and set the old record's status. Numbers are not given
-again; some were never used. `python tools/design_index.py` writes this page from the heads of the records.
+better one: write a new record from the [template](0000-template.md), and set the old record's status. Numbers are not reused,
+and some were never used. `python tools/design_index.py` writes this page from the heads of the records.
 
 | record | status | date | decision |
 | --- | --- | --- | --- |

@@ -39,10 +39,7 @@ _ALL = (1 << 63) - 1
 
 
 class Runner:
-    """Run the statements of one PostgreSQL session.
-
-    A runner holds the session's state: its transaction, its prepared statements, its portals and its variables.
-    """
+    """The state of one PostgreSQL session (transaction, prepared statements, portals), and the execution of its statements."""
 
     def __init__(self, connection: PostgresConnection, backend: Backend, variables: Variables, user: str) -> None:
         """Begin without a transaction, a prepared statement or a portal."""
