@@ -243,15 +243,15 @@ def resume(context: CommandContext) -> None:
 @click.option(
     "--strategy",
     type=click.Choice(STRATEGIES),
-    help="cold: steps stop; warmup: state is copied beside them; icadd, redistribute: they move it key by key.",
+    help="cold: steps stop; warmup: state is copied while steps run; icadd, redistribute: the steps move it key by key.",
 )
-@click.option("--hosts", help="The hosts of the workers, perhaps with weights: a,b=2. Workers leave all others.")
+@click.option("--hosts", help="The hosts for all workers: a,b. With a weight: a,b=2.")
 @click.option("--cancel", is_flag=True, help="Take back one that warms up or moves keys.")
 @click.pass_obj
 def rescale(
     context: CommandContext, workers: int | None, dry_run: bool, strategy: str | None, hosts: str | None, cancel: bool
 ) -> None:
-    """Change the number of workers to WORKERS, or the hosts that they are on."""
+    """Change the number of workers to WORKERS; with --hosts also the hosts that they are on."""
     if cancel == (workers is not None):
         raise ConfigError("a rescale needs a number of workers, or --cancel", "coordinator rescale 3")
     if cancel:

@@ -134,7 +134,7 @@ def _show_change(context: CommandContext, change: dict[str, Any]) -> None:
 
 @dead_letters.command()
 @_filtered
-@click.option("--dry-run", is_flag=True, help="Only say what would come of it.")
+@click.option("--dry-run", is_flag=True, help="Only say which letters would be replayed.")
 @click.option(
     "--wait", "wait_s", type=click.FloatRange(min=0), metavar="SECONDS",
     help="Until a step has taken the rows, so that views have them; at most so long.",

@@ -58,12 +58,11 @@ def has_ledger(data_dir: Path) -> bool:
 
 def _gone(config: Config, found: list[str]) -> DataError:
     """Return the error for a missing ledger, with the remains that are there."""
-    story = f"folder={config.data_dir / 'control'}; there is {'; '.join(found)}"
+    story = f"folder={config.data_dir / 'control'}; found: {'; '.join(found)}"
     hint = HINT
     if config.copies is not None and config.copies.has_any(f"{config.pipeline.name}/{MADE}"):
-        hint = (
-            f"move {config.data_dir} away, and make it again: `coordinator restore {config.copies.address}`; or {HINT}"
-        )
+        away = f"move {config.data_dir} away, and " if config.data_dir.exists() else ""
+        hint = f"{away}restore the newest copy: `coordinator restore {config.copies.address}`; or {HINT}"
     return DataError(f"the ledger of a pipeline is missing, and other things of it are there: {story}", hint)
 
 
