@@ -47,7 +47,9 @@ def _run(module: str) -> None:
     other = foreign()
     if other is not None:
         sys.stderr.write(f"error: another project's package named dbsp is installed here: summary={other!r}\n")
-        sys.stderr.write("hint: pip uninstall dbsp; pip install --force-reinstall --no-deps WHEEL, the wheel of dbsp-engine\n")
+        sys.stderr.write(
+            "hint: pip uninstall dbsp; pip install --force-reinstall --no-deps WHEEL, the wheel of dbsp-engine\n"
+        )
         sys.exit(MISSING_EXIT)
     try:
         main = importlib.import_module(module).main
