@@ -195,10 +195,10 @@ def run(
     prepared: PreparedStart | None = None,
     wrap: Callable[[str, Any], Any] = lambda _name, part: part,
 ) -> int:
-    """Serve until the end; the exit code. `wrap` as in `build.build`.
+    """Run the service until it ends, and return the exit code. `wrap` is as in `build.build`.
 
-    `restart` is how to start again: an upgrade ends in that, and not here. `prepared` is what a standby has
-    prepared, or a successor.
+    `restart` says how to start this program again; an upgrade does that instead of returning. `prepared` is what a
+    standby or a successor has prepared before its turn.
 
     The port is bound first: a second coordinator on the same address ends before it fences the first.
     """
@@ -248,9 +248,10 @@ def run(
 
 
 def _go_on_as_another(service: Service, successor: Successor | None, lock: OwnerLock) -> None:
-    """Replace this process by the launcher of a successor that takes steps, or the other version itself.
+    """Finish an upgrade: hand the pipeline over to the other version of dbsp.
 
-    If the successor does not take steps, our own version starts again.
+    Without a successor, this process executes the other version in its place. A successor already runs: this process
+    waits until it takes steps, and becomes its launcher. If it does not take steps in time, this version starts again.
     """
     if successor is None:
         lock.keep_for_next_program()
@@ -269,7 +270,7 @@ def _go_on_as_another(service: Service, successor: Successor | None, lock: Owner
 
 
 def _hand_over(service: Service, interfaces: _Interfaces, successor: Successor) -> None:
-    """Close the pipeline and let the successor go on, while this process responds to the requests under way."""
+    """Close the pipeline so that the successor can take it over; finish the requests under way meanwhile."""
     interfaces.hand_over()
     service.close_pipeline()
     service.upgrades.leave_note(service.snapshot)

@@ -35,7 +35,10 @@ class Reloadable(Generic[Value]):
         self.value = read()
 
     def look(self) -> bool:
-        """Read the files again if they have changed and rest; return whether a new value is in use."""
+        """Read the files again if they changed, but not since the last call; return whether a new value is in use.
+
+        So files that are being written are not read before they are whole.
+        """
         before, self._seen = self._seen, self._stamp()
         if self._seen == self._loaded or self._seen != before:
             return False

@@ -45,7 +45,7 @@ _BLANKS = np.frombuffer(b" \t\n\r\x0b\x0c", dtype=np.uint8)
 
 
 class TooLargeError(Exception):
-    """A packed file that exceeds its bound when it is unpacked."""
+    """A compressed file that exceeds its bound when it is decompressed."""
 
 
 class UnfinishedError(Exception):
@@ -67,7 +67,11 @@ def kind_of(path: Path) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Text:
-    """A file of text: the offsets of its rows and its end; the header's names, if any; its bytes, if it was packed."""
+    """A scanned file of text lines.
+
+    `starts` are the byte offsets of its rows, and its end. `header` has the names of a header line; None without one.
+    `unpacked` has the content of a compressed file; None for a plain one.
+    """
 
     starts: Positions
     header: tuple[str, ...] | None

@@ -148,7 +148,7 @@ def chunk_values(side: Scratch | Durable, numbers: list[int]) -> Iterator[Iterat
 
 
 def _values(side: Scratch | Durable, txn: Txn, numbers: list[int]) -> Iterator[tuple[int, Any]]:
-    """Yield the chunks as views of the map."""
+    """Yield each chunk's number and its value, as a view of the memory map."""
     for number in numbers:
         value = txn.lying("chunks", number_key(number))
         if value is None:
@@ -158,7 +158,7 @@ def _values(side: Scratch | Durable, txn: Txn, numbers: list[int]) -> Iterator[t
 
 
 def _release(scratch: Scratch, durable: Durable, version: int, record: Record) -> None:
-    """Make the new version the opened one, and delete chunks from the scratch that the durable side holds now."""
+    """Record the new version as the opened one in the scratch, and delete the scratch's chunks that are durable now."""
 
     def released(txn: Txn) -> None:
         if scratch.opened(txn) >= version:  # greater: a late attempt, after the next version has landed
@@ -171,7 +171,7 @@ def _release(scratch: Scratch, durable: Durable, version: int, record: Record) -
 
 
 def _durable_of_held(scratch: Scratch, txn: Txn, record: Record) -> npt.NDArray[np.uint64]:
-    """Return the chunks in the scratch that the version made durable, plus those that no step and no lease refers to."""
+    """Return the chunks to delete from the scratch: the version made them durable, or no step and no lease refers to them."""
     there = np.array([number_of(key) for key in txn.keys("chunks")], np.uint64)
     durable = ids_of([record])
     held = np.union1d(ids_of(scratch.held_records(txn)), scratch.leased(txn))

@@ -39,7 +39,10 @@ from dbsp.storage.standby import DURABLE, WRITERS
 
 @dataclass(frozen=True, slots=True)
 class Condemned:
-    """A database to delete, named by its life; None if the folder's content cannot be opened, or is absent."""
+    """The database that `discard_folder` may delete: no other one that has come into the same folder since.
+
+    `life` is its random name; None if the folder is absent, or if its content cannot be opened.
+    """
 
     life: str | None
 

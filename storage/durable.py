@@ -168,13 +168,16 @@ class Durable:
             self.environment.write(raised)
 
     def life(self, epoch: int) -> str:
-        """Return the life of this database; draw one if an earlier version of dbsp made the database without."""
+        """Return the random name of this database, its *life*; it tells the database from a later one in the same folder.
+
+        A database of an earlier version of dbsp has none, and gets one here.
+        """
         with self.environment.reading() as txn:
             there = txn.get("meta", _LIFE)
             return bytes(there).decode() if there is not None else self.write(epoch, self._named)
 
     def _named(self, txn: Txn) -> str:
-        """Draw a life for the database, unless another process has; return it."""
+        """Return the database's life (its random name); draw one if no process has done so."""
         if not txn.has("meta", _LIFE):
             txn.put("meta", _LIFE, _new_life())
         return bytes(txn.get("meta", _LIFE) or b"").decode()

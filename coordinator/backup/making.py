@@ -102,7 +102,7 @@ def pinning(config: Config) -> Iterator[PinnedFiles]:
                 yield found
                 return
     raise UnavailableError(
-        f"the pipeline changes all the time: data_dir={config.data_dir}",
+        f"the pipeline changed during every attempt to back it up: data_dir={config.data_dir}",
         "stop it, or enable [http] and ask the service",
     )
 

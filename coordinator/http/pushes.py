@@ -129,12 +129,14 @@ def _kind(request: Request, *, of_one_table: bool = True) -> str:
     """Return the content type of the body; `DataError` for kinds that are not read here, before any byte is taken."""
     packed = request.headers.get("content-encoding", "identity")
     if packed.lower() != "identity":
-        raise DataError(f"packed bodies are not read: Content-Encoding={packed}", "send the rows as they are")
+        raise DataError(
+            f"compressed bodies are not supported: Content-Encoding={packed}", "send the rows without compression"
+        )
     kind = request.headers.get("content-type", "application/json").lower()
     is_csv = kind.startswith(tuple(CSV_KINDS))
     if (kind.startswith(OTHER_KINDS) and not kind.startswith(ARROW)) or (is_csv and not of_one_table):
         known = ["JSON", ARROW, *(CSV_KINDS if of_one_table else ())]
-        raise DataError(f"bodies of this kind are not read: Content-Type={kind}", f"send {', or '.join(known)}")
+        raise DataError(f"bodies of this type are not supported: Content-Type={kind}", f"send {', or '.join(known)}")
     return kind
 
 

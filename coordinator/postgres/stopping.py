@@ -12,10 +12,10 @@ T = TypeVar("T")
 
 
 class StopSignal:
-    """A switch that breaks off the statement of one session; it is used on the thread of the sessions alone."""
+    """A signal that cancels the running statement of one session; only the thread of the sessions may use it."""
 
     def __init__(self, timeout_s: float | None = None) -> None:
-        """Let the statement run, at most so many seconds from now on."""
+        """Start the timeout of the statement: `timeout_s` seconds from now; None means no limit."""
         loop = asyncio.get_running_loop()
         self._set = asyncio.Event()
         self._ends_s = None if timeout_s is None else loop.time() + timeout_s

@@ -273,7 +273,7 @@ class RedistributeDistributor:
         return here, out + more
 
     def _drained(self, owner: int) -> tuple[RedistributeDistributor, list[Out]]:
-        """Remove an owner whose sets are empty from `draining`; without any owner there, F' applies."""
+        """Remove an owner whose key sets are empty from `draining`; when no owner is left there, F' applies."""
         kept = (owner_of(self.old, keys) == owner for keys in (self.whitelist, self.hold))
         if any(found.any() for found in kept):
             return self, []
@@ -298,14 +298,14 @@ class RedistributeDistributor:
         return replace(self, giving=replace(giving, heard=heard)), asked
 
     def _tell(self, giving: Giving) -> tuple[RedistributeDistributor, list[Out]]:
-        """Report the sets to all senders; with a pace of its own, the first keys are on hold at once."""
+        """Report the key sets to all senders; with a `pace`, the first keys are put on hold at once, without a command."""
         chosen, rest = giving.whitelist[: self.pace], giving.whitelist[self.pace :]
         sets = KeySetsMessage(version=giving.layout.version, whitelist=rest, hold=chosen)
         here = self._gives(replace(giving, told=True, whitelist=rest, hold=chosen))
         return here, self._to_all(giving.layout, sets)
 
     def _gives(self, giving: Giving) -> RedistributeDistributor:
-        """Return the distributor with the keys that are left to give, or at the end of giving without any."""
+        """Return the distributor with the keys that are left to give away; without them if there are none."""
         if len(giving.whitelist) or len(giving.hold):
             return replace(self, giving=giving)
         return replace(self, giving=None, given_version=giving.layout.version)

@@ -52,12 +52,12 @@ def is_total(expression: Expression) -> bool:
 
 @dataclass(slots=True)
 class _Pushing:
-    """Pushes conditions down; the nodes `shared`, which are read more than once, stay as they are."""
+    """The rewrite that pushes conditions down. It never filters a node of `shared`, because that node has other readers."""
 
     shared: list[Node] = field(default_factory=list)
 
     def filter(self, node: Filter) -> Node:
-        """Push each condition of a filter below its input if possible; keep a filter of the others."""
+        """Push each condition of a filter below its input if possible; keep the filter for the other conditions."""
         below: Node = node.input
         kept: list[Expression] = []
         for condition in conjuncts(node.predicate):
@@ -71,7 +71,7 @@ class _Pushing:
         return replace(node, input=below, predicate=predicate)
 
     def _over(self, node: Node, condition: Expression, source: SourceLine | None) -> Node:
-        """Return the node, filtered as low as possible."""
+        """Return the node with the condition pushed down, or with a filter on top if it cannot be pushed down."""
         moved = self._below(node, condition, source)
         if moved is not None:
             return moved

@@ -22,7 +22,11 @@ from dbsp.zset.schema import Arrangement
 @stored("UniquePart", "values of")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UniquePart:
-    """The part `of` over the rows of `values`, each of them once; `of` reads these rows and no others."""
+    """An aggregate over distinct values, such as `sum(DISTINCT x)`.
+
+    `values` is the form of (group, value) rows. Each of them counts once, whatever its weight. `of` is the aggregate
+    that is computed from these distinct rows.
+    """
 
     values: RowForm
     of: AggregatePart
@@ -32,19 +36,19 @@ class UniquePart:
         return f"{self.of} of different {self.values}"
 
     def form(self) -> RowForm:
-        """Return the form of keys and value."""
+        """Return the form of (group, value) rows."""
         return self.values
 
     def names(self) -> tuple[str, ...]:
-        """Return the names of the other part."""
+        """Return the names of the output columns, which are those of `of`."""
         return self.of.names()
 
     def arrangements(self) -> tuple[Arrangement, ...]:
-        """Return the arrangement of the values of each group, then those of the other part."""
+        """Return the arrangement of the values by group, then the arrangements of `of`."""
         return self.values.arrangement(), *self.of.arrangements()
 
     def step(self, state: State, groups: Batch, delta: Batch) -> tuple[Values, Values]:
-        """Return the values of the other part for the values that entered and left."""
+        """Return the aggregates before and after the change; `of` gets only the values that appeared or disappeared."""
         moved = delta
         if len(delta):
             change = entered(state.spine(0), delta)
@@ -53,7 +57,7 @@ class UniquePart:
         return self.of.step(PartState(state, 1), groups, self._formed(moved))
 
     def _formed(self, rows: Batch) -> Batch:
-        """Return the rows in the form of the other part."""
+        """Return the rows in the form of `of`, arranged."""
         arrangement = self.of.arrangements()[0]
         if len(rows) == 0:
             return no_rows_of(arrangement)

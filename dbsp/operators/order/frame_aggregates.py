@@ -40,7 +40,11 @@ from dbsp.zset.schema import FLOAT64, INT64, Schema
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FrameRows:
-    """The rows of each place's frame: those from `starts` to `ends`, and the summary in row `which` of sums and values."""
+    """The frame of each row of a window, as a range of gathered rows and a summary of the frame's other rows.
+
+    Row i's frame has the gathered rows `starts[i]` to `ends[i]`. The rows that were not gathered are summed in row
+    `which[i]` of `sums` and `values`.
+    """
 
     starts: I64
     ends: I64
@@ -55,7 +59,7 @@ class FrameRows:
         For a total with a summary, the frame has no rows of its own, since the summary covers all rows.
         """
         if call.frame is None:
-            raise InternalError("an aggregate over a window has a frame")
+            raise InternalError("an aggregate over a window lacks its frame")
         starts, ends = places.frames(call.frame)
         beyond = places.beyond.get(call.name)
         if beyond is None:

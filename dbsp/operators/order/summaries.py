@@ -243,7 +243,7 @@ class Summing:
         return Summaries(sums=sums, values=self._first(parts.values, group, groups))
 
     def _first(self, columns: Sequence[pa.Array], group: I64, groups: int) -> tuple[pa.Array, ...]:
-        """Return the values of the first row, for each call whose summary is such a row."""
+        """Return the columns of each group's first row, for every aggregate whose summary is a first row (`First`)."""
         made: list[pa.Array] = []
         for kind in self.kinds:
             if isinstance(kind, First):

@@ -35,9 +35,10 @@ class PackedWork:
 
 
 def pack(work: Work) -> PackedWork:
-    """Pickle a work with the functions of its circuit; same work, same digest within one process.
+    """Pickle what the tasks need, with the user functions of the circuit.
 
-    A circuit that was loaded from a file is a module that no worker can import by its name, so its code travels along.
+    Within one process, the same work gives the same digest. The module of a circuit that was loaded from a file is
+    pickled with its code, because workers cannot import it by name.
     """
     for name, module in list(sys.modules.items()):
         if name.startswith(USER_MODULE_PREFIX):

@@ -74,7 +74,7 @@ def _add_square(sums, mantissa, place, weight):  # type: ignore[no-untyped-def]
 
 @helper
 def _parts(bits):  # type: ignore[no-untyped-def]
-    """Return a float's kind of special value (0: none), its mantissa, and the place of its lowest bit."""
+    """Return a float's kind of special value (0: none), its mantissa, and the k of its lowest bit 2**(k - 1074)."""
     exponent = (bits >> 52) & 0x7FF
     fraction = bits & _FRACTION
     if exponent == 0x7FF:  # noqa: PLR2004 (the exponent of what is no finite number)
