@@ -246,7 +246,7 @@ def resume(context: CommandContext) -> None:
     help="cold: steps stop; warmup: state is copied while steps run; icadd, redistribute: the steps move it key by key.",
 )
 @click.option("--hosts", help="The hosts for all workers: a,b. With a weight: a,b=2.")
-@click.option("--cancel", is_flag=True, help="Take back one that warms up or moves keys.")
+@click.option("--cancel", is_flag=True, help="Cancel a rescale that warms up or moves keys.")
 @click.pass_obj
 def rescale(
     context: CommandContext, workers: int | None, dry_run: bool, strategy: str | None, hosts: str | None, cancel: bool
@@ -354,7 +354,7 @@ def query(context: CommandContext, sql: str, explain: bool, analyze: bool, form:
 @command.command()
 @click.argument("view", shell_complete=VIEWS)
 @click.option("--first", type=click.IntRange(min=0), default=0, show_default=True, help="The first step to show.")
-@click.option("--follow", is_flag=True, help="Go on with every further step, until interrupted.")
+@click.option("--follow", is_flag=True, help="Continue with each new step, until interrupted.")
 @TEXT_OUTPUT
 @click.pass_obj
 def changes(context: CommandContext, view: str, first: int, follow: bool, form: str) -> None:
@@ -437,7 +437,9 @@ for each in (
 
 
 @command.command()
-@click.option("--timeout", "timeout_s", type=float, default=300.0, show_default=True, help="Seconds to wait for it.")
+@click.option(
+    "--timeout", "timeout_s", type=float, default=300.0, show_default=True, help="Seconds to wait for the upgrade."
+)
 @click.option(
     "--python",
     type=click.Path(dir_okay=False, exists=True),
@@ -460,7 +462,7 @@ def upgrade(context: CommandContext, timeout_s: float, python: str | None) -> No
 
 
 @command.command()
-@click.option("--now", is_flag=True, help="Without a last checkpoint.")
+@click.option("--now", is_flag=True, help="Stop without a last checkpoint.")
 @click.pass_obj
 def stop(context: CommandContext, now: bool) -> None:
     """Take a checkpoint and end the service."""

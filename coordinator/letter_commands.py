@@ -44,7 +44,7 @@ def dead_letters() -> None:
 @dead_letters.command("list")
 @_filtered
 @click.option(
-    "--limit", type=click.IntRange(1, 10_000), default=20, show_default=True, help="How many, the newest first."
+    "--limit", type=click.IntRange(1, 10_000), default=20, show_default=True, help="How many letters, the newest first."
 )
 @TEXT_OUTPUT
 @click.pass_obj
@@ -137,7 +137,7 @@ def _show_change(context: CommandContext, change: dict[str, Any]) -> None:
 @click.option("--dry-run", is_flag=True, help="Only say which letters would be replayed.")
 @click.option(
     "--wait", "wait_s", type=click.FloatRange(min=0), metavar="SECONDS",
-    help="Until a step has taken the rows, so that views have them; at most so long.",
+    help="Wait until the views have the rows, for at most so many seconds.",
 )  # fmt: skip
 @click.pass_obj
 def replay(context: CommandContext, /, dry_run: bool, wait_s: float | None, **wanted: Any) -> None:

@@ -20,8 +20,10 @@ LOOK_S = 0.25
 
 
 @click.command()
-@click.option("-n", "--lines", type=click.IntRange(min=0), default=20, show_default=True, help="How many of the last.")
-@click.option("-f", "--follow", is_flag=True, help="Go on with every further line, until interrupted.")
+@click.option(
+    "-n", "--lines", type=click.IntRange(min=0), default=20, show_default=True, help="How many of the last lines."
+)
+@click.option("-f", "--follow", is_flag=True, help="Continue with each new line, until interrupted.")
 @click.pass_obj
 def logs(context: CommandContext, lines: int, follow: bool) -> None:
     """Print the last lines of the service's log, which may be running or stopped; --json: as they are in the file."""

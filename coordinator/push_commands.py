@@ -21,10 +21,12 @@ SHOWN_BAD = 10
 KINDS = {"csv": CSV, "tsv": TSV}
 """The content types of texts that cannot be told apart by their content."""
 PRODUCER = click.option("--producer", help="Your id, so that a repeated push is recognised.")
-SEQUENCE = click.option("--sequence", type=click.IntRange(min=0), help="The number of this push; growing.")
+SEQUENCE = click.option(
+    "--sequence", type=click.IntRange(min=0), help="The number of this push; greater for each new push."
+)
 WAIT = click.option(
     "--wait", "wait_s", type=click.FloatRange(min=0), metavar="SECONDS",
-    help="Until a step has taken the rows, so that views have them; at most so long.",
+    help="Wait until the views have the rows, for at most so many seconds.",
 )  # fmt: skip
 
 
@@ -36,9 +38,9 @@ WAIT = click.option(
 @WAIT
 @click.option(
     "--format", "form", type=click.Choice(["json", "csv", "tsv", "arrow", "parquet"]),
-    help="Of standard input, or of a file whose name does not end so. JSON, Arrow and Parquet are recognized by their content.",
+    help="The format of standard input, or of a file whose name does not say it. JSON, Arrow and Parquet are recognized.",
 )  # fmt: skip
-@click.option("--strict", is_flag=True, help="Exit with 3 if a row is bad; the good ones are in all the same.")
+@click.option("--strict", is_flag=True, help="Exit with code 3 if a row is bad; the good rows are taken all the same.")
 @click.pass_obj
 def push(
     context: CommandContext,

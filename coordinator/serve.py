@@ -85,15 +85,15 @@ def _show_formats(context: click.Context, _parameter: click.Parameter, asked: bo
 
 @click.command(epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("pipeline", type=click.Path(path_type=Path, dir_okay=False))
-@click.option("--check", is_flag=True, help="Check settings, circuit, what is stored; print the plan, start nothing.")
-@click.option("--rescale", type=click.IntRange(min=1), help="Go on with this many workers (cold), then run.")
+@click.option("--check", is_flag=True, help="Check settings, circuit and stored state; print the plan; start nothing.")
+@click.option("--rescale", type=click.IntRange(min=1), help="Rescale to this many workers (cold), then run.")
 @click.option(
     "--accept-engine", "accepting", multiple=True, metavar="VERSION",
-    help="Run steps again that this version of dbsp has logged, from the checkpoint on.",
+    help="Run the steps after the checkpoint again, although this other version of dbsp has logged them.",
 )  # fmt: skip
 @click.option(
     "--accept-circuit", "evolve", is_flag=True,
-    help="Go on with a circuit that was changed: keep state that means the same, fill what is new. --check says what.",
+    help="Continue with a changed circuit: keep state that means the same, fill what is new. With --check: say what.",
 )  # fmt: skip
 @click.option(
     "--formats",
@@ -101,14 +101,16 @@ def _show_formats(context: click.Context, _parameter: click.Parameter, asked: bo
     is_eager=True,
     expose_value=False,
     callback=_show_formats,
-    help="Print version and formats.",
+    help="Print the version, and the formats that it reads.",
 )
 @click.option(
-    "--take-over", is_flag=True, help="Start although a service of this pipeline answers: that one is fenced."
+    "--take-over",
+    is_flag=True,
+    help="Start although a service of this pipeline answers; that service is fenced, and ends.",
 )
 @click.option(
     "--standby", "waits", is_flag=True,
-    help="Prepare a start beside the pipeline's coordinator, and make it when that one has ended.",
+    help="Prepare a start while the pipeline's coordinator runs, and start when that one has ended.",
 )  # fmt: skip
 @click.option("--succeed", "inherited", hidden=True)  # the start of a successor, by the process before it
 @click.option("--set", "overrides", multiple=True, metavar="SECTION.KEY=VALUE", help="Override one setting.")

@@ -36,9 +36,9 @@ def validate(context: CommandContext, pipeline: Path | None, evolve: bool, shows
 
 @click.command()
 @PIPELINE
-@click.option("--yes", is_flag=True, help="Do it; without this it only says what it would do.")
-@click.option("--delete", is_flag=True, help="Delete, instead of moving aside.")
-@click.option("--outside", is_flag=True, help="Standbys and outputs outside the data folder, too.")
+@click.option("--yes", is_flag=True, help="Reset; without this option only say what would be done.")
+@click.option("--delete", is_flag=True, help="Delete the data instead of moving it aside.")
+@click.option("--outside", is_flag=True, help="Also take standbys and outputs outside the data folder.")
 @click.pass_obj
 def reset(context: CommandContext, pipeline: Path | None, yes: bool, delete: bool, outside: bool) -> None:
     """Reset a stopped pipeline: move everything that it has stored aside, pushed rows included."""

@@ -227,8 +227,8 @@ def _lines(one: ListedBackup, check: bool) -> list[str]:
 @click.command()
 @click.argument("place", metavar="BACKUP")
 @click.argument("pipeline", type=SETTINGS, required=False)
-@click.option("--version", type=int, help="Of copies of checkpoints: restore this version; without it the newest.")
-@click.option("--workers", type=click.IntRange(1), help="Of copies of checkpoints: go on with so many workers.")
+@click.option("--version", type=int, help="From copies of checkpoints: the version to restore; default: the newest.")
+@click.option("--workers", type=click.IntRange(1), help="From copies of checkpoints: continue with so many workers.")
 @click.pass_obj
 def restore(
     context: CommandContext, place: str, pipeline: Path | None, version: int | None, workers: int | None
