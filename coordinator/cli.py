@@ -188,7 +188,7 @@ def _halt_lines(halt: dict[str, Any]) -> list[str]:
 @click.option("--step", type=click.IntRange(min=0), help="The step that `coordinator status` names.")
 @click.pass_obj
 def skip(context: CommandContext, step: int | None) -> None:
-    """Go on without the rows that halt the pipeline; they go to the dead letters.
+    """Continue without the rows that halt the pipeline; they become dead letters.
 
     Either they fail under the error policy `stop`, or they end the process that runs their step: then they are looked for first.
     """
@@ -206,7 +206,7 @@ def skip(context: CommandContext, step: int | None) -> None:
 @click.option("--step", type=click.IntRange(min=0), help="The step that `coordinator status` names.")
 @click.pass_obj
 def accept_output(context: CommandContext, step: int | None) -> None:
-    """Go on although a step that ran again gives another output: the difference is put out with the next new step."""
+    """Accept that a replayed step gives another output than before; the next new step emits the difference."""
     found = context.client.accept_output(step)
     text = f"step {found['step']:,} goes on: what its output differs by is put out with the next new step"
     context.show(found, f"step {found['step']:,} was decided before" if found["before"] else text)
@@ -224,7 +224,7 @@ def checkpoint(context: CommandContext) -> None:
 @command.command()
 @click.pass_obj
 def pause(context: CommandContext) -> None:
-    """Take no further step; rows pushed meanwhile are kept."""
+    """Pause the pipeline: no further step runs; rows that are pushed meanwhile wait."""
     found = context.client.pause()
     context.show(found, f"paused before step {found['step']:,}")
 
@@ -232,7 +232,7 @@ def pause(context: CommandContext) -> None:
 @command.command()
 @click.pass_obj
 def resume(context: CommandContext) -> None:
-    """Take steps again."""
+    """Resume a paused pipeline."""
     found = context.client.resume()
     context.show(found, f"running from step {found['step']:,}")
 

@@ -326,11 +326,11 @@ class Client:
         return self._dict("POST", "/v1/checkpoint")
 
     def pause(self) -> dict[str, Any]:
-        """Take no further step; return the state and the next `step`. Rows can be pushed meanwhile."""
+        """Pause the pipeline; return the state and the next `step`. Rows that are pushed meanwhile wait."""
         return self._dict("POST", "/v1/pause")
 
     def resume(self) -> dict[str, Any]:
-        """Take steps again; return the state and the next `step`."""
+        """Resume a paused pipeline; return the state and the next `step`."""
         return self._dict("POST", "/v1/resume")
 
     def rescale(
@@ -343,7 +343,7 @@ class Client:
         progress: Callable[[dict[str, Any]], object] | None = None,
         at_rest: str | None = None,
     ) -> dict[str, Any]:
-        """Go on with another number of workers; return what moved when that is done.
+        """Change the number of workers; return what was moved, when the rescale is done.
 
         `hosts` maps the hosts on which the workers are to be to their weights; all other hosts are left. Without it the
         hosts stay as they are. `progress` is called with the service's status twice a second, in a thread. If
@@ -363,11 +363,11 @@ class Client:
         return self._dict("DELETE", "/v1/rescale")
 
     def skip(self, step: int | None = None) -> dict[str, Any]:
-        """Go on without the rows that halt the pipeline; they become dead letters."""
+        """Continue without the rows that halt the pipeline; they become dead letters."""
         return self._dict("POST", "/v1/skip", json={"step": step})
 
     def accept_output(self, step: int | None = None) -> dict[str, Any]:
-        """Go on although a step that ran again gives another output; the difference is put out with the next new step."""
+        """Accept that a replayed step gives another output than before; the next new step emits the difference."""
         return self._dict("POST", "/v1/accept-output", json={"step": step})
 
     def backup(self, folder: str | Path) -> dict[str, Any]:
@@ -454,15 +454,15 @@ class AsyncClient:
         return await asyncio.to_thread(self.client.checkpoint)
 
     async def pause(self) -> dict[str, Any]:
-        """Take no further step; see `Client.pause`."""
+        """Pause the pipeline; see `Client.pause`."""
         return await asyncio.to_thread(self.client.pause)
 
     async def resume(self) -> dict[str, Any]:
-        """Take steps again; see `Client.resume`."""
+        """Resume a paused pipeline; see `Client.resume`."""
         return await asyncio.to_thread(self.client.resume)
 
     async def rescale(self, workers: int, **options: Any) -> dict[str, Any]:
-        """Go on with another number of workers; see `Client.rescale`."""
+        """Change the number of workers; see `Client.rescale`."""
         return await asyncio.to_thread(self.client.rescale, workers, **options)
 
     async def cancel_rescale(self) -> dict[str, Any]:
@@ -470,11 +470,11 @@ class AsyncClient:
         return await asyncio.to_thread(self.client.cancel_rescale)
 
     async def skip(self, step: int | None = None) -> dict[str, Any]:
-        """Go on without the rows that halt the pipeline; see `Client.skip`."""
+        """Continue without the rows that halt the pipeline; see `Client.skip`."""
         return await asyncio.to_thread(self.client.skip, step)
 
     async def accept_output(self, step: int | None = None) -> dict[str, Any]:
-        """Go on with another output of a step; see `Client.accept_output`."""
+        """Accept another output of a replayed step; see `Client.accept_output`."""
         return await asyncio.to_thread(self.client.accept_output, step)
 
     async def backup(self, folder: str | Path) -> dict[str, Any]:

@@ -272,7 +272,7 @@ def _output(config: Config, ledger: Ledger, worker: int, found: _Found) -> bool:
 
 
 def _output_folder(config: Config, worker: int) -> Path | None:
-    """Return the folder of a worker's progress; None if outputs note it elsewhere."""
+    """Return the folder of a worker's progress; None if outputs store it elsewhere."""
     progress = config.output.progress(config.residence)
     return None if progress is None else progress / str(worker)
 

@@ -68,11 +68,11 @@ class OwnerLock:
         os.pwrite(self._file, str(self.stops + 1).encode(), 0)
 
     def wait(self) -> None:
-        """Take the lock, as soon as no other process has it."""
+        """Wait until no other process has the lock, and take it."""
         fcntl.lockf(self._file, fcntl.LOCK_EX)
 
     def take(self) -> None:
-        """Take the lock now or, if a coordinator that is taken over still has it, when that one ends."""
+        """Take the lock; if the previous coordinator still has it, a thread takes it when that one ends."""
         try:
             fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:

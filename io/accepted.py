@@ -51,7 +51,7 @@ class Accepted:
         return found
 
     def accept(self, step: int, parts: Mapping[str, Batch]) -> None:
-        """Make these parts the step's content, and add the difference to the owed rows."""
+        """Replace the step's content by these parts, and add the difference to the rows that a later step emits."""
         for view, change in self.differing(step, parts).items():
             self._add(_ADJUSTMENT + view.encode(), step, change)
             self._add(OWED + view.encode(), _NO_STEP, change)

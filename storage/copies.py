@@ -315,7 +315,7 @@ class WorkerCopies:
     # ---- making a database again
 
     def restore(self, home: Path, epoch: int, map_size_bytes: int) -> bool:
-        """Make the database in `home` again from the newest two versions; return False if the place has no version.
+        """Create the database in `home` again from the newest two versions; return False if the place has no version.
 
         What is left of an old database stays next to the new one as `.lost-…`. A process that restores under an older epoch, and
         is stopped meanwhile, is ended first.

@@ -111,7 +111,7 @@ class Standby:
             ) from error
 
     def restore(self, home: Path, epoch: int) -> None:
-        """Make the database in `home` again from the versions of this standby.
+        """Create the database in `home` again from the versions of this standby.
 
         The rest of the old database stays next to it as `.lost-…`. Do nothing if another attempt has made the
         database meanwhile: it may hold later versions by now.
@@ -244,7 +244,7 @@ def _is_settled(txn: Txn, version: int, records: dict[int, bytes]) -> bool:
 
 
 def _settle(txn: Txn, target: Durable, version: int, epoch: int, records: dict[int, bytes]) -> bool:
-    """Make the standby ready to follow to a version; return whether it holds that version already.
+    """Prepare the standby to copy a version; return whether it has that version already.
 
     Keep the versions whose records are the same in the database, with their chunks and values; note the version as
     the goal.

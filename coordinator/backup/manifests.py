@@ -114,7 +114,7 @@ def refuse_kinds(config: Config) -> None:
 
 
 def progress_place(config: Config) -> str | None:
-    """Return where a backup has the progress of outputs, as a path inside it; None if outputs note their progress elsewhere."""
+    """Return the path of the outputs' progress inside a backup; None if outputs store their progress elsewhere."""
     found = config.output.in_backup().progress(config.residence)
     return None if found is None else found.relative_to(config.data_dir).as_posix()
 

@@ -43,7 +43,7 @@ class PostgresSession:
         admit: Callable[[PostgresSession], None],
         cancel: Callable[[int, int], None],
     ) -> None:
-        """Wait for `run`; `admit` counts the session, or refuses it; `cancel` breaks off what another session runs."""
+        """Wait for `run`. `admit` counts or refuses the session; `cancel` cancels the running statement of another session."""
         self._connection, self._backend, self._certificate = connection, backend, certificate
         self._admit, self._cancel = admit, cancel
         self.secret = secrets.randbits(32)

@@ -135,7 +135,7 @@ def depends_on_time(node: PlanNode) -> bool:
 
 
 class _Asking:
-    """Walks from the new traces and views up to the nodes whose past can be read, and notes the mode of each."""
+    """The search from new traces and views upstream to the nodes whose past can be read; it finds the mode of each."""
 
     def __init__(self, plan: Plan, backfill: Backfill) -> None:
         self.plan, self.backfill = plan, backfill
@@ -153,7 +153,7 @@ class _Asking:
         self.missing: dict[int, set[str]] = {}
 
     def modes(self) -> Modes:
-        """Ask for the past of the node of each new trace and view, and return the modes found."""
+        """Search from the node of each new trace and each new view, and return the modes found."""
         views = {view.name: view for view in self.plan.views}
         for node in self.plan.nodes:
             if any(trace.id not in self.backfill.kept for trace in node.own):
@@ -178,7 +178,7 @@ class _Asking:
         )
 
     def _ask_loops(self) -> None:
-        """Ask for the past of all inputs of each new loop."""
+        """Search from all inputs of each loop with a new trace."""
         for loop in self.plan.loops:
             if any(trace.id not in self.backfill.kept for trace in loop.body.all_traces()):
                 self.turning.add(loop.id)
@@ -186,7 +186,10 @@ class _Asking:
                     self._ask(self.fed[outer], self._readers(loop.place))
 
     def _ask(self, start: int, views: Iterable[str]) -> None:
-        """Note the mode of a node, and of the nodes that it reads."""
+        """Find the mode of a node and, if it has to run, of the nodes that it reads.
+
+        If the past of a node is not available, `missing` gets the node with the names of `views`.
+        """
         waiting, names = [start], set(views)
         seen: set[int] = set()
         while waiting:
@@ -200,7 +203,7 @@ class _Asking:
                 waiting.extend(self._read(self.plan.nodes[number]))
 
     def _note(self, node: PlanNode) -> bool:
-        """Note the mode of one node; return False if its past is not available."""
+        """Record the mode of one node; return False if its past is not available."""
         lacks = any(trace.id not in self.backfill.kept for trace in node.own)
         table = node.operator.reads_table()
         if table is not None and table in self.backfill.fresh:

@@ -30,7 +30,7 @@ class Emptied:
     done: bool = field(init=False)
 
     def __post_init__(self) -> None:
-        """Take over whether the step was written before."""
+        """Copy from the wrapped transaction whether the step was written before."""
         self.done = self.begun.done
 
     def __enter__(self) -> Emptied:

@@ -359,7 +359,7 @@ class Run(Answering):
         )
 
     def checkpoint(self) -> None:
-        """Make the present state the version to which `restart` returns."""
+        """Store the current state as a version; `restart` returns to the newest one."""
         self._refuse_closed()
         self._version += 1
         self._runtime.commit(self._version, self._checkpoint_id(), self.layout)
@@ -392,7 +392,7 @@ class Run(Answering):
         return report
 
     def evolve(self, circuit: Circuit) -> CircuitChange:
-        """Go on with another circuit: keep state with the same meaning, backfill new state; return the change.
+        """Replace the circuit: keep state with the same meaning, backfill new state; return the change.
 
         A separate step emits the rows of the new views, and nothing else. A view with an old name and a new definition is
         a new view. It emits all its rows, and its earlier changes are forgotten.

@@ -216,11 +216,11 @@ class InputKind(Connector):
         """Make what the sources of new tables need on this host."""
 
     def resume(self, residence: Residence, tables: Sequence[Table], at: ResumePoint) -> None:
-        """Make the logs in the data folder again, without rows and records, so that they go on at a checkpoint."""
+        """Create the logs in the data folder again, without rows and records, so that they continue at a checkpoint."""
 
     @abstractmethod
     def examine(self, residence: Residence) -> tuple[Examined, dict[tuple[str, int], tuple[int, int]]] | None:
-        """Read all of the input that is on this host: findings, and (floor, end) per place; None if it is elsewhere."""
+        """Read all of the input that is on this host: findings, and (floor, end) per place; None if it is not on this host."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -259,11 +259,11 @@ class OutputKind(Connector):
 
     @abstractmethod
     def resume(self, residence: Residence, workers: Iterable[int], step: int) -> None:
-        """Make the logs of these workers in the data folder again, so that they go on at `step`."""
+        """Create the logs of these workers in the data folder again, so that they continue at `step`."""
 
     @abstractmethod
     def examine(self, residence: Residence, worker: int) -> tuple[Examined, OutputProgress | None] | None:
-        """Read all that one worker has on this host: findings, and its progress if it is readable; None if it is elsewhere."""
+        """Read all that one worker has on this host: findings, and its readable progress; None if it is not on this host."""
 
     @abstractmethod
     def in_backup(self) -> OutputKind:

@@ -49,7 +49,7 @@ class LocalInput(InputKind):
         return EmbeddedStepLog(residence.data_dir, create=create)
 
     def resume_steps(self, residence: Residence, at: ResumePoint) -> None:
-        """Make the step log in the data folder again, without records."""
+        """Create the step log in the data folder again, without records."""
         steps = self.open_steps(residence, create=True)
         steps.resume(at.epoch, at.step, dict(at.positions))
         steps.close()

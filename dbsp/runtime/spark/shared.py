@@ -65,7 +65,7 @@ def unpack(packed: PackedWork) -> Work:
 
 @functools.cache
 def settle(what: str) -> None:  # noqa: ARG001  (the cache's key)
-    """Take what a process has loaded so far out of the garbage collector's sight, the first time it comes here with `what`.
+    """Exclude all objects that this process has loaded so far from garbage collection, at the first call with `what`.
 
     PySpark collects garbage between any two tasks; over the modules that a step needs that would cost 60 ms each time.
     """
