@@ -169,7 +169,7 @@ def _refuse_unsettled(config: Config, ledger: Ledger, saved: Saved, resources: C
     next_step = _next_step(config, resources)
     if next_step != saved.checkpoint.step:
         story = f"checkpoint={saved.checkpoint.step} next={next_step}"
-        raise CircuitError(f"the circuit was changed while logged steps are above the checkpoint: {story}", START_ONCE)
+        raise CircuitError(f"the circuit was changed while steps wait above the checkpoint: {story}", START_ONCE)
     for worker in layout.workers:
         try:
             held = versions_in(database_home(config.data_dir, worker))
