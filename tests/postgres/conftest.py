@@ -64,3 +64,12 @@ def connect(server: PostgresServer) -> Iterator[Connect]:
     yield connected
     for each in made:
         each.close()
+
+
+def check_refused(connection: Any, sql: str, sqlstate: str, story: str) -> None:
+    """A statement is refused with this code and story, and the session goes on."""
+    with pytest.raises(psycopg.Error) as caught:
+        connection.execute(sql)
+    assert caught.value.sqlstate == sqlstate
+    assert story in f"{caught.value.diag.message_primary} {caught.value.diag.message_hint}"
+    assert connection.execute("select 1").fetchone() == (1,)

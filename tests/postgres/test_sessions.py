@@ -15,7 +15,7 @@ from dbsp.coordinator.postgres.listen import bind_postgres
 from dbsp.coordinator.postgres.section import PostgresSection
 from dbsp.errors import ConfigError
 from tests.certificates import certificate
-from tests.postgres.conftest import Connect, answering
+from tests.postgres.conftest import Connect, answering, check_refused
 
 psycopg = pytest.importorskip("psycopg", reason="needs psycopg: pip install -e '.[test]'")
 
@@ -45,12 +45,7 @@ ENDLESS = "select count(*) from range(1000000) a, range(1000000) b"
     ],
 )
 def test_errors_have_a_code_and_a_hint(connect: Connect, sql: str, sqlstate: str, story: str) -> None:
-    connection = connect()
-    with pytest.raises(psycopg.Error) as caught:
-        connection.execute(sql)
-    assert caught.value.sqlstate == sqlstate
-    assert story in f"{caught.value.diag.message_primary} {caught.value.diag.message_hint}"
-    assert connection.execute("select 1").fetchone() == (1,), "the session goes on"
+    check_refused(connect(), sql, sqlstate, story)
 
 
 def test_a_plan_is_a_result(connect: Connect) -> None:
