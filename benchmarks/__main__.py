@@ -49,6 +49,7 @@ ALL = (
     Suite("reads", small="--rows 200000 --lookup-rows 500000"),
     Suite("recovery", small="--keys 200000"),
     Suite("restart", small="--keys 100000"),
+    Suite("upgrade", small="--keys 1000000"),
     Suite("rescale", small="--mb 20 --keys 100000"),
     Suite("memory", "--rows 10000000 --limit-mb 400", "--rows 1000000 --limit-mb 300", ""),
     Suite("state_size", small="--rows 1000000"),
