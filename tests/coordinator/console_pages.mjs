@@ -52,6 +52,8 @@ const ask = async (sql) => {
 };
 await ask('SELECT count(*) AS number FROM "large"');
 const answer = await page.locator('[aria-label="Answer"] td').first().innerText();
+await page.getByRole("button", { name: "Show the plan" }).click();
+const plan = await page.locator('[aria-label="Plan of the query"]').innerText();
 await ask("SELECT nothing");
 await page.locator(".problem").waitFor();
 const left = await page.locator('[aria-label="Answer"]').count();
@@ -69,4 +71,4 @@ await page.getByLabel("Search in all columns").fill("700");
 await page.getByRole("button", { name: "Search" }).click();
 await page.locator('[aria-label="Rows of large"] td').first().waitFor();
 await browser.close();
-console.log(JSON.stringify({ pages: found, did: { answer, left, past, profile, planned } }));
+console.log(JSON.stringify({ pages: found, did: { answer, plan, left, past, profile, planned } }));

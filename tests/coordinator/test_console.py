@@ -67,6 +67,8 @@ def test_every_page_works_in_light_in_dark_and_on_a_phone(built: Path, folder: P
     assert len(found["pages"]) == 33
     did = found["did"]
     assert did["answer"] == "3"
+    assert did["plan"].startswith("as of step "), did["plan"]
+    assert "\nlarge: " in did["plan"], did["plan"]
     assert did["left"] == 0, "the result of an earlier query does not stay under an error"
     assert did["past"] == 2
     assert "By worker" in did["profile"]

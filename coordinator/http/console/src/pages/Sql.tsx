@@ -21,7 +21,7 @@ const remembered = (): Past[] => {
   }
 };
 
-interface Answer { sql: string; result: QueryResult; took: number }
+interface Answer { sql: string; result: QueryResult; took: number; plan: boolean }
 
 export function Sql({ name }: { name: string }) {
   const [sql, setSql] = useState(name);
@@ -43,7 +43,7 @@ export function Sql({ name }: { name: string }) {
     localStorage.setItem(KEY, JSON.stringify(kept));
     setPast(kept);
   };
-  const run = async () => {
+  const run = async (plan = false) => {
     const text = sql.trim();
     if (!text || running) return;
     const abort = new AbortController();
@@ -53,8 +53,9 @@ export function Sql({ name }: { name: string }) {
     remember(text);
     const began = performance.now();
     try {
-      const result = (await (await ask("/v1/query", { method: "POST", body: { sql: text }, signal: abort.signal })).json()) as QueryResult;
-      setAnswer({ sql: text, result, took: (performance.now() - began) / 1000 });
+      const asked = plan ? `EXPLAIN ${text}` : text;
+      const result = (await (await ask("/v1/query", { method: "POST", body: { sql: asked }, signal: abort.signal })).json()) as QueryResult;
+      setAnswer({ sql: text, result, took: (performance.now() - began) / 1000, plan });
     } catch (problem) {
       setError(abort.signal.aborted ? "The query was cancelled" : textOf(problem));
     } finally {
@@ -79,6 +80,7 @@ export function Sql({ name }: { name: string }) {
                 onKeyDown={(event) => { if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) { event.preventDefault(); void run(); } }} />
               <div class="bar">
                 <button class="primary" disabled={running !== null || !sql.trim()}>Run</button>
+                <button type="button" disabled={running !== null || !sql.trim()} title="What the query reads of each view, and what is done with it; nothing is read" onClick={() => void run(true)}>Show the plan</button>
                 {running && <button type="button" onClick={() => running.abort()}>Cancel</button>}
                 <span class="soft">Ctrl + Enter runs it</span>
               </div>
@@ -87,7 +89,7 @@ export function Sql({ name }: { name: string }) {
           <div aria-live="polite">
             {running && <Empty>The query runs …</Empty>}
             {error && <Problem>{error}</Problem>}
-            {answer && <Result of={answer} />}
+            {answer && (answer.plan ? <Plan of={answer} /> : <Result of={answer} />)}
           </div>
         </div>
         <div>
@@ -117,6 +119,14 @@ export function Sql({ name }: { name: string }) {
         </div>
       </div>
     </Page>
+  );
+}
+
+function Plan({ of }: { of: Answer }) {
+  return (
+    <Card title="Plan">
+      <pre class="plan" tabIndex={0} aria-label="Plan of the query">{of.result.rows.map((row) => String(row[0])).join("\n")}</pre>
+    </Card>
   );
 }
 
