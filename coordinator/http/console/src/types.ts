@@ -79,10 +79,12 @@ export interface LayoutRow {
   worker: number; host: string; shards: number; first_step: number; ranges: [string, string][];
   partitions: Record<string, number[]>; state_bytes: number | null;
 }
-export interface Layout { version: number; shards: number; rows: LayoutRow[]; moving: { strategy: string; workers: number[] } | null }
+export interface Layout { version: number; shards: number; offered: [string, number][]; rows: LayoutRow[]; moving: { strategy: string; workers: number[] } | null }
 export interface RescalePlan {
   workers: number; workers_before: number; shards: number; shards_moved: number; least: number; share: number;
   bytes_moved: number | null; bytes_total: number | null; pause_seconds: number | null; pause_from?: string; done: boolean;
   layout_version?: number;
+  joining: Placed[]; leaving: Placed[]; hosts_leaving: string[];
 }
+export interface Placed { worker: number; host: string }
 export interface Setting { section: string; key: string; value: unknown; default: unknown; set: boolean; origin: string }

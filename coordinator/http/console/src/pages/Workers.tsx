@@ -7,7 +7,7 @@ import { Badge, Card, Empty, Facts, Field, Grid, Meter, Page, Problem, Refused, 
 import { Progress } from "../parts/Progress";
 import { useSignal } from "../signal";
 import { status, useRead } from "../state";
-import type { Dataflow, Layout, RescalePlan } from "../types";
+import type { Dataflow, Layout, Placed, RescalePlan } from "../types";
 
 const STRATEGIES: { key: string; label: string; says: string }[] = [
   { key: "", label: "As the settings say", says: "The strategy of [layout] in the settings; cold unless it is set." },
@@ -39,7 +39,7 @@ export function Workers() {
         )}
         {now.doing && now.doing.hosts_away.length > 0 && <Problem>Hosts that do not answer: {now.doing.hosts_away.join(", ")}</Problem>}
       </Card>
-      <Rescale />
+      <Rescale hosts={layout.found?.offered ?? []} />
     </Page>
   );
 }
@@ -47,13 +47,23 @@ export function Workers() {
 const busy = (flow: Dataflow | null, worker: number): number =>
   flow?.nodes.reduce((sum, node) => sum + (node.workers.find((each) => each.worker === worker)?.seconds ?? 0), 0) ?? 0;
 
-function Rescale() {
+// The hosts with their weights that a text names, as on the command line: "a, b=2".
+const named = (text: string): Record<string, number> | null =>
+  text.trim() ? Object.fromEntries(text.split(",").map((part) => {
+    const [host, weight] = part.split("=").map((each) => each.trim());
+    return [host, weight === undefined ? 1 : Number(weight)];
+  })) : null;
+const written = (hosts: [string, number][]): string => hosts.map(([host, weight]) => (weight === 1 ? host : `${host}=${weight}`)).join(", ");
+const placed = (of: Placed[]): string => of.map((each) => `worker ${each.worker}${each.host ? ` on ${each.host}` : ""}`).join(", ") || "none";
+
+function Rescale({ hosts }: { hosts: [string, number][] }) {
   const now = useSignal(status)!;
   const [workers, setWorkers] = useState(now.workers);
   const [strategy, setStrategy] = useState("");
+  const [wanted, setWanted] = useState("");
   const [planned, setPlanned] = useState<RescalePlan | null>(null);
   const [error, setError] = useState("");
-  const body = { workers, strategy: strategy || null };
+  const body = { workers, strategy: strategy || null, hosts: named(wanted) };
   const preview = async () => {
     setPlanned(null);
     setError("");
@@ -75,6 +85,7 @@ function Rescale() {
       <p class="soft">Results stay right throughout, and a crash at any moment leaves the old or the new number of workers.</p>
       <form onSubmit={(event) => { event.preventDefault(); void preview(); }}>
         <Field label="Workers">{(id) => <input id={id} type="number" min={1} max={4096} required value={workers} onInput={(event) => { setWorkers(Number(event.currentTarget.value)); setPlanned(null); }} />}</Field>
+        {hosts.length > 0 && <Field label="Hosts, perhaps with weights (empty: as they are)">{(id) => <input id={id} placeholder={written(hosts)} value={wanted} onInput={(event) => { setWanted(event.currentTarget.value); setPlanned(null); }} />}</Field>}
         <fieldset>
           <legend>How the state moves</legend>
           {STRATEGIES.map((each) => (
@@ -93,6 +104,9 @@ function Rescale() {
           <Facts of={[
             ["Shards that move", `${count(planned.shards_moved)} of ${count(planned.shards)} (${percent(planned.share)}; at least ${percent(planned.least)} must)`],
             ["State that moves", moved(planned)],
+            ["Workers that join", placed(planned.joining)],
+            ["Workers that leave", placed(planned.leaving)],
+            ...(planned.hosts_leaving.length ? [["Hosts without a worker afterwards", planned.hosts_leaving.join(", ")] as [string, string]] : []),
             ["Steps would stop, cold, for about", planned.pause_seconds === null ? "not known yet" : `${seconds(planned.pause_seconds)} (from ${planned.pause_from})`],
           ]} />
           <div class="bar"><button type="button" class="primary" onClick={go}>Rescale to {plural(workers, "worker")}</button><button type="button" onClick={() => setPlanned(null)}>Not now</button></div>
