@@ -6,6 +6,9 @@ Oracles as in `test_hosts_apart`: a plain consumer reads of every step what a re
 
 from __future__ import annotations
 
+import os
+import shutil
+import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -65,3 +68,21 @@ def test_hosts_are_cut_off_lost_and_replaced(three: Networks, reachable: Broker,
         rescaled(shop, 3, "cold", three.hosts)
         assert sorted(name for names in homes().values() for name in names) == ["0000", "0001", "0002"]
         assert len(homes()[second]) == 1, "what was left there is deleted, and a new worker is there"
+
+
+@pytest.mark.timeout(900)
+def test_the_folder_of_the_coordinator_is_deleted(three: Networks, reachable: Broker, tmp_path: Path) -> None:
+    """After a rescale to a third host: the ledger is in the step log on Kafka, and the workers' databases are on their hosts."""
+    with cluster_shop(tmp_path, reachable, 10, hosts=three.hosts, own=three) as (_, shop):
+        rescaled(shop, 3, "warmup", three.hosts)
+        homes, reached = databases(tmp_path, three.hosts), shop.sent
+        process = shop.running()
+        os.killpg(process.pid, signal.SIGKILL)
+        assert process.wait(30) == -signal.SIGKILL, shop.said()
+        shop.until(lambda: not shop.marked(), "nothing of it is left", 30)
+        for each in (shop.folder / "data").iterdir():  # the folder itself is where the hosts see their disks
+            shutil.rmtree(each) if each.is_dir() else each.unlink()
+        shop.start()
+        shop.until(lambda: shop.processed() >= reached, "it goes on with the ledger of the log", 300)
+        assert (shop.status() or {})["workers"] == 3
+        assert databases(tmp_path, three.hosts) == homes
