@@ -55,7 +55,7 @@ def push(
 ) -> None:
     """Push rows (JSON, CSV or TSV with a header, Arrow IPC, Parquet) from FILE or standard input to TABLE."""
     refuse_half(producer, sequence, "--producer and --sequence")
-    kind = KINDS.get(form or PurePath(str(file.name)).suffix.lower().removeprefix("."))
+    kind = KINDS.get(form or PurePath(str(getattr(file, "name", ""))).suffix.lower().removeprefix("."))
     found = context.client.push(
         table, file.read(), producer=producer, sequence=sequence, wait_s=wait_s, content_type=kind
     ).answer

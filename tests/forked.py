@@ -15,13 +15,14 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import chdir, contextmanager
 from multiprocessing import context, forkserver
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
 PRELOADS = "tests.preloads"
+ROOT = Path(__file__).parents[1]
 _ONE_AT_A_TIME = threading.Lock()
 
 
@@ -33,7 +34,7 @@ class Forks:
         self._kept = kept
         self._server = forkserver.ForkServer()
         self._server.set_forkserver_preload([__name__, PRELOADS])
-        with mock.patch.dict(os.environ, variables):
+        with mock.patch.dict(os.environ, variables), chdir(ROOT):  # where the server finds what it loads
             self._server.ensure_running()
 
     @contextmanager

@@ -64,7 +64,7 @@ def a_host_is_not_asked(patch: Patch) -> None:
 
 
 def an_error_of_ours_is_a_bug(patch: Patch) -> None:
-    patch.setattr(failures, "_told", lambda _: None)
+    patch.setattr(failures, "_error_of", lambda _: None)
 
 
 def versions_are_not_compared(patch: Patch) -> None:
