@@ -164,9 +164,7 @@ def build(
     `EngineError` as `preflight` says.
     """
     plan = plan or load_plan(config)
-    check_named(config)  # before anybody else is asked
-    found = ledger_in_log(config)
-    _check_settings(config, has_ledger=found is not None)
+    found = _check_settings(config)
     if found is not None:
         _adopt(config, plan, found, evolve=evolve)
     evolution = surveyed(config, plan) if evolve else None
@@ -249,15 +247,17 @@ def _adopt(config: Config, plan: Plan, found: Ledger, *, evolve: bool) -> None:
     control.close()
 
 
-def _check_settings(config: Config, *, has_ledger: bool = False) -> None:
-    """Check that the settings agree with each other and with the stored state, whose ledger may be elsewhere."""
+def _check_settings(config: Config) -> Ledger | None:
+    """Check that the settings agree with each other, then with the stored state; return the ledger that only the step log has."""
     check_places(config)
     check_named(config)
     for folder in _folders(config):
         _refuse_file(*folder)
-    if not has_ledger:
+    found = ledger_in_log(config)
+    if found is None:
         refuse_remains(config)
     check_stored(config)
+    return found
 
 
 def _refuse_file(what: str, folder: Path, where: str) -> None:
@@ -298,7 +298,7 @@ def check_start(config: Config, plan: Plan, *, evolve: bool = False) -> Evolutio
     Steps of other versions are allowed because a running service has logged some. Brokers and registries are asked whether
     they respond. With `evolve`, return the change of the circuit that a start would make, or None if there is none.
     """
-    _check_settings(config, has_ledger=ledger_in_log(config) is not None)
+    _check_settings(config)
     _runtime_module(config)
     look_outside(config, plan)
     if evolve:

@@ -71,7 +71,7 @@ class SilentHosts:
 
     def refuse_lost(self, hosts: Iterable[str]) -> None:
         """Raise `UnavailableError` if one of these hosts was lost at the last look and its workers can move elsewhere."""
-        gone = sorted({*hosts} & {*self.lost})
+        gone = sorted({*self.lost}.intersection(hosts))
         if gone and self.loss.movable:
             raise UnavailableError(
                 f"hosts of workers are lost: hosts={', '.join(gone)}", "their workers move by themselves"

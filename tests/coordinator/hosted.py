@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from dbsp.coordinator.build import build
+from dbsp.coordinator.service import Service
 from dbsp.coordinator.worker_resources import ConfiguredResources, home_in
 from dbsp.errors import UnavailableError
 from dbsp.layout import Layout
@@ -17,6 +20,7 @@ from dbsp.runtime.inprocess import InProcessRuntime
 from dbsp.runtime.runtime import NOTHING, StepReport, Stray
 from dbsp.storage import WorkerDatabase
 from dbsp.store import CheckpointId
+from tests.coordinator.under_traffic import settings
 
 
 @dataclass(slots=True, eq=False)
@@ -117,6 +121,20 @@ class HostedRuntime(InProcessRuntime):
             tasks.discard_stray(self.work, stray.worker, stray, epoch)
             self.machines.places[stray.worker] = home
         return near
+
+
+@contextmanager
+def running(folder: Path, machines: Machines, *overrides: str, common_disk: bool = False) -> Iterator[Service]:
+    """A service whose workers are on these machines."""
+    config = settings(folder, *overrides)
+    with Service(config, build(config, wrap=on_machines(machines, common_disk=common_disk))) as service:
+        yield service
+
+
+def homes(service: Service) -> dict[int, str]:
+    """The host of each worker."""
+    layout = service.layout()
+    return dict(zip(layout.workers, layout.hosts, strict=True))
 
 
 def on_machines(machines: Machines, *, common_disk: bool = False) -> Callable[[str, Any], Any]:

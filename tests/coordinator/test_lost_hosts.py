@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import random
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,7 +21,8 @@ from dbsp.coordinator.service import Service
 from dbsp.errors import AwayError, UnavailableError
 from dbsp.layout import initial
 from tests.coordinator import fakes, hosted
-from tests.coordinator.under_traffic import check_golden, make_folder, orders, settings, traffic
+from tests.coordinator.hosted import homes, running
+from tests.coordinator.under_traffic import check_golden, make_folder, orders, traffic
 from tests.spark.waiting import until
 
 HOSTS = ("a", "b", "c")
@@ -39,18 +38,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(watch, "LOOK_EVERY_S", 0.05)
     monkeypatch.setattr(watch, "LOOK_IDLE_S", 0.1)
     return make_folder(tmp_path)
-
-
-@contextmanager
-def running(folder: Path, machines: hosted.Machines, *overrides: str) -> Iterator[Service]:
-    config = settings(folder, *overrides)
-    with Service(config, build.build(config, wrap=hosted.on_machines(machines))) as service:
-        yield service
-
-
-def homes(service: Service) -> dict[int, str]:
-    layout = service.layout()
-    return dict(zip(layout.workers, layout.hosts, strict=True))
 
 
 def events(folder: Path, name: str) -> list[dict[str, object]]:

@@ -19,6 +19,7 @@ from dbsp.coordinator.service import Service
 from dbsp.coordinator.strategies import STRATEGIES
 from dbsp.errors import ConfigError, DbspError
 from tests.coordinator import hosted, shop
+from tests.coordinator.hosted import homes
 from tests.coordinator.under_traffic import check_golden, make_folder, settings, traffic
 from tests.spark.waiting import until
 
@@ -35,14 +36,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @contextmanager
 def running(folder: Path, machines: hosted.Machines, *overrides: str) -> Iterator[Service]:
-    config = settings(folder, *(overrides or FIRST))
-    with Service(config, build.build(config, wrap=hosted.on_machines(machines, common_disk=True))) as service:
+    with hosted.running(folder, machines, *(overrides or FIRST), common_disk=True) as service:
         yield service
-
-
-def homes(service: Service) -> dict[int, str]:
-    layout = service.layout()
-    return dict(zip(layout.workers, layout.hosts, strict=True))
 
 
 def of(names: str) -> tuple[tuple[str, float], ...]:
