@@ -527,7 +527,7 @@ def test_a_table_with_other_columns_is_refused_at_the_start(tmp_path: Path) -> N
             "no such column: view=large column=nobody",
         ),
         ('[delta]\ndirectory = "l"\n[output]\nkind = "files"', ConfigError, "output.kind=files"),
-        ('[delta]\ndirectory = "l"\nviews = ["large"]\nkeys = { largest = "customer" }', ConfigError, "names largest"),
+        ('[delta]\ndirectory = "l"\nviews = ["large"]\nkeys = { largest = "customer" }', ConfigError, "view=largest"),
         ('[delta]\ndirectory = "l"\ninterval_s = 0', ConfigError, "delta.interval_s"),
         ('[delta]\ndirectory = "l"\nkeep_hours = 0', ConfigError, "too small: delta.keep_hours=0 least=1"),
         ('[delta]\ndirectory = "l"\nkeep_hours = 0.9', ConfigError, "keep_hours"),
