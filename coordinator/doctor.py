@@ -22,7 +22,6 @@ from pathlib import Path
 from typing import Any
 
 from lmdb.verify import VerifyError
-from lmdb.verify import verify as verify_structure
 
 from dbsp.coordinator.config import Config
 from dbsp.coordinator.decisions.cutting import Positions
@@ -36,6 +35,7 @@ from dbsp.io import examine as logs
 from dbsp.io import letter_log
 from dbsp.io.output_part import OutputProgress
 from dbsp.layout import homes
+from dbsp.lmdb_environments import BROKEN_FILE, structure_problems
 from dbsp.lmdb_files import META_BYTES, check_lmdb_file
 from dbsp.storage import examine as storage
 from dbsp.store import VersionInfo
@@ -163,7 +163,7 @@ def _structure(file: Path) -> list[str]:
             before = _heads(file)
             if len(before) < META_BYTES:
                 return [f"the file is empty or cut short: bytes={file.stat().st_size}"]
-            problems = _tail(file) or [str(problem) for problem in verify_structure(str(file))]  # type: ignore[no-untyped-call]
+            problems = _tail(file) or structure_problems(file)
             if not problems or before == _heads(file):
                 return problems
         except FileNotFoundError:
@@ -174,7 +174,7 @@ def _structure(file: Path) -> list[str]:
 
 
 def _tail(file: Path) -> list[str]:
-    """Return what the end of the file lacks: `verify_structure` looks only at the first page of a large value."""
+    """Return what the end of the file lacks: `structure_problems` looks only at the first page of a large value."""
     try:
         check_lmdb_file(file, "file")
     except DataError as error:
@@ -212,7 +212,7 @@ def _ledger(data_dir: Path, found: _Found) -> Ledger | None:
 
     def read() -> Examined:
         seen = Examined(file=file, remedy=CONTROL_REMEDY)
-        with seen.guarded(also=logs.ENGINE):
+        with seen.guarded(also=BROKEN_FILE):
             kept.append(read_ledger(data_dir))
             seen.count("ledgers")
         return seen

@@ -28,18 +28,15 @@ from typing import Any, TypeVar
 
 import lmdb
 
-from dbsp.disk import PRIVATE_FILE, PRIVATE_FOLDER, make_folder, sync_path
-from dbsp.errors import CapacityError, ConfigError, DataError, DbspError, UnavailableError
-from dbsp.lmdb_errors import told
-from dbsp.lmdb_files import check_lmdb_file
-from dbsp.lmdb_locks import reserve_locks
+from dbsp.disk import PRIVATE_FOLDER, make_folder, sync_path
+from dbsp.errors import CapacityError, ConfigError, DataError, UnavailableError
+from dbsp.lmdb_environments import FileKind, data_file, open_to_write
 from dbsp.processes import Writers
 from dbsp.stored.format_numbers import check_name
 
 MAP_BYTES_START = 1 << 28
 MAP_BYTES_MAX = 1 << 44
-LMDB_ENGINE = 0
-"""The LMDB engine all environments are made with: 0 is 0.9, whose format no other reads; fixed for every file."""
+LOG = FileKind(name="log file", unharmed="nothing that was answered is lost")
 
 _META = b"meta"
 _FORMAT = b"format"
@@ -59,20 +56,13 @@ class LogEnvironment:
     def __init__(self, path: Path, form: str, names: Sequence[str], map_bytes: int, later: Sequence[str] = ()) -> None:
         """Open an existing file; call `open_environment` instead, which checks the file and shares handles."""
         self.path = path
-        self.where = f"file={_data_file(path)}"
+        self.where = f"file={data_file(path)}"
         self._turn = threading.Condition()
         self._active = 0
         self._resizing = False
         self._closed = False
         self._writers = Writers(path)
-        _reserve(path)
-        self._env = lmdb.open(
-            str(path),
-            max_dbs=len(names) + len(later) + 2,
-            map_size=max(map_bytes, _data_file(path).stat().st_size),
-            lib_version=LMDB_ENGINE,
-            mode=PRIVATE_FILE,
-        )
+        self._env = _open(path, len(names) + len(later), map_bytes)
         self._env.reader_check()  # a killed reader pins old pages until this check
         with self._writers.waiting():  # only a write transaction opens named databases for longer than itself
             opening = self._env.begin(write=True)
@@ -80,7 +70,7 @@ class LogEnvironment:
             with opening as txn:
                 self._dbs = {"meta": self._open_db(txn, "meta")}
                 found = txn.get(_FORMAT, db=self.db("meta"))
-                check_name("the log file", f"file={_data_file(path)}", found or b"", form.encode())
+                check_name("the log file", f"file={data_file(path)}", found or b"", form.encode())
                 self._dbs |= {name: self._open_db(txn, name) for name in names}
                 self._dbs |= {name: self._open_db(txn, name) for name in later if txn.get(name.encode()) is not None}
         except DataError:
@@ -91,7 +81,7 @@ class LogEnvironment:
         try:
             return self._env.open_db(name.encode(), txn=txn, create=False)
         except lmdb.Error as error:
-            raise DataError(f"a part of the log file is missing: file={_data_file(self.path)} part={name}") from error
+            raise DataError(f"a part of the log file is missing: file={data_file(self.path)} part={name}") from error
 
     def db(self, name: str) -> Any:
         """Return the named database, for `txn.get(key, db=...)` and cursors."""
@@ -155,7 +145,7 @@ class LogEnvironment:
     def _refuse_closed(self) -> None:
         if self._closed:
             hint = "the service that had it open has ended: start it again"
-            raise UnavailableError(f"the log is closed: file={_data_file(self.path)}", hint)
+            raise UnavailableError(f"the log is closed: file={data_file(self.path)}", hint)
 
     def _leave(self) -> None:
         with self._turn:
@@ -172,7 +162,7 @@ class LogEnvironment:
             try:
                 if size and size <= self._env.info()["map_size"]:
                     if size == MAP_BYTES_MAX:
-                        raise CapacityError(f"the log file is full: file={_data_file(self.path)} bytes={size}")
+                        raise CapacityError(f"the log file is full: file={data_file(self.path)} bytes={size}")
                     return
                 self._env.set_mapsize(size)
             finally:
@@ -217,7 +207,7 @@ def open_environment(
         with _telling(path):
             if create and not path.exists():
                 _create(path, form, names)
-            check_data_file(_data_file(path))
+            LOG.check(path)
             env = LogEnvironment(path, form, names, map_bytes, later)
         _OPEN[key] = (env, 1)
         return env
@@ -231,18 +221,15 @@ def _telling(path: Path) -> Iterator[None]:
     except (lmdb.MapFullError, lmdb.MapResizedError):
         raise
     except lmdb.Error as error:
-        raise _told(error, path) from error
+        raise LOG.translate(error, path) from error
 
 
-def _reserve(path: Path) -> None:
+def _open(folder: Path, databases: int, map_bytes: int) -> Any:
+    """Open or create an environment with so many named databases, and LMDB's own."""
     try:
-        reserve_locks(path)
+        return open_to_write(folder, map_bytes, databases=databases + 2)
     except OSError as error:
-        raise _told(error, path) from error
-
-
-def _told(error: lmdb.Error | OSError, path: Path) -> DbspError:
-    return told(error, _data_file(path), "log file", "nothing that was answered is lost")
+        raise LOG.translate(error, folder) from error
 
 
 def is_open(path: Path) -> bool:
@@ -280,37 +267,25 @@ def release_environment(env: LogEnvironment) -> None:
         env.close_handle()
 
 
-def check_data_file(file: Path) -> None:
-    """Check a data file before LMDB maps it; see `dbsp.lmdb_files` for the faults that are refused."""
-    check_lmdb_file(file, "log file")
-
-
-def _data_file(path: Path) -> Path:
-    return path / "data.mdb"
-
-
 def _create(path: Path, form: str, names: Sequence[str]) -> None:
     """Create an environment under a temporary name, and rename it when it is on disk."""
     make_folder(path.parent)
     temporary = path.with_name(f".{path.name}.creating-{os.getpid()}")
     shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir(mode=PRIVATE_FOLDER)
-    _reserve(temporary)
-    env = lmdb.open(
-        str(temporary), max_dbs=len(names) + 2, map_size=MAP_BYTES_START, lib_version=LMDB_ENGINE, mode=PRIVATE_FILE
-    )
+    env = _open(temporary, len(names), MAP_BYTES_START)
     meta = env.open_db(_META)
     for name in names:
         env.open_db(name.encode())
     with env.begin(write=True) as txn:
         txn.put(_FORMAT, form.encode(), db=meta)
     env.close()
-    sync_path(temporary / "data.mdb")
+    sync_path(data_file(temporary))
     sync_path(temporary)
     try:
         temporary.rename(path)
     except OSError:
         shutil.rmtree(temporary, ignore_errors=True)
-        if not _data_file(path).exists():
+        if not data_file(path).exists():
             raise ConfigError(f"the log's folder is in the way: folder={path}", "move it or name another") from None
     sync_path(path.parent)

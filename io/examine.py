@@ -14,25 +14,23 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import lmdb
-
 from dbsp.disk import shown
 from dbsp.errors import DataError
 from dbsp.io import embedded_input, embedded_output, embedded_steps, file_input, imported_file, letter_log, replayed
 from dbsp.io.accepted import OWED
 from dbsp.io.chunk import check_chunk
-from dbsp.io.environment import LMDB_ENGINE, borrowed, check_data_file
+from dbsp.io.environment import LOG, borrowed
 from dbsp.io.output_part import OutputProgress
 from dbsp.io.producer_numbers import decode_numbers
 from dbsp.io.progress import checksum_of_step, progress_of
 from dbsp.io.spans import OFFSET, offset_of, place_of, span_of
 from dbsp.io.step_codec import Positions, advance, positions_from_json, record_from_json, unseal
 from dbsp.io.transactions import PART, ranges_of
+from dbsp.lmdb_environments import BROKEN_FILE, data_file, open_to_read
 from dbsp.logs import StepRecord
 from dbsp.store.findings import Examined
 from dbsp.stored.format_numbers import check_name
 
-ENGINE = (lmdb.Error, struct.error, OSError)
 _BEHIND = b"\xff" * 16
 """Sorts after every key that ends with numbers."""
 STEPS_REMEDY = "restore the folder of the step log from a backup of the same moment as the databases"
@@ -103,8 +101,8 @@ def reading(folder: Path, form: str | None, names: tuple[str, ...], later: tuple
 
     **Errors** `DataError` if the file is missing, empty, cut short or of another kind.
     """
-    file = folder / "data.mdb"
-    check_data_file(file)
+    LOG.check(folder)
+    file = data_file(folder)
     with borrowed(folder) as shared:
         if shared is not None:
             with shared.read() as txn:
@@ -113,10 +111,7 @@ def reading(folder: Path, form: str | None, names: tuple[str, ...], later: tuple
                 opened.check_form(file, form)
                 yield opened
             return
-    env = lmdb.open(
-        str(folder), map_size=file.stat().st_size, max_dbs=len(names) + len(later) + 2, readonly=True, create=False,
-        lock=(folder / "lock.mdb").exists(), lib_version=LMDB_ENGINE,
-    )  # fmt: skip
+    env = open_to_read(folder, databases=len(names) + len(later) + 2)
     try:
         with env.begin() as txn:
             opened = OpenedLog.of(env, txn, names, later)
@@ -145,9 +140,9 @@ def examine_steps(directory: Path) -> tuple[Examined, StepsSeen]:
     """
     seen = Examined(file=directory / "steps" / "data.mdb", remedy=STEPS_REMEDY)
     steps = StepsSeen()
-    with seen.guarded(also=ENGINE), reading(directory / "steps", embedded_steps.FORM, ("records",)) as log:
+    with seen.guarded(also=BROKEN_FILE), reading(directory / "steps", embedded_steps.FORM, ("records",)) as log:
         for key, value in log.items("records"):
-            with seen.guarded(f"record {key.hex()}", also=ENGINE):
+            with seen.guarded(f"record {key.hex()}", also=BROKEN_FILE):
                 steps.records.append(_step_record(seen.file, key, value))
                 seen.count("step records")
         head = log.get("meta", b"head")
@@ -204,26 +199,26 @@ def examine_input(directory: Path) -> tuple[Examined, Spans]:
     spans: Spans = {}
     names = ("rows", "spans", "producers")
     with (
-        seen.guarded(also=ENGINE),
+        seen.guarded(also=BROKEN_FILE),
         reading(directory / "input", embedded_input.FORM, names, (PART, replayed.PART)) as log,
     ):
         for key, value in log.items("spans"):
-            with seen.guarded(f"span {key!r}", also=ENGINE):
+            with seen.guarded(f"span {key!r}", also=BROKEN_FILE):
                 span = span_of(key, value, f"file={seen.file}")
                 spans[place_of(key)] = (span.floor, span.end)
         for key, value in log.items("producers"):
-            with seen.guarded(f"producer {key!r}", also=ENGINE):
+            with seen.guarded(f"producer {key!r}", also=BROKEN_FILE):
                 _producer(seen, key, value)
         for key, value in log.items(PART):
-            with seen.guarded(f"transaction {key.hex()}", also=ENGINE):
+            with seen.guarded(f"transaction {key.hex()}", also=BROKEN_FILE):
                 _transaction(seen, key, value, spans)
         for key, value in log.items(replayed.PART):
-            with seen.guarded(f"replayed letter {key!r}", also=ENGINE):
+            with seen.guarded(f"replayed letter {key!r}", also=BROKEN_FILE):
                 replayed.replayed_to(offset_of(key)[0], key, value, f"file={seen.file}")
                 seen.count("replayed letters")
         reached: Reached = {}
         for key, data in log.items("rows"):
-            with seen.guarded(f"rows {key!r}", also=ENGINE):
+            with seen.guarded(f"rows {key!r}", also=BROKEN_FILE):
                 _rows(seen, key, data, spans, reached)
         for (table, partition), (floor, end) in sorted(spans.items()):
             last = reached.get((table, partition), floor)
@@ -280,7 +275,7 @@ def examine_files(directory: Path, folder: Path) -> tuple[Examined, Spans]:
     spans: Spans = {}
     reached: dict[tuple[str, int], int] = {}
     changed: set[Path] = set()
-    with seen.guarded(also=ENGINE), reading(directory / "input", file_input.FORM, file_input.PARTS) as log:
+    with seen.guarded(also=BROKEN_FILE), reading(directory / "input", file_input.FORM, file_input.PARTS) as log:
         for key, value in log.items("spans"):
             span = span_of(key, value, f"file={seen.file}")
             spans[place_of(key)] = (span.floor, span.end)
@@ -325,15 +320,15 @@ def examine_letters(directory: Path) -> Examined:
     seen = Examined(file=directory / "letters" / "data.mdb", remedy=letter_log.REMEDY)
     where = f"file={seen.file}"
     rows: dict[int, int] = {}
-    with seen.guarded(also=ENGINE), reading(directory / "letters", letter_log.FORM, letter_log.PARTS) as log:
+    with seen.guarded(also=BROKEN_FILE), reading(directory / "letters", letter_log.FORM, letter_log.PARTS) as log:
         if (kept := log.get("meta", letter_log.KEPT_FROM)) is not None:
             letter_log.kept_from_of(kept, where)
         for key, value in log.items("letters"):
-            with seen.guarded(f"record {key.hex()}", also=ENGINE):
+            with seen.guarded(f"record {key.hex()}", also=BROKEN_FILE):
                 step, _ = struct.unpack(">QI", key)
                 rows[step] = rows.get(step, 0) + letter_log.decode_letters(value, step, where).num_rows
         for key, value in log.items("steps"):
-            with seen.guarded(f"step {key.hex()}", also=ENGINE):
+            with seen.guarded(f"step {key.hex()}", also=BROKEN_FILE):
                 about, step = letter_log.about_step(key, value, where), int(struct.unpack(">Q", key)[0])
                 if (found := rows.pop(step, 0)) != about.rows:
                     seen.found(f"dead letters are missing: step={step} noted={about.rows} found={found}")
@@ -355,7 +350,7 @@ def examine_output_log(folder: Path, form: str | None, worker: int) -> tuple[Exa
     """Read every record in the file of a worker's progress, and the progress itself, None if it is unreadable."""
     seen = Examined(file=folder / "data.mdb", remedy=PROGRESS_REMEDY, worker=worker)
     progress: OutputProgress | None = None
-    with seen.guarded(also=ENGINE), reading(folder, form, ("data", "checksums")) as log:
+    with seen.guarded(also=BROKEN_FILE), reading(folder, form, ("data", "checksums")) as log:
         data = log.get("meta", b"progress")
         if data is None:
             seen.found("the output log holds no progress")
@@ -376,7 +371,7 @@ def _checksums(seen: Examined, log: OpenedLog, progress: OutputProgress) -> None
     found = []
     for key, value in log.items("checksums"):
         found.append(int(struct.unpack(">Q", key)[0]))
-        with seen.guarded(also=ENGINE):
+        with seen.guarded(also=BROKEN_FILE):
             checksum_of_step(key, value, f"file={seen.file}")
     seen.count("checksums of steps", len(found))
     steps = [step for step in found if step >= progress.first]
@@ -387,7 +382,7 @@ def _checksums(seen: Examined, log: OpenedLog, progress: OutputProgress) -> None
 def _part(seen: Examined, key: bytes, value: bytes, progress: OutputProgress) -> None:
     view, _, place = key.partition(b"\0")
     where = f"view={view.decode(errors='replace')}"
-    with seen.guarded(where, also=ENGINE):
+    with seen.guarded(where, also=BROKEN_FILE):
         step, number = struct.unpack(">QI", place)
         if not value or zlib.crc32(value[4:]) != int.from_bytes(value[:4], "little"):
             seen.found(f"an output record is damaged: {where} step={step} piece={number}", remedy=OUTPUT_REMEDY)

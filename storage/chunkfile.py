@@ -29,7 +29,8 @@ import numpy as np
 import numpy.typing as npt
 
 from dbsp.errors import DataError, InternalError
-from dbsp.storage.environment import DatabaseEnvironment, data_file
+from dbsp.lmdb_environments import data_file
+from dbsp.storage.environment import DatabaseEnvironment
 from dbsp.storage.readahead import Paging, foresee_hashes, foresee_rows, will_need
 from dbsp.storage.records import number_key
 from dbsp.storage.tables import Txn

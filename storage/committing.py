@@ -27,10 +27,10 @@ import numpy as np
 import numpy.typing as npt
 
 from dbsp.errors import DataError, UnavailableError
+from dbsp.lmdb_environments import data_file
 from dbsp.processes import noted
 from dbsp.storage.chunkfile import HEADER_BYTES
 from dbsp.storage.durable import Durable, Root, ids_of, refs_of_states
-from dbsp.storage.environment import data_file
 from dbsp.storage.readahead import will_need
 from dbsp.storage.records import Record, number_key, number_of
 from dbsp.storage.scratch import Scratch

@@ -35,10 +35,11 @@ import numpy as np
 import numpy.typing as npt
 
 from dbsp.errors import DataError, FencedError, UnavailableError
+from dbsp.lmdb_environments import data_file
 from dbsp.processes import end_older, noted
 from dbsp.storage import records, registry, warm_chunks
 from dbsp.storage.chunkfile import ReadChunks, Shelf
-from dbsp.storage.environment import DatabaseEnvironment, check_file, create_environment, data_file
+from dbsp.storage.environment import DATABASE, DatabaseEnvironment, create_environment
 from dbsp.storage.records import Record, number_key, number_of
 from dbsp.storage.tables import Txn
 from dbsp.store import CheckpointId, VersionInfo, VersionView
@@ -94,7 +95,7 @@ class Durable:
 
     def __init__(self, folder: Path, writers_folder: Path, map_size_bytes: int) -> None:
         """Open the durable environment in `folder`; raise `DataError` if it is missing, broken or cut short."""
-        check_file(folder)
+        DATABASE.check(folder)
         self.folder = folder
         self.writers_folder = writers_folder
         self.environment = registry.acquire(folder, lambda: DatabaseEnvironment(folder, map_size_bytes, sync=True))

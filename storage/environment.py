@@ -1,4 +1,4 @@
-"""LMDB environments: open them safely, once per file and process, and translate LMDB's errors.
+"""The LMDB environments of workers' databases: opened once per file and process, with their policy for growth and failure.
 
 Invariants:
 
@@ -23,18 +23,18 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import lmdb
-from lmdb.verify import verify as verify_structure
 
 from dbsp.disk import PRIVATE_FILE, PRIVATE_FOLDER, sync_path
-from dbsp.errors import CapacityError, DbspError, InternalError, UnavailableError
-from dbsp.lmdb_errors import told
-from dbsp.lmdb_files import check_lmdb_file
-from dbsp.lmdb_locks import reserve_locks
+from dbsp.errors import CapacityError, InternalError, UnavailableError
+from dbsp.lmdb_environments import FileKind, data_file, open_to_write
 from dbsp.storage.readahead import Paging
 from dbsp.storage.tables import PAGE, Txn
 
-LMDB_MAJOR = 0
-"""The engine's major version: 0 is LMDB 0.9, whose files 1.0 cannot read. Every version's record contains it."""
+DATABASE = FileKind(
+    name="database file",
+    restore="restore it from a backup or a standby",
+    unharmed="the last checkpoint is intact",
+)
 
 MAP_SIZE_BYTES = 1 << 37
 """How much of the address space, 128 TiB in all, an environment takes at first: 256 workers have three each, with a standby."""
@@ -45,21 +45,6 @@ PASSING_WAIT_S = 10.0
 """How long a map that has to move waits for passing readers at most; each of them reads for milliseconds."""
 
 T = TypeVar("T")
-
-
-def data_file(folder: Path) -> Path:
-    """Return the path of the file in which LMDB keeps its data."""
-    return folder / "data.mdb"
-
-
-def check_file(folder: Path) -> None:
-    """Refuse a file that is missing, empty, not LMDB's, or cut off; see `dbsp.lmdb_files`."""
-    check_lmdb_file(data_file(folder), "database file", "restore it from a backup or a standby")
-
-
-def structure_problems(file: Path) -> list[str]:
-    """Return the faults in the structure of an LMDB file; walk all its pages without the engine."""
-    return [str(problem) for problem in verify_structure(str(file))]  # type: ignore[no-untyped-call]
 
 
 class Verified:
@@ -97,7 +82,7 @@ class DatabaseEnvironment:
 
     def __init__(self, folder: Path, map_size_bytes: int, sync: bool) -> None:
         """Open an environment that exists; `create_environment` makes new ones."""
-        check_file(folder)
+        DATABASE.check(folder)
         self.folder = folder
         self.inode = data_file(folder).stat().st_ino
         self.users = 0
@@ -114,7 +99,7 @@ class DatabaseEnvironment:
             self._env = _open(folder, map_size_bytes, sync)
             self._env.reader_check()
         except (lmdb.Error, OSError) as error:
-            raise translate(error, folder) from error
+            raise DATABASE.translate(error, folder) from error
 
     def _check_usable(self) -> None:
         """Refuse use after a fork, or after a failed commit."""
@@ -143,7 +128,7 @@ class DatabaseEnvironment:
             try:
                 txn = self._begin(write=False)
             except lmdb.Error as error:
-                raise translate(error, self.folder) from error
+                raise DATABASE.translate(error, self.folder) from error
             self._active += 1
         return txn
 
@@ -222,7 +207,7 @@ class DatabaseEnvironment:
         except lmdb.MapFullError:
             raise
         except lmdb.Error as error:
-            raise translate(error, self.folder) from error
+            raise DATABASE.translate(error, self.folder) from error
         try:
             result = work(txn)
             txn.commit()
@@ -232,7 +217,7 @@ class DatabaseEnvironment:
         except lmdb.Error as error:
             self._dead = str(error)
             _abort(txn)
-            raise translate(error, self.folder) from error
+            raise DATABASE.translate(error, self.folder) from error
         except BaseException:
             _abort(txn)
             raise
@@ -271,7 +256,7 @@ class DatabaseEnvironment:
             self._env.copy(str(folder), compact=True)
             data_file(folder).chmod(PRIVATE_FILE)
         except lmdb.Error as error:
-            raise translate(error, folder) from error
+            raise DATABASE.translate(error, folder) from error
         sync_path(data_file(folder))
         sync_path(folder)
 
@@ -295,17 +280,7 @@ def _abort(txn: Txn) -> None:
 
 def _open(folder: Path, map_size_bytes: int, sync: bool) -> Any:
     """Open an environment with the settings that all environments of dbsp share."""
-    reserve_locks(folder, READERS_MAX)
-    return lmdb.open(
-        str(folder),
-        map_size=max(map_size_bytes, data_file(folder).stat().st_size if data_file(folder).exists() else 0),
-        max_readers=READERS_MAX,
-        sync=sync,
-        metasync=sync,
-        readahead=False,
-        lib_version=LMDB_MAJOR,
-        mode=PRIVATE_FILE,
-    )
+    return open_to_write(folder, map_size_bytes, readers=READERS_MAX, sync=sync, metasync=sync, readahead=False)
 
 
 def create_environment(folder: Path, map_size_bytes: int, sync: bool, fill: Callable[[Txn], None]) -> None:
@@ -325,11 +300,6 @@ def create_environment(folder: Path, map_size_bytes: int, sync: bool, fill: Call
         finally:
             env.close()
     except (lmdb.Error, OSError) as error:
-        raise translate(error, folder) from error
+        raise DATABASE.translate(error, folder) from error
     if sync:
         sync_path(folder)
-
-
-def translate(error: lmdb.Error | OSError, folder: Path) -> DbspError:
-    """Return an error of LMDB or the system as a `DbspError` that names the file."""
-    return told(error, data_file(folder), "database file", "the last checkpoint is intact")

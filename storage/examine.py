@@ -7,18 +7,16 @@ open a file whose structure is broken. The scratch is not examined, because ever
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import lmdb
-
 from dbsp.errors import DataError
+from dbsp.lmdb_environments import BROKEN_FILE, data_file, open_to_read
 from dbsp.storage import records
 from dbsp.storage.chunkfile import payload_of
 from dbsp.storage.durable import refs_of_states
-from dbsp.storage.environment import LMDB_MAJOR, check_file, data_file
+from dbsp.storage.environment import DATABASE
 from dbsp.storage.records import Record, number_key, number_of
 from dbsp.storage.tables import Txn
 from dbsp.store import VersionInfo
@@ -31,7 +29,6 @@ REMEDY = (
     "stop the pipeline and restore this worker's folder, all of it, from a backup of the same moment as the others';"
     " without one start over with an empty data_dir"
 )
-ENGINE = (lmdb.Error, struct.error, OSError)
 
 
 def durable_file(home: Path) -> Path:
@@ -46,7 +43,7 @@ def examine_database(home: Path, worker: int, remedy: str = REMEDY) -> Examined:
     """
     file = durable_file(home)
     seen = Examined(file=file, remedy=remedy, worker=worker)
-    with seen.guarded(also=ENGINE), reading(file.parent) as txn:
+    with seen.guarded(also=BROKEN_FILE), reading(file.parent) as txn:
         if txn.get("meta", b"epoch") is None:
             seen.found("the database has no epoch")
         found = _versions(txn, seen)
@@ -65,7 +62,7 @@ def versions_in(home: Path) -> tuple[VersionInfo, ...]:
                 VersionInfo(version=number_of(key), checkpoint=_record(file, key, value).checkpoint)
                 for key, value in txn.items("versions")
             )
-    except ENGINE as error:
+    except BROKEN_FILE as error:
         raise DataError(f"the database cannot be read: file={file} cause={error}", REMEDY) from error
 
 
@@ -76,19 +73,15 @@ def epoch_in(home: Path) -> int:
         with reading(file.parent) as txn:
             value = txn.get("meta", b"epoch")
             return 0 if value is None else number_of(value)
-    except ENGINE as error:
+    except BROKEN_FILE as error:
         raise DataError(f"the database cannot be read: file={file} cause={error}", REMEDY) from error
 
 
 @contextmanager
 def reading(folder: Path) -> Iterator[Txn]:
     """Yield a read transaction on an environment that is opened read-only."""
-    check_file(folder)
-    size = data_file(folder).stat().st_size
-    locked = (folder / "lock.mdb").exists()
-    env = lmdb.open(
-        str(folder), map_size=size, readonly=True, lock=locked, create=False, readahead=True, lib_version=LMDB_MAJOR
-    )
+    DATABASE.check(folder)
+    env = open_to_read(folder)
     try:
         with env.begin(buffers=True) as txn:
             yield Txn(txn, writes=False)

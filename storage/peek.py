@@ -12,9 +12,9 @@ from pathlib import Path
 
 from dbsp import lmdb_files
 from dbsp.errors import DataError, FormatError
+from dbsp.lmdb_environments import BROKEN_FILE, data_file
 from dbsp.storage import chunkfile, records
-from dbsp.storage.environment import data_file
-from dbsp.storage.examine import ENGINE, durable_file, reading
+from dbsp.storage.examine import durable_file, reading
 from dbsp.storage.records import decode_record, number_of
 from dbsp.storage.registry import is_open
 from dbsp.trace import manifest
@@ -46,5 +46,5 @@ def check_database(home: Path) -> None:
                 chunkfile.check_formats(value, f"file={data_file(file.parent)} chunk={number_of(key)}")
     except FormatError:
         raise
-    except (DataError, *ENGINE):
+    except (DataError, *BROKEN_FILE):
         return

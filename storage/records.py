@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dbsp.errors import CapacityError, DataError
-from dbsp.storage.environment import LMDB_MAJOR
+from dbsp.lmdb_environments import ENGINE_VERSION
 from dbsp.store import CheckpointId, CommitReport
 from dbsp.stored import from_stored, to_stored
 from dbsp.stored.format_numbers import check_format
@@ -56,7 +56,7 @@ def encode_record(record: Record) -> bytes:
             "report": to_stored(record.report) if record.report else None,
             "dropped": record.dropped,
             "sliced": record.sliced,
-            "lmdb": LMDB_MAJOR,
+            "lmdb": ENGINE_VERSION,
         },
         sort_keys=True,
     ).encode()

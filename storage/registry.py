@@ -12,7 +12,8 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-from dbsp.storage.environment import DatabaseEnvironment, data_file
+from dbsp.lmdb_environments import data_file
+from dbsp.storage.environment import DatabaseEnvironment
 
 _open_environments: dict[tuple[int, str], DatabaseEnvironment] = {}
 _guard = threading.Lock()

@@ -36,10 +36,11 @@ import numpy as np
 import numpy.typing as npt
 
 from dbsp.errors import DataError, UnavailableError
+from dbsp.lmdb_environments import data_file
 from dbsp.storage import records, registry
 from dbsp.storage.chunkfile import Shelf
 from dbsp.storage.durable import ids_of
-from dbsp.storage.environment import DatabaseEnvironment, create_environment, data_file
+from dbsp.storage.environment import DatabaseEnvironment, create_environment
 from dbsp.storage.records import Record, held_key, held_of, number_key, number_of
 from dbsp.storage.tables import Txn
 

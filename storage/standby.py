@@ -35,7 +35,7 @@ from dbsp.disk import PRIVATE_FOLDER, make_folder, sync_path
 from dbsp.errors import ConfigError, DataError, UnavailableError
 from dbsp.storage.committing import chunk_values
 from dbsp.storage.durable import Durable, Root, ids_of, refs_of_states
-from dbsp.storage.environment import check_file
+from dbsp.storage.environment import DATABASE
 from dbsp.storage.records import number_key, number_of
 from dbsp.storage.tables import Txn
 from dbsp.store import CheckpointId
@@ -174,7 +174,7 @@ def restore_from(standbys: Sequence[Standby], home: Path, epoch: int) -> None:
 def is_sound(home: Path) -> bool:
     """Return whether there is a database in the folder whose file can be opened."""
     try:
-        check_file(home / DURABLE)
+        DATABASE.check(home / DURABLE)
     except DataError:
         return False
     return True

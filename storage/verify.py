@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dbsp.errors import DataError
+from dbsp.lmdb_environments import data_file, structure_problems
 from dbsp.storage.chunkfile import payload_of
 from dbsp.storage.durable import Durable, refs_of_states
-from dbsp.storage.environment import data_file, structure_problems
 from dbsp.storage.readahead import will_need
 from dbsp.storage.records import number_key
 from dbsp.trace.manifest import StoredBatch

@@ -47,9 +47,10 @@ from dbsp.coordinator.running.control import Ledger
 from dbsp.coordinator.worker_resources import database_home, writers
 from dbsp.disk import PRIVATE_FILE, PRIVATE_FOLDER, make_folder, sync_path
 from dbsp.errors import DataError, DbspError, UnavailableError
-from dbsp.io.environment import LMDB_ENGINE, check_data_file
+from dbsp.io.environment import LOG
 from dbsp.io.examine import OpenedLog
 from dbsp.io.step_codec import unseal
+from dbsp.lmdb_environments import data_file, open_to_read
 from dbsp.storage.examine import versions_in
 from dbsp.version import VERSION
 
@@ -135,16 +136,12 @@ def _pinned(config: Config, held: ExitStack) -> PinnedFiles | None:
 @contextmanager
 def _pin(source: BackupSource) -> Iterator[_Pin]:
     """Open one file read-only in a transaction; free the reader slots of killed processes."""
-    file = source.folder / "data.mdb"
-    check_data_file(file)
+    LOG.check(source.folder)
     try:
-        env = lmdb.open(
-            str(source.folder), map_size=file.stat().st_size + ROOM_BYTES, max_dbs=8, readonly=True, create=False,
-            lock=(source.folder / "lock.mdb").exists(), readahead=False, lib_version=LMDB_ENGINE,
-        )  # fmt: skip
+        env = open_to_read(source.folder, databases=8, room_bytes=ROOM_BYTES, readahead=False)
     except lmdb.Error as error:
         raise DataError(
-            f"a file cannot be read: file={file} error={error}", "`coordinator doctor` says more"
+            f"a file cannot be read: file={data_file(source.folder)} error={error}", "`coordinator doctor` says more"
         ) from error
     try:
         env.reader_check()

@@ -57,13 +57,12 @@ def expected_of(config: Config) -> Expected | None:
 
 def run_of(data_dir: Path) -> str | None:
     """Return the run that a pipeline's ledger on this host names; None if no ledger can be read."""
-    # They load the engine, which a client that finds an address has no use for.
-    from dbsp.coordinator.doctor import read_ledger  # noqa: PLC0415
-    from dbsp.io.examine import ENGINE  # noqa: PLC0415
+    from dbsp.coordinator.doctor import read_ledger  # noqa: PLC0415 - the engine, of no use to a client
+    from dbsp.lmdb_environments import BROKEN_FILE  # noqa: PLC0415 - as above
 
     try:
         return read_ledger(data_dir).run
-    except (DataError, *ENGINE):
+    except (DataError, *BROKEN_FILE):
         return None
 
 

@@ -67,7 +67,7 @@ def said(found: Diagnosis) -> str:
 
 
 def raw(file: Path, names: int = 8) -> lmdb.Environment:
-    return lmdb.open(str(file.parent), max_dbs=names, map_size=1 << 28, lib_version=0)
+    return lmdb.open(str(file.parent), max_dbs=names, map_size=1 << 28, lib_version=0)  # noqa: TID251 - as another program
 
 
 def prints(folder: Path) -> dict[str, str]:

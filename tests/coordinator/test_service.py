@@ -200,7 +200,7 @@ def output_steps(folder: Path) -> tuple[set[int], set[int]]:
     found: set[int] = set()
     for worker in output_workers(folder / "data"):
         path = folder / "data" / "outputs" / str(worker)
-        with lmdb.open(str(path), max_dbs=4, readonly=True, lib_version=0) as env:
+        with lmdb.open(str(path), max_dbs=4, readonly=True, lib_version=0) as env:  # noqa: TID251 - as another program
             checksums = env.open_db(b"checksums", create=False)
             with env.begin() as txn:
                 found |= {int.from_bytes(key, "big") for key in txn.cursor(checksums).iternext(values=False)}

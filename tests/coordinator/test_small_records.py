@@ -13,9 +13,9 @@ import pytest
 from dbsp.coordinator.config import load_config
 from dbsp.coordinator.service import Service
 from dbsp.io.embedded_output import KEPT_FROM
-from dbsp.io.environment import LMDB_ENGINE
 from dbsp.io.examine import examine_input, examine_output
 from dbsp.io.pushed import Producer
+from dbsp.lmdb_environments import ENGINE_VERSION
 from dbsp.store.findings import Examined
 from dbsp.stored import checksums
 from tests.coordinator.shop import settings_text
@@ -65,7 +65,7 @@ class File:
         self._folder, self._part, self._prefix = folder, part, prefix
 
     def write(self, work: Callable[[Any], Any]) -> Any:
-        env = lmdb.open(str(self._folder), max_dbs=8, map_size=1 << 28, lib_version=LMDB_ENGINE, sync=False)
+        env = lmdb.open(str(self._folder), max_dbs=8, map_size=1 << 28, lib_version=ENGINE_VERSION, sync=False)  # noqa: TID251 - as another program
         try:
             db = env.open_db(self._part.encode(), create=False)
             with env.begin(write=True, db=db) as txn:

@@ -12,7 +12,7 @@ from dbsp.coordinator.doctor import diagnose
 from dbsp.coordinator.service import Service
 from dbsp.coordinator.strategies import STRATEGIES
 from dbsp.errors import DbspError
-from dbsp.storage.environment import data_file
+from dbsp.lmdb_environments import data_file
 from tests.coordinator.under_traffic import check_golden, make_folder, settings, traffic
 
 STANDBYS = 'layout.standbys=["spare"]'

@@ -30,7 +30,7 @@ from dbsp.errors import ConfigError, DataError, FencedError, UnavailableError
 from dbsp.io.embedded_input import EmbeddedInputLog
 from dbsp.io.embedded_output import EmbeddedOutputLog, read_outputs
 from dbsp.io.embedded_steps import EmbeddedStepLog
-from dbsp.io.environment import check_data_file
+from dbsp.io.environment import LOG
 from dbsp.io.producer_numbers import GAPS_MAX, decode_numbers
 from dbsp.io.pushed import Incoming, Producer, Push
 from dbsp.logs import Range
@@ -96,7 +96,7 @@ def test_a_truncated_tail_is_found_but_unwritten_free_pages_are_not_a_fault(tmp_
         for number in range(20):
             log.append("t", make_push(range(1000 * number, 1000 * number + 1000)))
     file = tmp_path / "input" / "data.mdb"
-    check_data_file(file)
+    LOG.check(file.parent)
     with file.open("r+b") as stream:
         stream.truncate(file.stat().st_size // 2)
     with pytest.raises(DataError, match="cut short: file=" + str(file)):

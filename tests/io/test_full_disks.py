@@ -16,7 +16,7 @@ from dbsp.errors import CapacityError, DataError, InternalError, UnavailableErro
 from dbsp.io.embedded_input import EmbeddedInputLog
 from dbsp.io.embedded_output import EmbeddedOutputLog, read_outputs
 from dbsp.io.embedded_steps import EmbeddedStepLog
-from dbsp.lmdb_errors import told
+from dbsp.lmdb_environments import FileKind
 from dbsp.logs import Range
 from tests.io.log_samples import TABLE, make_part, make_push, make_record
 from tests.pace import rotating
@@ -230,7 +230,7 @@ def test_a_new_file_on_a_full_disk_is_refused_and_not_the_end_of_the_process(
     ],
 )
 def test_every_error_of_the_engine_names_the_file(error: lmdb.Error | OSError, kind: type[Exception]) -> None:
-    found = told(error, Path("/d/data.mdb"), "log file", "all is well")
+    found = FileKind(name="log file", unharmed="all is well").translate(error, Path("/d"))
     assert type(found) is kind
     assert "the log file " in found.message
     assert "file=/d/data.mdb" in found.message

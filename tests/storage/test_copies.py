@@ -17,10 +17,11 @@ from hypothesis.stateful import invariant, precondition, rule
 from test_standby import ROWS, StandbyMachine, check_rows
 
 from dbsp.errors import AwayError, DataError, FencedError
+from dbsp.lmdb_environments import data_file
 from dbsp.object_places import FolderPlace
 from dbsp.storage import WorkerDatabase
 from dbsp.storage.copies import WorkerCopies
-from dbsp.storage.environment import MAP_SIZE_BYTES, data_file
+from dbsp.storage.environment import MAP_SIZE_BYTES
 from dbsp.store import CheckpointId
 
 

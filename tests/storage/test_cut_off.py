@@ -22,7 +22,7 @@ SEEDS = range(6)
 def made(folder: Path, seed: int) -> Path:
     """A file with large and small values, of which transactions deleted some."""
     draw = random.Random(seed)
-    env = lmdb.open(str(folder), max_dbs=4, map_size=1 << 26, lib_version=0)
+    env = lmdb.open(str(folder), max_dbs=4, map_size=1 << 26, lib_version=0)  # noqa: TID251 - as another program
     names = [env.open_db(name.encode()) for name in ("a", "b")]
     for _ in range(draw.randint(1, 25)):
         with env.begin(write=True) as txn:

@@ -15,9 +15,10 @@ from hypothesis.stateful import invariant, precondition, rule
 from test_database_machine import DatabaseMachine
 
 from dbsp.errors import ConfigError, DataError, FencedError
+from dbsp.lmdb_environments import data_file
 from dbsp.storage import WorkerDatabase
 from dbsp.storage.durable import Durable
-from dbsp.storage.environment import MAP_SIZE_BYTES, data_file
+from dbsp.storage.environment import MAP_SIZE_BYTES
 from dbsp.storage.standby import Standby, restore_from
 from dbsp.store import CheckpointId
 

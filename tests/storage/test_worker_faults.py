@@ -38,13 +38,13 @@ from dbsp.errors import (
     UnavailableError,
 )
 from dbsp.layout import initial
+from dbsp.lmdb_environments import data_file
 from dbsp.plan.planner import plan as make_plan
 from dbsp.runtime import inprocess, tasks
 from dbsp.storage import WorkerDatabase
 from dbsp.storage.chunkfile import HEADER_BYTES, pack_chunk, payload_of
 from dbsp.storage.discarding import discard_folder
 from dbsp.storage.durable import ids_of
-from dbsp.storage.environment import data_file
 from dbsp.storage.examine import examine_database
 from dbsp.storage.records import number_of
 from dbsp.store import TraceSpec
