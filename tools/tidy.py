@@ -1,4 +1,4 @@
-"""House rules that no linter knows: lengths, module heads, layers, mapped folders, exports, words, names of classes.
+"""House rules that no linter knows: lengths, module heads, layers, mapped folders, exports, words, class names, late imports.
 
 Each rule is a function from one parsed module to findings, so that the tests can plant an error for each. The rule of
 names reads all modules. A function
@@ -35,6 +35,8 @@ FRONT_DOOR = Path("dbsp/__init__.py")
 NAMED_BY_DBSP = ("coordinator",)  # `dbsp.Client`, loaded when it is first used
 # The right-hand column of the table of words, as far as no library forces the word on us; and marks of unfinished work.
 WORDS = re.compile(r"\b(multiset|savepoint|micro-?batch|tumbling job|TO" + r"DO|FIX" + r"ME|XX" + r"X)\b")
+
+LATE_WITHOUT_REASON = re.compile(r"# noqa: [A-Z0-9, ]*PLC0415[A-Z0-9, ]*$")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,7 +131,14 @@ def words(module: Module) -> Iterator[str]:
             yield module.at(number, f"the word {found.group()!r} is not used here")
 
 
-RULES = (lengths, heads, imports, exports, words)
+def late_imports(module: Module) -> Iterator[str]:
+    """Find imports inside a function without a reason on their line."""
+    for number, line in enumerate(module.text.splitlines(), 1):
+        if LATE_WITHOUT_REASON.search(line):
+            yield module.at(number, "an import inside a function says why on its line")
+
+
+RULES = (lengths, heads, imports, exports, words, late_imports)
 
 
 def read(root: Path, path: Path) -> Module:

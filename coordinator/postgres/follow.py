@@ -24,9 +24,10 @@ from dbsp.coordinator.http.change_pages import ChangePages
 from dbsp.coordinator.http.lanes import Lane
 from dbsp.coordinator.http.notifier import Notifier
 from dbsp.coordinator.postgres.refusals import NOT_SUPPORTED, PostgresRefusal
-from dbsp.coordinator.postgres.sources import HeldBytes, PendingRows
+from dbsp.coordinator.postgres.sources import HeldBytes
 from dbsp.coordinator.postgres.stopping import StopSignal
 from dbsp.coordinator.postgres.subscribing import SUBSCRIBE, Subscription, followed_schema, progress_row, with_heads
+from dbsp.coordinator.postgres.view_rows import RowsOfView
 from dbsp.coordinator.serving.pages import ViewRead
 from dbsp.coordinator.serving.reads import Reads
 from dbsp.errors import PositionError
@@ -70,30 +71,21 @@ def _page(found: ViewChanges) -> FollowedPage:
     return FollowedPage(found.next, found.steps)
 
 
-class Follow:
+class Follow(RowsOfView):
     """The rows of a SUBSCRIBE; nothing is read before the first `take`."""
 
     def __init__(self, shared: SharedReads, asked: Subscription) -> None:
         """Find the view. **Errors** `ConfigError`; `PostgresRefusal` for the rows of a view that does not keep them."""
         self._shared, self._asked = shared, asked
         self._view, columns = shared.schema(asked.view)
-        self.schema = followed_schema(columns, progress=asked.progress)
-        self.tag = SUBSCRIBE
+        super().__init__(shared.held, followed_schema(columns, progress=asked.progress), SUBSCRIBE)
         if asked.snapshot and asked.as_of is None and self._view not in shared.service.views():
             raise PostgresRefusal(
                 NOT_SUPPORTED, f"the view is not materialized, so its rows cannot come first: view={self._view}",
                 "write WITH (SNAPSHOT = false) for what comes from now on, or AS OF 0 for all changes that are kept",
             )  # fmt: skip
-        self._pending = PendingRows(shared.held, self.schema)
-        self._read: ViewRead | None = None
         self._at: int | None = None
         self._fresh = True
-        self._ended = False
-
-    @property
-    def done(self) -> bool:
-        """Return whether the follow has come to its `UP TO`, and all rows were taken."""
-        return self._ended and not self._pending.count
 
     async def take(self, count: int, stop: StopSignal, wait_s: float | None = None) -> pa.Table:
         """Return the next rows, up to `count`; wait for the first of them, at most `wait_s`.
@@ -147,8 +139,7 @@ class Follow:
         """Take the next rows of the view; after the last ones, say that they are complete."""
         table = await stop.during(self._shared.lane.run(read.next))
         if table is None:
-            read.close()
-            self._read = None
+            self._end_read()
             self._say_progress()
         elif len(table):
             self._pending.hold(with_heads(self.schema, read.step - 1, table))
@@ -199,11 +190,3 @@ class Follow:
         if not holds and notifier.ended:
             raise PostgresRefusal(ENDED, "the service has ended", "go on with AS OF the last step when it runs again")
         return holds
-
-    def close(self) -> None:
-        """Give back the lease and what is held."""
-        if self._read is not None:
-            self._read.close()
-            self._read = None
-        self._ended = True
-        self._pending.close()

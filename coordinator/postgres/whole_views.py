@@ -12,9 +12,9 @@ import pyarrow as pa
 
 from dbsp.coordinator.answers import ViewRows
 from dbsp.coordinator.postgres.follow import SharedReads
-from dbsp.coordinator.postgres.sources import PendingRows
 from dbsp.coordinator.postgres.statements import pieces_of, unquoted
 from dbsp.coordinator.postgres.stopping import StopSignal
+from dbsp.coordinator.postgres.view_rows import RowsOfView
 from dbsp.coordinator.query.statement import repeat_by_weight
 from dbsp.coordinator.serving.pages import ViewRead
 from dbsp.coordinator.serving.reads import KEPT_VIEW_BYTES_MAX
@@ -53,16 +53,14 @@ def _is_name(piece: str) -> bool:
     return piece[0] == '"' or piece[0].isalpha() or piece[0] == "_"
 
 
-class WholeViewRows:
+class WholeViewRows(RowsOfView):
     """The rows of a view, each as often as its weight says; nothing is read before the first `take`."""
 
     def __init__(self, shared: SharedReads, asked: WholeView, schema: pa.Schema) -> None:
         """Send these columns."""
-        self.schema, self.tag = schema, "SELECT"
+        super().__init__(shared.held, schema, "SELECT")
         self._shared, self._asked = shared, asked
-        self._pending = PendingRows(shared.held, schema)
-        self._read: ViewRead | None = None
-        self._begun = self._ended = False
+        self._begun = False
 
     @staticmethod
     def of(shared: SharedReads, asked: WholeView | None) -> WholeViewRows | None:
@@ -79,11 +77,6 @@ class WholeViewRows:
             return None
         columns = None if names_asked == tuple(schema.names) else names_asked
         return WholeViewRows(shared, WholeView(view, columns), pa.schema([schema.field(name) for name in names_asked]))
-
-    @property
-    def done(self) -> bool:
-        """Return whether all rows were taken."""
-        return self._ended and not self._pending.count
 
     async def take(self, count: int, stop: StopSignal, wait_s: float | None = None) -> pa.Table:
         """Return the next rows, up to `count`.
@@ -136,14 +129,6 @@ class WholeViewRows:
     def _shown(self, table: pa.Table) -> pa.Table:
         """Return rows with their weights as the rows that are sent."""
         return repeat_by_weight(table).cast(self.schema)
-
-    def close(self) -> None:
-        """Give back the lease and what is held."""
-        if self._read is not None:
-            self._read.close()
-            self._read = None
-        self._ended = True
-        self._pending.close()
 
 
 def _close(opened: tuple[ViewRead | None, pa.Table]) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from dbsp.aggregates.aggregate import Aggregate, argument_of
 from dbsp.aggregates.counts import count
+from dbsp.aggregates.examples import OF_PAIRS, with_example
 from dbsp.aggregates.kind import AggregateCall, Argument, Asked
 from dbsp.aggregates.sums import as_number, avg
 from dbsp.errors import CircuitError
@@ -76,27 +77,16 @@ def covar_pop(y: str | Expr, x: str | Expr) -> Aggregate:
     return _paired("covar_pop", y, x)
 
 
+@with_example(OF_PAIRS, "[(('a', 2.5), 1)]", "[(('a', 0.5), 1), (('a', 2.5), -1)]")
 def covar_samp(y: str | Expr, x: str | Expr) -> Aggregate:
     """Return the covariance of the pairs as a sample (divided by n - 1); null for fewer than two pairs.
 
     All else is as in `covar_pop`.
-
-    **Example**
-
-    >>> import dbsp
-    >>> t = dbsp.table("t", {"k": dbsp.STRING, "y": dbsp.FLOAT64, "x": dbsp.FLOAT64})
-    >>> fit = t.group_by("k").aggregate(r=dbsp.covar_samp("y", "x"))
-    >>> with dbsp.open(dbsp.circuit("demo", {"fit": fit})) as run:
-    ...     run.push("t", [{"k": "a", "y": y, "x": x} for y, x in [(1.0, 1.0), (2.0, 2.0), (6.0, 3.0)]])
-    ...     print(run.step()["fit"].to_rows())
-    ...     run.delete("t", [{"k": "a", "y": 6.0, "x": 3.0}])
-    ...     print(run.step()["fit"].to_rows())
-    [(('a', 2.5), 1)]
-    [(('a', 0.5), 1), (('a', 2.5), -1)]
     """
     return _paired("covar_samp", y, x)
 
 
+@with_example(OF_PAIRS, "[(('a', 0.944911182523068), 1)]", "[(('a', 0.944911182523068), -1), (('a', 1.0), 1)]")
 def corr(y: str | Expr, x: str | Expr) -> Aggregate:
     """Return Pearson's correlation of the pairs, from -1 to 1; null if there is no pair, or if one side is constant.
 
@@ -104,140 +94,51 @@ def corr(y: str | Expr, x: str | Expr) -> Aggregate:
     null (DuckDB gives NaN).
 
     **State**, **Cost** As `covar_pop`.
-
-    **Example**
-
-    >>> import dbsp
-    >>> t = dbsp.table("t", {"k": dbsp.STRING, "y": dbsp.FLOAT64, "x": dbsp.FLOAT64})
-    >>> fit = t.group_by("k").aggregate(r=dbsp.corr("y", "x"))
-    >>> with dbsp.open(dbsp.circuit("demo", {"fit": fit})) as run:
-    ...     run.push("t", [{"k": "a", "y": y, "x": x} for y, x in [(1.0, 1.0), (2.0, 2.0), (6.0, 3.0)]])
-    ...     print(run.step()["fit"].to_rows())
-    ...     run.delete("t", [{"k": "a", "y": 6.0, "x": 3.0}])
-    ...     print(run.step()["fit"].to_rows())
-    [(('a', 0.944911182523068), 1)]
-    [(('a', 0.944911182523068), -1), (('a', 1.0), 1)]
     """
     return _paired("corr", y, x)
 
 
+@with_example(OF_PAIRS, "[(('a', 2.5), 1)]", "[(('a', 1.0), 1), (('a', 2.5), -1)]")
 def regr_slope(y: str | Expr, x: str | Expr) -> Aggregate:
     """Return the slope of the least-squares line that gives y for x; null if there is no pair, or if x is constant.
 
     The dependent column is first, as in SQL. For a constant x DuckDB gives NaN.
 
     **Law**, **State**, **Cost** As `corr`.
-
-    **Example**
-
-    >>> import dbsp
-    >>> t = dbsp.table("t", {"k": dbsp.STRING, "y": dbsp.FLOAT64, "x": dbsp.FLOAT64})
-    >>> fit = t.group_by("k").aggregate(r=dbsp.regr_slope("y", "x"))
-    >>> with dbsp.open(dbsp.circuit("demo", {"fit": fit})) as run:
-    ...     run.push("t", [{"k": "a", "y": y, "x": x} for y, x in [(1.0, 1.0), (2.0, 2.0), (6.0, 3.0)]])
-    ...     print(run.step()["fit"].to_rows())
-    ...     run.delete("t", [{"k": "a", "y": 6.0, "x": 3.0}])
-    ...     print(run.step()["fit"].to_rows())
-    [(('a', 2.5), 1)]
-    [(('a', 1.0), 1), (('a', 2.5), -1)]
     """
     return _paired("regr_slope", y, x)
 
 
+@with_example(OF_PAIRS, "[(('a', -2.0), 1)]", "[(('a', -2.0), -1), (('a', 0.0), 1)]")
 def regr_intercept(y: str | Expr, x: str | Expr) -> Aggregate:
-    """Return the value of the line of `regr_slope` at x = 0; null where the slope is null.
-
-    **Example**
-
-    >>> import dbsp
-    >>> t = dbsp.table("t", {"k": dbsp.STRING, "y": dbsp.FLOAT64, "x": dbsp.FLOAT64})
-    >>> fit = t.group_by("k").aggregate(r=dbsp.regr_intercept("y", "x"))
-    >>> with dbsp.open(dbsp.circuit("demo", {"fit": fit})) as run:
-    ...     run.push("t", [{"k": "a", "y": y, "x": x} for y, x in [(1.0, 1.0), (2.0, 2.0), (6.0, 3.0)]])
-    ...     print(run.step()["fit"].to_rows())
-    ...     run.delete("t", [{"k": "a", "y": 6.0, "x": 3.0}])
-    ...     print(run.step()["fit"].to_rows())
-    [(('a', -2.0), 1)]
-    [(('a', -2.0), -1), (('a', 0.0), 1)]
-    """
+    """Return the value of the line of `regr_slope` at x = 0; null where the slope is null."""
     return _paired("regr_intercept", y, x)
 
 
+@with_example(OF_PAIRS, "[(('a', 0.8928571428571429), 1)]", "[(('a', 0.8928571428571429), -1), (('a', 1.0), 1)]")
 def regr_r2(y: str | Expr, x: str | Expr) -> Aggregate:
     """Return the share of y's variance that the line of `regr_slope` explains, from 0 to 1; null if x is constant.
 
     If only y is constant, the share is 1.
-
-    **Example**
-
-    >>> import dbsp
-    >>> t = dbsp.table("t", {"k": dbsp.STRING, "y": dbsp.FLOAT64, "x": dbsp.FLOAT64})
-    >>> fit = t.group_by("k").aggregate(r=dbsp.regr_r2("y", "x"))
-    >>> with dbsp.open(dbsp.circuit("demo", {"fit": fit})) as run:
-    ...     run.push("t", [{"k": "a", "y": y, "x": x} for y, x in [(1.0, 1.0), (2.0, 2.0), (6.0, 3.0)]])
-    ...     print(run.step()["fit"].to_rows())
-    ...     run.delete("t", [{"k": "a", "y": 6.0, "x": 3.0}])
-    ...     print(run.step()["fit"].to_rows())
-    [(('a', 0.8928571428571429), 1)]
-    [(('a', 0.8928571428571429), -1), (('a', 1.0), 1)]
     """
     return _paired("regr_r2", y, x)
 
 
+@with_example(OF_PAIRS, "[(('a', 3), 1)]", "[(('a', 2), 1), (('a', 3), -1)]")
 def regr_count(y: str | Expr, x: str | Expr) -> Aggregate:
-    """Count the pairs without a null; int64, never null.
-
-    **Example**
-
-    >>> import dbsp
-    >>> t = dbsp.table("t", {"k": dbsp.STRING, "y": dbsp.FLOAT64, "x": dbsp.FLOAT64})
-    >>> fit = t.group_by("k").aggregate(r=dbsp.regr_count("y", "x"))
-    >>> with dbsp.open(dbsp.circuit("demo", {"fit": fit})) as run:
-    ...     run.push("t", [{"k": "a", "y": y, "x": x} for y, x in [(1.0, 1.0), (2.0, 2.0), (6.0, 3.0)]])
-    ...     print(run.step()["fit"].to_rows())
-    ...     run.delete("t", [{"k": "a", "y": 6.0, "x": 3.0}])
-    ...     print(run.step()["fit"].to_rows())
-    [(('a', 3), 1)]
-    [(('a', 2), 1), (('a', 3), -1)]
-    """
+    """Count the pairs without a null; int64, never null."""
     return count(y).where(_expr(x).is_not_null())
 
 
+@with_example(OF_PAIRS, "[(('a', 2.0), 1)]", "[(('a', 1.5), 1), (('a', 2.0), -1)]")
 def regr_avgx(y: str | Expr, x: str | Expr) -> Aggregate:
-    """Return the mean of x over the pairs without a null; float64, null if there is none.
-
-    **Example**
-
-    >>> import dbsp
-    >>> t = dbsp.table("t", {"k": dbsp.STRING, "y": dbsp.FLOAT64, "x": dbsp.FLOAT64})
-    >>> fit = t.group_by("k").aggregate(r=dbsp.regr_avgx("y", "x"))
-    >>> with dbsp.open(dbsp.circuit("demo", {"fit": fit})) as run:
-    ...     run.push("t", [{"k": "a", "y": y, "x": x} for y, x in [(1.0, 1.0), (2.0, 2.0), (6.0, 3.0)]])
-    ...     print(run.step()["fit"].to_rows())
-    ...     run.delete("t", [{"k": "a", "y": 6.0, "x": 3.0}])
-    ...     print(run.step()["fit"].to_rows())
-    [(('a', 2.0), 1)]
-    [(('a', 1.5), 1), (('a', 2.0), -1)]
-    """
+    """Return the mean of x over the pairs without a null; float64, null if there is none."""
     return avg(x).where(_expr(y).is_not_null())
 
 
+@with_example(OF_PAIRS, "[(('a', 3.0), 1)]", "[(('a', 1.5), 1), (('a', 3.0), -1)]")
 def regr_avgy(y: str | Expr, x: str | Expr) -> Aggregate:
-    """Return the mean of y over the pairs without a null; float64, null if there is none.
-
-    **Example**
-
-    >>> import dbsp
-    >>> t = dbsp.table("t", {"k": dbsp.STRING, "y": dbsp.FLOAT64, "x": dbsp.FLOAT64})
-    >>> fit = t.group_by("k").aggregate(r=dbsp.regr_avgy("y", "x"))
-    >>> with dbsp.open(dbsp.circuit("demo", {"fit": fit})) as run:
-    ...     run.push("t", [{"k": "a", "y": y, "x": x} for y, x in [(1.0, 1.0), (2.0, 2.0), (6.0, 3.0)]])
-    ...     print(run.step()["fit"].to_rows())
-    ...     run.delete("t", [{"k": "a", "y": 6.0, "x": 3.0}])
-    ...     print(run.step()["fit"].to_rows())
-    [(('a', 3.0), 1)]
-    [(('a', 1.5), 1), (('a', 3.0), -1)]
-    """
+    """Return the mean of y over the pairs without a null; float64, null if there is none."""
     return avg(y).where(_expr(x).is_not_null())
 
 

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from dbsp.aggregates.aggregate import Aggregate, argument_of
 from dbsp.aggregates.counts import values_of
+from dbsp.aggregates.examples import OF_VALUES, with_example
 from dbsp.aggregates.kind import AggregateCall, Argument, Asked
 from dbsp.aggregates.sums import number, scale_of
 from dbsp.errors import CapacityError
@@ -118,22 +119,9 @@ def var_pop(argument: str | Expr) -> Aggregate:
     return Aggregate(Variance(0, False), (argument_of(argument),))
 
 
+@with_example(OF_VALUES, "[(('a', 4.0), 1)]", "[(('a', 2.0), 1), (('a', 4.0), -1)]")
 def var_samp(argument: str | Expr) -> Aggregate:
-    """Return the variance of the values as a sample (divided by n - 1); null for fewer than two. Otherwise as `var_pop`.
-
-    **Example**
-
-    >>> import dbsp
-    >>> t = dbsp.table("t", {"k": dbsp.STRING, "x": dbsp.INT64})
-    >>> spread = t.group_by("k").aggregate(v=dbsp.var_samp("x"))
-    >>> with dbsp.open(dbsp.circuit("demo", {"spread": spread})) as run:
-    ...     run.push("t", [{"k": "a", "x": 1}, {"k": "a", "x": 3}, {"k": "a", "x": 5}])
-    ...     print(run.step()["spread"].to_rows())
-    ...     run.delete("t", [{"k": "a", "x": 5}])
-    ...     print(run.step()["spread"].to_rows())
-    [(('a', 4.0), 1)]
-    [(('a', 2.0), 1), (('a', 4.0), -1)]
-    """
+    """Return the variance of the values as a sample (divided by n - 1); null for fewer than two. Otherwise as `var_pop`."""
     return Aggregate(Variance(1, False), (argument_of(argument),))
 
 
@@ -156,58 +144,19 @@ def stddev_pop(argument: str | Expr) -> Aggregate:
     return Aggregate(Variance(0, True), (argument_of(argument),))
 
 
+@with_example(OF_VALUES, "[(('a', 2.0), 1)]", "[(('a', 1.4142135623730951), 1), (('a', 2.0), -1)]")
 def stddev_samp(argument: str | Expr) -> Aggregate:
-    """Return the standard deviation of a sample: the square root of `var_samp`.
-
-    **Example**
-
-    >>> import dbsp
-    >>> t = dbsp.table("t", {"k": dbsp.STRING, "x": dbsp.INT64})
-    >>> spread = t.group_by("k").aggregate(d=dbsp.stddev_samp("x"))
-    >>> with dbsp.open(dbsp.circuit("demo", {"spread": spread})) as run:
-    ...     run.push("t", [{"k": "a", "x": 1}, {"k": "a", "x": 3}, {"k": "a", "x": 5}])
-    ...     print(run.step()["spread"].to_rows())
-    ...     run.delete("t", [{"k": "a", "x": 1}])
-    ...     print(run.step()["spread"].to_rows())
-    [(('a', 2.0), 1)]
-    [(('a', 1.4142135623730951), 1), (('a', 2.0), -1)]
-    """
+    """Return the standard deviation of a sample: the square root of `var_samp`."""
     return Aggregate(Variance(1, True), (argument_of(argument),))
 
 
+@with_example(OF_VALUES, "[(('a', 4.0), 1)]", "[(('a', 2.0), 1), (('a', 4.0), -1)]")
 def variance(argument: str | Expr) -> Aggregate:
-    """Return `var_samp`; this is SQL's other name for it.
-
-    **Example**
-
-    >>> import dbsp
-    >>> t = dbsp.table("t", {"k": dbsp.STRING, "x": dbsp.INT64})
-    >>> spread = t.group_by("k").aggregate(v=dbsp.variance("x"))
-    >>> with dbsp.open(dbsp.circuit("demo", {"spread": spread})) as run:
-    ...     run.push("t", [{"k": "a", "x": 1}, {"k": "a", "x": 3}, {"k": "a", "x": 5}])
-    ...     print(run.step()["spread"].to_rows())
-    ...     run.delete("t", [{"k": "a", "x": 5}])
-    ...     print(run.step()["spread"].to_rows())
-    [(('a', 4.0), 1)]
-    [(('a', 2.0), 1), (('a', 4.0), -1)]
-    """
+    """Return `var_samp`; this is SQL's other name for it."""
     return var_samp(argument)
 
 
+@with_example(OF_VALUES, "[(('a', 2.0), 1)]", "[(('a', 1.4142135623730951), 1), (('a', 2.0), -1)]")
 def stddev(argument: str | Expr) -> Aggregate:
-    """Return `stddev_samp`; this is SQL's other name for it.
-
-    **Example**
-
-    >>> import dbsp
-    >>> t = dbsp.table("t", {"k": dbsp.STRING, "x": dbsp.INT64})
-    >>> spread = t.group_by("k").aggregate(d=dbsp.stddev("x"))
-    >>> with dbsp.open(dbsp.circuit("demo", {"spread": spread})) as run:
-    ...     run.push("t", [{"k": "a", "x": 1}, {"k": "a", "x": 3}, {"k": "a", "x": 5}])
-    ...     print(run.step()["spread"].to_rows())
-    ...     run.delete("t", [{"k": "a", "x": 1}])
-    ...     print(run.step()["spread"].to_rows())
-    [(('a', 2.0), 1)]
-    [(('a', 1.4142135623730951), 1), (('a', 2.0), -1)]
-    """
+    """Return `stddev_samp`; this is SQL's other name for it."""
     return stddev_samp(argument)

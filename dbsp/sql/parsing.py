@@ -34,7 +34,7 @@ def statements_of(script: Script, source: SourceLine | None) -> list[Any]:
 def _in_one_form(statement: Any) -> Any:
     """Return the statement with `x in (values …)` rewritten as IN over a query."""
     exp = parser().exp
-    from dbsp.sql.walks import parts  # noqa: PLC0415
+    from dbsp.sql.walks import parts  # noqa: PLC0415 (as above)
 
     for node in [part for part in parts(statement) if isinstance(part, exp.In)]:
         found = node.expressions
@@ -100,7 +100,7 @@ def _parsed(script: Script, text: str, source: SourceLine | None) -> list[Any]:
     The parser's own log is off meanwhile, because the error contains what it would log.
     """
     sqlglot, logger = parser(), logging.getLogger("sqlglot")
-    from dbsp.sql.parser import parsed  # noqa: PLC0415
+    from dbsp.sql.parser import parsed  # noqa: PLC0415 (as above)
 
     before, logger.disabled = logger.disabled, True
     try:
@@ -135,7 +135,7 @@ def parser() -> Any:
     """Return the module sqlglot, or raise an error that says how to install it."""
     try:
         import sqlglot  # noqa: PLC0415 (an extra: only SQL needs it)
-        import sqlglot.errors  # noqa: PLC0415
+        import sqlglot.errors  # noqa: PLC0415 (as above)
     except ModuleNotFoundError:
         raise ConfigError(
             "circuits in SQL need sqlglot, which is not installed", "pip install 'dbsp-engine[sql]'"

@@ -37,6 +37,7 @@ PLANTED = [
     (tidy.imports, "from dbsp import storage\n", "io/a.py", "io/ must not import dbsp.storage"),
     (tidy.exports, "__all__ = ['gone']\n", "dbsp/a.py", "names gone"),
     (tidy.words, "# a multiset of rows\n", "dbsp/a.py", "'multiset'"),
+    (tidy.late_imports, "def f():\n    import ast  # noqa: PLC0415\n", "dbsp/a.py", "says why"),
 ]
 
 

@@ -16,6 +16,7 @@ bins a group.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -136,6 +137,31 @@ class PairMoments:
             return np.asarray(np.ldexp(quotient, exponent - shift))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PairFunction:
+    """The formula of a function of pairs, by which differences SQL divides, and how many pairs it needs."""
+
+    values: Callable[[PairMoments], Floats]
+    divisors: tuple[int, ...] = ()
+    pairs_min: int = 1
+
+
+FUNCTIONS = {
+    "covar_pop": PairFunction(values=lambda of: of.covariances[:, 0]),
+    "covar_samp": PairFunction(values=lambda of: of.covariances[:, 1], pairs_min=2),
+    "corr": PairFunction(
+        values=lambda of: np.clip(of.ratio((_XY,), (_XX, _YY), root=True), -1, 1), divisors=(_XX, _YY)
+    ),
+    "regr_r2": PairFunction(
+        values=lambda of: np.where(of.above(_YY), np.clip(of.ratio((_XY, _XY), (_XX, _YY)), 0, 1), 1.0),
+        divisors=(_XX,),
+    ),
+    "regr_slope": PairFunction(values=lambda of: of.ratio((_XY,), (_XX,)), divisors=(_XX,)),
+    "regr_intercept": PairFunction(values=lambda of: of.ratio((_INTERCEPT,), (_XX,)), divisors=(_XX,)),
+}
+"""Every function of pairs that is computed from the moments, under its SQL name."""
+
+
 @stored("PairCall", "name text function")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairCall:
@@ -146,30 +172,13 @@ class PairCall:
     function: str
 
     def column(self, of: PairMoments) -> pa.Array:
-        """Return the results; null with too few pairs, or where SQL divides by a variance of zero."""
-        values, valid, special = self._values(of)
-        values = np.where(special, np.nan, values)
-        valid = (of.count > 0) & (valid | special) if self.function != "covar_samp" else of.count > 1
+        """Return the results; null with too few pairs, or where SQL divides by a variance of zero; NaN from special values."""
+        function = FUNCTIONS[self.function]
+        special = (of.special != 0).any(axis=1)
+        defined = np.logical_and.reduce([np.ones(len(special), np.bool_), *map(of.above, function.divisors)])
+        values = np.where(special, np.nan, function.values(of))
+        valid = (of.count >= function.pairs_min) & (defined | special)
         return canonical_floats(column_of(values, valid, FLOAT64))
-
-    def _values(self, of: PairMoments) -> tuple[Floats, Mask, Mask]:
-        """Return the values, the mask where they are defined, and the mask where an infinity or NaN takes part."""
-        x, y = of.special[:, 0] != 0, of.special[:, 1] != 0
-        every, either = np.ones(len(x), np.bool_), x | y
-        match self.function:
-            case "covar_pop":
-                return of.covariances[:, 0], every, either
-            case "covar_samp":
-                return of.covariances[:, 1], every, either
-            case "corr":
-                values = np.clip(of.ratio((_XY,), (_XX, _YY), root=True), -1, 1)
-                return values, of.above(_XX) & of.above(_YY), either
-            case "regr_r2":
-                values = np.clip(of.ratio((_XY, _XY), (_XX, _YY)), 0, 1)
-                return np.where(of.above(_YY), values, 1.0), of.above(_XX), either
-            case "regr_slope":
-                return of.ratio((_XY,), (_XX,)), of.above(_XX), either
-        return of.ratio((_INTERCEPT,), (_XX,)), of.above(_XX), either
 
 
 @stored("CovariancePart", "bins calls")

@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from dbsp.operators.joins.join_shape import JoinShape
 from dbsp.operators.joins.products import product
-from dbsp.operators.monotone_bounds import Bound, MonotoneBounds, merged
+from dbsp.operators.monotone_bounds import Bound, MonotoneBounds
 from dbsp.operators.operator import Integral, Operator, State, StepContext, Time
 from dbsp.stored import stored
 from dbsp.zset.arrays import gather, valid_rows
@@ -70,22 +70,13 @@ class JoinOperator(Operator):
         sides = (self.left_on, self.right_on)
         return tuple(Integral(stream=side, present=() if self.null_safe else on) for side, on in enumerate(sides))
 
-    def _bounds(self, inputs: Sequence[MonotoneBounds]) -> dict[tuple[str, str], Bound]:
-        """Return the lower of both sides' bounds for each pair of key columns that has a bound on both sides."""
-        left, right = inputs
-        pairs = zip(self.left_on, self.right_on, strict=True)
-        return {(a, b): merged([left[a], right[b]]) for a, b in pairs if a in left and b in right}
-
     def monotone_bounds(self, inputs: Sequence[MonotoneBounds]) -> MonotoneBounds:
         """Return the bounds of the output's key columns: a changed output row has the key of a changed input row."""
-        bounds = {(0, a): bound for (a, _), bound in self._bounds(inputs).items()}
-        bounds |= {(1, b): bound for (_, b), bound in self._bounds(inputs).items()}
-        return {out: bounds[side, name] for side, name, out in self.columns if (side, name) in bounds}
+        return self.shape.monotone_bounds(inputs)
 
     def closing(self, inputs: Sequence[MonotoneBounds]) -> tuple[tuple[str, Bound] | None, ...]:
         """Return the key columns and the bound below which stored rows find no further partner; (None, None) without a bound."""
-        (a, b), bound = next(iter(self._bounds(inputs).items()), (("", ""), None))
-        return (None, None) if bound is None else ((a, bound), (b, bound))
+        return self.shape.closing(inputs)
 
     def step(self, context: StepContext, state: State, inputs: tuple[Batch, ...]) -> Batch:  # noqa: ARG002 (protocol)
         """Return the change of the pairs, and append the changes of both sides to their traces."""
