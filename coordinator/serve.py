@@ -13,7 +13,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -79,13 +79,18 @@ checkpoint, 70 a bug, 130 interrupted twice.
 def _show_formats(context: click.Context, _parameter: click.Parameter, asked: bool) -> None:
     """Print the values that an upgrade compares, and exit: the version, and the format numbers that it reads."""
     if asked:
-        click.echo(json.dumps({"engine": VERSION, "formats": {kind: [number] for kind, number in formats().items()}}))
+        read = {kind: [number] for kind, number in formats().items()}
+        click.echo(json.dumps({"engine": VERSION, "formats": read, "proves": True}))
         context.exit()
 
 
 @click.command(epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("pipeline", type=click.Path(path_type=Path, dir_okay=False))
 @click.option("--check", is_flag=True, help="Check settings, circuit and stored state; print the plan; start nothing.")
+@click.option(
+    "--prove", is_flag=True,
+    help="Check, and run finished steps again in memory: refuse if this version gives other outputs. Start nothing.",
+)  # fmt: skip
 @click.option("--rescale", type=click.IntRange(min=1), help="Rescale to this many workers (cold), then run.")
 @click.option(
     "--accept-engine", "accepting", multiple=True, metavar="VERSION",
@@ -120,6 +125,7 @@ def command(  # noqa: PLR0913 - one for each option
     pipeline: Path,
     *,
     check: bool,
+    prove: bool,
     rescale: int | None,
     accepting: tuple[str, ...],
     evolve: bool,
@@ -131,8 +137,8 @@ def command(  # noqa: PLR0913 - one for each option
 ) -> None:
     """Run the pipeline that PIPELINE (a TOML file) describes."""
     config = load_config(pipeline, overrides=overrides)
-    if check:
-        _check(config, evolve)
+    if check or prove:
+        _check(config, evolve, proves=prove)
         return
     again = [
         str(pipeline),
@@ -181,9 +187,14 @@ def _succeed(config: Config, inheritance: Inheritance) -> PreparedStart:
     return prepared
 
 
-def _check(config: Config, evolve: bool) -> None:
+def _check(config: Config, evolve: bool, *, proves: bool) -> None:
+    """Print the plan and the findings; with `proves`, print the proof as a line of JSON at the end."""
     plan, said = check_pipeline(config, evolve=evolve)
     click.echo("\n".join([explain(plan), *said]))
+    if proves:
+        from dbsp.coordinator.proving import prove as prove_steps  # noqa: PLC0415 - of one option
+
+        click.echo(json.dumps(asdict(prove_steps(config))))
 
 
 def run(

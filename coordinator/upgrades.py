@@ -1,7 +1,8 @@
 """An upgrade of dbsp under a running pipeline, as the service sees it: the old version leaves, and the new one starts.
 
 The old version asks the installed one, in processes of its own, whether it can start here. The questions are which formats
-it reads, and whether it reads these settings, this circuit and these files. Then the old version stops at a checkpoint with
+it reads, and whether it reads these settings, this circuit and these files. Finished steps must give the same outputs again
+(`proving`). Then the old version stops at a checkpoint with
 no later logged step and leaves a note (`upgrade.json` in the data folder). It becomes the new one by `exec` of the same
 command line, so a supervisor sees no end. The new version reads the note, reports for how long no step could run, and
 deletes it.
@@ -27,6 +28,7 @@ from dbsp.coordinator.address import NOTE_FILE, write_whole
 from dbsp.coordinator.config import Config
 from dbsp.coordinator.decisions import events, states
 from dbsp.coordinator.preflight import formats
+from dbsp.coordinator.proving import Proof
 from dbsp.coordinator.running.clock import Clock
 from dbsp.coordinator.running.notices import Notice, Notify, StateChanged, Upgraded
 from dbsp.coordinator.running.status import Snapshot
@@ -78,13 +80,22 @@ def own_interpreter() -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Departure:
-    """The answer to an upgrade request before the restart: both versions, step and epoch, and the process."""
+    """The answer to an upgrade request before the restart: both versions, step and epoch, the process, and the proof."""
 
     before: str
     to: str
     step: int
     epoch: int
     pid: int
+    proof: Proof | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OtherVersion:
+    """The other version, and the steps whose outputs it computed again; None for a version that cannot do that."""
+
+    version: str
+    proof: Proof | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,7 +115,7 @@ class _Leaving:
     A `successor` is ready to go on; without one this process becomes the other version.
     """
 
-    target: str
+    target: OtherVersion
     at_us: int
     paused: bool
     successor: Successor | None = None
@@ -136,7 +147,7 @@ class Upgrades:
         """Have the service end for another version, after a check that it can start here; see `Service.upgrade`."""
         other = self._restart_by(python, now())
         target = examine(other, self._config)
-        if target == VERSION:
+        if target.version == VERSION:
             return self._departure(now())
         successor = None if python is None else Successor(other.other(), self.sockets)
         try:
@@ -181,8 +192,10 @@ class Upgrades:
 
     def _departure(self, now: Snapshot) -> Departure:
         """Return the answer to an upgrade request when all is stopped, or when there is nothing to do."""
-        target = VERSION if self._leaving is None else self._leaving.target
-        return Departure(before=VERSION, to=target, step=now.step, epoch=now.epoch, pid=os.getpid())
+        target = OtherVersion(version=VERSION) if self._leaving is None else self._leaving.target
+        return Departure(
+            before=VERSION, to=target.version, step=now.step, epoch=now.epoch, pid=os.getpid(), proof=target.proof
+        )
 
     @property
     def successor(self) -> Successor | None:
@@ -261,26 +274,27 @@ def note_failure(data_dir: Path, words: str, *, goes_on: bool = False) -> None:
 # --- asking the installed version -----------------------------------------------------------------------------------
 
 
-def examine(restart: Restart, config: Config) -> str:
+def examine(restart: Restart, config: Config) -> OtherVersion:
     """Return the installed version if it can take this pipeline over; prepare what its start would wait for.
 
-    **Errors** `EngineError` if it does not read a format or cannot start.
+    **Errors** `EngineError` if it does not read a format, cannot start, or gives other outputs for finished steps.
     """
     reported = _formats_of(_asked(restart.other("--formats", arguments=False), config))
     version = str(reported["engine"])
     if version == VERSION:
-        return version
+        return OtherVersion(version=version)
     wrong = unread(used(config), reported["formats"])
     if wrong:
         raise EngineError(
             f"the installed version does not read what this one writes: version={version} {wrong}", UNHARMED
         )
-    _asked(restart.other("--check"), config)
+    checked = _asked(restart.other("--check", *(["--prove"] if reported["proves"] else [])), config)
+    proof = _proof_of(checked) if reported["proves"] else None
     _asked((*restart.interpreter[:1], "-m", "dbsp.zset.kernels.compile"), config)
     if config.pipeline.runtime != "local":
         with suppress(EngineError):  # Spark starts without its archive, too
             _asked((*restart.interpreter[:1], "-m", "dbsp.runtime.spark.prepare"), config)
-    return version
+    return OtherVersion(version=version, proof=proof)
 
 
 def used(config: Config) -> dict[str, int]:
@@ -314,7 +328,7 @@ def _asked(command: Sequence[str], config: Config) -> str:
     if done.returncode:
         words = (done.stderr.strip() or done.stdout.strip())[-WORDS_MAX:]
         story = f"pipeline={config.pipeline.name} exit_code={done.returncode}"
-        raise EngineError(f"the installed version cannot start: {story}\n{words}", UNHARMED)
+        raise EngineError(f"the other version cannot take over: {story}\n{words}", UNHARMED)
     return done.stdout
 
 
@@ -322,6 +336,20 @@ def _formats_of(text: str) -> dict[str, Any]:
     """Parse the output of `--formats`."""
     try:
         found = json.loads(text)
-        return {"engine": found["engine"], "formats": dict(found["formats"])}
+        return {
+            "engine": found["engine"],
+            "formats": dict(found["formats"]),
+            "proves": found.get("proves", False),  # 0.1.0 does not
+        }
     except (ValueError, KeyError, TypeError) as error:
         raise EngineError(f"the installed version does not tell its formats: said={text[:200]!r}", UNHARMED) from error
+
+
+def _proof_of(text: str) -> Proof:
+    """Parse the output of `--check --prove`: its last line."""
+    try:
+        return Proof(**json.loads(text.rstrip().rpartition("\n")[2]))
+    except (ValueError, TypeError) as error:
+        raise EngineError(
+            f"the installed version does not tell what it proved: said={text[-200:]!r}", UNHARMED
+        ) from error

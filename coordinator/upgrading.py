@@ -19,7 +19,7 @@ Ask = Callable[..., Any]
 
 
 def upgraded(ask: Ask, data_dir: Path | None, timeout_s: float, python: str | None = None) -> dict[str, Any]:
-    """Upgrade the service and return the result: `before`, `to`, `step`, `pause_seconds`.
+    """Upgrade the service and return the result: `before`, `to`, `step`, `pause_seconds`, `proof`.
 
     `data_dir` is known if the service is on this host. Then the wait can distinguish a process that has ended from one that is
     still starting.
@@ -32,7 +32,7 @@ def upgraded(ask: Ask, data_dir: Path | None, timeout_s: float, python: str | No
     while time.monotonic() < until:
         found = _arrived(ask, left)
         if found is not None:
-            return found
+            return {**found, "proof": left.get("proof")}
         if data_dir is not None:
             _refuse_ended(data_dir, left)
         time.sleep(POLL_S)

@@ -69,6 +69,11 @@ class ProgressStore:
         data = _PROGRESS.pack(progress.first, progress.last, progress.epoch)
         txn.put(KEY, sealed(KEY, data), db=self.env.db("meta"))
 
+    def checksum(self, step: int) -> int | None:
+        """Return the stored checksum of a step's output, None if it is not kept."""
+        with self.env.read() as txn:
+            return self._checksum(txn, step)
+
     def _checksum(self, txn: Any, step: int) -> int | None:
         """Return the stored checksum of a step's output, None if it is not kept."""
         data = txn.get(_STEP.pack(step), db=self.env.db("checksums"))
@@ -156,6 +161,10 @@ class LocalOutputLog:
         """Return (first, last): this worker has written the steps first <= s < last."""
         progress = self._store.known()
         return progress.first, progress.last
+
+    def checksum(self, step: int) -> int | None:
+        """Return the checksum of a step's part; see `dbsp.logs.TellsChecksums`."""
+        return self._store.checksum(step)
 
     def fence(self, epoch: int) -> None:
         """Refuse writers of an older epoch from now on."""

@@ -33,10 +33,18 @@ class Choice:
 def choose(
     held: Mapping[int, Sequence[VersionInfo]], layouts: Mapping[int, Layout], *, run: str, fingerprint: str
 ) -> Choice | None:
-    """Return the greatest complete version of this run and fingerprint, or None.
+    """Return the greatest complete version of this run and fingerprint, or None: see `complete`."""
+    found = complete(held, layouts, run=run, fingerprint=fingerprint)
+    return found[-1] if found else None
 
-    **Law** every worker of the checkpoint id's layout holds the version under the same id, and no greater version is
-    held so. Versions of another run or fingerprint, or of a layout that was never logged, do not count.
+
+def complete(
+    held: Mapping[int, Sequence[VersionInfo]], layouts: Mapping[int, Layout], *, run: str, fingerprint: str
+) -> list[Choice]:
+    """Return the complete versions of this run and fingerprint, least first.
+
+    **Law** every worker of the checkpoint id's layout holds the version under the same id. Versions of another run or
+    fingerprint, or of a layout that was never logged, do not count.
     """
     candidates = {
         (info.version, info.checkpoint)
@@ -46,12 +54,12 @@ def choose(
         and info.checkpoint.fingerprint == fingerprint
         and info.checkpoint.layout_version in layouts
     }
-    complete = [
+    choices = [
         Choice(version=version, checkpoint=checkpoint, layout=layouts[checkpoint.layout_version])
         for version, checkpoint in candidates
         if _is_held(held, layouts[checkpoint.layout_version], version, checkpoint)
     ]
-    return max(complete, key=lambda choice: (choice.version, choice.checkpoint.epoch), default=None)
+    return sorted(choices, key=lambda choice: (choice.version, choice.checkpoint.epoch))
 
 
 def learned(facts: states.Facts, standing: events.LedgerState) -> states.Facts:

@@ -154,5 +154,19 @@ def upgrade_as_text(found: dict[str, Any]) -> str:
         return f"dbsp {found['to']} is installed and runs: there is nothing to upgrade"
     return (
         f"upgraded from dbsp {found['before']} to {found['to']} before step {found['step']:,};"
-        f" no step could run for {found['pause_seconds']:.2f} s"
+        f" no step could run for {found['pause_seconds']:.2f} s\n{_proof_as_text(found)}"
+    )
+
+
+def _proof_as_text(found: dict[str, Any]) -> str:
+    """Describe which steps the other version computed again before the upgrade."""
+    proof = found.get("proof")
+    if proof is None:
+        return f"not proved: dbsp {found['to']} cannot run finished steps again"
+    left_out = f" ({proof['left_out']})" if proof["left_out"] else ""
+    if not proof["rows"]:
+        return f"not proved{left_out}"
+    return (
+        f"proved: steps {proof['first']:,} to {proof['last'] - 1:,} ({proof['rows']:,} rows)"
+        f" gave the same outputs again in {proof['seconds']:.2f} s{left_out}"
     )

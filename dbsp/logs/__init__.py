@@ -188,6 +188,15 @@ class AcceptsOutput(Protocol):
 
 
 @runtime_checkable
+class TellsChecksums(Protocol):
+    """An output log that tells what it has written, also to a process that does not write it."""
+
+    def checksum(self, step: int) -> int | None:
+        """Return the checksum of a step's part; None if the step was not written, or its checksum was trimmed."""
+        ...
+
+
+@runtime_checkable
 class KeepsTransactions(Protocol):
     """An input log in which rows of several partitions may belong to one transaction."""
 

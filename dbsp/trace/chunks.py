@@ -30,6 +30,8 @@ from dbsp.zset.batch import Batch
 from dbsp.zset.schema import Arrangement, fits_a_word
 
 CHUNK_BYTES_MAX_MEMORY = 32 << 20
+OWN_NUMBERS = 1 << 63
+"""First number of chunks in memory above another store: no database reaches it."""
 _OFFSET_BYTES = 4
 CUT_SHARE = 32
 """A chunk is not cut for another owner's sake where one side would be less than this part of a chunk."""
@@ -195,16 +197,19 @@ def cut_after(batch: Batch, position: int) -> int:
 class MemoryChunks:
     """Store of chunks as objects in this process.
 
+    With `below`, chunks that are not here are read from that store. Numbers of new chunks begin at `OWN_NUMBERS` then.
+
     **Cost**: `put` and `get` are one dictionary access; nothing is copied.
     """
 
-    def __init__(self, chunk_bytes_max: int = CHUNK_BYTES_MAX_MEMORY) -> None:
+    def __init__(self, chunk_bytes_max: int = CHUNK_BYTES_MAX_MEMORY, below: ChunkStore | None = None) -> None:
         """Create an empty store."""
         self.chunk_bytes_max = chunk_bytes_max
+        self._below = below
         self.cuts: Sequence[int] = ()
         self.written = False
         self._chunks: dict[int, Batch] = {}
-        self._next = 1
+        self._next = 1 if below is None else OWN_NUMBERS
         self._fresh_bytes = 0
         self._kept_bytes = 0
         self._lock = threading.Lock()
@@ -218,12 +223,14 @@ class MemoryChunks:
             self._fresh_bytes += ref.nbytes
         return ref
 
-    def get(self, ref: ChunkRef, arrangement: Arrangement) -> Batch:  # noqa: ARG002 (the batch knows its own)
-        """Return the batch that was put; raise `InternalError` if the chunk was dropped."""
-        try:
-            return self._chunks[ref.id]
-        except KeyError:
-            raise InternalError(f"chunk is gone: chunk={ref.id} rows={ref.rows}") from None
+    def get(self, ref: ChunkRef, arrangement: Arrangement) -> Batch:
+        """Return the batch that was put, or the chunk below; raise `InternalError` if the chunk was dropped."""
+        found = self._chunks.get(ref.id)
+        if found is not None:
+            return found
+        if self._below is None or ref.id >= OWN_NUMBERS:
+            raise InternalError(f"chunk is gone: chunk={ref.id} rows={ref.rows}")
+        return self._below.get(ref, arrangement)
 
     def foresight(self) -> None:
         """Return None: reads never wait."""

@@ -96,6 +96,17 @@ class MemoryDatabase:
         self._hold_try = (-1, False)
         self._opened_in: tuple[int, int] | None = None
 
+    @classmethod
+    def over(cls, version: int, view: VersionView) -> MemoryDatabase:
+        """Return a database that goes on from a version of another one, in memory alone.
+
+        Chunks of the version are read through `view`, which must stay open. Small values of the version are not there.
+        """
+        made = cls(view.checkpoint, None)
+        made.chunks = MemoryChunks(view.chunks.chunk_bytes_max, below=view.chunks)
+        made._versions = {version: _Version(checkpoint=view.checkpoint, step=view.checkpoint.step, traces=view.traces)}
+        return made
+
     def versions(self) -> tuple[VersionInfo, ...]:
         """Return the versions that can be opened, oldest first."""
         with self._lock:

@@ -114,7 +114,7 @@ class KafkaOutputLog:
         if step > progress.last:  # another process of this worker may have written since: read the progress again
             self._progress = None
             progress = self._own(epoch)
-        stored = self._checksum(step) if progress.first <= step < progress.last else None
+        stored = self.checksum(step) if progress.first <= step < progress.last else None
         if decide(progress, epoch, step, checksum, stored) is Verdict.DISCARD:
             return
         first = progress.first
@@ -164,7 +164,7 @@ class KafkaOutputLog:
         if progress.last == step:
             return False
         self._checksums = None
-        if progress.last != step + 1 or self._checksum(step) != checksum:
+        if progress.last != step + 1 or self.checksum(step) != checksum:
             raise FencedError(
                 f"another writer wrote this worker's outputs: worker={self._worker} step={step} last={progress.last}"
             )
@@ -186,8 +186,8 @@ class KafkaOutputLog:
         last = mark["step"] + 1
         return OutputProgress(first=mark["first"], last=max(last, self._first_step), epoch=mark["epoch"])
 
-    def _checksum(self, step: int) -> int | None:
-        """Return the stored checksum of a step, or None.
+    def checksum(self, step: int) -> int | None:
+        """Return the stored checksum of a step, or None; see `dbsp.logs.TellsChecksums`.
 
         The partition is read at the first repeated step after a take-over.
         """

@@ -117,6 +117,7 @@ def test_there_and_back_while_others_push(shop: Path, installed: Installations) 
                 done = upgrade(installed, shop, python)
                 assert done.returncode == 0, done.stderr
                 assert f"upgraded from dbsp {old} to {engine}" in done.stdout
+                assert "gave the same outputs again" in done.stdout
                 print(done.stdout)
                 assert ask(shop, "GET", "/v1/status")["engine"] == engine
                 assert read_address(shop / "data")["url"] == url, "the socket was handed over"

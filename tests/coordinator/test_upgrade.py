@@ -265,11 +265,11 @@ def test_of_an_upgrade_that_was_given_up_nothing_is_left(shop: Path, monkeypatch
     def give_up(_: events.Request, met: Callable[[states.State], Any]) -> None:
         met(running(upgrade_error="no disk"))
 
-    monkeypatch.setattr(upgrades, "examine", lambda *_: "0.9.2")
+    monkeypatch.setattr(upgrades, "examine", lambda *_: upgrades.OtherVersion(version="0.9.2"))
     with pytest.raises(UnavailableError, match="given up: no disk"):
         leaver.leave(lambda: now, lambda: None, give_up)
     leaver.become(now)
-    monkeypatch.setattr(upgrades, "examine", lambda *_: VERSION)
+    monkeypatch.setattr(upgrades, "examine", lambda *_: upgrades.OtherVersion(version=VERSION))
     assert leaver.leave(lambda: now, lambda: None, give_up).to == VERSION
 
 
@@ -283,7 +283,7 @@ def test_a_note_that_cannot_be_written_keeps_no_version_from_starting(
     def full(*_: Any) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(upgrades, "examine", lambda *_: "0.9.2")
+    monkeypatch.setattr(upgrades, "examine", lambda *_: upgrades.OtherVersion(version="0.9.2"))
     monkeypatch.setattr(upgrades, "write_whole", full)
     monkeypatch.setattr(upgrades.Restart, "become", lambda _: became.append("0.9.2"))
     now = Snapshot(state="Running")

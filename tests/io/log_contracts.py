@@ -12,7 +12,8 @@ from typing import Any, Protocol
 import pytest
 
 from dbsp.errors import DataError, FencedError
-from dbsp.logs import DeadLetter, InputLog, OutputLog, Range, StepLog
+from dbsp.io.output_part import checksum_of, with_dead_letters
+from dbsp.logs import DeadLetter, InputLog, OutputLog, Range, StepLog, TellsChecksums
 from dbsp.logs.step_commands import defer_command
 from tests.io.log_samples import make_part, make_record
 
@@ -261,6 +262,16 @@ class OutputLogContract:
         expected = {0: [((1, "a"), 1)], 1: [((1, "a"), -1), ((2, "b"), 3)], 3: [((3, "c"), 1)]}
         assert harness.consume("v") == expected
         assert harness.consume("dead_letters") == {1: [((1, "t", 0, 4, "broken", "{"), 1)]}
+
+    def test_what_was_written_is_told_to_other_processes(self, harness: OutputHarness) -> None:
+        part = {"v": make_part([((1, "a"), 1), ((2, "b"), 3)])}
+        log = harness.open()
+        log.write(1, 0, part, [DEAD])
+        log.write(1, 1, {}, [])
+        other = harness.open()
+        assert isinstance(other, TellsChecksums)
+        assert [other.checksum(step) for step in range(3)] == [checksum_of(with_dead_letters(part, [DEAD])), 0, None]
+        other.trim_progress(1)
 
     def test_a_dead_letter_may_hold_any_text(self, harness: OutputHarness) -> None:
         """Names of files that are no UTF-8, and half of a pair in JSON, are surrogates: no text on a disk has them."""
