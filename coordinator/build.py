@@ -66,8 +66,8 @@ OPENS_AT_ONCE = 8
 class Built:
     """All parts of a service; `own_input` opens one more handle on an input whose requests may hang.
 
-    `began` maps each view that began anew to the step of its first output. `is_ledger_found`: the data folder had no ledger, and
-    the step log has one.
+    `began` maps each view that began anew to the step of its first output. `is_ledger_found`: the data folder had no ledger, or
+    an older one than the step log.
     """
 
     config: Config
@@ -244,11 +244,12 @@ def _adopt(config: Config, plan: Plan, found: Ledger, *, evolve: bool) -> None:
     make_folders(config)
     control = LmdbControl(config.data_dir)
     control.begin(found)
+    control.change(None, lambda _: found)
     control.close()
 
 
 def _check_settings(config: Config) -> Ledger | None:
-    """Check that the settings agree with each other, then with the stored state; return the ledger that only the step log has."""
+    """Check that the settings agree with each other, then with the stored state; return a ledger that the step log alone has."""
     check_places(config)
     check_named(config)
     for folder in _folders(config):

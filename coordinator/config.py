@@ -23,6 +23,7 @@ default. The names contain their units. An unknown section or key is refused, wi
                   lease_s, leases_max
     [letters]     rows_max, mb_max, days_max
     [log]         path, file_bytes_max, files_kept, steps
+    [coordinator] lease_s, standby = "auto" | "process" | "spark"
     [traces]      endpoint, steps_per_s_max, headers = { authorization = "…" }
 """
 
@@ -333,6 +334,26 @@ class TracesSection:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CoordinatorSection:
+    """When a standby of the coordinator starts, and what it prepares.
+
+    Where the logs are on Kafka, the coordinator writes heartbeats. A standby starts when none has come for `lease_s`. It
+    starts at once when the coordinator's process ends on its own host.
+
+    `standby` is what it has ready: a "process" with the circuit and its kernels, or also an application of "spark". With
+    "auto" that is an application where Spark is local. On a cluster it would take cores while it waits.
+    """
+
+    lease_s: float = 5.0
+    standby: str = "auto"
+
+    def __post_init__(self) -> None:
+        """Refuse a lease that busy machines would break, and words that mean nothing."""
+        at_least("coordinator.lease_s", self.lease_s, 1)
+        one_of("coordinator.standby", self.standby, ("auto", "process", "spark"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
     """All sections; `folder` is the folder of the settings' file, in which relative paths start."""
 
@@ -350,6 +371,7 @@ class Config:
     query: QuerySection = field(default_factory=QuerySection)
     letters: LettersSection = field(default_factory=LettersSection)
     log: LogSection = field(default_factory=LogSection)
+    coordinator: CoordinatorSection = field(default_factory=CoordinatorSection)
     traces: TracesSection = field(default_factory=TracesSection)
     folder: Path = Path()
     names: tuple[Named, ...] = ()

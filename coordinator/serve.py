@@ -32,6 +32,7 @@ from dbsp.coordinator.http.access_log import open_log
 from dbsp.coordinator.http.app import make_app
 from dbsp.coordinator.http.connections import raise_descriptor_limit
 from dbsp.coordinator.http.listen import HttpServer, bind
+from dbsp.coordinator.lease import Heart, name_of, open_heartbeats
 from dbsp.coordinator.postgres.listen import PostgresServer, bind_postgres
 from dbsp.coordinator.preflight import formats
 from dbsp.coordinator.preparing import prepare
@@ -221,11 +222,13 @@ def run(
     interfaces = _Interfaces(config, inheritance)
     prepare(config)
     service: Service | None = None
+    heart = None if prepared is None else prepared.heart
     try:
         built = build(config, wrap=wrap, accepting=accepting, evolve=evolve, report=say)
         service = Service(config, built if prepared is None else prepared.equip(built))
         lock = OwnerLock(config.data_dir) if prepared is None else prepared.lock
         lock.take()
+        heart = heart or _begin_to_beat(config)
         service.upgrades.restart, service.upgrades.sockets = restart, interfaces.sockets
         for observer in (SystemdNotices(), inheritance):
             if observer is not None:
@@ -252,12 +255,31 @@ def run(
             service.close()
         if prepared is not None:
             prepared.close()
+        if heart is not None and sys.exc_info()[0] is not None:
+            heart.close()
+    _leave(lock, heart, goes_on=goes_on, is_stopped=not goes_on and finish.code is None and not interrupts.asked_to_end)
     if goes_on:
         _go_on_as_another(service, successor, lock)
-    elif finish.code is None and not interrupts.asked_to_end:  # by `coordinator stop`, not by a signal to this process
-        lock.count_stop()
     lock.close()
     return code
+
+
+def _leave(lock: OwnerLock, heart: Heart | None, *, goes_on: bool, is_stopped: bool) -> None:
+    """Let the standbys know whether the pipeline goes on as another version, or was stopped by `coordinator stop`."""
+    if heart is not None:
+        heart.close(stopped=is_stopped, pause_s=RUNNING_S if goes_on else 0.0)
+    if is_stopped:
+        lock.count_stop()
+
+
+def _begin_to_beat(config: Config) -> Heart | None:
+    """Write heartbeats from now on; None if the logs are in the data folder, or if the topic is not allowed to be used."""
+    try:
+        beats = open_heartbeats(config)
+    except ConfigError as error:
+        say(f"error: standbys on other hosts hear nothing of this coordinator: {error}")
+        return None
+    return None if beats is None else Heart(beats, name_of(config.data_dir), config.coordinator.lease_s, say)
 
 
 def _go_on_as_another(service: Service, successor: Successor | None, lock: OwnerLock) -> None:

@@ -1,21 +1,23 @@
 """`dbsp-coordinator --standby`: a process that prepares a start, and makes it when the pipeline's coordinator has ended.
 
-The standby is on the host of the coordinator and shares its folder. Two things decide:
+Two things say *when* to start:
 
-- The lock of the file `owner.lock` says *when* to start. Every coordinator holds it while it runs, and the kernel releases it
-  when the process ends, however it ends. So a standby notices a kill at once, without asking anybody.
-- The claim of the epoch makes it *safe*, as at every start: a coordinator that was wrongly taken for dead is fenced.
+- The lock of the file `owner.lock`, on the host of the coordinator. Every coordinator holds it while it runs, and the kernel
+  releases it when the process ends, however it ends. So a standby notices a kill at once, without asking anybody.
+- The lease, on any host, where the logs are on Kafka (`lease`): no heartbeat came for a while.
+
+The claim of the epoch makes it *safe*, as at every start: a coordinator that was wrongly taken for dead is fenced.
 
 Invariants
-1. A standby writes nothing of the pipeline before it holds the lock, and nobody answers as the pipeline's service.
+1. A standby writes nothing of the pipeline before it is its turn, and nobody answers as the pipeline's service.
 2. Of several standbys one starts; the others wait for that one.
 3. `coordinator stop` ends the pipeline, and so its standbys. Any other end, also SIGTERM, is that of one process.
 
 It prepares all that a start needs besides the pipeline's state: imports, kernels and the circuit. On Spark it also starts an
 application, whose Python workers load the same.
 
-Left out: a coordinator that is stopped (SIGSTOP) or hangs still holds the lock; `--take-over` is for that. A standby on
-another host. Source: docs/operations.md, "A standby coordinator".
+Left out: with embedded logs, a coordinator that is stopped (SIGSTOP) or hangs still holds the lock; `--take-over` is for
+that. Source: docs/operations.md, "A standby coordinator".
 """
 
 from __future__ import annotations
@@ -32,7 +34,10 @@ from dbsp.coordinator.build import Built, facts_of, load_plan, make_folders, mak
 from dbsp.coordinator.config import Config
 from dbsp.coordinator.doctor import read_ledger
 from dbsp.coordinator.exits import say
+from dbsp.coordinator.lease import CoordinatorLease, Heart, name_of, open_heartbeats, place_of
 from dbsp.coordinator.preparing import prepare
+from dbsp.coordinator.running.control import Ledger
+from dbsp.coordinator.running.ledger_in_log import ledger_in_log
 from dbsp.coordinator.successor import Inheritance
 from dbsp.coordinator.trial import try_circuit
 from dbsp.disk import PRIVATE_FILE
@@ -43,6 +48,8 @@ LOCK_FILE = "owner.lock"
 NUMBER_BYTES = 20
 LOOK_S = 1.0
 """How often to look again at a coordinator that answers without holding the lock: an older version, or one that took over."""
+LISTEN_S = 0.2
+"""How often to listen for heartbeats."""
 
 
 class OwnerLock:
@@ -71,11 +78,17 @@ class OwnerLock:
         """Wait until no other process has the lock, and take it."""
         fcntl.lockf(self._file, fcntl.LOCK_EX)
 
-    def take(self) -> None:
-        """Take the lock; if the previous coordinator still has it, a thread takes it when that one ends."""
+    def is_free(self) -> bool:
+        """Take the lock if no other process has it; return whether this process has it."""
         try:
             fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
+            return False
+        return True
+
+    def take(self) -> None:
+        """Take the lock; if the previous coordinator still has it, a thread takes it when that one ends."""
+        if not self.is_free():
             threading.Thread(target=self._wait_beside, name="dbsp-owner-lock", daemon=True).start()
 
     def _wait_beside(self) -> None:
@@ -100,13 +113,14 @@ class PreparedStart:
     """The parts of a start that a standby has: the lock and, on Spark, a runtime, to be used once.
 
     `of` is the run of the pipeline and the fingerprint of the circuit for which the runtime was made. A successor has an
-    `inheritance` besides: the sockets of the process before it.
+    `inheritance` besides: the sockets of the process before it. A standby that has heard a lease run out has a `heart`.
     """
 
     lock: OwnerLock
     of: tuple[str, str] = ("", "")
     runtime: Runtime | None = None
     inheritance: Inheritance | None = None
+    heart: Heart | None = None
 
     def equip(self, built: Built) -> Built:
         """Return the parts of a start with the prepared runtime, if it is for this pipeline and this circuit."""
@@ -134,8 +148,6 @@ def stand_by(config: Config) -> PreparedStart | None:
     Return None if a user has stopped the pipeline while this process was waiting.
     **Errors** `ConfigError` without HTTP, and those of settings and circuit.
     """
-    from dbsp.coordinator.liveness import refuse_running  # noqa: PLC0415 (it loads an HTTP client)
-
     if not config.http.enabled:
         raise ConfigError(
             "a standby without HTTP cannot see whether a service answers", "set `enabled = true` in [http]"
@@ -143,25 +155,69 @@ def stand_by(config: Config) -> PreparedStart | None:
     begun_s, name = time.monotonic(), config.pipeline.name
     make_folders(config)
     prepared = prepare_start(config)
-    lock = prepared.lock
-    stops = lock.stops
-    say(f"{name}: standing by, ready after {time.monotonic() - begun_s:.1f} s")
-    answers = True
-    while answers:
-        lock.wait()
-        if lock.stops != stops:
-            say(f"{name}: the pipeline was stopped, and so this standby ends")
-            prepared.close()
-            lock.close()
-            return None
-        try:
-            refuse_running(config)
-            answers = False
-        except UnavailableError:
-            lock.release()
-            time.sleep(LOOK_S)  # polling a service that holds no lock
+    beats = open_heartbeats(config)
+    ready = f"{name}: standing by, ready after {time.monotonic() - begun_s:.1f} s"
+    if beats is None:
+        say(ready)
+        goes_on = _wait_for_lock(config, prepared.lock)
+    else:
+        lease, of = CoordinatorLease(beats, config.coordinator.lease_s), name_of(config.data_dir)
+        say(ready)
+        goes_on = _wait_for_lease(config, lease, prepared.lock, of)
+        if goes_on:
+            prepared.heart = Heart(beats, of, config.coordinator.lease_s, say)
+        else:
+            beats.close()
+    if not goes_on:
+        say(f"{name}: the pipeline was stopped, and so this standby ends")
+        prepared.close()
+        prepared.lock.close()
+        return None
     say(f"{name}: the coordinator has ended, this process goes on")
     return prepared
+
+
+def _wait_for_lock(config: Config, lock: OwnerLock) -> bool:
+    """Return True when no coordinator runs on this host, and False when a user has stopped the pipeline."""
+    stops = lock.stops
+    while True:
+        lock.wait()
+        if lock.stops != stops:
+            return False
+        if not _answers(config):
+            return True
+        lock.release()
+        time.sleep(LOOK_S)  # polling a service that holds no lock
+
+
+def _wait_for_lease(config: Config, lease: CoordinatorLease, lock: OwnerLock, of: str) -> bool:
+    """Return True when no coordinator runs on any host, and False when a user has stopped the pipeline.
+
+    The coordinator of this host has ended if the newest heartbeat was its own, its lock is free, and no service answers.
+    """
+    stops, place = lock.stops, place_of(config.data_dir)
+    while True:
+        is_over = lease.is_over()
+        if lock.stops != stops or (lease.newest is not None and lease.newest.stopped):
+            return False
+        is_free = lock.is_free()
+        has_ended = is_free and lease.is_of(place) and not _answers(config)
+        if (is_over or has_ended) and lease.is_taken(of):
+            return True
+        if is_free:
+            lock.release()
+        time.sleep(LISTEN_S)  # polling the brokers
+
+
+def _answers(config: Config) -> bool:
+    """Return whether a service of this pipeline answers on this host."""
+    from dbsp.coordinator.liveness import refuse_running  # noqa: PLC0415 (it loads an HTTP client)
+
+    try:
+        refuse_running(config)
+    except UnavailableError:
+        return True
+    return False
 
 
 def prepare_start(config: Config) -> PreparedStart:
@@ -170,10 +226,9 @@ def prepare_start(config: Config) -> PreparedStart:
     plan = load_plan(config)
     try_circuit(plan.circuit)
     prepared = PreparedStart(OwnerLock(config.data_dir))
-    is_new = not (config.data_dir / "control").is_dir()  # then the first start makes the ledger
-    if config.pipeline.runtime == "local" or is_new:
+    ledger = _present_ledger(config)
+    if ledger is None or not _wants_spark(config):
         return prepared
-    ledger = read_ledger(config.data_dir)
     runtime = make_runtime(config, work_of(config, plan, ledger.run))
     try:
         runtime.warm_up(facts_of(ledger, config).layout)  # type: ignore[attr-defined]  # Spark's alone has it
@@ -181,3 +236,18 @@ def prepare_start(config: Config) -> PreparedStart:
         runtime.close()
         raise
     return replace(prepared, of=(ledger.run, plan.fingerprint), runtime=runtime)
+
+
+def _present_ledger(config: Config) -> Ledger | None:
+    """Return the ledger of the step log or of the data folder, whichever is newer; None if the pipeline is new."""
+    found = ledger_in_log(config)
+    if found is not None or not (config.data_dir / "control").is_dir():
+        return found
+    return read_ledger(config.data_dir)
+
+
+def _wants_spark(config: Config) -> bool:
+    """Return whether to start a Spark application before the turn has come."""
+    if config.pipeline.runtime == "local" or config.coordinator.standby == "process":
+        return False
+    return config.coordinator.standby == "spark" or config.spark.master.startswith("local")

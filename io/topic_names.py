@@ -1,7 +1,8 @@
-"""Names of a pipeline's own topics: its step log and progress, and those of views, which have the views' names."""
+"""Names of a pipeline's own topics: its step log, progress and heartbeats, and those of views, which have the views' names."""
 
 STEPS = "steps"
 PROGRESS = "progress"
+HEARTBEATS = "coordinator.heartbeats"
 
 
 def own_topic(pipeline: str, name: str) -> str:

@@ -71,6 +71,8 @@ class Ledger:
     - `began` maps each view that was edited, or made again after it was dropped, to the step of its first output.
     - `moved` are the workers that left lost hosts.
     - `hosts` are the hosts on which workers may be placed; None in ledgers of versions that did not note them.
+    - `own_disk_since`: a database on the coordinator's own disk that was last fenced in an older epoch is stale. A coordinator
+      on another host has published checkpoints since.
     """
 
     run: str
@@ -95,6 +97,7 @@ class Ledger:
     deaths: Deaths | None = None
     moved: tuple[MovedWorker, ...] = ()
     hosts: HostChoice | None = None
+    own_disk_since: int = 0
 
     @property
     def offered(self) -> Offered | None:
@@ -465,6 +468,7 @@ def encode_ledger(ledger: Ledger) -> dict[str, Any]:
         "deaths": None if ledger.deaths is None else {"step": ledger.deaths.step, "count": ledger.deaths.count},
         "moved": [asdict(moved) for moved in ledger.moved],
         "hosts": None if ledger.hosts is None else asdict(ledger.hosts),
+        "own_disk_since": ledger.own_disk_since,
     }
 
 
@@ -496,6 +500,7 @@ def decode_ledger(found: Mapping[str, Any]) -> Ledger:
         deaths=_decode_deaths(found.get("deaths")),
         moved=tuple(MovedWorker(**moved) for moved in found.get("moved", ())),
         hosts=_decode_hosts(found.get("hosts")),
+        own_disk_since=found.get("own_disk_since", 0),
     )
 
 

@@ -14,6 +14,7 @@ from dataclasses import replace
 from typing import cast
 
 from dbsp.coordinator.config import Config
+from dbsp.coordinator.doctor import read_ledger
 from dbsp.coordinator.running.control import Control, Ledger, decode_ledger, encode_ledger
 from dbsp.errors import ConfigError
 from dbsp.logs import CarriesLedger, StepLog
@@ -58,19 +59,37 @@ def logged_control(control: Control, steps: StepLog) -> Control:
     return LoggedControl(control, steps) if isinstance(steps, CarriesLedger) else control
 
 
-def ledger_in_log(config: Config) -> Ledger | None:
-    """Return the ledger that the step log of the settings carries, where the data folder has none; write nothing there.
+def _age(ledger: Ledger) -> tuple[int, int]:
+    """Return the versions of the newest checkpoint and the newest layout, which only grow."""
+    return ledger.published, max(ledger.layouts)
 
+
+def ledger_in_log(config: Config) -> Ledger | None:
+    """Return the ledger that the step log carries, if the data folder has none or an older one; write nothing there.
+
+    A folder has an older one if a coordinator on another host has claimed the log since. A claim that ended before the
+    folder had its epoch looks the same. The ledger of the log is right then, too, as each change is there first. If it has newer
+    checkpoints or layouts, the workers' databases on the coordinator's own disk are stale, and are made again from copies.
     **Errors** those of opening the log.
     """
-    if config.input.logs_elsewhere is None or (config.data_dir / "control").exists():
+    if config.input.logs_elsewhere is None:
         return None
+    there = (config.data_dir / "control").exists()
     try:
         steps = config.input.open_steps(config.residence)
     except ConfigError:  # there is no such topic yet; what else is wrong with it, the start says when it opens the log
         return None
     try:
-        found = cast(CarriesLedger, steps).ledger() if isinstance(steps, CarriesLedger) else None
-        return None if found is None else replace(decode_ledger(found), epoch=cast(CarriesLedger, steps).epoch())
+        if not isinstance(steps, CarriesLedger):
+            return None
+        log = cast(CarriesLedger, steps)
+        known, carried = read_ledger(config.data_dir) if there else None, log.ledger()
+        if carried is None or (known is not None and log.epoch() <= known.epoch):
+            return None
+        found = replace(decode_ledger(carried), epoch=log.epoch())
+        if known is None or _age(known) == _age(found):
+            return found
+        is_newer = _age(known) < _age(found)  # else a version that notes no ledger has run since
+        return replace(found, own_disk_since=found.epoch) if is_newer else None
     finally:
         steps.close()

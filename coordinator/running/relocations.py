@@ -55,10 +55,14 @@ def strays(ledger: Ledger) -> tuple[Stray, ...]:
 
 
 def moved_since(ledger: Ledger) -> dict[int, int]:
-    """Return for each worker whose database was made again on its host the epoch of its move: an older database is stale."""
+    """Return for each worker whose database was made again on its host since when: one of an older epoch is stale.
+
+    That is the epoch of its move; for workers on the coordinator's own disk the one in which the coordinator came to this host.
+    """
     homes = homes_of(ledger.layouts.values())
     had = ledger.members - ledger.forming
-    return {
+    own = {worker: ledger.own_disk_since for worker in had if not homes[worker] and ledger.own_disk_since}
+    return own | {
         moved.worker: moved.epoch
         for moved in ledger.moved
         if moved.made_again and moved.worker in had and homes[moved.worker] == moved.host

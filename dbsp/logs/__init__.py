@@ -323,6 +323,42 @@ class CarriesLedger(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Heartbeat:
+    """A sign of life of a coordinator.
+
+    `of` is its host, its data folder and a number of its own. `stopped`: a user has stopped the pipeline. `pause_s`: no other
+    heartbeat comes for this long, as the process becomes another version of dbsp.
+    """
+
+    of: str
+    stopped: bool = False
+    pause_s: float = 0.0
+
+
+class Heartbeats(Protocol):
+    """The heartbeats of all coordinators of one pipeline, in one order for all hosts. Places are numbers that grow.
+
+    Every method raises `AwayError` if the system that carries the heartbeats does not answer.
+    """
+
+    def beat(self, beat: Heartbeat, timeout_s: float) -> int:
+        """Write a heartbeat; return its place when others can read it. After an error it is not written later."""
+        ...
+
+    def end(self) -> int:
+        """Return the place of the next heartbeat."""
+        ...
+
+    def read(self, first: int) -> Mapping[int, Heartbeat]:
+        """Return the heartbeats from a place on by their places, in order, as far as they are kept."""
+        ...
+
+    def close(self) -> None:
+        """Drop the connections."""
+        ...
+
+
 class OutputLog(Protocol):
     """The log of one worker's part of all outputs: views and dead letters per step.
 

@@ -19,11 +19,12 @@ from dbsp.io.connectors.messages import (
 )
 from dbsp.io.connectors.places import Place
 from dbsp.io.connectors.registry import input_kind, output_kind
-from dbsp.io.topic_names import PROGRESS, STEPS, own_topic
+from dbsp.io.topic_names import HEARTBEATS, PROGRESS, STEPS, own_topic
 
 if TYPE_CHECKING:
     from dbsp.algebra.table import Table
     from dbsp.circuit.circuit import Circuit
+    from dbsp.io.kafka.heartbeats import KafkaHeartbeats
     from dbsp.io.kafka.input import KafkaInputLog
     from dbsp.io.kafka.output import KafkaOutputLog
     from dbsp.io.kafka.steps import KafkaStepLog
@@ -59,6 +60,7 @@ class KafkaInput(ReadsTopics):
     def places(self, residence: Residence, names: Sequence[str]) -> Iterable[Place]:
         """Yield the step log and the topics of the tables."""
         yield own_place(self, residence, STEPS, "the step log")
+        yield own_place(self, residence, HEARTBEATS, "the heartbeats of the coordinator")
         yield from self.places_of(names)
 
     def open(
@@ -79,6 +81,12 @@ class KafkaInput(ReadsTopics):
         from dbsp.io.kafka.steps import KafkaStepLog  # noqa: PLC0415 - reading settings loads no engine
 
         return KafkaStepLog(kafka_settings(self, residence), create=create)
+
+    def open_heartbeats(self, residence: Residence) -> KafkaHeartbeats:
+        """Open the heartbeats in their topic."""
+        from dbsp.io.kafka.heartbeats import KafkaHeartbeats  # noqa: PLC0415 - reading settings loads no engine
+
+        return KafkaHeartbeats(kafka_settings(self, residence))
 
     def make_folders(self, residence: Residence, tables: Collection[Table]) -> None:
         """Do nothing: others make the topics."""

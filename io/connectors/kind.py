@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from dbsp.circuit.circuit import Circuit
     from dbsp.io.connectors.places import Place
     from dbsp.io.output_part import OutputProgress
-    from dbsp.logs import InputLog, OutputLog, StepLog
+    from dbsp.logs import Heartbeats, InputLog, OutputLog, StepLog
     from dbsp.store.findings import Examined
 
 Check: TypeAlias = Callable[[str, Any], None]
@@ -210,6 +210,10 @@ class InputKind(Connector):
     @abstractmethod
     def open_steps(self, residence: Residence, *, create: bool = False) -> StepLog:
         """Open a handle on the step log; `create` makes an absent one."""
+
+    def open_heartbeats(self, residence: Residence) -> Heartbeats | None:  # noqa: ARG002 - for those that have some
+        """Open the heartbeats of the pipeline's coordinators; None if the logs are in the data folder of one host."""
+        return None
 
     @abstractmethod
     def make_folders(self, residence: Residence, tables: Collection[Table]) -> None:

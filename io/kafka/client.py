@@ -162,6 +162,12 @@ def make_producer(settings: KafkaSettings, transactional_id: str, *, failures_on
     return kafka().Producer(_base(settings) | fixed)
 
 
+def make_plain_producer(settings: KafkaSettings) -> Any:
+    """Return a producer without transactions, whose messages are sent at once and are not sent late."""
+    fixed = {"acks": "all", "linger.ms": 0, "message.timeout.ms": int(1000 * settings.timeout_s)}
+    return kafka().Producer(_base(settings) | fixed)
+
+
 def _base(settings: KafkaSettings) -> dict[str, Any]:
     quiet = {"topic.metadata.refresh.interval.ms": int(1000 * METADATA_S)}
     quiet |= {"log_level": 2, "reconnect.backoff.max.ms": 1000, "socket.timeout.ms": int(1000 * settings.timeout_s)}

@@ -16,7 +16,7 @@ import threading
 import time
 import uuid
 from collections import Counter, defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -202,13 +202,18 @@ class Shop:
             self.until(lambda: pid not in self.marked(), f"the {victim} is gone", 30)
         self.until(lambda: self.processed() >= reached, f"it goes on after the {victim} was killed", restart=True)
 
-    def ask_rescale(self, workers: int, strategy: str) -> threading.Thread:
+    def ask_rescale(self, workers: int, strategy: str, hosts: Sequence[str] | None = None) -> threading.Thread:
         """Ask the living process; nobody cares what it answers, or whether it lives to."""
+        asked = {
+            "workers": workers,
+            "strategy": strategy,
+            "hosts": None if hosts is None else dict.fromkeys(hosts, 1.0),
+        }
 
         def ask() -> None:
             with suppress(httpx.HTTPError, OSError, KeyError):
                 url = read_address(self.folder / "data")["url"]
-                plain_http.post(url + "/v1/rescale", json={"workers": workers, "strategy": strategy}, timeout_s=None)
+                plain_http.post(url + "/v1/rescale", json=asked, timeout_s=None)
 
         asking = threading.Thread(target=ask, daemon=True)
         asking.start()

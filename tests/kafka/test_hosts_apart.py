@@ -108,9 +108,9 @@ def databases(folder: Path, hosts: Sequence[str] = HOSTS) -> dict[str, list[str]
     return {host: sorted(each.name for each in home.glob("*") if each.name.isdigit()) for host, home in homes.items()}
 
 
-def visits(folder: Path) -> list[Path]:
+def visits(folder: Path, hosts: Sequence[str] = HOSTS) -> list[Path]:
     """What has come of other hosts' workers, and is still there."""
-    return [found for host in HOSTS for found in (folder / "cluster" / f"disk-{host}" / "visits").glob("*/*")]
+    return [found for host in hosts for found in (folder / "cluster" / f"disk-{host}" / "visits").glob("*/*")]
 
 
 TURNS = 6

@@ -7,6 +7,7 @@ Oracles as in `test_hosts_apart`: a plain consumer reads of every step what a re
 from __future__ import annotations
 
 import os
+import random
 import shutil
 import signal
 import time
@@ -15,9 +16,12 @@ from pathlib import Path
 
 import pytest
 
+from dbsp.coordinator.strategies import STRATEGIES
 from tests.kafka.broker import Broker
-from tests.kafka.test_hosts_apart import cluster_shop, databases, rescaled
+from tests.kafka.shop import Shop
+from tests.kafka.test_hosts_apart import cluster_shop, databases, rescaled, visits, wait
 from tests.spark.networks import Networks, missing, networks
+from tests.spark.standalone import Cluster
 
 pytestmark = [
     pytest.mark.kafka, pytest.mark.crash, pytest.mark.spark, pytest.mark.soak,
@@ -75,14 +79,90 @@ def test_the_folder_of_the_coordinator_is_deleted(three: Networks, reachable: Br
     """After a rescale to a third host: the ledger is in the step log on Kafka, and the workers' databases are on their hosts."""
     with cluster_shop(tmp_path, reachable, 10, hosts=three.hosts, own=three) as (_, shop):
         rescaled(shop, 3, "warmup", three.hosts)
-        homes, reached = databases(tmp_path, three.hosts), shop.sent
-        process = shop.running()
-        os.killpg(process.pid, signal.SIGKILL)
-        assert process.wait(30) == -signal.SIGKILL, shop.said()
-        shop.until(lambda: not shop.marked(), "nothing of it is left", 30)
-        for each in (shop.folder / "data").iterdir():  # the folder itself is where the hosts see their disks
-            shutil.rmtree(each) if each.is_dir() else each.unlink()
-        shop.start()
-        shop.until(lambda: shop.processed() >= reached, "it goes on with the ledger of the log", 300)
+        homes = databases(tmp_path, three.hosts)
+        lose_folder(shop)
         assert (shop.status() or {})["workers"] == 3
         assert databases(tmp_path, three.hosts) == homes
+
+
+def lose_folder(shop: Shop) -> None:
+    """End all processes of the coordinator, delete its folder, and start it with the same settings."""
+    process, reached = shop.running(), shop.sent
+    os.killpg(process.pid, signal.SIGKILL)
+    assert process.wait(30) == -signal.SIGKILL, shop.said()
+    shop.until(lambda: not shop.marked(), "nothing of it is left", 30)
+    for each in (shop.folder / "data").iterdir():  # the folder itself is where the hosts see their disks
+        shutil.rmtree(each) if each.is_dir() else each.unlink()
+    shop.start()
+    shop.until(lambda: shop.processed() >= reached, "it goes on with the ledger of the log", 300, restart=True)
+
+
+class Fate:
+    """What happens to the hosts and to the coordinator while layouts change: each fault leaves all of them alive."""
+
+    def __init__(self, shop: Shop, cluster: Cluster, nets: Networks, chance: random.Random) -> None:
+        self._shop, self._cluster, self._nets, self._chance = shop, cluster, nets, chance
+        self.faults = {
+            "cut": lambda host: self._cut(host, LOST_S / 2 * chance.random()),
+            "lost": lambda host: self._cut(host, LOST_S * (1 + 2 * chance.random())),
+            "power": self._power,
+            "executor": self._executor,
+            "group": lambda _: shop.kill("group"),
+            "folder": lambda _: lose_folder(shop),
+            "nothing": lambda _: None,
+        }
+
+    def strike(self) -> None:
+        """Draw a fault and a host, and let it happen."""
+        name, host = self._chance.choice(list(self.faults)), self._chance.choice(self._nets.hosts)
+        print(f"{time.strftime('%T')} {name} {host}", flush=True)
+        self.faults[name](host)
+
+    def _cut(self, host: str, seconds: float) -> None:
+        self._nets.cut(host)
+        try:
+            wait(self._shop, seconds)
+        finally:
+            self._nets.heal(host)
+
+    def _power(self, host: str) -> None:
+        """Everything on the host ends without a word to anybody; after a while it is switched on again."""
+        self._nets.cut(host)
+        try:
+            for pid in (self._cluster.workers[host].pid, *self._cluster.executors(host)):
+                os.kill(pid, signal.SIGKILL)
+            wait(self._shop, 3 * LOST_S * self._chance.random())
+        finally:
+            self._nets.heal(host)
+        self._cluster.begin(host)
+
+    def _executor(self, host: str) -> None:
+        for pid in self._cluster.executors(host):
+            os.kill(pid, signal.SIGKILL)
+
+
+@pytest.mark.timeout(3600)
+def test_hosts_come_and_go_under_cuts_and_kills(three: Networks, reachable: Broker, tmp_path: Path) -> None:
+    """One host, three, two, three, one; a fault drawn at random during each change. Outputs are as without any."""
+    seed = int(os.environ.get("DBSP_TEST_SEED", random.SystemRandom().randrange(1 << 32)))
+    print(f"DBSP_TEST_SEED={seed}", flush=True)
+    chance = random.Random(seed)
+    options = ("--set", f"checkpoint.copies={tmp_path / 'copies'}", "--set", f"layout.host_lost_s={LOST_S}")
+    with cluster_shop(tmp_path, reachable, seed, options, hosts=three.hosts, own=three) as (cluster, shop):
+        fate = Fate(shop, cluster, three, chance)
+        for count in (1, 3, 2, 3, 1):
+            hosts = chance.sample(three.hosts, count)
+            workers, strategy = chance.randint(count, 4), chance.choice(STRATEGIES)
+            print(f"{time.strftime('%T')} rescale {workers} {strategy} {hosts}", flush=True)
+            asked = shop.ask_rescale(workers, strategy, hosts)
+            for _ in range(chance.randint(1, 2)):
+                wait(shop, 4 * chance.random())
+                fate.strike()
+            reached = shop.sent
+            shop.until(lambda asked=asked: not asked.is_alive(), "the answer", 300, restart=True)
+            shop.until(lambda reached=reached: shop.processed() >= reached, "it goes on", 300, restart=True)
+            rescaled(shop, workers, "cold", hosts)
+            homes = databases(tmp_path, three.hosts)
+            assert {host for host, names in homes.items() if names} >= set(hosts)
+            assert sum(map(len, homes.values())) >= workers
+    assert visits(tmp_path, three.hosts) == []

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import socket
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +28,8 @@ SPARK_CLASS = str(Path(pyspark.__file__).parent / "bin" / "spark-class")
 class Cluster:
     master: str
     workers: dict[str, subprocess.Popen[bytes]]
+    begin: Callable[[str], None]
+    """Start the Worker of a host, also one that was killed; returns when it is registered."""
 
     def executors(self, host: str) -> list[int]:
         """The pids of the executor JVMs that a Worker has started."""
@@ -59,8 +61,9 @@ def standalone(
         address = ["--host", here, "--port", str(port), "--webui-port", "0"]
         _daemon(stack, folder, "master", [SPARK_CLASS, "org.apache.spark.deploy.master.Master", *address])
         until(lambda: _listens(here, port), "the master listens")
-        workers = {}
-        for host in hosts:
+        workers: dict[str, subprocess.Popen[bytes]] = {}
+
+        def begin(host: str) -> None:
             options = ["--host", host, "--cores", "1", "--memory", "600m", "--webui-port", "0"]
             options += ["--work-dir", str(folder / host), f"spark://{here}:{port}"]
             kind = "org.apache.spark.deploy.worker.Worker"
@@ -69,10 +72,20 @@ def standalone(
                 command = _seeing(folder / f"disk-{host}", apart, command)
             inside = [] if own is None else own.inside(host)
             workers[host] = _daemon(stack, folder, host, [*inside, *command], environment)
-        for host in hosts:
+
+        def registered(host: str) -> None:
             log = folder / f"{host}.log"
-            until(lambda log=log: "Successfully registered with master" in log.read_text(), f"{host} is registered")
-        yield Cluster(master=f"spark://{here}:{port}", workers=workers)
+            until(lambda: "Successfully registered with master" in log.read_text(), f"{host} is registered")
+
+        def again(host: str) -> None:
+            begin(host)
+            registered(host)
+
+        for host in hosts:
+            begin(host)
+        for host in hosts:
+            registered(host)
+        yield Cluster(master=f"spark://{here}:{port}", workers=workers, begin=again)
 
 
 def _daemon(
