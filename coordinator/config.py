@@ -19,6 +19,7 @@ default. The names contain their units. An unknown section or key is refused, wi
                   certificate, key, ca, server_name, access_log, max_body_bytes, max_decoded_bytes, max_push_rows,
                   bad_rows_max, connections_max, followers_max, header_timeout_s, body_timeout_s, requests_per_s_max
     [postgres]    port, host, connections_max
+    [flight]      port, host, connections_max
     [query]       memory_mb_max, timeout_s, threads, rows_max, result_mb_max, at_once_max,
                   lease_s, leases_max
     [letters]     rows_max, mb_max, days_max
@@ -40,6 +41,7 @@ from types import NoneType, UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
 from dbsp.coordinator.decisions.autoscale import AutoscaleSection
+from dbsp.coordinator.flight.section import FlightSection
 from dbsp.coordinator.http.section import HttpSection
 from dbsp.coordinator.limits import StepLimits
 from dbsp.coordinator.postgres.section import PostgresSection
@@ -368,6 +370,7 @@ class Config:
     autoscale: AutoscaleSection = field(default_factory=AutoscaleSection)
     http: HttpSection = field(default_factory=HttpSection)
     postgres: PostgresSection = field(default_factory=PostgresSection)
+    flight: FlightSection = field(default_factory=FlightSection)
     query: QuerySection = field(default_factory=QuerySection)
     letters: LettersSection = field(default_factory=LettersSection)
     log: LogSection = field(default_factory=LogSection)

@@ -10,13 +10,14 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -28,9 +29,10 @@ from dbsp.coordinator.config import Config, load_config
 from dbsp.coordinator.decisions.alarms import NOT_RELOADED
 from dbsp.coordinator.decisions.states import Halt
 from dbsp.coordinator.exits import INTERRUPTED, exit_code, guarded, lead_nowhere, report, say
+from dbsp.coordinator.flight.listen import bind_flight
 from dbsp.coordinator.http.access_log import open_log
 from dbsp.coordinator.http.app import make_app
-from dbsp.coordinator.http.connections import raise_descriptor_limit
+from dbsp.coordinator.http.connections import Gate, raise_descriptor_limit
 from dbsp.coordinator.http.listen import HttpServer, bind
 from dbsp.coordinator.lease import Heart, name_of, open_heartbeats
 from dbsp.coordinator.postgres.listen import PostgresServer, bind_postgres
@@ -51,8 +53,11 @@ from dbsp.plan.explain import explain
 from dbsp.runtime.runtime import StepReport
 from dbsp.version import VERSION
 
+if TYPE_CHECKING:
+    from dbsp.coordinator.flight.server import FlightServer
+
 SHOW_INTERVAL_S = 0.25
-HTTP, POSTGRES = "http", "postgres"
+HTTP, POSTGRES, FLIGHT = "http", "postgres", "flight"
 """The names under which the listening sockets are handed to a successor."""
 SWITCH_S = 0.001
 """How long a thread may keep the interpreter while others wait for it.
@@ -313,35 +318,37 @@ def _hand_over(service: Service, interfaces: _Interfaces, successor: Successor) 
 
 
 class _Interfaces:
-    """The interfaces of a service to the outside: HTTP and PostgreSQL's protocol.
+    """The interfaces of a service to the outside: HTTP, PostgreSQL's protocol and Flight SQL.
 
     Their ports are bound before anything else is touched.
     """
 
     def __init__(self, config: Config, inheritance: Inheritance | None) -> None:
-        """Bind the ports, or use the sockets of the previous process; close the first if the second is in use."""
+        """Bind the ports, or use the sockets of the previous process; close the first ones if another is in use."""
         self._config = config
         self.http: HttpServer | None = None
         self._postgres: PostgresServer | None = None
-        web = config.http.port if config.http.enabled else None
+        self._flight: FlightServer | None = None
+        self._bound: Gate | None = None
+        self._bound_postgres: socket.socket | None = None
+        self._bound_flight: socket.socket | None = None
+        web, has_tokens = config.http.port if config.http.enabled else None, config.http.needs_token
         inherited = {
             name: None if inheritance is None else inheritance.socket_for(name, port)
-            for name, port in ((HTTP, web), (POSTGRES, config.postgres.port))
+            for name, port in ((HTTP, web), (POSTGRES, config.postgres.port), (FLIGHT, config.flight.port))
         }
-        self._bound = bind(config.http, inherited[HTTP]) if config.http.enabled else None
         try:
-            self._bound_postgres = bind_postgres(
-                config.postgres, has_tokens=config.http.needs_token, inherited=inherited[POSTGRES]
-            )
+            self._bound = bind(config.http, inherited[HTTP]) if config.http.enabled else None
+            self._bound_postgres = bind_postgres(config.postgres, has_tokens=has_tokens, inherited=inherited[POSTGRES])
+            self._bound_flight = bind_flight(config.flight, has_tokens=has_tokens, inherited=inherited[FLIGHT])
         except DbspError:
-            if self._bound is not None:
-                self._bound.close()
+            self.stop()
             raise
 
     @property
     def sockets(self) -> Mapping[str, int]:
         """Return the listening sockets by name, for a successor."""
-        bound = {HTTP: self._bound, POSTGRES: self._bound_postgres}
+        bound = {HTTP: self._bound, POSTGRES: self._bound_postgres, FLIGHT: self._bound_flight}
         return {name: each.fileno() for name, each in bound.items() if each is not None}
 
     def hand_over(self) -> None:
@@ -365,6 +372,13 @@ class _Interfaces:
             for each in self._postgres.reloadables:
                 service.watch.reload(each)
             service.postgres_status = self._postgres.status
+        if self._bound_flight is not None:
+            from dbsp.coordinator.flight.server import FlightServer  # noqa: PLC0415 (its packages are an extra)
+
+            self._flight = FlightServer(service, self._bound_flight, log)
+            for each in self._flight.reloadables:
+                service.watch.reload(each)
+            service.flight_status = self._flight.status
 
     def start(self) -> None:
         """Start to respond to requests."""
@@ -372,13 +386,20 @@ class _Interfaces:
         if self._postgres is not None:
             self._postgres.start()
             say(f"{name}: answering PostgreSQL's protocol at {self._postgres.url}")
+        if self._flight is not None:
+            self._flight.start()
+            say(f"{name}: answering Flight SQL at {self._flight.url}")
         if self.http is not None:
             self.http.start()
             say(f"{name}: answering at {self.http.url}")
 
     def stop(self) -> None:
         """Finish the requests under way, then close the servers."""
-        for server, bound in ((self._postgres, self._bound_postgres), (self.http, self._bound)):
+        for server, bound in (
+            (self._flight, self._bound_flight),
+            (self._postgres, self._bound_postgres),
+            (self.http, self._bound),
+        ):
             if server is not None:
                 server.stop()
             elif bound is not None:

@@ -47,6 +47,7 @@ class Service(QueryReads, Decisions, Rescales):
         self._finish: commands.Shutdown | None = None
         self._closed = False
         self.postgres_status: Callable[[], Mapping[str, Any]] | None = None
+        self.flight_status: Callable[[], Mapping[str, Any]] | None = None
         self.first_steps = FirstSteps(config, self.built.plan, self.built.parts.steps, self._observers.noted)
 
     def __enter__(self) -> Self:
@@ -188,6 +189,7 @@ class Service(QueryReads, Decisions, Rescales):
             "rescale": as_json(self._loop.runner.rescale), "backup": as_json(self._backups.progress),
             "last_backup": self._backups.last, "delta": self.delta.status, "copies": self.copies.status,
             "postgres": None if self.postgres_status is None else dict(self.postgres_status()),
+            "flight": None if self.flight_status is None else dict(self.flight_status()),
             "not_deterministic": list(self.first_steps.found),
             **health_as_json(self.watch.health, sorted(self._tables), now.processed),
             "waterlines": self.built.parts.waterlines.status, "last_dead_letters": self.built.letters.status,

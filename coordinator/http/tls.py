@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ssl
+from collections.abc import Sequence
 from pathlib import Path
 
 from dbsp.coordinator.http.section import HttpSection
@@ -10,8 +11,12 @@ from dbsp.errors import ConfigError
 from dbsp.reloading import Reloadable
 
 
-def certificate_of(section: HttpSection, folder: Path) -> Reloadable[ssl.SSLContext] | None:
-    """Read the certificate of the service; return None if the service speaks plain HTTP.
+def certificate_of(
+    section: HttpSection, folder: Path, *, protocols: Sequence[str] = ()
+) -> Reloadable[ssl.SSLContext] | None:
+    """Read the certificate of the service; return None if the service answers without TLS.
+
+    `protocols` are agreed on in the handshake (ALPN), where clients insist on that.
 
     **Errors** `ConfigError` names the file that cannot be read or used.
     """
@@ -19,7 +24,7 @@ def certificate_of(section: HttpSection, folder: Path) -> Reloadable[ssl.SSLCont
         return None
     certificate, key = folder / section.certificate, folder / section.key
     what = f"certificate={certificate} key={key}"
-    return Reloadable(what, (certificate, key), lambda: _context(certificate, key))
+    return Reloadable(what, (certificate, key), lambda: _context(certificate, key, protocols))
 
 
 def listening(certificate: Reloadable[ssl.SSLContext]) -> ssl.SSLContext:
@@ -33,8 +38,10 @@ def listening(certificate: Reloadable[ssl.SSLContext]) -> ssl.SSLContext:
     return context
 
 
-def _context(certificate: Path, key: Path) -> ssl.SSLContext:
+def _context(certificate: Path, key: Path, protocols: Sequence[str]) -> ssl.SSLContext:
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    if protocols:
+        context.set_alpn_protocols(protocols)
     for file in (certificate, key):
         refuse_unreadable(file)
     try:

@@ -13,16 +13,13 @@ from dbsp.coordinator.http.lanes import Lane
 from dbsp.coordinator.http.rates import RateLimiter
 from dbsp.coordinator.http.tokens import ADMIN, READ, Tokens
 from dbsp.coordinator.postgres.catalog import relations_of
+from dbsp.coordinator.postgres.dialect_parts import dialect_parts, readable_views
 from dbsp.coordinator.postgres.follow import SharedReads
 from dbsp.coordinator.postgres.scram import Verifiers
-from dbsp.coordinator.postgres.sources import HeldBytes
-from dbsp.coordinator.postgres.variables import VERSION_TEXT
+from dbsp.coordinator.query.held import HELD_RESULTS, HeldBytes
 from dbsp.coordinator.query.process import Stop
 from dbsp.coordinator.query.statement import PARAMETERS
 from dbsp.coordinator.service import Service
-
-HELD_RESULTS = 4
-"""Number of results of the largest size that may be held at once."""
 
 
 class Backend:
@@ -33,7 +30,7 @@ class Backend:
         self.service, self.log = service, log
         config = service.config
         self.database, self.http = config.pipeline.name, config.http
-        self.relations: Mapping[str, pa.Table] = relations_of(self.database, _readable(service))
+        self.relations: Mapping[str, pa.Table] = relations_of(self.database, readable_views(service))
         self.held = HeldBytes(HELD_RESULTS * config.query.result_mb_max << 20)
         self.shared = SharedReads(service, self.held)
         self.rates = RateLimiter(config.http.requests_per_s_max)
@@ -89,11 +86,7 @@ class Backend:
     def _dialect(
         self, session: Mapping[str, str], variables: Mapping[str, str], values: Sequence[tuple[str | None, str | None]]
     ) -> dict[str, object]:
-        own = {"current_database": self.database, "current_schema": "public", "version": VERSION_TEXT, **session}
-        return {
-            "parameters": [list(each) for each in values], "session": own, "variables": dict(variables),
-            "relations": list(self.relations),
-        }  # fmt: skip
+        return dialect_parts(self.database, self.relations, session, variables, values)
 
     async def _ask(self, dialect: Mapping[str, object], sql: str, timeout_s: float | None, stop: Stop) -> pa.Table:
         patience_s = self.service.config.query.timeout_s
@@ -101,8 +94,3 @@ class Backend:
             self.service.query_in_dialect, sql, dialect, self.relations, timeout_s=timeout_s, stop=stop
         )  # fmt: skip
         return await self._queries.run_within(patience_s, action)
-
-
-def _readable(service: Service) -> Mapping[str, pa.Schema]:
-    names = service.views()
-    return {view.name: view.schema.to_arrow() for view in service.built.plan.views if view.name in names}

@@ -24,10 +24,10 @@ from dbsp.coordinator.http.change_pages import ChangePages
 from dbsp.coordinator.http.lanes import Lane
 from dbsp.coordinator.http.notifier import Notifier
 from dbsp.coordinator.postgres.refusals import NOT_SUPPORTED, PostgresRefusal
-from dbsp.coordinator.postgres.sources import HeldBytes
 from dbsp.coordinator.postgres.stopping import StopSignal
 from dbsp.coordinator.postgres.subscribing import SUBSCRIBE, Subscription, followed_schema, progress_row, with_heads
 from dbsp.coordinator.postgres.view_rows import RowsOfView
+from dbsp.coordinator.query.held import HeldBytes
 from dbsp.coordinator.serving.pages import ViewRead
 from dbsp.coordinator.serving.reads import Reads
 from dbsp.errors import PositionError

@@ -63,7 +63,7 @@ def _code(error: DbspError) -> str:
         case CapacityError():
             if "too long: timeout" in error.message:
                 return CANCELLED
-            return "53200" if "memory" in error.message else "54000"
+            return "53200" if re.search("memory|held at once", error.message) else "54000"
         case ConfigError():
             return next((code for pattern, code in _BY_MESSAGE if pattern.search(error.message)), "42000")
     return BUG

@@ -1,4 +1,4 @@
-"""Result rows that a session sends piece by piece, and a bound on the bytes that all sessions hold together."""
+"""Result rows that a session sends piece by piece."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from dbsp.coordinator.postgres.refusals import PostgresRefusal
 from dbsp.coordinator.postgres.stopping import StopSignal
+from dbsp.coordinator.query.held import HeldBytes
 
 
 class RowSource(Protocol):
@@ -34,30 +34,6 @@ class RowSource(Protocol):
         ...
 
 
-class HeldBytes:
-    """The budget of memory for results, shared by all sessions.
-
-    A result counts until its client has read it, because clients may be slow and cursors stay open.
-    """
-
-    def __init__(self, bytes_max: int) -> None:
-        """Begin with an unused budget of `bytes_max` bytes."""
-        self._most, self._now = bytes_max, 0
-
-    def take(self, size: int) -> None:
-        """Reserve `size` bytes for a result. **Errors** `PostgresRefusal` if the budget has no room."""
-        if self._now + size > self._most:
-            raise PostgresRefusal(
-                "53200", f"too many results are held at once: bytes={self._now + size} bytes_max={self._most}",
-                "close cursors, read results faster, or raise `result_mb_max` in [query]",
-            )  # fmt: skip
-        self._now += size
-
-    def give(self, size: int) -> None:
-        """Return `size` bytes to the budget."""
-        self._now -= size
-
-
 class PendingRows:
     """Rows that were read and not yet sent.
 
@@ -74,7 +50,7 @@ class PendingRows:
         return len(self._rows)
 
     def hold(self, rows: pa.Table) -> None:
-        """Hold these rows. **Errors** `PostgresRefusal` if the budget has no room."""
+        """Hold these rows. **Errors** `CapacityError` if the budget has no room."""
         self._held.take(rows.nbytes)
         self._size += rows.nbytes
         self._rows = rows
@@ -99,7 +75,7 @@ class HeldRows:
     """A result that is in memory as a whole."""
 
     def __init__(self, table: pa.Table, held: HeldBytes, tag: str = "SELECT") -> None:
-        """Reserve the bytes of the table. **Errors** `PostgresRefusal` if the budget has no room."""
+        """Reserve the bytes of the table. **Errors** `CapacityError` if the budget has no room."""
         held.take(table.nbytes)
         self.schema, self.tag = table.schema, tag
         self._rest, self._held, self._size = table, held, table.nbytes

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from dbsp.coordinator.postgres.sources import HeldBytes, PendingRows
+from dbsp.coordinator.postgres.sources import PendingRows
+from dbsp.coordinator.query.held import HeldBytes
 from dbsp.coordinator.serving.pages import ViewRead
 
 

@@ -6,7 +6,7 @@ sqlglot parses the statement as PostgreSQL and writes it for DuckDB. Its result 
 Besides sqlglot's own rules:
 
 1. `public.v` is the view `v`. A relation of the catalogs is one name with a dot in it, such as `"pg_catalog.pg_class"`.
-2. `$1` becomes the parameter's value, as a literal of its type; in a description, a null of its type.
+2. `$1` becomes the parameter's value, as a literal of its type; without a value, in a description, a null of its type.
 3. Functions of PostgreSQL that DuckDB lacks, or answers for itself, become macros (`functions`).
 4. Casts to `regclass`, `regtype` and so on look names and numbers up in the catalogs.
 5. Columns without a name get PostgreSQL's.
@@ -72,7 +72,7 @@ class Dialect:
     """The parts of a request in PostgreSQL's dialect beside its text.
 
     `parameters` are (PostgreSQL's name of the type or None, text or None). With `describe` it is not run: its views are
-    empty, parameters are null, and the result has the types alone. `session` are the values of functions such as
+    empty, parameters without a value are null, and the result has the types alone. `session` are the values of functions such as
     `current_user`, `variables` those of `current_setting`, `relations` the names of the catalogs' relations.
     """
 
@@ -227,7 +227,7 @@ class _Translation:
         type_, text = given[number - 1] if 1 <= number <= len(given) else (None, None)
         if isinstance(node.parent, exp.Limit | exp.Offset):
             type_ = BIGINT
-        value: exp.Expr = exp.null() if text is None or self._dialect.describe else exp.Literal.string(text)
+        value: exp.Expr = exp.null() if text is None else exp.Literal.string(text)
         if type_ is None or type_ in ("text", "varchar", "unknown"):
             return value
         if type_.endswith("[]") and isinstance(value, exp.Literal):

@@ -38,7 +38,7 @@ from tests.spark.waiting import until
 ADD = "add to "
 FLAGS = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
 MODULES = {"coordinator": "dbsp.coordinator.cli", "dbsp-coordinator": "dbsp.coordinator.serve"}
-PORTS = {"http": "8080", "postgres": "5433"}
+PORTS = {"http": "8080", "postgres": "5433", "flight": "31337"}
 """The ports that pages name; tests use free ones in their place."""
 COMMAND_S_MAX = 120
 SHELL_SIGNS = frozenset("|<>$;&*`\\")
@@ -149,6 +149,8 @@ class Player:
         settings = tomllib.loads((self.folder / arguments[0]).read_text(encoding="utf-8"))
         if "postgres" in settings:
             self._environment["DBSP_POSTGRES_PORT"] = "0"
+        if "flight" in settings:
+            self._environment["DBSP_FLIGHT_PORT"] = "0"
         service = Forked(said, main, MODULES["dbsp-coordinator"], arguments, self.folder, self._environment)
         self._services.append(service)
 
@@ -170,6 +172,8 @@ class Player:
         for said in self.folder.glob(".service-*"):
             for port in re.findall(r"postgresql://[^:/]+:(\d+)", said.read_text()):
                 found[PORTS["postgres"]] = port
+            for port in re.findall(r"grpc://[^:/]+:(\d+)", said.read_text()):
+                found[PORTS["flight"]] = port
         return found
 
     def _with_ports(self, text: str) -> str:
