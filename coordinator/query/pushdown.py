@@ -6,7 +6,9 @@
    the one table of a SELECT without sampling. The condition must be a part of the AND chain of that SELECT.
 2. Columns. Those whose name is anywhere in the statement, in whatever meaning. A statement with `*`, with the number of a
    column, or with a table as a value needs all columns.
-3. Limit. One SELECT of columns from one view needs no more rows than its LIMIT and OFFSET. It must be without WHERE,
+3. Bounds. `column < constant`, `between` and the other comparisons count as conditions do. A bound says what may be left
+   out, and no more: DuckDB compares again, perhaps in another type.
+4. Limit. One SELECT of columns from one view needs no more rows than its LIMIT and OFFSET. It must be without WHERE,
    ORDER BY and grouping.
 """
 
@@ -18,8 +20,21 @@ from typing import Any, TypeAlias
 
 Condition: TypeAlias = tuple[str, str, Sequence[str]]
 """`column in (constants)`: the column's name in lower case, "STRING" or "INTEGER", and the constants as texts."""
+Bound: TypeAlias = tuple[str, str, str, str]
+"""`column < constant`: the column's name in lower case, "<", "<=", ">" or ">=", the constant's kind or the type of its cast, and
+the constant as text."""
 Tree: TypeAlias = Mapping[str, Any]
 
+COMPARED = {
+    "COMPARE_EQUAL": (">=", "<="),
+    "COMPARE_LESSTHAN": ("<",),
+    "COMPARE_LESSTHANOREQUALTO": ("<=",),
+    "COMPARE_GREATERTHAN": (">",),
+    "COMPARE_GREATERTHANOREQUALTO": (">=",),
+}
+TURNED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
+CAST_TYPES = ("DATE", "TIMESTAMP")
+BOUND_KINDS = ("STRING", "INTEGER", "NUMERIC")
 KINDS = ("STRING", "INTEGER")
 PLAIN = frozenset({"COLUMN_REF", "VALUE_CONSTANT", "STAR"})
 WHOLE_ROW_TYPES = frozenset({"STAR", "POSITIONAL_REFERENCE", "PIVOT"})
@@ -34,6 +49,7 @@ class Needed:
     """
 
     conditions: Sequence[Condition] = ()
+    bounds: Sequence[Bound] = ()
     columns: Sequence[str] | None = None
     own: Sequence[str] = ()
     limit: int | None = None
@@ -41,11 +57,15 @@ class Needed:
 
 def needed_parts(statement: Tree, nodes: Sequence[Tree], views: Sequence[str]) -> dict[str, Needed]:
     """Return the part of each view that a statement needs; `nodes` are all objects of its parse tree."""
-    conditions = _conditions(nodes, views)
+    chains = _chains(nodes, views)
     columns, own = _columns(nodes), _own_names(nodes)
     limit = _limit(statement)
     return {
-        view: Needed(conditions=conditions.get(view, ()), columns=columns, own=own, limit=limit if len(views) == 1 else None)
+        view: Needed(
+            conditions=[each for part in chains.get(view, ()) for each in _condition(part)],
+            bounds=[each for part in chains.get(view, ()) for each in _bounds(part)],
+            columns=columns, own=own, limit=limit if len(views) == 1 else None,
+        )
         for view in views
     }  # fmt: skip
 
@@ -53,9 +73,23 @@ def needed_parts(statement: Tree, nodes: Sequence[Tree], views: Sequence[str]) -
 # --- conditions -----------------------------------------------------------------------------------------------------
 
 
-def _conditions(nodes: Sequence[Tree], views: Sequence[str]) -> dict[str, Sequence[Condition]]:
+@dataclass(frozen=True, slots=True)
+class _Compared:
+    """A column of a view, compared with constants: the type of the comparison and its constants' trees.
+
+    `turned` says that the constant is on the left.
+    """
+
+    column: str
+    type: str
+    constants: Sequence[Tree]
+    turned: bool = False
+
+
+def _chains(nodes: Sequence[Tree], views: Sequence[str]) -> dict[str, Sequence[_Compared]]:
+    """Return the comparisons that every row of a view must meet to have a part in the result."""
     reads = [_lower(node, "table_name") for node in nodes if node.get("type") == "BASE_TABLE"]
-    found: dict[str, Sequence[Condition]] = {}
+    found: dict[str, Sequence[_Compared]] = {}
     for node in nodes:
         table = _only_table(node)
         if table is None:
@@ -64,7 +98,7 @@ def _conditions(nodes: Sequence[Tree], views: Sequence[str]) -> dict[str, Sequen
         if reads.count(name) == 1:
             called = str(table.get("alias") or name).lower()
             aliases = {_lower(each, "alias") for each in node.get("select_list", [])}
-            chain = [each for each in _chain(node.get("where_clause"), called) if each[0] not in aliases]
+            chain = [each for each in _chain(node.get("where_clause"), called) if each.column not in aliases]
             found |= {view: chain for view in views if view.lower() == name and chain}
     return found
 
@@ -78,34 +112,65 @@ def _only_table(node: Tree) -> Tree | None:
     return None if other else table
 
 
-def _chain(where: Any, called: str) -> Iterator[Condition]:
-    """Yield the conditions `column = constant` and `column in (constants)` of an AND chain over the table of this name."""
+def _chain(where: Any, called: str) -> Iterator[_Compared]:
+    """Yield the comparisons of a column with constants in an AND chain over the table of this name."""
     if not isinstance(where, Mapping):
         return
-    sides: list[Any] = []
-    match where.get("type"):
-        case "CONJUNCTION_AND":
-            for child in where.get("children", []):
-                yield from _chain(child, called)
-        case "COMPARE_EQUAL":
-            sides = [where.get("left"), where.get("right")]
-            sides.sort(key=lambda side: not (isinstance(side, Mapping) and side.get("type") == "COLUMN_REF"))
-        case "COMPARE_IN":
-            sides = list(where.get("children", []))
-    if sides and all(isinstance(side, Mapping) for side in sides):
-        yield from _membership(sides[0], sides[1:], called)
-
-
-def _membership(column: Tree, constants: Sequence[Tree], called: str) -> Iterator[Condition]:
-    """Yield the condition, if it is one of a column of this table and constants of one kind."""
-    literals = [each.get("literal") or {} for each in constants if each.get("type") == "VALUE_CONSTANT"]
-    kinds = {str(each.get("kind")) for each in literals}
-    if column.get("type") != "COLUMN_REF" or len(literals) != len(constants) or len(kinds) != 1:
+    kind, sides = str(where.get("type")), list[Any]()
+    if kind == "CONJUNCTION_AND":
+        for child in where.get("children", []):
+            yield from _chain(child, called)
+    elif kind in COMPARED:
+        sides = [where.get("left"), where.get("right")]
+    elif kind == "COMPARE_IN":
+        sides = list(where.get("children", []))
+    elif kind == "COMPARE_BETWEEN":
+        sides = [where.get(name) for name in ("input", "lower", "upper")]
+    if not sides or not all(isinstance(side, Mapping) for side in sides):
         return
-    *table, name = [str(part).lower() for part in column.get("column_names", [""])]
-    (kind,) = kinds
-    if table in ([], [called]) and kind in KINDS:
-        yield name, kind, [str(each.get("text")) for each in literals]
+    turned = kind in COMPARED and sides[0].get("type") != "COLUMN_REF"
+    column, *constants = reversed(sides) if turned else sides
+    if column.get("type") == "COLUMN_REF":
+        *table, name = [str(part).lower() for part in column.get("column_names", [""])]
+        if table in ([], [called]):
+            yield _Compared(name, kind, constants, turned)
+
+
+def _condition(part: _Compared) -> Iterator[Condition]:
+    """Yield the condition, if it is one of constants of one kind."""
+    literals = [each.get("literal") or {} for each in part.constants if each.get("type") == "VALUE_CONSTANT"]
+    kinds = {str(each.get("kind")) for each in literals}
+    if part.type in ("COMPARE_EQUAL", "COMPARE_IN") and len(literals) == len(part.constants) and len(kinds) == 1:
+        (kind,) = kinds
+        if kind in KINDS:
+            yield part.column, kind, [str(each.get("text")) for each in literals]
+
+
+def _bounds(part: _Compared) -> Iterator[Bound]:
+    """Yield the bounds that a comparison sets."""
+    if part.type == "COMPARE_BETWEEN":
+        bounds = list(zip((">=", "<="), part.constants, strict=True))
+    else:
+        bounds = [(sign, part.constants[0]) for sign in COMPARED.get(part.type, ())]
+    for sign, constant in bounds:
+        kind, text = _constant(constant)
+        if kind in (*BOUND_KINDS, *CAST_TYPES):
+            yield part.column, TURNED[sign] if part.turned else sign, kind, text
+
+
+def _constant(tree: Tree) -> tuple[str, str]:
+    """Return the kind of a literal and its text; of a literal under a cast, the type of the cast instead of the kind."""
+    cast = None
+    if tree.get("type") == "OPERATOR_CAST" and not tree.get("try_cast"):
+        cast = str((tree.get("type_expr") or {}).get("type_name")).upper()
+        if cast not in CAST_TYPES:
+            return "", ""
+        tree = tree.get("child") or {}
+    literal = (tree.get("literal") or {}) if tree.get("type") == "VALUE_CONSTANT" else {}
+    kind = str(literal.get("kind"))
+    if cast is not None and kind != "STRING":
+        return "", ""
+    return cast or kind, str(literal.get("text"))
 
 
 # --- columns --------------------------------------------------------------------------------------------------------

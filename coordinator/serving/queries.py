@@ -19,7 +19,7 @@ from dbsp.coordinator.query.statement import PLAN, QueryLimits
 from dbsp.coordinator.serving import reads
 from dbsp.coordinator.serving.query_parts import ViewPart, part_of
 from dbsp.coordinator.serving.reads import Reads
-from dbsp.runtime.leases import ALL, Leased
+from dbsp.runtime.leases import ALL, Leased, looked_up
 
 ANALYZE = "EXPLAIN ANALYZE"
 
@@ -118,12 +118,12 @@ class QueryReads(Reads):
         """Return how a part of a view is read, in words."""
         if part.is_whole and leased.size(part.view) <= reads.KEPT_VIEW_BYTES_MAX:
             return f"{part.described()} (a small view: read once for all queries of a step)"
-        if part.wanted.equal is None:
+        if part.wanted.all_rows:
             return part.described()
-        (spec,) = (view for view in self.built.plan.views if view.name == part.view)
+        spec = self._spec(part.view)
         key = spec.trace.arrangement.key if spec.trace is not None else ()
-        if key and set(key) <= set(part.wanted.equal.schema.names):
-            return f"{part.described()} (looked up by {', '.join(key)}, on the workers that own them)"
+        if columns := looked_up(spec, part.wanted):
+            return f"{part.described()} (looked up by {', '.join(columns)}, on the workers that own them)"
         return f"{part.described()} (all rows are read and filtered: the view's key is {', '.join(key) or 'the row'})"
 
     def _run_query(self, sql: str, read: Any, asked: _Asked, explain: str | None = None) -> pa.Table:
@@ -155,7 +155,7 @@ class QueryReads(Reads):
         parts = self.view_parts(needed)
         if not parts:
             return []
-        kept = [rows for part in parts if part.wanted.equal is None and (rows := self.kept(part.view)) is not None]
+        kept = [rows for part in parts if self._may_share(part) and (rows := self.kept(part.view)) is not None]
         if len(kept) == len(parts) and len({rows.step for rows in kept}) == 1:
             return kept
         with self.leases.taken([part.view for part in parts], timeout_s) as leased:
@@ -167,9 +167,13 @@ class QueryReads(Reads):
         known = frozenset(name.lower() for schema in schemas.values() for name in schema.names)
         return [part_of(view, each, schemas[view], known) for view, each in needed.items()]
 
+    def _may_share(self, part: ViewPart) -> bool:
+        """Return whether a query may read all of the view instead of this part: no row of the part is looked up."""
+        return part.wanted.all_rows or not looked_up(self._spec(part.view), part.wanted)
+
     def _to_read(self, leased: Leased, part: ViewPart) -> ViewPart:
-        """Return what is read: all of a small view where no key is wanted, since further queries share it."""
-        if part.wanted.equal is None and leased.size(part.view) <= reads.KEPT_VIEW_BYTES_MAX:
+        """Return what is read: all of a small view where nothing is looked up, since further queries share it."""
+        if self._may_share(part) and leased.size(part.view) <= reads.KEPT_VIEW_BYTES_MAX:
             return ViewPart(view=part.view, wanted=ALL)
         return part
 

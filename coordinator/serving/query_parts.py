@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from dbsp.coordinator.query.pushdown import Condition, Needed
+from dbsp.coordinator.serving.query_ranges import ranges_of
 from dbsp.runtime.leases import Wanted
 from dbsp.zset.batch import Batch
 from dbsp.zset.schema import Schema
@@ -34,7 +35,7 @@ class ViewPart:
     @property
     def is_whole(self) -> bool:
         """Return whether all rows and columns are read."""
-        return self.wanted.equal is None and self.wanted.columns is None and self.rows_max is None
+        return self.wanted.all_rows and self.wanted.columns is None and self.rows_max is None
 
     def described(self) -> str:
         """Return the part in words.
@@ -43,8 +44,9 @@ class ViewPart:
         'the first 3 rows, columns a, b'
         """
         rows = "all rows" if self.rows_max is None else f"the first {self.rows_max} rows"
-        if self.wanted.equal is not None:
-            rows = f"rows where {_described(self.wanted.equal)}"
+        if not self.wanted.all_rows:
+            equal = [] if self.wanted.equal is None else [_described(self.wanted.equal)]
+            rows = f"rows where {' and '.join([*equal, *map(str, self.wanted.ranges)])}"
         columns = "all columns" if self.wanted.columns is None else f"columns {', '.join(self.wanted.columns)}"
         return f"{rows}, {columns}"
 
@@ -73,7 +75,9 @@ def part_of(view: str, needed: Needed, schema: Schema, known: frozenset[str]) ->
     if columns == tuple(schema.names):
         columns = None
     equal = rows_of(needed.conditions, schema)
-    return ViewPart(view=view, wanted=Wanted(equal=equal, columns=columns), rows_max=needed.limit)
+    found = ranges_of(needed.bounds, schema)
+    ranges = tuple(each for each in found if equal is None or each.column not in equal.schema.names)
+    return ViewPart(view=view, wanted=Wanted(equal=equal, columns=columns, ranges=ranges), rows_max=needed.limit)
 
 
 def rows_of(conditions: Sequence[Condition], schema: Schema) -> Batch | None:

@@ -22,6 +22,7 @@ from dbsp.coordinator.serving.letters import DeadLetters
 from dbsp.coordinator.serving.pages import Pages, ViewRead
 from dbsp.errors import ConfigError
 from dbsp.io.formats.json_rows import decode_json
+from dbsp.plan.plan import ViewSpec
 from dbsp.runtime.leases import ALL, Leased, Wanted, condition_of
 from dbsp.zset.batch import Batch
 from dbsp.zset.schema import Schema
@@ -128,9 +129,13 @@ class Reads(DeadLetters):
 
     def _schema(self, view: str) -> Schema:
         """Return the columns of a view that can be read; raise `ConfigError` for other names."""
+        return self._spec(view).schema
+
+    def _spec(self, view: str) -> ViewSpec:
+        """Return the plan's description of a view that can be read; raise `ConfigError` for other names."""
         for spec in self.built.plan.views:
             if spec.name == view and spec.trace is not None:
-                return spec.schema
+                return spec
         raise not_readable(view, self.views(), self._feed.views)
 
     def read_views(self, views: Sequence[str], timeout_s: float | None = None) -> list[ViewRows]:

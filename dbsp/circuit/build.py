@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 
 from dbsp.algebra.recursive import inside
 from dbsp.algebra.table import Table
@@ -15,6 +16,7 @@ from dbsp.errors import CircuitError
 from dbsp.expr.names import nearest
 from dbsp.stream import Stream
 
+NOT_SORTED: Mapping[str, str | Sequence[str]] = MappingProxyType({})
 ERROR_POLICIES = ("dead-letter", "null", "stop")
 
 
@@ -23,6 +25,7 @@ def circuit(
     views: Mapping[str, Stream],
     materialize: bool | Iterable[str] = True,
     error_policy: str = "dead-letter",
+    sorted_by: Mapping[str, str | Sequence[str]] = NOT_SORTED,
 ) -> Circuit:
     """Build a circuit that keeps these views up to date.
 
@@ -33,6 +36,11 @@ def circuit(
     - `null`: the failing value becomes null.
     - `stop`: the pipeline stops. Each worker judges the rows that it sees. So a row that is added on one worker and removed on
       another in the same step also stops the pipeline.
+
+    `sorted_by` names columns by which the rows of a materialized view are stored, so that reads by them find their rows
+    without reading others. Rows with one value of the first column are on one worker, in the order of the second column.
+    So `{"visits": ("customer", "day")}` is for reads of a customer, and of a range of a customer's days. With one column
+    alone, as in `{"visits": "day"}`, all rows are on one worker in its order.
 
     **Errors** `CircuitError` for names, views and settings that are not valid, and if no view reads a table.
 
@@ -63,8 +71,9 @@ def circuit(
             name=name,
             views=tuple(zip(roots, nodes, strict=True)),
             tables=tables,
-            materialized=_materialized(materialize, roots),
+            materialized=(kept := _materialized(materialize, roots)),
             error_policy=error_policy,
+            sorted_by=_sorted_by(sorted_by, roots, kept),
         )
 
 
@@ -116,3 +125,23 @@ def _materialized(wanted: bool | Iterable[str], roots: Mapping[str, Node]) -> fr
     for name in sorted(names - roots.keys()):
         raise CircuitError(f"no such view to materialize: view={name}", nearest(name, roots))
     return names
+
+
+def _sorted_by(
+    wanted: Mapping[str, str | Sequence[str]], roots: Mapping[str, Node], kept: frozenset[str]
+) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    found = {}
+    for view, columns in wanted.items():
+        if view not in kept:
+            raise CircuitError(f"no materialized view to sort: view={view}", nearest(view, kept))
+        names = (columns,) if isinstance(columns, str) else tuple(columns)
+        if not names or len(set(names)) < len(names):
+            raise CircuitError(
+                f"a view is sorted by different columns, at least one: view={view} columns={list(names)}"
+            )
+        for name in names:
+            if name not in roots[view].schema.names:
+                hint = nearest(name, roots[view].schema.names)
+                raise CircuitError(f"no such column to sort a view by: view={view} column={name}", hint)
+        found[view] = names
+    return tuple(found.items())

@@ -18,9 +18,11 @@ def explain_node(node: Node) -> str:
 def explain_circuit(circuit: CircuitGraph) -> str:
     """Return the text of all views of a circuit with the nodes below them."""
     writer = _Writer([node for _, node in circuit.views])
-    lines = [f"circuit {circuit.name}"]
+    lines, ordered = [f"circuit {circuit.name}"], dict(circuit.sorted_by)
     for name, node in circuit.views:
         kept = " (materialized)" if name in circuit.materialized else ""
+        if name in ordered:
+            kept = f" (materialized, sorted by {', '.join(ordered[name])})"
         lines.append(f"view {name}{kept} {node.schema}")
         lines.extend(writer.lines(node, 1))
     return "\n".join(lines)

@@ -49,7 +49,7 @@ def node_tokens(circuit: CircuitGraph) -> list[NodeToken]:
     """Return a (label, token) per node in order, then per view, then for the error policy; labels are for people only."""
     nodes = nodes_of(circuit)
     numbers = {id(node): index for index, node in enumerate(nodes)}
-    tokens = []
+    tokens, ordered = [], dict(circuit.sorted_by)
     for node in nodes:
         inputs = " ".join(str(numbers[id(child)]) for child in node.children())
         where = f" at {node.source}" if node.source is not None else ""
@@ -58,6 +58,8 @@ def node_tokens(circuit: CircuitGraph) -> list[NodeToken]:
         )
     for name, node in circuit.views:
         kept = "materialized" if name in circuit.materialized else "deltas only"
+        if name in ordered:
+            kept += f" sorted by {','.join(ordered[name])}"
         tokens.append((f"view {name}", f"view {name} {kept} inputs=[{numbers[id(node)]}]"))
     tokens.append(("error policy", f"error policy {circuit.error_policy} inputs=[]"))
     return tokens

@@ -16,13 +16,17 @@ from dbsp.circuit.nodes import Node
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CircuitGraph:
-    """The data of a circuit: named views, their tables, the materialized views, and the error policy for failing rows."""
+    """The data of a circuit: named views, their tables, the materialized views, and the error policy for failing rows.
+
+    `sorted_by` has the columns by which the rows of some materialized views are stored.
+    """
 
     name: str
     views: tuple[tuple[str, Node], ...]
     tables: tuple[Table, ...]
     materialized: frozenset[str]
     error_policy: str = "dead-letter"
+    sorted_by: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
 
 def parameters_of(node: Node) -> tuple[tuple[str, Any], ...]:

@@ -28,7 +28,7 @@ from dbsp.plan.plan import LoopSpec, Plan, ViewSpec
 from dbsp.plan.pruning import needed_columns
 from dbsp.plan.pushdown import pushed_down
 from dbsp.plan.widening import widened
-from dbsp.zset.schema import Arrangement
+from dbsp.zset.schema import Arrangement, OrderBy
 
 
 def plan(circuit: Circuit) -> Plan:
@@ -57,7 +57,7 @@ def plan(circuit: Circuit) -> Plan:
         planning = _planned(roots, replace(planning, builder=Builder(), flows={}, loops={}, wider=wider))
     builder = planning.builder
     views = tuple(
-        _view(planning, name, node, name in circuit.materialized)
+        _view(planning, name, node, name in circuit.materialized, dict(circuit.sorted_by).get(name))
         for (name, _), node in zip(circuit.views, roots, strict=True)
     )
     return Plan(
@@ -104,12 +104,22 @@ def _planned(roots: Sequence[Node], planning: Planning) -> Planning:
     return planning
 
 
-def _view(planning: Planning, name: str, node: Node, materialized: bool) -> ViewSpec:
-    """Return a view; a materialized one is distributed by columns of its own, so that a rescale can move its rows."""
+def _view(
+    planning: Planning, name: str, node: Node, materialized: bool, sorted_by: tuple[str, ...] | None = None
+) -> ViewSpec:
+    """Return a view; a materialized one is distributed by columns of its own, so that a rescale can move its rows.
+
+    With `sorted_by` it is distributed by the first of these columns and ordered by the others; by none and by the only one.
+    """
     builder = planning.builder
     flow = builder.settle(planning.input(node).pick(node.schema.names), node.source)
     if not materialized:
         return ViewSpec(name=name, node=flow.node, schema=flow.schema, trace=None)
+    if sorted_by is not None:
+        key, order = (sorted_by[:1], sorted_by[1:]) if len(sorted_by) > 1 else ((), sorted_by)
+        flow = builder.distribute(flow, key, node.source)
+        arrangement = Arrangement(schema=flow.schema, key=key, order=tuple(map(OrderBy, order)))
+        return ViewSpec(name=name, node=flow.node, schema=flow.schema, trace=builder.trace(arrangement))
     made = builder.nodes[flow.node]
     shows = None if any(made.closing) else made.operator.shows()
     if shows is not None:

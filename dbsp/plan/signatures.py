@@ -145,7 +145,7 @@ def _tokens(circuit: Circuit, before: Mapping[str, Table]) -> Iterator[str]:
         for table in circuit.tables
         if table.name in before
     }
-    return (was.get(token, token) for _, token in node_tokens(replace(circuit, materialized=frozenset())))
+    return (was.get(token, token) for _, token in node_tokens(replace(circuit, materialized=frozenset(), sorted_by=())))
 
 
 def views_as_before(plan: Plan, before: Mapping[str, Table]) -> dict[str, str]:

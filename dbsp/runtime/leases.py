@@ -3,7 +3,8 @@
 `LeasedViews` reads the workers' chunks through their leases, piece by piece. Each piece is made into view rows,
 filtered and cut down to the wanted columns before it is copied. So memory does not grow with the view. Rows come in the
 order of their keys' hashes, for any number of workers. A condition on all columns by which a trace is keyed reads only
-the chunks that can hold that key, which are on one worker.
+the chunks that can hold that key, which are on one worker. Where a trace is ordered within its keys, a range of
+the first ordering column reads only the chunks that can hold it. Other ranges read all chunks, and keep their rows.
 
 `HeldViews` has tables that were read before: of workers on other hosts, whose chunks this process cannot map.
 
@@ -21,23 +22,34 @@ import numpy as np
 import pyarrow as pa
 
 from dbsp.errors import ConfigError, DbspError
+from dbsp.operators.operator import AsKept
 from dbsp.plan.plan import Plan, ViewSpec
+from dbsp.runtime.ranges import CODE_MAX, ColumnRange, in_all
 from dbsp.store import Database, Lease
 from dbsp.trace.manifest import state_bytes
-from dbsp.trace.sorted_read import HASH_MAX, SortedRead
+from dbsp.trace.sorted_read import WHOLE, SortedRead, Span
 from dbsp.zset.batch import Batch, keys_of
 from dbsp.zset.equality import equal_columns
-from dbsp.zset.schema import Schema
+from dbsp.zset.order import order_codes
+from dbsp.zset.schema import OrderBy, Schema
 
 WEIGHT = "weight"
+_HASH_OF_NONE = 0
+"""The key hash of every row of a trace whose key has no columns."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """The part of a view that is read: `columns` of the rows that equal any row of `equal` in its columns."""
+    """The part of a view that is read: `columns` of the rows in all `ranges` that equal any row of `equal` in its columns."""
 
     equal: Batch | None = None
     columns: tuple[str, ...] | None = None
+    ranges: tuple[ColumnRange, ...] = ()
+
+    @property
+    def all_rows(self) -> bool:
+        """Return whether no row is left out."""
+        return self.equal is None and not self.ranges
 
 
 ALL = Wanted()
@@ -102,7 +114,7 @@ class LeasedViews:
         empty = True
         parts = _parts(spec, wanted, self._plan.circuit.error_policy)
         for part in parts:
-            read = SortedRead(self._leases, spec.trace, part.first, part.last)
+            read = SortedRead(self._leases, spec.trace, part.span)
             while (table := read.piece(part.table)) is not None:
                 if len(table):
                     empty = False
@@ -146,6 +158,9 @@ class HeldViews:
         if wanted.equal is not None:
             columns = [table.column(name).combine_chunks() for name in wanted.equal.schema.names]
             table = table.filter(pa.array(_among(wanted.equal, columns, len(table))))
+        if wanted.ranges:
+            columns = [table.column(each.column).combine_chunks() for each in wanted.ranges]
+            table = table.filter(pa.array(in_all(wanted.ranges, columns, len(table))))
         yield table if wanted.columns is None else table.select([*wanted.columns, WEIGHT])
 
     def size(self, view: str) -> int:
@@ -158,25 +173,27 @@ class HeldViews:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Part:
-    """The wanted part of a view, and the range of key hashes in which it is."""
+    """The wanted part of a view, and the span of sort words in which it is."""
 
     spec: ViewSpec
     condition: Batch | None
+    ranges: Sequence[ColumnRange]
     columns: Sequence[str]
     error_policy: str
-    first: int = 0
-    last: int = HASH_MAX
+    span: Span = WHOLE
 
     def table(self, kept: Batch) -> pa.Table:
         """Return the wanted rows of a piece of the trace, in memory of their own."""
         rows = kept
         if self.spec.shows is not None:
             rows = self.spec.shows.shown(kept, self.error_policy)
-        positions = np.arange(len(rows))
+        among = np.ones(len(rows), np.bool_)
         if self.condition is not None:
             columns = [rows.held_column(name) for name in self.condition.schema.names]
-            positions = np.flatnonzero(_among(self.condition, columns, len(rows)))
-        return rows.project(self.columns).take(positions).to_arrow(weight_column=WEIGHT)
+            among = _among(self.condition, columns, len(rows))
+        if self.ranges:
+            among &= in_all(self.ranges, [rows.held_column(each.column) for each in self.ranges], len(rows))
+        return rows.project(self.columns).take(np.flatnonzero(among)).to_arrow(weight_column=WEIGHT)
 
     def none(self) -> pa.Table:
         """Return the table without rows."""
@@ -189,16 +206,54 @@ def _parts(spec: ViewSpec, wanted: Wanted, error_policy: str) -> list[_Part]:
     A condition on all columns by which the trace is keyed gives one part for each of its keys, with one hash.
     """
     columns, condition = spec.schema.names if wanted.columns is None else wanted.columns, wanted.equal
-    whole = _Part(spec=spec, condition=condition, columns=columns, error_policy=error_policy)
-    key = spec.trace.arrangement.key if spec.trace is not None else ()
-    if condition is None or not key or not set(key) <= set(condition.schema.names):
+    whole = _Part(spec=spec, condition=condition, ranges=wanted.ranges, columns=columns, error_policy=error_policy)
+    if not looked_up(spec, wanted):
         return [whole]
+    if condition is None:
+        return [replace(whole, span=_span(spec, wanted, None, _HASH_OF_NONE))]
+    assert spec.trace is not None  # noqa: S101 - it has a key or an order
+    key = spec.trace.arrangement.key
     hashes = keys_of(condition, key)
     found = []
     for number in np.unique(hashes):
         rows = condition.take(np.flatnonzero(hashes == number))
-        found.append(replace(whole, condition=rows, first=int(number), last=int(number)))
+        found.append(replace(whole, condition=rows, span=_span(spec, wanted, rows, int(number))))
     return found or [whole]
+
+
+def looked_up(spec: ViewSpec, wanted: Wanted) -> tuple[str, ...]:
+    """Return the columns by which the wanted rows are looked up; none if all rows are read and filtered."""
+    if spec.trace is None:
+        return ()
+    key, equal = spec.trace.arrangement.key, () if wanted.equal is None else wanted.equal.schema.names
+    if not set(key) <= set(equal):
+        return ()
+    by = _order(spec)
+    ordered = by is not None and (by.column in equal or any(each.column == by.column for each in wanted.ranges))
+    return (*key, by.column) if by is not None and ordered else key
+
+
+def _order(spec: ViewSpec) -> OrderBy | None:
+    """Return the order of a view's rows within a key; None if the trace has none, or holds other rows than the view."""
+    if spec.trace is None or not (spec.shows is None or isinstance(spec.shows, AsKept)):
+        return None
+    order = spec.trace.arrangement.order
+    return order[0] if order else None
+
+
+def _span(spec: ViewSpec, wanted: Wanted, equal: Batch | None, key_hash: int) -> Span:
+    """Return the sort words of the wanted rows of one key hash; `equal` are those rows of the condition."""
+    by = _order(spec)
+    first, last = 0, CODE_MAX
+    if by is not None:
+        for each in wanted.ranges:
+            if each.column == by.column:
+                low, high = each.codes(by)
+                first, last = max(first, low), min(last, high)
+        if equal is not None and by.column in equal.schema.names:
+            codes = order_codes(equal.held_column(by.column), by)
+            first, last = max(first, int(codes.min())), min(last, int(codes.max()))
+    return Span(key_hash, first, key_hash, last)
 
 
 def _among(condition: Batch, columns: Sequence[pa.Array], rows: int) -> np.ndarray[Any, np.dtype[np.bool_]]:

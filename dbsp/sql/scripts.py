@@ -25,6 +25,7 @@ from dbsp.stream.stream import Stream
 from dbsp.stream.table import table
 from dbsp.zset.schema import Column
 
+SORTED_BY = "sorted_by"
 _PUSHED = "tables change by what is pushed; a script has CREATE TABLE, CREATE VIEW and SET"
 _OPTIONS = "there are append_only = true and watermark = 'at 5 minutes'"
 
@@ -45,7 +46,13 @@ def circuit_of(
             where = f" at={script.file}" if script.file else ""
             raise CircuitError(f"a script without a view{where}", "write create materialized view v as select …")
         with about(statements[-1]):
-            return circuit(name, made.views, materialize=made.materialized, error_policy=made.error_policy)
+            return circuit(
+                name,
+                made.views,
+                materialize=made.materialized,
+                error_policy=made.error_policy,
+                sorted_by=made.sorted_by,
+            )
 
 
 class Made:
@@ -56,6 +63,7 @@ class Made:
         self.known: dict[str, QueryRows] = {}
         self.views: dict[str, Stream] = {}
         self.materialized: set[str] = set()
+        self.sorted_by: dict[str, tuple[str, ...]] = {}
         self.error_policy = error_policy
 
     def take(self, node: Any) -> None:
@@ -90,11 +98,13 @@ class Made:
         properties = node.args.get("properties")
         kinds = {type(each).__name__ for each in properties.expressions} if properties is not None else set()
         for each in properties.expressions if properties is not None else []:
-            if not isinstance(each, exp.TemporaryProperty | exp.MaterializedProperty):
+            if each.name.casefold() == SORTED_BY and "MaterializedProperty" in kinds:
+                self.sorted_by[named.name] = _sorted_by(each, rows.stream.schema.names)
+            elif not isinstance(each, exp.TemporaryProperty | exp.MaterializedProperty):
                 refuse(
                     each,
-                    f"a view has no options: option={each.name or each.key}",
-                    "leave it out; a table has options",
+                    f"a view has no such option: option={each.name or each.key}",
+                    "leave it out; a materialized view has sorted_by, and a table has others",
                 )
         if "TemporaryProperty" not in kinds:
             self.views[named.name] = rows.stream
@@ -114,6 +124,13 @@ class Made:
                 f"no such error policy: error_policy={self.error_policy!r}",
                 nearest(self.error_policy, ERROR_POLICIES),
             )
+
+
+def _sorted_by(option: Any, names: Sequence[str]) -> tuple[str, ...]:
+    """Return the columns of `sorted_by = 'customer, day'`, written as the view has them."""
+    known = {name.casefold(): name for name in names}
+    columns = [part.strip().strip('"') for part in str(option.args["value"].name).split(",")]
+    return tuple(known.get(column.casefold(), column) for column in columns)
 
 
 def _table(node: Any) -> Stream:

@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Literal, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -31,9 +31,24 @@ from dbsp.trace.words import lower_bound, words_at
 from dbsp.zset.batch import Batch
 from dbsp.zset.merge import merge_all
 
-HASH_MAX = (1 << 64) - 1
+WORD_MAX = (1 << 64) - 1
 
 T = TypeVar("T")
+
+
+class Span(NamedTuple):
+    """The sort words from (`first_hash`, `first_code`) to (`last_hash`, `last_code`), both included.
+
+    The codes are those of the arrangement's order; without an order they are not looked at.
+    """
+
+    first_hash: int = 0
+    first_code: int = 0
+    last_hash: int = WORD_MAX
+    last_code: int = WORD_MAX
+
+
+WHOLE = Span()
 
 
 @dataclass(slots=True)
@@ -57,12 +72,12 @@ class _Side:
 
 
 class SortedRead:
-    """The rows of one trace in several leases whose key hash is between `first` and `last`, both included."""
+    """The rows of one trace in several leases whose key hash and order code are in a span."""
 
-    def __init__(self, leases: Sequence[Lease], trace: TraceSpec, first: int = 0, last: int = HASH_MAX) -> None:
+    def __init__(self, leases: Sequence[Lease], trace: TraceSpec, span: Span = WHOLE) -> None:
         """Begin before the first row; nothing is read yet."""
-        self._leases, self._arrangement = leases, trace.arrangement
-        self._first, self._last = first, last
+        self._leases, self._arrangement, self._span = leases, trace.arrangement, span
+        self._last = (span.last_hash, span.last_code if trace.arrangement.order else WORD_MAX)
         self._sides = [
             side
             for number, lease in enumerate(leases)
@@ -77,8 +92,11 @@ class SortedRead:
         return [self._side(lease, run, place.chunk, place.row) for run, place in entry.read()]
 
     def _side(self, lease: int, run: StoredBatch, chunk: int, row: int) -> _Side:
-        """Return a run from a position on, without the chunks that end before the range."""
-        begins = int(run.last.searchsorted(np.uint64(self._first))) if self._first else 0
+        """Return a run from a position on, without the chunks that end before the span."""
+        begins = int(run.last.searchsorted(np.uint64(self._span.first_hash))) if self._span.first_hash else 0
+        if self._span.first_code and self._arrangement.order:
+            same = int(run.last.searchsorted(np.uint64(self._span.first_hash), "right"))
+            begins += int(run.refs[begins:same, LAST_CODE].searchsorted(np.uint64(self._span.first_code)))
         return _Side(lease, run, chunk, row) if begins <= chunk else _Side(lease, run, begins, 0)
 
     def piece(self, use: Callable[[Batch], T]) -> T | None:
@@ -86,7 +104,7 @@ class SortedRead:
 
         The piece is arranged. Its arrays are invalid after `use`, so `use` returns copies.
         """
-        live = [side for side in self._sides if side.chunk < len(side.run) and side.begins[0] <= self._last]
+        live = [side for side in self._sides if side.chunk < len(side.run) and side.begins <= self._last]
         if not live:
             return None
         end = min(side.ends for side in live)
@@ -94,7 +112,7 @@ class SortedRead:
         with ExitStack() as stack:
             stores = {n: stack.enter_context(self._leases[n].reading()) for n in sorted({s.lease for s in some})}
             windows = [self._window(side, stores[side.lease]) for side in some]
-            # A chunk whose rows are all below or above the range has no window. Then it ends above the range, too.
+            # A chunk whose rows are all below or above the span has no window. Then it ends above the span, too.
             lasts = [words_at(rows, len(rows) - 1) for _, rows in windows if len(rows)]
             counts = [lower_bound(rows, min(lasts), after=True) if len(rows) else 0 for _, rows in windows]
             parts = [rows.slice(0, count) for (_, rows), count in zip(windows, counts, strict=True) if count]
@@ -106,12 +124,21 @@ class SortedRead:
         return found
 
     def _window(self, side: _Side, chunks: ChunkStore) -> tuple[int, Batch]:
-        """Return the unread rows of a side's current chunk that are in the range, and the place of the first."""
+        """Return the unread rows of a side's current chunk that are in the span, and the place of the first."""
         chunk = chunks.get(side.run.ref(side.chunk), self._arrangement)
-        start, stop, hashes = side.row, len(chunk), chunk.words[0]
-        if self._first:
-            start = max(start, int(hashes.searchsorted(np.uint64(self._first), "left")))
-        if self._last < HASH_MAX:
-            stop = int(hashes.searchsorted(np.uint64(self._last), "right"))
+        start, stop = side.row, len(chunk)
+        if self._span.first_hash or self._span.first_code:
+            start = max(start, _place(chunk, self._span.first_hash, self._span.first_code, "left"))
+        if self._last < (WORD_MAX, WORD_MAX):
+            stop = _place(chunk, *self._last, "right")
         whole = start == 0 and stop == len(chunk)
         return start, chunk if whole else chunk.slice(start, max(start, stop))
+
+
+def _place(chunk: Batch, key_hash: int, code: int, side: Literal["left", "right"]) -> int:
+    """Return the place of a key hash and an order code among the rows of a chunk, before or after equal ones."""
+    hashes = chunk.words[0]
+    if chunk.order_code is None:
+        return int(hashes.searchsorted(np.uint64(key_hash), side))
+    low, high = (int(hashes.searchsorted(np.uint64(key_hash), edge)) for edge in ("left", "right"))
+    return low + int(chunk.order_code[low:high].searchsorted(np.uint64(code), side))

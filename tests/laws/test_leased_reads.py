@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 import dbsp
 from dbsp.errors import UnavailableError
 from dbsp.runtime.leases import ALL, Leased, Wanted
+from dbsp.runtime.ranges import ColumnRange
 from dbsp.zset.batch import Batch
 from dbsp.zset.hashing import narrow_hash
 from tests.laws.circuits import relations
@@ -52,6 +53,45 @@ def a_condition(leased: Leased, view: str, schema: Any, random: Random) -> tuple
     return Batch.of(schema.select([schema.names[place] for place in some]), columns), some
 
 
+def a_range(leased: Leased, view: str, schema: Any, random: Random) -> tuple[ColumnRange, int] | None:
+    """The values of a column between those of two rows, or on one side of a row's."""
+    table = pa.concat_tables(leased.read(view))
+    place = random.randrange(len(schema.names))
+    values = [each for each in table.column(place).to_pylist() if each is not None and each == each]  # noqa: PLR0124 - NaN
+    if not values or pa.types.is_nested(schema.columns[place].type):
+        return None
+    low, high = sorted((random.choice(values), random.choice(values)))
+    kind, sides = schema.columns[place].type, random.choice(["low", "high", "both"])
+    return ColumnRange(
+        column=schema.names[place],
+        low=pa.scalar(low, kind) if sides != "high" else None,
+        high=pa.scalar(high, kind) if sides != "low" else None,
+        low_in=random.random() < 0.5,
+        high_in=random.random() < 0.5,
+    ), place
+
+
+def in_range(some: ColumnRange, value: Any) -> bool:
+    """Whether a value is in a range, in Python's own order but for NaN, which is above every number."""
+    if value is None:
+        return False
+    low, high = (None if end is None else end.as_py() for end in (some.low, some.high))
+    if value == "nan" and any(end is not None and pa.types.is_floating(end.type) for end in (some.low, some.high)):
+        return high is None  # as `canonical` writes it
+    if isinstance(value, str):
+        value, low, high = (each if each is None else each.encode() for each in (value, low, high))
+    above = low is None or value > low or (some.low_in and value == low)
+    return above and (high is None or value < high or (some.high_in and value == high))
+
+
+def a_sorting(schema: Any, random: Random) -> tuple[str, ...] | None:
+    """One or two columns of a view, by which it is sorted; often none."""
+    names = [each.name for each in schema.columns if not pa.types.is_nested(each.type)]
+    if not names or random.random() < 0.4:
+        return None
+    return tuple(random.sample(names, min(len(names), random.choice([1, 2, 2]))))
+
+
 @settings(max_examples=examples(60), deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     relations(),
@@ -63,8 +103,10 @@ def a_condition(leased: Leased, view: str, schema: Any, random: Random) -> tuple
 def test_a_leased_read_is_the_view_at_its_step(
     relation: Relation, history: list[tuple[Any, ...]], workers: int, bits: int, seed: int
 ) -> None:
-    circuit = dbsp.circuit("generated", {"v": relation.stream, "t": t, "u": u, "p": p})
     random = Random(seed)
+    views = {"v": relation.stream, "t": t, "u": u, "p": p}
+    sorted_by = {name: some for name, each in views.items() if (some := a_sorting(each.node.schema, random))}
+    circuit = dbsp.circuit("generated", views, sorted_by=sorted_by)
     with narrow_hash(bits), dbsp.open(circuit, workers=workers, partitions=2) as run:
         world, leases = World(run), []
         schemas = {view.name: view.schema for view in run.plan.views}
@@ -84,6 +126,16 @@ def test_a_leased_read_is_the_view_at_its_step(
                         keys = {tuple(canonical(row)) for row, _ in condition.to_rows()}
                         same = {row: n for row, n in rows.items() if tuple(row[place] for place in places) in keys}
                         assert rows_of(leased, view, Wanted(equal=condition)) == same, (relation.operators, keys)
+                    found = a_range(leased, view, schemas[view], random)
+                    if found is not None:
+                        some, place = found
+                        same = {row: n for row, n in rows.items() if in_range(some, row[place])}
+                        assert rows_of(leased, view, Wanted(ranges=(some,))) == same, (relation.operators, str(some))
+                    if part is not None and found is not None:
+                        both = {row: n for row, n in same.items() if tuple(row[each] for each in places) in keys}
+                        assert rows_of(leased, view, Wanted(equal=condition, ranges=(some,))) == both, (
+                            relation.operators
+                        )
                 elif rows:
                     with pytest.raises(UnavailableError):
                         rows_of(leased, view)

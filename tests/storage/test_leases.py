@@ -24,7 +24,7 @@ from databases import (
 from dbsp.errors import UnavailableError
 from dbsp.storage import WorkerDatabase
 from dbsp.store import Database
-from dbsp.trace.sorted_read import SortedRead
+from dbsp.trace.sorted_read import SortedRead, Span
 
 
 def rows_of(step: int) -> Rows:
@@ -176,7 +176,7 @@ def test_a_range_of_hashes_is_read_alone(kit: Kit) -> None:
         (1, 2),
         (pieces[-1][0], (1 << 64) - 1),
     ]:
-        part, found = SortedRead([lease], BY_KEY, first, last), []
+        part, found = SortedRead([lease], BY_KEY, Span(first, 0, last)), []
         while (rows := part.piece(lambda rows: rows.to_rows())) is not None:
             found += rows
         assert found == [row for key_hash, row in pieces if first <= key_hash <= last]
