@@ -360,6 +360,13 @@ def drawn(edges: Edges, first: str, last: Iterable[str] = ()) -> str:
     return "\n".join(lines)
 
 
+def arrows() -> set[tuple[str, str]]:
+    """Return the transitions between different states that the page has."""
+    table = PAGE.read_text(encoding="utf-8").partition("## The coordinator\n")[2].partition("\n## ")[0]
+    rows = (line.split(" | ") for line in table.splitlines() if line.startswith("| "))
+    return {(before.removeprefix("| "), after) for before, after, *_ in rows} - {("from", "to"), ("---", "---")}
+
+
 def meanings(kinds: Iterable[type]) -> str:
     """Return a list of classes with the first paragraphs of their docstrings."""
     lines = []

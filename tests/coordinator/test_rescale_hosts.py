@@ -21,6 +21,7 @@ from dbsp.errors import ConfigError, DbspError
 from tests.coordinator import hosted, shop
 from tests.coordinator.hosted import homes
 from tests.coordinator.under_traffic import check_golden, make_folder, settings, traffic
+from tests.pace import in_turn
 from tests.spark.waiting import until
 
 FIRST = ('layout.hosts=["a"]', "pipeline.workers=1", "checkpoint.interval_s=0.2")
@@ -44,6 +45,7 @@ def of(names: str) -> tuple[tuple[str, float], ...]:
     return tuple((host, 1.0) for host in names)
 
 
+@pytest.mark.skipif(not in_turn(0, 2), reason="at every second commit; `make soak` runs it")
 def test_hosts_come_go_and_are_replaced_under_traffic(folder: Path, tmp_path: Path) -> None:
     """1 host, then 3, then 2, then another one in the place of one of them, each time by another strategy."""
     machines = hosted.Machines(folder / "hosts")
@@ -77,6 +79,7 @@ def test_a_replaced_host_moves_its_share_once(folder: Path) -> None:
         assert service.rescale(2, 60) is None
 
 
+@pytest.mark.skipif(not in_turn(1, 2), reason="at every second commit; `make soak` runs it")
 @pytest.mark.parametrize("seed", [1, pytest.param(None, marks=pytest.mark.soak)])
 def test_random_hosts_with_ends_at_any_moment(seed: int | None, folder: Path, tmp_path: Path) -> None:
     """The service ends in the midst of a rescale and starts again: it goes on to the hosts of the newest request."""

@@ -17,6 +17,7 @@ from dbsp.coordinator.service import Service
 from dbsp.errors import ConfigError, UnavailableError
 from tests import plain_http
 from tests.coordinator.under_traffic import WITHOUT_END_S, check_golden, make_folder, settings, traffic
+from tests.pace import in_turn
 
 
 @pytest.fixture
@@ -24,6 +25,7 @@ def folder(tmp_path: Path) -> Path:
     return make_folder(tmp_path)
 
 
+@pytest.mark.skipif(not in_turn(1, 2), reason="at every second commit; `make soak` runs it")
 def test_every_count_under_traffic_gives_the_outputs_of_the_step_log(folder: Path, tmp_path: Path) -> None:
     with Service(settings(folder)) as service, traffic(service, 1) as positions:
         for workers in (2, 3, 1, 4, 2):
@@ -39,6 +41,7 @@ def test_every_count_under_traffic_gives_the_outputs_of_the_step_log(folder: Pat
     check_golden(folder, tmp_path)
 
 
+@pytest.mark.skipif(not in_turn(0, 2), reason="at every second commit; `make soak` runs it")
 def test_cold_and_warm_in_turn_with_restarts(folder: Path, tmp_path: Path) -> None:
     draw = random.Random(3)
     for _ in range(3):

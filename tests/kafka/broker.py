@@ -9,6 +9,7 @@ import atexit
 import base64
 import ctypes
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -43,10 +44,34 @@ def jars() -> Path:
     return folder
 
 
+def features() -> Path:
+    """A file with the features that a new cluster of this version has, written once by Kafka's command to format a folder."""
+    made = CACHE / f"kafka-{VERSION}.features" / "bootstrap.checkpoint"
+    if made.exists():
+        return made
+    with tempfile.TemporaryDirectory(prefix="features.", dir=jars().parent) as name:
+        properties = Path(name) / "server.properties"
+        properties.write_text(
+            f"process.roles=broker,controller\nnode.id=1\ncontroller.quorum.voters=1@127.0.0.1:1\nlog.dirs={name}/data\n"
+            "listeners=PLAINTEXT://127.0.0.1:2,CONTROLLER://127.0.0.1:1\ncontroller.listener.names=CONTROLLER\n"
+        )
+        command = ["java", *QUICK, "-cp", f"{jars()}/*", "kafka.tools.StorageTool", "format"]
+        command += ["-t", _uuid(), "-c", str(properties)]
+        subprocess.run(command, check=True, capture_output=True, timeout=60)
+        made.parent.mkdir(exist_ok=True)
+        (Path(name) / "data" / made.name).replace(made)
+    return made
+
+
 def free_port() -> int:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         return int(listener.getsockname()[1])
+
+
+def _uuid() -> str:
+    """A number as Kafka writes it, without the signs that its command line would take for an option."""
+    return base64.b64encode(uuid.uuid4().bytes, b"ab").decode().rstrip("=")
 
 
 def _die_with_parent() -> None:
@@ -67,7 +92,7 @@ class Broker:
         tls: Path | None = None, host: str = "127.0.0.1",
     ) -> None:  # fmt: skip
         self._joins, self._node, self._copies = joins, node, joins._copies if joins else copies
-        self.cluster: str = joins.cluster if joins else base64.b64encode(uuid.uuid4().bytes, b"ab").decode().rstrip("=")
+        self.cluster: str = joins.cluster if joins else _uuid()
         self._temporary = (
             None if folder else tempfile.TemporaryDirectory(prefix="dbsp-kafka-", ignore_cleanup_errors=True)
         )
@@ -167,9 +192,15 @@ ssl.truststore.location={self._tls / "ca.pem"}
                 else ""
             )
         )
-        command = [*self._java(), "kafka.tools.StorageTool", "format", "-t", self.cluster, "-c", str(self._properties)]
-        subprocess.run(command, check=True, capture_output=True, timeout=60)
+        # What Kafka's command to format a folder writes; the command itself would be a JVM more for each broker.
+        data = self.folder / "data"
+        data.mkdir(parents=True, exist_ok=True)
+        if not joins:
+            shutil.copyfile(features(), data / features().name)
+        (data / "meta.properties").write_text(
+            f"version=1\ncluster.id={self.cluster}\nnode.id={self._node}\ndirectory.id={_uuid()}\n"
+        )
 
 
 if __name__ == "__main__":
-    jars()
+    features()

@@ -44,9 +44,9 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An environment with the wheel, beside the packages that are installed here (but not this checkout)."""
     box = tmp_path_factory.mktemp("elsewhere")
-    run(sys.executable, "-m", "venv", box / "venv", cwd=box)
+    run(sys.executable, "-m", "venv", "--without-pip", box / "venv", cwd=box)
     python = box / "venv" / "bin" / "python"
-    run(python, "-m", "pip", "install", "-q", "--no-deps", "--no-index", wheel, cwd=box)
+    run(sys.executable, "-m", "pip", "--python", python, "install", "-q", "--no-deps", "--no-index", wheel, cwd=box)
     resources = Path(run(python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))", cwd=box).strip())
     # A path named in a .pth file is only searched: the links to this checkout in that folder are not followed.
     (resources / "packages.pth").write_text(sysconfig.get_path("purelib") + "\n")

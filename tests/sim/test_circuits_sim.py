@@ -26,8 +26,8 @@ from tests.sim.simulation import Simulation
 pytestmark = pytest.mark.timeout(900)
 
 TURNS = 200
-SEEDS = (19, 16, 18, *range(10, 16), 17)
-"""The first three meet everything; the others run while they do not, as the coordinator changes."""
+SEEDS = (19, 28, 16, 18, *range(10, 16), 17)
+"""The first two meet everything; the others run while they do not, as the coordinator changes."""
 
 
 @cache

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.timeout(900)
 
 CHUNK = 20
 SEEDS = examples(1200)
-PARTS = 5
+PARTS = 8
 """`make test` runs one of so many parts of them; all commits run the seeds of `test_sim_coverage`, which check the same."""
 FOUND = [645586590, 29501109, 348075594, 476759823, 786509146]
 """Seeds that have found something: who woke up before its claim when others had rescaled knew the ledger of before; who could not

@@ -27,7 +27,7 @@ from tests.spark.pipelines import PARTITIONS, MakeRuntime, Pipeline
 
 pytestmark = pytest.mark.spark
 
-STEPS = 6
+STEPS = 5
 
 
 def every_operator() -> list[Relation]:

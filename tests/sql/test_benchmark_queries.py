@@ -95,7 +95,7 @@ def test_nexmark(name: str) -> None:
     assert found == nexmark.rows(nexmark.database().sql(NEXMARK[name].sql).to_arrow_table())
 
 
-@pytest.mark.parametrize("name", there("gallery", gallery.QUERIES))
+@pytest.mark.parametrize("name", rotating(there("gallery", gallery.QUERIES), 2))
 def test_gallery(name: str) -> None:
     query = gallery.QUERIES[name]
     same = Query(name, query.question, query.sql, dbsp.sql(query.sql, **gallery_tables(name)))
