@@ -82,14 +82,14 @@ class Broker:
     """Start, stop, kill and restart one broker; its data stays in `folder` until the end.
 
     One that `joins` another is a second broker of its cluster, under the number `node`; topics have `copies` by default.
-    Clients reach it at `host`, an address of this machine.
+    Clients reach it at `host`, an address of this machine. With a `port` it is one that another process has started there.
     With a folder `tls`, `tls_brokers` is a second address, only for clients whose certificate `ca.pem` of this folder signed;
     the broker's own key and certificate are in `broker.pem` there. It reads both when it starts.
     """
 
     def __init__(
         self, folder: Path | None = None, *, joins: Broker | None = None, node: int = 1, copies: int = 1,
-        tls: Path | None = None, host: str = "127.0.0.1",
+        tls: Path | None = None, host: str = "127.0.0.1", port: int | None = None,
     ) -> None:  # fmt: skip
         self._joins, self._node, self._copies = joins, node, joins._copies if joins else copies
         self.cluster: str = joins.cluster if joins else _uuid()
@@ -97,26 +97,32 @@ class Broker:
             None if folder else tempfile.TemporaryDirectory(prefix="dbsp-kafka-", ignore_cleanup_errors=True)
         )
         self.folder = folder or Path(self._temporary.name)  # type: ignore[union-attr]
-        self.port, self._controller = free_port(), free_port()
+        self.port, self._controller = port or free_port(), free_port()
         self.brokers = f"{host}:{self.port}"
         self._tls = tls
         self.tls_brokers = f"127.0.0.1:{free_port()}"
         self._process: subprocess.Popen[bytes] | None = None
         self._properties = self.folder / "server.properties"
 
-    def start(self) -> Broker:
+    def start(self, ends_with: int | None = None) -> Broker:
+        """Start it; it ends with this process, or with the process `ends_with`."""
         if not self._properties.exists():
             self._format()
-        log = (self.folder / "broker.log").open("ab")
-        self._process = subprocess.Popen(
-            [*self._java("-Xmx512m"), "kafka.Kafka", str(self._properties)],
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-            preexec_fn=_die_with_parent,  # noqa: PLW1509 - one prctl call
-        )
-        log.close()
-        atexit.register(self.kill)
+        java = [*self._java("-Xmx512m"), "kafka.Kafka", str(self._properties)]
+        with (self.folder / "broker.log").open("ab") as log:
+            if ends_with is None:
+                self._process = subprocess.Popen(
+                    java,
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,
+                    preexec_fn=_die_with_parent,  # noqa: PLW1509 - one prctl call
+                )
+                atexit.register(self.kill)
+            else:
+                watched = f'("$@" & tail --pid={ends_with} -f /dev/null; kill -9 $!) &'
+                command = ["sh", "-c", watched, "sh", *java]
+                subprocess.run(command, stdout=log, stderr=subprocess.STDOUT, start_new_session=True, check=True)
         self.admin().list_topics(timeout=120)
         return self
 

@@ -159,11 +159,12 @@ class Stage:
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("runtime", ["local", "spark"])
 @pytest.mark.parametrize("pipeline", QUERIES)
-def test_twenty_five_hostile_events(broker: Broker, tmp_path: Path, pipeline: str, runtime: str) -> None:
+def test_twenty_five_hostile_events(own_broker: Broker, tmp_path: Path, pipeline: str, runtime: str) -> None:
     seed = int(os.environ.get("DBSP_TEST_SEED", "0")) or random.SystemRandom().randrange(1 << 32)
     print(f"seed {seed}")
     views = QUERIES[pipeline]
     sql = TABLE + "".join(f"create view {name} as {query};\n" for name, query in views.items())
+    broker = own_broker
     shop = Shop(tmp_path, broker.brokers, seed, runtime, sql=sql)
     stage = Stage(shop, broker, seed)
     chance = random.Random(seed)

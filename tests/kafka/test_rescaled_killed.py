@@ -27,10 +27,11 @@ VICTIMS = {
 
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("runtime", ["local", "spark"])
-def test_rescaled_and_killed(broker: Broker, tmp_path: Path, runtime: str) -> None:
+def test_rescaled_and_killed(own_broker: Broker, tmp_path: Path, runtime: str) -> None:
     seed = random.SystemRandom().randrange(1 << 32)
     print(f"seed {seed}")
     chance = random.Random(seed)
+    broker = own_broker
     shop = Shop(tmp_path, broker.brokers, seed, runtime)
     try:
         shop.start()
