@@ -219,7 +219,7 @@ def published_copies(config: Config, control: Control, inputs: InputLog, clock: 
     return PublishedCopies(
         PublishedParts(
             checkpoints=CopiedCheckpoints(place, name), control=control, inputs=inputs, clock=clock,
-            collect=lambda worker: worker_copies(place, name, worker).collect(),
+            copies=lambda worker: worker_copies(place, name, worker), lags=section.copies_lag,
             retention=CopiesRetention(newest=section.copies_kept, seconds=section.copies_kept_s),
         )
     )  # fmt: skip
@@ -366,6 +366,7 @@ def facts_of(ledger: Ledger, config: Config) -> states.Facts:
         layout=found.layouts[found.used],
         members=found.members, forming=found.forming, epoch=ledger.epoch, failures_max=config.step.failures_max,
         acceptable_recovery_lag=config.layout.acceptable_recovery_lag, keys_per_step=config.layout.keys_per_step,
+        copies_lag=config.checkpoint.copies_lag,
     )  # fmt: skip
     return learned(facts, found)
 
@@ -465,5 +466,6 @@ def resources_of(config: Config, plan: Plan) -> ConfiguredResources:
     """Return the worker resources of a configured pipeline."""
     return ConfiguredResources(
         data_dir=config.data_dir, pipeline=config.pipeline.name, tables=plan.tables,
-        input=config.input, output=config.output, standbys=config.standbys, copies=config.copies, folder=config.folder,
+        input=config.input, output=config.output, standbys=config.standbys, copies=config.copies,
+        copies_lag=config.checkpoint.copies_lag, folder=config.folder,
     )  # fmt: skip

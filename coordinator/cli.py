@@ -129,6 +129,7 @@ def status(context: CommandContext) -> None:
     lines += map(waterline_text, found["waterlines"])
     lines += map(_copy_line, found["copies"])
     lines += map(_delta_line, found["delta"])
+    lines += map(_lag_line, filter(None, [found.get("checkpoint_copies")]))
     lines += map(reason_line, found["last_dead_letters"])
     lines += [f"a user function is not deterministic: {each}" for each in found["not_deterministic"]]
     if found["halt"]:
@@ -141,6 +142,15 @@ def _copy_line(copy: dict[str, Any]) -> str:
     """Return the line on the progress of a topic's copy, with the error that stops it."""
     line = f"{copy['table']} from topic {copy['topic']}: {copy['messages']:,} messages copied, {copy['behind_messages']:,} behind"
     return f"{line}; {copy['error']}" if copy["error"] else line
+
+
+def _lag_line(lag: dict[str, Any]) -> str:
+    """Return the line on copies of checkpoints that may lag, with what stops them."""
+    line = (
+        f"copies of checkpoints: version {lag['version']} of {lag['published']} is whole, {lag['lag_bytes']:,} bytes to put,"
+        f" {lag['age_s']:,.0f} s old"
+    )
+    return f"{line}; {lag['error']}" if lag["error"] else line
 
 
 def _delta_line(table: dict[str, Any]) -> str:

@@ -9,7 +9,7 @@ default. The names contain their units. An unknown section or key is refused, wi
     [output]      the same
     [delta]       directory, interval_s, views = ["sales"], keys = { sales = "shop, day" }, options, keep_hours
     [checkpoint]  interval_s, retention_s, copies = "s3://bucket/path" or "/other/disk", copies_options,
-                  copies_kept, copies_kept_s
+                  copies_required, copies_kept, copies_kept_s
     [step]        max_rows_per_step, max_step_bytes, max_step_delay_ms, failures_max
     [layout]      shards | dynamic_k, hosts = ["a", "b"], weights = { "b" = 2 }, common_disk,
                   strategy = "cold" | "warmup" | "icadd" | "redistribute", keys_per_step, acceptable_recovery_lag,
@@ -147,12 +147,16 @@ class CheckpointSection:
     are those of the object store, for example `endpoint`, `region`, `access_key_id` and `allow_http`.
 
     The newest `copies_kept` checkpoints stay in the place, others for `copies_kept_s` seconds: a restore can choose among them.
+
+    With `copies_required = 0` a checkpoint does not wait for its copy, which may lag behind. A lost disk then takes all workers
+    back to the newest checkpoint that is whole in the place; steps since then run again.
     """
 
     interval_s: float = 10.0
     retention_s: float = 0.0
     copies: str = ""
     copies_options: Mapping[str, str] = field(default_factory=dict)
+    copies_required: int = 1
     copies_kept: int = 1
     copies_kept_s: float = 0.0
 
@@ -162,6 +166,16 @@ class CheckpointSection:
         at_least("checkpoint.retention_s", self.retention_s, 0)
         at_least("checkpoint.copies_kept", self.copies_kept, 1)
         at_least("checkpoint.copies_kept_s", self.copies_kept_s, 0)
+        if self.copies_required not in (0, 1):
+            raise ConfigError(
+                f"there is one place for copies: checkpoint.copies_required={self.copies_required}",
+                "write 1: a checkpoint waits for its copy, or 0: the copy may lag",
+            )
+
+    @property
+    def copies_lag(self) -> bool:
+        """Return whether checkpoints do not wait for their copies."""
+        return bool(self.copies) and self.copies_required == 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

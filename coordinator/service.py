@@ -178,6 +178,10 @@ class Service(QueryReads, Decisions, Rescales):
         health_json = health_as_json(health, sorted(self._tables), now.processed)
         return ready, {"ready": ready, "state": now.state, "alarms": health_json["alarms"]}
 
+    def copies_lag(self) -> dict[str, Any] | None:
+        """Return as JSON values how far the copies of checkpoints are behind; None where they do not lag."""
+        return self._loop.runner.behind.status()
+
     def status(self) -> dict[str, Any]:
         """Return the status of the service as JSON values."""
         now, layout = self.snapshot, self.layout()
@@ -188,6 +192,7 @@ class Service(QueryReads, Decisions, Rescales):
             "upgrade": self.upgrades.status(), "fingerprint": self.built.plan.fingerprint,
             "rescale": as_json(self._loop.runner.rescale), "backup": as_json(self._backups.progress),
             "last_backup": self._backups.last, "delta": self.delta.status, "copies": self.copies.status,
+            "checkpoint_copies": self.copies_lag(),
             "postgres": None if self.postgres_status is None else dict(self.postgres_status()),
             "flight": None if self.flight_status is None else dict(self.flight_status()),
             "not_deterministic": list(self.first_steps.found),

@@ -30,11 +30,12 @@ from typing import Any, cast
 from dbsp.algebra.table import Table
 from dbsp.coordinator.config import Config
 from dbsp.disk import numbered
-from dbsp.errors import ConfigError, DataError
+from dbsp.errors import ConfigError, DataError, InternalError
 from dbsp.io.connectors import InputKind, OutputKind, Residence
 from dbsp.io.connectors.embedded import EmbeddedInput, EmbeddedOutput
 from dbsp.logs import InputLog, OutputLog, StepLog
 from dbsp.object_places import ObjectPlace
+from dbsp.runtime.runtime import BehindOrder
 from dbsp.storage import WorkerDatabase
 from dbsp.storage.copied_checkpoints import CopiedCheckpoints
 from dbsp.storage.copies import WorkerCopies
@@ -78,6 +79,7 @@ class ConfiguredResources:
     output: OutputKind = field(default_factory=EmbeddedOutput)
     standbys: tuple[Path, ...] = ()
     copies: ObjectPlace | None = None
+    copies_lag: bool = False
     folder: Path = Path()
 
     def database(self, worker: int, create: CheckpointId | None = None) -> WorkerDatabase:
@@ -87,7 +89,7 @@ class ConfiguredResources:
             self._let_go(worker)  # another process has deleted the one that was open here: the worker joins again
 
         def make() -> WorkerDatabase:
-            standbys, copies = self._standbys(worker), self._copies(worker)
+            standbys, copies = self._standbys(worker), None if self.copies_lag else self._copies(worker)
             if create is not None and not home.exists():
                 discard_leftovers(home, create.epoch)
                 try:
@@ -159,10 +161,39 @@ class ConfiguredResources:
                 try:
                     restore_from(standbys, home, epoch)
                 except DataError:
-                    if copies is None or not copies.restore(home, epoch, MAP_SIZE_BYTES):
+                    if copies is None or not self._made_again(copies, home, epoch):
                         raise
                 return True
-        return copies is not None and copies.restore(home, epoch, MAP_SIZE_BYTES)
+        return copies is not None and self._made_again(copies, home, epoch)
+
+    def _made_again(self, copies: WorkerCopies, home: Path, epoch: int) -> bool:
+        """Make a database again from its copies; return False if they do not have it.
+
+        Where copies lag, damaged ones count as none: an older checkpoint may be whole.
+        """
+        if not self.copies_lag:
+            return copies.restore(home, epoch, MAP_SIZE_BYTES)
+        try:
+            return copies.restore_named(home, epoch, MAP_SIZE_BYTES)
+        except DataError:
+            return False
+
+    def is_lost(self, worker: int) -> bool:
+        """Return whether the copies lag, and the worker's database is lost and could not be made again."""
+        return self.copies_lag and not is_sound(self._home(worker))
+
+    def copy_behind(self, worker: int, order: BehindOrder, bytes_max: int) -> int:
+        """Copy a piece of a published version; see `dbsp.runtime.runtime.LagsCopies`."""
+        copies = self._copies(worker)
+        if copies is None:
+            raise InternalError("a version is to be copied, and there is no place for copies")
+        return self.database(worker).copy_behind(
+            copies, order.epoch, order.version, order.checkpoint, order.needed_from, bytes_max
+        )
+
+    def outputs_needed_from(self, worker: int, epoch: int) -> int | None:
+        """Return the step from which output progress stays for a rollback to the copies; None if these do not lag."""
+        return self.database(worker).outputs_needed_from(epoch) if self.copies_lag else None
 
     def transfer(self, worker: int, source_worker: int, epoch: int) -> ShardTransfer:
         """Return the shard transfer from a worker on another host to one on this host."""

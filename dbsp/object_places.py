@@ -59,6 +59,10 @@ class ObjectPlace(Protocol):
         """Return the names of all objects below a prefix such as "0/versions", sorted."""
         ...
 
+    def sizes(self, prefix: str) -> dict[str, int]:
+        """Return the bytes of each object below a prefix, by name."""
+        ...
+
     def has_any(self, prefix: str) -> bool:
         """Return whether there is an object below a prefix.
 
@@ -110,6 +114,14 @@ class FolderPlace:
     def names(self, prefix: str) -> list[str]:
         """Walk the folder."""
         return sorted(self._names(prefix))
+
+    def sizes(self, prefix: str) -> dict[str, int]:
+        """Walk the folder."""
+        found = {}
+        for name in self._names(prefix):
+            with self._answering(), suppress(FileNotFoundError):  # deleted meanwhile
+                found[name] = (self.folder / name).stat().st_size
+        return found
 
     def has_any(self, prefix: str) -> bool:
         """Walk the folder to the first file."""
@@ -176,11 +188,12 @@ class BucketPlace:
 
     def names(self, prefix: str) -> list[str]:
         """List the bucket."""
-        return sorted(
-            str(entry["path"])
-            for page in self._ask(lambda store, client: list(client.list(store, prefix=f"{prefix}/")))
-            for entry in page
-        )
+        return sorted(self.sizes(prefix))
+
+    def sizes(self, prefix: str) -> dict[str, int]:
+        """List the bucket."""
+        pages = self._ask(lambda store, client: list(client.list(store, prefix=f"{prefix}/")))
+        return {str(entry["path"]): int(entry["size"]) for page in pages for entry in page}
 
     def has_any(self, prefix: str) -> bool:
         """List one page of the bucket."""

@@ -23,16 +23,18 @@ Invariants:
 5. No epoch can be compared in the place itself. So a late manifest does not count: the mark of a newer epoch is above it.
 6. The manifest of a version that a checkpoint of the pipeline names stays, with its chunks (`copied_checkpoints`).
 
+**Behind the checkpoints** (`follow_behind`, with `copies_required = 0`) a copy is no part of the commit. It is of a version
+that was published, and that the database holds for it (`behind`). Then a version of the place counts when a checkpoint of the
+pipeline names it, and nothing else counts. New chunks are those that the newest such version of this database has not. A place
+may lose or cut what was put. So chunks are compared with a listing before the manifest is put, and the manifest is read back.
+
 **Cost** the bytes of new chunks, and one manifest of some 100 bytes a chunk for each version.
 
-Source: docs/design/0046-copies.md.
+Source: docs/design/0046-copies.md, docs/design/0055-copies-that-lag.md.
 """
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import json
 import shutil
 import threading
 import uuid
@@ -46,72 +48,22 @@ from typing import Any
 import numpy as np
 
 from dbsp.disk import alone_in, make_folder, sync_path
-from dbsp.errors import DataError, FencedError
+from dbsp.errors import AwayError, DataError, FencedError, UnavailableError
 from dbsp.object_places import ObjectPlace
 from dbsp.processes import end_older, noted
+from dbsp.storage.behind import HeldVersion, small_values
+from dbsp.storage.chunkfile import HEADER_BYTES
 from dbsp.storage.committing import chunk_values
 from dbsp.storage.copied_checkpoints import CopiedCheckpoints
+from dbsp.storage.copy_manifests import ManifestName, VersionManifest, checksum
 from dbsp.storage.durable import Durable, Root, refs_of_states
-from dbsp.storage.records import Record, decode_record, number_key
+from dbsp.storage.records import decode_record, number_key
 from dbsp.storage.standby import DURABLE, WRITERS, make_bare, put_in_place
 from dbsp.storage.tables import Txn
-from dbsp.stored.format_numbers import check_format
-from dbsp.trace.manifest import ID, NBYTES
+from dbsp.trace.manifest import ID, NBYTES, Refs
 
-FORMAT = 1
 AT_ONCE = 8
 """Requests at once: an object store answers each in some 30 ms, however small the object is."""
-_CHECKSUM_CHARS = 32
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class _ManifestName:
-    """The parts of a manifest's name; the order is that in which manifests were made."""
-
-    epoch: int
-    version: int
-    life: str
-    record: str
-
-    @classmethod
-    def of(cls, name: str) -> _ManifestName:
-        version, epoch, life, record = name.rpartition("/")[2].split("-")
-        return cls(int(epoch), int(version), life, record)
-
-    def __str__(self) -> str:
-        return f"versions/{self.version:020}-{self.epoch:020}-{self.life}-{self.record}"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Manifest:
-    """A version in the place: its record, its small values, and the name of each chunk's object."""
-
-    record: bytes
-    values: Mapping[bytes, bytes]
-    chunks: Mapping[int, str]
-
-    def encoded(self) -> bytes:
-        body = {
-            "format": FORMAT,
-            "record": base64.b64encode(self.record).decode(),
-            "values": [[base64.b64encode(part).decode() for part in pair] for pair in sorted(self.values.items())],
-            "chunks": sorted(self.chunks.items()),
-        }
-        text = json.dumps(body)
-        return f"{_checksum(text.encode())}\n{text}".encode()
-
-    @classmethod
-    def decoded(cls, data: bytes, where: str) -> _Manifest:
-        checksum, _, text = data.partition(b"\n")
-        if checksum.decode(errors="replace") != _checksum(text):
-            raise DataError(f"a manifest of the copies is damaged: {where}", "restore the copies from elsewhere")
-        body = json.loads(text)
-        check_format("a manifest of the copies", where, body["format"], FORMAT)
-        return cls(
-            record=base64.b64decode(body["record"]),
-            values={base64.b64decode(key): base64.b64decode(value) for key, value in body["values"]},
-            chunks={int(number): name for number, name in body["chunks"]},
-        )
 
 
 @dataclass(slots=True)
@@ -124,12 +76,15 @@ class WorkerCopies:
     place: ObjectPlace
     prefix: str
     checkpoints: CopiedCheckpoints | None = None
-    _known: dict[_ManifestName, _Manifest] = field(default_factory=dict)
+    _known: dict[ManifestName, VersionManifest] = field(default_factory=dict)
     _uploaded: dict[int, str] | None = None
     _uploaded_epoch: int = -1
-    _whole: _ManifestName | None = None
-    _goal: _ManifestName | None = None
-    _listed: list[_ManifestName] = field(default_factory=list)
+    _whole: ManifestName | None = None
+    _goal: ManifestName | None = None
+    _listed: list[ManifestName] = field(default_factory=list)
+    _base: list[ManifestName] = field(default_factory=list)
+    _begun: int = -1
+    _broken: set[str] = field(default_factory=set)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     # ---- following the database
@@ -144,27 +99,28 @@ class WorkerCopies:
             with source.environment.reading() as txn:
                 source.check_epoch(txn, epoch)
                 record, held = source.record(txn, version), _records(txn, source)
-                values = _values(txn, source, version)
-            goal = _ManifestName(record.checkpoint.epoch, version, life, _checksum(held[version]))
+                values = small_values(txn, source, version)
+            goal = ManifestName(record.checkpoint.epoch, version, life, checksum(held[version]))
             if self._whole == goal:
                 return True
 
-            def of_database(names: Sequence[_ManifestName]) -> list[_ManifestName]:
-                return [name for name in names if name.version in held and name.record == _checksum(held[name.version])]
+            def of_database(names: Sequence[ManifestName]) -> list[ManifestName]:
+                return [name for name in names if name.version in held and name.record == checksum(held[name.version])]
 
             if self._goal != goal:
                 self._goal, self._listed = goal, self._manifest_names(epoch)
             names = self._listed
             kept = of_database(names)
             if goal not in kept:
-                chunks = self._upload(source, record, epoch, life, kept, bytes_max)
-                if chunks is None:
+                refs = refs_of_states(record.traces.values())
+                chunks, left = self._upload(source, refs, epoch, life, kept, bytes_max)
+                if left:
                     return False
                 names = self._manifest_names(
                     epoch
                 )  # once more, because pieces may be minutes apart: a newer owner ends this
                 kept = of_database(names)
-                self._put_manifest(goal, _Manifest(record=held[version], values=values, chunks=chunks))
+                self._put_manifest(goal, VersionManifest(record=held[version], values=values, chunks=chunks))
                 kept.append(goal)
             self._drop([name for name in names if name not in kept and _is_past(name, version, epoch)])
             self._whole, self._uploaded = goal, {}
@@ -178,51 +134,42 @@ class WorkerCopies:
         self.follow(source, version, epoch)
         with self._lock:
             with source.environment.reading() as txn:
-                record = _checksum(_records(txn, source)[version])
-            self.place.put(f"{self.prefix}/opened/{epoch:020}-{version:020}", b"")
+                record = checksum(_records(txn, source)[version])
+            self.mark(version, epoch)
             past = [
                 name for name in self._all() if name.epoch < epoch and (name.version, name.record) != (version, record)
             ]
-            named = self._drop(past, always=True)
-            left = [name for name in self._names("chunks") if int(name.split("/")[1]) < epoch and name not in named]
-            marks = [name for name in self._names("opened") if _mark_of(name)[0] < epoch]
-            self._delete([*left, *marks])
+            self._sweep(past, epoch)
 
     def _upload(
-        self,
-        source: Durable,
-        record: Record,
-        epoch: int,
-        life: str,
-        kept: Sequence[_ManifestName],
-        bytes_max: int | None,
-    ) -> dict[int, str] | None:
-        """Upload the next chunks that the place lacks; return the names of all, or None if some are still missing."""
+        self, source: Durable, refs: Refs, epoch: int, life: str, kept: Sequence[ManifestName], bytes_max: int | None
+    ) -> tuple[dict[int, str], Mapping[int, int]]:
+        """Upload the next chunks that the place lacks; return the names of those there, and the bytes of each missing one."""
         if self._uploaded is None or self._uploaded_epoch != epoch:
             self._uploaded, self._uploaded_epoch = self._uploaded_in(epoch, life), epoch
         uploaded = self._uploaded
-        there = {number: chunk for name in kept for number, chunk in self._manifest(name).chunks.items()} | uploaded
-        refs = refs_of_states(record.traces.values())
-        names, size, fresh = dict[int, str](), 0, list[int]()
+        of_versions = {number: chunk for name in kept for number, chunk in self._manifest(name).chunks.items()}
+        there = {number: chunk for number, chunk in of_versions.items() if chunk not in self._broken} | uploaded
+        names, size, fresh, left = dict[int, str](), 0, list[int](), dict[int, int]()
         for number, nbytes in zip(refs[:, ID].tolist(), refs[:, NBYTES].tolist(), strict=True):
             if number in there:
                 names[number] = there[number]
-            elif bytes_max is None or not fresh or size + nbytes <= bytes_max:
+            elif not left and (bytes_max is None or not fresh or size + nbytes <= bytes_max):
                 fresh.append(number)
                 size += nbytes
             else:
-                break
+                left[number] = nbytes
 
         def put(entry: tuple[int, Any]) -> tuple[int, str]:
             number, value = entry
-            name = f"chunks/{epoch:020}/{life}-{number}-{_checksum(value)}"
+            name = f"chunks/{epoch:020}/{life}-{number}-{checksum(value)}"
             self.place.put(f"{self.prefix}/{name}", value)
             uploaded[number] = name
             return number, name
 
         with chunk_values(source, fresh) as values, ThreadPoolExecutor(AT_ONCE, "dbsp-copies") as pool:
             names |= pool.map(put, values)
-        return names if len(names) == len(refs) else None
+        return names, left
 
     def _uploaded_in(self, epoch: int, life: str) -> dict[int, str]:
         """Return the chunks of this database that were uploaded in an epoch, also by other processes."""
@@ -230,18 +177,18 @@ class WorkerCopies:
         parts = [(name, *name.rpartition("/")[2].split("-")) for name in names]
         return {int(number): name for name, of, number, _ in parts if of == life}
 
-    def _put_manifest(self, name: _ManifestName, manifest: _Manifest) -> None:
+    def _put_manifest(self, name: ManifestName, manifest: VersionManifest) -> None:
         self.place.put(f"{self.prefix}/{name}", manifest.encoded())
         self._known[name] = manifest
 
-    def _drop(self, past: Sequence[_ManifestName], *, always: bool = False) -> set[str]:
+    def _drop(self, past: Sequence[ManifestName], *, always: bool = False) -> set[str]:
         """Delete manifests of the past that no checkpoint names, then the chunks that only they name; return all other chunks.
 
         Without a manifest to delete nothing is asked, and the result is empty, unless `always`.
         """
         if not past and not always:
             return set()
-        rooted = frozenset() if self.checkpoints is None else self.checkpoints.states()
+        rooted = self._rooted()
         past = [name for name in past if (name.version, name.epoch) not in rooted]
         if not past and not always:
             return set()
@@ -258,11 +205,157 @@ class WorkerCopies:
 
     def close(self) -> None:
         """Forget what this process knows of the place."""
-        self._known, self._uploaded, self._whole, self._goal = {}, None, None, None
+        self._known, self._uploaded, self._whole, self._goal, self._begun = {}, None, None, None, -1
+
+    # ---- behind the checkpoints
+
+    def follow_behind(self, source: Durable, held: HeldVersion, epoch: int, bytes_max: int | None = None) -> int:
+        """Upload about `bytes_max` more of a held version (None: all); return the bytes that are missing: 0 once it is whole.
+
+        **Errors**
+
+        - `FencedError` for an older epoch
+        - `AwayError` while the place does not answer, or if it has lost or cut an object: the next call puts that again
+        - `UnavailableError` if the database has deleted chunks of the version
+        """
+        with self._lock:
+            life = source.life(epoch)
+            goal = ManifestName(held.checkpoint.epoch, held.version, life, checksum(held.data))
+            if self._whole == goal:
+                return 0
+            if self._goal != goal:
+                self._begin(source, epoch)
+                self._listed, self._goal = self._manifest_names(epoch), goal
+                self._base = self._based_on(goal, source)
+            if goal not in self._listed or not self._is_readable(goal):
+                refs = refs_of_states(held.record.traces.values())
+                with source.environment.reading() as txn:
+                    source.check_epoch(txn, epoch)
+                    if lost := [number for number in refs[:, ID].tolist() if not source.has_chunk(txn, number)]:
+                        story = f"version={held.version} chunks={len(lost)} folder={source.folder}"
+                        raise UnavailableError(f"the version was dropped before it was copied: {story}")
+                chunks, left = self._upload(source, refs, epoch, life, self._base, bytes_max)
+                if left:
+                    return max(1, sum(left.values()))
+                self._compare(refs, chunks, epoch)
+                self._manifest_names(epoch)  # a newer owner ends this
+                self._put_manifest(goal, VersionManifest(record=held.data, values=held.values, chunks=chunks))
+                if not self._is_readable(goal):
+                    raise AwayError(f"the place for copies has lost or cut an object: {self._where(goal)}")
+            past = [name for name in self._listed if name != goal and _is_past(name, held.version, epoch)]
+            self._drop(past)
+            self._whole, self._uploaded = goal, {}
+            return 0
+
+    def _begin(self, source: Durable, epoch: int) -> None:
+        """Mark the opened version once in an epoch, and delete what older epochs left and no checkpoint names."""
+        if self._begun == epoch:
+            return
+        with source.environment.reading() as txn:
+            source.check_epoch(txn, epoch)
+            opened = source.opened_in(txn)
+        if opened is None or opened[0] != epoch:
+            raise UnavailableError(f"no version was opened in this epoch: epoch={epoch} folder={source.folder}")
+        self._manifest_names(epoch)  # a newer owner ends this
+        self.mark(opened[1], epoch)
+        for name in self._all():
+            self._is_readable(name)
+        # the opened version may be about to be named by a checkpoint: another attempt in this epoch has put it
+        self._sweep([name for name in self._all() if name.epoch < epoch and name.version != opened[1]], epoch)
+        self._begun = epoch
+
+    def _sweep(self, past: Sequence[ManifestName], epoch: int) -> None:
+        """Delete these manifests, the chunks of older epochs that no other one names, and older marks."""
+        named = self._drop(past, always=True)
+        left = [name for name in self._names("chunks") if int(name.split("/")[1]) < epoch and name not in named]
+        marks = [name for name in self._names("opened") if _mark_of(name)[0] < epoch]
+        self._delete([*left, *marks])
+
+    def _based_on(self, goal: ManifestName, source: Durable) -> list[ManifestName]:
+        """Return the newest version of this database that a checkpoint names: its chunks are there, and stay."""
+        with source.environment.reading() as txn:
+            own = {goal.record, *map(checksum, _records(txn, source).values())}
+        rooted = self._rooted()
+        return [
+            name
+            for name in self._listed
+            if (name.version, name.epoch) in rooted
+            and name.version <= goal.version
+            and (name.life == goal.life or name.record in own)
+        ][-1:]
+
+    def _compare(self, refs: Refs, chunks: Mapping[int, str], epoch: int) -> None:
+        """Compare the chunks that were put in this epoch with a listing; forget those that are lost or cut."""
+        below = f"chunks/{epoch:020}"
+        sizes = self.place.sizes(f"{self.prefix}/{below}")
+        wrong = [
+            number
+            for number, nbytes in zip(refs[:, ID].tolist(), refs[:, NBYTES].tolist(), strict=True)
+            if chunks[number].startswith(f"{below}/")
+            and sizes.get(f"{self.prefix}/{chunks[number]}") != nbytes + HEADER_BYTES
+        ]
+        if wrong:
+            self._delete(chunks[number] for number in wrong)
+            self._broken.update(chunks[number] for number in wrong)
+            for number in wrong:
+                (self._uploaded or {}).pop(number, None)
+            raise AwayError(f"the place for copies has lost or cut objects: {self._where(chunks[wrong[0]])}")
+
+    def _is_readable(self, name: ManifestName) -> bool:
+        """Return whether a manifest is whole in the place; delete one that is not."""
+        self._known.pop(name, None)
+        try:
+            self._manifest(name)
+        except DataError:
+            self._delete([str(name)])
+            return False
+        return True
+
+    def mark(self, version: int, epoch: int) -> None:
+        """Mark that a version was opened in an epoch: later ones of older epochs do not count, and their owners are refused."""
+        self.place.put(f"{self.prefix}/opened/{epoch:020}-{version:020}", b"")
+
+    def lacks(self, version: int, epoch: int) -> str | None:
+        """Return what is missing of a version, by the epoch of its checkpoint; None if it is whole.
+
+        **Cost** reads its manifest, and lists its chunks with their sizes.
+        """
+        name = self._of_state(version, epoch)
+        if name is None:
+            return f"a manifest is missing: place={self.place.address}/{self.prefix} version={version}"
+        manifest = self._manifest(name)
+        sizes = self.place.sizes(f"{self.prefix}/chunks")
+        refs = refs_of_states(decode_record(manifest.record, str(name)).traces.values())
+        for number, nbytes in zip(refs[:, ID].tolist(), refs[:, NBYTES].tolist(), strict=True):
+            chunk = manifest.chunks.get(number, "")
+            if sizes.get(f"{self.prefix}/{chunk}") != nbytes + HEADER_BYTES:
+                return f"a chunk is missing or cut: {self._where(chunk or name)}"
+        return None
+
+    def _of_state(self, version: int, epoch: int) -> ManifestName | None:
+        """Return the newest whole manifest of a version, by the epoch of its checkpoint."""
+        for name in reversed(self._of(version, epoch)):
+            with suppress(DataError):
+                self._manifest(name)
+                return name
+        return None
+
+    def restore_named(self, home: Path, epoch: int, map_size_bytes: int) -> bool:
+        """Create the database in `home` again from the pipeline's newest checkpoint here; return False if it is not whole.
+
+        **Errors** as `restore`.
+        """
+        names = [] if self.checkpoints is None else self.checkpoints.names()
+        self._manifest_names(epoch)  # a newer owner ends this
+        name = self._of_state(*names[-1].state) if names else None
+        if name is None:
+            return False
+        self._make_again(home, epoch, map_size_bytes, [name])
+        return True
 
     # ---- looking at the place
 
-    def _manifest_names(self, epoch: int) -> list[_ManifestName]:
+    def _manifest_names(self, epoch: int) -> list[ManifestName]:
         """Return the names of the manifests that count, in the order in which they were made.
 
         **Errors** `FencedError` if a newer epoch has opened a version.
@@ -274,13 +367,21 @@ class WorkerCopies:
             raise FencedError(f"a newer epoch owns these copies: epoch={epoch} newest={mark[0]} place={place}")
         return [name for name in names if name.epoch >= mark[0] or name.version <= mark[1]]
 
-    def _manifest(self, name: _ManifestName) -> _Manifest:
+    def _rooted(self) -> frozenset[tuple[int, int]]:
+        """Return version and epoch of every manifest that a checkpoint of the pipeline keeps."""
+        return frozenset() if self.checkpoints is None else self.checkpoints.states()
+
+    def _manifest(self, name: ManifestName) -> VersionManifest:
         found = self._known.get(name)
         if found is None:
-            full = f"{self.prefix}/{name}"
-            where = f"place={self.place.address} name={full}"
-            found = self._known[name] = _Manifest.decoded(self.place.get(full), where)
+            found = self._known[name] = VersionManifest.decoded(
+                self.place.get(f"{self.prefix}/{name}"), self._where(name)
+            )
         return found
+
+    def _where(self, name: ManifestName | str) -> str:
+        """Return the words with which errors name an object."""
+        return f"place={self.place.address} name={self.prefix}/{name}"
 
     def _names(self, below: str) -> list[str]:
         start = len(self.prefix) + 1
@@ -298,7 +399,7 @@ class WorkerCopies:
     def discard(self, condemned: Sequence[str]) -> None:
         """Delete the condemned manifests, and the chunks that only they name; a repeat does nothing."""
         with self._lock:
-            past = [_ManifestName.of(name) for name in condemned]
+            past = [ManifestName.of(name) for name in condemned]
             there = self._all()
             self._drop([name for name in past if name in there])
 
@@ -329,14 +430,18 @@ class WorkerCopies:
         before = [name for name in names if name.version == newest.version - 1 and name.epoch <= newest.epoch]
         if self._is_rewound(newest):
             before = []
+        self._make_again(home, epoch, map_size_bytes, [*before[-1:], newest])
+        return True
+
+    def _make_again(self, home: Path, epoch: int, map_size_bytes: int, names: Sequence[ManifestName]) -> None:
+        """Make a database of these versions, oldest first, and put it in place."""
         made = home.with_name(f"{home.name}.new-{uuid.uuid4().hex}")
         try:
-            self._fill(made, [*before[-1:], newest], epoch, map_size_bytes)
+            self._fill(made, names, epoch, map_size_bytes)
             with _alone(home, epoch):
                 put_in_place(made, home)
         finally:
             shutil.rmtree(made, ignore_errors=True)
-        return True
 
     def damage(self, version: int, epoch: int) -> Iterator[str]:
         """Yield a text if the version is not whole here, by the epoch of its checkpoint.
@@ -349,7 +454,7 @@ class WorkerCopies:
             return
         try:
             manifest = self._manifest(found[-1])
-            for _ in self._downloaded(manifest, list(manifest.chunks), f"place={self.place.address} name={found[-1]}"):
+            for _ in self._downloaded(manifest, list(manifest.chunks), self._where(found[-1])):
                 pass
         except DataError as error:
             yield error.message
@@ -372,19 +477,19 @@ class WorkerCopies:
         self.place.put(f"{self.prefix}/{again}", self._manifest(found[-1]).encoded())
         self.place.put(f"{self.prefix}/opened/{made:020}-{version:020}", b"")
 
-    def _all(self) -> list[_ManifestName]:
+    def _all(self) -> list[ManifestName]:
         """Return the names of all manifests, also of those that do not count."""
-        return sorted(map(_ManifestName.of, self._names("versions")))
+        return sorted(map(ManifestName.of, self._names("versions")))
 
-    def _of(self, version: int, epoch: int) -> list[_ManifestName]:
+    def _of(self, version: int, epoch: int) -> list[ManifestName]:
         """Return the manifests of a version, by the epoch of its checkpoint."""
         return [name for name in self._all() if name.version == version and name.epoch == epoch]
 
-    def _is_rewound(self, name: _ManifestName) -> bool:
+    def _is_rewound(self, name: ManifestName) -> bool:
         """Return whether `rewind` put a manifest: the versions before it are of another history."""
         return decode_record(self._manifest(name).record, str(name)).checkpoint.epoch != name.epoch
 
-    def _fill(self, made: Path, names: Sequence[_ManifestName], epoch: int, map_size_bytes: int) -> None:
+    def _fill(self, made: Path, names: Sequence[ManifestName], epoch: int, map_size_bytes: int) -> None:
         """Make a database of these versions, oldest first."""
         make_bare(made, epoch, map_size_bytes)
         target = Durable(made / DURABLE, made / WRITERS, map_size_bytes)
@@ -406,7 +511,7 @@ class WorkerCopies:
             target.close()
         sync_path(made)
 
-    def _downloaded(self, manifest: _Manifest, numbers: Sequence[int], where: str) -> Iterator[tuple[int, bytes]]:
+    def _downloaded(self, manifest: VersionManifest, numbers: Sequence[int], where: str) -> Iterator[tuple[int, bytes]]:
         """Yield the values of chunks; raise `DataError` for one that is not what its name says."""
 
         def get(number: int) -> tuple[int, bytes]:
@@ -414,7 +519,7 @@ class WorkerCopies:
             if name is None:
                 raise DataError(f"a manifest of the copies lacks a chunk: {where} chunk={number}")
             value = self.place.get(f"{self.prefix}/{name}")
-            if not name.endswith(f"-{_checksum(value)}"):
+            if not name.endswith(f"-{checksum(value)}"):
                 raise DataError(
                     f"a chunk of the copies is damaged: place={self.place.address} name={self.prefix}/{name}",
                     "restore the copies from elsewhere",
@@ -431,13 +536,7 @@ def _records(txn: Txn, source: Durable) -> dict[int, bytes]:
     return {info.version: bytes(txn.get("versions", number_key(info.version)) or b"") for info in source.versions(txn)}
 
 
-def _values(txn: Txn, source: Durable, version: int) -> dict[bytes, bytes]:
-    """Return all small values of a version."""
-    found = ((key, source.value(txn, version, key)) for key in source.value_keys(txn))
-    return {key: value for key, value in found if value is not None}
-
-
-def _is_past(name: _ManifestName, version: int, epoch: int) -> bool:
+def _is_past(name: ManifestName, version: int, epoch: int) -> bool:
     """Return whether a manifest that the database does not hold may be deleted: no later attempt has made it."""
     return name.epoch < epoch or (name.epoch == epoch and name.version < version)
 
@@ -445,10 +544,6 @@ def _is_past(name: _ManifestName, version: int, epoch: int) -> bool:
 def _mark_of(name: str) -> tuple[int, int]:
     epoch, version = name.rpartition("/")[2].split("-")
     return int(epoch), int(version)
-
-
-def _checksum(data: Any) -> str:
-    return hashlib.sha256(data).hexdigest()[:_CHECKSUM_CHARS]
 
 
 @contextmanager

@@ -14,7 +14,8 @@ Tables:
 - `chunks`
 - `values`: small values since the opened version
 - `pins`: the cut of a commit under way
-- `leases`: the sorted numbers of the chunks that a reader of an older step needs
+- `leases`: the sorted numbers of the chunks that a reader of an older step needs, or the version that is held for the copies
+- `behind`: the version that is held for the copies (see the module `behind`)
 
 Invariants:
 

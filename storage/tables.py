@@ -33,6 +33,7 @@ _FIRST_BYTES = {
     "pins": b"p",
     "warm": b"w",
     "leases": b"r",
+    "behind": b"b",
 }
 
 

@@ -48,7 +48,7 @@ from pathlib import Path
 from dbsp.disk import PRIVATE_FOLDER, make_folder, sync_path
 from dbsp.errors import ConfigError, DataError, InternalError, UnavailableError
 from dbsp.processes import noted
-from dbsp.storage import registry, warm, warm_chunks
+from dbsp.storage import behind, registry, warm, warm_chunks
 from dbsp.storage.adopting import adopt_version
 from dbsp.storage.chunkfile import CHUNK_BYTES_MAX
 from dbsp.storage.committing import copy_version, pin_cut, pinned_cut
@@ -282,6 +282,28 @@ class WorkerDatabase:
             return None
         held = [follower.follow(durable, version, checkpoint.epoch, bytes_max) for follower in self._followers]
         return report if all(held) else None
+
+    def copy_behind(
+        self,
+        copies: WorkerCopies,
+        epoch: int,
+        version: int,
+        checkpoint: CheckpointId,
+        needed_from: int,
+        bytes_max: int | None = None,
+    ) -> int:
+        """Copy about `bytes_max` more of a committed version; return the bytes that the copies lack still: see `behind`.
+
+        **Errors** as `WorkerCopies.follow_behind`; `UnavailableError` also if the version is gone.
+        """
+        scratch, durable = self._of_epoch(epoch)
+        held = behind.hold_version(scratch, durable, version, checkpoint, needed_from)
+        return copies.follow_behind(durable, held, epoch, bytes_max)
+
+    def outputs_needed_from(self, epoch: int) -> int:
+        """Return the step from which a rollback to the copies needs output progress; 0 if this is not known yet."""
+        scratch, _ = self._of_epoch(epoch)
+        return behind.needed_from(scratch)
 
     def commit(self, version: int, checkpoint: CheckpointId) -> CommitReport:
         """Make the state after step `checkpoint.step - 1` version `version`; a repeat does nothing."""

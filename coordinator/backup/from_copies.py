@@ -258,7 +258,7 @@ def rewound(ledger: Ledger, config: Config, name: CheckpointName, owners: tuple[
     )  # fmt: skip
     ledger = replace(
         with_places(ledger, places), saved=kept, epoch=epoch, members=frozenset(owners), forming=frozenset(),
-        deaths=None, moved=moved, hosts=None,
+        deaths=None, moved=moved, hosts=None, copied=None, returned={}, given_up=0,
     )  # fmt: skip
     return forget_layouts(ledger)
 

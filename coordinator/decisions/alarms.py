@@ -55,7 +55,8 @@ class Looked:
     No step can be taken since `unsettled_s` (monotonic) or `unsettled_unix_s` (wall clock). `awaited` are the workers
     that have not answered, `hosts_away` the hosts of workers that do not answer at all. `clock_ahead_s` is how far
     `now()` is ahead of the wall clock, where a view uses `now()`. `refused` lists the changed files that are not used:
-    what each file is for, and why it was refused. `copy_trouble` is why the copy of a checkpoint waits.
+    what each file is for, and why it was refused. `copy_trouble` is why the copy of a checkpoint waits. With
+    `copies_lag` the checkpoint does not wait for it.
     """
 
     now_s: float
@@ -73,6 +74,7 @@ class Looked:
     clock_ahead_s: float = 0.0
     refused: Sequence[tuple[str, str]] = ()
     copy_trouble: str | None = None
+    copies_lag: bool = False
 
 
 @dataclass(slots=True)
@@ -91,6 +93,9 @@ class Pace:
         return max(self.seconds, default=0.0)
 
 
+_WAITS = "steps go on, but the checkpoint waits for its copies"
+
+
 def alarms(seen: Looked) -> list[Alarm]:
     """Return all alarms, the most serious first."""
     found = [*_command(seen), *_state(seen)]
@@ -102,7 +107,8 @@ def alarms(seen: Looked) -> list[Alarm]:
         text = f"now() is {seen.clock_ahead_s:,.0f} s ahead of the wall clock: views over now() show no newer row until then"
         found.append(Alarm(kind=CLOCK_AHEAD, about="", since_s=seen.now_unix_s, text=text))
     if seen.copy_trouble is not None:
-        text = f"steps go on, but the checkpoint waits for its copies: {seen.copy_trouble}"
+        what = "checkpoints go on, but their copies fall behind" if seen.copies_lag else _WAITS
+        text = f"{what}: {seen.copy_trouble}"
         found.append(Alarm(kind=COPIES_AWAY, about="", since_s=seen.now_unix_s, text=text))
     return found + [
         Alarm(

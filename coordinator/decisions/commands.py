@@ -6,13 +6,14 @@ Every command but `Wait` and `Shutdown` gets exactly one event as its result: th
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from dbsp.coordinator.decisions.engines import Acceptance
 from dbsp.distribute.migration_plan import MigrationPlan
 from dbsp.layout import Layout
 from dbsp.logs import StepRecord
-from dbsp.store import CheckpointId
+from dbsp.store import CheckpointId, VersionInfo
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +62,19 @@ class ReadVersions:
 
     epoch: int
     workers: tuple[int, ...]
+    hosts: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReturnToCopies:
+    """Return all workers to the newest version that is whole among copies that lag. → `ReturnedToCopies` | `NothingCopied`.
+
+    `held` are the versions that workers have; those of `lost` workers, on `hosts`, lack the published one.
+    """
+
+    epoch: int
+    held: Mapping[int, tuple[VersionInfo, ...]]
+    lost: tuple[int, ...]
     hosts: tuple[str, ...] = ()
 
 
@@ -250,7 +264,8 @@ class Shutdown:
 
 
 Command = (
-    ClaimEpoch | CreateWorkers | FenceWorkers | MoveWorkers | ReadVersions | OpenVersion | DiscardWorkers | ReadSteps | CutStep
+    ClaimEpoch | CreateWorkers | FenceWorkers | MoveWorkers | ReadVersions | ReturnToCopies | OpenVersion | DiscardWorkers
+    | ReadSteps | CutStep
     | RunStep | PinVersion | AwaitCopy | Publish | LogLayout | RedistributeShards | HoldMerges | WarmUp | EndWarmUp
     | ForgetRescale
     | AcceptEngines | LogDecision | Wait | BackOff | Shutdown

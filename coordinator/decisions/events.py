@@ -99,6 +99,22 @@ class VersionsRead:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ReturnedToCopies:
+    """The ledger is that of `version`, which is whole among the copies; `standing` is its contents, `step` the next step."""
+
+    version: int
+    step: int
+    standing: LedgerState
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NothingCopied:
+    """No version is whole among the copies; `message` names what is lost."""
+
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class VersionOpened:
     """Every worker of the layout has the state of the checkpoint; `moved` are the workers that left lost hosts."""
 
@@ -311,7 +327,7 @@ Request = (
 News = CopyEnded | WarmEnded
 Event = (
     LoopReady | Claimed | Created | Fenced | HostsLost | WorkersMoved
-    | VersionsRead | VersionOpened | Discarded | StepsRead | EnginesAccepted | Recorded
+    | VersionsRead | ReturnedToCopies | NothingCopied | VersionOpened | Discarded | StepsRead | EnginesAccepted | Recorded
     | StepDone | VersionPinned
     | Copied | News | Published | LayoutLogged | Redistributed | MergesHeld | WarmBegun | Cooled | Forgotten | Decided | Woken
     | Failed | Request

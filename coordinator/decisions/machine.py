@@ -26,9 +26,10 @@ from dbsp.coordinator.decisions.recovery import (
     lasting_story,
     learned,
     needed,
+    none_fits,
     read_versions,
+    return_to_copies,
     serves,
-    story,
     without_choice,
 )
 from dbsp.coordinator.decisions.rescaling import checkpoint_id, impossible
@@ -233,10 +234,15 @@ def _recovering(state: states.Recovering, event: events.Event) -> Answer:  # noq
             return _fence(learned(facts, standing))
         case "held", events.VersionsRead():
             return _choose(facts, event)
+        case "returned", events.ReturnedToCopies(version=version, standing=standing):
+            return _recover(replace(learned(facts, standing), returned=version))
+        case "returned", events.NothingCopied(message=message):
+            return _broken(facts, "data", message)
         case "opened", events.VersionOpened():
             return _opened(facts, event)
         case "discarded", events.Discarded(left=left):
-            return _read_steps(rescaling.settled(facts, left))
+            facts = rescaling.settled(facts, left)
+            return states.Recovering(facts=facts, awaits="steps"), (commands.ReadSteps(first=facts.next_step),)
         case "steps", events.StepsRead(records=records):
             return _judge_engines(facts, records)
         case "accepted", events.EnginesAccepted(accepted=accepted):
@@ -285,12 +291,9 @@ def _choose(facts: states.Facts, event: events.VersionsRead) -> Answer:
         missed = without_choice(facts, event.held, None if choice is None else choice.version)
         if missed is not None:
             return _failed(states.Recovering(facts=facts, awaits="held"), missed)
-        found = "none" if choice is None else choice.version
-        message = (
-            f"no version that every worker of its layout holds: published={facts.published} found={found}"
-            f" {story(event.held)}"
-        )
-        return _broken(facts, "data", message)
+        if facts.copies_lag and facts.returned is None:
+            return states.Recovering(facts=facts, awaits="returned"), (return_to_copies(facts, event.held),)
+        return _broken(facts, "data", none_fits(facts, event.held, choice))
     command = commands.OpenVersion(
         version=choice.version, epoch=facts.epoch, layout=choice.layout, checkpoint=choice.checkpoint
     )
@@ -305,15 +308,12 @@ def _opened(facts: states.Facts, event: events.VersionOpened) -> Answer:
         facts, version=event.version, layout=event.layout, checkpoint_step=event.checkpoint.step,
         next_step=event.checkpoint.step, published=max(facts.published, event.version), moved=event.moved,
         version_layout=event.layout.version, migration_plan=facts.migration_plans.get(event.layout.version),
+        returned=None,
     )  # fmt: skip
     gone = tuple(sorted(facts.members - set(event.layout.workers)))
     facts = replace(facts, forming=facts.forming | set(gone))
     command = commands.DiscardWorkers(workers=gone, members=event.layout.workers, hosts=hosts_of(facts, gone))
     return states.Recovering(facts=facts, awaits="discarded"), (command,)
-
-
-def _read_steps(facts: states.Facts) -> Answer:
-    return states.Recovering(facts=facts, awaits="steps"), (commands.ReadSteps(first=facts.next_step),)
 
 
 def _replay(facts: states.Facts, records: tuple[StepRecord, ...]) -> Answer:

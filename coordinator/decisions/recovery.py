@@ -104,6 +104,20 @@ def read_versions(facts: states.Facts, others: tuple[int, ...]) -> commands.Read
     return commands.ReadVersions(epoch=facts.epoch, workers=workers, hosts=hosts_of(facts, workers))
 
 
+def return_to_copies(facts: states.Facts, held: Mapping[int, Sequence[VersionInfo]]) -> commands.ReturnToCopies:
+    """Return the command that goes back to the copies; it names the needed workers that lack the published version."""
+    there = {worker: {info.version for info in infos} for worker, infos in held.items()}
+    lost = tuple(sorted(worker for worker in needed(facts) if facts.published not in there.get(worker, ())))
+    found = {worker: tuple(infos) for worker, infos in held.items()}
+    return commands.ReturnToCopies(epoch=facts.epoch, held=found, lost=lost, hosts=hosts_of(facts, lost))
+
+
+def none_fits(facts: states.Facts, held: Mapping[int, Sequence[VersionInfo]], choice: Choice | None) -> str:
+    """Return the message that no version can be opened, or none as new as the published one."""
+    found = "none" if choice is None else choice.version
+    return f"no version that every worker of its layout holds: published={facts.published} found={found} {story(held)}"
+
+
 def without_choice(
     facts: states.Facts, held: Mapping[int, Sequence[VersionInfo]], found: int | None
 ) -> events.Failed | None:

@@ -139,6 +139,8 @@ class Facts:
     - `failed_as` identifies the last failure that waiting does not cure.
     - `fill` is the backfill step, the first step after a change of the circuit.
     - `moved` are the workers that left lost hosts.
+    - `copies_lag`: the copies of checkpoints may lag behind. `returned` is the version of the copies to which this recovery has
+      returned all workers.
     """
 
     run: str
@@ -174,6 +176,8 @@ class Facts:
     upgrade_error: str | None = None
     fill: Fill | None = None
     moved: tuple[MovedWorker, ...] = ()
+    copies_lag: bool = False
+    returned: int | None = None
 
     @property
     def offered(self) -> Offered:

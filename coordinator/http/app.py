@@ -219,7 +219,8 @@ def metrics_of(service: Service) -> bytes:
     """Return the metrics of a service in Prometheus' format."""
     now = replace(service.snapshot, lag_rows=service.lag_rows())
     standings = service.built.parts.waterlines.standings
-    return service.metrics.text(now, service.delta.status, service.copies.status, service.watch.health, standings)
+    beside = (service.delta.status, service.copies.status, service.watch.health, standings)
+    return service.metrics.text(now, *beside, service.copies_lag())
 
 
 # --- decisions ------------------------------------------------------------------------------------------------------

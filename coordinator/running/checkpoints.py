@@ -17,9 +17,9 @@ from dbsp.coordinator.running import control as ledgers
 from dbsp.coordinator.running.checkpoint_copy import CheckpointCopy
 from dbsp.coordinator.running.clock import Clock
 from dbsp.coordinator.running.control import Ledger, Saved
+from dbsp.coordinator.running.copies_behind import CopyingBehind
 from dbsp.coordinator.running.intake import all_wait
 from dbsp.coordinator.running.notices import Observer, TrimFailed
-from dbsp.coordinator.running.published_copies import PublishedCopies
 from dbsp.coordinator.running.status import LiveStatus
 from dbsp.errors import InternalError, UnavailableError
 from dbsp.logs import InputLog, StepLog
@@ -57,10 +57,11 @@ class Checkpoints:
         live_status: LiveStatus,
         observer: Observer,
         retention_s: float,
-        published: PublishedCopies,
+        behind: CopyingBehind,
     ) -> None:
         """Touch nothing yet; logs are kept `retention_s` longer than the versions need."""
-        self._clock, self._logs, self._change, self._published = clock, logs, change, published
+        self._clock, self._logs, self._change, self._published = clock, logs, change, behind.objects
+        self._behind = behind
         self._live_status, self._observer, self._retention_s = live_status, observer, retention_s
         self._copying: CheckpointCopy | None = None
         self._floors: list[tuple[float, int, Positions]] = []
@@ -69,6 +70,7 @@ class Checkpoints:
         """Forget the checkpoint in flight, as a new epoch begins or the service ends."""
         self._copying = None
         self._published.end()
+        self._behind.end()
 
     def intend(self, version: int, checkpoint: CheckpointId, cut: InputCut) -> None:
         """Note in the ledger the checkpoint that workers are about to commit."""
@@ -111,7 +113,10 @@ class Checkpoints:
         if self._copying is not None:
             self._note(self._copying)
             self._copying = None
-        ledger = self._change(lambda found: ledgers.publish(found, command.version, ends_rescale=command.ends_rescale))
+        ledger = self._change(
+            lambda found: ledgers.publish(self._behind.noted(found), command.version, ends_rescale=command.ends_rescale)
+        )
+        self._behind.published(ledger)
         if not command.ends_rescale:  # steps wait for the end of a rescale, so leave trimming to the next checkpoint
             self._trim(ledger)
         return events.Published(version=command.version)

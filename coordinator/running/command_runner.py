@@ -32,6 +32,7 @@ from dbsp.coordinator.running.blame import Locate, unlocated
 from dbsp.coordinator.running.checkpoints import Checkpoints, InputCut, Logs
 from dbsp.coordinator.running.clock import Clock
 from dbsp.coordinator.running.control import Control, Ledger
+from dbsp.coordinator.running.copies_behind import CopyingBehind
 from dbsp.coordinator.running.failing import Failing
 from dbsp.coordinator.running.fencing import Fencing
 from dbsp.coordinator.running.intake import readable, taken
@@ -51,9 +52,11 @@ from dbsp.coordinator.running.notices import (
     StepCut,
     WarmupEnded,
     WorkersNotReached,
+    WorkersReturned,
 )
 from dbsp.coordinator.running.progress import MovingProgress, RescaleProgress
 from dbsp.coordinator.running.published_copies import PublishedCopies
+from dbsp.coordinator.running.returning import return_to_copies
 from dbsp.coordinator.running.status import LiveStatus, NewSteps, StepIndex, begun
 from dbsp.coordinator.running.warmups import WarmUps
 from dbsp.coordinator.running.waterlines import Waterlines
@@ -122,9 +125,10 @@ class CommandRunner:
         self.silent_hosts = SilentHosts(parts.clock, settings.host_loss)
         self._fencing = Fencing(parts.control, parts.clock, self.silent_hosts, self._change, observer.noted)
         self.published = parts.published
+        self.behind = CopyingBehind(parts.published, parts.clock)
         self.checkpoints = Checkpoints(
             parts.clock, Logs(inputs=parts.inputs, steps=parts.steps), self._change, live_status, observer,
-            settings.retention_s, parts.published,
+            settings.retention_s, self.behind,
         )  # fmt: skip
         self._attempts = Attempts(parts.marker, parts.trials, self._change, observer.noted)
 
@@ -166,6 +170,7 @@ class CommandRunner:
         if self._runtime is not None and not keep_runtime:
             self._runtime.close()
             self._runtime = None
+        self.behind.close()
 
     def perform(self, command: commands.Command) -> events.Event:
         """Carry out one command and return its event; an error becomes `Failed`."""
@@ -198,6 +203,7 @@ class CommandRunner:
                 | commands.FenceWorkers()
                 | commands.MoveWorkers()
                 | commands.ReadVersions()
+                | commands.ReturnToCopies()
                 | commands.OpenVersion()
             ):
                 return self._recovery(command)
@@ -235,6 +241,7 @@ class CommandRunner:
         | commands.FenceWorkers
         | commands.MoveWorkers
         | commands.ReadVersions
+        | commands.ReturnToCopies
         | commands.OpenVersion,
     ) -> events.Event:
         match command:
@@ -252,15 +259,24 @@ class CommandRunner:
                 if (ledger := self._parts.control.load()) is not None:
                     ledgers.refuse_older(ledger, epoch)  # a newer owner may have changed what was read
                 return events.VersionsRead(held=held)
+            case commands.ReturnToCopies():
+                return self._return(command)
             case commands.OpenVersion():
                 return self._open(command)
+
+    def _return(self, command: commands.ReturnToCopies) -> events.ReturnedToCopies | events.NothingCopied:
+        event = return_to_copies(self.published.parts, self.published.ledger(), command, self._change)
+        if isinstance(event, events.ReturnedToCopies):
+            self._observer.noted(WorkersReturned(version=event.version, step=event.step, lost=list(command.lost)))
+        return event
 
     def _open(self, command: commands.OpenVersion) -> events.Event:
         found = self.runtime.open(command.version, command.epoch, command.layout)
         if found != command.checkpoint:
             raise DataError(f"the workers opened another checkpoint: opened={found} chosen={command.checkpoint}")
         ledger = self._change(lambda ledger: ledgers.opened(ledger, command.version, command.layout))
-        self._parts.published.opened(ledger, command.epoch)
+        self.published.opened(ledger, command.epoch)
+        ledger = self.behind.begin(self.runtime, ledger, command.epoch, self._change)
         moved = self._fencing.discard_strays(self.runtime, command.epoch, ledger)
         self.done, self._timing = ledger.positions(found)
         return events.VersionOpened(version=command.version, checkpoint=found, layout=command.layout, moved=moved)

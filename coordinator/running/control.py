@@ -73,6 +73,9 @@ class Ledger:
     - `hosts` are the hosts on which workers may be placed; None in ledgers of versions that did not note them.
     - `own_disk_since`: a database on the coordinator's own disk that was last fenced in an older epoch is stale. A coordinator
       on another host has published checkpoints since.
+    - `copied` is the version from which logs are kept while copies lag behind (`lagging`); None if they do not lag.
+    - `returned` are the workers whose databases of before an epoch are stale, since all workers returned to the copies.
+    - `given_up` is the epoch of the last such return: versions of this epoch and before, above the one of the copies, are void.
     """
 
     run: str
@@ -98,6 +101,9 @@ class Ledger:
     moved: tuple[MovedWorker, ...] = ()
     hosts: HostChoice | None = None
     own_disk_since: int = 0
+    copied: int | None = None
+    returned: Mapping[int, int] = field(default_factory=dict)
+    given_up: int = 0
 
     @property
     def offered(self) -> Offered | None:
@@ -119,7 +125,12 @@ class Ledger:
         raise DataError(f"the workers hold a checkpoint that the ledger does not know: checkpoint={checkpoint}")
 
     def floor(self) -> Saved | None:
-        """Return the oldest published checkpoint that a worker can still open; the logs below it are not needed."""
+        """Return the oldest published checkpoint that a worker can still open; the logs below it are not needed.
+
+        None before the first one, and while only the copies of the empty state are whole.
+        """
+        if self.copied == 0:
+            return None
         published = sorted((s for s in self.saved.values() if s.published), key=lambda saved: saved.version)
         return published[0] if published else None
 
@@ -211,7 +222,7 @@ def forget_layouts(ledger: Ledger) -> Ledger:
     named = [saved.checkpoint.layout_version for saved in ledger.saved.values()]
     if not named and ledger.migration_plans:
         return ledger
-    least = min(named, default=versions[-1])
+    least = versions[0] if ledger.copied == 0 else min(named, default=versions[-1])
     migration_plans = {
         number: migration_plan for number, migration_plan in ledger.migration_plans.items() if number >= least
     }
@@ -223,7 +234,7 @@ def forget_layouts(ledger: Ledger) -> Ledger:
     }
     for worker in ledger.members:
         kept |= {max((n for n in versions if worker in ledger.layouts[n].workers), default=versions[-1])}
-    if min(ledger.saved, default=0) <= 1:
+    if min(ledger.saved, default=0) <= 1 or ledger.copied == 0:
         kept.add(versions[0])
     return replace(
         ledger, migration_plans=migration_plans, layouts={number: ledger.layouts[number] for number in sorted(kept)}
@@ -236,15 +247,16 @@ def intend(ledger: Ledger, saved: Saved) -> Ledger:
 
 
 def publish(ledger: Ledger, version: int, *, ends_rescale: bool) -> Ledger:
-    """Note a version that all workers acknowledged; only the version before it stays openable too.
+    """Note a version that all workers acknowledged; only the version before it stays openable too, and that of the copies.
 
     The workers of its layout have databases from now on: one that is missing is made again from the copies, not anew.
     """
     if version not in ledger.saved:
         raise DataError(f"a version was published that was never intended: version={version}")
-    kept = {number: saved for number, saved in ledger.saved.items() if number == version - 1 and saved.published}
+    stays = {version - 1, ledger.copied}
+    kept = {number: saved for number, saved in ledger.saved.items() if number in stays and saved.published}
     saved = {**kept, version: replace(ledger.saved[version], published=True)}
-    oldest = min(entry.checkpoint.step for entry in saved.values())
+    oldest = 0 if ledger.copied == 0 else min(entry.checkpoint.step for entry in saved.values())
     fill = ledger.fill if ledger.fill is not None and ledger.fill.step >= oldest else None
     ledger = replace(ledger, accepted=engines.still_needed(ledger.accepted, oldest), fill=fill)
     layout = ledger.layouts.get(saved[version].checkpoint.layout_version)
@@ -256,11 +268,13 @@ def publish(ledger: Ledger, version: int, *, ends_rescale: bool) -> Ledger:
 
 
 def opened(ledger: Ledger, version: int, layout: Layout) -> Ledger:
-    """Note that all workers opened `version`: no other version can be opened any more, and a rescale to its layout is complete.
+    """Note that all workers opened `version`, and a rescale to its layout is complete.
 
+    No other version can be opened any more, but that of the copies.
     The workers of the layout have databases from now on.
     """
-    saved = {number: replace(s, published=True) for number, s in ledger.saved.items() if number == version}
+    stays = {version, ledger.copied}
+    saved = {number: replace(s, published=True) for number, s in ledger.saved.items() if number in stays}
     ledger = forget_layouts(replace(ledger, saved=saved, forming=ledger.forming - frozenset(layout.workers)))
     return request_rescale(ledger, None) if _serves(ledger, layout) else ledger
 
@@ -344,6 +358,7 @@ def change_circuit(
     return replace(
         ledger, fingerprint=saved.checkpoint.fingerprint, nodes=tuple(nodes), signatures=signatures,
         saved={saved.version: saved}, fill=fill, retired=(ledger.retired | before.keys()) - now.keys(), began=began,
+        copied=None,
     )  # fmt: skip
 
 
@@ -469,6 +484,9 @@ def encode_ledger(ledger: Ledger) -> dict[str, Any]:
         "moved": [asdict(moved) for moved in ledger.moved],
         "hosts": None if ledger.hosts is None else asdict(ledger.hosts),
         "own_disk_since": ledger.own_disk_since,
+        "copied": ledger.copied,
+        "returned": [list(pair) for pair in sorted(ledger.returned.items())],
+        "given_up": ledger.given_up,
     }
 
 
@@ -501,6 +519,9 @@ def decode_ledger(found: Mapping[str, Any]) -> Ledger:
         moved=tuple(MovedWorker(**moved) for moved in found.get("moved", ())),
         hosts=_decode_hosts(found.get("hosts")),
         own_disk_since=found.get("own_disk_since", 0),
+        copied=found.get("copied"),
+        returned=dict(found.get("returned", ())),
+        given_up=found.get("given_up", 0),
     )
 
 

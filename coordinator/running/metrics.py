@@ -58,6 +58,12 @@ GAUGES = (
     ("rescale_moved_keys", "Keys that a migration has moved since this process looks"),
     ("upgrade_pause_seconds", "For how long no step could run in the upgrade that started this process"),
     ("rescale_left_keys", "Keys that a migration has yet to move"),
+    ("copies_lag_versions", "Published checkpoints that are not whole among the copies, where these may lag"),
+    ("copies_lag_bytes", "Bytes that the copy under way has yet to put, where copies may lag"),
+    (
+        "copies_age_seconds",
+        "Age of the newest checkpoint that is whole among the copies; 0 while it is the newest of all",
+    ),
 )
 """The gauges without labels, and what they say."""
 
@@ -213,8 +219,9 @@ class Metrics:
         copies: Sequence[Mapping[str, Any]] = (),
         health: Health | None = None,
         waterlines: Sequence[WaterlineStatus] = (),
+        lag: Mapping[str, Any] | None = None,
     ) -> bytes:
-        """Return the metrics in the exposition format; `delta` and `copies` have the form of the status."""
+        """Return the metrics in the exposition format; `delta`, `copies` and `lag` (of copies) have the form of the status."""
         self._waterlines.standings = waterlines
         for copy in copies:
             self._beside["copy_behind_messages"].labels(copy["table"]).set(copy["behind_messages"])
@@ -236,6 +243,10 @@ class Metrics:
             "rescale_moved_keys": moving.moved_keys if moving else 0,
             "rescale_left_keys": moving.left_keys if moving else 0,
         }
+        values |= {
+            "copies_lag_versions": lag["lag_versions"] if lag else 0,
+            "copies_lag_bytes": lag["lag_bytes"] if lag else 0, "copies_age_seconds": lag["age_s"] if lag else 0,
+        }  # fmt: skip
         values |= self._watched(now, health or Health())
         for name, value in values.items():
             self._gauges[name].set(value)

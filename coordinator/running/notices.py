@@ -267,6 +267,16 @@ class WorkersRestored(Notice):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class WorkersReturned(Notice):
+    """Databases of these workers were lost: all workers go back to `version` of the copies, and run again from `step` on."""
+
+    EVENT: ClassVar[str] = "returned-to-copies"
+    version: int
+    step: int
+    lost: Sequence[int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerMoved(Notice):
     """A host was lost: one of its workers is on `host` from this epoch on, where its database is made again."""
 

@@ -23,6 +23,7 @@ from dbsp.errors import AwayError, ConfigError, DataError, InternalError, Unavai
 from dbsp.logs import InputLog, ResumableInput
 from dbsp.runtime.copying import AWAY_RETRY_S
 from dbsp.storage.copied_checkpoints import CheckpointName, CopiedCheckpoints, dismissed
+from dbsp.storage.copies import WorkerCopies
 from dbsp.store import CheckpointId
 from dbsp.version import VERSION
 
@@ -39,13 +40,17 @@ class CopiesRetention:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishedParts:
-    """The parts of the pipeline that an object is made of; `collect(worker)` deletes what no checkpoint of a worker needs."""
+    """The parts of the pipeline that an object is made of; `copies(worker)` are the copies of a worker's versions.
+
+    With `lags` a checkpoint is published before its copies are whole.
+    """
 
     checkpoints: CopiedCheckpoints
     control: Control
     inputs: InputLog
-    collect: Callable[[int], bool]
+    copies: Callable[[int], WorkerCopies]
     retention: CopiesRetention = field(default_factory=CopiesRetention)
+    lags: bool = False
     clock: Clock = field(default_factory=SystemClock)
 
 
@@ -63,7 +68,7 @@ class PublishedCopies:
 
     def after(self, copied: Future[T], version: int, epoch: int) -> Future[T]:
         """Return a future of the same result, that is set when the version's object is there, too."""
-        if self._parts is None:
+        if self._parts is None or self._parts.lags:
             return copied
         parts, ended, whole = self._parts, threading.Event(), Future[T]()
         self._ended = ended
@@ -87,15 +92,59 @@ class PublishedCopies:
 
         **Errors** `AwayError` while the place does not answer; `FencedError` if a newer owner was here.
         """
-        if self._parts is None:
+        if self._parts is None or self._parts.lags:
             return
         with self._lock:
             names = self._parts.checkpoints.check_owner(epoch)
             if names and not self._workers:
                 self._workers = self._before(self._parts, names)
             members = ledger.members
-            self._workers = members | {w for w in self._workers - members if self._parts.collect(w)}
+            self._workers = members | {w for w in self._workers - members if self._parts.copies(w).collect()}
             self._put(self._parts, ledger, epoch, names)
+
+    # ---- behind the checkpoints
+
+    @property
+    def parts(self) -> PublishedParts | None:
+        """Return the parts that it works on; None where there are no copies."""
+        return self._parts
+
+    @property
+    def lags(self) -> bool:
+        """Return whether a checkpoint is published before its copies are whole."""
+        return self._parts is not None and self._parts.lags
+
+    def ledger(self) -> Ledger:
+        """Return the present ledger."""
+        ledger = None if self._parts is None else self._parts.control.load()
+        if ledger is None:
+            raise DataError("the ledger is gone")
+        return ledger
+
+    def put_behind(self, ledger: Ledger, epoch: int) -> None:
+        """Put the object of the ledger's published version, whose copies are whole; read it back before older ones go.
+
+        **Errors** `AwayError` while the place does not answer, or if it has lost or cut the object; `FencedError` if a newer
+        owner was here.
+        """
+        if self._parts is None:
+            raise InternalError("an object is to be put where there are no copies")
+        with self._lock:
+            names = self._parts.checkpoints.check_owner(epoch)
+            if names and not self._workers:
+                self._workers = self._before(self._parts, names)
+            self._workers |= ledger.members
+            self._put(self._parts, ledger, epoch, names)
+
+    def collect(self, epoch: int) -> None:
+        """Delete what workers that have left still have there, if no checkpoint names it; errors as `put_behind`."""
+        if self._parts is None:
+            return
+        with self._lock:
+            members = self.ledger().members
+            if gone := self._workers - members:
+                self._parts.checkpoints.check_owner(epoch)
+                self._workers = members | {worker for worker in gone if self._parts.copies(worker).collect()}
 
     def end(self) -> None:
         """Let a running thread give up; its object may still arrive, and harms nothing."""
@@ -120,6 +169,8 @@ class PublishedCopies:
         if self._parts is None:
             raise InternalError("a version is to be kept where there are no copies")
         checkpoints = self._parts.checkpoints
+        if self._parts.lags:
+            return self._keep_whole(self._parts)
         while True:
             published = _published(self._parts.control)
             found = [name for name in checkpoints.names() if name.version == published]
@@ -132,6 +183,17 @@ class PublishedCopies:
             if _published(self._parts.control) == published:  # so no worker has dropped its manifest yet
                 return found[-1], body
             checkpoints.delete([found[-1]], kept=True)
+
+    def _keep_whole(self, parts: PublishedParts) -> tuple[CheckpointName, Mapping[str, Any]]:
+        """Keep the newest checkpoint that is whole among copies that lag; see `keep`."""
+        checkpoints = parts.checkpoints
+        while names := checkpoints.names():
+            body = checkpoints.get(names[-1])
+            checkpoints.put(names[-1], body, kept=True)
+            if names[-1] in checkpoints.names():  # so every worker that drops manifests sees one of the two objects
+                return names[-1], body
+            checkpoints.delete([names[-1]], kept=True)
+        raise UnavailableError("no checkpoint is whole among the copies yet", "try again")
 
     def _tried(self, parts: PublishedParts, version: int, epoch: int) -> bool:
         """Put the object of a version that all workers hold; return False while the place does not answer."""
@@ -151,7 +213,7 @@ class PublishedCopies:
     def _put(self, parts: PublishedParts, ledger: Ledger, epoch: int, names: list[CheckpointName]) -> None:
         """Put the object of the ledger's published version, then delete those that retention does not keep."""
         saved = ledger.saved.get(ledger.published)
-        checkpoint = _nothing(ledger) if saved is None else saved.checkpoint
+        checkpoint = nothing_saved(ledger) if saved is None else saved.checkpoint
         positions = {} if saved is None else dict(saved.positions)
         inputs = parts.inputs
         wall_us = parts.clock.wall_us()
@@ -164,13 +226,30 @@ class PublishedCopies:
             made=epoch, version=ledger.published, epoch=checkpoint.epoch, second=wall_us // 1_000_000
         )  # fmt: skip
         parts.checkpoints.put(name, body)
+        if parts.lags:
+            read_back(parts.checkpoints, name)
         rule, now_s = parts.retention, wall_us / 1e6
         gone = dismissed([*names, name], newest=rule.newest, seconds=rule.seconds, now_s=now_s)
         parts.checkpoints.delete(gone)
 
     def _before(self, parts: PublishedParts, names: list[CheckpointName]) -> frozenset[int]:
         """Return the workers of earlier checkpoints, which may have objects still."""
-        return frozenset(parts.checkpoints.get(names[-1])["workers"])
+        for name in reversed(names):
+            try:
+                return frozenset(parts.checkpoints.get(name)["workers"])
+            except DataError:
+                if not parts.lags:
+                    raise
+        return frozenset()
+
+
+def read_back(checkpoints: CopiedCheckpoints, name: CheckpointName) -> None:
+    """Delete an object that the place has lost or cut, and raise `AwayError`: it is put again."""
+    try:
+        checkpoints.get(name)
+    except DataError as error:
+        checkpoints.delete([name])
+        raise AwayError(f"the place for copies has lost or cut an object: {error.message}") from error
 
 
 def _published(control: Control) -> int:
@@ -178,7 +257,7 @@ def _published(control: Control) -> int:
     return 0 if ledger is None else ledger.published
 
 
-def _nothing(ledger: Ledger) -> CheckpointId:
+def nothing_saved(ledger: Ledger) -> CheckpointId:
     """Return the checkpoint of a pipeline that has taken no step."""
     return CheckpointId(
         run=ledger.run, epoch=0, step=0, layout_version=min(ledger.layouts), fingerprint=ledger.fingerprint

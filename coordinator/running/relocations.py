@@ -55,15 +55,19 @@ def strays(ledger: Ledger) -> tuple[Stray, ...]:
 
 
 def moved_since(ledger: Ledger) -> dict[int, int]:
-    """Return for each worker whose database was made again on its host since when: one of an older epoch is stale.
+    """Return for each worker whose database was made again the epoch since which it counts: one of an older epoch is stale.
 
-    That is the epoch of its move; for workers on the coordinator's own disk the one in which the coordinator came to this host.
+    That is the epoch of its move, or of a return of all workers to the copies. For workers on the coordinator's own disk it may
+    be the epoch in which the coordinator came to this host.
     """
     homes = homes_of(ledger.layouts.values())
     had = ledger.members - ledger.forming
     own = {worker: ledger.own_disk_since for worker in had if not homes[worker] and ledger.own_disk_since}
-    return own | {
+    moved_to = {
         moved.worker: moved.epoch
         for moved in ledger.moved
         if moved.made_again and moved.worker in had and homes[moved.worker] == moved.host
     }
+    returned = {worker: epoch for worker, epoch in ledger.returned.items() if worker in had}
+    kinds = (own, moved_to, returned)
+    return {worker: max(kind.get(worker, 0) for kind in kinds) for worker in sorted({*own, *moved_to, *returned})}

@@ -140,6 +140,7 @@ class Watch:
             halted=None if now.halt is None else now.halt.message, ended=now.ended, waits=waits, awaited=awaited,
             hosts_away=hosts_away, clock_ahead_s=self._runner.clock_ahead_s if self._shows_clock else 0.0,
             refused=self._reloaded(), copy_trouble=self._copy_trouble(),
+            copies_lag=self._runner.behind.lags,
         )  # fmt: skip
         found = self._since(alarms(seen))
         self.health = replace(
@@ -208,7 +209,7 @@ class Watch:
         """Return the reason why the copy of a checkpoint makes no progress; None if it does."""
         runtime = self._runner.running
         found = runtime.copy_trouble() if isinstance(runtime, TellsCopyTrouble) else None
-        return found or self._runner.published.trouble
+        return found or self._runner.published.trouble or self._runner.behind.trouble
 
     def _waits(self, now: Snapshot) -> tuple[Waiting, ...]:
         """Return the inputs that wait, as any handle reports them, and the pipeline itself if it waits.

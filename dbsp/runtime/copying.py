@@ -165,3 +165,21 @@ def whole_round(parts: Iterable[WarmProgress]) -> WarmProgress:
         missing_bytes=sum(part.missing_bytes for part in parts),
         slices_bytes=sum(part.slices_bytes for part in parts),
     )
+
+
+class MissingBytes:
+    """The bytes that a copy behind the checkpoints still lacks: the sum over all workers that have begun."""
+
+    def __init__(self, report: Callable[[int], None]) -> None:
+        """Begin with no worker; call `report` with the sum after every piece."""
+        self._report = report
+        self._missing: dict[int, int] = {}
+        self._lock = threading.Lock()
+
+    def take(self, found: Mapping[int, int]) -> dict[int, int | None]:
+        """Add the reports of a piece; return 0 for each worker that is done, None for the others."""
+        with self._lock:
+            self._missing |= found
+            total = sum(self._missing.values())
+        self._report(total)
+        return {worker: 0 if missing == 0 else None for worker, missing in found.items()}

@@ -26,9 +26,9 @@ from dbsp.errors import DataError, UnavailableError
 from dbsp.layout import Layout
 from dbsp.logs import StepRecord
 from dbsp.runtime import ahead, loops, migrating, tasks
-from dbsp.runtime.copying import Copier, WarmRound
+from dbsp.runtime.copying import Copier, MissingBytes, WarmRound
 from dbsp.runtime.leases import Leased, LeasedViews
-from dbsp.runtime.runtime import NOTHING, MoveReport, StepReport, WarmProgress, WorkerReport
+from dbsp.runtime.runtime import NOTHING, BehindOrder, MoveReport, StepReport, WarmProgress, WorkerReport
 from dbsp.steps.exchange import Parcel, from_bytes, least_round, to_bytes
 from dbsp.store import CheckpointId, CommitReport, VersionInfo
 from dbsp.zset.batch import concat, consolidate
@@ -52,6 +52,7 @@ class InProcessRuntime:
     _awaited: tuple[int, ...] = ()
     _copier: Copier = field(default_factory=Copier)
     _warmer: Copier = field(default_factory=Copier)
+    _behind: Copier = field(default_factory=Copier)
     _migrations: migrating.Driver = field(default_factory=migrating.Driver)
 
     def create(self, workers: Sequence[int], checkpoint: CheckpointId, hosts: Sequence[str] = ()) -> None:  # noqa: ARG002 - all are here
@@ -176,7 +177,7 @@ class InProcessRuntime:
 
     def copy_trouble(self) -> str | None:
         """Return why the running copy waits; see `dbsp.runtime.runtime.TellsCopyTrouble`."""
-        return self._copier.trouble
+        return self._copier.trouble or self._behind.trouble
 
     def _deliver(self, results: Mapping[int, Sent], layout: Layout) -> dict[int, list[Parcel]]:
         """Sort the parcels by destination."""
@@ -194,6 +195,17 @@ class InProcessRuntime:
     def copy(self, version: int, checkpoint: CheckpointId, layout: Layout) -> Future[Mapping[int, CommitReport]]:
         """Copy every worker while steps run, piece by piece, some workers at a time."""
         return self._copied(layout.workers, lambda worker: tasks.copy(self.work, worker, version, checkpoint))
+
+    def copy_behind(
+        self, order: BehindOrder, layout: Layout, report: Callable[[int], None]
+    ) -> Future[Mapping[int, int]]:
+        """Copy a published version of every worker, piece by piece, in one thread: steps and commits come first."""
+        sums = MissingBytes(report)
+
+        def piece(waiting: tuple[int, ...]) -> dict[int, int | None]:
+            return sums.take({worker: tasks.copy_behind(self.work, worker, order) for worker in waiting})
+
+        return self._behind.start(layout.workers, piece)
 
     def commit(self, version: int, checkpoint: CheckpointId, layout: Layout) -> Mapping[int, CommitReport]:
         """Pin and copy every worker, in large pieces: no step waits for one to end."""
@@ -259,6 +271,7 @@ class InProcessRuntime:
         """End all copies that run while steps run; wait for running pieces, at most `wait_s`."""
         self._copier.end(wait_s=wait_s)
         self._warmer.end(wait_s=wait_s)
+        self._behind.end(wait_s=wait_s)
 
     def read_view(self, view: str, layout: Layout) -> pa.Table:
         """Return all workers' rows of a view, consolidated."""

@@ -223,7 +223,49 @@ class TellsCopyTrouble(Protocol):
     """A runtime whose copies of checkpoints may wait for a place that does not answer; any thread may ask."""
 
     def copy_trouble(self) -> str | None:
-        """Return why the running copy waits; None if it does not wait."""
+        """Return why a running copy waits, of a checkpoint or behind the checkpoints; None if none waits."""
+        ...
+
+
+@runtime_checkable
+class LagsCopies(Protocol):
+    """Worker resources whose copies may lag behind the checkpoints (`copies_required = 0`)."""
+
+    def copy_behind(self, worker: int, order: BehindOrder, bytes_max: int) -> int:
+        """Copy about `bytes_max` more of the worker's version; return the bytes that are missing still."""
+        ...
+
+    def is_lost(self, worker: int) -> bool:
+        """Return whether the copies lag, and the worker's database is lost and could not be made again."""
+        ...
+
+    def outputs_needed_from(self, worker: int, epoch: int) -> int | None:
+        """Return the step from which output progress stays for a rollback to the copies; None if none is needed."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BehindOrder:
+    """A published version to be copied while steps run, and the step from which output progress is needed until it is whole."""
+
+    epoch: int
+    version: int
+    checkpoint: CheckpointId
+    needed_from: int
+
+
+@runtime_checkable
+class CopiesBehind(Protocol):
+    """A runtime that copies published versions while steps run."""
+
+    def copy_behind(
+        self, order: BehindOrder, layout: Layout, report: Callable[[int], None]
+    ) -> Future[Mapping[int, int]]:
+        """Begin to copy a version of every worker; the future ends when the copies are whole, or fails.
+
+        `report` is called with the bytes that are missing still, after every piece. At most one such copy runs at a time. `fence`
+        and `close` end it.
+        """
         ...
 
 

@@ -31,7 +31,7 @@ from dbsp.runtime.dead_rows import sendable
 from dbsp.runtime.event_times import signals_of
 from dbsp.runtime.loop_state import after_loops, flush
 from dbsp.runtime.moved import Migration, moved_over
-from dbsp.runtime.runtime import NOTHING, Stray, WorkerReport, WorkerResources
+from dbsp.runtime.runtime import NOTHING, BehindOrder, LagsCopies, Stray, WorkerReport, WorkerResources
 from dbsp.runtime.table_batches import table_batches, whole_table
 from dbsp.steps import figures
 from dbsp.steps.error_policy import judge
@@ -344,7 +344,8 @@ def read_ahead(work: Work, worker: int, record: StepRecord, epoch: int, layout: 
 def fence(work: Work, worker: int, epoch: int, since: Mapping[int, int] = NOTHING) -> bool:
     """Raise the worker's epoch; return whether its lost or stale database was first restored from a standby or copies."""
     restored = work.resources.restore_database(worker, epoch, since.get(worker, 0))
-    work.resources.database(worker).raise_epoch(epoch)
+    if not _is_lost(work, worker):
+        work.resources.database(worker).raise_epoch(epoch)
     return restored
 
 
@@ -374,8 +375,12 @@ def discard(work: Work, worker: int, epoch: int, condemned: Mapping[int, Any]) -
 
 
 def versions(work: Work, worker: int) -> tuple[VersionInfo, ...]:
-    """Return the versions that the worker can open."""
-    return work.resources.database(worker).versions()
+    """Return the versions that the worker can open; none if its database is lost and all workers may return to the copies."""
+    return () if _is_lost(work, worker) else work.resources.database(worker).versions()
+
+
+def _is_lost(work: Work, worker: int) -> bool:
+    return isinstance(work.resources, LagsCopies) and work.resources.is_lost(worker)
 
 
 def open_version(work: Work, worker: int, version: int, epoch: int, layout: Layout) -> CheckpointId:
@@ -420,12 +425,16 @@ def check_outputs(work: Work, worker: int, step: int, layout: Layout) -> None:
 def pin(work: Work, worker: int, version: int, checkpoint: CheckpointId, layout: Layout) -> None:
     """Pin the worker's state for `version`; trim output progress that only replays from before `version - 1` would compare.
 
-    All workers have held `version - 1` since it was published, and return to no older one (12). The outputs are
-    trimmed here, between two steps, and not by the copy, because a worker's output log has one user at a time.
+    All workers have held `version - 1` since it was published, and return to no older one (12). If copies lag
+    behind, they may return to the newest version that is whole there. The outputs are trimmed here, between two steps, and
+    not by the copy, because a worker's output log has one user at a time.
     """
     database = work.resources.database(worker)
     database.pin(version, checkpoint)
     oldest = next((info.checkpoint.step for info in database.versions() if info.version == version - 1), 0)
+    if isinstance(work.resources, LagsCopies):
+        needed = work.resources.outputs_needed_from(worker, checkpoint.epoch)
+        oldest = oldest if needed is None else min(oldest, needed)
     if oldest > 0:
         work.resources.output_log(worker, _first_step(layout, worker)).trim_progress(oldest)
 
@@ -433,6 +442,13 @@ def pin(work: Work, worker: int, version: int, checkpoint: CheckpointId, layout:
 def copy(work: Work, worker: int, version: int, checkpoint: CheckpointId) -> CommitReport | None:
     """Copy a piece of the worker's pinned state; return the report once it is `version`, else None."""
     return work.resources.database(worker).copy(version, checkpoint, PIECE_BYTES)
+
+
+def copy_behind(work: Work, worker: int, order: BehindOrder) -> int:
+    """Copy a piece of a published version to the copies that lag; return the bytes that are missing still."""
+    if not isinstance(work.resources, LagsCopies):
+        raise InternalError("a version is to be copied behind the checkpoints, and the workers have no such copies")
+    return work.resources.copy_behind(worker, order, PIECE_BYTES)
 
 
 def commit(work: Work, worker: int, version: int, checkpoint: CheckpointId, layout: Layout) -> CommitReport | None:

@@ -52,7 +52,7 @@ class HostedResources(ConfiguredResources):
 
     @classmethod
     def of(cls, there: ConfiguredResources, machines: Machines) -> HostedResources:
-        names = ("data_dir", "pipeline", "tables", "input", "output", "standbys", "copies", "folder")
+        names = ("data_dir", "pipeline", "tables", "input", "output", "standbys", "copies", "copies_lag", "folder")
         return cls(**{name: getattr(there, name) for name in names}, machines=machines)
 
     def database(self, worker: int, create: CheckpointId | None = None) -> WorkerDatabase:

@@ -8,7 +8,7 @@ nothing.
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
@@ -112,3 +112,14 @@ def other_version(found: Mapping[str, str]) -> EngineError:
         f"hosts have another version of dbsp than the coordinator: {story}; coordinator={VERSION}",
         "install one version on all hosts; over a running service: `coordinator upgrade`",
     )
+
+
+def no_executor(workers: Sequence[int], hosts: Sequence[str], alive: Collection[str]) -> UnavailableError | None:
+    """Return the error that the host of a worker has no executor; None if each has one."""
+    for worker, host in zip(workers, hosts, strict=True):
+        if host and host not in alive:
+            return UnavailableError(
+                f"no Spark executor on the host of a worker: worker={worker} host={host} hosts={sorted(alive)}",
+                "start a Spark worker there; its name in [layout] hosts must be the one that Spark uses",
+            )
+    return None

@@ -30,11 +30,11 @@ from dbsp.logs import StepRecord
 from dbsp.processes import find_process
 from dbsp.runtime import ahead, migrating, tasks, transfers
 from dbsp.runtime.background import BackgroundThread
-from dbsp.runtime.copying import Copier, WarmRound
+from dbsp.runtime.copying import Copier, MissingBytes, WarmRound
 from dbsp.runtime.inprocess import COPY_WAIT_S
 from dbsp.runtime.leases import HeldViews, Leased, LeasedViews
 from dbsp.runtime.migrating import Decision
-from dbsp.runtime.runtime import NOTHING, MoveReport, StepReport, Stray, WarmProgress, WorkerReport
+from dbsp.runtime.runtime import NOTHING, BehindOrder, MoveReport, StepReport, Stray, WarmProgress, WorkerReport
 from dbsp.runtime.spark import control_job, diagnosis, moving_steps, session
 from dbsp.runtime.spark.beside import beside_workers
 from dbsp.runtime.spark.failures import successes
@@ -104,7 +104,8 @@ class SparkRuntime:
         self._ahead_jobs = self._job_thread("ahead")
         self._warm_jobs = self._job_thread("warm-ups")
         self._near, self._toucher = self._near_background(), BackgroundThread(0)
-        self._copier, self._warmer = Copier(), Copier()
+        self._behind_jobs = self._job_thread("copies behind")
+        self._copier, self._warmer, self._behind = Copier(), Copier(), Copier()
         self._beside_steps: list[Future[Any]] = []
         self._closing = threading.Event()
         self._moving = MovingSteps(self._context)
@@ -268,6 +269,16 @@ class SparkRuntime:
             return self._here.copy(version, checkpoint, layout)
         return self._copied(layout, tasks.copy, version, checkpoint)
 
+    def copy_behind(
+        self, order: BehindOrder, layout: Layout, report: Callable[[int], None]
+    ) -> Future[Mapping[int, int]]:
+        """Copy a published version of every worker, in this process or in small jobs of a pool of its own."""
+        if self._here is not None:
+            return self._here.copy_behind(order, layout, report)
+        sums = MissingBytes(report)
+        piece = self._pieces("copy behind", layout, self._behind_jobs, tasks.copy_behind, order)
+        return self._beside(self._behind.start(layout.workers, lambda workers: sums.take(piece(workers))))
+
     def commit(self, version: int, checkpoint: CheckpointId, layout: Layout) -> Mapping[int, CommitReport]:
         """Pin and copy every worker, in this process or in few jobs; no step runs meanwhile, so pieces are large."""
         if self._here is not None:
@@ -278,13 +289,17 @@ class SparkRuntime:
         self, layout: Layout, function: Callable[..., CommitReport | None], *arguments: Any
     ) -> Future[Mapping[int, CommitReport]]:
         """Run one job for each round of pieces, over the workers that are not finished, until all are."""
-        hosts = dict(zip(layout.workers, layout.hosts, strict=True))
-
-        def piece(workers: tuple[int, ...]) -> dict[int, CommitReport | None]:
-            at = tuple(hosts[worker] for worker in workers)
-            return self._control_at("copy", workers, at, function, arguments, self._copy_jobs)
-
+        piece = self._pieces("copy", layout, self._copy_jobs, function, *arguments)
         return self._beside(self._copier.start(layout.workers, piece))
+
+    def _pieces(
+        self, what: str, layout: Layout, jobs: JobThread, function: Callable[..., Any], *arguments: Any
+    ) -> Callable[[tuple[int, ...]], dict[int, Any]]:
+        """Return a function that runs one job for a piece of each of some workers, on their hosts."""
+        hosts = dict(zip(layout.workers, layout.hosts, strict=True))
+        return lambda workers: self._control_at(
+            what, workers, tuple(hosts[worker] for worker in workers), function, arguments, jobs
+        )
 
     def redistribute(
         self, version: int, checkpoint: CheckpointId, old: Layout, new: Layout, cut: CheckpointId | None = None
@@ -307,14 +322,13 @@ class SparkRuntime:
         self, version: int, old: Layout, new: Layout, report: Callable[[WarmProgress], None], at_once: int
     ) -> Future[Mapping[int, WarmProgress]]:
         """Copy state to every new owner while steps run, in small jobs of a separate pool."""
-        epoch, sums, hosts = self.epoch, WarmRound(report), dict(zip(new.workers, new.hosts, strict=True))
+        epoch, sums = self.epoch, WarmRound(report)
         shipping = Shipping(self._packed, version, epoch, old, new)
+        near_piece = self._pieces("warm up", new, self._warm_jobs, tasks.warm, version, epoch, old, new)
 
         def piece(workers: tuple[int, ...]) -> dict[int, WarmProgress | None]:
             far = {} if self.work.common_disk else self._shipped(shipping, workers, tasks.PIECE_BYTES, self._warm_jobs)
-            near = tuple(worker for worker in workers if worker not in far)
-            at, arguments = tuple(hosts[worker] for worker in near), (version, epoch, old, new)
-            return sums.take(far | self._control_at("warm up", near, at, tasks.warm, arguments, self._warm_jobs))
+            return sums.take(far | near_piece(tuple(worker for worker in workers if worker not in far)))
 
         return self._beside(self._warmer.start(new.workers, piece, at_once))
 
@@ -363,6 +377,7 @@ class SparkRuntime:
         """Cancel the jobs of copies and warm-ups that run while steps run."""
         self._copier.end(self._copy_jobs.cancel)
         self._warmer.end(self._warm_jobs.cancel)
+        self._behind.end(self._behind_jobs.cancel)
 
     def read_view(self, view: str, layout: Layout) -> pa.Table:
         """Return all workers' rows of a view, consolidated, with their weights in the column `weight`."""
@@ -428,9 +443,8 @@ class SparkRuntime:
             self._here.end_copies(COPY_WAIT_S)
         self._task_server.send_away()
         self._end_copy_jobs()
-        self._copy_jobs.close()
-        self._warm_jobs.close()
-        self._jobs.close()
+        for jobs in (self._copy_jobs, self._warm_jobs, self._behind_jobs, self._jobs):
+            jobs.close()
         if self._stage is not None:
             self._stage.steps.close()
         self._task_server.close()
@@ -523,7 +537,7 @@ class SparkRuntime:
 
     def copy_trouble(self) -> str | None:
         """Return why the running copy waits; see `dbsp.runtime.runtime.TellsCopyTrouble`."""
-        return self._copier.trouble if self._here is None else self._here.copy_trouble()
+        return self._copier.trouble or self._behind.trouble if self._here is None else self._here.copy_trouble()
 
     def _silent(self) -> str:
         """Return the silent workers and hosts as text for the error of a job without progress."""
@@ -576,15 +590,9 @@ class SparkRuntime:
         limit_s = time.monotonic() + self.settings.executors_wait_s
         while any(hosts):
             alive = self._jobs.run("look for executors", lambda: live_hosts(self._context))
-            lacking = [
-                (worker, host) for worker, host in zip(workers, hosts, strict=True) if host and host not in alive
-            ]
-            if not lacking:
+            error = diagnosis.no_executor(workers, hosts, alive)
+            if error is None:
                 return
             if time.monotonic() > limit_s:
-                worker, host = lacking[0]
-                raise UnavailableError(
-                    f"no Spark executor on the host of a worker: worker={worker} host={host} hosts={sorted(alive)}",
-                    "start a Spark worker there; its name in [layout] hosts must be the one that Spark uses",
-                )
+                raise error
             self._closing.wait(_LOOK_S)
