@@ -29,10 +29,12 @@ from dbsp.storage.copies import WorkerCopies
 from tests.coordinator.copies import pipeline
 from tests.coordinator.shop import rows, settings
 from tests.coordinator.test_backups import Run, Step, histories
-from tests.coordinator.test_copies import events
+from tests.coordinator.test_copies import COPIES, events
+from tests.coordinator.under_traffic import check_golden, make_folder, traffic
+from tests.coordinator.under_traffic import settings as traffic_settings
 from tests.laws.circuits import relations
 from tests.laws.relation import Relation, p, t, u
-from tests.pace import examples
+from tests.pace import examples, rotating
 from tests.spark.waiting import until
 
 LAGGING = '[checkpoint]\ninterval_s = 1000\ncopies = "../spare"\ncopies_required = 0'
@@ -330,3 +332,36 @@ def test_copies_are_required_again(folder: Path) -> None:
                 caught_up(service)
             service.stop(now=True)
         lose(settings(folder), 0, 1)
+
+
+@pytest.mark.parametrize("strategy", rotating(["cold", "warmup", "icadd", "redistribute"], 4))
+def test_workers_return_after_a_rescale(strategy: str, tmp_path: Path) -> None:
+    """A rescale waits for a whole copy; what is lost later goes back to it or to a newer one, in the new layout."""
+    folder, draw, lagging_copies = make_folder(tmp_path), random.Random(7), "checkpoint.copies_required=0"
+    more = (COPIES, lagging_copies, "checkpoint.interval_s=0.2")
+    with troubled(folder / "spare") as troubles:
+        for count in (3, 1):
+            with Service(traffic_settings(folder, *more)) as service, traffic(service, count):
+                service.rescale(count, 120, strategy=strategy)
+                troubles.mode = draw.choice(["well", "troubled"])
+                version = service.snapshot.version
+                assert service.live_status.wait_for(lambda now, before=version: now.version > before, 60)
+                troubles.mode = "away"
+                version = service.snapshot.version
+                assert service.live_status.wait_for(lambda now, before=version: now.version > before + 1, 60)
+                assert service.snapshot.rollbacks == 0
+                service.stop(now=draw.random() < 0.5)
+            homes = sorted((folder / "data" / "workers").glob("0*"))
+            for home in homes[:1]:
+                shutil.rmtree(home)
+            troubles.mode = "well"
+        with Service(traffic_settings(folder, *more)) as service:
+            assert len(service.layout().workers) == 1
+            caught_up(service)
+            until(lambda: kept_workers(folder) == ["0000"], "workers that have left leave nothing")
+    assert len(events(folder, "returned-to-copies")) == 2
+    check_golden(folder, tmp_path)
+
+
+def kept_workers(folder: Path) -> list[str]:
+    return [home.name for home in (folder / "spare" / "shop").glob("0*") if any((home / "versions").iterdir())]
