@@ -22,6 +22,7 @@ from dbsp.errors import AwayError, UnavailableError
 from dbsp.layout import initial
 from tests.coordinator import fakes, hosted
 from tests.coordinator.hosted import homes, running
+from tests.coordinator.test_copies_lagging import troubled
 from tests.coordinator.under_traffic import check_golden, make_folder, orders, traffic
 from tests.pace import in_turn
 from tests.spark.waiting import until
@@ -218,3 +219,25 @@ def test_a_worker_that_leaves_the_pipeline_and_joins_again_is_not_stale() -> Non
     assert [stray.host for stray in relocations.strays(back)] == ["a"], "not where it is now"
     shared = relocations.move_workers(ledger, {1: "a"}, 7, 0, common_disk=True)
     assert (relocations.moved_since(shared), relocations.strays(shared)) == ({}, ())
+
+
+def test_all_workers_return_to_copies_that_lag_when_a_host_is_lost(folder: Path, tmp_path: Path) -> None:
+    """While the place was away no copy became whole: the workers on other hosts go back, too, as their state is newer."""
+    machines = hosted.Machines(folder / "hosts")
+    lag = (*COPIES, "checkpoint.copies_required=0")
+    with (
+        troubled(folder / "spare") as troubles,
+        running(folder, machines, *lag) as service,
+        traffic(service, 1),
+    ):
+        goes_on(service)
+        troubles.mode = "away"
+        for _ in range(2):
+            goes_on(service)
+        machines.silent.add("b")
+        until(lambda: "b" not in homes(service).values(), "the workers of b are to move")
+        troubles.mode = "troubled"
+        goes_on(service)
+    (returned,) = events(folder, "returned-to-copies")
+    assert returned["lost"] == [worker["worker"] for worker in events(folder, "worker-moved")]
+    check_golden(folder, tmp_path)
