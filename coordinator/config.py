@@ -167,10 +167,8 @@ class CheckpointSection:
         at_least("checkpoint.copies_kept", self.copies_kept, 1)
         at_least("checkpoint.copies_kept_s", self.copies_kept_s, 0)
         if self.copies_required not in (0, 1):
-            raise ConfigError(
-                f"there is one place for copies: checkpoint.copies_required={self.copies_required}",
-                "write 1: a checkpoint waits for its copy, or 0: the copy may lag",
-            )
+            found = f"checkpoint.copies_required={self.copies_required}"
+            raise ConfigError(f"there is one place for copies: {found}", "write 1 (checkpoints wait for it), or 0")
 
     @property
     def copies_lag(self) -> bool:
