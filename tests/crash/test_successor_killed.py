@@ -55,7 +55,7 @@ pytestmark = [pytest.mark.crash, pytest.mark.timeout(600)]
 
 OTHER = "9.9.9"
 OLD, NEW = "old", "new"
-SHARE = 12
+SHARE = 20
 """`make test` runs one of so many points."""
 MESSAGE_BYTES = 65536
 ACTS: tuple[tuple[type, str], ...] = (

@@ -131,7 +131,7 @@ def test_incremental_equals_recomputed(relation: Relation, history: list[tuple[A
     compare(relation, history, workers)
 
 
-@pytest.mark.parametrize("number", some(range(len(each_on_top(("p",)))), 3))
+@pytest.mark.parametrize("number", some(range(len(each_on_top(("p",)))), 5))
 def test_every_operator_over_an_append_only_table(number: int) -> None:
     """Its input never loses a row, and it may keep less; the answers are the same."""
 

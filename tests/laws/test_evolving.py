@@ -213,7 +213,7 @@ def edited(first: Any, second: Any, history: list[tuple[Any, ...]], at: int, wor
         pair.compare()
 
 
-@pytest.mark.parametrize("number", some(range(len(each_on_top())), 3))
+@pytest.mark.parametrize("number", some(range(len(each_on_top())), 5))
 def test_every_operator_is_filled(number: int) -> None:
     """Each operator is new on top of what was there, after a storm and before another one."""
 

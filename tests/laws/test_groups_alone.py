@@ -34,7 +34,7 @@ ALONE = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("relation", some(ALONE, 2), ids=lambda r: "-".join(r.operators))
+@pytest.mark.parametrize("relation", some(ALONE, 3), ids=lambda r: "-".join(r.operators))
 @settings(max_examples=examples(25), deadline=None, suppress_health_check=list(HealthCheck))
 @given(history=st.lists(actions, max_size=25), workers=st.integers(1, 3))
 def test_incremental_equals_recomputed(relation: Relation, history: list[tuple[Any, ...]], workers: int) -> None:
@@ -48,7 +48,7 @@ def test_incremental_equals_recomputed(relation: Relation, history: list[tuple[A
         assert Counter({canonical(row): weight for row, weight in run.view("v").batch.to_rows()}) == expected
 
 
-@pytest.mark.parametrize("relation", some(ALONE, 2), ids=lambda r: "-".join(r.operators))
+@pytest.mark.parametrize("relation", some(ALONE, 3), ids=lambda r: "-".join(r.operators))
 @settings(max_examples=examples(8), deadline=None, suppress_health_check=list(HealthCheck))
 @given(history=st.lists(actions, max_size=15), bits=st.integers(0, 3))
 def test_with_colliding_hashes(relation: Relation, history: list[tuple[Any, ...]], bits: int) -> None:

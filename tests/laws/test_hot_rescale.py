@@ -76,7 +76,7 @@ def interrupt(run: Any, random: Random, strategy: str) -> None:
         run.begin_rescale(random.randint(1, 5), strategy, keys_per_step=random.choice((1, 1, 2, 1000)))
 
 
-@pytest.mark.parametrize(("kind", "number"), some(CASES, 3))
+@pytest.mark.parametrize(("kind", "number"), some(CASES, 5))
 def test_any_circuit_while_keys_move(kind: tuple[str, ...], number: int) -> None:
     """Each operator by each strategy: the simplest circuit and history (seed 0) by one of them, drawn ones by the other."""
 
