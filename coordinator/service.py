@@ -197,7 +197,7 @@ class Service(QueryReads, Decisions, Rescales):
             "flight": None if self.flight_status is None else dict(self.flight_status()),
             "not_deterministic": list(self.first_steps.found),
             **health_as_json(self.watch.health, sorted(self._tables), now.processed),
-            "waterlines": self.built.parts.waterlines.status, "last_dead_letters": self.built.letters.status,
+            "waterlines": self.built.parts.waterlines.status, "last_dead_letters": self.newest_letters(),
         }  # fmt: skip
 
 

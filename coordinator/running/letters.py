@@ -10,7 +10,7 @@ Operators know rows by their content, so their letters have no offset. `Letter.u
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -184,15 +184,19 @@ class Letters:
             waiting += [*each.inputs, *([] if arrived is None else [arrived.sender])]
         return found
 
-    @property
-    def status(self) -> list[dict[str, Any]]:
-        """Return the newest letters of different reasons, the newest first."""
+    def newest(self, is_replayed: Callable[[Sequence[Letter]], Sequence[bool]]) -> list[dict[str, Any]]:
+        """Return the newest letters of different reasons, the newest first, that were neither taken back nor replayed."""
+        looked_at = (
+            each
+            for step in list(self.log.steps)[-STEPS_LOOKED_AT:]
+            for _, table in self.log.read(step, step + 1)
+            for each in self._of_step(step, table.slice(0, LETTERS_LOOKED_AT))
+        )
+        letters = sorted(_standing(looked_at), key=lambda letter: (-letter.step, letter.number))
         found: dict[tuple[str | None, str], Letter] = {}
-        for step in list(self.log.steps)[: -STEPS_LOOKED_AT - 1 : -1]:
-            for _, table in self.log.read(step, step + 1):
-                for letter, weight in self._of_step(step, table.slice(0, LETTERS_LOOKED_AT)):
-                    if weight > 0 and len(found) < NEWEST:
-                        found.setdefault((letter.table, letter.reason), letter)
+        for letter, replayed in zip(letters, is_replayed(letters), strict=True):
+            if not replayed and len(found) < NEWEST:
+                found.setdefault((letter.table, letter.reason), letter)
         return [
             {
                 "at": each.at, "step": each.step, "code": each.code, "table": each.table, "partition": each.partition,

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import groupby
+from typing import Any
 
 import pyarrow as pa
 
@@ -115,7 +116,7 @@ class DeadLetters(Ingest):
     def letters_table(self, step: int) -> pa.Table:
         """Return the letters of the steps below `step` as the relation `dead_letters` of queries."""
         letters = self.built.letters.below(step)
-        replayed = [place is not None for place in self._replayed(letters)]
+        replayed = self._are_replayed(letters)
         columns = {
             "position": pa.array([each.at for each in letters], pa.string()),
             "step": pa.array([each.step for each in letters], pa.int64()),
@@ -132,6 +133,14 @@ class DeadLetters(Ingest):
             "weight": pa.array([each.count for each in letters], pa.int64()),
         }
         return pa.table(columns)
+
+    def newest_letters(self) -> list[dict[str, Any]]:
+        """Return the newest letters of different reasons that wait for somebody, for the status."""
+        return self.built.letters.newest(self._are_replayed)
+
+    def _are_replayed(self, letters: Sequence[Letter]) -> list[bool]:
+        """Return of each letter whether its row was pushed again."""
+        return [place is not None for place in self._replayed(letters)]
 
     def _replayed(self, letters: Sequence[Letter]) -> list[Position | None]:
         """Return the position to which each letter was replayed; None where it was not."""

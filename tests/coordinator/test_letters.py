@@ -138,6 +138,8 @@ def test_listed_queried_followed_and_named_in_the_status(folder: Path, kind: str
 
         push(client, [{**ZERO, "amount": 10}])  # the row is corrected: its letters are taken back
         assert [each["at"] for each in letters(client, code="failed", table="orders")] == []
+        last = client.get("/v1/status").json()["last_dead_letters"]
+        assert [each["at"] for each in last[:2]] == ["1-0", "0-1"], "0-0 was taken back"
 
 
 def test_replayed_once_after_the_settings_are_fixed(folder: Path) -> None:
@@ -159,6 +161,10 @@ def test_replayed_once_after_the_settings_are_fixed(folder: Path) -> None:
         ]
         again = letters(client, reason="replayed from partition 0 offset 3")
         assert [json.loads(each["text"]) for each in again] == [WRONG]
+        last = client.get("/v1/status").json()["last_dead_letters"]
+        assert [(each["at"], each["reason"]) for each in last if each["code"] == "unreadable"] == [
+            (each["at"], each["reason"]) for each in again
+        ], "what was replayed is not current"
         assert [each["replayed"] for each in letters(client, code="unreadable")] == [
             {"partition": 0, "offset": offset} for offset in (7, 8, 9)
         ] + [None]
