@@ -30,7 +30,7 @@ from typing import Any, BinaryIO, Protocol
 import pyarrow as pa
 
 from dbsp.coordinator.children import failure, put
-from dbsp.coordinator.query.statement import QueryLimits, parts_of, run_query
+from dbsp.coordinator.query.statement import QueryLimits, Unreadable, parts_of, run_query
 from dbsp.errors import CapacityError, DbspError
 
 READY = {"ready": True}
@@ -55,7 +55,7 @@ def serve(source: BinaryIO, sink: BinaryIO, bound: Callable[[QueryLimits, int], 
         try:
             bound(limits, 0)
             statement = _statement(asked)
-            parts = parts_of(statement.sql, asked["views"], asked["unread"])
+            parts = parts_of(statement.sql, asked["views"], Unreadable(**asked["unread"]))
         except DbspError as error:
             put(sink, failure(error))
             continue

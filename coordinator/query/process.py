@@ -22,7 +22,7 @@ from dbsp.coordinator.children import ChildProcess, put
 from dbsp.coordinator.exits import error_of
 from dbsp.coordinator.query.child import get_table, put_table, too_much_memory
 from dbsp.coordinator.query.pushdown import Needed
-from dbsp.coordinator.query.statement import QueryLimits
+from dbsp.coordinator.query.statement import READABLE_ALL, QueryLimits, Unreadable
 from dbsp.errors import CapacityError, ConfigError, DbspError, UnavailableError
 
 START_S = 60.0
@@ -89,7 +89,7 @@ class Queries:
         views: Sequence[str],
         read: Read,
         limits: QueryLimits,
-        unread: Sequence[str] = (),
+        unread: Unreadable = READABLE_ALL,
         *,
         dialect: Mapping[str, Any] | None = None,
         stop: Stop | None = None,
@@ -181,13 +181,13 @@ class _Process(ChildProcess):
         views: Sequence[str],
         read: Read,
         limits: QueryLimits,
-        unread: Sequence[str],
+        unread: Unreadable,
         dialect: Mapping[str, Any] | None,
         explain: str | None,
     ) -> pa.Table:
         """Run one query and return its result."""
         asked = {
-            "sql": sql, "views": list(views), "unread": list(unread), "limits": asdict(limits), "dialect": dialect,
+            "sql": sql, "views": list(views), "unread": asdict(unread), "limits": asdict(limits), "dialect": dialect,
             "explain": explain,
         }  # fmt: skip
         with self._bounded(limits):

@@ -65,10 +65,31 @@ class QueryLimits:
     result_mb_max: int = 128
 
 
-def not_readable(view: str, views: Sequence[str], known: Sequence[str]) -> ConfigError:
-    """Return the error for a view that cannot be read: unknown, or known (`known`) with its changes alone stored."""
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """Names of the circuit without rows that a query can read: views whose changes alone are stored, and tables."""
+
+    views: tuple[str, ...] = ()
+    tables: tuple[str, ...] = ()
+
+    def spelled(self, name: str) -> str:
+        """Return a name as the circuit spells it, or as it is where the circuit has none."""
+        return {known.lower(): known for known in (*self.tables, *self.views)}.get(name.lower(), name)
+
+
+READABLE_ALL = Unreadable()
+ADD_VIEW = "create materialized view all_{0} as select * from {0}"
+
+
+def not_readable(view: str, views: Sequence[str], unread: Unreadable) -> ConfigError:
+    """Return the error for a name that cannot be read: unknown, or one of `unread`."""
     shown = sorted(name for name in views if name != DEAD_LETTERS and not name.startswith(CATALOGS))
-    if view not in known:
+    if view not in unread.views and view in unread.tables:
+        return ConfigError(
+            f"no such view, but a table, whose rows are not kept: table={view} views={shown}",
+            f"read a view, or add one of all rows: `{ADD_VIEW.format(view)}` (in Python name the table in `views`)",
+        )
+    if view not in unread.views:
         return ConfigError(f"no such view: view={view} views={shown}")
     hint = f"`coordinator changes {view}` tells what every step changed in it"
     if view == DEAD_LETTERS:
@@ -78,15 +99,15 @@ def not_readable(view: str, views: Sequence[str], known: Sequence[str]) -> Confi
     return ConfigError(f"there is such a view, but it is not materialized: view={view} views={shown}", hint)
 
 
-def views_of(sql: str, views: Sequence[str], unread: Sequence[str] = ()) -> tuple[str, ...]:
-    """Check that a statement is one SELECT over views alone, and return the views; those in `unread` cannot be read.
+def views_of(sql: str, views: Sequence[str]) -> tuple[str, ...]:
+    """Check that a statement is one SELECT over these views alone, and return those that it reads.
 
     **Errors** `ConfigError` says what is wrong with the statement.
     """
-    return tuple(parts_of(sql, views, unread))
+    return tuple(parts_of(sql, views))
 
 
-def parts_of(sql: str, views: Sequence[str], unread: Sequence[str] = ()) -> dict[str, Needed]:
+def parts_of(sql: str, views: Sequence[str], unread: Unreadable = READABLE_ALL) -> dict[str, Needed]:
     """Check a statement as `views_of` does; return its views, each with the part that it needs."""
     _refuse_no_text(sql)
     if len(sql) > STATEMENT_CHARS_MAX:
@@ -270,7 +291,7 @@ def _check_functions(nodes: Sequence[_Node]) -> None:
             raise ConfigError(f"only SELECT is allowed: part={kind}")
 
 
-def _tables(nodes: Sequence[_Node], views: Sequence[str], unread: Sequence[str]) -> tuple[str, ...]:
+def _tables(nodes: Sequence[_Node], views: Sequence[str], unread: Unreadable) -> tuple[str, ...]:
     """Return the views that are read; every other name must be a common table expression in scope."""
     known = {view.lower(): view for view in views}
     found: dict[str, None] = {}
@@ -283,7 +304,7 @@ def _tables(nodes: Sequence[_Node], views: Sequence[str], unread: Sequence[str])
         if name.lower() in known:
             found[known[name.lower()]] = None
         elif name.lower() not in node.names:
-            raise not_readable({view.lower(): view for view in unread}.get(name.lower(), name), views, unread)
+            raise not_readable(unread.spelled(name), views, unread)
     return tuple(found)
 
 

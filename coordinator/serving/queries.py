@@ -130,7 +130,7 @@ class QueryReads(Reads):
         names = (*self.views(), DEAD_LETTERS, *asked.relations)
         limits = self._query_limits(asked.timeout_s)
         return self._queries.ask(
-            sql, names, read, limits, self._feed.views, dialect=asked.dialect, stop=asked.stop, explain=explain
+            sql, names, read, limits, self.unread, dialect=asked.dialect, stop=asked.stop, explain=explain
         )
 
     def _empty_tables(self, needed: Mapping[str, Needed]) -> dict[str, pa.Table]:

@@ -14,7 +14,7 @@ from dbsp.algebra.table import Table
 from dbsp.coordinator.answers import ViewChanges, ViewRows
 from dbsp.coordinator.build import Built
 from dbsp.coordinator.config import Config
-from dbsp.coordinator.query.statement import not_readable
+from dbsp.coordinator.query.statement import Unreadable, not_readable
 from dbsp.coordinator.running.delta_tables import DeltaTables
 from dbsp.coordinator.running.feed import Feed
 from dbsp.coordinator.serving.leases import ViewLeases
@@ -136,7 +136,12 @@ class Reads(DeadLetters):
         for spec in self.built.plan.views:
             if spec.name == view and spec.trace is not None:
                 return spec
-        raise not_readable(view, self.views(), self._feed.views)
+        raise not_readable(view, self.views(), self.unread)
+
+    @property
+    def unread(self) -> Unreadable:
+        """Return the names without rows that can be read."""
+        return Unreadable(self._feed.views, tuple(self._tables))
 
     def read_views(self, views: Sequence[str], timeout_s: float | None = None) -> list[ViewRows]:
         """Return several views as of the same step."""

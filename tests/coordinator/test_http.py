@@ -379,6 +379,9 @@ def test_http_a_view_that_is_not_materialized_is_told_from_none(folder: Path) ->
         assert error["hint"] == "`coordinator dead-letters` lists them, and SQL reads them: SELECT * FROM dead_letters"
         assert client.post("/v1/query", json={"sql": "select * from DEAD_LETTERS"}).json()["rows"] == []
         assert told("larg", 404) == ("no such view: view=larg views=['large']", "None")
+        message, hint = told("orders", 404)
+        assert message == "no such view, but a table, whose rows are not kept: table=orders views=['large']"
+        assert "`create materialized view all_orders as select * from orders`" in hint
         named = client.post(
             "/v1/query", json={"sql": "with dead_letters as (select 1 as n) select n from dead_letters"}
         )
