@@ -7,7 +7,6 @@ for people; `--json` prints the service's own response. Exit codes: `exits`.
 
 from __future__ import annotations
 
-import json
 import signal
 import sys
 from collections.abc import Callable, Iterator
@@ -22,13 +21,14 @@ from rich.table import Table
 import dbsp.coordinator.garbage  # noqa: F401 - first, since it takes effect on the imports that follow
 from dbsp.coordinator import log_commands, push_commands, settings_commands, sql_shell, top
 from dbsp.coordinator.backup import commands as backup_commands
+from dbsp.coordinator.changes_out import printer_of
 from dbsp.coordinator.client import Client
 from dbsp.coordinator.command_context import CommandContext
 from dbsp.coordinator.completing import VIEWS
 from dbsp.coordinator.config import load_config
 from dbsp.coordinator.exits import exit_code, guarded
 from dbsp.coordinator.letter_commands import dead_letters, reason_line
-from dbsp.coordinator.rows_out import OUTPUT, TEXT_OUTPUT, csv_line, print_rows, print_table
+from dbsp.coordinator.rows_out import OUTPUT, print_rows, print_table
 from dbsp.coordinator.running.progress import (
     error_lines,
     ranges_as_text,
@@ -319,7 +319,7 @@ def _rescale_bar(text: str) -> Iterator[Callable[[dict[str, Any]], object] | Non
 
 
 @command.command()
-@TEXT_OUTPUT
+@OUTPUT
 @click.pass_obj
 def layout(context: CommandContext, form: str) -> None:
     """Show which worker owns what, and on which host it is."""
@@ -365,19 +365,19 @@ def query(context: CommandContext, sql: str, explain: bool, analyze: bool, form:
 @click.argument("view", shell_complete=VIEWS)
 @click.option("--first", type=click.IntRange(min=0), default=0, show_default=True, help="The first step to show.")
 @click.option("--follow", is_flag=True, help="Continue with each new step, until interrupted.")
-@TEXT_OUTPUT
+@OUTPUT
 @click.pass_obj
 def changes(context: CommandContext, view: str, first: int, follow: bool, form: str) -> None:
     """Show what every step changed in VIEW (or in dead_letters): step, weight, row, from an embedded output."""
-    shown = _Changes(context, form)
+    shown = printer_of(context, form)
     try:
-        for found in context.client.pages(view, first=first, follow=follow, waiting=_say_waiting):
+        for found in context.client.pages(view, first=first, follow=follow, waiting=_say_waiting, ask=shown.ask):
             first = found["next"]
             if "anew" in found:
                 shown.begin_anew(found["anew"])
-            for change in found["changes"]:
-                shown.show(change)
+            shown.show(found)
     finally:
+        shown.close()
         if follow:
             click.echo(f"all before step {first:,} was shown; go on with --first {first}", err=True)
 
@@ -385,41 +385,6 @@ def changes(context: CommandContext, view: str, first: int, follow: bool, form: 
 def _say_waiting(error: UnavailableError) -> None:
     """Print that a followed service does not respond."""
     click.echo(f"waiting for the service: {error.message}", err=True)
-
-
-class _Changes:
-    """A printer of the changes of steps: a line for each row, or with --json for each step."""
-
-    def __init__(self, context: CommandContext, form: str) -> None:
-        self._as_json, self._form = context.as_json, form
-        self._headed = False
-
-    def begin_anew(self, step: int) -> None:
-        """Print that the view began anew, so that all rows so far no longer count."""
-        self._headed = False
-        if self._as_json:
-            click.echo(json.dumps({"anew": step}))
-        else:
-            click.echo(f"the view began anew at step {step:,}: the rows before this step no longer count", err=True)
-
-    def show(self, change: dict[str, Any]) -> None:
-        """Print the change of a step."""
-        if self._as_json:
-            click.echo(json.dumps(change))
-            return
-        for row, weight in zip(change["rows"], change["weights"], strict=True):
-            self._row(change["step"], weight, row)
-
-    def _row(self, step: int, weight: int, row: dict[str, Any]) -> None:
-        if self._form == "json":
-            click.echo(json.dumps({"step": step, "weight": weight, "row": row}, ensure_ascii=False))
-        elif self._form == "csv":
-            if not self._headed:
-                self._headed = True
-                click.echo(csv_line(["step", "weight", *row]))
-            click.echo(csv_line([step, weight, *row.values()]))
-        else:
-            click.echo(f"{step}\t{weight:+d}\t{json.dumps(row, ensure_ascii=False)}")
 
 
 @command.command()

@@ -12,6 +12,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -250,23 +251,25 @@ class Client:
         follow: bool = False,
         wait_s: float = FOLLOW_WAIT_S,
         waiting: Callable[[UnavailableError], object] = lambda _error: None,
+        ask: Callable[..., Any] | None = None,
     ) -> Iterator[dict[str, Any]]:
-        """Yield the service's responses for `changes`; call `waiting` when a followed service is away."""
+        """Yield the service's responses for `changes`, asked for by `ask`; call `waiting` when a followed service is away."""
         until = None if follow else self.status()["step"]
         while True:
             params = {"first": first, "wait_s": wait_s if follow else 0, "anew": True}
-            found = self._page(view, params, waiting if follow else None)
+            page = partial(ask or self.ask, "GET", f"/v1/views/{view}/changes", params=params)
+            found = self._page(page, waiting if follow else None)
             yield found
             if until is not None and (found["next"] >= until or not found["changes"]):
                 return
             first = found["next"]
 
-    def _page(self, view: str, params: dict[str, Any], waiting: Callable[[UnavailableError], object] | None) -> Any:
+    def _page(self, page: Callable[[], Any], waiting: Callable[[UnavailableError], object] | None) -> Any:
         """Request one page; with `waiting`, repeat until the service responds: a restart may change its address."""
         said = False
         while True:
             try:
-                return self.ask("GET", f"/v1/views/{view}/changes", params=params)
+                return page()
             except UnavailableError as error:
                 if waiting is None:
                     raise

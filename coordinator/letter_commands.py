@@ -14,7 +14,7 @@ import click
 from dbsp.coordinator.command_context import CommandContext
 from dbsp.coordinator.exits import exit_code
 from dbsp.coordinator.letter_codes import CODES
-from dbsp.coordinator.rows_out import TEXT_OUTPUT, print_rows
+from dbsp.coordinator.rows_out import OUTPUT, print_rows
 
 COLUMNS = (
     "at", "step", "code", "table", "partition", "offset", "unplaced", "node", "reason", "count", "is_delete", "replayed", "text",
@@ -46,7 +46,7 @@ def dead_letters() -> None:
 @click.option(
     "--limit", type=click.IntRange(1, 10_000), default=20, show_default=True, help="How many letters, the newest first."
 )
-@TEXT_OUTPUT
+@OUTPUT
 @click.pass_obj
 def list_(context: CommandContext, /, limit: int, form: str, **wanted: Any) -> None:
     """Show the newest letters: position, kind, table, partition and offset, reason, text."""

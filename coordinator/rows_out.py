@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterable, Sequence
-from typing import IO, Any
+from typing import Any, Self
 
 import click
 from rich.console import Console
@@ -24,10 +24,6 @@ OUTPUT = click.option(
     "-o", "--output", "form", type=click.Choice(FORMS), default="table", show_default=True,
     help="How rows are printed; json: an object a line.",
 )  # fmt: skip
-TEXT_OUTPUT = click.option(
-    "-o", "--output", "form", type=click.Choice(FORMS[:-1]), default="table", show_default=True,
-    help="How rows are printed; json: an object a line.",
-)  # fmt: skip
 
 
 def print_table(table: Table) -> None:
@@ -37,7 +33,14 @@ def print_table(table: Table) -> None:
 
 
 def print_rows(form: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-    """Print rows of JSON values in any form but Arrow's."""
+    """Print rows of JSON values; in Arrow, a column whose values are all null has the type null."""
+    if form == "arrow":
+        import pyarrow as pa  # noqa: PLC0415 - only this form needs it
+
+        values = list(rows)
+        with ArrowOutput() as out:
+            out.write(pa.table({name: pa.array([row[at] for row in values]) for at, name in enumerate(columns)}))
+        return
     if form == "table":
         table = Table()
         for name in columns:
@@ -75,12 +78,43 @@ def _field(value: Any) -> str:
     return '"' + text.replace('"', '""') + '"'
 
 
-def print_arrow(stream: bytes, to: IO[bytes] | None = None) -> None:
-    """Write an Arrow IPC stream to standard output; refuse to write bytes to a screen."""
-    out = to or sys.stdout.buffer
-    if out.isatty():
-        raise ConfigError(
-            "an Arrow stream is no text for a screen", "send it to a file or a pipe: … -o arrow > rows.arrow"
-        )
-    out.write(stream)
-    out.flush()
+class ArrowOutput:
+    """Tables as one Arrow IPC stream on standard output; bytes are not written to a screen."""
+
+    def __init__(self) -> None:
+        """Write nothing yet. **Errors** `ConfigError` if the output is a screen."""
+        self._out = sys.stdout.buffer
+        if self._out.isatty():
+            raise ConfigError(
+                "an Arrow stream is no text for a screen", "send it to a file or a pipe: … -o arrow > rows.arrow"
+            )
+        self._writer: Any = None
+        self._schema: Any = None
+
+    def write(self, table: Any) -> None:
+        """Write the rows of a `pyarrow.Table`. **Errors** `ConfigError` if its columns are not those of the rows before."""
+        import pyarrow as pa  # noqa: PLC0415 - only this form needs it
+
+        if self._writer is None:
+            self._writer = pa.ipc.new_stream(self._out, table.schema)
+        elif table.schema != self._schema:
+            raise ConfigError(
+                "the columns have changed: an Arrow stream has the same columns to its end", "begin another"
+            )
+        self._schema = table.schema
+        self._writer.write_table(table)
+        self._out.flush()
+
+    def __enter__(self) -> Self:
+        """Return this object."""
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        """End the stream."""
+        self.close()
+
+    def close(self) -> None:
+        """End the stream, if it began."""
+        if self._writer is not None:
+            self._writer.close()
+            self._out.flush()

@@ -18,7 +18,7 @@ import click
 from dbsp.coordinator.client import Client
 from dbsp.coordinator.command_context import CommandContext
 from dbsp.coordinator.exits import report
-from dbsp.coordinator.rows_out import OUTPUT, print_arrow, print_rows
+from dbsp.coordinator.rows_out import OUTPUT, ArrowOutput, print_rows
 from dbsp.errors import ConfigError, DbspError
 
 HISTORY_MAX = 2000
@@ -66,12 +66,8 @@ def answer(client: Client, text: str, form: str) -> int:
     """Run a statement and print its rows; return how many there are."""
     if form == "arrow":
         found = client.query(text)
-        import pyarrow as pa  # noqa: PLC0415 - only this form needs it
-
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, found.table.schema) as writer:
-            writer.write_table(found.table)
-        print_arrow(sink.getvalue().to_pybytes())
+        with ArrowOutput() as out:
+            out.write(found.table)
         return len(found)
     rows: dict[str, Any] = client.ask("POST", "/v1/query", json={"sql": text})
     if form == "table" and rows["columns"] == PLAN_COLUMNS:

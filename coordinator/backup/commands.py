@@ -16,7 +16,7 @@ from dbsp.coordinator.command_context import CommandContext
 from dbsp.coordinator.config import load_config
 from dbsp.coordinator.exits import exit_code
 from dbsp.coordinator.http.identity import OTHER
-from dbsp.coordinator.rows_out import TEXT_OUTPUT, print_rows
+from dbsp.coordinator.rows_out import OUTPUT, print_rows
 from dbsp.errors import ConfigError, UnavailableError
 
 if TYPE_CHECKING:  # it loads numpy, which the command line starts without
@@ -133,7 +133,7 @@ def _by_ourselves(context: CommandContext, folder: Path, bar: _Bar) -> dict[str,
 @click.argument("place", metavar="FOLDER")
 @click.option("--check", is_flag=True, help="Read every file or object and compare its checksum.")
 @click.option("--delete", type=int, metavar="VERSION", help="Delete this kept version among the copies of checkpoints.")
-@TEXT_OUTPUT
+@OUTPUT
 @click.pass_obj
 def backups(context: CommandContext, place: str, check: bool, delete: int | None, form: str) -> None:
     """List the backups in FOLDER, oldest first; unfinished ones can be deleted.

@@ -366,6 +366,15 @@ def test_the_command_shows_what_there_is_and_ends(folder: Path) -> None:
         row = '{"id": 1, "customer": "a", "amount": 700}'
         assert done.stdout.splitlines() == [f"0\t+1\t{row}", f"1\t-1\t{row}"]
         assert (done.returncode, done.stderr) == (0, "")
+        command = [sys.executable, "-m", "dbsp.coordinator.cli", "--url", str(client.base_url), "changes", "large"]
+        stream = subprocess.run([*command, "-o", "arrow"], cwd=folder, capture_output=True, check=True).stdout
+        found = pa.ipc.open_stream(stream).read_all()
+        assert found.to_pylist() == [
+            {"step": 0, "id": 1, "customer": "a", "amount": 700, "weight": 1},
+            {"step": 1, "id": 1, "customer": "a", "amount": 700, "weight": -1},
+        ]
+        stream = subprocess.run([*command, "-o", "arrow", "--first", "2"], cwd=folder, capture_output=True, check=True)
+        assert pa.ipc.open_stream(stream.stdout).read_all().equals(found.slice(0, 0)), "no rows, and the same columns"
         done = script("cli", "--url", str(client.base_url), "changes", "large", "--first", "7", folder=folder)
         assert (done.returncode, done.stdout) == (3, "")
         assert "has not reached this step: first=7 next=2" in done.stderr

@@ -49,6 +49,11 @@ def error_of(result: Result) -> DbspError:
     return result.exception
 
 
+def arrow_rows(found: Any) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = pa.ipc.open_stream(found.stdout_bytes).read_all().to_pylist()
+    return rows
+
+
 def test_rows_are_printed_in_every_form(run: Run) -> None:
     query = "select customer, amount, null as gone, '' as e, 'a,\"b' as q from per_customer order by 1"
     wanted = [
@@ -67,6 +72,8 @@ def test_rows_are_printed_in_every_form(run: Run) -> None:
     assert changed[1].endswith(",1,2,b,600")
     assert json.loads(run("changes", "large", "-o", "json").stdout)["row"] == {"id": 2, "customer": "b", "amount": 600}
     assert len(run("layout", "-o", "csv").stdout.splitlines()) == 3
+    layout = arrow_rows(run("layout", "-o", "arrow"))
+    assert [(row["worker"], len(row["ranges"])) for row in layout] == [(0, 1), (1, 1)]
     assert json.loads(run("--json", "query", "select 1 as a").stdout)["rows"] == [[1]]
 
 
@@ -268,8 +275,12 @@ def test_letters_and_backups_are_printed_as_rows(run: Run, service: Service, tmp
     (letter,) = csv.DictReader(io.StringIO(run("dead-letters", "list", "-o", "csv").output))
     assert (letter["code"], letter["offset"], letter["replayed"]) == ("unreadable", "3", "")
     assert json.loads(run("dead-letters", "list", "-o", "json").output)["reason"] == letter["reason"]
+    (same,) = arrow_rows(run("dead-letters", "list", "-o", "arrow"))
+    assert (same["reason"], same["offset"], same["step"]) == (letter["reason"], 3, int(letter["step"]))
+    assert arrow_rows(run("dead-letters", "list", "--code", "late", "-o", "arrow")) == []
     made = service.back_up(tmp_path / "backups", 60)
     (backup,) = csv.DictReader(io.StringIO(run("backups", str(tmp_path / "backups"), "-o", "csv").output))
+    assert arrow_rows(run("backups", str(tmp_path / "backups"), "-o", "arrow"))[0]["bytes"] == int(backup["bytes"])
     assert (backup["name"], backup["step"]) == (Path(made["folder"]).name, str(made["step"]))
     (tmp_path / "backups" / "half.unfinished").mkdir()
     states = [
