@@ -55,6 +55,9 @@ class MemoryPlace:
         self._asked()
         return sorted(name for name in self.objects if name.startswith(f"{prefix}/"))
 
+    def sizes(self, prefix: str) -> dict[str, int]:
+        return {name: len(self.objects[name]) for name in self.names(prefix)}
+
     def delete(self, names: Iterable[str]) -> None:
         self._asked()
         for name in names:
