@@ -22,7 +22,7 @@ from dbsp.coordinator.decisions import states
 from dbsp.coordinator.decisions.recovery import learned
 from dbsp.coordinator.delta_views import delta_views
 from dbsp.coordinator.doctor import read_ledger
-from dbsp.coordinator.evolving import Evolution, carry_out, survey
+from dbsp.coordinator.evolving import Evolution, carry_out, readable, survey
 from dbsp.coordinator.layouts import check_named, shares_disk
 from dbsp.coordinator.outside import look_outside
 from dbsp.coordinator.preflight import check_engines, check_stored
@@ -182,6 +182,8 @@ def build(
         if ledger.epoch == 0:
             refuse_logged(config, steps)
         check_engines(config, control, steps, VERSION, accepting)
+        if ledger.views is None or ledger.views.by != VERSION:
+            control.change(None, lambda now: replace(now, views=readable(plan)))
         letters = Letters(LetterLog(config.data_dir, _letter_limits(config)), plan)
     except DbspError:
         for part in (inputs, steps, control):

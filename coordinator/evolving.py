@@ -17,26 +17,36 @@ Source: design record 0024.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from dbsp.circuit.fingerprint import node_tokens
 from dbsp.coordinator.config import Config
 from dbsp.coordinator.decisions.fills import Fill
-from dbsp.coordinator.running.control import Control, Ledger, Saved, change_circuit, raise_epoch, renewed
+from dbsp.coordinator.running.control import (
+    Control,
+    Ledger,
+    Saved,
+    StoredViews,
+    change_circuit,
+    raise_epoch,
+    renewed,
+)
 from dbsp.coordinator.worker_resources import ConfiguredResources, database_home
 from dbsp.errors import CircuitError, DataError, UnavailableError
 from dbsp.io import examine as logs
 from dbsp.layout import Layout
 from dbsp.logs import Range, StepLog, read_so_far
 from dbsp.plan.changes import CircuitChange, change
-from dbsp.plan.plan import Plan
+from dbsp.plan.plan import Plan, ViewSpec
 from dbsp.plan.signatures import signatures
+from dbsp.plan.stored_views import stored_views, unfilled_views, views_of
 from dbsp.runtime.runtime import WorkerResources
 from dbsp.storage.examine import versions_in
-from dbsp.store import CheckpointId
+from dbsp.store import RETAINED_TRACES, CheckpointId
 from dbsp.trace.relabel import relabel
+from dbsp.version import VERSION
 
 START_ONCE = "start it with the circuit it has, and end it with `coordinator stop`; then change the circuit"
 NEW_FOLDER = "put the circuit back, or start over with another data_dir"
@@ -46,13 +56,16 @@ NEW_FOLDER = "put the circuit back, or start over with another data_dir"
 class Evolution:
     """A possible change of the circuit: of the state in `saved`, on the workers of `layout`.
 
-    The views `again` had other rows under their names before.
+    The views `again` had other rows under their names before. `old` says how views are read until they are filled, from
+    `retained`: the old traces under numbers that no step uses.
     """
 
     change: CircuitChange
     saved: Saved
     layout: Layout
     again: tuple[str, ...]
+    old: str = ""
+    retained: Mapping[int, int] = field(default_factory=dict)
 
     def as_text(self, name: str) -> str:
         """Return the change as text for a user."""
@@ -85,7 +98,27 @@ def survey(config: Config, plan: Plan, ledger: Ledger, resources: ConfiguredReso
     found = change(ledger.signatures, plan, fresh, logged)
     again = renewed(ledger, found.backfill.views)
     _refuse_beyond_recall(config, again)
-    return Evolution(change=found, saved=saved, layout=layout, again=again)
+    old = _old_views(ledger, plan, found)
+    retained = {spec.trace.id: spec.trace.id - RETAINED_TRACES for spec in old if spec.trace is not None}
+    return Evolution(
+        change=found, saved=saved, layout=layout, again=again, old=stored_views(old), retained=retained
+    )  # fmt: skip
+
+
+def _old_views(ledger: Ledger, plan: Plan, found: CircuitChange) -> list[ViewSpec]:
+    """Return the views that can be read from their old traces until they are filled, under the numbers of retained traces."""
+    if ledger.views is None or ledger.views.by != VERSION or not found.needs_backfill:
+        return []
+    try:
+        before = views_of(ledger.views.text)
+    except DataError:  # stored by a version in the making: reads wait for the backfill
+        return []
+    unfilled = unfilled_views(plan, found.backfill.kept, found.backfill.views)
+    return [
+        replace(spec, trace=replace(spec.trace, id=RETAINED_TRACES + spec.trace.id))
+        for name, spec in before.items()
+        if name in unfilled and spec.trace is not None
+    ]
 
 
 def _logged(saved: Saved, resources: ConfiguredResources) -> dict[str, tuple[Range, ...]]:
@@ -108,7 +141,8 @@ def carry_out(evolution: Evolution, plan: Plan, control: Control, steps: StepLog
     for worker in evolution.layout.workers:
         database = resources.database(worker)
         database.raise_epoch(epoch)
-        relabel(database, before.version, checkpoint, evolution.change.kept, evolution.change.narrowed)
+        kept = {**evolution.change.kept, **evolution.retained}
+        relabel(database, before.version, checkpoint, kept, evolution.change.narrowed)
     control.change(epoch, lambda ledger: _changed(ledger, evolution, plan, checkpoint))
 
 
@@ -124,13 +158,19 @@ def _changed(ledger: Ledger, evolution: Evolution, plan: Plan, checkpoint: Check
         before, version=before.version + 1, checkpoint=checkpoint, timing=evolution.change.timing(before.timing)
     )
     fill = (
-        Fill(step=checkpoint.step, command=evolution.change.backfill.to_text())
+        Fill(step=checkpoint.step, command=evolution.change.backfill.to_text(), old=evolution.old)
         if evolution.change.needs_backfill
         else None
     )
     return change_circuit(
-        ledger, saved, nodes=node_tokens(plan.circuit), signatures=signatures(plan), fill=fill, again=evolution.again
-    )
+        ledger, saved, nodes=node_tokens(plan.circuit), signatures=signatures(plan), fill=fill, again=evolution.again,
+        views=readable(plan),
+    )  # fmt: skip
+
+
+def readable(plan: Plan) -> StoredViews:
+    """Return how the views of a plan are read, for the ledger."""
+    return StoredViews(by=VERSION, text=stored_views(plan.views))
 
 
 # --- refusals -------------------------------------------------------------------------------------------------------

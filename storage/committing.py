@@ -35,7 +35,7 @@ from dbsp.storage.readahead import will_need
 from dbsp.storage.records import Record, number_key, number_of
 from dbsp.storage.scratch import Scratch
 from dbsp.storage.tables import Txn
-from dbsp.store import CheckpointId, CommitReport
+from dbsp.store import RETAINED_TRACES, CheckpointId, CommitReport
 from dbsp.trace.manifest import ID, NBYTES, Refs, SpineState
 
 
@@ -90,6 +90,8 @@ def pin_cut(scratch: Scratch, durable: Durable, version: int, checkpoint: Checkp
             raise UnavailableError(f"only the next version can be committed: version={version} opened={opened}")
         with durable.environment.reading() as durable_txn:
             traces = traces_before(scratch, durable, txn, durable_txn, checkpoint.step)
+        if checkpoint.step != scratch.base_step(txn):
+            traces = {number: state for number, state in traces.items() if number < RETAINED_TRACES}
         cut = Record(
             checkpoint=checkpoint, step=max(checkpoint.step, scratch.step(txn)), traces=traces,
             sliced=scratch.rests(txn, checkpoint.step),

@@ -12,17 +12,24 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from dbsp.errors import DataError
 from dbsp.plan.backfill import backfill_of
+from dbsp.plan.plan import Plan, ViewSpec
+from dbsp.plan.stored_views import unfilled_views, views_of
 from dbsp.stored import stored
 
 
-@stored("Fill", "step command")
+@stored("Fill", "step command old")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fill:
-    """The note of a backfill: step `step` runs with this command, without input, and no time passes in it."""
+    """The note of a backfill: step `step` runs with this command, without input, and no time passes in it.
+
+    `old` says how views are read that the step fills, and that had rows before (`dbsp.plan.stored_views`).
+    """
 
     step: int
     command: str
+    old: str = ""
 
 
 def due(fill: Fill | None, next_step: int) -> bool:
@@ -30,12 +37,25 @@ def due(fill: Fill | None, next_step: int) -> bool:
     return fill is not None and fill.step == next_step
 
 
-def unfilled(fill: Fill | None, next_step: int) -> frozenset[str]:
+def unfilled(fill: Fill | None, next_step: int, plan: Plan) -> frozenset[str]:
     """Return the views that have no rows yet, because the next step is the backfill step that makes them."""
     if fill is None or fill.step != next_step:
         return frozenset()
     backfill = backfill_of([fill.command])
-    return frozenset() if backfill is None else backfill.views
+    return frozenset() if backfill is None else unfilled_views(plan, backfill.kept, backfill.views)
+
+
+def old_views(fill: Fill | None, next_step: int) -> Mapping[str, ViewSpec]:
+    """Return the views that answer from their old rows, because the next step is the backfill step that fills them anew.
+
+    Where another version stored how they are read, there are none: reads wait for the step then.
+    """
+    if fill is None or fill.step != next_step:
+        return {}
+    try:
+        return views_of(fill.old)
+    except DataError:
+        return {}
 
 
 def kept_for(fill: Fill | None, positions: Mapping[tuple[str, int], int]) -> dict[tuple[str, int], int]:

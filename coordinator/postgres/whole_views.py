@@ -18,6 +18,7 @@ from dbsp.coordinator.postgres.view_rows import RowsOfView
 from dbsp.coordinator.query.statement import repeat_by_weight
 from dbsp.coordinator.serving.pages import ViewRead
 from dbsp.coordinator.serving.reads import KEPT_VIEW_BYTES_MAX
+from dbsp.errors import UnavailableError
 from dbsp.runtime.leases import WEIGHT, Wanted
 
 
@@ -108,7 +109,8 @@ class WholeViewRows(RowsOfView):
         service, asked = self._shared.service, self._asked
         kept = service.kept(asked.view)
         if kept is not None:
-            return None, self._shown(kept.table.select([*self.schema.names, WEIGHT]))
+            names = [*self.schema.names, WEIGHT]
+            return None, self._shown(kept.table.select([name for name in names if name in kept.table.column_names]))
         read = service.open_read(asked.view, Wanted(columns=asked.columns), timeout_s=service.config.query.timeout_s)
         parts: list[pa.Table] = []
         try:
@@ -127,7 +129,12 @@ class WholeViewRows(RowsOfView):
             raise
 
     def _shown(self, table: pa.Table) -> pa.Table:
-        """Return rows with their weights as the rows that are sent."""
+        """Return rows with their weights as the rows that are sent.
+
+        **Errors** `UnavailableError` where the view was edited since the statement was described.
+        """
+        if table.column_names[:-1] != self.schema.names:
+            raise UnavailableError("the view was edited, and got its new rows meanwhile", "read it again")
         return repeat_by_weight(table).cast(self.schema)
 
 

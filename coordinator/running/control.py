@@ -58,6 +58,14 @@ class Deaths:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StoredViews:
+    """The reading of the circuit's views (`dbsp.plan.stored_views`), as version `by` stored it for itself."""
+
+    by: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Ledger:
     """The whole contents of the ledger, as one value.
 
@@ -67,6 +75,7 @@ class Ledger:
     - `nodes` are the (label, token) pairs of the fingerprint, so that a refused circuit can name the node that differs.
     - `signatures` say which part of the state a changed circuit can keep.
     - `members` are the workers that may have a database; `forming` of them may have none yet.
+    - `views` say how views are read, for a process with another circuit; None in ledgers of versions that did not note it.
     - `fill` is the first step after a change of the circuit; `retired` are the views that changes have dropped.
     - `began` maps each view that was edited, or made again after it was dropped, to the step of its first output.
     - `moved` are the workers that left lost hosts.
@@ -92,6 +101,7 @@ class Ledger:
     accepted: tuple[engines.Acceptance, ...] = ()
     signatures: Signatures | None = None
     fill: Fill | None = None
+    views: StoredViews | None = None
     retired: frozenset[str] = frozenset()
     began: Mapping[str, int] = field(default_factory=dict)
     name: str = ""
@@ -345,6 +355,7 @@ def change_circuit(
     nodes: Iterable[tuple[str, str]],
     signatures: Signatures,
     fill: Fill | None,
+    views: StoredViews,
     again: Sequence[str] = (),
 ) -> Ledger:
     """Make another circuit the pipeline's, after every worker holds its state under that circuit.
@@ -357,7 +368,7 @@ def change_circuit(
     began |= dict.fromkeys(again, saved.checkpoint.step)
     return replace(
         ledger, fingerprint=saved.checkpoint.fingerprint, nodes=tuple(nodes), signatures=signatures,
-        saved={saved.version: saved}, fill=fill, retired=(ledger.retired | before.keys()) - now.keys(), began=began,
+        saved={saved.version: saved}, fill=fill, views=views, retired=(ledger.retired | before.keys()) - now.keys(), began=began,
         copied=None,
     )  # fmt: skip
 
@@ -475,6 +486,7 @@ def encode_ledger(ledger: Ledger) -> dict[str, Any]:
         "accepted": [to_stored(acceptance) for acceptance in ledger.accepted],
         "signatures": None if ledger.signatures is None else ledger.signatures.to_json(),
         "fill": None if ledger.fill is None else to_stored(ledger.fill),
+        "views": None if ledger.views is None else {"by": ledger.views.by, "text": ledger.views.text},
         "retired": sorted(ledger.retired),
         "began": dict(sorted(ledger.began.items())),
         "name": ledger.name,
@@ -510,6 +522,7 @@ def decode_ledger(found: Mapping[str, Any]) -> Ledger:
         accepted=tuple(from_stored(engines.Acceptance, entry) for entry in found.get("accepted", ())),
         signatures=Signatures.from_json(found.get("signatures")),
         fill=None if found.get("fill") is None else from_stored(Fill, found["fill"]),
+        views=None if found.get("views") is None else StoredViews(**found["views"]),
         retired=frozenset(found.get("retired", ())),
         began=dict(found.get("began", {})),
         name=found.get("name", ""),

@@ -115,6 +115,11 @@ class EventLoop:
         """Wake the loop, because there may be new input."""
         self._wake.set()
 
+    @property
+    def fill(self) -> fills.Fill | None:
+        """Return the note of the backfill step, which may be done."""
+        return self._state.facts.fill
+
     def give_up(self, message: str) -> None:
         """Post the failure after an unexpected error of the loop, and fail all waiting requests."""
         self.live_status.post(replace(self.live_status.now, ended=True, state="Failed", last_error=message))

@@ -5,8 +5,9 @@ run. A lease ends `LINGER_S` after its last reader, at once if a step has finish
 service. It holds back the deletion of chunks and nothing else, so both its time and the number of leases are bounded.
 
 While the backfill step of a changed circuit runs, the event loop answers nothing, perhaps for minutes. So a lease is
-granted before, which all readers of that time share: they see the kept views as of the step before. It ends with the
-step. Reads of views that are not filled yet wait.
+granted before, which all readers of that time share: they see the views as of the step before. It ends with the
+step. An edited view is read from the rows that it had (`dbsp.plan.stored_views`). Reads of other views that are not filled
+yet wait.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from typing import Any
 from dbsp.coordinator.decisions import fills, states
 from dbsp.coordinator.running.event_loop import EventLoop
 from dbsp.errors import OverloadedError, UnavailableError
+from dbsp.plan.plan import Plan, ViewSpec
 from dbsp.runtime.leases import Leased
 from dbsp.runtime.runtime import Runtime
 
@@ -60,9 +62,9 @@ class _Reader:
 class ViewLeases:
     """The leases of a service."""
 
-    def __init__(self, loop: EventLoop, wait: Wait, *, lease_s: float, leases_max: int) -> None:
+    def __init__(self, loop: EventLoop, plan: Plan, wait: Wait, *, lease_s: float, leases_max: int) -> None:
         """Hold no lease yet."""
-        self._loop, self._wait = loop, wait
+        self._loop, self._plan, self._wait = loop, plan, wait
         self._lease_s, self._leases_max = lease_s, leases_max
         self._lock = threading.Lock()
         self._leases: list[SharedLease] = []
@@ -109,6 +111,10 @@ class ViewLeases:
                 self.give_back(waiting.answer.result())  # it was granted after its reader had gone
             raise
         return shared
+
+    def old_view(self, view: str) -> ViewSpec | None:
+        """Return how a view is read now if it answers from its old rows; else None."""
+        return fills.old_views(self._loop.fill, self._loop.live_status.now.step).get(view)
 
     def _answered(self, waiting: _Reader, asked: Future[SharedLease]) -> None:
         """Pass the result of the event loop to the reader; if the reader no longer waits, give the lease back."""
@@ -161,7 +167,8 @@ class ViewLeases:
 
         **Errors** `UnavailableError` for a view that a halted backfill step has yet to make: its rows would look like none.
         """
-        unfilled = fills.unfilled(facts.fill, facts.next_step)
+        old = fills.old_views(facts.fill, facts.next_step)
+        unfilled = fills.unfilled(facts.fill, facts.next_step, self._plan) - old.keys()
         if empty := sorted(unfilled.intersection(views)):
             raise UnavailableError(
                 f"the view is not filled yet: view={empty[0]} step={facts.next_step}",
@@ -177,7 +184,7 @@ class ViewLeases:
                     f"too many steps are read at once: leases_max={self._leases_max}",
                     "read again when others have ended, or raise `leases_max` in [query]",
                 )
-        leased = runtime.lease_views(views, facts.next_step, facts.layout)
+        leased = runtime.lease_views(views, facts.next_step, facts.layout, old)
         shared = SharedLease(leased, facts.epoch, time.monotonic() + self._lease_s, unfilled)
         with self._lock:
             self._leases.append(shared)

@@ -97,7 +97,7 @@ class QueryReads(Reads):
             if parts:
                 with self.leases.taken([part.view for part in parts], asked.timeout_s) as leased:
                     steps.append(leased.step)
-                    for part in parts:
+                    for part in self.view_parts(views, leased):
                         to_read = self._to_read(leased, part)
                         lines.append(f"{part.view}: {self._story(leased, to_read)}")
                         if statement.analyze:
@@ -120,7 +120,7 @@ class QueryReads(Reads):
             return f"{part.described()} (a small view: read once for all queries of a step)"
         if part.wanted.all_rows:
             return part.described()
-        spec = self._spec(part.view)
+        spec = self._spec_in(leased, part.view)
         key = spec.trace.arrangement.key if spec.trace is not None else ()
         if columns := looked_up(spec, part.wanted):
             return f"{part.described()} (looked up by {', '.join(columns)}, on the workers that own them)"
@@ -159,21 +159,23 @@ class QueryReads(Reads):
         if len(kept) == len(parts) and len({rows.step for rows in kept}) == 1:
             return kept
         with self.leases.taken([part.view for part in parts], timeout_s) as leased:
-            return [self._read_part(leased, self._to_read(leased, part)) for part in parts]
+            return [self._read_part(leased, self._to_read(leased, part)) for part in self.view_parts(needed, leased)]
 
-    def view_parts(self, needed: Mapping[str, Needed]) -> list[ViewPart]:
-        """Return what is read of the views of a statement."""
-        schemas = {view: self._schema(view) for view in needed}
+    def view_parts(self, needed: Mapping[str, Needed], leased: Leased | None = None) -> list[ViewPart]:
+        """Return what is read of the views of a statement; their columns are those in the lease, if there is one."""
+        specs = {view: self._spec(view) if leased is None else self._spec_in(leased, view) for view in needed}
+        schemas = {view: spec.schema for view, spec in specs.items()}
         known = frozenset(name.lower() for schema in schemas.values() for name in schema.names)
         return [part_of(view, each, schemas[view], known) for view, each in needed.items()]
 
-    def _may_share(self, part: ViewPart) -> bool:
+    def _may_share(self, part: ViewPart, leased: Leased | None = None) -> bool:
         """Return whether a query may read all of the view instead of this part: no row of the part is looked up."""
-        return part.wanted.all_rows or not looked_up(self._spec(part.view), part.wanted)
+        spec = self._spec(part.view) if leased is None else self._spec_in(leased, part.view)
+        return part.wanted.all_rows or not looked_up(spec, part.wanted)
 
     def _to_read(self, leased: Leased, part: ViewPart) -> ViewPart:
         """Return what is read: all of a small view where nothing is looked up, since further queries share it."""
-        if self._may_share(part) and leased.size(part.view) <= reads.KEPT_VIEW_BYTES_MAX:
+        if self._may_share(part, leased) and leased.size(part.view) <= reads.KEPT_VIEW_BYTES_MAX:
             return ViewPart(view=part.view, wanted=ALL)
         return part
 

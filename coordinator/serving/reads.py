@@ -40,7 +40,9 @@ class Reads(DeadLetters):
         self._flights: dict[tuple[str, int], Future[ViewRows]] = {}
         self._lock = threading.Lock()
         section = config.query
-        self.leases = ViewLeases(self._loop, self._result, lease_s=section.lease_s, leases_max=section.leases_max)
+        self.leases = ViewLeases(
+            self._loop, self.built.plan, self._result, lease_s=section.lease_s, leases_max=section.leases_max
+        )  # fmt: skip
         self.pages = Pages(max(1, section.leases_max // 2))
         self._feed = Feed(config, self.built.plan, self.built.letters.log, self.built.began)
         self.delta = DeltaTables(config, self.built.plan, self, self._feed, self._observers.noted)
@@ -64,20 +66,17 @@ class Reads(DeadLetters):
         """
         if key is None and columns is None:
             return self.read_views((view,), timeout_s)[0]
-        schema = self._schema(view)
-        equal = None if key is None else condition_of(view, schema, key)
-        for name in columns or ():
-            if name not in schema.names:
-                raise ConfigError(
-                    f"the view has no such column: view={view} column={name} columns={list(schema.names)}"
-                )
-        return self.read_part(view, Wanted(equal=equal, columns=None if columns is None else tuple(columns)), timeout_s)
-
-    def read_part(self, view: str, wanted: Wanted, timeout_s: float | None = None) -> ViewRows:
-        """Return a part of a view as of the last finished step."""
         self._schema(view)
         with self.leases.taken((view,), timeout_s) as leased:
-            return self._part(leased, view, wanted)
+            schema = self._spec_in(leased, view).schema
+            equal = None if key is None else condition_of(view, schema, key)
+            for name in columns or ():
+                if name not in schema.names:
+                    raise ConfigError(
+                        f"the view has no such column: view={view} column={name} columns={list(schema.names)}"
+                    )
+            wanted = Wanted(equal=equal, columns=None if columns is None else tuple(columns))
+            return ViewRows(view=view, step=leased.step, table=pa.concat_tables(leased.read(view, wanted)))
 
     def open_read(self, view: str, wanted: Wanted = ALL, timeout_s: float | None = None) -> ViewRead:
         """Return a read of a part of a view as of the last finished step, to be read in pieces and closed."""
@@ -93,10 +92,6 @@ class Reads(DeadLetters):
         """Keep a whole view for the readers of its step, if it is small."""
         if found.table.nbytes <= KEPT_VIEW_BYTES_MAX:
             self._kept_views[found.view] = found
-
-    def _part(self, leased: Leased, view: str, wanted: Wanted) -> ViewRows:
-        """Read a part of a view."""
-        return ViewRows(view=view, step=leased.step, table=pa.concat_tables(leased.read(view, wanted)))
 
     def key_of(self, view: str, text: str) -> Batch:
         """Return the row that a JSON object of columns and values says, as in a pushed row."""
@@ -132,16 +127,20 @@ class Reads(DeadLetters):
         return self._spec(view).schema
 
     def _spec(self, view: str) -> ViewSpec:
-        """Return the plan's description of a view that can be read; raise `ConfigError` for other names."""
+        """Return how a view is read now: one that is being filled anew as before; raise `ConfigError` for other names."""
         for spec in self.built.plan.views:
             if spec.name == view and spec.trace is not None:
-                return spec
+                return self.leases.old_view(view) or spec
         raise not_readable(view, self.views(), self.unread)
 
     @property
     def unread(self) -> Unreadable:
         """Return the names without rows that can be read."""
         return Unreadable(self._feed.views, tuple(self._tables))
+
+    def _spec_in(self, leased: Leased, view: str) -> ViewSpec:
+        """Return how a view is read through a lease."""
+        return leased.spec(view) or self._spec(view)
 
     def read_views(self, views: Sequence[str], timeout_s: float | None = None) -> list[ViewRows]:
         """Return several views as of the same step."""

@@ -58,6 +58,11 @@ def label_of(function: UserFunction) -> str:
     return function.name if code is None else f"{function.name} at {code.co_filename}:{code.co_firstlineno}"
 
 
+def functions_inside(value: Any) -> bool:
+    """Return whether an operator has a function of the user."""
+    return next(_inside(value), None) is not None
+
+
 def _inside(value: Any) -> Iterator[UserFunction]:
     """Find the functions in the fields of a node or an operator, at any depth, but not in other nodes."""
     if isinstance(value, UserFunction):

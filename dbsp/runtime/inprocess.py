@@ -27,7 +27,7 @@ from dbsp.layout import Layout
 from dbsp.logs import StepRecord
 from dbsp.runtime import ahead, loops, migrating, tasks
 from dbsp.runtime.copying import Copier, MissingBytes, WarmRound
-from dbsp.runtime.leases import Leased, LeasedViews
+from dbsp.runtime.leases import NO_OLD_VIEWS, Leased, LeasedViews, OldViews
 from dbsp.runtime.runtime import NOTHING, BehindOrder, MoveReport, StepReport, WarmProgress, WorkerReport
 from dbsp.steps.exchange import Parcel, from_bytes, least_round, to_bytes
 from dbsp.store import CheckpointId, CommitReport, VersionInfo
@@ -279,10 +279,16 @@ class InProcessRuntime:
         parts = [tasks.view_part(self.work, worker, spec, self.epoch) for worker in layout.workers]
         return consolidate(concat(parts, spec.schema)).to_arrow(weight_column="weight")
 
-    def lease_views(self, views: Sequence[str], step: int, layout: Layout) -> Leased:  # noqa: ARG002 - all views cost the same
+    def lease_views(
+        self,
+        views: Sequence[str],  # noqa: ARG002 - all views cost the same
+        step: int,
+        layout: Layout,
+        old: OldViews = NO_OLD_VIEWS,
+    ) -> Leased:
         """Return a lease on all views of every worker; nothing is read or copied yet."""
         databases = map(self.work.resources.database, layout.workers)
-        return LeasedViews.grant(self.work.plan, step, self.epoch, databases)
+        return LeasedViews.grant(self.work.plan, step, self.epoch, databases, old)
 
     def discard(self, workers: Sequence[int], hosts: Sequence[str] = (), *, must: bool = True) -> tuple[int, ...]:  # noqa: ARG002 - all are here
         """Delete databases that no openable version names."""

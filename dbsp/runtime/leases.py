@@ -16,12 +16,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from types import MappingProxyType
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 
-from dbsp.errors import ConfigError, DbspError
+from dbsp.errors import ConfigError, DbspError, UnavailableError
 from dbsp.operators.operator import AsKept
 from dbsp.plan.plan import Plan, ViewSpec
 from dbsp.runtime.ranges import CODE_MAX, ColumnRange, in_all
@@ -34,6 +35,8 @@ from dbsp.zset.order import order_codes
 from dbsp.zset.schema import OrderBy, Schema
 
 WEIGHT = "weight"
+OldViews: TypeAlias = Mapping[str, ViewSpec]
+NO_OLD_VIEWS: OldViews = MappingProxyType({})
 _HASH_OF_NONE = 0
 """The key hash of every row of a trace whose key has no columns."""
 
@@ -64,6 +67,10 @@ class Leased(Protocol):
         """Return whether these views can be read here."""
         ...
 
+    def spec(self, view: str) -> ViewSpec | None:
+        """Return how the view is read here; None: as the plan says."""
+        ...
+
     def size(self, view: str) -> int:
         """Return about how many bytes the whole view has, without reading it."""
         ...
@@ -83,16 +90,18 @@ class Leased(Protocol):
 class LeasedViews:
     """All materialized views of a plan, read through a lease of every worker."""
 
-    def __init__(self, plan: Plan, step: int, leases: Sequence[Lease]) -> None:
-        """Read through these leases, which are on the state before `step`."""
+    def __init__(self, plan: Plan, step: int, leases: Sequence[Lease], old: OldViews = NO_OLD_VIEWS) -> None:
+        """Read through these leases, which are on the state before `step`; the views `old` are read from their old traces."""
         self.step = step
         self._plan, self._leases = plan, leases
-        self._views = {view.name: view for view in plan.views if view.trace is not None}
+        self._views = {view.name: view for view in plan.views if view.trace is not None} | dict(old)
 
     @staticmethod
-    def grant(plan: Plan, step: int, epoch: int, databases: Iterable[Database]) -> LeasedViews:
+    def grant(
+        plan: Plan, step: int, epoch: int, databases: Iterable[Database], old: OldViews = NO_OLD_VIEWS
+    ) -> LeasedViews:
         """Return a lease on the views of these databases, between two steps."""
-        traces = {view.trace.id: view.trace for view in plan.views if view.trace is not None}
+        traces = {view.trace.id: view.trace for view in (*plan.views, *old.values()) if view.trace is not None}
         leases: list[Lease] = []
         try:
             for database in databases:
@@ -101,15 +110,20 @@ class LeasedViews:
         except BaseException:
             _end(leases)
             raise
-        return LeasedViews(plan, step, tuple(leases))
+        return LeasedViews(plan, step, tuple(leases), old)
 
     def holds(self, views: Sequence[str]) -> bool:
         """Return whether these views are materialized."""
         return self._views.keys() >= set(views)
 
+    def spec(self, view: str) -> ViewSpec:
+        """Return how the view is read: of a view that is being filled, the view before."""
+        return self._views[view]
+
     def read(self, view: str, wanted: Wanted = ALL) -> Iterator[pa.Table]:
         """Yield the rows piece by piece; pieces without rows are left out, unless there is no other."""
         spec = self._views[view]
+        _refuse_other_columns(spec, wanted)
         assert spec.trace is not None  # noqa: S101 - only such views are held
         empty = True
         parts = _parts(spec, wanted, self._plan.circuit.error_policy)
@@ -162,6 +176,10 @@ class HeldViews:
             columns = [table.column(each.column).combine_chunks() for each in wanted.ranges]
             table = table.filter(pa.array(in_all(wanted.ranges, columns, len(table))))
         yield table if wanted.columns is None else table.select([*wanted.columns, WEIGHT])
+
+    def spec(self, view: str) -> ViewSpec | None:  # noqa: ARG002 - they are the plan's
+        """Return None."""
+        return None
 
     def size(self, view: str) -> int:
         """Return the bytes of the table."""
@@ -254,6 +272,17 @@ def _span(spec: ViewSpec, wanted: Wanted, equal: Batch | None, key_hash: int) ->
             codes = order_codes(equal.held_column(by.column), by)
             first, last = max(first, int(codes.min())), min(last, int(codes.max()))
     return Span(key_hash, first, key_hash, last)
+
+
+def _refuse_other_columns(spec: ViewSpec, wanted: Wanted) -> None:
+    """Refuse a read that was prepared for other columns of the view, before it was filled anew or after."""
+    types = {column.name: column.type for column in spec.schema}
+    asked = dict.fromkeys(wanted.columns or ()) | {each.column: None for each in wanted.ranges}
+    equal = {} if wanted.equal is None else {column.name: column.type for column in wanted.equal.schema}
+    if not asked.keys() <= types.keys() or any(types.get(name) != type_ for name, type_ in equal.items()):
+        raise UnavailableError(
+            f"the view was edited, and got its new rows while the read began: view={spec.name}", "read it again"
+        )
 
 
 def _among(condition: Batch, columns: Sequence[pa.Array], rows: int) -> np.ndarray[Any, np.dtype[np.bool_]]:

@@ -19,7 +19,7 @@ import pyarrow as pa
 from dbsp.layout import Layout, least_moved, moved_shards
 from dbsp.logs import DeadLetter, InputLog, OutputLog, StepRecord
 from dbsp.runtime.dead_counts import DeadCount
-from dbsp.runtime.leases import Leased
+from dbsp.runtime.leases import NO_OLD_VIEWS, Leased, OldViews
 from dbsp.runtime.profile import NodeProfile
 from dbsp.steps.figures import StepPhase, TableRead
 from dbsp.steps.timing import Signal
@@ -371,9 +371,10 @@ class Runtime(Protocol):
         """Return the rows of a materialized view after the last finished step, with an int64 column `weight`."""
         ...
 
-    def lease_views(self, views: Sequence[str], step: int, layout: Layout) -> Leased:
+    def lease_views(self, views: Sequence[str], step: int, layout: Layout, old: OldViews = NO_OLD_VIEWS) -> Leased:
         """Return a lease on at least these views as of the end of step `step - 1`, the last finished one.
 
+        Views in `old` are read as they were before the backfill step that fills them anew.
         Call this between two steps. The lease may be read on any thread while further steps run. A rollback ends it.
         """
         ...

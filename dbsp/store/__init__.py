@@ -97,6 +97,9 @@ class TraceSpec:
     arrangement: Arrangement
 
 
+RETAINED_TRACES = 1 << 32
+"""Traces with numbers from here on belong to no step. The next version that is pinned after a step does not have them."""
+
 NOTHING_SHARED: Mapping[int, Sequence[TraceSpec]] = MappingProxyType({})
 
 

@@ -19,7 +19,8 @@ from dbsp.errors import DataError, DbspError, FencedError, InternalError, RowsEr
 from dbsp.layout import Layout, moved_shards
 from dbsp.logs import StepRecord
 from dbsp.logs.step_commands import skipped_nodes
-from dbsp.runtime.leases import HeldViews
+from dbsp.plan.plan import ViewSpec
+from dbsp.runtime.leases import NO_OLD_VIEWS, HeldViews
 from dbsp.runtime.runtime import NOTHING, MoveReport, StepReport, Stray, WarmProgress, WorkerReport
 from dbsp.store import CheckpointId, CommitReport, VersionInfo
 from tests.coordinator.fake_moves import FakeMove
@@ -370,7 +371,13 @@ class FakeRuntime(Closed):
         columns = {"place": [f"{t}/{p}" for t, p, _ in rows], "offset": [o for _, _, o in rows]}
         return pa.table({**columns, "weight": pa.array([1] * len(rows), pa.int64())})
 
-    def lease_views(self, views: Sequence[str], step: int, layout: Layout) -> HeldViews:
+    def lease_views(
+        self,
+        views: Sequence[str],
+        step: int,
+        layout: Layout,
+        old: Mapping[str, ViewSpec] = NO_OLD_VIEWS,
+    ) -> HeldViews:
         return HeldViews(step, {view: self.read_view(view, layout) for view in views})
 
     def discard(self, workers: Sequence[int], hosts: Sequence[str] = (), *, must: bool = True) -> tuple[int, ...]:

@@ -1,30 +1,40 @@
-"""Kept views are read while the backfill step of a changed circuit runs, as of the step before it."""
+"""Views are read while the backfill step of a changed circuit runs, as of the step before it: edited ones with their old rows."""
 
 from __future__ import annotations
 
+import base64
+import os
+import pickle
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import dbsp
 from dbsp.coordinator.answers import ViewRows
+from dbsp.coordinator.build import close_resources, resources_of
 from dbsp.coordinator.config import Config
 from dbsp.coordinator.decisions.states import Facts
 from dbsp.coordinator.service import Service
-from dbsp.errors import UnavailableError
+from dbsp.errors import DataError, UnavailableError
 from dbsp.io.embedded_output import EmbeddedOutputLog
 from dbsp.logs import DeadLetter
+from dbsp.plan import stored_views
+from dbsp.plan.planner import plan
 from dbsp.runtime.runtime import Runtime
+from dbsp.store import RETAINED_TRACES
 from dbsp.zset.batch import Batch
-from tests.coordinator.shop import CIRCUIT, answering
+from tests.coordinator.shop import CIRCUIT, ORDERS, answering
 from tests.coordinator.test_edited_views import EDITED, HALVES
 from tests.coordinator.test_evolving import MORE, changed, content, pushed, ran, write
 from tests.spark.waiting import until
 
 pytestmark = pytest.mark.timeout(300)
 
+OLD = {(2, "b", 600): 1}
 KEPT = {("a", 1, 10): 1, ("b", 2, 601): 1}
 
 
@@ -68,17 +78,23 @@ def check_kept(service: Service) -> None:
 
 
 def check_reads(service: Service) -> None:
-    """A view, a key, a page and a query are as of the step before; a view that is not filled yet is waited for."""
+    """A view, a key, a page and a query are as of the step before; so is the edited view, with the columns that it had."""
     check_kept(service)
+    assert content(service, "large") == OLD
+    assert service.read_view("large", 10, key={"customer": "b"}, columns=["amount"]).table.to_pylist() == [
+        {"amount": 600, "weight": 1}
+    ]
+    assert [found.step for found in service.read_views(("per_customer", "large"), 10)] == [1, 1]
     assert service.read_view("per_customer", 10, key={"customer": "b"}).table.num_rows == 1
     with answering(service) as client:
         asked = dbsp.Client(url=str(client.base_url))
         assert asked.query("select sum(amount) as a from per_customer").to_pylist() == [{"a": 611}]
         assert len(asked.view("per_customer").to_pylist()) == 2
-    with pytest.raises(UnavailableError, match="no answer in time"):
-        service.read_view("large", 0.2)
-    with pytest.raises(UnavailableError, match="no answer in time"):
-        service.read_views(("per_customer", "large"), 0.2)
+        assert asked.query("select customer, orders from large join per_customer using (customer)").to_pylist() == [
+            {"customer": "b", "orders": 2}
+        ]
+        assert asked.view("large").to_pylist() == [{"id": 2, "customer": "b", "amount": 600, "weight": 1}]
+    assert service.view_schema("large").names == ["id", "customer", "amount"]
 
 
 def test_kept_views_are_read_while_the_edited_one_is_filled(config: Config, held: Held) -> None:
@@ -145,9 +161,108 @@ def test_a_reader_that_came_just_before_is_served_beside_the_step(config: Config
     assert held.reached.wait(60)
     reader.join(30)
     assert [answer.step for answer in answers] == [1]
-    with pytest.raises(UnavailableError, match="no answer in time"):
-        service.read_view("large", 0.1)
+    assert content(service, "large") == OLD
     held.may_go_on.set()
     service.start(timeout_s=60)
     until(lambda: service.leases.count == 0, "all leases have ended")
     service.stop()
+
+
+GROUPED = CIRCUIT.replace("amount=total", "paid=total")
+WHOLE = CIRCUIT.replace('"large": large', '"large": large, "all": orders')
+WHOLE_EDITED = CIRCUIT.replace('"large": large', '"large": large, "all": orders.filter(col("id") > 1)')
+SORTED = CIRCUIT.replace('"large": large}', '"large": large}, sorted_by={"large": "amount"}')
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "view"),
+    [
+        (CIRCUIT, EDITED, "large"),
+        (CIRCUIT, GROUPED, "per_customer"),
+        (WHOLE, WHOLE_EDITED, "all"),
+        (CIRCUIT, SORTED, "large"),
+    ],
+)
+def test_at_any_moment_a_read_gives_the_old_view_or_the_new_one(
+    tmp_path: Path, held: Held, before: str, after: str, view: str
+) -> None:
+    """Also where the view was read from another operator's trace, and where it is only stored otherwise."""
+    with Service(write(tmp_path, before)) as service:
+        pushed(service, ORDERS)
+        old = seen(service, view)
+    service = changed(write(tmp_path, after))
+    found, refused = list[Any](), list[str]()
+    ends, filled = threading.Event(), threading.Event()
+
+    def read(what: Callable[[Service, str], Any]) -> None:
+        while not ends.is_set():
+            try:
+                begins_late = filled.is_set()
+                found.append((begins_late, what(service, view)))
+            except UnavailableError as error:  # before it has recovered, or at the moment of the change of columns
+                refused.append(error.message)
+
+    readers = [threading.Thread(target=read, args=[what]) for what in (seen, asked)]
+    service.start(wait=False)
+    for reader in readers:
+        reader.start()
+    assert held.reached.wait(60)
+    first = len(found)
+    until(lambda: len(found) > first + 4, "both are read while the step runs")
+    assert seen(service, view) == asked(service, view) == old
+    held.may_go_on.set()
+    service.start(timeout_s=60)
+    new = seen(service, view)
+    filled.set()
+    until(lambda: sum(late for late, _ in found) > 4, "both are read after the step")
+    ends.set()
+    for reader in readers:
+        reader.join(60)
+    assert new[0] == 2
+    wrong = [(late, each) for late, each in found if each not in ((new,) if late else (old, new))]
+    assert not wrong
+    assert len(refused) <= 2, refused
+    service.stop()
+    assert retained(service) == set(), "the next version has no old traces"
+
+
+def retained(service: Service) -> set[int]:
+    """The numbers of the traces in the newest version that no step uses."""
+    resources = resources_of(service.config, service.built.plan)
+    found: set[int] = set()
+    for worker in (0, 1):
+        database = resources.database(worker)
+        newest = max(info.version for info in database.versions())
+        with database.read_version(newest) as view:
+            assert view.traces
+            found |= {number for number in view.traces if number >= RETAINED_TRACES}
+    close_resources(service.config.data_dir)
+    return found
+
+
+def seen(service: Service, view: str) -> tuple[int, list[Any]]:
+    rows = service.read_view(view, 30)
+    return rows.step, sorted(map(repr, rows.table.drop_columns(["weight"]).to_pylist()))
+
+
+def asked(service: Service, view: str) -> tuple[int, list[Any]]:
+    step, table = service.query(f'select * from "{view}"', 30)
+    return step, sorted(map(repr, table.to_pylist()))
+
+
+class Planted:
+    """A value whose reading would run a function."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.system, ("true",)
+
+
+def test_a_text_of_anything_but_values_of_the_engine_is_refused() -> None:
+    t = dbsp.table("t", {"k": dbsp.STRING, "x": dbsp.decimal(9, 2)}, primary_key="k")
+    views = {"t": t, "sums": t.group_by("x").aggregate(n=dbsp.count(), a=dbsp.avg("x"))}
+    made = plan(dbsp.circuit("c", views)).views
+    found = stored_views.views_of(stored_views.stored_views(made))
+    assert found == {view.name: view for view in made}
+    bad = base64.b64encode(zlib.compress(pickle.dumps({"t": pickle.dumps(Planted())}))).decode()
+    with pytest.raises(DataError, match=r"not a value of a view: class=posix\.system"):
+        stored_views.views_of(bad)

@@ -32,7 +32,7 @@ from dbsp.runtime import ahead, migrating, tasks, transfers
 from dbsp.runtime.background import BackgroundThread
 from dbsp.runtime.copying import Copier, MissingBytes, WarmRound
 from dbsp.runtime.inprocess import COPY_WAIT_S
-from dbsp.runtime.leases import HeldViews, Leased, LeasedViews
+from dbsp.runtime.leases import NO_OLD_VIEWS, HeldViews, Leased, LeasedViews, OldViews
 from dbsp.runtime.migrating import Decision
 from dbsp.runtime.runtime import NOTHING, BehindOrder, MoveReport, StepReport, Stray, WarmProgress, WorkerReport
 from dbsp.runtime.spark import control_job, diagnosis, moving_steps, session
@@ -386,11 +386,11 @@ class SparkRuntime:
         parts = [control_job.view_batch(streams[worker], spec.schema) for worker in layout.workers]
         return consolidate(concat(parts, spec.schema)).to_arrow(weight_column="weight")
 
-    def lease_views(self, views: Sequence[str], step: int, layout: Layout) -> Leased:
-        """Return a lease on all views if the workers' files are on this host; else read these views now, in a job."""
+    def lease_views(self, views: Sequence[str], step: int, layout: Layout, old: OldViews = NO_OLD_VIEWS) -> Leased:
+        """Return a lease on all views if the workers' files are here; else read these views now, in a job."""
         if self._one_host:
-            databases = map(self.work.resources.database, layout.workers)
-            return LeasedViews.grant(self.work.plan, step, self.epoch, databases)
+            bases = map(self.work.resources.database, layout.workers)
+            return LeasedViews.grant(self.work.plan, step, self.epoch, bases, old)
         return HeldViews(step, {view: self.read_view(view, layout) for view in views})
 
     def discard(self, workers: Sequence[int], hosts: Sequence[str] = (), *, must: bool = True) -> tuple[int, ...]:
