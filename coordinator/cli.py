@@ -39,7 +39,7 @@ from dbsp.coordinator.running.progress import (
 from dbsp.coordinator.running.time_text import waterline_text
 from dbsp.coordinator.strategies import STRATEGIES
 from dbsp.distribute.names import STRATEGIES as BY_KEY
-from dbsp.errors import ConfigError, UnavailableError
+from dbsp.errors import ConfigError, NoRoomError, UnavailableError
 from dbsp.hosts import hosts_of_text
 from dbsp.version import VERSION
 
@@ -420,8 +420,12 @@ for each in (
     type=click.Path(dir_okay=False, exists=True),
     help="The Python of another environment, whose version of dbsp continues.",
 )
+@click.option(
+    "--yes", "accepts_pause", is_flag=True,
+    help="Where a cluster has no room for a second Spark application, let steps wait for the whole start.",
+)  # fmt: skip
 @click.pass_obj
-def upgrade(context: CommandContext, timeout_s: float, python: str | None) -> None:
+def upgrade(context: CommandContext, timeout_s: float, python: str | None, accepts_pause: bool) -> None:
     """Replace the running service by another version of dbsp, which continues from a checkpoint.
 
     Without --python the new process runs the version that is installed now, and no steps run until it has started. With
@@ -429,10 +433,16 @@ def upgrade(context: CommandContext, timeout_s: float, python: str | None) -> No
     """
     from dbsp.coordinator.upgrading import upgraded  # noqa: PLC0415 - of one command
 
-    with _patience("upgrading"):
-        found = upgraded(
-            context.client.ask, context.client.connection.home(), timeout_s, python and str(Path(python).absolute())
-        )
+    ask, home = context.client.ask, context.client.connection.home()
+    python = python and str(Path(python).absolute())
+    try:
+        with _patience("upgrading"):
+            found = upgraded(ask, home, timeout_s, python, accepts_pause=accepts_pause)
+    except NoRoomError as error:
+        if not (sys.stdin.isatty() and click.confirm(f"{error.message}. Go on?")):
+            raise
+        with _patience("upgrading"):
+            found = upgraded(ask, home, timeout_s, python, accepts_pause=True)
     context.show(found, upgrade_as_text(found))
 
 

@@ -10,6 +10,10 @@ Programs that use `dbsp` as a library keep Python's thresholds: no module that t
 from __future__ import annotations
 
 import gc
+import time
+
+BEGUN_S = time.monotonic()
+"""The start of this process, but for the interpreter's own."""
 
 OBJECTS, YOUNG, OLD = 50_000, 20, 50
 """Collect after so many new objects; look at the older ones at every 20th, and at all of them at every 50th of those."""

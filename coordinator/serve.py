@@ -12,6 +12,7 @@ import os
 import signal
 import socket
 import sys
+import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, replace
@@ -30,6 +31,7 @@ from dbsp.coordinator.decisions.alarms import NOT_RELOADED
 from dbsp.coordinator.decisions.states import Halt
 from dbsp.coordinator.exits import INTERRUPTED, exit_code, guarded, lead_nowhere, report, say
 from dbsp.coordinator.flight.listen import bind_flight
+from dbsp.coordinator.garbage import BEGUN_S
 from dbsp.coordinator.http.access_log import open_log
 from dbsp.coordinator.http.app import make_app
 from dbsp.coordinator.http.connections import Gate, raise_descriptor_limit
@@ -43,7 +45,7 @@ from dbsp.coordinator.running.live_line import LiveLine, console
 from dbsp.coordinator.running.notices import AlarmRaised, EpochClaimed, FileReloaded, Notice
 from dbsp.coordinator.service import Service
 from dbsp.coordinator.standby import OwnerLock, PreparedStart, prepare_start, stand_by
-from dbsp.coordinator.successor import RUNNING, RUNNING_S, Inheritance, Successor
+from dbsp.coordinator.successor import ROOM_S, RUNNING, RUNNING_S, Inheritance, Successor
 from dbsp.coordinator.systemd import SystemdNotices
 from dbsp.coordinator.upgrades import Restart, note_failure, own_interpreter
 from dbsp.errors import ConfigError, DbspError, EngineError
@@ -176,7 +178,7 @@ def command(  # noqa: PLR0913 - one for each option
     except DbspError as error:
         note_failure(config.data_dir, str(error))
         if inheritance is not None:
-            inheritance.fail(str(error))
+            inheritance.fail(error)
         raise
 
 
@@ -187,7 +189,7 @@ def main() -> None:
 
 def _succeed(config: Config, inheritance: Inheritance) -> PreparedStart:
     """Prepare a start, say so to the process before this one, and return when that one has closed the pipeline."""
-    prepared = prepare_start(config)
+    prepared = prepare_start(config, room_s=ROOM_S)
     prepared.inheritance = inheritance
     inheritance.wait_to_go_on()
     return prepared
@@ -235,6 +237,7 @@ def run(
         lock.take()
         heart = heart or _begin_to_beat(config)
         service.upgrades.restart, service.upgrades.sockets = restart, interfaces.sockets
+        service.upgrades.prepared_s = time.monotonic() - BEGUN_S if prepared is None else prepared.seconds
         for observer in (SystemdNotices(), inheritance):
             if observer is not None:
                 service.tell(observer)

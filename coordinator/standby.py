@@ -34,6 +34,7 @@ from dbsp.coordinator.build import Built, facts_of, load_plan, make_folders, mak
 from dbsp.coordinator.config import Config
 from dbsp.coordinator.doctor import read_ledger
 from dbsp.coordinator.exits import say
+from dbsp.coordinator.garbage import BEGUN_S
 from dbsp.coordinator.lease import CoordinatorLease, Heart, name_of, open_heartbeats, place_of
 from dbsp.coordinator.preparing import prepare
 from dbsp.coordinator.running.control import Ledger
@@ -112,13 +113,15 @@ class OwnerLock:
 class PreparedStart:
     """The parts of a start that a standby has: the lock and, on Spark, a runtime, to be used once.
 
-    `of` is the run of the pipeline and the fingerprint of the circuit for which the runtime was made. A successor has an
-    `inheritance` besides: the sockets of the process before it. A standby that has heard a lease run out has a `heart`.
+    `of` is the run of the pipeline and the fingerprint of the circuit for which the runtime was made. `seconds` is how long
+    all of it took. A successor has an `inheritance` besides: the sockets of the process before it. A standby that has heard a
+    lease run out has a `heart`.
     """
 
     lock: OwnerLock
     of: tuple[str, str] = ("", "")
     runtime: Runtime | None = None
+    seconds: float = 0.0
     inheritance: Inheritance | None = None
     heart: Heart | None = None
 
@@ -220,22 +223,28 @@ def _answers(config: Config) -> bool:
     return False
 
 
-def prepare_start(config: Config) -> PreparedStart:
-    """Load and run everything once that a start loads and runs; on Spark, start an application."""
+def prepare_start(config: Config, *, room_s: float | None = None) -> PreparedStart:
+    """Load and run everything once that a start loads and runs; on Spark, start an application.
+
+    A successor names `room_s`: it prepares everything, because its turn comes at once.
+    **Errors** `NoRoomError` if a cluster gives its application no executors in `room_s`.
+    """
     prepare(config)
     plan = load_plan(config)
     try_circuit(plan.circuit)
-    prepared = PreparedStart(OwnerLock(config.data_dir))
+    prepared = PreparedStart(OwnerLock(config.data_dir), seconds=time.monotonic() - BEGUN_S)
     ledger = _present_ledger(config)
-    if ledger is None or not _wants_spark(config):
+    wants_spark = _wants_spark(config) if room_s is None else config.pipeline.runtime != "local"
+    if ledger is None or not wants_spark:
         return prepared
     runtime = make_runtime(config, work_of(config, plan, ledger.run))
     try:
-        runtime.warm_up(facts_of(ledger, config).layout)  # type: ignore[attr-defined]  # Spark's alone has it
+        runtime.warm_up(facts_of(ledger, config).layout, room_s=room_s)  # type: ignore[attr-defined]  # Spark's alone has it
     except BaseException:
         runtime.close()
         raise
-    return replace(prepared, of=(ledger.run, plan.fingerprint), runtime=runtime)
+    of, seconds = (ledger.run, plan.fingerprint), time.monotonic() - BEGUN_S
+    return replace(prepared, of=of, runtime=runtime, seconds=seconds)
 
 
 def _present_ledger(config: Config) -> Ledger | None:
@@ -247,7 +256,7 @@ def _present_ledger(config: Config) -> Ledger | None:
 
 
 def _wants_spark(config: Config) -> bool:
-    """Return whether to start a Spark application before the turn has come."""
+    """Return whether a standby starts a Spark application before its turn has come; a successor always does."""
     if config.pipeline.runtime == "local" or config.coordinator.standby == "process":
         return False
     return config.coordinator.standby == "spark" or config.spark.master.startswith("local")

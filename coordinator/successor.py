@@ -8,6 +8,7 @@ line:
 | `ready` | successor | all is loaded that a start needs besides the pipeline's state; on Spark its application runs |
 | `go` | old | nothing of the pipeline is open any more; the note of the upgrade is written |
 | `running` | successor | it has claimed the epoch, opened the checkpoint, and can take steps |
+| `no-room …` | successor | it ends: the cluster has no executors for a second application |
 | `failed …` | successor | why it ends |
 
 Invariants
@@ -17,7 +18,7 @@ Invariants
 
 After `running` the old process executes `launcher`, and the successor asks the kernel to stop it if that one is killed.
 
-Left out: a cluster that has no room for a second Spark application. There the successor is not ready in time.
+On a cluster without room for a second Spark application, the old process says for how long no step could run, and asks.
 """
 
 from __future__ import annotations
@@ -35,12 +36,14 @@ from pathlib import Path
 from typing import NoReturn
 
 from dbsp.coordinator.running.notices import Notice, StateChanged
-from dbsp.errors import EngineError
+from dbsp.errors import DbspError, EngineError, NoRoomError
 from dbsp.logs import StepRecord
 from dbsp.runtime.runtime import StepReport
 
 READY_S, RUNNING_S, END_S = 300.0, 120.0, 10.0
-READY, GO, RUNNING, FAILED = "ready", "go", "running", "failed"
+ROOM_S = 30.0
+"""How long a successor waits for executors: those of a cluster with free cores start in some seconds."""
+READY, GO, RUNNING, FAILED, NO_ROOM = "ready", "go", "running", "failed", "no-room"
 PAIR = "pair"
 PR_SET_PDEATHSIG = 1
 
@@ -78,15 +81,16 @@ class _Words:
 class Successor:
     """A started process of another version, from the side of the old one."""
 
-    def __init__(self, command: Sequence[str], sockets: Mapping[str, int]) -> None:
+    def __init__(self, command: Sequence[str], sockets: Mapping[str, int], environment: Mapping[str, str]) -> None:
         """Start it with the listening sockets, by name; `EngineError` if it cannot be started."""
         mine, theirs = socket.socketpair()
         handles = {PAIR: theirs.fileno(), **sockets}
         text = ",".join(f"{name}={number}" for name, number in handles.items())
         try:
             self._process = subprocess.Popen(  # noqa: S603 - our own command line
-                [*command, f"--succeed={text}"], pass_fds=list(handles.values()), stdin=subprocess.DEVNULL
-            )
+                [*command, f"--succeed={text}"], pass_fds=list(handles.values()), stdin=subprocess.DEVNULL,
+                env=dict(environment),
+            )  # fmt: skip
         except OSError as error:
             mine.close()
             raise EngineError(f"the other version does not start: {error}") from error
@@ -95,13 +99,18 @@ class Successor:
         self._words = _Words(mine)
 
     def expect(self, word: str, timeout_s: float) -> None:
-        """Wait for a word. **Errors** `EngineError` with its reason if it ends or says another one."""
+        """Wait for a word.
+
+        **Errors** `NoRoomError` if the cluster has none; `EngineError` with its reason if it ends or says another word.
+        """
         try:
             said = self._words.next(timeout_s)
         except TimeoutError:
             raise EngineError(f"the other version is not {word} in time: timeout_s={timeout_s:g}") from None
         if said == word:
             return
+        if said.startswith(NO_ROOM):
+            raise NoRoomError(said.removeprefix(NO_ROOM).strip())
         if said.startswith(FAILED):
             raise EngineError(f"the other version cannot go on: {said.removeprefix(FAILED).strip()}")
         with suppress(subprocess.TimeoutExpired):
@@ -160,9 +169,10 @@ class Inheritance:
         if self._words.next(None) != GO:
             sys.exit(0)
 
-    def fail(self, reason: str) -> None:
+    def fail(self, error: DbspError) -> None:
         """Report why this process ends."""
-        self._words.say(f"{FAILED} {reason}")
+        has_no_room = isinstance(error, NoRoomError)
+        self._words.say(f"{NO_ROOM} {error.message}" if has_no_room else f"{FAILED} {error}")
 
     def stepped(self, record: StepRecord, report: StepReport, *, replay: bool, lag_rows: int) -> None:
         """Ignore the step."""

@@ -33,7 +33,7 @@ from dbsp.coordinator.running.clock import Clock
 from dbsp.coordinator.running.notices import Notice, Notify, StateChanged, Upgraded
 from dbsp.coordinator.running.status import Snapshot
 from dbsp.coordinator.successor import READY, READY_S, Successor
-from dbsp.errors import ConfigError, EngineError, UnavailableError
+from dbsp.errors import ConfigError, EngineError, NoRoomError, UnavailableError
 from dbsp.io.connectors import KINDS
 from dbsp.logs import StepRecord
 from dbsp.runtime.runtime import StepReport
@@ -47,10 +47,19 @@ UNHARMED = "repair what is installed, or install another version; the pipeline w
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Restart:
-    """The command line of the service, without the options of one start only (`--rescale`, `--accept-engine`)."""
+    """The command line of the service, without the options of one start only (`--rescale`, `--accept-engine`).
+
+    `python` is the interpreter that a user has named for the other version.
+    """
 
     interpreter: tuple[str, ...]
     arguments: tuple[str, ...]
+    python: str | None = None
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Return the environment variables of the other version: Spark's Python workers use its interpreter, too."""
+        return {**os.environ, **({} if self.python is None else {"PYSPARK_PYTHON": self.python})}
 
     def other(self, *more: str, arguments: bool = True) -> tuple[str, ...]:
         """Return the command line of the installed version."""
@@ -63,14 +72,14 @@ class Restart:
                 f"not an interpreter that can be run: python={python}",
                 "give the whole path of the other environment's Python, such as /opt/dbsp-0.2/bin/python",
             )
-        return replace(self, interpreter=(python, "-m", "dbsp.coordinator.serve"))
+        return replace(self, interpreter=(python, "-m", "dbsp.coordinator.serve"), python=python)
 
     def become(self) -> NoReturn:
         """Replace this process by the installed version; open files are closed by the system, the number stays."""
         command = self.other()
         sys.stdout.flush()
         sys.stderr.flush()
-        os.execv(command[0], command)  # noqa: S606 - our own command line
+        os.execve(command[0], command, self.environment)  # noqa: S606 - our own command line
 
 
 def own_interpreter() -> tuple[str, ...]:
@@ -112,12 +121,13 @@ class Arrival:
 class _Leaving:
     """The version to become, the time of the request, and whether the pipeline was paused and took no step anyway.
 
-    A `successor` is ready to go on; without one this process becomes the other version.
+    A `successor` is ready to go on; without one this process becomes the other version, by `restart`.
     """
 
     target: OtherVersion
     at_us: int
     paused: bool
+    restart: Restart
     successor: Successor | None = None
 
 
@@ -129,6 +139,9 @@ class Upgrades:
         self.restart: Restart | None = None
         self.sockets: Mapping[str, int] = {}
         """The listening sockets for a successor, by name."""
+        self.prepared_s = 0.0
+        """How long this process took to load and to prepare its start."""
+        self._made_s, self._start_s = clock.monotonic_s(), 0.0
         self._config, self._clock, self._tell = config, clock, tell
         self._last_step_us = 0
         self._leaving: _Leaving | None = None
@@ -143,20 +156,24 @@ class Upgrades:
         checkpoint: Callable[[], Any],
         submit: Callable[[events.Request, Met], Any],
         python: str | None = None,
+        *,
+        accepts_pause: bool = False,
     ) -> Departure:
         """Have the service end for another version, after a check that it can start here; see `Service.upgrade`."""
         other = self._restart_by(python, now())
         target = examine(other, self._config)
         if target.version == VERSION:
             return self._departure(now())
-        successor = None if python is None else Successor(other.other(), self.sockets)
+        successor = None if python is None else Successor(other.other(), self.sockets, other.environment)
         try:
-            if successor is not None:
-                successor.expect(READY, READY_S)
+            if successor is not None and not self._is_ready(successor, accepts_pause):
+                successor.end()
+                successor = None
             checkpoint()  # taken while steps run, so that the last one, for which they wait, is small
             leaving = _Leaving(
-                target=target, at_us=self._clock.wall_us(), paused=now().state == "Paused", successor=successor
-            )
+                target=target, at_us=self._clock.wall_us(), paused=now().state == "Paused", restart=other,
+                successor=successor,
+            )  # fmt: skip
             self._leaving = leaving
             submit(events.UpgradeAsked(), lambda state: self._left(leaving, state))
         except BaseException:
@@ -164,6 +181,23 @@ class Upgrades:
                 successor.end()
             raise
         return self._departure(now())
+
+    def _is_ready(self, successor: Successor, accepts_pause: bool) -> bool:
+        """Wait until the successor is ready; return False if the cluster has no room for it and a pause is accepted.
+
+        **Errors** `NoRoomError` with the expected pause if none is accepted; `EngineError` if the successor ends.
+        """
+        try:
+            successor.expect(READY, READY_S)
+        except NoRoomError as error:
+            if accepts_pause:
+                return False
+            raise NoRoomError(
+                f"{error.message}; if this application ends before the other one starts, no step can run for about"
+                f" {self._start_s:.0f} s, as long as the start of this process took",
+                "accept the pause with `--yes`, or leave cores free for a second application (`spark.cores.max`)",
+            ) from None
+        return True
 
     def _left(self, leaving: _Leaving, state: states.State) -> bool | None:
         """Return True once the service has ended as requested; raise `UnavailableError` if the upgrade was given up."""
@@ -203,12 +237,16 @@ class Upgrades:
         return None if self._leaving is None else self._leaving.successor
 
     def become(self, now: Snapshot | None) -> None:
-        """Replace this process, if the service ended for an upgrade; all else of it is closed. Leave a note about `now`."""
+        """Replace this process, if the service ended for an upgrade; all else of it is closed.
+
+        It becomes the other version, with a note about `now`; without `now` it becomes its own version again.
+        """
         if self.restart is None or self._leaving is None:
             return
-        if now is not None:
-            self.leave_note(now)
-        self.restart.become()
+        if now is None:  # the successor did not start: this version goes on
+            self.restart.become()
+        self.leave_note(now)
+        self._leaving.restart.become()
 
     def leave_note(self, now: Snapshot) -> None:
         """Write the note for the new version, whole or not at all; the upgrade goes on if the disk takes no note."""
@@ -233,7 +271,11 @@ class Upgrades:
 
     def noted(self, notice: Notice) -> None:
         """Finish the upgrade when the pipeline first could take a step: when it is Running or Paused."""
-        if isinstance(notice, StateChanged) and notice.state in ("Running", "Paused") and self._found:
+        if not isinstance(notice, StateChanged) or notice.state not in ("Running", "Paused"):
+            return
+        if not self._start_s:
+            self._start_s = self.prepared_s + self._clock.monotonic_s() - self._made_s
+        if self._found:
             self._arrive(notice.step)
 
     def _arrive(self, step: int) -> None:

@@ -18,14 +18,18 @@ SETTLED = ("Running", "Paused", "Halted")
 Ask = Callable[..., Any]
 
 
-def upgraded(ask: Ask, data_dir: Path | None, timeout_s: float, python: str | None = None) -> dict[str, Any]:
+def upgraded(
+    ask: Ask, data_dir: Path | None, timeout_s: float, python: str | None = None, *, accepts_pause: bool = False
+) -> dict[str, Any]:
     """Upgrade the service and return the result: `before`, `to`, `step`, `pause_seconds`, `proof`.
 
     `data_dir` is known if the service is on this host. Then the wait can distinguish a process that has ended from one that is
     still starting.
     **Errors** those of the service; `EngineError` if the other version did not start; `UnavailableError` if it takes too long.
     """
-    left = ask("POST", "/v1/upgrade") if python is None else ask("POST", "/v1/upgrade", json={"python": python})
+    body: dict[str, Any] = {} if python is None else {"python": python}
+    body |= {"accepts_pause": True} if accepts_pause else {}
+    left = ask("POST", "/v1/upgrade", json=body) if body else ask("POST", "/v1/upgrade")
     if left["before"] == left["to"]:
         return {**left, "pause_seconds": 0.0}
     until = time.monotonic() + timeout_s

@@ -138,6 +138,12 @@ class AwayError(UnavailableError):
     code = "away"
 
 
+class NoRoomError(UnavailableError):
+    """A cluster has no free cores for what is to start beside the rest: free some, or accept a pause."""
+
+    code = "no-room"
+
+
 class CapacityError(DbspError):
     """A named limit was reached: raise it or send less."""
 
@@ -178,6 +184,7 @@ KINDS: dict[str, type[DbspError]] = {
         UnavailableError,
         OverloadedError,
         AwayError,
+        NoRoomError,
         CapacityError,
         FencedError,
         EngineError,

@@ -74,11 +74,15 @@ class BackupBody(BaseModel):
 
 
 class UpgradeBody(BaseModel):
-    """The other version: the interpreter of its environment on the service's host; without one, what is installed now."""
+    """The other version: the interpreter of its environment on the service's host; without one, what is installed now.
+
+    With `accepts_pause` steps may wait for the whole start, if a cluster has no room for a second Spark application.
+    """
 
     model_config = {"extra": "forbid"}
 
     python: str | None = Field(default=None, json_schema_extra={"minLength": 1})
+    accepts_pause: bool = False
 
 
 class StopBody(BaseModel):
@@ -254,7 +258,8 @@ def _add_decisions(app: FastAPI, service: Service, lanes: Lanes) -> None:
     )
     async def upgrade(body: UpgradeBody | None = None) -> Response:
         python = None if body is None or body.python is None else str(_path(body.python))
-        return JSONResponse(asdict(await lane.run(service.upgrade, None, python)))
+        accepts_pause = body is not None and body.accepts_pause
+        return JSONResponse(asdict(await lane.run(service.upgrade, None, python, accepts_pause=accepts_pause)))
 
     _add_turns(app, service, lanes.turns)
 

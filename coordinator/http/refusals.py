@@ -11,7 +11,7 @@ from dbsp.errors import DbspError
 
 STATUS = {
     "circuit": 400, "config": 400, "data": 422, "rows": 422, "position": 416, "anew": 416, "unavailable": 503, "away": 503,
-    "overloaded": 429, "capacity": 413, "fenced": 409, "engine": 409,
+    "no-room": 503, "overloaded": 429, "capacity": 413, "fenced": 409, "engine": 409,
 }  # fmt: skip
 RETRY_AFTER_S, TRY_AGAIN = 1, (429, 503)
 REASONS = {

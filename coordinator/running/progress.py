@@ -166,7 +166,6 @@ def _proof_as_text(found: dict[str, Any]) -> str:
     left_out = f" ({proof['left_out']})" if proof["left_out"] else ""
     if not proof["rows"]:
         return f"not proved{left_out}"
-    return (
-        f"proved: steps {proof['first']:,} to {proof['last'] - 1:,} ({proof['rows']:,} rows)"
-        f" gave the same outputs again in {proof['seconds']:.2f} s{left_out}"
-    )
+    first, last = proof["first"], proof["last"] - 1
+    steps = f"step {first:,}" if first == last else f"steps {first:,} to {last:,}"
+    return f"proved: {steps} ({proof['rows']:,} rows) gave the same outputs again in {proof['seconds']:.2f} s{left_out}"

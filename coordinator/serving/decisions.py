@@ -104,20 +104,26 @@ class Decisions(ServiceCore):
         """
         return Skips(self._loop, self.built.parts, self._result).accept_output(step, timeout_s)
 
-    def upgrade(self, timeout_s: float | None = None, python: str | None = None) -> Departure:
+    def upgrade(
+        self, timeout_s: float | None = None, python: str | None = None, *, accepts_pause: bool = False
+    ) -> Departure:
         """Hand the pipeline over to another version of dbsp; return when all is stopped at a checkpoint.
 
         It is the installed version or, with `python`, that of another environment's interpreter. In the second case a process
-        of that version is ready before the stop.
+        of that version is ready before the stop. If a cluster has no room for its Spark application, that version starts
+        after the stop if the caller `accepts_pause`.
 
         No step is logged above the checkpoint. Before that the other version has proved that it can start here. The
         program that started the service starts the other version afterwards.
-        **Errors** `ConfigError` unless `dbsp-coordinator` started it; `EngineError` if the other version cannot start,
-        or there is none; `UnavailableError` if the upgrade was abandoned. Steps go on after each of them.
+        Steps go on after each of these errors.
+        **Errors** `ConfigError` unless `dbsp-coordinator` started it. `EngineError` if the other version cannot start, or
+        there is none. `NoRoomError` with the expected pause. `UnavailableError` if the upgrade was abandoned.
         """
         refuse_halted(self.snapshot.halt)
 
         def submit(request: events.Request, met: Callable[[states.State], Any]) -> None:
             self._result(lambda: self._loop.submit(request, met), timeout_s)
 
-        return self.upgrades.leave(lambda: self.snapshot, lambda: self.checkpoint(timeout_s), submit, python)
+        return self.upgrades.leave(
+            lambda: self.snapshot, lambda: self.checkpoint(timeout_s), submit, python, accepts_pause=accepts_pause
+        )

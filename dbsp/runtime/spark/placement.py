@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import pickle
 import socket
+import time
 from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import Any, TypeVar
@@ -16,10 +17,11 @@ from typing import Any, TypeVar
 from pyspark import SparkContext
 from pyspark.core.rdd import RDD
 
-from dbsp.errors import UnavailableError
+from dbsp.errors import NoRoomError, UnavailableError
 from dbsp.hosts import is_here
 
 T = TypeVar("T")
+LOOK_S = 0.2
 _NOTHING = pickle.dumps([])
 
 
@@ -87,6 +89,19 @@ def _sequence(context: SparkContext, items: Any) -> Any:
     """Return a Scala immutable sequence of the items of a Java list."""
     jvm: Any = context._jvm
     return jvm.scala.jdk.javaapi.CollectionConverters.asScala(items).toSeq()
+
+
+def await_executors(context: SparkContext, hosts: Sequence[str], limit_s: float) -> None:
+    """Wait until this application has an executor, and one on each named host.
+
+    **Errors** `NoRoomError` if it has none after `limit_s`: others have the cores or the memory.
+    """
+    named, end_s = set(filter(None, hosts)), time.monotonic() + limit_s
+    while not ((alive := live_hosts(context)) and named <= alive):
+        if time.monotonic() > end_s:
+            lacking = f"hosts={sorted(named - alive)}" if named else "executors=0"
+            raise NoRoomError(f"the cluster gave this application no executors in {limit_s:g} s: {lacking}")
+        time.sleep(LOOK_S)  # polling Spark, which has no call that waits
 
 
 def live_hosts(context: SparkContext) -> set[str]:

@@ -41,7 +41,7 @@ from dbsp.runtime.spark.failures import successes
 from dbsp.runtime.spark.jobs import JobThread
 from dbsp.runtime.spark.moving_steps import MovingSteps
 from dbsp.runtime.spark.parcel_files import ParcelFiles
-from dbsp.runtime.spark.placement import ground_rdd, live_hosts
+from dbsp.runtime.spark.placement import await_executors, ground_rdd, live_hosts
 from dbsp.runtime.spark.resident_tasks import ResidentTasks, meet
 from dbsp.runtime.spark.shared import PackedWork, pack
 from dbsp.runtime.spark.shipping_job import Shipping, ship_rdd
@@ -416,8 +416,10 @@ class SparkRuntime:
             self._control_at("discard a stray", (stray.worker,), (stray.host,), tasks.discard_stray, (stray, epoch))
         return near
 
-    def warm_up(self, layout: Layout, rounds: int = 1) -> None:
-        """Start the Python workers and load modules and compiled kernels into them before the first step."""
+    def warm_up(self, layout: Layout, rounds: int = 1, room_s: float | None = None) -> None:
+        """Load modules and kernels into Python workers before the first step; `NoRoomError` without executors in `room_s`."""
+        if room_s is not None:
+            self._jobs.run("wait for executors", lambda: await_executors(self._context, layout.hosts, room_s))
         for _ in range(rounds):
             self._control_in("warm up", layout, control_job.warm)
 
