@@ -7,7 +7,7 @@ view. If the client leaves, its read ends.
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -18,14 +18,17 @@ from pydantic import BaseModel, Field
 from dbsp.coordinator.answers import ViewRows
 from dbsp.coordinator.http.lanes import Lane, Lanes
 from dbsp.coordinator.http.rendering import ARROW, ipc, plain, rows_of, view_json, weighted
+from dbsp.coordinator.http.row_texts import CSV, JSON_LINES, as_csv, as_json_lines
 from dbsp.coordinator.service import Service
 from dbsp.coordinator.serving.pages import Page, ViewRead
 from dbsp.coordinator.serving.reads import KEPT_VIEW_BYTES_MAX
+from dbsp.coordinator.serving.results import OpenResult, Tables, small
 from dbsp.errors import ConfigError
 from dbsp.runtime.leases import ALL, Wanted
 
 STEP_HEADER, NEXT_HEADER = "Dbsp-Step", "Dbsp-Next"
 OR_ARROW: dict[int | str, dict[str, Any]] = {200: {"content": {ARROW: {}}}}
+OR_STREAMED: dict[int | str, dict[str, Any]] = {200: {"content": {ARROW: {}, CSV: {}, JSON_LINES: {}}}}
 ROWS_MAX = (1 << 63) - 1
 KEY_CHARS_MAX, CURSOR_CHARS_MAX = 16_384, 64
 PAGE_ROWS, PAGE_ROWS_MAX = 1_000, 100_000
@@ -69,22 +72,51 @@ def add_views(app: FastAPI, service: Service, lanes: Lanes) -> None:
         return whole if isinstance(whole, Response) else _streamed(lanes.reads, whole, limit, as_arrow)
 
     @app.post(
-        "/v1/query", summary="One read-only SELECT over the views and dead_letters, as of one step", responses=OR_ARROW
+        "/v1/query",
+        summary="One read-only SELECT over the views and dead_letters, as of one step",
+        responses=OR_STREAMED,
     )
     async def query(body: QueryBody, request: Request) -> Response:
         """Run a query, or return its plan for `EXPLAIN SELECT …`.
 
+        JSON has all rows in one object, within `rows_max` and `result_mb_max` of [query]. An Arrow IPC stream, CSV
+        (`text/csv`) and JSON lines (`application/x-ndjson`), as `Accept` asks, have any number of rows.
         429 if too many queries wait, 503 if this one has waited for `timeout_s` of [query].
         """
-        as_arrow = ARROW in request.headers.get("accept", "")
-        return await lanes.queries.run_within(service.config.query.timeout_s, _query, service, body.sql, as_arrow)
+        accept = request.headers.get("accept", "")
+        kind = next((each for each in STREAMED if each in accept), None)
+        run = lanes.queries.run_within
+        if kind is None:
+            return await run(service.config.query.timeout_s, _query, service, body.sql)
+        found = await run(service.config.query.timeout_s, _opened, service, body.sql, kind)
+        return found if isinstance(found, Response) else _result(lanes.queries, found, kind)
 
 
-def _query(service: Service, sql: str, as_arrow: bool) -> Response:
+def _query(service: Service, sql: str) -> Response:
     step, table = service.query(sql)
-    if as_arrow:
-        return Response(ipc(table), media_type=ARROW, headers={STEP_HEADER: str(step)})
     return JSONResponse({"step": step, "columns": table.column_names, "rows": plain(rows_of(table))})
+
+
+def _opened(service: Service, sql: str, kind: str) -> Response | OpenResult:
+    """Return the response of a small result, or the begun result of a large one."""
+    found = service.open_query(sql)
+    try:
+        table = small(found, KEPT_VIEW_BYTES_MAX)
+        if table is None:
+            return found
+        found.close()
+        whole = OpenResult(found.step, table.schema, None, table)
+        return Response(b"".join(STREAMED[kind](whole)), media_type=kind, headers={STEP_HEADER: str(found.step)})
+    except BaseException:
+        found.close()
+        raise
+
+
+def _result(lane: Lane, found: OpenResult, kind: str) -> Response:
+    """Send a large result while DuckDB makes it; an error cuts the connection."""
+    pieces = STREAMED[kind](found)
+    headers = {STEP_HEADER: str(found.step)}
+    return StreamingResponse(_sent(lane, found, lambda: next(pieces, None)), media_type=kind, headers=headers)
 
 
 def _wanted(service: Service, view: str, key: str | None) -> Wanted:
@@ -117,7 +149,7 @@ def _view(service: Service, view: str, limit: int | None, key: str | None, as_ar
     if found is None:
         read = service.open_read(view, _wanted(service, view, key))
         try:
-            table = _small(read)
+            table = small(read, KEPT_VIEW_BYTES_MAX)
         except BaseException:
             read.close()
             raise
@@ -133,20 +165,6 @@ def _view(service: Service, view: str, limit: int | None, key: str | None, as_ar
     return JSONResponse(view_json(found, table))
 
 
-def _small(read: ViewRead) -> pa.Table | None:
-    """Return all rows if they are few; else put them back and return None."""
-    parts: list[pa.Table] = []
-    size = 0
-    while size <= KEPT_VIEW_BYTES_MAX:
-        table = read.next()
-        if table is None:
-            return pa.concat_tables(parts)
-        parts.append(table)
-        size += table.nbytes
-    read.put_back(pa.concat_tables(parts))
-    return None
-
-
 def _streamed(lane: Lane, read: ViewRead, limit: int | None, as_arrow: bool) -> Response:
     """Send a large view while it is read; an error cuts the connection, so that no client takes a part for the whole."""
     pieces = (_as_arrow if as_arrow else _as_json)(read, limit)
@@ -155,7 +173,7 @@ def _streamed(lane: Lane, read: ViewRead, limit: int | None, as_arrow: bool) -> 
     return StreamingResponse(_sent(lane, read, lambda: next(pieces, None)), media_type=media_type, headers=headers)
 
 
-async def _sent(lane: Lane, read: ViewRead, piece: Callable[[], bytes | None]) -> AsyncIterator[bytes]:
+async def _sent(lane: Lane, read: Tables, piece: Callable[[], bytes | None]) -> AsyncIterator[bytes]:
     """Yield the pieces, each made on a thread of the lane; close the read also if the client leaves."""
     try:
         while (data := await lane.run(piece)) is not None:
@@ -194,7 +212,7 @@ class _Sink:
         return b"".join(parts)
 
 
-def _limited(read: ViewRead, limit: int | None) -> Iterator[pa.Table]:
+def _limited(read: Tables, limit: int | None) -> Iterator[pa.Table]:
     """Yield the tables of a read up to `limit` rows."""
     left = limit
     while left != 0 and (table := read.next()) is not None:
@@ -203,7 +221,7 @@ def _limited(read: ViewRead, limit: int | None) -> Iterator[pa.Table]:
         yield table
 
 
-def _as_arrow(read: ViewRead, limit: int | None) -> Iterator[bytes]:
+def _as_arrow(read: Tables, limit: int | None = None) -> Iterator[bytes]:
     """Yield an Arrow stream in pieces."""
     first = read.next()
     assert first is not None  # noqa: S101 - the read was found to be large
@@ -230,3 +248,7 @@ def _as_json(read: ViewRead, limit: int | None) -> Iterator[bytes]:
             yield (comma + json.dumps(some["rows"], ensure_ascii=False, separators=(",", ":"))[1:-1]).encode()
         rows_total += len(table)
     yield f'],"weights":{json.dumps(weights, separators=(",", ":"))},"rows_total":{rows_total}}}'.encode()
+
+
+STREAMED: Mapping[str, Callable[[Tables], Iterator[bytes]]] = {ARROW: _as_arrow, CSV: as_csv, JSON_LINES: as_json_lines}
+"""How the result of a query is sent, by the kind that `Accept` asks for."""

@@ -15,7 +15,9 @@ from dbsp.coordinator.http.tokens import ADMIN, READ, Tokens
 from dbsp.coordinator.postgres.catalog import relations_of
 from dbsp.coordinator.postgres.dialect_parts import dialect_parts, readable_views
 from dbsp.coordinator.postgres.follow import SharedReads
+from dbsp.coordinator.postgres.query_rows import SentRows, keep
 from dbsp.coordinator.postgres.scram import Verifiers
+from dbsp.coordinator.postgres.sources import RowSource
 from dbsp.coordinator.query.held import HELD_RESULTS, HeldBytes
 from dbsp.coordinator.query.process import Stop
 from dbsp.coordinator.query.statement import PARAMETERS
@@ -65,9 +67,20 @@ class Backend:
         *,
         timeout_s: float | None,
         stop: Stop,
-    ) -> pa.Table:
-        """Return the result of a SELECT."""
-        return await self._ask(self._dialect(session, variables, values), sql, timeout_s, stop)
+        tag: str = "SELECT",
+    ) -> SentRows:
+        """Return the rows of a SELECT, to be closed."""
+        action = partial(
+            self.service.open_in_dialect, sql, self._dialect(session, variables, values), self.relations,
+            timeout_s=timeout_s, stop=stop,
+        )  # fmt: skip
+        result = await self._queries.run_within(self.service.config.query.timeout_s, action)
+        return SentRows(result, self._queries, self.held, tag)
+
+    async def keep(self, rows: RowSource | None) -> None:
+        """Read the rest of a query's result into memory, because its client pauses."""
+        section = self.service.config.query
+        await keep(rows, section.rows_max, section.result_mb_max)
 
     async def describe(
         self,

@@ -7,6 +7,7 @@ import shlex
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
+from typing import TypeVar
 
 import pyarrow as pa
 
@@ -20,6 +21,7 @@ from dbsp.coordinator.postgres.parameters import text_of, type_name
 from dbsp.coordinator.postgres.refusals import READ_ONLY, SYNTAX, WRITE_HINT, PostgresRefusal, refusal_of
 from dbsp.coordinator.postgres.results import PORTALS_MAX, STATEMENTS_MAX, Portal, Prepared, described
 from dbsp.coordinator.postgres.rows import batches, data_rows
+from dbsp.coordinator.postgres.showing import shown_name, shown_schema
 from dbsp.coordinator.postgres.sources import HeldRows, RowSource
 from dbsp.coordinator.postgres.statements import WRITES, Statement, located, pieces_of, split, unquoted
 from dbsp.coordinator.postgres.stopping import StopSignal
@@ -36,6 +38,7 @@ _SET_CONFIG = re.compile(
     r"(?is)\s*select\s+(?:pg_catalog\.)?set_config\(\s*'([^']*)'\s*,\s*'([^']*)'\s*,\s*\w+\s*\)[^,]*"
 )
 _ALL = (1 << 63) - 1
+T = TypeVar("T")
 
 
 class Runner:
@@ -127,7 +130,7 @@ class Runner:
             ]
             self._prepared[name] = Prepared(statement, tuple(types))
         elif statement is not None and statement.verb == "SHOW":
-            schema = _shown_schema(statement)
+            schema = shown_schema(statement)
         elif statement is not None and statement.verb == SUBSCRIBE:
             follow = subscription_of(statement.text)
             schema = followed_schema(self._backend.shared.schema(follow.view)[1], progress=follow.progress)
@@ -251,8 +254,7 @@ class Runner:
             self._refuse_too_often()
             portal.rows = whole
         elif statement.is_read:
-            table = await self._query(statement.text, portal.values)
-            portal.rows = HeldRows(table, self._backend.held, "EXPLAIN" if statement.verb == "EXPLAIN" else "SELECT")
+            portal.rows = await self._query(statement, portal.values)
         elif statement.verb == SUBSCRIBE:
             self._refuse_too_often()
             portal.rows = Follow(self._backend.shared, subscription_of(statement.text, portal.values))
@@ -263,13 +265,13 @@ class Runner:
         """Return the rows of a plain SELECT, which reads a view and nothing else; None for other statements."""
         return WholeViewRows.of(self._backend.shared, whole_view_of(statement.text))
 
-    async def _query(self, sql: str, values: tuple[tuple[str | None, str | None], ...] = ()) -> pa.Table:
-        self._set_by_function(sql)
+    async def _query(self, statement: Statement, values: tuple[tuple[str | None, str | None], ...] = ()) -> RowSource:
+        self._set_by_function(statement.text)
         self._refuse_too_often()
         return await self._stoppable(
             lambda stop: self._backend.query(
-                sql, values, self._session, self._variables.values,
-                timeout_s=self._variables.statement_timeout_s, stop=stop,
+                statement.text, values, self._session, self._variables.values,
+                timeout_s=self._variables.statement_timeout_s, stop=stop, tag=_tag(statement),
             )
         )  # fmt: skip
 
@@ -286,7 +288,7 @@ class Runner:
             self._variables.set(found[1], found[2])
             self._report(found[1])
 
-    async def _stoppable(self, action: Callable[[Stop], Awaitable[pa.Table]]) -> pa.Table:
+    async def _stoppable(self, action: Callable[[Stop], Awaitable[T]]) -> T:
         self._stop = stop = Stop()
         if self._connection.gone:
             stop.stop()
@@ -300,6 +302,7 @@ class Runner:
         formats = portal.formats_of(len(rows.schema))
         sent = await self._write(rows, rows_max or _ALL, formats, all_ready=bool(rows_max))
         if rows_max and sent and not rows.done:
+            await self._backend.keep(rows)
             self._connection.write(m.SUSPENDED)
         else:
             self._connection.write(
@@ -444,11 +447,11 @@ class Runner:
             self._connection.write(m.parameter_status(title, self._variables.get(name)))
 
     def _show(self, statement: Statement) -> pa.Table:
-        schema = _shown_schema(statement)
+        schema = shown_schema(statement)
         if len(schema) > 1:
             rows = sorted(self._variables.values.items())
             return pa.table([[name for name, _ in rows], [value for _, value in rows], [""] * len(rows)], schema=schema)
-        return pa.table([[self._variables.get(_shown_name(statement))]], schema=schema)
+        return pa.table([[self._variables.get(shown_name(statement))]], schema=schema)
 
     # --- statements and cursors ---------------------------------------------------------------------------------
 
@@ -494,6 +497,11 @@ class Runner:
             )
         portal = Portal(found[0], held=held)
         await self._fill(portal)
+        try:
+            await self._backend.keep(portal.rows)
+        except BaseException:
+            _close_rows(portal)
+            raise
         self._portals[name] = portal
         return "DECLARE CURSOR"
 
@@ -569,6 +577,10 @@ def _close_rows(portal: Portal) -> None:
         portal.rows = None
 
 
+def _tag(statement: Statement) -> str:
+    return "EXPLAIN" if statement.verb == "EXPLAIN" else "SELECT"
+
+
 def _oid_of(name: str) -> int:
     found = OIDS.get(name.partition("(")[0].strip())
     return found if isinstance(found, int) and found in BY_OID else TEXT.oid
@@ -579,20 +591,3 @@ def _part(piece: str) -> str:
         if piece[0] == "'":
             return unquoted(piece)
     return piece if piece.startswith('"') else piece.lower()
-
-
-def _shown_name(statement: Statement) -> str:
-    pieces = pieces_of(statement.text)[1:]
-    if pieces == ["TRANSACTION", "ISOLATION", "LEVEL"]:
-        return "transaction_isolation"
-    if pieces == ["TIME", "ZONE"]:
-        return "timezone"
-    if pieces == ["SESSION", "AUTHORIZATION"]:
-        return "session_authorization"
-    return "".join(unquoted(piece) for piece in pieces)
-
-
-def _shown_schema(statement: Statement) -> pa.Schema:
-    name = _shown_name(statement)
-    names = ["name", "setting", "description"] if name == "all" else [REPORTED.get(name, name)]
-    return pa.schema([(each, pa.string()) for each in names])

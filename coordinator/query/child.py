@@ -8,9 +8,10 @@ gone.
 Protocol, on standard input and output; a header is one line of JSON:
 
     parent  {"sql", "views", "unread",        child  {"reads": {view: needed}} or {"error": {…}}
-             "limits", "dialect", "explain"}
-    parent  {"bytes"} + one Arrow stream per  child  {"done": true} + one Arrow stream, or {"error": {…}}
-            view that is read
+             "limits", "dialect", "explain",
+             "streamed"}
+    parent  {"bytes"} + one Arrow stream per  child  {"rows"} + one Arrow stream for each portion of the result, then
+            view that is read                        {"done": true}; {"error": {…}} at any of these places
 
 Then the next query follows; the end of the input ends the process.
 """
@@ -20,7 +21,7 @@ from __future__ import annotations
 import json
 import resource
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from functools import partial
 from math import ceil
@@ -30,7 +31,7 @@ from typing import Any, BinaryIO, Protocol
 import pyarrow as pa
 
 from dbsp.coordinator.children import failure, put
-from dbsp.coordinator.query.statement import QueryLimits, Unreadable, parts_of, run_query
+from dbsp.coordinator.query.statement import QueryLimits, Unreadable, parts_of, run_query, stream_query
 from dbsp.errors import CapacityError, DbspError
 
 READY = {"ready": True}
@@ -65,7 +66,11 @@ def serve(source: BinaryIO, sink: BinaryIO, bound: Callable[[QueryLimits, int], 
             return
         bound(limits, given["bytes"])
         tables = {name: get_table(source) for name in parts}
-        _answer(sink, partial(statement.run, tables, limits, asked["explain"]), limits)
+        renew = partial(bound, limits, given["bytes"])
+        if asked["streamed"]:
+            _answer(sink, partial(statement.portions, tables, limits), limits, renew)
+        else:
+            _answer(sink, lambda: iter([statement.run(tables, limits, asked["explain"])]), limits, renew)  # noqa: B023 - called at once
 
 
 class QueryStatement(Protocol):
@@ -78,6 +83,9 @@ class QueryStatement(Protocol):
     def run(self, tables: Mapping[str, pa.Table], limits: QueryLimits, explain: str | None = None) -> pa.Table:
         """Return its result over these tables, or with `explain` its plan."""
 
+    def portions(self, tables: Mapping[str, pa.Table], limits: QueryLimits) -> Iterator[pa.RecordBatch]:
+        """Yield its result in portions."""
+
 
 @dataclass(frozen=True, slots=True)
 class _Plain:
@@ -88,6 +96,9 @@ class _Plain:
     def run(self, tables: Mapping[str, pa.Table], limits: QueryLimits, explain: str | None = None) -> pa.Table:
         return run_query(self.sql, tables, limits, tuple(tables), explain=explain)
 
+    def portions(self, tables: Mapping[str, pa.Table], limits: QueryLimits) -> Iterator[pa.RecordBatch]:
+        return stream_query(self.sql, tables, limits, tuple(tables))
+
 
 def _statement(asked: Mapping[str, Any]) -> QueryStatement:
     if asked.get("dialect") is None:
@@ -97,17 +108,25 @@ def _statement(asked: Mapping[str, Any]) -> QueryStatement:
     return translate(asked["sql"], Dialect(**asked["dialect"]))
 
 
-def _answer(sink: BinaryIO, run: Callable[[], pa.Table], limits: QueryLimits) -> None:
+def _answer(
+    sink: BinaryIO,
+    run: Callable[[], Iterator[pa.Table | pa.RecordBatch]],
+    limits: QueryLimits,
+    renew: Callable[[], None],
+) -> None:
+    """Write the portions of a result; `renew` gives each of them the whole time limit."""
     try:
-        found = run()
+        for portion in run():
+            put(sink, {"rows": portion.num_rows})
+            put_table(sink, pa.Table.from_batches([portion]) if isinstance(portion, pa.RecordBatch) else portion)
+            sink.flush()
+            renew()
     except DbspError as error:
         put(sink, failure(error))
     except MemoryError:
         put(sink, failure(too_much_memory(limits)))
     else:
         put(sink, {"done": True})
-        put_table(sink, found)
-        sink.flush()
 
 
 def too_much_memory(limits: QueryLimits) -> CapacityError:

@@ -17,7 +17,7 @@ from __future__ import annotations
 import json
 import logging
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,7 +28,7 @@ from sqlglot.errors import SqlglotError
 
 from dbsp.coordinator.query.functions import CONSTANTS, MACROS, RENAMED, renamed
 from dbsp.coordinator.query.pg_types import type_of
-from dbsp.coordinator.query.statement import PARAMETERS, QueryLimits, run_query
+from dbsp.coordinator.query.statement import PARAMETERS, QueryLimits, run_query, stream_query
 from dbsp.errors import ConfigError
 
 PUBLIC = "public"
@@ -99,14 +99,22 @@ class Translated:
         found = run_query(self.sql, tables, limits, tuple(tables), self.prelude, describe=describe, explain=explain)
         if explain is not None:
             return found
-        if len(self.labels) == found.num_columns:
-            found = found.rename_columns(
-                [own or other for own, other in zip(self.labels, found.column_names, strict=True)]
-            )
+        found = found.rename_columns(self._names(found.schema))
         if not self.dialect.describe:
             return found
         types = {field.name.lower(): type_of(field.type).name for table in tables.values() for field in table.schema}
         return found.replace_schema_metadata({PARAMETERS: json.dumps(parameter_types(self, self.dialect, types))})
+
+    def portions(self, tables: Mapping[str, pa.Table], limits: QueryLimits) -> Iterator[pa.RecordBatch]:
+        """Yield the result in portions."""
+        for batch in stream_query(self.sql, tables, limits, tuple(tables), self.prelude):
+            yield batch.rename_columns(self._names(batch.schema))
+
+    def _names(self, schema: pa.Schema) -> list[str]:
+        """Return the names of the result's columns in PostgreSQL."""
+        if len(self.labels) != len(schema):
+            return list(schema.names)
+        return [own or other for own, other in zip(self.labels, schema.names, strict=True)]
 
 
 def translate(sql: str, dialect: Dialect) -> Translated:

@@ -11,10 +11,10 @@ import json
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import asdict
+from contextlib import closing, contextmanager
+from dataclasses import asdict, dataclass
 from types import TracebackType
-from typing import Any, Self, TypeAlias
+from typing import Any, Protocol, Self, TypeAlias
 
 import pyarrow as pa
 
@@ -30,6 +30,13 @@ KILL_AFTER_S = 2.0
 COMMAND = [sys.executable, "-P", "-m", "dbsp.coordinator.query.child"]
 
 Read: TypeAlias = Callable[[Mapping[str, Needed]], Mapping[str, pa.Table]]
+
+
+class TakesBack(Protocol):
+    """Takes back the process of a query."""
+
+    def __call__(self, process: _Process, *, sound: bool) -> None:
+        """Take it; `sound` says whether it can run another query."""
 
 
 class QueryStopped(UnavailableError):  # noqa: N818 - it is no fault
@@ -103,23 +110,49 @@ class Queries:
         **Errors** `ConfigError` for a statement that is refused or wrong; `CapacityError` names the limit that was
         reached; `UnavailableError` while too many run; `QueryStopped` after `stop.stop()`.
         """
-        if not self._places.acquire(timeout=limits.timeout_s):
+        asked = SentQuery(sql=sql, views=views, unread=unread, limits=limits, dialect=dialect, explain=explain)
+        with closing(self._open(asked, read, stop or Stop())) as portions:
+            return pa.concat_tables(portions)
+
+    def open(
+        self,
+        sql: str,
+        views: Sequence[str],
+        read: Read,
+        limits: QueryLimits,
+        unread: Unreadable = READABLE_ALL,
+        *,
+        dialect: Mapping[str, Any] | None = None,
+        stop: Stop | None = None,
+        ends_s: float,
+    ) -> Portions:
+        """Return the statement's result in portions, to be closed; the first portion is there. See `ask`.
+
+        `rows_max` and `result_mb_max` do not count. The process serves no other query until the result is closed or at its
+        end. It is ended `ends_s` seconds from now.
+        """
+        asked = SentQuery(sql=sql, views=views, unread=unread, limits=limits, dialect=dialect, streamed=True)
+        return self._open(asked, read, stop or Stop(), ends_s)
+
+    def _open(self, asked: SentQuery, read: Read, stop: Stop, ends_s: float | None = None) -> Portions:
+        if not self._places.acquire(timeout=asked.limits.timeout_s):
             raise UnavailableError("too many queries run at once", "ask again, or raise `at_once_max` in [query]")
         try:
             process = self._take()
-            try:
-                with (stop or Stop()).ending(process):
-                    found = process.ask(sql, views, read, limits, unread, dialect, explain)
-            except ConfigError:
-                self._give_back(process)
-                raise
-            except BaseException:
-                process.close()
-                raise
-            self._give_back(process)
-            return found
-        finally:
+        except BaseException:
             self._places.release()
+            raise
+        found = Portions(process, asked.limits, stop, self._ended, ends_s)
+        found.begin(asked, read)
+        return found
+
+    def _ended(self, process: _Process, *, sound: bool) -> None:
+        """Take the process of a query that has ended; end it where it cannot be used again."""
+        self._places.release()
+        if sound:
+            self._give_back(process)
+        else:
+            process.close()
 
     def close(self) -> None:
         """End the idle process; a busy one ends with its query."""
@@ -156,6 +189,107 @@ class Queries:
         process.close()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SentQuery:
+    """A query, as it is sent to its process."""
+
+    sql: str
+    views: Sequence[str]
+    unread: Unreadable
+    limits: QueryLimits
+    dialect: Mapping[str, Any] | None = None
+    explain: str | None = None
+    streamed: bool = False
+
+
+class Portions:
+    """The result of one query, portion by portion, each a table; to be closed. One thread at a time reads it."""
+
+    def __init__(
+        self, process: _Process, limits: QueryLimits, stop: Stop, ended: TakesBack, ends_s: float | None = None
+    ) -> None:
+        """Hold the process, which `ended` takes back."""
+        self._process, self._limits, self._stop, self._ended = process, limits, stop, ended
+        self._first: pa.Table | None = None
+        self._lock = threading.Lock()
+        self._over = self._late = False
+        self._timer = None if ends_s is None else threading.Timer(ends_s, self._end_late)
+        if self._timer is not None:
+            self._timer.daemon = True
+            self._timer.start()
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Return the columns; only before the first portion is read."""
+        assert self._first is not None  # noqa: S101 - it was begun
+        return self._first.schema
+
+    def begin(self, asked: SentQuery, read: Read) -> None:
+        """Run the query up to its first portion."""
+        with self._ends_on_errors():
+            self._process.begin(asked, read)
+            self._first = self._process.portion(self._limits)
+
+    def __iter__(self) -> Iterator[pa.Table]:
+        """Yield the portions that are left."""
+        while (portion := self.next()) is not None:
+            yield portion
+
+    def next(self) -> pa.Table | None:
+        """Return the next portion; None after the last.
+
+        **Errors** those of a query, and `CapacityError` once the result was open too long.
+        """
+        first, self._first = self._first, None
+        if first is not None:
+            return first
+        if self._over:
+            if self._late:
+                raise CapacityError("the result was read too slowly", "ask for less, or raise `lease_s` in [query]")
+            return None
+        with self._ends_on_errors():
+            found = self._process.portion(self._limits)
+        if found is None:
+            self._end(sound=True)
+        return found
+
+    @contextmanager
+    def _ends_on_errors(self) -> Iterator[None]:
+        """End the query with an error of the body; the process can be used again after a statement that was refused."""
+        try:
+            with self._stop.ending(self._process):
+                yield
+        except BaseException as error:
+            late = self._late
+            self._end(sound=isinstance(error, ConfigError))
+            if late:
+                raise CapacityError(
+                    "the result was read too slowly", "ask for less, or raise `lease_s` in [query]"
+                ) from error
+            raise
+
+    def _end_late(self) -> None:
+        """End a result that was open too long: its reader gets an error, and the next query a place."""
+        with self._lock:
+            self._late = not self._over
+            if self._late:
+                self._process.kill()
+        self._end(sound=False)
+
+    def _end(self, *, sound: bool) -> None:
+        with self._lock:
+            if self._over:
+                return
+            self._over = True
+        if self._timer is not None:
+            self._timer.cancel()
+        self._ended(self._process, sound=sound)
+
+    def close(self) -> None:
+        """Drop what was not read; repeating it does nothing."""
+        self._end(sound=False)
+
+
 class _Process(ChildProcess):
     """The service's side of one process that runs queries."""
 
@@ -175,23 +309,11 @@ class _Process(ChildProcess):
         """Return True if the process still runs."""
         return self._process.poll() is None
 
-    def ask(
-        self,
-        sql: str,
-        views: Sequence[str],
-        read: Read,
-        limits: QueryLimits,
-        unread: Unreadable,
-        dialect: Mapping[str, Any] | None,
-        explain: str | None,
-    ) -> pa.Table:
-        """Run one query and return its result."""
-        asked = {
-            "sql": sql, "views": list(views), "unread": asdict(unread), "limits": asdict(limits), "dialect": dialect,
-            "explain": explain,
-        }  # fmt: skip
+    def begin(self, asked: SentQuery, read: Read) -> None:
+        """Begin one query."""
+        limits = asked.limits
         with self._bounded(limits):
-            put(self._in, asked)
+            put(self._in, asdict(asked) | {"views": list(asked.views)})
             parts = {name: Needed(**needed) for name, needed in self._answer()["reads"].items()}
         tables = read(parts)
         with self._bounded(limits):
@@ -199,8 +321,11 @@ class _Process(ChildProcess):
             for name in parts:
                 put_table(self._in, tables[name])
             self._in.flush()
-            self._answer()
-            return get_table(self._out)
+
+    def portion(self, limits: QueryLimits) -> pa.Table | None:
+        """Return the next portion of the result; None after the last."""
+        with self._bounded(limits):
+            return None if "done" in self._answer() else get_table(self._out)
 
     @contextmanager
     def _bounded(self, limits: QueryLimits) -> Iterator[None]:
@@ -244,4 +369,4 @@ class _Process(ChildProcess):
         self._process.kill()
 
 
-__all__ = ["Queries", "QueryStopped", "Stop"]
+__all__ = ["Portions", "Queries", "QueryStopped", "Stop"]

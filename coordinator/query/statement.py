@@ -15,6 +15,7 @@ import json
 import re
 import threading
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,6 +31,8 @@ from dbsp.errors import CapacityError, ConfigError, InternalError
 TABLE_FUNCTIONS = frozenset({"range", "generate_series", "unnest"})
 RECURSIVE = "RECURSIVE_CTE_NODE"
 QUERY_NODES = frozenset({"SELECT_NODE", "SET_OPERATION_NODE", RECURSIVE})
+PORTION_ROWS = 16_384
+"""Most rows of a portion of a result."""
 STATEMENT_CHARS_MAX = 100_000
 WEIGHT = "weight"
 CATALOGS = ("pg_catalog.", "information_schema.")
@@ -147,6 +150,66 @@ def run_query(
     **Errors** `ConfigError` for what DuckDB refuses; `CapacityError` names the limit that was reached.
     """
     names = views_of(sql, tuple(tables)) if names is None else names
+    if not describe and explain is None:
+        return _whole(stream_query(sql, tables, limits, names, prelude), limits)
+    with (
+        _refused(limits),
+        _connected(tables, limits, names, prelude, explain) as connection,
+        _timed(connection, limits),
+    ):
+        if explain is not None:
+            return _plan(connection, sql, explain)
+        relation = connection.sql(sql)
+        return relation.limit(0).to_arrow_table().rename_columns(relation.columns)
+
+
+def stream_query(
+    sql: str,
+    tables: Mapping[str, pa.Table],
+    limits: QueryLimits,
+    names: Sequence[str],
+    prelude: Sequence[str] = (),
+) -> Iterator[pa.RecordBatch]:
+    """Yield the statement's result in portions, as DuckDB makes them; at least one.
+
+    `rows_max` and `result_mb_max` do not count. The time limit counts for each portion by itself. See `run_query`.
+    """
+    with _refused(limits), _connected(tables, limits, names, prelude) as connection:
+        with _timed(connection, limits):
+            reader = connection.sql(sql).to_arrow_reader(PORTION_ROWS)
+            batch = next(reader, None)
+        if batch is None:
+            yield pa.RecordBatch.from_pylist([], schema=reader.schema)
+        while batch is not None:
+            yield batch
+            with _timed(connection, limits):
+                batch = next(reader, None)
+
+
+@contextmanager
+def _refused(limits: QueryLimits) -> Iterator[None]:
+    """Raise the errors of DuckDB in the body as those of a query."""
+    try:
+        yield
+    except duckdb.InterruptException:
+        hint = "ask for less, or raise `timeout_s` in [query]"
+        raise CapacityError(f"the query took too long: timeout_s={limits.timeout_s}", hint) from None
+    except duckdb.OutOfMemoryException:
+        hint = "ask for less, or raise `memory_mb_max` in [query]"
+        raise CapacityError(f"the query needs too much memory: memory_mb_max={limits.memory_mb_max}", hint) from None
+    except (duckdb.Error, pa.ArrowException, OSError) as error:
+        raise ConfigError(f"the query failed: {' '.join(str(error).split())}") from None
+
+
+@contextmanager
+def _connected(
+    tables: Mapping[str, pa.Table],
+    limits: QueryLimits,
+    names: Sequence[str],
+    prelude: Sequence[str],
+    explain: str | None = None,
+) -> Iterator[duckdb.DuckDBPyConnection]:
+    """Yield a DuckDB that has the views as tables, and is closed up."""
     config: dict[str, str | bool | int | float | list[str]] = {
         "memory_limit": f"{limits.memory_mb_max}MB",
         "threads": limits.threads,
@@ -154,9 +217,7 @@ def run_query(
         "disabled_optimizers": UNSOUND_REWRITES if explain != PLAN else f"{UNSOUND_REWRITES},{EMPTY_REWRITES}",
     }
     with duckdb.connect(":memory:", config=config) as connection:
-        timer = threading.Timer(limits.timeout_s, connection.interrupt)
-        timer.start()
-        try:
+        with _timed(connection, limits):
             for number, name in enumerate(names):
                 connection.register(f"__input_{number}", repeat_by_weight(tables[name]))
                 connection.execute(f'CREATE TABLE "{_quoted(name)}" AS SELECT * FROM __input_{number}')  # noqa: S608 - our own names
@@ -164,21 +225,18 @@ def run_query(
             for own in prelude:
                 connection.execute(own)
             _close_up(connection)
-            if explain is not None:
-                return _plan(connection, sql, explain)
-            return _fetch(connection, sql, limits, describe)
-        except duckdb.InterruptException:
-            hint = "ask for less, or raise `timeout_s` in [query]"
-            raise CapacityError(f"the query took too long: timeout_s={limits.timeout_s}", hint) from None
-        except duckdb.OutOfMemoryException:
-            hint = "ask for less, or raise `memory_mb_max` in [query]"
-            raise CapacityError(
-                f"the query needs too much memory: memory_mb_max={limits.memory_mb_max}", hint
-            ) from None
-        except (duckdb.Error, pa.ArrowException, OSError) as error:
-            raise ConfigError(f"the query failed: {' '.join(str(error).split())}") from None
-        finally:
-            timer.cancel()
+        yield connection
+
+
+@contextmanager
+def _timed(connection: duckdb.DuckDBPyConnection, limits: QueryLimits) -> Iterator[None]:
+    """Interrupt DuckDB if the body takes longer than the time limit."""
+    timer = threading.Timer(limits.timeout_s, connection.interrupt)
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def repeat_by_weight(table: pa.Table) -> pa.Table:
@@ -202,13 +260,11 @@ def _plan(connection: duckdb.DuckDBPyConnection, sql: str, explain: str) -> pa.T
     return plan_table(lines)
 
 
-def _fetch(connection: duckdb.DuckDBPyConnection, sql: str, limits: QueryLimits, describe: bool) -> pa.Table:
-    relation = connection.sql(sql)
-    if describe:
-        return relation.limit(0).to_arrow_table().rename_columns(relation.columns)
-    reader = relation.to_arrow_reader(65_536)
-    batches, rows, size = [], 0, 0
-    for batch in reader:
+def _whole(batches: Iterator[pa.RecordBatch], limits: QueryLimits) -> pa.Table:
+    """Return all portions as a table; raise `CapacityError` where they are more than the limits allow."""
+    found: list[pa.RecordBatch] = []
+    rows, size = 0, 0
+    for batch in batches:
         rows += batch.num_rows
         if rows > limits.rows_max:
             hint = "add a LIMIT, or raise `rows_max` in [query]"
@@ -217,8 +273,8 @@ def _fetch(connection: duckdb.DuckDBPyConnection, sql: str, limits: QueryLimits,
         if size > limits.result_mb_max << 20:
             hint = "ask for less, or raise `result_mb_max` in [query]"
             raise CapacityError(f"the query's result is too large: result_mb_max={limits.result_mb_max}", hint)
-        batches.append(batch)
-    return pa.Table.from_batches(batches, schema=reader.schema)
+        found.append(batch)
+    return pa.Table.from_batches(found)
 
 
 def _close_up(connection: duckdb.DuckDBPyConnection) -> None:

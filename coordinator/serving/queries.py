@@ -13,12 +13,13 @@ from dbsp.coordinator.answers import ViewRows
 from dbsp.coordinator.build import Built
 from dbsp.coordinator.config import Config
 from dbsp.coordinator.query.explaining import PLAN_SCHEMA, Explained, explained, plan_table
-from dbsp.coordinator.query.process import Queries, Stop
+from dbsp.coordinator.query.process import Queries, Read, Stop
 from dbsp.coordinator.query.pushdown import Needed
 from dbsp.coordinator.query.statement import PLAN, QueryLimits
 from dbsp.coordinator.serving import reads
 from dbsp.coordinator.serving.query_parts import ViewPart, part_of
 from dbsp.coordinator.serving.reads import Reads
+from dbsp.coordinator.serving.results import OpenResult
 from dbsp.runtime.leases import ALL, Leased, looked_up
 
 ANALYZE = "EXPLAIN ANALYZE"
@@ -65,22 +66,60 @@ class QueryReads(Reads):
         """
         return self._ask(sql, _Asked(timeout_s, relations, dialect, stop))[1]
 
+    def open_query(self, sql: str, timeout_s: float | None = None) -> OpenResult:
+        """Return the result of a statement in portions, to be closed; `rows_max` and `result_mb_max` do not count.
+
+        It is to be read within `lease_s` of [query]. Memory does not grow with the result.
+        """
+        return self._open(sql, _Asked(timeout_s))
+
+    def open_in_dialect(
+        self,
+        sql: str,
+        dialect: Mapping[str, Any],
+        relations: Mapping[str, pa.Table],
+        *,
+        timeout_s: float | None = None,
+        stop: Stop | None = None,
+    ) -> OpenResult:
+        """Return the result of `query_in_dialect` in portions, as `open_query` does."""
+        return self._open(sql, _Asked(timeout_s, relations, dialect, stop))
+
+    def _open(self, sql: str, asked: _Asked) -> OpenResult:
+        if explained(sql) is not None:
+            step, table = self._ask(sql, asked)
+            return OpenResult(step, table.schema, None, table)
+        steps: list[int] = []
+        portions = self._queries.open(
+            sql, self._names(asked), self._reader(asked, steps), self._query_limits(asked.timeout_s), self.unread,
+            dialect=asked.dialect, stop=asked.stop, ends_s=self.config.query.lease_s,
+        )  # fmt: skip
+        return OpenResult(steps[0] if steps else self.snapshot.step, portions.schema, portions)
+
     def _ask(self, sql: str, asked: _Asked) -> tuple[int, pa.Table]:
         statement = explained(sql)
-        describe = asked.dialect is not None and asked.dialect.get("describe")
+        describe = asked.dialect is not None and bool(asked.dialect.get("describe"))
         if statement is not None and not describe:
             return self._explain(statement, asked)
         steps: list[int] = []
+        read = self._reader(asked, steps, describe=describe)
+        found = self._run_query(sql if statement is None else statement.sql, read, asked)
+        if statement is not None:
+            found = PLAN_SCHEMA.empty_table().replace_schema_metadata(found.schema.metadata)
+        return steps[0] if steps else self.snapshot.step, found
+
+    def _reader(self, asked: _Asked, steps: list[int], *, describe: bool = False) -> Read:
+        """Return the function that reads the views of a statement; it notes their step in `steps`."""
 
         def read(needed: Mapping[str, Needed]) -> dict[str, pa.Table]:
             found = {name: asked.relations[name] for name in needed if name in asked.relations}
             views = {name: each for name, each in needed.items() if name not in asked.relations}
             return found | (self._empty_tables(views) if describe else self._tables_of(views, asked.timeout_s, steps))
 
-        found = self._run_query(sql if statement is None else statement.sql, read, asked)
-        if statement is not None:
-            found = PLAN_SCHEMA.empty_table().replace_schema_metadata(found.schema.metadata)
-        return steps[0] if steps else self.snapshot.step, found
+        return read
+
+    def _names(self, asked: _Asked) -> tuple[str, ...]:
+        return (*self.views(), DEAD_LETTERS, *asked.relations)
 
     def _explain(self, statement: Explained, asked: _Asked) -> tuple[int, pa.Table]:
         """Return (step, plan): what is read of each view as of that step, and DuckDB's plan.
@@ -127,7 +166,7 @@ class QueryReads(Reads):
         return f"{part.described()} (all rows are read and filtered: the view's key is {', '.join(key) or 'the row'})"
 
     def _run_query(self, sql: str, read: Any, asked: _Asked, explain: str | None = None) -> pa.Table:
-        names = (*self.views(), DEAD_LETTERS, *asked.relations)
+        names = self._names(asked)
         limits = self._query_limits(asked.timeout_s)
         return self._queries.ask(
             sql, names, read, limits, self.unread, dialect=asked.dialect, stop=asked.stop, explain=explain

@@ -76,8 +76,12 @@ def test_the_bytes_are_those_of_a_query(connect: Connect, binary: bool) -> None:
 
 def test_a_view_of_any_size_is_sent(server: Any, connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
     connection = connect()
-    with pytest.raises(psycopg.Error, match="rows_max=1000"):
-        connection.execute("select id from large where true")
+    with (
+        connection.transaction(),
+        connection.cursor("held") as cursor,
+        pytest.raises(psycopg.Error, match="rows_max=1000"),
+    ):
+        cursor.execute("select id from large where true")
     for most in (whole_views.KEPT_VIEW_BYTES_MAX, -1):  # read at once, and piece by piece
         monkeypatch.setattr(whole_views, "KEPT_VIEW_BYTES_MAX", most)
         monkeypatch.setattr(server._service, "_kept_views", {})
@@ -94,6 +98,24 @@ def test_a_view_of_any_size_is_sent(server: Any, connect: Connect, monkeypatch: 
     for sql in ("select nothing from large", "select * from nowhere"):
         with pytest.raises(psycopg.errors.ProgrammingError):
             connection.execute(sql)
+
+
+def test_a_query_of_any_size_is_sent(connect: Connect) -> None:
+    """While DuckDB makes it; in the meantime the session's other statements go on, and a cancelled one leaves nothing behind."""
+    connection = connect()
+    sql = "select id + 0 as n from large where id > 2"
+    assert sorted(number for (number,) in connection.execute(sql)) == [*range(10, 10 + ROWS)]
+    with connection.cursor() as cursor, cursor.copy(f"copy ({sql}) to stdout") as copy:
+        assert sorted(map(int, b"".join(copy).split())) == [*range(10, 10 + ROWS)]
+    with connection.transaction():
+        for _ in range(4):  # more than `at_once_max`
+            connection.execute(f"declare c{_} cursor for {sql} limit 500")
+        assert [len(connection.execute(f"fetch 300 from c{_}").fetchall()) for _ in range(4)] == [300] * 4
+        assert len(connection.execute("fetch all from c3").fetchall()) == 200
+    for _ in range(4):
+        with pytest.raises(psycopg.Error, match="late"):
+            connection.execute("select case when range < 300000 then 1 else error('late') end from range(400000)")
+    assert connection.execute("select 1").fetchall() == [(1,)]
 
 
 def test_rows_come_as_often_as_their_weight(server: Any, connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
