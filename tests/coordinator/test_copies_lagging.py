@@ -18,6 +18,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 import dbsp
+from dbsp.coordinator.backup.from_copies import restore_from_copies
 from dbsp.coordinator.config import Config
 from dbsp.coordinator.running import copies_behind, lagging
 from dbsp.coordinator.service import Service
@@ -36,7 +37,10 @@ from tests.laws.circuits import relations
 from tests.laws.relation import Relation, p, t, u
 from tests.pace import examples, rotating
 from tests.spark.waiting import until
+from tests.storage import test_object_places
+from tests.storage.test_object_places import KEYS
 
+bucket_server = test_object_places.server
 LAGGING = '[checkpoint]\ninterval_s = 1000\ncopies = "../spare"\ncopies_required = 0'
 FAULTS = ("lost", "late", "torn", "torn late", "away")
 
@@ -365,3 +369,26 @@ def test_workers_return_after_a_rescale(strategy: str, tmp_path: Path) -> None:
 
 def kept_workers(folder: Path) -> list[str]:
     return [home.name for home in (folder / "spare" / "shop").glob("0*") if any((home / "versions").iterdir())]
+
+
+@pytest.mark.soak
+def test_copies_in_a_bucket_may_lag(bucket_server: str, tmp_path: Path) -> None:
+    """All disks are lost, then the data folder: both are made again from an S3 server that others wrote."""
+    folder = tmp_path / "one"
+    options = "\n".join(f'{name} = "{value}"' for name, value in {**KEYS, "endpoint": bucket_server}.items())
+    place = LAGGING.replace("../spare", "s3://bucket/lag")
+    pipeline(folder, 2, f"{place}\n[checkpoint.copies_options]\n{options}")
+    for number, lost in enumerate((False, True, False)):
+        with Service(settings(folder)) as service:
+            assert rows(service) == ({"a": (40 * number, 40 * number, 1)} if number else {})
+            push(service, 100 * number)
+            service.checkpoint(60)
+            caught_up(service)
+            service.stop(now=True)
+        config = settings(folder)
+        if lost:
+            shutil.rmtree(config.data_dir)
+            assert config.copies is not None
+            restore_from_copies(config.copies, config)
+        else:
+            lose(config, 0, 1)

@@ -10,6 +10,7 @@ export interface Doing {
 }
 export interface InputHealth { table: string; waiting_rows: number | null; away: string | null; place: string | null; since: string | null }
 export interface TopicCopy { table: string; topic: string; behind_messages: number; error: string | null }
+export interface CopiesLag { version: number | null; published: number; lag_versions: number; lag_bytes: number; age_s: number; error: string | null }
 export interface DeltaTable { view: string; uri: string; keys: string[]; step: number; behind_steps: number; error: string | null }
 export interface Waterline { label?: string; [name: string]: unknown }
 export interface Rescaling {
@@ -28,7 +29,7 @@ export interface Status {
   fingerprint: string; rescale: Rescaling | null;
   rescale_waiting: { workers: number; strategy: string; waits_for: string } | null;
   backup: BackupUnderWay | null; last_backup: Record<string, unknown> | null;
-  delta: DeltaTable[]; copies: TopicCopy[]; postgres: Record<string, unknown> | null;
+  delta: DeltaTable[]; copies: TopicCopy[]; checkpoint_copies: CopiesLag | null; postgres: Record<string, unknown> | null;
   alarms: Alarm[]; inputs: InputHealth[]; doing: Doing | null; clock_ahead_seconds: number;
   waterlines: Record<string, unknown>[]; not_deterministic: unknown[];
 }

@@ -61,6 +61,7 @@ function Copies() {
   const now = useSignal(status)!;
   const { found } = useRead<{ settings: Setting[] }>("/v1/settings");
   const alarm = now.alarms.find((each) => each.kind === "copies-away");
+  const lag = now.checkpoint_copies;
   const setting = (section: string, key: string) => found?.settings.find((each) => each.section === section && each.key === key)?.value;
   const place = setting("checkpoint", "copies") as string | undefined;
   const standbys = (setting("layout", "standbys") as string[] | undefined) ?? [];
@@ -69,9 +70,16 @@ function Copies() {
       {alarm && <p><Badge tone="bad">Not reached</Badge> {alarm.text}</p>}
       {!found && !alarm && <Empty>Only a token of the scope admin may see the places of copies.</Empty>}
       {found && !place && standbys.length === 0 && <Empty>None: a lost disk loses the state. Set <code>copies</code> in [checkpoint] or <code>standbys</code> in [layout].</Empty>}
+      {lag && (
+        <Facts of={[
+          ["Newest whole version", `${lag.version === null ? "none" : count(lag.version)} of ${count(lag.published)}`],
+          ["Still to copy", bytes(lag.lag_bytes)], ["Age of the newest whole version", lag.lag_versions === 0 ? "it is the newest" : seconds(lag.age_s)],
+          ...(lag.error ? [["Waits because", lag.error] as [string, string]] : []),
+        ]} />
+      )}
       {found && (place || standbys.length > 0) && (
         <Facts of={[
-          ...(place ? [["Each published version is copied to", <code>{place}</code>] as [string, preact.JSX.Element]] : []),
+          ...(place ? [[lag ? "Versions are copied, some time later, to" : "Each published version is copied to", <code>{place}</code>] as [string, preact.JSX.Element]] : []),
           ...standbys.map((each): [string, preact.JSX.Element] => ["Standby", <code>{each}</code>]),
           ["Health", alarm ? <Badge tone="bad">Not reached</Badge> : <Badge tone="good">No alarm</Badge>],
         ]} />
