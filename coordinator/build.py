@@ -32,6 +32,7 @@ from dbsp.coordinator.running.blame import Locator
 from dbsp.coordinator.running.clock import Clock, SystemClock
 from dbsp.coordinator.running.command_runner import Parts
 from dbsp.coordinator.running.control import Control, Ledger, LmdbControl, configured, new_ledger, standing
+from dbsp.coordinator.running.far_standbys import StandbyRule
 from dbsp.coordinator.running.ledger_in_log import ledger_in_log, logged_control
 from dbsp.coordinator.running.letters import Letters
 from dbsp.coordinator.running.loop_settings import LoopSettings
@@ -369,6 +370,7 @@ def facts_of(ledger: Ledger, config: Config) -> states.Facts:
         members=found.members, forming=found.forming, epoch=ledger.epoch, failures_max=config.step.failures_max,
         acceptable_recovery_lag=config.layout.acceptable_recovery_lag, keys_per_step=config.layout.keys_per_step,
         copies_lag=config.checkpoint.copies_lag,
+        only_published=config.layout.standbys_per_worker > 0,
     )  # fmt: skip
     return learned(facts, found)
 
@@ -381,16 +383,19 @@ def loop_settings(config: Config) -> LoopSettings:
         max_warmup_replicas=config.layout.max_warmup_replicas, autoscale=config.autoscale,
         strategy=config.layout.strategy, host_loss=_host_loss(config),
         has_remote_state=config.pipeline.runtime != "local", hosts=config.layout.offered(),
+        standbys=StandbyRule(per_worker=config.layout.standbys_per_worker, zones=config.layout.zones),
     )  # fmt: skip
 
 
 def _host_loss(config: Config) -> HostLoss:
     """Return when a host counts as lost: never where no host has a name."""
-    shared = shares_disk(config)
+    shared, copied = shares_disk(config), bool(config.checkpoint.copies)
+    standbys = config.layout.standbys_per_worker > 0
     named = bool(config.layout.hosts) and config.layout.host_lost_s > 0
     return HostLoss(
         after_s=config.layout.host_lost_s if named else None,
-        movable=shared or bool(config.checkpoint.copies),
+        movable=shared or copied or standbys,
+        only_standbys=standbys and not copied and not shared,
         common_disk=shared,
     )
 

@@ -179,7 +179,19 @@ def check_named(config: Config, layouts: Iterable[Layout] = ()) -> None:
 
     **Errors** `ConfigError` with the setting to add.
     """
+    if config.layout.standbys_per_worker and config.checkpoint.copies_lag:
+        raise ConfigError(
+            "standbys on other hosts do not go together with copies that lag:"
+            f" layout.standbys_per_worker={config.layout.standbys_per_worker} checkpoint.copies_required=0",
+            "set `copies_required = 1`, or remove `standbys_per_worker`",
+        )
     if shares_disk(config):
+        if config.layout.standbys_per_worker:
+            raise ConfigError(
+                "a standby on another host would be on the same disk: the workers of this pipeline share one:"
+                f" layout.standbys_per_worker={config.layout.standbys_per_worker} data_dir={config.data_dir}",
+                "remove `standbys_per_worker`; `standbys` in [layout] are folders on other disks",
+            )
         return
     homeless = sorted({w for each in layouts for w, host in zip(each.workers, each.hosts, strict=True) if not host})
     if homeless:

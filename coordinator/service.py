@@ -182,6 +182,11 @@ class Service(QueryReads, Decisions, Rescales):
         """Return as JSON values how far the copies of checkpoints are behind; None where they do not lag."""
         return self._loop.runner.behind.status()
 
+    @property
+    def standbys(self) -> dict[str, Any]:
+        """Return the standbys of workers on other hosts, as they are in the status."""
+        return self._loop.runner.standbys.status
+
     def status(self) -> dict[str, Any]:
         """Return the status of the service as JSON values."""
         now, layout = self.snapshot, self.layout()
@@ -193,6 +198,7 @@ class Service(QueryReads, Decisions, Rescales):
             "rescale": as_json(self._loop.runner.rescale), "backup": as_json(self._backups.progress),
             "last_backup": self._backups.last, "delta": self.delta.status, "copies": self.copies.status,
             "checkpoint_copies": self.copies_lag(),
+            "standbys": self.standbys,
             "postgres": None if self.postgres_status is None else dict(self.postgres_status()),
             "flight": None if self.flight_status is None else dict(self.flight_status()),
             "not_deterministic": list(self.first_steps.found),

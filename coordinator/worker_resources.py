@@ -3,6 +3,7 @@
 Layout of the data folder:
 
     workers/NNNN    a worker's database (a standby of it is `<folder>/<pipeline>/NNNN`)
+    standbys/NNNN   the standby of a worker on another host
     visits/NNNN     shards received from workers of other hosts during a rescale
     input, steps, outputs/    the embedded logs
     control         the ledger
@@ -48,9 +49,10 @@ from dbsp.storage.discarding import (
     is_older,
 )
 from dbsp.storage.environment import MAP_SIZE_BYTES
+from dbsp.storage.far_standby import FarStandby
 from dbsp.storage.standby import Standby, is_sound, restore_from
 from dbsp.storage.transfers import ShardTransfer, end_transfers
-from dbsp.store import CheckpointId
+from dbsp.store import CheckpointId, VersionInfo
 
 LOOK_EVERY_S = 1.0
 """Looking costs a few system calls for every open file, too much for every segment of every worker."""
@@ -202,6 +204,19 @@ class ConfiguredResources:
     def end_transfers(self, worker: int, epoch: int) -> None:
         """Delete the shards received for this worker from other hosts, except those of newer epochs."""
         end_transfers(self._transfers(worker), epoch)
+
+    def standby(self, worker: int) -> FarStandby:
+        """Return the standby, on this host, of a worker on another one."""
+        return FarStandby(self._far(worker))
+
+    def take_over(self, worker: int, epoch: int, since: int, wanted: VersionInfo) -> bool:
+        """Make the worker's standby here its database, if the standby has the wanted version; return whether it did."""
+        with _LOCK:
+            self._let_go(worker)
+            return self.standby(worker).take_over(self._home(worker), epoch, since, wanted)
+
+    def _far(self, worker: int) -> Path:
+        return home_in(self.data_dir / "standbys", worker)
 
     def _transfers(self, worker: int) -> Path:
         return home_in(self.data_dir / "visits", worker)

@@ -26,8 +26,9 @@ from __future__ import annotations
 import hashlib
 import shutil
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -180,16 +181,26 @@ def is_sound(home: Path) -> bool:
     return True
 
 
-def _refuse_other_run(source: Durable, target: Durable) -> None:
-    """Raise `ConfigError` if a standby is of another pipeline, or of this pipeline before it was started over."""
-    with source.environment.reading() as txn, target.environment.reading() as held:
-        runs = {info.checkpoint.run for info in source.versions(txn)}
-        others = {info.checkpoint.run for info in target.versions(held)} - runs
+def runs_of(txn: Txn, side: Durable) -> frozenset[str]:
+    """Return the runs of the versions that are held; more than one only of an old file."""
+    return frozenset(info.checkpoint.run for info in side.versions(txn))
+
+
+def refuse_other_run(runs: frozenset[str], target: Durable) -> None:
+    """Raise `ConfigError` if a standby is of another pipeline than `runs`, or of this pipeline before it was started over."""
+    with target.environment.reading() as held:
+        others = runs_of(held, target) - runs
     if runs and others:
         raise ConfigError(
             f"a standby belongs to another run: folder={target.folder.parent} run={', '.join(sorted(others))}",
             "move it away if it may be needed, else delete it; or name other `standbys` in [layout]",
         )
+
+
+def _refuse_other_run(source: Durable, target: Durable) -> None:
+    with source.environment.reading() as txn:
+        runs = runs_of(txn, source)
+    refuse_other_run(runs, target)
 
 
 def put_in_place(made: Path, home: Path) -> None:
@@ -207,15 +218,13 @@ def put_in_place(made: Path, home: Path) -> None:
 
 def _follow(txn: Txn, source: Durable, target: Durable, version: int, epoch: int, bytes_max: int | None) -> bool:
     """Do the work of `Standby.follow`, with both sides opened, and the database as `txn` sees it."""
-    records = {
-        info.version: bytes(txn.get("versions", number_key(info.version)) or b"") for info in source.versions(txn)
-    }
+    digests = digests_of(txn, source)
     record = source.record(txn, version)
     with target.environment.reading() as held:
-        if _holds(held, version, records):
+        if holds(held, version, digests):
             return True
-        settled = _is_settled(held, version, records)
-    if not settled and target.write(epoch, lambda mine: _settle(mine, target, version, epoch, records)):
+        settled = is_settled(held, version, digests)
+    if not settled and target.write(epoch, lambda mine: settle(mine, target, version, epoch, digests)):
         return True
     fresh, whole = target.lacking(refs_of_states(record.traces.values()), bytes_max)
     with chunk_values(source, fresh) as chunks:
@@ -223,39 +232,48 @@ def _follow(txn: Txn, source: Durable, target: Durable, version: int, epoch: int
     if not whole:
         return False
     with target.environment.reading() as held:
-        values = _values(txn, source, version, follows=target.find(held, version - 1) is not None)
+        values = values_since(txn, source, version, follows=target.find(held, version - 1) is not None)
     target.land(Root(version=version, record=record, values=values, keep=np.empty(0, np.uint64)), epoch)
     return True
 
 
-def _holds(txn: Txn, version: int, records: dict[int, bytes]) -> bool:
+def digests_of(txn: Txn, source: Durable) -> dict[int, bytes]:
+    """Return the digest of the record of each version that a database holds."""
+    return {info.version: _digest(txn.get("versions", number_key(info.version))) for info in source.versions(txn)}
+
+
+def _digest(record: Any) -> bytes:
+    return b"" if record is None else hashlib.sha256(record).digest()
+
+
+def holds(txn: Txn, version: int, digests: Mapping[int, bytes]) -> bool:
     """Return whether the standby has this version with the same record."""
-    return bytes(txn.get("versions", number_key(version)) or b"") == records[version]
+    return _digest(txn.get("versions", number_key(version))) == digests[version]
 
 
-def _goal(version: int, records: dict[int, bytes]) -> bytes:
+def _goal(version: int, digests: Mapping[int, bytes]) -> bytes:
     """Return the note that a standby keeps while it follows to a version."""
-    return number_key(version) + hashlib.sha256(records[version]).digest()
+    return number_key(version) + digests[version]
 
 
-def _is_settled(txn: Txn, version: int, records: dict[int, bytes]) -> bool:
+def is_settled(txn: Txn, version: int, digests: Mapping[int, bytes]) -> bool:
     """Return whether the standby is ready to follow to this version."""
-    return bytes(txn.get("meta", _FOLLOWS) or b"") == _goal(version, records)
+    return bytes(txn.get("meta", _FOLLOWS) or b"") == _goal(version, digests)
 
 
-def _settle(txn: Txn, target: Durable, version: int, epoch: int, records: dict[int, bytes]) -> bool:
+def settle(txn: Txn, target: Durable, version: int, epoch: int, digests: Mapping[int, bytes]) -> bool:
     """Prepare the standby to copy a version; return whether it has that version already.
 
     Keep the versions whose records are the same in the database, with their chunks and values; note the version as
     the goal.
     """
-    if _holds(txn, version, records):
+    if holds(txn, version, digests):
         return True
-    if _is_settled(txn, version, records):
+    if is_settled(txn, version, digests):
         return False
     _refuse_late(txn, target, version, epoch)
-    held = {number_of(key): bytes(value) for key, value in txn.items("versions")}
-    same = sorted(number for number, record in held.items() if records.get(number) == record)
+    held = {number_of(key): _digest(value) for key, value in txn.items("versions")}
+    same = sorted(number for number, digest in held.items() if digests.get(number) == digest)
     for number in sorted(held.keys() - set(same), reverse=True):
         target.drop(txn, number, undo=bool(same) and number > same[0])
     if same:
@@ -266,7 +284,7 @@ def _settle(txn: Txn, target: Durable, version: int, epoch: int, records: dict[i
                 txn.delete(table, key)
     referred = set(ids_of(target.record(txn, number) for number in same).tolist())
     target.sweep(txn, referred)
-    txn.put("meta", _FOLLOWS, _goal(version, records))
+    txn.put("meta", _FOLLOWS, _goal(version, digests))
     return False
 
 
@@ -278,7 +296,7 @@ def _refuse_late(txn: Txn, target: Durable, version: int, epoch: int) -> None:
         raise UnavailableError(f"a standby holds a later version: {story}")
 
 
-def _values(txn: Txn, source: Durable, version: int, follows: bool) -> dict[bytes, bytes | None]:
+def values_since(txn: Txn, source: Durable, version: int, follows: bool) -> dict[bytes, bytes | None]:
     """Return the small values that changed in a version; all small values, unless the standby has the version before it."""
     keys: Iterator[bytes] = iter(source.changed(txn, version) if follows else source.value_keys(txn))
     return {key: source.value(txn, version, key) for key in keys}

@@ -33,10 +33,10 @@ from dbsp.errors import DataError, UnavailableError
 from dbsp.storage.committing import chunk_values
 from dbsp.storage.durable import Durable, Root, reading_version
 from dbsp.storage.environment import MAP_SIZE_BYTES
-from dbsp.storage.records import decode_record, encode_record, number_of
+from dbsp.storage.records import Record, decode_record, encode_record, number_of
 from dbsp.storage.standby import DURABLE, WRITERS, make_bare
 from dbsp.store import CheckpointId, Shipment, VersionView
-from dbsp.trace.manifest import ID, NBYTES
+from dbsp.trace.manifest import ID, NBYTES, Refs
 from dbsp.trace.slicing import HashRange, refs_within
 
 Numbers = npt.NDArray[np.uint64]
@@ -50,7 +50,13 @@ def outgoing(durable: Durable, version: int, ranges: Sequence[HashRange], held: 
     """
     with durable.environment.reading() as txn:
         record = durable.record(txn, version)
-    needed = refs_within(record.traces.values(), ranges)
+    return shipment_of(durable, version, record, refs_within(record.traces.values(), ranges), held, bytes_max)
+
+
+def shipment_of(
+    durable: Durable, version: int, record: Record, needed: Refs, held: Numbers, bytes_max: int
+) -> Shipment:
+    """Return about `bytes_max` of the needed chunks of a version that are not `held`; with the last ones, its record."""
     lacking = needed[~np.isin(needed[:, ID], held)]
     ends = np.cumsum(lacking[:, NBYTES])
     count = max(1, int(ends.searchsorted(np.uint64(bytes_max), "right")))

@@ -55,6 +55,7 @@ from dbsp.storage.committing import copy_version, pin_cut, pinned_cut
 from dbsp.storage.copies import WorkerCopies
 from dbsp.storage.durable import NUMBERS, Durable, reading_version
 from dbsp.storage.environment import MAP_SIZE_BYTES
+from dbsp.storage.far_standby import Offer, Settled, offer, piece
 from dbsp.storage.leases import WorkerLease
 from dbsp.storage.records import Record, table_key
 from dbsp.storage.scratch import Rubbish, Scratch, Start
@@ -393,6 +394,14 @@ class WorkerDatabase:
     def ship(self, version: int, ranges: Sequence[HashRange], held: Numbers, bytes_max: int) -> Shipment:
         """Return a piece of a version for a target on another host: see the module `transfers`."""
         return outgoing(self._disk(), version, ranges, held, bytes_max)
+
+    def offer(self, version: int) -> Offer:
+        """Return what a standby on another host must know before it follows to a version: see the module `far_standby`."""
+        return offer(self._disk(), version)
+
+    def piece(self, version: int, settled: Settled, bytes_max: int) -> Shipment:
+        """Return a piece of a version for a standby on another host."""
+        return piece(self._disk(), version, settled, bytes_max)
 
     @contextmanager
     def read_cut(self, version: int, cut: CheckpointId) -> Iterator[VersionView]:

@@ -76,12 +76,14 @@ class Fenced:
 class HostsLost:
     """No worker was fenced, as these hosts have been silent for too long.
 
-    `silent` are all hosts that do not answer now. `movable`: the state of workers can be made again on other hosts.
+    `silent` are all hosts that do not answer now. `movable`: the state of workers can be made again on any other host.
+    `standbys` are pairs of a worker of a lost host and a host that answers, whose standby has the published version.
     """
 
     hosts: tuple[str, ...]
     silent: tuple[str, ...]
     movable: bool
+    standbys: tuple[tuple[int, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

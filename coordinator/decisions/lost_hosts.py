@@ -23,12 +23,19 @@ def decided(
 ) -> tuple[states.Recovering | states.Broken, tuple[commands.Command, ...]]:
     """Move the needed workers of lost hosts to other hosts; end with an error that names what is lost if they cannot move."""
     there = homes(facts.layouts.values())
-    places = relocated(there, needed(facts), event.hosts, event.silent, facts.offered) if event.movable else None
+    gone = sorted(worker for worker in needed(facts) if there.get(worker) in event.hosts)
+    if not event.movable:
+        saved = {worker for worker, _ in event.standbys}
+        gone = [worker for worker in gone if worker not in saved]
+    places = None
+    if event.movable or not gone:
+        places = relocated(there, needed(facts), event.hosts, event.silent, facts.offered, event.standbys)
     if places is not None:
         command = commands.MoveWorkers(epoch=facts.epoch, places=tuple(places.items()))
         return states.Recovering(facts=facts, awaits="moved"), (command,)
     why = "no other host is left" if event.movable else "there are no copies of it"
-    gone = sorted(worker for worker in needed(facts) if there.get(worker) in event.hosts)
+    if facts.only_published and not event.movable:
+        why = "no standby that answers has the published version, and there are no copies"
     message = (
         f"a host is lost, and with it the state of its workers, as {why}:"
         f" hosts={', '.join(event.hosts)} workers={gone} published={facts.published}"
@@ -43,24 +50,33 @@ def relocated(
     lost: Collection[str],
     silent: Collection[str],
     offered: Sequence[tuple[str, float]],
+    standbys: Collection[tuple[int, str]] = (),
 ) -> dict[int, str] | None:
     """Return the new host of each of these workers whose host is lost; None if no host is left that answers.
 
-    `there` are the hosts of all workers. Where no offered host is left, the hosts of the other workers are used.
+    `there` are the hosts of all workers. Where no offered host is left, the hosts of the other workers are used. `standbys` are
+    pairs of a worker and a host. A worker that has some goes to one of their hosts, to an offered one if it can.
 
     >>> relocated({0: "a", 1: "b", 2: "c"}, [0, 1, 2], ["b"], ["b"], [("a", 1.0), ("b", 1.0), ("c", 2.0)])
     {1: 'c'}
+    >>> relocated({0: "a", 1: "b", 2: "c"}, [1], ["b"], ["b"], [("a", 1.0), ("c", 9.0)], [(1, "a")])
+    {1: 'a'}
     >>> relocated({0: "a"}, [0], ["a"], ["a", "b"], [("a", 1.0), ("b", 1.0)]) is None
     True
     """
     away = {*lost, *silent}
     left = [(host, weight) for host, weight in offered if host not in away]
     left = left or [(host, 1.0) for host in sorted({there[worker] for worker in workers} - away)]
-    if not left:
-        return None
     moving = [worker for worker in sorted(workers) if there.get(worker) in lost]
-    staying = {worker: host for worker, host in there.items() if worker not in moving}
-    places = placed(staying, moving, left)
+    places = {worker: host for worker, host in there.items() if worker not in moving}
+    ready = {worker: {host for of, host in standbys if of == worker} - away for worker in moving}
+    if not left and not (moving and all(ready.values())):
+        return None
+    for worker in sorted(moving, key=lambda worker: (not ready[worker], worker)):
+        found = ready[worker]
+        choice = [(host, weight) for host, weight in left if not found or host in found]
+        choice = choice or [(host, 1.0) for host in sorted(found)]
+        places = placed(places, [worker], choice)
     return {worker: places[worker] for worker in moving}
 
 

@@ -20,7 +20,7 @@ from dataclasses import replace
 from dbsp.coordinator.decisions import commands, events, fills, lost_hosts, migrating, rescaling, states
 from dbsp.coordinator.decisions.engines import accepted_anew
 from dbsp.coordinator.decisions.recovery import (
-    choose,
+    chosen,
     fence,
     hosts_of,
     lasting_story,
@@ -286,7 +286,7 @@ def _take_back(facts: states.Facts) -> Answer:
 
 
 def _choose(facts: states.Facts, event: events.VersionsRead) -> Answer:
-    choice = choose(event.held, facts.layouts, run=facts.run, fingerprint=facts.fingerprint)
+    choice = chosen(facts, event.held)
     if choice is None or choice.version < facts.published:
         missed = without_choice(facts, event.held, None if choice is None else choice.version)
         if missed is not None:

@@ -1,4 +1,4 @@
-"""The record of a worker that left a lost host."""
+"""The records of a worker that left a lost host, and of a place where a worker has a standby."""
 
 from __future__ import annotations
 
@@ -20,3 +20,12 @@ class MovedWorker:
     wall_us: int
     made_again: bool
     stray: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StandbyPlace:
+    """A host on which a standby of a worker may be; `kept`: it follows the worker, else it is to be deleted."""
+
+    worker: int
+    host: str
+    kept: bool

@@ -62,6 +62,16 @@ def complete(
     return sorted(choices, key=lambda choice: (choice.version, choice.checkpoint.epoch))
 
 
+def chosen(facts: states.Facts, held: Mapping[int, Sequence[VersionInfo]]) -> Choice | None:
+    """Return the greatest complete version (`choose`), but none above the published one that standbys on other hosts may lack.
+
+    When a version is opened, workers discard the one before it. A host that is lost then would take its workers' state along.
+    """
+    if facts.only_published:
+        held = {worker: [info for info in infos if info.version <= facts.published] for worker, infos in held.items()}
+    return choose(held, facts.layouts, run=facts.run, fingerprint=facts.fingerprint)
+
+
 def learned(facts: states.Facts, standing: events.LedgerState) -> states.Facts:
     """Return the facts updated by the ledger; the requests other than a rescale are kept."""
     offered = facts.offered if standing.offered is None else standing.offered

@@ -141,6 +141,7 @@ class Facts:
     - `moved` are the workers that left lost hosts.
     - `copies_lag`: the copies of checkpoints may lag behind. `returned` is the version of the copies to which this recovery has
       returned all workers.
+    - `only_published`: no version above the published one is opened, because standbys on other hosts may lack it.
     """
 
     run: str
@@ -160,6 +161,7 @@ class Facts:
     failed_as: str | None = None
     aways: int = 0
     failures_max: int = 5
+    only_published: bool = False
     requested: Requested = field(default_factory=Requested)
     rescale_error: str | None = None
     halt: Halt | None = None

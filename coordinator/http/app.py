@@ -224,7 +224,7 @@ def metrics_of(service: Service) -> bytes:
     now = replace(service.snapshot, lag_rows=service.lag_rows())
     standings = service.built.parts.waterlines.standings
     beside = (service.delta.status, service.copies.status, service.watch.health, standings)
-    return service.metrics.text(now, *beside, service.copies_lag())
+    return service.metrics.text(now, *beside, service.copies_lag(), service.standbys)
 
 
 # --- decisions ------------------------------------------------------------------------------------------------------

@@ -1,8 +1,8 @@
 """Carry out the commands of a checkpoint: pin, wait for the copy, publish, and trim the logs below the oldest version.
 
 Invariants: the input positions at a checkpoint are in the ledger before the first worker pins it. A version is published when
-all workers hold it and its object is among the copies, if there are any. Logs are trimmed only below the oldest version
-that a worker can still open (12).
+all workers hold it, and their standbys on other hosts. If there are copies, its object is among them, too. Logs are trimmed
+only below the oldest version that a worker can still open (12).
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from dbsp.coordinator.running.checkpoint_copy import CheckpointCopy
 from dbsp.coordinator.running.clock import Clock
 from dbsp.coordinator.running.control import Ledger, Saved
 from dbsp.coordinator.running.copies_behind import CopyingBehind
+from dbsp.coordinator.running.far_standbys import FarStandbys
 from dbsp.coordinator.running.intake import all_wait
 from dbsp.coordinator.running.notices import Observer, TrimFailed
 from dbsp.coordinator.running.status import LiveStatus
@@ -58,10 +59,12 @@ class Checkpoints:
         observer: Observer,
         retention_s: float,
         behind: CopyingBehind,
+        *,
+        standbys: FarStandbys,
     ) -> None:
         """Touch nothing yet; logs are kept `retention_s` longer than the versions need."""
         self._clock, self._logs, self._change, self._published = clock, logs, change, behind.objects
-        self._behind = behind
+        self._behind, self._standbys = behind, standbys
         self._live_status, self._observer, self._retention_s = live_status, observer, retention_s
         self._copying: CheckpointCopy | None = None
         self._floors: list[tuple[float, int, Positions]] = []
@@ -71,6 +74,7 @@ class Checkpoints:
         self._copying = None
         self._published.end()
         self._behind.end()
+        self._standbys.end()
 
     def intend(self, version: int, checkpoint: CheckpointId, cut: InputCut) -> None:
         """Note in the ledger the checkpoint that workers are about to commit."""
@@ -88,7 +92,9 @@ class Checkpoints:
         self.intend(command.version, command.checkpoint, cut)
         runtime.pin(command.version, command.checkpoint, command.layout)
         copied = runtime.copy(command.version, command.checkpoint, command.layout)
-        future = self._published.after(copied, command.version, command.checkpoint.epoch)
+        epoch, layout = command.checkpoint.epoch, command.layout
+        followed = self._standbys.after(runtime, copied, command.version, epoch, layout)
+        future = self._published.after(followed, command.version, command.checkpoint.epoch)
         future.add_done_callback(lambda _: woken())
         pause = self._clock.monotonic_s() - started
         self._copying = CheckpointCopy(command=command, started_s=started, pause_s=pause, future=future)
@@ -105,7 +111,7 @@ class Checkpoints:
             raise InternalError(f"no copy of this version is under way: version={version}")
         return copying.reports()
 
-    def end(self, command: commands.AwaitCopy | commands.Publish) -> events.Copied | events.Published:
+    def end(self, runtime: Runtime, command: commands.AwaitCopy | commands.Publish) -> events.Copied | events.Published:
         """Wait for the end of the copy; or note in the ledger that all workers hold the version, and trim the logs."""
         if isinstance(command, commands.AwaitCopy):
             self.reports(command.version)
@@ -113,6 +119,8 @@ class Checkpoints:
         if self._copying is not None:
             self._note(self._copying)
             self._copying = None
+        elif self._standbys.rule.per_worker:
+            self._follow_to_made(runtime, command)
         ledger = self._change(
             lambda found: ledgers.publish(self._behind.noted(found), command.version, ends_rescale=command.ends_rescale)
         )
@@ -120,6 +128,12 @@ class Checkpoints:
         if not command.ends_rescale:  # steps wait for the end of a rescale, so leave trimming to the next checkpoint
             self._trim(ledger)
         return events.Published(version=command.version)
+
+    def _follow_to_made(self, runtime: Runtime, command: commands.Publish) -> None:
+        """Let standbys on other hosts follow to a version that a rescale has made, while no step runs."""
+        ledger, checkpoint = self._change(lambda found: found), command.checkpoint
+        layout = ledger.layouts[checkpoint.layout_version]
+        self._standbys.reach(runtime, command.version, checkpoint.epoch, layout)
 
     def _note(self, copying: CheckpointCopy) -> None:
         published, now = copying.published(self._clock.monotonic_s()), self._live_status.now

@@ -34,6 +34,7 @@ from dbsp.coordinator.running.clock import Clock
 from dbsp.coordinator.running.control import Control, Ledger
 from dbsp.coordinator.running.copies_behind import CopyingBehind
 from dbsp.coordinator.running.failing import Failing
+from dbsp.coordinator.running.far_standbys import Beside, FarStandbys, in_thread
 from dbsp.coordinator.running.fencing import Fencing
 from dbsp.coordinator.running.intake import readable, taken
 from dbsp.coordinator.running.letters import KeepsLetters, NoLetters
@@ -76,6 +77,7 @@ class Parts:
     step is logged only after the step before is done. `waterlines` tells when one rises, which is a reason for a step
     without input. `engine` is the version under which steps are logged; `marker` and `trials` are passed to `Attempts`.
     `letters` keeps the dead letters of finished steps. `published` has the checkpoints among the copies.
+    `beside` runs what goes on while steps run.
     """
 
     runtime: Callable[[], Runtime]
@@ -91,6 +93,7 @@ class Parts:
     trials: Trials | None = None
     letters: KeepsLetters = field(default_factory=NoLetters)
     published: PublishedCopies = field(default_factory=PublishedCopies)
+    beside: Beside = in_thread
 
 
 class CommandRunner:
@@ -123,12 +126,17 @@ class CommandRunner:
         self.warming, self.moves = WarmUps(parts.clock), Moves(parts.clock)
         self.failing = Failing(parts.inputs, parts.steps, parts.locate, observer.noted)
         self.silent_hosts = SilentHosts(parts.clock, settings.host_loss)
-        self._fencing = Fencing(parts.control, parts.clock, self.silent_hosts, self._change, observer.noted)
+        self.standbys = FarStandbys(
+            settings.standbys, parts.control, self.silent_hosts, observer.noted, parts.clock, parts.beside
+        )  # fmt: skip
+        self._fencing = Fencing(
+            parts.control, parts.clock, self.silent_hosts, self.standbys, self._change, observer.noted
+        )  # fmt: skip
         self.published = parts.published
         self.behind = CopyingBehind(parts.published, parts.clock)
         self.checkpoints = Checkpoints(
             parts.clock, Logs(inputs=parts.inputs, steps=parts.steps), self._change, live_status, observer,
-            settings.retention_s, self.behind,
+            settings.retention_s, self.behind, standbys=self.standbys,
         )  # fmt: skip
         self._attempts = Attempts(parts.marker, parts.trials, self._change, observer.noted)
 
@@ -277,6 +285,7 @@ class CommandRunner:
         ledger = self._change(lambda ledger: ledgers.opened(ledger, command.version, command.layout))
         self.published.opened(ledger, command.epoch)
         ledger = self.behind.begin(self.runtime, ledger, command.epoch, self._change)
+        self.standbys.opened(self.runtime, command.version, command.epoch, command.layout)
         moved = self._fencing.discard_strays(self.runtime, command.epoch, ledger)
         self.done, self._timing = ledger.positions(found)
         return events.VersionOpened(version=command.version, checkpoint=found, layout=command.layout, moved=moved)
@@ -438,7 +447,7 @@ class CommandRunner:
             case commands.PinVersion():
                 return self.checkpoints.pin(self.runtime, command, self._cut_of_done(), self.woken)
             case commands.AwaitCopy() | commands.Publish():
-                return self.checkpoints.end(command)
+                return self.checkpoints.end(self.runtime, command)
 
     def _cut_of_done(self) -> InputCut:
         """Return the cut after the last finished step."""

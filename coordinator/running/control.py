@@ -21,7 +21,7 @@ from dbsp.coordinator.decisions import engines
 from dbsp.coordinator.decisions.cutting import NOWHERE, Positions
 from dbsp.coordinator.decisions.events import LedgerState
 from dbsp.coordinator.decisions.fills import Fill
-from dbsp.coordinator.decisions.moved_workers import MovedWorker
+from dbsp.coordinator.decisions.moved_workers import MovedWorker, StandbyPlace
 from dbsp.coordinator.decisions.recovery import serves
 from dbsp.coordinator.strategies import COLD
 from dbsp.distribute.migration_plan import MigrationPlan
@@ -85,6 +85,7 @@ class Ledger:
     - `copied` is the version from which logs are kept while copies lag behind (`lagging`); None if they do not lag.
     - `returned` are the workers whose databases of before an epoch are stale, since all workers returned to the copies.
     - `given_up` is the epoch of the last such return: versions of this epoch and before, above the one of the copies, are void.
+    - `standbys` are all places on other hosts where a standby of a worker may be.
     """
 
     run: str
@@ -114,6 +115,7 @@ class Ledger:
     copied: int | None = None
     returned: Mapping[int, int] = field(default_factory=dict)
     given_up: int = 0
+    standbys: tuple[StandbyPlace, ...] = ()
 
     @property
     def offered(self) -> Offered | None:
@@ -499,6 +501,7 @@ def encode_ledger(ledger: Ledger) -> dict[str, Any]:
         "copied": ledger.copied,
         "returned": [list(pair) for pair in sorted(ledger.returned.items())],
         "given_up": ledger.given_up,
+        "standbys": [asdict(place) for place in ledger.standbys],
     }
 
 
@@ -535,6 +538,7 @@ def decode_ledger(found: Mapping[str, Any]) -> Ledger:
         copied=found.get("copied"),
         returned=dict(found.get("returned", ())),
         given_up=found.get("given_up", 0),
+        standbys=tuple(StandbyPlace(**place) for place in found.get("standbys", ())),
     )
 
 

@@ -10,6 +10,7 @@ from dbsp.coordinator.running import control as ledgers
 from dbsp.coordinator.running import relocations
 from dbsp.coordinator.running.clock import Clock
 from dbsp.coordinator.running.control import Control, Ledger
+from dbsp.coordinator.running.far_standbys import FarStandbys
 from dbsp.coordinator.running.lost_hosts import SilentHosts
 from dbsp.coordinator.running.notices import (
     Notify,
@@ -27,16 +28,23 @@ Change = Callable[[Callable[[Ledger], Ledger]], Ledger]
 class Fencing:
     """The part of the command runner that fences workers; `change` changes the ledger under the newest epoch."""
 
-    def __init__(self, control: Control, clock: Clock, hosts: SilentHosts, change: Change, note: Notify) -> None:
+    def __init__(
+        self, control: Control, clock: Clock, hosts: SilentHosts, standbys: FarStandbys, change: Change, note: Notify
+    ) -> None:
         """Touch nothing yet."""
         self._control, self._clock, self._hosts, self._change, self._note = control, clock, hosts, change, note
+        self._standbys = standbys
 
     def fence(self, runtime: Runtime, command: commands.FenceWorkers) -> events.Fenced | events.HostsLost:
         """Fence the workers that the start needs, then the reachable ones of the others, unless a needed host is lost."""
         if (lost := self._hosts.await_all(runtime, command.hosts, command.offered)) is not None:
-            return events.HostsLost(hosts=lost.hosts, silent=lost.silent, movable=self._hosts.loss.movable)
+            rule, ready = self._hosts.loss, self._standbys.ready(runtime, lost.hosts, lost.silent)
+            movable = rule.movable and not rule.only_standbys
+            return events.HostsLost(hosts=lost.hosts, silent=lost.silent, movable=movable, standbys=ready)
         ledger = self._control.load()
         since = {} if ledger is None else relocations.moved_since(ledger)
+        moved = {worker: epoch for worker, epoch in since.items() if worker in command.workers}
+        self._standbys.take_over(runtime, ledger, command.epoch, moved)
         if restored := runtime.fence(command.epoch, command.workers, command.hosts, since):
             self._note(WorkersRestored(workers=list(restored)))
         if not command.others:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from dbsp.coordinator.decisions.autoscale import AutoscaleSection
 from dbsp.coordinator.limits import StepLimits
+from dbsp.coordinator.running.far_standbys import StandbyRule
 from dbsp.coordinator.running.lost_hosts import HostLoss
 from dbsp.coordinator.strategies import COLD
 from dbsp.hosts import Offered
@@ -29,5 +30,6 @@ class LoopSettings:
     strategy: str = COLD
     host_loss: HostLoss = field(default_factory=HostLoss)
     hosts: Offered | None = None
+    standbys: StandbyRule = field(default_factory=StandbyRule)
     has_remote_state: bool = False
     """Whether the workers' databases are open in other processes alone, as on Spark."""

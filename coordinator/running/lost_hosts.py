@@ -26,11 +26,13 @@ LOOK_EVERY_S = 0.25
 class HostLoss:
     """The rule for lost hosts: a host that is silent for `after_s` seconds is lost (None: never).
 
-    `movable`: a worker's database can be made again on another host, as copies or a common disk have it.
+    `movable`: a worker's database can be made again on another host, as standbys, copies or a common disk have it. With
+    `only_standbys` that host must have a standby of the worker.
     """
 
     after_s: float | None = None
     movable: bool = False
+    only_standbys: bool = False
     common_disk: bool = False
 
 
@@ -104,6 +106,13 @@ class SilentHosts:
         now_s = self._clock.monotonic_s()
         with self._lock:
             return {host: now_s - self._since_s[host] for host in sorted(set(hosts)) if host in self._since_s}
+
+    def long_silent(self, hosts: Iterable[str]) -> tuple[str, ...]:
+        """Return those of these hosts that have been silent for so long that they count as lost, by the last look at each."""
+        after_s = self.loss.after_s
+        return tuple(
+            host for host, seconds in self.silent(hosts).items() if after_s is not None and seconds >= after_s > 0
+        )
 
     def _story(self, silent: dict[str, float]) -> str:
         shown = ", ".join(f"{host} for {seconds:.0f} s" for host, seconds in silent.items())

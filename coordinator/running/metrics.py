@@ -99,6 +99,24 @@ class _WaterlineGauges(Collector):
         return [line, reached, idle, holds]
 
 
+class _StandbyGauges(Collector):
+    """The gauges of standbys on other hosts, created at each scrape: one that was moved has no gauge any more."""
+
+    def __init__(self) -> None:
+        self.status: Mapping[str, Any] = {}
+
+    def collect(self) -> Iterable[Metric]:
+        """Return the lag of each standby, where it is known, and the number of missing standbys."""
+        labels = ("worker", "host")
+        lag = GaugeMetricFamily("dbsp_standby_lag_bytes", "Bytes of its version that a standby lacks", labels=labels)
+        for standby in self.status.get("standbys", ()):
+            if standby["lag_bytes"] is not None:
+                lag.add_metric((str(standby["worker"]), standby["host"]), standby["lag_bytes"])
+        missing = GaugeMetricFamily("dbsp_standbys_missing", "Standbys for which no other host is there")
+        missing.add_metric((), self.status.get("missing", 0))
+        return [lag, missing]
+
+
 class Metrics:
     """The metrics, counted from the reports of the command runner; `text` adds the figures of the snapshot."""
 
@@ -154,8 +172,9 @@ class Metrics:
                 ("alarm", "1 while something is wrong", "kind"),
             )
         }
-        self._waterlines = _WaterlineGauges()
+        self._waterlines, self._standbys = _WaterlineGauges(), _StandbyGauges()
         registry.register(self._waterlines)
+        registry.register(self._standbys)
         self._new_steps = NewSteps()
         self._lock = threading.Lock()
         self._totals = NodeTotals()
@@ -220,9 +239,11 @@ class Metrics:
         health: Health | None = None,
         waterlines: Sequence[WaterlineStatus] = (),
         lag: Mapping[str, Any] | None = None,
+        standbys: Mapping[str, Any] | None = None,
     ) -> bytes:
-        """Return the metrics in the exposition format; `delta`, `copies` and `lag` (of copies) have the form of the status."""
+        """Return the metrics in the exposition format; the arguments have the form of the status (`lag` is that of copies)."""
         self._waterlines.standings = waterlines
+        self._standbys.status = standbys or {}
         for copy in copies:
             self._beside["copy_behind_messages"].labels(copy["table"]).set(copy["behind_messages"])
             self._beside["copy_failing"].labels(copy["table"]).set(copy["error"] is not None)

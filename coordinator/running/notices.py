@@ -288,6 +288,24 @@ class WorkerMoved(Notice):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TookOver(Notice):
+    """Standbys on these hosts became the databases of workers that moved there; nothing was copied."""
+
+    EVENT: ClassVar[str] = "took-over"
+    workers: Sequence[int]
+    hosts: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StandbysBehind(Notice):
+    """Standbys could not follow to the opened version, or old ones could not be deleted; the next checkpoint tries again."""
+
+    EVENT: ClassVar[str] = "standbys-behind"
+    version: int
+    error: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StraysDiscarded(Notice):
     """Hosts that were lost answer again, and databases that workers left there were deleted; or `error` says why not."""
 

@@ -209,7 +209,8 @@ class Watch:
         """Return the reason why the copy of a checkpoint makes no progress; None if it does."""
         runtime = self._runner.running
         found = runtime.copy_trouble() if isinstance(runtime, TellsCopyTrouble) else None
-        return found or self._runner.published.trouble or self._runner.behind.trouble
+        runner = self._runner
+        return found or runner.published.trouble or runner.behind.trouble or runner.standbys.trouble
 
     def _waits(self, now: Snapshot) -> tuple[Waiting, ...]:
         """Return the inputs that wait, as any handle reports them, and the pipeline itself if it waits.

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType, TracebackType
 from typing import TYPE_CHECKING, Protocol, Self
 
@@ -68,7 +68,7 @@ class Shipment:
     """A piece of a worker's version on its way to another host: stored chunks by number, as bytes.
 
     The last piece carries the `record`, which names the references to the chunks. After a piece, `left_bytes` of
-    `total_bytes` are still missing.
+    `total_bytes` are still missing. For a standby the last piece carries the small `values` too; None is a deleted one.
     """
 
     version: int
@@ -76,6 +76,7 @@ class Shipment:
     record: bytes | None
     left_bytes: int
     total_bytes: int
+    values: Mapping[bytes, bytes | None] = field(default_factory=dict)
 
 
 @stored("CommitReport", "version chunks_written bytes_written state_bytes")

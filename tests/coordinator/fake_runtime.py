@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
 import pyarrow as pa
 
@@ -23,7 +22,9 @@ from dbsp.plan.plan import ViewSpec
 from dbsp.runtime.leases import NO_OLD_VIEWS, HeldViews
 from dbsp.runtime.runtime import NOTHING, MoveReport, StepReport, Stray, WarmProgress, WorkerReport
 from dbsp.store import CheckpointId, CommitReport, VersionInfo
+from tests.coordinator.fake_beside import Beside
 from tests.coordinator.fake_moves import FakeMove
+from tests.coordinator.fake_standbys import FakeStandbys, beside
 from tests.coordinator.fakes import (
     BAD_NODE,
     Closed,
@@ -50,48 +51,6 @@ def at(workers: Sequence[int], hosts: Sequence[str]) -> list[tuple[int, str]]:
 def home(layout: Layout, worker: int) -> str:
     """Where a layout says that a worker lives."""
     return layout.hosts[layout.workers.index(worker)]
-
-
-class CopyFuture(Future[Mapping[int, Any]]):
-    """Whoever waits for the copy drives it."""
-
-    def __init__(self, copy: Beside) -> None:
-        super().__init__()
-        self._copy = copy
-
-    def result(self, timeout: float | None = None) -> Mapping[int, Any]:
-        while not self.done():
-            self._copy.advance()
-        return super().result(timeout)
-
-
-class Beside:
-    """What is copied beside the steps, one thing after the other, whenever the simulator lets it go on."""
-
-    def __init__(self, waiting: list[Any], reports: dict[int, Any]) -> None:
-        self.waiting, self.reports = waiting, reports
-        self.future = CopyFuture(self)
-        self.busy = False
-
-    def advance(self) -> None:
-        """The next one; an error ends the copy."""
-        if self.future.done() or self.busy:
-            return
-        self.busy = True
-        try:
-            if self.waiting:  # else its process died when the last one had landed
-                self.take(self.waiting.pop(0))
-        except Exception as error:  # noqa: BLE001 - as the copier's thread does
-            self.future.set_exception(error)
-            return
-        finally:
-            self.busy = False
-        if not self.waiting:
-            self.future.set_result(self.reports)
-
-    def take(self, each: Any) -> None:
-        """Copy one."""
-        raise NotImplementedError
 
 
 class FakeCopy(Beside):
@@ -399,6 +358,10 @@ class FakeRuntime(Closed):
             if self.world.off is not None:
                 self.world.off.pop(worker, None)
 
+    @property
+    def standbys(self) -> FakeStandbys:
+        return FakeStandbys(self.world)
+
     def silent(self, hosts: Sequence[str]) -> Sequence[str]:
         return [host for host in hosts if host in self.world.silent]
 
@@ -419,8 +382,7 @@ def parts(world: World, clock: FakeClock) -> Parts:
     """A coordinator's parts on this world."""
     return Parts(
         runtime=lambda: FakeRuntime(world), inputs=FakeInputs(world), steps=FakeSteps(world),
-        control=FakeControl(world, world.control),
-        clock=clock,
+        control=FakeControl(world, world.control), clock=clock, beside=partial(beside, world),
     )  # fmt: skip
 
 

@@ -129,6 +129,9 @@ class World:
     off: dict[int, tuple[int, dict[int, tuple[CheckpointId, frozenset[Row]]]]] | None = None
     """Of each worker the epoch and the versions of its newest copy off the host; None where there are no copies."""
 
+    far: dict[tuple[int, str], tuple[int, dict[int, tuple[CheckpointId, frozenset[Row]]]]] | None = None
+    """Of each worker and host of a standby its epoch and versions; None where there are no standbys on other hosts."""
+
     def copy_off(self, worker: int, epoch: int) -> None:
         """Copy a worker's versions off its host; an older epoch's copy does not count."""
         if self.off is not None and epoch >= self.off.get(worker, (0, {}))[0]:
@@ -138,6 +141,8 @@ class World:
         """Lose a host's disk."""
         self.elsewhere = {place: database for place, database in self.elsewhere.items() if place[1] != host}
         self.databases = {worker: database for worker, database in self.databases.items() if database.host != host}
+        if self.far is not None:
+            self.far = {place: kept for place, kept in self.far.items() if place[1] != host}
 
     def remake(self, worker: int, host: str, since: int) -> bool:
         """Make a worker's database anew from the copies, if there is none at the host or one that is older than the move."""

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import threading
+import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +16,12 @@ from dbsp.coordinator.worker_resources import ConfiguredResources, home_in
 from dbsp.errors import UnavailableError
 from dbsp.layout import Layout
 from dbsp.logs import StepRecord
-from dbsp.runtime import tasks
+from dbsp.runtime import standbys, tasks
 from dbsp.runtime.inprocess import InProcessRuntime
 from dbsp.runtime.runtime import NOTHING, StepReport, Stray
+from dbsp.runtime.standbys import Lag, PieceStored, StandbyRoute
 from dbsp.storage import WorkerDatabase
-from dbsp.store import CheckpointId
+from dbsp.store import CheckpointId, VersionInfo
 from tests.coordinator.under_traffic import settings
 
 
@@ -32,10 +34,20 @@ class Machines:
     silent: set[str] = field(default_factory=set)
     cancelled: threading.Event = field(default_factory=threading.Event)
     hangs_s: float = 60.0
+    sent: int = 0
+    """Bytes that went to standbys."""
+
+    def standby(self, host: str, worker: int) -> Path:
+        """Return the folder of a worker's standby on a host."""
+        return home_in(self.folder / host / "standbys", worker)
 
     def home(self, host: str, worker: int) -> Path:
         """Return the folder of a worker's database on a host."""
         return home_in(self.folder / host / "workers", worker)
+
+    def wipe(self, host: str) -> None:
+        """Lose a host's disk; what has files open there goes on with them."""
+        (self.folder / host).rename(self.folder / f"lost-{uuid.uuid4().hex}")
 
     def ask(self, host: str) -> None:
         """Hang at a silent host until somebody cancels, then fail."""
@@ -49,6 +61,8 @@ class HostedResources(ConfiguredResources):
     """The resources of all workers, each on the disk of the host where it was last asked for."""
 
     machines: Machines
+    here: str = ""
+    """The host that is asked, where that is not the worker's."""
 
     @classmethod
     def of(cls, there: ConfiguredResources, machines: Machines) -> HostedResources:
@@ -61,11 +75,76 @@ class HostedResources(ConfiguredResources):
         return ConfiguredResources.database(self, worker, create)
 
     def _home(self, worker: int) -> Path:
-        return self.machines.home(self.machines.places[worker], worker)
+        return self.machines.home(self.here or self.machines.places[worker], worker)
+
+    def _far(self, worker: int) -> Path:
+        return self.machines.standby(self.here, worker)
+
+
+@dataclass(slots=True)
+class HostedStandbys:
+    """The standbys on simulated hosts: messages are calls, in small pieces."""
+
+    work: tasks.Work
+    machines: Machines
+    piece_bytes: int = 4096
+
+    def _at(self, host: str) -> tasks.Work:
+        if host in self.machines.silent:
+            raise UnavailableError(f"the host does not answer: host={host}")
+        return replace(self.work, resources=replace(self.work.resources, here=host))  # type: ignore[type-var]
+
+    def follow_standbys(
+        self,
+        version: int,
+        epoch: int,
+        routes: Sequence[StandbyRoute],
+        told: Callable[[Lag], None],
+        ended: Callable[[], bool],
+    ) -> None:
+        standbys.follow(self, version, epoch, routes, told, ended)
+
+    def offers(self, routes: Sequence[StandbyRoute], version: int) -> Mapping[int, Any]:
+        return {route.worker: standbys.offer(self._at(route.home), route.worker, version) for route in routes}
+
+    def settle(
+        self, routes: Sequence[StandbyRoute], offers: Mapping[int, Any], epoch: int
+    ) -> Mapping[StandbyRoute, Any]:
+        return {route: standbys.settle(self._at(route.host), route.worker, offers, epoch) for route in routes}
+
+    def pieces(
+        self, settled: Mapping[StandbyRoute, Any], version: int, epoch: int
+    ) -> Mapping[StandbyRoute, PieceStored]:
+        found = {}
+        for route, state in settled.items():
+            sent = standbys.piece(self._at(route.home), route.worker, version, state, self.piece_bytes)
+            self.machines.sent += sum(len(value) for _, value in sent.chunks)
+            found[route] = standbys.take(self._at(route.host), route.worker, epoch, sent)
+        return found
+
+    def standby_versions(self, places: Sequence[tuple[int, str]]) -> Mapping[tuple[int, str], tuple[VersionInfo, ...]]:
+        return {(worker, host): standbys.versions(self._at(host), worker) for worker, host in places}
+
+    def take_over(
+        self, epoch: int, places: Sequence[tuple[int, str]], since: Mapping[int, int], wanted: VersionInfo
+    ) -> tuple[int, ...]:
+        return tuple(
+            worker for worker, host in places if standbys.take_over(self._at(host), worker, epoch, since, wanted)
+        )
+
+    def discard_standbys(self, epoch: int, places: Sequence[tuple[int, str]]) -> Sequence[tuple[int, str]]:
+        near = [(worker, host) for worker, host in places if host not in self.machines.silent]
+        for worker, host in near:
+            standbys.discard(self._at(host), worker, epoch)
+        return near
 
 
 class HostedRuntime(InProcessRuntime):
     """Runs workers on simulated hosts, and knows which of these are silent."""
+
+    @property
+    def standbys(self) -> HostedStandbys:
+        return HostedStandbys(self.work, self.machines)
 
     @property
     def machines(self) -> Machines:

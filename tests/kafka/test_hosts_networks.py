@@ -6,6 +6,7 @@ Oracles as in `test_hosts_apart`: a plain consumer reads of every step what a re
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import shutil
@@ -166,3 +167,49 @@ def test_hosts_come_and_go_under_cuts_and_kills(three: Networks, reachable: Brok
             assert {host for host, names in homes.items() if names} >= set(hosts)
             assert sum(map(len, homes.values())) >= workers
     assert visits(tmp_path, three.hosts) == []
+
+
+@pytest.mark.timeout(900)
+def test_a_worker_goes_on_from_its_standby(three: Networks, reachable: Broker, tmp_path: Path) -> None:
+    """No copies: host two is cut off for ever, its worker goes on where its standby is; when it is back, it serves again."""
+    first, second, third = three.hosts
+    settings = (
+        f"layout.hosts={json.dumps(three.hosts)}",
+        "layout.standbys_per_worker=1",
+        f"layout.host_lost_s={LOST_S}",
+    )
+    options = tuple(part for each in settings for part in ("--set", each))
+    with cluster_shop(tmp_path, reachable, 11, options, hosts=three.hosts, own=three) as (_, shop):
+        shop.until(lambda: (shop.status() or {}).get("version", 0) > 1, "two checkpoints")
+        at = standbys(shop)
+        assert at[0] in (second, third)
+        assert at[1] in (first, third)
+        assert len(set(at.values())) == 2
+        place = disk(tmp_path, at[1]) / "standbys" / "0001" / "durable" / "data.mdb"
+        inode, reached, began = place.stat().st_ino, shop.sent, time.monotonic()
+        three.cut(second)
+        shop.until(lambda: shop.processed() > reached, "steps go on elsewhere", 300)
+        print(f"cut for ever: first new step after {time.monotonic() - began:.1f} s")
+        (moved,) = (shop.status() or {})["moved_workers"]
+        assert (moved["worker"], moved["lost_host"], moved["host"]) == (1, second, at[1])
+        home = disk(tmp_path, at[1]) / "workers" / "0001" / "durable" / "data.mdb"
+        assert home.stat().st_ino == inode, "its state was copied, and not opened"
+        shop.until(
+            lambda: second not in standbys(shop).values() and len(standbys(shop)) == 2, "standbys elsewhere", 300
+        )
+        three.heal(second)
+        rescaled(shop, 3, "cold", three.hosts)
+        version = (shop.status() or {})["version"]
+        shop.until(lambda: (shop.status() or {}).get("version", 0) > version + 1, "two more checkpoints", 300)
+        assert len(standbys(shop)) == 3
+
+
+def standbys(shop: Shop) -> dict[int, str]:
+    """The host of the standby of each worker that has caught up."""
+    found = (shop.status() or {}).get("standbys", {}).get("standbys", ())
+    return {each["worker"]: each["host"] for each in found if each["lag_bytes"] == 0}
+
+
+def disk(tmp_path: Path, host: str) -> Path:
+    """The folder that a host sees as its data folder."""
+    return tmp_path / "cluster" / f"disk-{host}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 import pytest
@@ -10,7 +10,11 @@ import pytest
 from dbsp.coordinator.decisions.lost_hosts import with_hosts
 from dbsp.coordinator.running import command_runner, control, fencing
 from dbsp.coordinator.running.control import Ledger
+from dbsp.coordinator.running.far_standbys import FarStandbys, Place
 from dbsp.layout import Layout
+from dbsp.runtime.runtime import Runtime
+from dbsp.store import VersionInfo
+from tests.coordinator.fake_standbys import FakeStandbys
 
 Patch = pytest.MonkeyPatch
 
@@ -39,7 +43,27 @@ def move_in_the_first_layout_alone(patch: Patch) -> None:
     patch.setattr(fencing.relocations, "with_hosts", moved)
 
 
+def promote_a_standby_that_lags(patch: Patch) -> None:
+    """Any standby takes over, whatever version it has."""
+
+    def ready(
+        self: FarStandbys, _runtime: Runtime, lost: Collection[str], silent: Collection[str]
+    ) -> tuple[Place, ...]:
+        ledger = self._control.load()
+        places = () if ledger is None else ledger.standbys
+        return tuple((place.worker, place.host) for place in places if place.host not in {*lost, *silent})
+
+    def takes_over(self: FakeStandbys, epoch: int, worker: int, host: str, since: int, wanted: VersionInfo) -> bool:
+        found = self._versions((worker, host))
+        return bool(found) and take_over(self, epoch, worker, host, since, found[-1] if wanted not in found else wanted)
+
+    take_over = FakeStandbys._takes_over
+    patch.setattr(FarStandbys, "ready", ready)
+    patch.setattr(FakeStandbys, "_takes_over", takes_over)
+
+
 RULES = (
+    ("a standby that lags is not promoted", promote_a_standby_that_lags, "9", 60),
     ("a worker of a published layout is never made anew", make_published_workers_anew, "9", 400),
     ("what a moved worker left is deleted", leave_strays, "9", 200),
     ("a worker moves in every layout", move_in_the_first_layout_alone, "9", 200),

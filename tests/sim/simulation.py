@@ -107,6 +107,7 @@ class Simulation:
         if self.places.random() < APART:
             self.world.offered = HOSTS[:2]
         self.losses = Losses(self.seed, self.world, self.fired, self.rates.lost if self.HOSTS_CHANGE else 0.0)
+        self.losses.claims = self._claims_standbys
         fakes.begin(self.world, self.random.randint(1, min(4, self.rates.workers_max)))
 
     # --- faults -------------------------------------------------------------------------------------------------
@@ -189,6 +190,15 @@ class Simulation:
             self.fired.note("straggler")
         return straggles
 
+    def _claims_standbys(self) -> bool:
+        """Whether the service says that each worker has a standby on another host, and that it has the published version."""
+        main = self.main
+        if main is None or not isinstance(main.state, states.Running | states.Paused):
+            return False
+        facts, told = main.state.facts, main.runner.standbys.status
+        whole = [each for each in told["standbys"] if (each["version"], each["lag_bytes"]) == (facts.published, 0)]
+        return not told["missing"] and {each["worker"] for each in whole} >= set(facts.layout.workers)
+
     def _is_bad(self, row: fakes.Row) -> bool:
         """Rows on which the circuit fails; in every fifth seed none."""
         return self.seed % 5 != 0 and fakes.row_hash(row) % 97 == self.seed % 97
@@ -199,13 +209,16 @@ class Simulation:
         """A new command runner on the world."""
         hosts = tuple((host, 1.0) for host in self.world.offered)
         return fake_runtime.command_runner(
-            self.world, self.clock, replace(self.settings, hosts=hosts, host_loss=self.losses.rule)
-        )
+            self.world, self.clock,
+            replace(self.settings, hosts=hosts, host_loss=self.losses.rule, standbys=self.losses.standbys),
+        )  # fmt: skip
 
     def facts(self) -> states.Facts:
         """What an incarnation starts from; the seed says what lag, in rows, a warm-up accepts, and how many keys a step moves."""
         lag, keys = (1, 10, 1000)[self.seed % 3], (1, 3, 20)[self.seed % 3]
-        return replace(fakes.facts(self.world), acceptable_recovery_lag=lag, keys_per_step=keys)
+        return replace(
+            fakes.facts(self.world), acceptable_recovery_lag=lag, keys_per_step=keys, only_published=self.world.far is not None
+        )  # fmt: skip
 
     def start(self) -> Coordinator:
         """A new incarnation, maybe of another version of the engine, or with other hosts for the workers to come."""

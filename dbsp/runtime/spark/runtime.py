@@ -45,6 +45,7 @@ from dbsp.runtime.spark.placement import await_executors, ground_rdd, live_hosts
 from dbsp.runtime.spark.resident_tasks import ResidentTasks, meet
 from dbsp.runtime.spark.shared import PackedWork, pack
 from dbsp.runtime.spark.shipping_job import Shipping, ship_rdd
+from dbsp.runtime.spark.standby_job import SparkStandbys
 from dbsp.runtime.spark.step_job import ORDER, StepTask, as_property, step_rdd
 from dbsp.runtime.spark.steps_ahead import StepsAhead
 from dbsp.runtime.spark.task_server import TaskServer
@@ -58,8 +59,7 @@ if TYPE_CHECKING:
     from pyspark.core.rdd import RDD
 
 _Outcome = TypeVar("_Outcome")
-_GROUNDS_KEPT = 16
-_IDLE_S, _LOOK_S = 25.0, 0.2
+_GROUNDS_KEPT, _IDLE_S, _LOOK_S = 16, 25.0, 0.2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,9 +88,8 @@ class SparkRuntime:
         spark: session.SparkHandle | None = None,
     ) -> None:
         """Start Spark with `settings`, or use the running `spark`, which `close` does not stop."""
-        self.work = work
+        self.work, self.epoch = work, 0
         self.settings = settings or session.SparkSettings()
-        self.epoch = 0
         self._owned = spark is None
         self._spark = spark if spark is not None else session.start(self.settings)
         self._grounds: dict[tuple[str, ...], RDD[int]] = {}
@@ -100,15 +99,14 @@ class SparkRuntime:
         self._task_server = TaskServer(self._spark.jvm_dir, self._spark.turn)
         self._jobs = self._job_thread("steps", idle_s=_IDLE_S, idle=self._keep_warm, heard=self._task_server.heard)
         self._jobs.silent = self._silent
-        self._copy_jobs = self._job_thread("copies")
-        self._ahead_jobs = self._job_thread("ahead")
-        self._warm_jobs = self._job_thread("warm-ups")
+        self._copy_jobs, self._ahead_jobs = self._job_thread("copies"), self._job_thread("ahead")
+        self._warm_jobs, self._behind_jobs = self._job_thread("warm-ups"), self._job_thread("copies behind")
+        runs = self._control_at, self._ground, self._job_thread, self.silent, self._await_hosts
+        self.standbys = SparkStandbys(self._packed, *runs)
         self._near, self._toucher = self._near_background(), BackgroundThread(0)
-        self._behind_jobs = self._job_thread("copies behind")
         self._copier, self._warmer, self._behind = Copier(), Copier(), Copier()
         self._beside_steps: list[Future[Any]] = []
-        self._closing = threading.Event()
-        self._moving = MovingSteps(self._context)
+        self._closing, self._moving = threading.Event(), MovingSteps(self._context)
         self._one_host = one_host = session.is_local(str(self._context.master))
         self._here = beside_workers(work) if one_host else None
         least = self.settings.parcel_file_bytes_min
@@ -378,6 +376,7 @@ class SparkRuntime:
         self._copier.end(self._copy_jobs.cancel)
         self._warmer.end(self._warm_jobs.cancel)
         self._behind.end(self._behind_jobs.cancel)
+        self.standbys.cancel()
 
     def read_view(self, view: str, layout: Layout) -> pa.Table:
         """Return all workers' rows of a view, consolidated, with their weights in the column `weight`."""
@@ -445,7 +444,7 @@ class SparkRuntime:
             self._here.end_copies(COPY_WAIT_S)
         self._task_server.send_away()
         self._end_copy_jobs()
-        for jobs in (self._copy_jobs, self._warm_jobs, self._behind_jobs, self._jobs):
+        for jobs in (self._copy_jobs, self._warm_jobs, self._behind_jobs, self.standbys, self._jobs):
             jobs.close()
         if self._stage is not None:
             self._stage.steps.close()
