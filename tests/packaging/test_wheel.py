@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 import sys
@@ -12,32 +11,9 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests.packaging.conftest import ROOT, run
+
 FOLDERS = {"dbsp": "dbsp", "storage": "dbsp/storage", "io": "dbsp/io", "coordinator": "dbsp/coordinator"}
-
-
-def run(*command: str | Path, cwd: Path) -> str:
-    """Run a command that must succeed; its output."""
-    env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    done = subprocess.run(
-        [str(word) for word in command], cwd=cwd, env=env, capture_output=True, text=True, timeout=240, check=False
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
-
-
-@pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The project's wheel, built from what git would carry."""
-    box = tmp_path_factory.mktemp("wheel")
-    listed = run("git", "ls-files", "-z", cwd=ROOT).split("\0")
-    for name in filter(None, listed):
-        if (ROOT / name).is_file():
-            target = box / "source" / name
-            target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_bytes((ROOT / name).read_bytes())
-    run(sys.executable, "-m", "build", "--wheel", "--outdir", box, box / "source", cwd=box)
-    return next(box.glob("*.whl"))
 
 
 @pytest.fixture(scope="module")
