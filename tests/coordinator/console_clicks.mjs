@@ -88,7 +88,8 @@ const ACTS = {
     await click("Cancel the rescale");
     const said = await toast("The rescale was cancelled");
     await under.waitFor({ state: "detached" });
-    return { said, given: await toast("given up") };
+    await until(async () => (await page.locator(".toast:has(.spinner)").count()) === 0);
+    return { said, toasts: await page.locator(".toast").allInnerTexts(), bad: await page.locator(".toast.bad").count() };
   },
   async skip() {
     await open("overview");

@@ -3,8 +3,8 @@
 import { useState } from "preact/hooks";
 import { post, textOf } from "../api";
 import { bytes, count, percent, plural, seconds } from "../format";
-import { Badge, Card, Empty, Facts, Field, Grid, Meter, Page, Problem, Refused, doing } from "../parts/basics";
-import { Progress } from "../parts/Progress";
+import { Badge, Card, Empty, Facts, Field, Grid, Meter, Page, Problem, Refused } from "../parts/basics";
+import { Progress, rescaling } from "../parts/Progress";
 import { useSignal } from "../signal";
 import { status, useRead } from "../state";
 import type { Dataflow, Layout, Placed, RescalePlan } from "../types";
@@ -75,7 +75,7 @@ function Rescale({ hosts }: { hosts: [string, number][] }) {
   };
   const go = () => {
     setPlanned(null);
-    void doing(`Rescaling to ${plural(workers, "worker")}`, async () => {
+    void rescaling(`Rescaling to ${plural(workers, "worker")}`, async () => {
       const done = await post<RescalePlan>("/v1/rescale", body);
       return done.shards_moved ? `${plural(workers, "worker")}: ${count(done.shards_moved)} of ${plural(done.shards, "shard")} moved` : `There are ${plural(workers, "worker")} already`;
     });

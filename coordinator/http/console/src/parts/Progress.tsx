@@ -1,13 +1,28 @@
 // What is under way, and what has happened, in words.
 
-import { ask } from "../api";
+import { Refusal, ask } from "../api";
 import { bytes, count, percent, plural, seconds, value } from "../format";
 import { Badge, Card, Meter, doing, type Tone } from "./basics";
 import type { Noted, Rescaling, Status } from "../types";
 
+const CANCELLED = "The rescale was cancelled";
+let cancelledHere = false;
+
 export const cancelRescale = () => doing("Cancelling the rescale", async () => {
+  cancelledHere = true;
   await ask("/v1/rescale", { method: "DELETE" });
-  return "The rescale was cancelled";
+  return CANCELLED;
+});
+
+// Carry out a rescale. The request of a rescale that is cancelled is refused: that is said once, and is no error.
+export const rescaling = (text: string, action: () => Promise<string>) => doing(text, async () => {
+  cancelledHere = false;
+  try {
+    return await action();
+  } catch (problem) {
+    if (!(problem instanceof Refusal && problem.message.endsWith("given up: it was cancelled"))) throw problem;
+    return cancelledHere ? null : CANCELLED;
+  }
 });
 
 export function Progress({ now }: { now: Status }) {

@@ -139,12 +139,14 @@ function put(id: number, text: string, tone: Said["tone"], busy: boolean): void 
 }
 const drop = (id: number): void => said.set(said.value.filter((each) => each.id !== id));
 
-// Carry out a decision; say that it is under way, then how it ended.
-export async function doing(text: string, action: () => Promise<string>): Promise<void> {
+// Carry out a decision; say that it is under way, then how it ended (null: somebody else says it).
+export async function doing(text: string, action: () => Promise<string | null>): Promise<void> {
   const id = ++numbers;
   put(id, `${text} …`, "info", true);
   try {
-    put(id, await action(), "good", false);
+    const ended = await action();
+    if (ended === null) return drop(id);
+    put(id, ended, "good", false);
     setTimeout(() => drop(id), 8000);
   } catch (error) {
     put(id, `${text}: ${textOf(error)}`, "bad", false);
