@@ -25,6 +25,7 @@ from pathlib import Path
 from dbsp.coordinator.config import Config
 from dbsp.errors import DbspError, UnavailableError
 from dbsp.logs import Heartbeat, Heartbeats
+from dbsp.runtime.runtime import HasApplication, Runtime
 
 BEATS_PER_LEASE = 5
 
@@ -43,6 +44,12 @@ def place_of(data_dir: Path) -> str:
     return f"{socket.gethostname()} {found.st_dev}:{found.st_ino}"
 
 
+def application_of(beats: Heartbeats) -> str:
+    """Return the application that the last coordinator had on a cluster; empty if none is known."""
+    newest = list(beats.read(beats.end() - 1).values())
+    return newest[-1].application if newest else ""
+
+
 def name_of(data_dir: Path) -> str:
     """Return a name for the heartbeats of one coordinator on this host, with this data folder."""
     return f"{place_of(data_dir)} {uuid.uuid4().hex}"
@@ -53,20 +60,38 @@ class Heart:
 
     A heartbeat that cannot be written is not an error of the pipeline: the next one may arrive. The first of several such
     failures is printed.
+
+    The heartbeats name the application that the coordinator has on a cluster. Until it has one, they name the one of the
+    coordinator before it.
     """
 
     def __init__(self, beats: Heartbeats, of: str, lease_s: float, tell: Callable[[str], None]) -> None:
-        """Begin to beat."""
+        """Write nothing yet."""
         self._beats, self._of, self._lease_s, self._tell = beats, of, lease_s, tell
+        self._application = application_of(beats)
         self._ends = threading.Event()
         self._thread = threading.Thread(target=self._run, name="dbsp-heartbeats", daemon=True)
-        self._thread.start()
+
+    def begin(self) -> None:
+        """Write heartbeats from now on; do nothing if that has begun."""
+        if not self._thread.is_alive():
+            self._thread.start()
+
+    def attend(self, runtime: Runtime) -> Runtime:
+        """Free what the coordinator before has on the cluster of the runtime; return the runtime."""
+        if isinstance(runtime, HasApplication):
+            try:
+                runtime.end_application(self._application)
+            except DbspError as error:
+                self._tell(f"error: {error}; hint: {error.hint}")
+            self._application = runtime.application
+        return runtime
 
     def _run(self) -> None:
         failing = False
         while True:
             try:
-                self._beats.beat(Heartbeat(of=self._of), self._lease_s)
+                self._beats.beat(Heartbeat(of=self._of, application=self._application), self._lease_s)
                 failing = False
             except DbspError as error:
                 if not failing:
@@ -80,10 +105,12 @@ class Heart:
         if self._ends.is_set():
             return
         self._ends.set()
-        self._thread.join()
+        if self._thread.is_alive():
+            self._thread.join()
+        last = Heartbeat(of=self._of, stopped=stopped, pause_s=pause_s, application=self._application)
         if stopped or pause_s:
             try:
-                self._beats.beat(Heartbeat(of=self._of, stopped=stopped, pause_s=pause_s), self._lease_s)
+                self._beats.beat(last, self._lease_s)
             except DbspError as error:
                 self._tell(f"error: standbys on other hosts do not hear how the pipeline ended: {error}")
         self._beats.close()
@@ -129,7 +156,7 @@ class CoordinatorLease:
     def is_taken(self, of: str) -> bool:
         """Write the first heartbeat of a new coordinator; return whether no other standby was faster."""
         try:
-            self._beats.beat(Heartbeat(of=of), self._lease_s)
+            self._beats.beat(Heartbeat(of=of, application=application_of(self._beats)), self._lease_s)
             first = next((each.of for each in self._beats.read(self._end).values()), of)
         except UnavailableError:
             return False

@@ -24,7 +24,7 @@ import click
 
 import dbsp.coordinator.garbage  # noqa: F401 - first, since it takes effect on the imports that follow
 from dbsp.coordinator.address import changed_setting
-from dbsp.coordinator.build import build
+from dbsp.coordinator.build import Built, build
 from dbsp.coordinator.checking import check_pipeline
 from dbsp.coordinator.config import Config, load_config
 from dbsp.coordinator.decisions.alarms import NOT_RELOADED
@@ -232,10 +232,13 @@ def run(
     heart = None if prepared is None else prepared.heart
     try:
         built = build(config, wrap=wrap, accepting=accepting, evolve=evolve, report=say)
-        service = Service(config, built if prepared is None else prepared.equip(built))
+        heart = heart or _heart(config)
+        built = built if prepared is None else prepared.equip(built)
+        service = Service(config, built if heart is None else _attended(built, heart))
         lock = OwnerLock(config.data_dir) if prepared is None else prepared.lock
         lock.take()
-        heart = heart or _begin_to_beat(config)
+        if heart is not None:
+            heart.begin()
         service.upgrades.restart, service.upgrades.sockets = restart, interfaces.sockets
         service.upgrades.prepared_s = time.monotonic() - BEGUN_S if prepared is None else prepared.seconds
         for observer in (SystemdNotices(), inheritance):
@@ -280,14 +283,20 @@ def _leave(lock: OwnerLock, heart: Heart | None, *, goes_on: bool, is_stopped: b
         lock.count_stop()
 
 
-def _begin_to_beat(config: Config) -> Heart | None:
-    """Write heartbeats from now on; None if the logs are in the data folder, or if the topic is not allowed to be used."""
+def _heart(config: Config) -> Heart | None:
+    """Return what writes heartbeats; None if the logs are in the data folder, or if the topic is not allowed to be used."""
     try:
         beats = open_heartbeats(config)
     except ConfigError as error:
         say(f"error: standbys on other hosts hear nothing of this coordinator: {error}")
         return None
     return None if beats is None else Heart(beats, name_of(config.data_dir), config.coordinator.lease_s, say)
+
+
+def _attended(built: Built, heart: Heart) -> Built:
+    """Return the parts with runtimes that free what the coordinator before has on a cluster; heartbeats name them."""
+    make = built.parts.runtime
+    return replace(built, parts=replace(built.parts, runtime=lambda: heart.attend(make())))
 
 
 def _go_on_as_another(service: Service, successor: Successor | None, lock: OwnerLock) -> None:

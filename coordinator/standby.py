@@ -169,6 +169,7 @@ def stand_by(config: Config) -> PreparedStart | None:
         goes_on = _wait_for_lease(config, lease, prepared.lock, of)
         if goes_on:
             prepared.heart = Heart(beats, of, config.coordinator.lease_s, say)
+            prepared.heart.begin()
         else:
             beats.close()
     if not goes_on:

@@ -328,12 +328,14 @@ class Heartbeat:
     """A sign of life of a coordinator.
 
     `of` is its host, its data folder and a number of its own. `stopped`: a user has stopped the pipeline. `pause_s`: no other
-    heartbeat comes for this long, as the process becomes another version of dbsp.
+    heartbeat comes for this long, as the process becomes another version of dbsp. `application` is the name that a cluster has
+    given to the coordinator's runtime; empty if there is none.
     """
 
     of: str
     stopped: bool = False
     pause_s: float = 0.0
+    application: str = ""
 
 
 class Heartbeats(Protocol):

@@ -219,6 +219,23 @@ class KnowsHosts(Protocol):
 
 
 @runtime_checkable
+class HasApplication(Protocol):
+    """A runtime whose executors belong to an application on a cluster.
+
+    The cluster does not notice that a driver is cut off, and keeps its executors' cores for it.
+    """
+
+    @property
+    def application(self) -> str:
+        """Return the name that the cluster has given to the application."""
+        ...
+
+    def end_application(self, application: str) -> None:
+        """Ask the cluster to end another application, and so to free its cores; do nothing if it is not there."""
+        ...
+
+
+@runtime_checkable
 class TellsCopyTrouble(Protocol):
     """A runtime whose copies of checkpoints may wait for a place that does not answer; any thread may ask."""
 

@@ -23,7 +23,9 @@ _KEPT = {"cleanup.policy": "delete", "retention.ms": AN_HOUR_MS, "segment.ms": A
 
 
 def _decoded(value: Mapping[str, Any]) -> Heartbeat:
-    return Heartbeat(of=value["of"], stopped=value["stopped"], pause_s=value["pause_s"])
+    return Heartbeat(
+        of=value["of"], stopped=value["stopped"], pause_s=value["pause_s"], application=value["application"]
+    )  # fmt: skip
 
 
 class KafkaHeartbeats:

@@ -93,6 +93,8 @@ class Shop:
         sql: str = "",
     ) -> None:  # fmt: skip
         self.folder, self.brokers = folder, brokers
+        self.data, self.token = folder / "data", ""
+        """Where the data folder of the living coordinator is seen here, and what it wants to be shown."""
         self.name = f"shop{uuid.uuid4().hex[:8]}"
         self.random = random.Random(seed)
         self.process: subprocess.Popen[bytes] | None = None
@@ -118,13 +120,13 @@ class Shop:
         """Start the service; from now on this is the process that is meant, whatever another one does."""
         self.process = self.another(*options)
 
-    def another(self, *options: str) -> subprocess.Popen[bytes]:
-        """Start one more process of the service's command."""
+    def another(self, *options: str, before: Sequence[str] = ()) -> subprocess.Popen[bytes]:
+        """Start one more process of the service's command; `before` it come words that put it on another host."""
         name, _, value = self._mark.partition("=")
         command = [sys.executable, "-m", "dbsp.coordinator.serve", str(self.folder / "pipeline.toml"), "--no-progress"]
         with (self.folder / "out").open("ab") as out:
             return subprocess.Popen(
-                [*command, *options], cwd=ROOT, env={**os.environ, name: value}, stdout=out, stderr=out,
+                [*before, *command, *options], cwd=ROOT, env={**os.environ, name: value}, stdout=out, stderr=out,
                 start_new_session=True,
             )  # fmt: skip
 
@@ -158,17 +160,16 @@ class Shop:
 
     def status(self) -> dict[str, Any] | None:
         """What the living process says, if it answers."""
-        found = read_address(self.folder / "data")
+        found = read_address(self.data)
         if self.process is None or "pid" not in found:
             return None
         folder = Path(f"/proc/{found['pid']}")
-        is_successor = (
-            folder.is_dir() and _parent(folder) == self.process.pid
-        )  # after an upgrade beside the old version
+        is_successor = folder.is_dir() and _parent(folder) == self.process.pid  # after an upgrade beside the old version
         if found["pid"] != self.process.pid and not is_successor:
             return None
+        headers = {"Authorization": f"Bearer {self.token}"} if self.token else {}
         try:
-            answer = plain_http.ask("GET", found["url"] + "/v1/status")
+            answer = plain_http.ask("GET", found["url"] + "/v1/status", headers=headers)
         except httpx.HTTPError:
             return None
         return answer.json() if answer.is_success else None

@@ -11,25 +11,28 @@ import os
 import random
 import shutil
 import signal
+import subprocess
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from dbsp.coordinator.strategies import STRATEGIES
+from dbsp.errors import FencedError
 from tests.kafka.broker import Broker
-from tests.kafka.shop import Shop
+from tests.kafka.shop import Shop, by_step, summed
 from tests.kafka.test_hosts_apart import cluster_shop, databases, rescaled, visits, wait
 from tests.spark.networks import Networks, missing, networks
-from tests.spark.standalone import Cluster
+from tests.spark.standalone import Cluster, seeing, standalone
 
 pytestmark = [
     pytest.mark.kafka, pytest.mark.crash, pytest.mark.spark, pytest.mark.soak,
     pytest.mark.skipif(bool(missing()), reason=missing()),
 ]  # fmt: skip
 
-LOST_S = 8
+LOST_S, LEASE_S = 8, 5
 
 
 @pytest.fixture
@@ -84,6 +87,57 @@ def test_the_folder_of_the_coordinator_is_deleted(three: Networks, reachable: Br
         lose_folder(shop)
         assert (shop.status() or {})["workers"] == 3
         assert databases(tmp_path, three.hosts) == homes
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("fault", ["kill", "cut"])
+def test_a_standby_of_the_coordinator_on_another_host(tmp_path: Path, fault: str) -> None:
+    """Two hosts of workers, two of coordinators. The first coordinator is killed, or its cable is pulled and put back later."""
+    with networks(4) as nets, closing(Broker(host=nets.address).start()) as broker:
+        *workers, one, two = nets.hosts
+        (tmp_path / "shop").mkdir()
+        with standalone(tmp_path / "cluster", workers, apart=tmp_path / "shop" / "data", own=nets) as cluster:
+            shop = Shop(
+                tmp_path / "shop",
+                broker.brokers,
+                11,
+                spark=f'[spark]\nmaster = "{cluster.master}"',
+                hosts=f"hosts = {workers}",
+            )
+            shop.token = "of-the-test-alone"
+
+            def start(host: str, *options: str) -> subprocess.Popen[bytes]:
+                here = [
+                    "http.host=" + host, "http.token=" + shop.token, f"coordinator.lease_s={LEASE_S}",
+                    f"spark.conf={{'spark.driver.host' = '{host}', 'spark.driver.bindAddress' = '{host}',"
+                    " 'spark.driver.memory' = '512m', 'spark.executor.memory' = '512m'}",
+                ]  # fmt: skip
+                seen = seeing(tmp_path / f"disk-{host}", tmp_path / "shop" / "data", [])
+                return shop.another(*(f"--set={each}" for each in here), *options, before=[*nets.inside(host), *seen])
+
+            try:
+                shop.process, shop.data = start(one), tmp_path / f"disk-{one}"
+                shop.until(lambda: (shop.status() or {}).get("version", 0) > 1, "two checkpoints")
+                first, standby = shop.process, start(two, "--standby")
+                shop.until(lambda: "standing by" in shop.said(), "a standby is ready")
+                reached, began = shop.sent, time.monotonic()
+                if fault == "kill":
+                    os.killpg(first.pid, signal.SIGKILL)
+                else:
+                    nets.cut(one)
+                shop.process, shop.data = standby, tmp_path / f"disk-{two}"
+                shop.until(lambda: shop.processed() > reached, "the standby goes on", 300)
+                print(f"{fault}: first new step on another host after {time.monotonic() - began:.1f} s")
+                nets.heal(one)
+                assert first.wait(120) == (-signal.SIGKILL if fault == "kill" else FencedError.exit_code), shop.said()
+                shop.stop()
+                consumed = shop.consumed()
+                steps, replayed = shop.replayed(workers=1)
+                assert {step for _, step, _ in consumed} <= set(range(steps))
+                assert by_step(consumed) == by_step(replayed)
+                assert summed(consumed, "per_customer") == shop.expected()
+            finally:
+                shop.end()
 
 
 def lose_folder(shop: Shop) -> None:

@@ -69,7 +69,7 @@ def standalone(
             kind = "org.apache.spark.deploy.worker.Worker"
             command = [SPARK_CLASS, kind, *options]
             if apart is not None:
-                command = _seeing(folder / f"disk-{host}", apart, command)
+                command = seeing(folder / f"disk-{host}", apart, command)
             inside = [] if own is None else own.inside(host)
             workers[host] = _daemon(stack, folder, host, [*inside, *command], environment)
 
@@ -107,7 +107,7 @@ def _daemon(
     return process
 
 
-def _seeing(disk: Path, place: Path, command: Sequence[str]) -> list[str]:
+def seeing(disk: Path, place: Path, command: Sequence[str]) -> list[str]:
     """The command, in whose sight the disk lies in that place; who is not root becomes it in a namespace of users."""
     for folder in (disk, place):
         folder.mkdir(parents=True, exist_ok=True)

@@ -35,7 +35,7 @@ from dbsp.runtime.inprocess import COPY_WAIT_S
 from dbsp.runtime.leases import NO_OLD_VIEWS, HeldViews, Leased, LeasedViews, OldViews
 from dbsp.runtime.migrating import Decision
 from dbsp.runtime.runtime import NOTHING, BehindOrder, MoveReport, StepReport, Stray, WarmProgress, WorkerReport
-from dbsp.runtime.spark import control_job, diagnosis, moving_steps, session
+from dbsp.runtime.spark import applications, control_job, diagnosis, moving_steps, session
 from dbsp.runtime.spark.beside import beside_workers
 from dbsp.runtime.spark.failures import successes
 from dbsp.runtime.spark.jobs import JobThread
@@ -421,6 +421,15 @@ class SparkRuntime:
             self._jobs.run("wait for executors", lambda: await_executors(self._context, layout.hosts, room_s))
         for _ in range(rounds):
             self._control_in("warm up", layout, control_job.warm)
+
+    @property
+    def application(self) -> str:
+        """Return the name of the Spark application."""
+        return str(self._context.applicationId)
+
+    def end_application(self, application: str) -> None:
+        """Ask a standalone cluster's master to end an application; see `applications`."""
+        applications.end_application(self._context, application)
 
     def _job_thread(self, name: str, **idle: Any) -> JobThread:
         """Return a new thread for jobs of one kind, with a Spark job group and a scheduler pool of its own."""
