@@ -81,10 +81,10 @@ class Heart:
         """Free what the coordinator before has on the cluster of the runtime; return the runtime."""
         if isinstance(runtime, HasApplication):
             try:
-                runtime.end_application(self._application)
+                runtime.application.end_other(self._application)
             except DbspError as error:
                 self._tell(f"error: {error}; hint: {error.hint}")
-            self._application = runtime.application
+            self._application = runtime.application.name
         return runtime
 
     def _run(self) -> None:

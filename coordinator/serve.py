@@ -236,9 +236,7 @@ def run(
         built = built if prepared is None else prepared.equip(built)
         service = Service(config, built if heart is None else _attended(built, heart))
         lock = OwnerLock(config.data_dir) if prepared is None else prepared.lock
-        lock.take()
-        if heart is not None:
-            heart.begin()
+        _own(lock, heart)
         service.upgrades.restart, service.upgrades.sockets = restart, interfaces.sockets
         service.upgrades.prepared_s = time.monotonic() - BEGUN_S if prepared is None else prepared.seconds
         for observer in (SystemdNotices(), inheritance):
@@ -273,6 +271,13 @@ def run(
         _go_on_as_another(service, successor, lock)
     lock.close()
     return code
+
+
+def _own(lock: OwnerLock, heart: Heart | None) -> None:
+    """Let the standbys know that a coordinator runs: those on this host by the lock, others by heartbeats."""
+    lock.take()
+    if heart is not None:
+        heart.begin()
 
 
 def _leave(lock: OwnerLock, heart: Heart | None, *, goes_on: bool, is_stopped: bool) -> None:

@@ -218,6 +218,19 @@ class KnowsHosts(Protocol):
         ...
 
 
+class ClusterApplication(Protocol):
+    """An application on a cluster."""
+
+    @property
+    def name(self) -> str:
+        """Return the name that the cluster has given to it."""
+        ...
+
+    def end_other(self, name: str) -> None:
+        """Ask the cluster to end another application, and so to free its cores; do nothing if it is not there."""
+        ...
+
+
 @runtime_checkable
 class HasApplication(Protocol):
     """A runtime whose executors belong to an application on a cluster.
@@ -225,14 +238,7 @@ class HasApplication(Protocol):
     The cluster does not notice that a driver is cut off, and keeps its executors' cores for it.
     """
 
-    @property
-    def application(self) -> str:
-        """Return the name that the cluster has given to the application."""
-        ...
-
-    def end_application(self, application: str) -> None:
-        """Ask the cluster to end another application, and so to free its cores; do nothing if it is not there."""
-        ...
+    application: ClusterApplication
 
 
 @runtime_checkable

@@ -122,6 +122,8 @@ class KafkaStepLog:
         self._trimmer = Trimmer(settings)
         self._state = _State()
         self._epoch, self._claim, self._lock = 0, "", threading.RLock()
+        self._claims: set[str] = set()
+        """The numbers of the claims that this object has tried, whether the log has them or not."""
         self._create = create
         if create:
             ensure_topic(settings, self._topic, 1, _KEEP_ALL)
@@ -133,19 +135,30 @@ class KafkaStepLog:
     def claim(self, above: int = 0) -> int:
         """Claim the log: fence older producers, read all records, and write an epoch above `above` and all others.
 
-        **Errors** `DataError` if the log is empty and `create` was not given.
+        The first claim of this object may replace another coordinator. A later one, after a failure, may not. Otherwise a
+        coordinator that was cut off would take the pipeline back from the one that replaced it.
+
+        **Errors** `FencedError` if another one has claimed the log since; `DataError` if the log is empty and `create` was not
+        given.
         """
+        self._refuse_replaced()
         self._writer.take_over()
-        self._catch_up()
+        self._refuse_replaced()
         if self._state.empty and not self._create:
             raise DataError(
                 f"the step log is empty: topic={self._topic}", "restore the topic; an empty one is never taken over"
             )
         epoch = max(self._state.epoch, above) + 1
         self._claim = uuid.uuid4().hex
+        self._claims.add(self._claim)
         self._write_head(epoch)
         self._epoch = epoch
         return epoch
+
+    def _refuse_replaced(self) -> None:
+        state = self._catch_up()
+        if self._claims and state.claim not in self._claims:
+            raise FencedError(f"another coordinator owns the step log: epoch={self._epoch} newest={state.epoch}")
 
     @_alone
     def epoch(self) -> int:

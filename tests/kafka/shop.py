@@ -164,7 +164,9 @@ class Shop:
         if self.process is None or "pid" not in found:
             return None
         folder = Path(f"/proc/{found['pid']}")
-        is_successor = folder.is_dir() and _parent(folder) == self.process.pid  # after an upgrade beside the old version
+        is_successor = (
+            folder.is_dir() and _parent(folder) == self.process.pid
+        )  # after an upgrade beside the old version
         if found["pid"] != self.process.pid and not is_successor:
             return None
         headers = {"Authorization": f"Bearer {self.token}"} if self.token else {}

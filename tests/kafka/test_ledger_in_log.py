@@ -110,3 +110,7 @@ def test_the_step_log_carries_the_ledger_of_its_owner_also_when_it_is_trimmed(se
         log.note_ledger({"of": 3})
         assert log._state.end == end, "the same ledger is not written again"
         assert late.ledger() == {"of": 3}
+        with pytest.raises(FencedError, match="another coordinator owns the step log: epoch=1 newest=2"):
+            late.claim()
+        log.note_ledger({"of": 4})
+        assert log.claim() == 3, "the owner claims again after each of its failures"

@@ -18,21 +18,33 @@ from pyspark import SparkContext
 from dbsp.errors import UnavailableError
 
 
-def end_application(context: SparkContext, application: str) -> None:
-    """Ask the masters of the context's standalone cluster to end another application; unknown ones do not matter.
+class Application:
+    """The application of a Spark context."""
 
-    **Errors** `UnavailableError` if this version of Spark has no such message.
-    """
-    master = str(context.master)
-    if application in ("", context.applicationId) or not master.startswith("spark://"):
-        return
-    try:
-        _tell(context, master.removeprefix("spark://").split(","), application)
-    except Py4JError as error:
-        raise UnavailableError(
-            f"an application of a driver that is gone could not be ended: application={application} error={error}",
-            "kill it on the page of the Spark master, if it holds cores",
-        ) from error
+    def __init__(self, context: SparkContext) -> None:
+        """Store the context."""
+        self._context = context
+
+    @property
+    def name(self) -> str:
+        """Return the name that the master has given to the application."""
+        return str(self._context.applicationId)
+
+    def end_other(self, name: str) -> None:
+        """Ask the masters of the standalone cluster to end another application; unknown ones do not matter.
+
+        **Errors** `UnavailableError` if this version of Spark has no such message.
+        """
+        master = str(self._context.master)
+        if name in ("", self.name) or not master.startswith("spark://"):
+            return
+        try:
+            _tell(self._context, master.removeprefix("spark://").split(","), name)
+        except Py4JError as error:
+            raise UnavailableError(
+                f"an application of a driver that is gone could not be ended: application={name} error={error}",
+                "kill it on the page of the Spark master, if it holds cores",
+            ) from error
 
 
 def _tell(context: SparkContext, masters: list[str], application: str) -> None:

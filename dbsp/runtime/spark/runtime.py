@@ -35,7 +35,8 @@ from dbsp.runtime.inprocess import COPY_WAIT_S
 from dbsp.runtime.leases import NO_OLD_VIEWS, HeldViews, Leased, LeasedViews, OldViews
 from dbsp.runtime.migrating import Decision
 from dbsp.runtime.runtime import NOTHING, BehindOrder, MoveReport, StepReport, Stray, WarmProgress, WorkerReport
-from dbsp.runtime.spark import applications, control_job, diagnosis, moving_steps, session
+from dbsp.runtime.spark import control_job, diagnosis, moving_steps, session
+from dbsp.runtime.spark.applications import Application
 from dbsp.runtime.spark.beside import beside_workers
 from dbsp.runtime.spark.failures import successes
 from dbsp.runtime.spark.jobs import JobThread
@@ -107,10 +108,10 @@ class SparkRuntime:
         self._copier, self._warmer, self._behind = Copier(), Copier(), Copier()
         self._beside_steps: list[Future[Any]] = []
         self._closing, self._moving = threading.Event(), MovingSteps(self._context)
-        self._one_host = one_host = session.is_local(str(self._context.master))
-        self._here = beside_workers(work) if one_host else None
+        self.application, self._one_host = Application(self._context), session.is_local(str(self._context.master))
+        self._here = beside_workers(work) if self._one_host else None
         least = self.settings.parcel_file_bytes_min
-        self._parcels = ParcelFiles.make(self._spark.work_dir, least) if one_host else None
+        self._parcels = ParcelFiles.make(self._spark.work_dir, least) if self._one_host else None
 
     @property
     def _context(self) -> SparkContext:
@@ -421,15 +422,6 @@ class SparkRuntime:
             self._jobs.run("wait for executors", lambda: await_executors(self._context, layout.hosts, room_s))
         for _ in range(rounds):
             self._control_in("warm up", layout, control_job.warm)
-
-    @property
-    def application(self) -> str:
-        """Return the name of the Spark application."""
-        return str(self._context.applicationId)
-
-    def end_application(self, application: str) -> None:
-        """Ask a standalone cluster's master to end an application; see `applications`."""
-        applications.end_application(self._context, application)
 
     def _job_thread(self, name: str, **idle: Any) -> JobThread:
         """Return a new thread for jobs of one kind, with a Spark job group and a scheduler pool of its own."""
