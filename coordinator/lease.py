@@ -61,6 +61,8 @@ class Heart:
     A heartbeat that cannot be written is not an error of the pipeline: the next one may arrive. The first of several such
     failures is printed.
 
+    Heartbeats of others between two of its own are a reason to `doubt` that the pipeline is still its own.
+
     The heartbeats name the application that the coordinator has on a cluster. Until it has one, they name the one of the
     coordinator before it.
     """
@@ -68,7 +70,8 @@ class Heart:
     def __init__(self, beats: Heartbeats, of: str, lease_s: float, tell: Callable[[str], None]) -> None:
         """Write nothing yet."""
         self._beats, self._of, self._lease_s, self._tell = beats, of, lease_s, tell
-        self._application = application_of(beats)
+        self._application, self._newest = application_of(beats), -1
+        self.doubt: Callable[[], None] = lambda: None
         self._ends = threading.Event()
         self._thread = threading.Thread(target=self._run, name="dbsp-heartbeats", daemon=True)
 
@@ -91,8 +94,11 @@ class Heart:
         failing = False
         while True:
             try:
-                self._beats.beat(Heartbeat(of=self._of, application=self._application), self._lease_s)
+                place = self._beats.beat(Heartbeat(of=self._of, application=self._application), self._lease_s)
                 failing = False
+                if -1 < self._newest < place - 1:
+                    self.doubt()
+                self._newest = place
             except DbspError as error:
                 if not failing:
                     self._tell(f"error: no heartbeat can be written, so a standby may start: {error}")

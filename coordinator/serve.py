@@ -41,6 +41,7 @@ from dbsp.coordinator.postgres.listen import PostgresServer, bind_postgres
 from dbsp.coordinator.preflight import formats
 from dbsp.coordinator.preparing import prepare
 from dbsp.coordinator.running.clock import SystemClock
+from dbsp.coordinator.running.ledger_in_log import LoggedControl
 from dbsp.coordinator.running.live_line import LiveLine, console
 from dbsp.coordinator.running.notices import AlarmRaised, EpochClaimed, FileReloaded, Notice
 from dbsp.coordinator.service import Service
@@ -300,7 +301,9 @@ def _heart(config: Config) -> Heart | None:
 
 def _attended(built: Built, heart: Heart) -> Built:
     """Return the parts with runtimes that free what the coordinator before has on a cluster; heartbeats name them."""
-    make = built.parts.runtime
+    make, control = built.parts.runtime, built.parts.control
+    if isinstance(control, LoggedControl):
+        heart.doubt = control.doubt
     return replace(built, parts=replace(built.parts, runtime=lambda: heart.attend(make())))
 
 

@@ -9,6 +9,7 @@ Source: docs/design/0053-copied-checkpoints.md.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from typing import cast
@@ -26,6 +27,14 @@ class LoggedControl:
     def __init__(self, control: Control, steps: CarriesLedger) -> None:
         """Write nothing yet."""
         self._control, self._steps = control, steps
+        self._doubts = threading.Event()
+
+    def doubt(self) -> None:
+        """Let the next change ask the log whether another coordinator has claimed it; any thread may call this.
+
+        An idle coordinator looks into its own folder every second. One on another host leaves no trace there.
+        """
+        self._doubts.set()
 
     def load(self) -> Ledger | None:
         """Return the ledger; None before `begin`."""
@@ -41,6 +50,10 @@ class LoggedControl:
         If the transaction fails afterwards, the log is ahead of the disk until the next change. Nothing has used what the log
         says more, and the disk counts as long as it is there.
         """
+
+        if self._doubts.is_set():
+            self._steps.refuse_replaced()
+            self._doubts.clear()
 
         def logged(ledger: Ledger) -> Ledger:
             changed = action(ledger)

@@ -322,6 +322,10 @@ class CarriesLedger(Protocol):
         """Return the newest epoch; 0 before the first claim."""
         ...
 
+    def refuse_replaced(self) -> None:
+        """Raise `FencedError` if another object has claimed the log since this one did."""
+        ...
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Heartbeat:

@@ -141,9 +141,9 @@ class KafkaStepLog:
         **Errors** `FencedError` if another one has claimed the log since; `DataError` if the log is empty and `create` was not
         given.
         """
-        self._refuse_replaced()
+        self.refuse_replaced()
         self._writer.take_over()
-        self._refuse_replaced()
+        self.refuse_replaced()
         if self._state.empty and not self._create:
             raise DataError(
                 f"the step log is empty: topic={self._topic}", "restore the topic; an empty one is never taken over"
@@ -155,7 +155,9 @@ class KafkaStepLog:
         self._epoch = epoch
         return epoch
 
-    def _refuse_replaced(self) -> None:
+    @_alone
+    def refuse_replaced(self) -> None:
+        """Raise `FencedError` if another object has claimed the log since this one did."""
         state = self._catch_up()
         if self._claims and state.claim not in self._claims:
             raise FencedError(f"another coordinator owns the step log: epoch={self._epoch} newest={state.epoch}")

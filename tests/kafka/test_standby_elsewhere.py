@@ -23,6 +23,7 @@ from dbsp.errors import ConfigError, FencedError
 from dbsp.io.kafka import KafkaSettings
 from dbsp.io.kafka.client import ensure_topic
 from dbsp.io.kafka.heartbeats import KafkaHeartbeats
+from dbsp.io.kafka.steps import KafkaStepLog
 from dbsp.logs import Heartbeat
 from tests import plain_http
 from tests.coordinator.shop import script
@@ -125,6 +126,25 @@ def test_standbys_elsewhere_take_over_and_the_old_one_is_fenced(
         found[row] += weight
     rows = Counter((customer, *sums) for customer, sums in expected(40).items())
     assert Counter({row: weight for row, weight in found.items() if weight}) == rows
+
+
+def test_an_idle_coordinator_hears_that_it_was_replaced(
+    settings: KafkaSettings, tmp_path: Path, started: Start
+) -> None:
+    """No row comes and no step fails; a heartbeat alone is no reason to end."""
+    ensure_topic(settings, f"{settings.pipeline}.in", 2, {})
+    one = host(settings, tmp_path / "one")
+    first = started(one)
+    give(settings, range(10))
+    until(lambda: totals(one, first) == expected(10), "it has taken all")
+    with closing(KafkaHeartbeats(settings)) as beats, closing(KafkaStepLog(settings)) as steps:
+        seen = beats.beat(Heartbeat(of="a standby that is too early"), 30)
+        until(lambda: beats.end() > seen + 3, "it goes on")
+        assert totals(one, first) == expected(10)
+        steps.claim()
+        beats.beat(Heartbeat(of="its replacement"), 30)
+        assert first.process.wait(60) == FencedError.exit_code, first.said
+        assert "another coordinator owns the step log" in first.said
 
 
 def test_heartbeats_are_in_one_order_for_all(settings: KafkaSettings) -> None:
