@@ -168,7 +168,7 @@ def build(
     found = _check_settings(config)
     if found is not None:
         _adopt(config, plan, found, evolve=evolve)
-    evolution = surveyed(config, plan) if evolve else None
+    evolution = surveyed(config, plan, folder_ledger(config)) if evolve else None
     if evolution is not None:
         report(evolution.as_text(config.pipeline.name))
     make_folders(config)
@@ -270,11 +270,10 @@ def _refuse_file(what: str, folder: Path, where: str) -> None:
         raise ConfigError(f"a folder of the settings is a file: {what}={folder}", f"name another {where}")
 
 
-def surveyed(config: Config, plan: Plan) -> Evolution | None:
-    """Return how the stored circuit can be changed to this one; None if it is this one, or if none is stored. Write nothing."""
-    if not (config.data_dir / "control").exists():
+def surveyed(config: Config, plan: Plan, ledger: Ledger | None) -> Evolution | None:
+    """Return how the ledger's circuit can be changed to this one; None if it is this one, or without a ledger."""
+    if ledger is None:
         return None
-    ledger = read_ledger(config.data_dir)
     _refuse_other_pipeline(config, ledger)
     return None if ledger.fingerprint == plan.fingerprint else survey(config, plan, ledger, resources_of(config, plan))
 
@@ -302,14 +301,19 @@ def check_start(config: Config, plan: Plan, *, evolve: bool = False) -> Evolutio
     Steps of other versions are allowed because a running service has logged some. Brokers and registries are asked whether
     they respond. With `evolve`, return the change of the circuit that a start would make, or None if there is none.
     """
-    _check_settings(config)
+    ledger = _check_settings(config) or folder_ledger(config)
     _runtime_module(config)
     look_outside(config, plan)
     if evolve:
-        return surveyed(config, plan)
-    if (config.data_dir / "control").exists():
-        _refuse_other(config, plan, read_ledger(config.data_dir))
+        return surveyed(config, plan, ledger)
+    if ledger is not None:
+        _refuse_other(config, plan, ledger)
     return None
+
+
+def folder_ledger(config: Config) -> Ledger | None:
+    """Return the ledger of the data folder; None if it has none."""
+    return read_ledger(config.data_dir) if (config.data_dir / "control").exists() else None
 
 
 def check_places(config: Config) -> None:

@@ -30,14 +30,12 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from dbsp.coordinator.build import Built, facts_of, load_plan, make_folders, make_runtime, work_of
+from dbsp.coordinator.build import Built, facts_of, folder_ledger, load_plan, make_folders, make_runtime, work_of
 from dbsp.coordinator.config import Config
-from dbsp.coordinator.doctor import read_ledger
 from dbsp.coordinator.exits import say
 from dbsp.coordinator.garbage import BEGUN_S
 from dbsp.coordinator.lease import CoordinatorLease, Heart, name_of, open_heartbeats, place_of
 from dbsp.coordinator.preparing import prepare
-from dbsp.coordinator.running.control import Ledger
 from dbsp.coordinator.running.ledger_in_log import ledger_in_log
 from dbsp.coordinator.successor import Inheritance
 from dbsp.coordinator.trial import try_circuit
@@ -234,7 +232,7 @@ def prepare_start(config: Config, *, room_s: float | None = None) -> PreparedSta
     plan = load_plan(config)
     try_circuit(plan.circuit)
     prepared = PreparedStart(OwnerLock(config.data_dir), seconds=time.monotonic() - BEGUN_S)
-    ledger = _present_ledger(config)
+    ledger = ledger_in_log(config) or folder_ledger(config)
     wants_spark = _wants_spark(config) if room_s is None else config.pipeline.runtime != "local"
     if ledger is None or not wants_spark:
         return prepared
@@ -246,14 +244,6 @@ def prepare_start(config: Config, *, room_s: float | None = None) -> PreparedSta
         raise
     of, seconds = (ledger.run, plan.fingerprint), time.monotonic() - BEGUN_S
     return replace(prepared, of=of, runtime=runtime, seconds=seconds)
-
-
-def _present_ledger(config: Config) -> Ledger | None:
-    """Return the ledger of the step log or of the data folder, whichever is newer; None if the pipeline is new."""
-    found = ledger_in_log(config)
-    if found is not None or not (config.data_dir / "control").is_dir():
-        return found
-    return read_ledger(config.data_dir)
 
 
 def _wants_spark(config: Config) -> bool:
