@@ -82,7 +82,7 @@ def test_what_is_refused(content: dict[str, Any], message: str) -> None:
     ("content", "hint"),
     [
         ({"circuit": "a.sql"}, "`circuit` belongs below [pipeline]"),
-        ({"pipeline": {"port": 1}}, "`port` belongs below [http] or [postgres]"),
+        ({"pipeline": {"port": 1}}, "`port` belongs below [http] or [postgres] or [flight]"),
         ({"spark": {"bootstrap": "x"}}, "`bootstrap` belongs below [input] or [output]"),
         ({"pipeline": {"circut": "a.sql"}}, "did you mean `circuit`?"),
         ({"http": 3}, "write its keys below [http]"),

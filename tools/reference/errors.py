@@ -24,6 +24,7 @@ DO = {
     "unavailable": "try again when the named system answers",
     "overloaded": "send the rows again later; none was taken",
     "away": "nothing: the service waits",
+    "no-room": "free cores of the cluster, or accept the pause with `--yes`",
     "capacity": "raise the named limit, or send less",
     "fenced": "nothing: another coordinator owns the pipeline",
     "engine": "start the version that is named, or accept this one",
