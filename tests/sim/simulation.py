@@ -509,8 +509,9 @@ class Simulation:
         fakes.must(coordinator.finished.code is None, f"{coordinator.finished.code}: {coordinator.finished.message}")
         ledger = self.world.control.load()
         assert ledger is not None
-        if strays(ledger) and not fresh:
-            return False  # the next start deletes them
+        left = ledger.members - set(coordinator.state.facts.layout.workers)
+        if (strays(ledger) or left) and not fresh:
+            return False  # the next start deletes them: their host did not answer
         return stopping and ledger.rescale is None  # else a stop came first; the next start meets what is left
 
     def judge(self) -> None:
