@@ -168,7 +168,7 @@ def build(
     found = _check_settings(config)
     if found is not None:
         _adopt(config, plan, found, evolve=evolve)
-    evolution = surveyed(config, plan, folder_ledger(config)) if evolve else None
+    evolution = surveyed(config, plan) if evolve else None
     if evolution is not None:
         report(evolution.as_text(config.pipeline.name))
     make_folders(config)
@@ -270,8 +270,12 @@ def _refuse_file(what: str, folder: Path, where: str) -> None:
         raise ConfigError(f"a folder of the settings is a file: {what}={folder}", f"name another {where}")
 
 
-def surveyed(config: Config, plan: Plan, ledger: Ledger | None) -> Evolution | None:
-    """Return how the ledger's circuit can be changed to this one; None if it is this one, or without a ledger."""
+def surveyed(config: Config, plan: Plan, found: Ledger | None = None) -> Evolution | None:
+    """Return how the stored circuit can be changed to this one; None if it is this one, or if none is stored. Write nothing.
+
+    `found` is the ledger of the step log, if that is newer than the one in the data folder.
+    """
+    ledger = found or folder_ledger(config)
     if ledger is None:
         return None
     _refuse_other_pipeline(config, ledger)
@@ -301,11 +305,12 @@ def check_start(config: Config, plan: Plan, *, evolve: bool = False) -> Evolutio
     Steps of other versions are allowed because a running service has logged some. Brokers and registries are asked whether
     they respond. With `evolve`, return the change of the circuit that a start would make, or None if there is none.
     """
-    ledger = _check_settings(config) or folder_ledger(config)
+    found = _check_settings(config)
     _runtime_module(config)
     look_outside(config, plan)
     if evolve:
-        return surveyed(config, plan, ledger)
+        return surveyed(config, plan, found)
+    ledger = found or folder_ledger(config)
     if ledger is not None:
         _refuse_other(config, plan, ledger)
     return None

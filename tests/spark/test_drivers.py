@@ -73,7 +73,7 @@ def assert_golden(folder: Path, golden: Path) -> None:
 DRIVER = pytest.param(("segment 1 begins", 0, 2, 3), -signal.SIGKILL, "from 0\n", id="driver")
 # Tasks that stay need no JVM to end their step, unless its end takes them along.
 JVM = pytest.param(
-    ("before writing", 0, 1, 2), 4, "UnavailableError: the Spark JVM died: while=step [12]; start the same", id="jvm"
+    ("before writing", 0, 1, 2), 4, "UnavailableError: the Spark JVM died: while=step [123]; start the same", id="jvm"
 )
 
 
