@@ -159,7 +159,7 @@ class CoordinatorLease:
         """Return whether the newest heartbeat came from this host and data folder."""
         return self.newest is not None and self.newest.of.startswith(f"{place} ")
 
-    def is_taken(self, of: str) -> bool:
+    def try_take(self, of: str) -> bool:
         """Write the first heartbeat of a new coordinator; return whether no other standby was faster."""
         try:
             self._beats.beat(Heartbeat(of=of, application=application_of(self._beats)), self._lease_s)

@@ -77,7 +77,7 @@ class OwnerLock:
         """Wait until no other process has the lock, and take it."""
         fcntl.lockf(self._file, fcntl.LOCK_EX)
 
-    def is_free(self) -> bool:
+    def try_take(self) -> bool:
         """Take the lock if no other process has it; return whether this process has it."""
         try:
             fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -87,7 +87,7 @@ class OwnerLock:
 
     def take(self) -> None:
         """Take the lock; if the previous coordinator still has it, a thread takes it when that one ends."""
-        if not self.is_free():
+        if not self.try_take():
             threading.Thread(target=self._wait_beside, name="dbsp-owner-lock", daemon=True).start()
 
     def _wait_beside(self) -> None:
@@ -202,11 +202,11 @@ def _wait_for_lease(config: Config, lease: CoordinatorLease, lock: OwnerLock, of
         is_over = lease.is_over()
         if lock.stops != stops or (lease.newest is not None and lease.newest.stopped):
             return False
-        is_free = lock.is_free()
-        has_ended = is_free and lease.is_of(place) and not _answers(config)
-        if (is_over or has_ended) and lease.is_taken(of):
+        is_held = lock.try_take()
+        has_ended = is_held and lease.is_of(place) and not _answers(config)
+        if (is_over or has_ended) and lease.try_take(of):
             return True
-        if is_free:
+        if is_held:
             lock.release()
         time.sleep(LISTEN_S)  # polling the brokers
 

@@ -6,8 +6,7 @@ import socket
 from importlib import import_module
 
 from dbsp.coordinator.flight.section import FlightSection
-from dbsp.coordinator.http.listen import listen_at
-from dbsp.coordinator.http.section import LOOPBACK
+from dbsp.coordinator.http.listen import listen_beside
 from dbsp.errors import ConfigError
 
 QUEUE = 128
@@ -24,16 +23,7 @@ def bind_flight(section: FlightSection, *, has_tokens: bool, inherited: int | No
     if section.port is None:
         return None
     _refuse_without_packages()
-    if section.host not in LOOPBACK and not has_tokens:
-        raise ConfigError(
-            f"refusing to listen beyond this host without a token: flight.host={section.host}",
-            "set `read_token` in [http] or DBSP_HTTP_READ_TOKEN, or listen on 127.0.0.1",
-        )
-    if inherited is not None:
-        return socket.socket(fileno=inherited)
-    found = socket.socket(socket.AF_INET6 if ":" in section.host else socket.AF_INET, socket.SOCK_STREAM)
-    listen_at(found, "flight", section.host, section.port, QUEUE)
-    return found
+    return listen_beside("flight", section.host, section.port, QUEUE, has_tokens=has_tokens, inherited=inherited)
 
 
 def _refuse_without_packages() -> None:

@@ -21,7 +21,7 @@ import uvicorn
 
 from dbsp.coordinator.address import ADDRESS_FILE, read_address, write_whole
 from dbsp.coordinator.http.connections import ACCEPTED_AT_ONCE, HEAD_BYTES_MAX, BoundedProtocol, Gate
-from dbsp.coordinator.http.section import HttpSection
+from dbsp.coordinator.http.section import LOOPBACK, HttpSection
 from dbsp.coordinator.http.tls import certificate_of, listening
 from dbsp.disk import alone_in, make_folder
 from dbsp.errors import ConfigError, UnavailableError
@@ -58,6 +58,26 @@ def listen_at(found: socket.socket, section: str, host: str, port: int, queue: i
             hint = f"stop what listens there, or set another `port` in [{section}] (0: any free one)"
             raise UnavailableError(f"the address is in use: {place}", hint) from None
         raise ConfigError(f"cannot listen: {place} error={error.strerror}", f"fix `host` in [{section}]") from None
+
+
+def listen_beside(
+    section: str, host: str, port: int, queue: int, *, has_tokens: bool, inherited: int | None = None
+) -> socket.socket:
+    """Listen for another protocol on the address of its section, or go on with an `inherited` socket.
+
+    **Errors** `UnavailableError` if it is taken. `ConfigError` if it is not of this host, or if strangers could read without a
+    token.
+    """
+    if host not in LOOPBACK and not has_tokens:
+        raise ConfigError(
+            f"refusing to listen beyond this host without a token: {section}.host={host}",
+            "set `read_token` in [http] or DBSP_HTTP_READ_TOKEN, or listen on 127.0.0.1",
+        )
+    if inherited is not None:
+        return socket.socket(fileno=inherited)
+    found = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
+    listen_at(found, section, host, port, queue)
+    return found
 
 
 class _Uvicorn(uvicorn.Server):

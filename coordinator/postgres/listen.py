@@ -17,8 +17,7 @@ from contextlib import suppress
 from typing import Any
 
 from dbsp.coordinator.http.access_log import AccessLog
-from dbsp.coordinator.http.listen import listen_at
-from dbsp.coordinator.http.section import LOOPBACK
+from dbsp.coordinator.http.listen import listen_beside
 from dbsp.coordinator.http.tls import certificate_of, listening
 from dbsp.coordinator.http.tokens import tokens_of
 from dbsp.coordinator.postgres.backend import Backend
@@ -44,16 +43,9 @@ def bind_postgres(section: PostgresSection, *, has_tokens: bool, inherited: int 
     if section.port is None:
         return None
     _refuse_without_sqlglot()
-    if section.host not in LOOPBACK and not has_tokens:
-        raise ConfigError(
-            f"refusing to listen beyond this host without a token: postgres.host={section.host}",
-            "set `read_token` in [http] or DBSP_HTTP_READ_TOKEN, or listen on 127.0.0.1",
-        )
-    if inherited is not None:
-        return socket.socket(fileno=inherited)
-    found = socket.socket(socket.AF_INET6 if ":" in section.host else socket.AF_INET, socket.SOCK_STREAM)
-    listen_at(found, "postgres", section.host, section.port, QUEUE)
-    found.setblocking(False)
+    found = listen_beside("postgres", section.host, section.port, QUEUE, has_tokens=has_tokens, inherited=inherited)
+    if inherited is None:
+        found.setblocking(False)
     return found
 
 

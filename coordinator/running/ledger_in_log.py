@@ -96,8 +96,8 @@ def ledger_in_log(config: Config) -> Ledger | None:
         if not isinstance(steps, CarriesLedger):
             return None
         log = cast(CarriesLedger, steps)
-        known, carried = read_ledger(config.data_dir) if there else None, log.ledger()
-        if carried is None or (known is not None and log.epoch() <= known.epoch):
+        known = read_ledger(config.data_dir) if there else None
+        if (known is not None and log.epoch() <= known.epoch) or (carried := log.ledger()) is None:
             return None
         found = replace(decode_ledger(carried), epoch=log.epoch())
         if known is None or _age(known) == _age(found):

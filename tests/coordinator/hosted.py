@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -232,3 +233,15 @@ def on_machines(machines: Machines, *, common_disk: bool = False) -> Callable[[s
         return HostedRuntime(work)
 
     return wrap
+
+
+def events(folder: Path, name: str) -> list[dict[str, object]]:
+    """Return the events of one name in the service's log."""
+    lines = (folder / "data" / "coordinator.log").read_text().splitlines()
+    return [found for found in map(json.loads, lines) if found["event"] == name]
+
+
+def goes_on(service: Service) -> None:
+    """Wait for a checkpoint that was begun from now on."""
+    version = service.snapshot.version
+    assert service.live_status.wait_for(lambda now: now.version > version + 1, 60), service.snapshot

@@ -26,7 +26,7 @@ from dbsp.layout import initial
 from dbsp.runtime.standbys import StandbyRoute
 from dbsp.store import CheckpointId, VersionInfo
 from tests.coordinator import hosted
-from tests.coordinator.hosted import homes, running
+from tests.coordinator.hosted import events, goes_on, homes, running
 from tests.coordinator.under_traffic import check_golden, make_folder, orders, settings, traffic
 from tests.spark.waiting import until
 
@@ -51,17 +51,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(watch, "LOOK_IDLE_S", 0.1)
     monkeypatch.setattr(far_standbys, "RETRY_S", 0.05)
     return make_folder(tmp_path)
-
-
-def events(folder: Path, name: str) -> list[dict[str, object]]:
-    lines = (folder / "data" / "coordinator.log").read_text().splitlines()
-    return [found for found in map(json.loads, lines) if found["event"] == name]
-
-
-def goes_on(service: Service) -> None:
-    """Wait for a checkpoint that was begun from now on."""
-    version = service.snapshot.version
-    assert service.live_status.wait_for(lambda now: now.version > version + 1, 60), service.snapshot
 
 
 def places(service: Service) -> dict[int, str]:

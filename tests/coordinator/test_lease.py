@@ -88,7 +88,7 @@ def test_one_of_the_standbys_takes_over_in_time(events: list[tuple[str, float]],
     while not (turns := live(broker, standbys, LOOK_S, owner=False)):
         assert broker.now_s - since <= LEASE_S + 2 * LOOK_S
     assert turns == list(range(count))
-    taken = [each.is_taken(f"standby {number}") for number, each in enumerate(standbys)]
+    taken = [each.try_take(f"standby {number}") for number, each in enumerate(standbys)]
     assert taken == [True] + [False] * (count - 1)
     assert [each.is_over() for each in standbys] == [False] * count, "all have heard the new one"
 
@@ -98,7 +98,7 @@ def test_the_coordinator_that_comes_back_in_the_last_moment_goes_on() -> None:
     standby = broker.listen()
     assert live(broker, [standby], LEASE_S + LOOK_S, owner=False)
     broker.beat(Heartbeat(of="owner"), 1)
-    assert not standby.is_taken("standby")
+    assert not standby.try_take("standby")
     assert not standby.is_over()
     assert standby.newest == Heartbeat(of="standby")
     assert len(live(broker, [standby], LEASE_S + LOOK_S, owner=False)) > 0

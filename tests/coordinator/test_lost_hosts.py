@@ -21,7 +21,7 @@ from dbsp.coordinator.service import Service
 from dbsp.errors import AwayError, UnavailableError
 from dbsp.layout import initial
 from tests.coordinator import fakes, hosted
-from tests.coordinator.hosted import homes, running
+from tests.coordinator.hosted import events, goes_on, homes, running
 from tests.coordinator.test_copies_lagging import troubled
 from tests.coordinator.under_traffic import check_golden, make_folder, orders, traffic
 from tests.pace import in_turn
@@ -40,17 +40,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(watch, "LOOK_EVERY_S", 0.05)
     monkeypatch.setattr(watch, "LOOK_IDLE_S", 0.1)
     return make_folder(tmp_path)
-
-
-def events(folder: Path, name: str) -> list[dict[str, object]]:
-    lines = (folder / "data" / "coordinator.log").read_text().splitlines()
-    return [found for found in map(json.loads, lines) if found["event"] == name]
-
-
-def goes_on(service: Service) -> None:
-    """Wait for a checkpoint that was begun from now on."""
-    version = service.snapshot.version
-    assert service.live_status.wait_for(lambda now: now.version > version + 1, 60), service.snapshot
 
 
 def lose(service: Service, machines: hosted.Machines, host: str) -> None:
