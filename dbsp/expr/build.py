@@ -15,7 +15,17 @@ import pyarrow as pa
 
 from dbsp.diagnostics.source_lines import located, user_line
 from dbsp.errors import CircuitError
-from dbsp.expr import arithmetic, conditional, dates, digests, logic, mathematics, strings, struct_functions
+from dbsp.expr import (
+    arithmetic,
+    conditional,
+    dates,
+    digests,
+    element_functions,
+    logic,
+    mathematics,
+    strings,
+    struct_functions,
+)
 from dbsp.expr import catalog as _catalog  # noqa: F401 - functions are pickled by it
 from dbsp.expr.answering import Answering
 from dbsp.expr.cast import CAST
@@ -531,6 +541,22 @@ def sequence(start: Any, end: Any, step: int | datetime.timedelta | str = 1) -> 
     [((1, datetime.date(2024, 2, 28)), -1)]
     """
     return Expr(Call(SEQUENCE, (unwrap(start), unwrap(end)), (step,)))
+
+
+def list_value(*values: Any) -> Expr:
+    """Return the list of these values of a row, nulls among them, in their common type.
+
+    **Example**
+
+    >>> import dbsp
+    >>> dbsp.list_value(dbsp.col("a"), dbsp.col("b"), 0).list_max()
+    list_value(a, b, 0).list_max()
+    """
+    with located(user_line()):
+        if not any(isinstance(value, Expr) for value in values):
+            hint = 'such as dbsp.list_value(dbsp.col("a"), 1); dbsp.lit([1, 2], dbsp.list_of(dbsp.INT64)) is a constant'
+            raise CircuitError(f"list_value of constants alone: constants={values}", hint)
+    return Expr(Call(element_functions.LIST_VALUE, tuple(map(unwrap, values))))
 
 
 def now() -> Expr:

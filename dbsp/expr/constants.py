@@ -14,6 +14,8 @@ from dbsp.expr.type_names import type_name
 
 def shown(value: Any) -> str:
     """Return the readable text of an option: a tuple becomes a list in brackets, separated by commas."""
+    if hasattr(value, "token"):
+        return str(value)
     return f"[{', '.join(map(canonical, value))}]" if isinstance(value, tuple) else canonical(value)
 
 
@@ -33,4 +35,4 @@ def canonical(value: Any) -> str:
         return type_name(value)
     if isinstance(value, tuple):
         return "[" + " ".join(canonical(item) for item in value) + "]"
-    return str(value)
+    return str(value.token()) if hasattr(value, "token") else str(value)

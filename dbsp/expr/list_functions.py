@@ -147,7 +147,7 @@ def _sorted(values: pa.Array, descending: bool) -> pa.Array:
         place = np.arange(len(order)) - firsts[owners]
         flipped = firsts[owners] + counts[owners] - 1 - place
         order = order[np.where(place < counts[owners], flipped, np.arange(len(order)))]
-    return _relisted(elements.take(pa.array(order)), np.bincount(owners, minlength=len(values)), values)
+    return relisted(elements.take(pa.array(order)), np.bincount(owners, minlength=len(values)), values, values.type)
 
 
 def _different(values: pa.Array) -> pa.Array:
@@ -157,7 +157,7 @@ def _different(values: pa.Array) -> pa.Array:
     same = equal_keys(elements, order[1:], elements, order[:-1]) & (owners[order[1:]] == owners[order[:-1]])
     again[order[1:][same]] = True
     counts = np.bincount(owners[~again], minlength=len(values))
-    return _relisted(elements.filter(pa.array(~again)), counts, values)
+    return relisted(elements.filter(pa.array(~again)), counts, values, values.type)
 
 
 def _position(values: pa.Array, value: Any) -> pa.Array:
@@ -175,7 +175,7 @@ def _reversed(values: pa.Array) -> pa.Array:
     counts = np.bincount(owners, minlength=len(values))
     ends = np.cumsum(counts)
     place = (ends - counts)[owners] + ends[owners] - 1 - np.arange(len(owners))
-    return _relisted(elements.take(pa.array(place)), counts, values)
+    return relisted(elements.take(pa.array(place)), counts, values, values.type)
 
 
 def _extreme(greatest: bool) -> Callable[[pa.Array], pa.Array]:
@@ -268,11 +268,11 @@ def _concatenated(*data: Any) -> pa.Array:
     return pa.ListArray.from_arrays(pa.array(offsets), elements.take(pa.array(order)), type=lists[0].type)
 
 
-def _relisted(elements: pa.Array, counts: Positions, values: pa.Array) -> pa.Array:
-    """Build lists of so many elements each; null where the original lists are."""
+def relisted(elements: pa.Array, counts: Positions, values: pa.Array, type_: pa.DataType) -> pa.Array:
+    """Build lists of so many elements each, of this type; null where the original lists are."""
     offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
     mask = values.is_null() if values.null_count else None
-    return pa.ListArray.from_arrays(pa.array(offsets), elements, type=values.type, mask=mask)
+    return pa.ListArray.from_arrays(pa.array(offsets), elements, type=type_, mask=mask)
 
 
 LIST_LENGTH = Function(

@@ -13,17 +13,17 @@ from sqlglot import exp
 
 from dbsp.errors import CircuitError
 from dbsp.expr.arithmetic import CUT_DIVIDE, CUT_MODULO
-from dbsp.expr.build import Expr, coalesce, date_diff, lit, now, struct, when
+from dbsp.expr.build import Expr, coalesce, date_diff, lit, now, when
 from dbsp.expr.conditional import CASE
 from dbsp.expr.expression import TEXT_NODES_MAX, Call, ColumnRef, Literal
 from dbsp.expr.mathematics import POWER
 from dbsp.expr.methods.applied import unwrap
 from dbsp.expr.resolving import resolve
 from dbsp.expr.types import adopt, is_integer, is_number
+from dbsp.sql import lists
 from dbsp.sql.casts import cast, cast_constant
 from dbsp.sql.chains import spine
 from dbsp.sql.errors import about, name_of, refuse
-from dbsp.sql.folding import folded, reads_nothing
 from dbsp.sql.functions import FUNCTIONS, Lower, as_text, called
 from dbsp.sql.intervals import interval, is_span, shifted
 from dbsp.sql.scope import Scope
@@ -39,7 +39,7 @@ from dbsp.sql.types import (
     resolved,
     type_in,
 )
-from dbsp.zset.schema import BINARY, BOOL, DATE, FLOAT32, FLOAT64, INT64, NO_COLUMNS, list_of
+from dbsp.zset.schema import BINARY, BOOL, DATE, FLOAT32, FLOAT64, INT64, NO_COLUMNS
 
 AGGREGATED = (
     "aggregates belong in SELECT, HAVING and ORDER BY; for a row's group write a window, sum(x) over (partition by k)"
@@ -47,7 +47,6 @@ AGGREGATED = (
 _SUBQUERY = (
     "make it a column in FROM, such as from (select *, x in (select …) as m from t) as t, and name that column here"
 )
-_LAST = 2**31 - 1
 _PERCENT = 2
 
 
@@ -417,7 +416,7 @@ def _text_match(method: str) -> Callable[[Any, Scope], Expr]:
     """Return the function that lowers LIKE or ILIKE; in DuckDB a backslash in the pattern is an ordinary character."""
 
     def made(node: Any, scope: Scope) -> Expr:
-        pattern = _argument(lowered(node.expression, scope))
+        pattern = lists.argument(lowered(node.expression, scope))
         if pattern is not None:
             pattern = pattern.replace("\\", "\\\\")
         found: Expr = getattr(lowered(node.this, scope), method)(pattern)
@@ -477,48 +476,6 @@ def _cast(node: Any, scope: Scope) -> Expr:
                 raise
             return lit(None, target)
     return cast(value, source, target, strict=strict)
-
-
-def _bracket(node: Any, scope: Scope) -> Expr:
-    if len(node.expressions) != 1:
-        refuse(node, "brackets hold one place of a list, or a slice", "write l[1], or l[1:2]")
-    value, (place,) = lowered(node.this, scope), node.expressions
-    type_ = type_in(value, scope.schema)
-    if isinstance(place, exp.Slice):
-        ends = [(place.this, 1), (place.expression, _LAST)]
-        first, last = (default if part is None else _argument(lowered(part, scope)) for part, default in ends)
-        if first is None or last is None:
-            return lit(None, type_)
-        return value.list_slice(first, last)
-    if isinstance(place, exp.Literal) and place.is_string:
-        return value.field(place.this)
-    if type_ is not None and pa.types.is_list(type_):
-        at = lowered(place, scope)  # the parser counts constant places from 0
-        if is_constant(at) and constant(at) is None:
-            return lit(None, type_.value_type)
-        if is_constant(at):
-            return value.element(constant(at) + 1)
-        return value.element(at)
-    return refuse(node, "not a list", "write substr(x, 1, 1) of a text")
-
-
-def _argument(value: Expr) -> Any:
-    return constant(value) if is_constant(value) else value
-
-
-def _struct(node: Any, scope: Scope) -> Expr:
-    for part in node.expressions:
-        if not isinstance(part, exp.PropertyEQ):
-            refuse(part, "a field of a struct has a name", "write {'a': x}, or struct_pack(a := x)")
-    return struct(**{part.this.name: lowered(part.expression, scope) for part in node.expressions})
-
-
-def _array(node: Any, scope: Scope) -> Expr:
-    parts = [lowered(part, scope) for part in node.expressions]
-    if not parts or not all(map(reads_nothing, parts)):
-        refuse(node, "a list is written of constants, one at least", "in Python a user function makes lists of columns")
-    type_, held = folded(parts, node.expressions)
-    return Expr(Literal(held, list_of(type_)))
 
 
 def _dot(node: Any, scope: Scope) -> Expr:
@@ -583,10 +540,13 @@ OPERATORS: dict[type, Callable[[Any, Scope], Expr]] = {
     exp.Coalesce: _coalesce,
     exp.Cast: _cast,
     exp.TryCast: _cast,
-    exp.Bracket: _bracket,
-    exp.Struct: _struct,
+    exp.Bracket: lambda node, scope: lists.bracket(node, _lower_in(scope), scope),
+    exp.Struct: lambda node, scope: lists.struct_of_parts(node, _lower_in(scope)),
     exp.Dot: _dot,
-    exp.Array: _array,
+    exp.Array: lambda node, scope: lists.list_of_parts(node, _lower_in(scope), scope),
+    exp.Transform: lambda node, scope: lists.transformed(node, scope, lowered),
+    exp.ArrayFilter: lambda node, scope: lists.filtered(node, scope, lowered, condition),
+    exp.Identifier: lists.misplaced,
     exp.Interval: _span,
     exp.CurrentTimestamp: _now,
     exp.BitwiseAnd: _bitwise("bit_and", operator.and_),

@@ -41,7 +41,44 @@ def _in_one_form(statement: Any) -> Any:
         if len(found) == 1 and isinstance(found[0], exp.Values):
             node.set("expressions", None)
             node.set("query", exp.Subquery(this=found[0]))
+    for number, node in enumerate(reversed([part for part in parts(statement) if isinstance(part, exp.Lambda)])):
+        _number_parameters(node, number)  # inner ones first
+    for node in [part for part in parts(statement) if isinstance(part, exp.Anonymous)]:
+        if node.name.casefold() in _APPLIED and len(node.expressions) == len(("list", "lambda")):
+            node.replace(exp.Transform(this=node.expressions[0], expression=node.expressions[1]))
     return statement
+
+
+_APPLIED = ("list_apply", "array_apply", "array_transform")
+"""DuckDB's other names of `list_transform`, for which sqlglot has no node."""
+
+
+def _number_parameters(node: Any, number: int) -> None:
+    """Number a lambda, and the uses of its parameters in its body.
+
+    sqlglot has made plain identifiers of most of them. A name in other letters, `X` for `x`, is still a column.
+    """
+    exp = parser().exp
+    from dbsp.sql.walks import is_parameter, number_lambda, parts  # noqa: PLC0415 (as above)
+
+    number_lambda(node, number)
+    names = {parameter.name.casefold() for parameter in node.expressions}
+    for part in parts(node.this):
+        of_column = isinstance(part, exp.Column) and part.args.get("table") is None
+        if part.name.casefold() not in names or is_parameter(part) or not (of_column or _is_value(part)):
+            continue
+        use = part.replace(part.this) if of_column else part
+        number_lambda(use, number)
+
+
+def _is_value(part: Any) -> bool:
+    """Return whether an identifier is a value by itself, not the name of a column, a field or a parameter."""
+    exp = parser().exp
+    if type(part) is not exp.Identifier or isinstance(part.parent, exp.Column | exp.TableAlias | exp.Alias):
+        return False
+    is_field = isinstance(part.parent, exp.Dot) and part.arg_key == "expression"
+    is_name = isinstance(part.parent, exp.PropertyEQ) and part.arg_key == "this"
+    return not (is_field or is_name or (isinstance(part.parent, exp.Lambda) and part.arg_key == "expressions"))
 
 
 _OPENING = ("L_PAREN", "L_BRACKET", "L_BRACE", "CASE")

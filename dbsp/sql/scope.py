@@ -17,7 +17,7 @@ from dbsp.expr.build import Expr, col
 from dbsp.expr.expression import Expression
 from dbsp.expr.names import nearest
 from dbsp.sql.errors import refuse
-from dbsp.sql.walks import children
+from dbsp.sql.walks import children, is_parameter, parts
 from dbsp.stream.stream import Stream
 from dbsp.zset.schema import Schema, is_struct
 
@@ -123,10 +123,14 @@ class Scope:
 
     def _fact(self, node: Any, inner: list[Fact]) -> Fact:
         is_column = isinstance(node, exp.Column)
+        if isinstance(node, exp.Lambda):  # its own parameters are no reason against it as a whole
+            own = all(self.knows(part) for part in parts(node) if isinstance(part, exp.Column))
+        else:
+            own = self.knows(node) if is_column else all(fact.own for fact in inner)
         return Fact(
             columns=is_column or any(fact.columns for fact in inner),
             calls=isinstance(node, exp.AggFunc | exp.Window | exp.Query) or any(fact.calls for fact in inner),
-            own=self.knows(node) if is_column else all(fact.own for fact in inner),
+            own=own and not is_parameter(node),
             size=1 + sum(fact.size for fact in inner),
         )
 

@@ -25,3 +25,22 @@ def parts(root: Any, closed: type | tuple[type, ...] = ()) -> list[Any]:
         if node is root or not isinstance(node, closed):
             found += children(node)
     return found
+
+
+_LAMBDA = "lambda"
+
+
+def number_lambda(node: Any, number: int) -> None:
+    """Give a lambda, or a use of its parameter, the number of the lambda in its statement; copies keep it."""
+    node.meta[_LAMBDA] = number
+
+
+def lambda_of(node: Any) -> int | None:
+    """Return the number of the lambda that this is, or that this is a use of a parameter of; None for other nodes."""
+    found: int | None = node.meta_get(_LAMBDA)
+    return found
+
+
+def is_parameter(node: Any) -> bool:
+    """Return whether the node is a use of a parameter of a lambda."""
+    return isinstance(node, exp.Identifier) and lambda_of(node) is not None

@@ -177,6 +177,16 @@ SELECTS = [
     "select row_number() over (order by n) as r, n from (values (2), (1), (1)) as v(n)",
     "select id, [1, 2, 3][2] as e, ['x', null] as m, [date '2024-01-31'] as d, len([1, 2]) as n, list_sort([2, 1]) as s,"
     " list_contains([1, 2], 2) as c from t",
+    "select id, list_filter([a, b, null], lambda x: x > id % 3) as f, list_transform([a, b], lambda x, i: x * i + a) as m from t",
+    "select id, list_filter([[a], [b, null], null], lambda l: len(list_filter(l, lambda x: x > a)) > 0) as f from t",
+    "select id, list_transform(case when a > 0 then [[a, null], null, [b]] end, lambda l: len(list_filter(l, lambda x:"
+    " x is null))) as n from t",
+    "select id, list_filter([a, b], lambda x: false) as e,"
+    " list_transform(list_filter([a], lambda x: x > 1), lambda x: {'x': x, 'k': k}) as s from t",
+    "select list_filter([a, b], lambda x: x > 0) as l, count(*) as n, list_transform(l, lambda x: x + 1) as m from t group by l",
+    "select a, list_transform(list_sort(array_agg(b)), lambda x, i: x * i + a) as m from t group by a",
+    "select j.id, x from (select * from t join u using (k)) as j, unnest(list_transform([b, c], lambda y: y * c)) as v(x)"
+    " where len(list_filter([b, c], lambda y: y > 0)) > 1",
     "select id from t where k like 'x%' and not (a = 1 and b > 0)",
     "select id from t where (a > 0) is not true",
     "select concat(k, cast(null as bigint), '-') as c, concat_ws('-', k, null, cast(null as date), a) as w from t",
