@@ -261,7 +261,7 @@ def _examine(home: Path, worker: int, remedy: str, found: _Found) -> bool:
 
 def _output(config: Config, ledger: Ledger, worker: int, found: _Found) -> bool:
     folder = _output_folder(config, worker)
-    if folder is None or (worker in ledger.forming and not folder.exists()):
+    if folder is None or (_joins(ledger, worker) and not folder.exists()):
         return True
 
     def read() -> Examined:
@@ -269,6 +269,15 @@ def _output(config: Config, ledger: Ledger, worker: int, found: _Found) -> bool:
         return Examined(file=folder, remedy=logs.PROGRESS_REMEDY, worker=worker) if examined is None else examined[0]
 
     return found.take(_whole(folder / "data.mdb", logs.PROGRESS_REMEDY, worker, read))
+
+
+def _joins(ledger: Ledger, worker: int) -> bool:
+    """Return whether a worker may have no outputs yet: they are made when the version by which it joined is first opened."""
+    newest, before = ledger.saved.get(ledger.published), ledger.saved.get(ledger.published - 1)
+    if worker in ledger.forming or newest is None or before is None:
+        return worker in ledger.forming
+    has, had = (ledger.layouts[saved.checkpoint.layout_version].workers for saved in (newest, before))
+    return worker in has and worker not in had
 
 
 def _output_folder(config: Config, worker: int) -> Path | None:

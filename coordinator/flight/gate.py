@@ -7,6 +7,8 @@ and a successor can take it over, as HTTP's.
 Invariants
 1. At most `connections_max` connections are open, those in their TLS handshake included. One more is closed at once.
 2. Nothing that arrives ends the thread: every connection ends by itself.
+3. A side that does not read for `STALLED_S` is cut off.
+4. After `stop` no socket is open.
 """
 
 from __future__ import annotations
@@ -17,7 +19,10 @@ import ssl
 import tempfile
 import threading
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
+
+from dbsp.coordinator.http.connections import STALLED_S
 
 BUFFER_BYTES = 1 << 20
 ACCEPT_AGAIN_S = 1.0
@@ -78,12 +83,16 @@ class FlightGate:
                     continue
                 task = self._loop.create_task(self._carry(client, f"{address[0]}:{address[1]}"))
                 self._open[task] = address[0]
-                task.add_done_callback(self._open.pop)
+                task.add_done_callback(partial(self._forget, client))
         except asyncio.CancelledError:
             for task in list(self._open):
                 task.cancel()
             if self._open:
                 await asyncio.wait(list(self._open), timeout=STOP_TIMEOUT_S / 2)
+
+    def _forget(self, client: socket.socket, task: asyncio.Task[None]) -> None:
+        del self._open[task]
+        client.close()  # a task that is cancelled before it began has not done so
 
     async def _carry(self, client: socket.socket, address: str) -> None:
         """Carry the bytes of one connection both ways until a side ends."""
@@ -102,13 +111,13 @@ class FlightGate:
                 for way in ways:
                     way.cancel()
                 await asyncio.gather(*ways, return_exceptions=True)
+            async with asyncio.timeout(STALLED_S):
+                await _flush(writers)
         except (OSError, asyncio.CancelledError):
-            pass  # the client left, its handshake failed, or the service ends
+            pass  # the client left, does not read, its handshake failed, or the service ends
         finally:
             for writer in writers:
-                writer.transport.abort() if writer.transport.is_closing() else writer.close()
-            if not writers:
-                client.close()
+                writer.transport.abort()
 
     async def _outer(self, client: socket.socket) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         loop = asyncio.get_running_loop()
@@ -150,4 +159,13 @@ def client_of(peer: str) -> str:
 async def _copy(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
     while data := await source.read(BUFFER_BYTES):
         target.write(data)
-        await target.drain()
+        async with asyncio.timeout(STALLED_S):
+            await target.drain()
+
+
+async def _flush(writers: list[asyncio.StreamWriter]) -> None:
+    """Close each side once it has read what was written to it."""
+    for writer in writers:
+        writer.close()
+    for writer in writers:
+        await writer.wait_closed()

@@ -169,6 +169,13 @@ class Gate(socket.socket):
         if found is not None:
             found.protocol = protocol
 
+    async def end_all(self) -> None:
+        """Close all connections. A loop that ends before would leave their sockets open."""
+        for found in list(self._open.values()):
+            found.end()
+        while self._open:
+            await asyncio.sleep(0)
+
     def _forget(self, number: int) -> None:
         self._open.pop(number, None)
 

@@ -92,6 +92,13 @@ class _Uvicorn(uvicorn.Server):
         for found in sockets or ():
             found.listen(QUEUE)
 
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Finish the requests in progress, then cut off clients that do not read, or are in their handshake."""
+        await super().shutdown(sockets)
+        for gate in sockets or ():
+            if isinstance(gate, Gate):
+                await gate.end_all()
+
     def close_listeners(self) -> None:
         """Accept no more connections; called on any thread."""
         if self.loop is not None:

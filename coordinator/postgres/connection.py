@@ -30,11 +30,16 @@ class Gone(Exception):  # noqa: N818 - it is no fault
 
 
 class PostgresConnection(asyncio.Protocol):
-    """A connection: `message` reads, `write` and `drain` write. `on_gone` is called once when the client leaves."""
+    """A connection: `message` reads, `write` and `drain` write. `on_gone` is called once when the client leaves.
 
-    def __init__(self, met: Callable[[PostgresConnection], None]) -> None:
-        """Call `met` when the connection is made."""
-        self._met = met
+    `lost` is called once when its socket is closed, which may be later.
+    """
+
+    def __init__(
+        self, met: Callable[[PostgresConnection], None], lost: Callable[[PostgresConnection], None] = lambda _: None
+    ) -> None:
+        """Call `met` when the connection is made, and `lost` when it is closed."""
+        self._met, self._lost = met, lost
         self._loop = asyncio.get_running_loop()
         self._buffer = bytearray()
         self._news, self._writable = asyncio.Event(), asyncio.Event()
@@ -66,8 +71,9 @@ class PostgresConnection(asyncio.Protocol):
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio's signature
-        """Note that the client has left."""
+        """Note that the client has left, and that the socket is closed."""
         self._leave()
+        self._lost(self)
 
     def pause_writing(self) -> None:
         """Begin to wait for the client to read."""
@@ -149,9 +155,13 @@ class PostgresConnection(asyncio.Protocol):
 
     async def encrypt(self, context: ssl.SSLContext, seconds: float) -> None:
         """Go on by TLS. **Errors** `OSError` where the handshake fails or takes too long."""
-        found = await self._loop.start_tls(
-            self.transport, self, context, server_side=True, ssl_handshake_timeout=seconds
-        )
+        try:
+            found = await self._loop.start_tls(
+                self.transport, self, context, server_side=True, ssl_handshake_timeout=seconds
+            )
+        except BaseException:
+            self._lost(self)  # asyncio closes the socket, but calls no `connection_lost`
+            raise
         if found is None:
             raise Gone
         self._transport = found
@@ -162,7 +172,9 @@ class PostgresConnection(asyncio.Protocol):
             self._transport.abort()
 
     def close(self) -> None:
-        """Close the connection once all is written; nothing waits for a client that does not read."""
+        """Close the connection once all is written, or after `STALLED_S`; nothing waits for a client that does not read."""
         if self._transport is not None and not self._transport.is_closing():
             self._transport.close()
+            if self._transport.get_write_buffer_size():
+                self._loop.call_later(STALLED_S, self._transport.abort)
         self._leave()

@@ -3,8 +3,10 @@
 The port is bound before anything else is touched, as HTTP's is.
 
 Invariants
-1. At most `connections_max` sessions are open, and `STARTING_MAX` connections more that have not said what they want.
+1. At most `connections_max` sessions are open, and `STARTING_MAX` connections more. These have not said what they want, or
+   have not read their last messages.
 2. Nothing that arrives ends the thread: every session ends by itself.
+3. After `stop` no socket is open.
 """
 
 from __future__ import annotations
@@ -70,7 +72,8 @@ class PostgresServer:
         self._tls = None if self.certificate is None else listening(self.certificate)
         self._backend = Backend(service, self._tokens.value, log)
         self._sessions: dict[int, PostgresSession] = {}
-        self._running: set[asyncio.Task[None]] = set()
+        self._running: dict[asyncio.Task[None], PostgresSession] = {}
+        self._open: set[PostgresConnection] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._started = threading.Event()
         self._ended: asyncio.Event | None = None
@@ -116,31 +119,34 @@ class PostgresServer:
 
     async def _listen(self) -> None:
         self._loop, self._ended = asyncio.get_running_loop(), asyncio.Event()
-        server = await self._loop.create_server(lambda: PostgresConnection(self._met), sock=self._bound, backlog=QUEUE)
+        server = await self._loop.create_server(
+            lambda: PostgresConnection(self._met, self._open.discard), sock=self._bound, backlog=QUEUE
+        )
         self._started.set()
         await self._ended.wait()
         server.close()
-        sessions = list(self._sessions.values())
-        for session in sessions:
-            session.end()
+        for task, session in list(self._running.items()):
+            session.end() if self._sessions.get(session.pid) is session else task.cancel()
         if self._running:
             _, late = await asyncio.wait(self._running, timeout=STOP_TIMEOUT_S / 2)
             for task in late:
                 task.cancel()
-        for session in sessions:
-            session.abandon()
-        await asyncio.sleep(0)  # the loop closes the sockets
+        for connection in self._open:
+            connection.abandon()
+        while self._open:
+            await asyncio.sleep(0)  # the loop closes the sockets
 
     def _met(self, connection: PostgresConnection) -> None:
         """Begin a session, where there is room for one that starts."""
-        if len(self._running) - len(self._sessions) >= STARTING_MAX:
+        self._open.add(connection)
+        if len(self._open) - len(self._sessions) > STARTING_MAX:
             connection.close()
             return
         connection.transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         self._backend.use(self._tokens.value)
         session = PostgresSession(connection, self._backend, self._tls, self._admit, self._cancel)
         task = asyncio.get_running_loop().create_task(session.run())
-        self._running.add(task)
+        self._running[task] = session
         task.add_done_callback(lambda done: self._leave(done, session))
 
     def _admit(self, session: PostgresSession) -> None:
@@ -156,7 +162,7 @@ class PostgresServer:
         self._sessions[session.pid] = session
 
     def _leave(self, task: asyncio.Task[None], session: PostgresSession) -> None:
-        self._running.discard(task)
+        del self._running[task]
         if self._sessions.get(session.pid) is session:
             del self._sessions[session.pid]
         if not task.cancelled() and task.exception() is not None:

@@ -82,10 +82,6 @@ class PostgresSession:
         self._say_last(ENDED, "the service stops", "connect again when it runs")
         self._connection.close()
 
-    def abandon(self) -> None:
-        """End the connection of a client that does not read the end."""
-        self._connection.abandon()
-
     def _say_last(self, sqlstate: str, text: str, hint: str | None = None) -> None:
         self._connection.write(m.error(sqlstate, text, hint, severity="FATAL"))
 

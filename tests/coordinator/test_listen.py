@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import errno
 import os
+import socket
 import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography import x509
 
 from dbsp.coordinator.address import ADDRESS_FILE, read_address, write_whole
 from dbsp.coordinator.config import HttpSection
@@ -19,7 +21,9 @@ from dbsp.coordinator.running.control import LmdbControl, raise_epoch
 from dbsp.coordinator.running.notices import EpochClaimed, Notice
 from dbsp.coordinator.serve import announce
 from dbsp.coordinator.service import Service
+from tests.certificates import certificate
 from tests.coordinator.shop import settings
+from tests.open_sockets import none_left_open
 
 
 def server_of(service: Service) -> HttpServer:
@@ -96,3 +100,25 @@ def test_nobody_claims_while_a_claim_is_told(folder: Path) -> None:
     assert rival.done.wait(60)
     assert not rival.early
     service.stop(now=True, quiet=True)
+
+
+async def endless(_scope: Any, _receive: Any, send: Any) -> None:
+    """An application whose responses have no end."""
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    while True:
+        await send({"type": "http.response.body", "body": bytes(1 << 20), "more_body": True})
+
+
+@pytest.mark.parametrize("has_tls", [False, True])
+def test_no_socket_stays_open_when_it_stops(tmp_path: Path, has_tls: bool) -> None:
+    """With clients that have sent nothing (in TLS: that are in their handshake), and one that does not read."""
+    certificate(tmp_path, "here", x509.DNSName("localhost"))
+    pem = {"certificate": "here.pem", "key": "here.key"} if has_tls else {}
+    with none_left_open():
+        server = HttpServer(endless, bind(HttpSection(port=0, **pem)), tmp_path, folder=tmp_path)
+        server.start()
+        with socket.create_connection(server.address), socket.create_connection(server.address) as stalled:
+            stalled.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            if not has_tls:
+                assert stalled.recv(1, socket.MSG_PEEK)
+            server.stop()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 import time
 from ipaddress import ip_address
@@ -11,11 +12,15 @@ from typing import Any
 import pytest
 from cryptography import x509
 
+from dbsp.coordinator.postgres import messages as m
 from dbsp.coordinator.postgres.listen import bind_postgres
 from dbsp.coordinator.postgres.section import PostgresSection
 from dbsp.errors import ConfigError
 from tests.certificates import certificate
+from tests.open_sockets import none_left_open
 from tests.postgres.conftest import Connect, answering, check_refused
+from tests.postgres.test_follow import until
+from tests.postgres.test_wire import startup_bytes
 
 psycopg = pytest.importorskip("psycopg", reason="needs psycopg: pip install -e '.[test]'")
 
@@ -178,10 +183,15 @@ def test_strangers_need_a_token() -> None:
 
 
 def test_it_stops_while_clients_are_there(tmp_path: Path) -> None:
-    with answering(tmp_path) as server:
+    """One waits, one has said nothing, and one asks for more than the sockets hold, but reads none of it."""
+    with none_left_open(), answering(tmp_path) as server:
         connection = connected(server, autocommit=True)
-        begun = time.monotonic()
-        server.stop()
-        assert time.monotonic() - begun < 5
+        with socket.create_connection(server.address), socket.create_connection(server.address) as stalled:
+            stalled.sendall(startup_bytes() + m.message(b"Q", b"select * from range(3000000)\0"))
+            until(lambda: server.status()["sessions"] == 2)
+            until(lambda: any(each.transport.get_write_buffer_size() for each in tuple(server._open)))
+            begun = time.monotonic()
+            server.stop()
+            assert time.monotonic() - begun < 9
         with pytest.raises(psycopg.OperationalError):
             connection.execute("select 1")
