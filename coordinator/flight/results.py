@@ -1,13 +1,15 @@
 """The columns and the rows of a statement, read as every query is.
 
-A view that is wanted whole is sent while it is read through a lease, as of one step. So any size can be sent, within
-`lease_s` of [query]. The result of any other statement is in memory, within the bounds of [query] and `HeldBytes`.
+A view that is wanted whole is sent while it is read through a lease, as of one step. The result of any other statement is
+sent while its process makes it. So any size can be sent, within `lease_s` of [query]. A small result is read at once, so
+that its process is free for the next query; all of these are bounded by `HeldBytes`.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 import pyarrow as pa
 
@@ -22,9 +24,12 @@ from dbsp.coordinator.query.pg_types import OIDS
 from dbsp.coordinator.query.process import Stop
 from dbsp.coordinator.query.statement import PARAMETERS, repeat_by_weight
 from dbsp.coordinator.service import Service
+from dbsp.coordinator.serving.results import OpenResult, small
 from dbsp.runtime.leases import Wanted
 
 BATCH_ROWS = 1 << 16
+SMALL_BYTES = 1 << 20
+"""A result up to this size is read at once."""
 _ARROW: Mapping[object, pa.DataType] = {
     t.BOOL.oid: pa.bool_(), t.INT2.oid: pa.int16(), t.INT4.oid: pa.int32(), t.INT8.oid: pa.int64(), t.FLOAT4.oid: pa.float32(),
     t.FLOAT8.oid: pa.float64(), t.DATE.oid: pa.date32(), t.TIME.oid: pa.time64("us"), t.TIMESTAMP.oid: pa.timestamp("us"),
@@ -53,7 +58,8 @@ class FlightResults:
         whole = self._whole_view(statement)
         if whole is not None:
             return self._whole_schema(whole), pa.schema([])
-        found = self._query(statement, stop, describe=True)
+        parts = self._dialect(statement) | {"describe": True}
+        found = self._service.query_in_dialect(statement.sql, parts, self._relations, stop=stop)
         names = json.loads((found.schema.metadata or {}).get(PARAMETERS, b"[]"))
         parameters = pa.schema([pa.field(f"${number}", _parameter(name)) for number, name in enumerate(names, 1)])
         return found.schema.remove_metadata(), parameters
@@ -64,13 +70,19 @@ class FlightResults:
         if whole is not None:
             schema = self._whole_schema(whole)
             return schema, self._whole_rows(whole, schema)
-        found = self._query(statement, stop)
+        opened = self._service.open_in_dialect(statement.sql, self._dialect(statement), self._relations, stop=stop)
+        try:
+            found = small(opened, SMALL_BYTES)
+        except BaseException:
+            opened.close()
+            raise
+        if found is None:
+            return opened.schema, _streamed(opened)
+        opened.close()
         return found.schema, self._held_rows(found)
 
-    def _query(self, statement: SentStatement, stop: Stop, *, describe: bool = False) -> pa.Table:
-        parts = dialect_parts(self.database, self._relations, {}, self._variables, statement.values)
-        parts |= {"describe": True} if describe else {}
-        return self._service.query_in_dialect(statement.sql, parts, self._relations, stop=stop)
+    def _dialect(self, statement: SentStatement) -> dict[str, Any]:
+        return dialect_parts(self.database, self._relations, {}, self._variables, statement.values)
 
     def _held_rows(self, table: pa.Table) -> Batches:
         self.held.take(table.nbytes)
@@ -108,6 +120,15 @@ class FlightResults:
                 yield from _shown(table, schema)
         finally:
             read.close()
+
+
+def _streamed(opened: OpenResult) -> Batches:
+    """Yield the rows as the query makes them; the query ends with them, or when the client leaves."""
+    try:
+        while (table := opened.next()) is not None:
+            yield from table.to_batches(max_chunksize=BATCH_ROWS)
+    finally:
+        opened.close()
 
 
 def _shown(table: pa.Table, schema: pa.Schema) -> list[pa.RecordBatch]:

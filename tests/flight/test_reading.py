@@ -9,10 +9,12 @@ from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.flight as fl
 import pytest
 
 from dbsp.coordinator.flight import messages as m
 from dbsp.coordinator.flight.statements import VALUES_CHARS_MAX, SentStatement, numbered
+from dbsp.coordinator.query import process
 from dbsp.errors import CapacityError, ConfigError
 from tests.flight.conftest import Connect, answering, asked, check_refused, dbapi
 from tests.postgres.conftest import until_processed
@@ -65,7 +67,7 @@ def test_queries_are_those_of_postgres(server: Any, connect: Connect) -> None:
         ("select 1; select 2", ["exactly one statement"]),
         ("select $1 + 1", ["a parameter without a value: $1"]),
         ("select * from read_csv('/etc/passwd')", ["read_csv"]),
-        ("select id from large union all select i from range(2000) r(i)", ["rows_max=1000", "`rows_max` in [query]"]),
+        ("select 1 / (i - 5000) from range(9000) r(i) where i < 5000 union all select error('late')", ["late"]),
     ],
 )
 def test_errors_are_in_sqls_words(server: Any, connect: Connect, sql: str, stories: list[str]) -> None:
@@ -192,7 +194,7 @@ def test_a_view_of_any_size_is_streamed_as_of_one_step(server: Any, connect: Con
     push(server, range(10, 10 + MANY), 900)
     until_processed(server.service)
     connection = connect(server)
-    check_refused(connection, "select id from large where true", "rows_max=1000")
+    assert asked(connection, "select id from large where true").num_rows == MANY + 1, "no limit of rows counts"
     with connection.cursor() as cursor:
         cursor.execute("select id, amount from large")
         reader = cursor.fetch_record_batch()
@@ -207,6 +209,31 @@ def test_a_view_of_any_size_is_streamed_as_of_one_step(server: Any, connect: Con
     spent = asked(connection, "select amount from spent").column(0).to_pylist()
     assert sorted(spent) == [1] * MANY + [10, 600], "a row comes as often as its weight says"
     until(lambda: server.service.leases.count == 0)
+    assert server.results.held._now == 0
+
+
+def test_a_query_is_streamed_while_its_process_makes_it(
+    server: Any, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither the result nor its copy is held: portions are asked for as the client reads, and a client that leaves ends it."""
+    made: list[int] = []
+    original = process._Process.portion
+    monkeypatch.setattr(process._Process, "portion", lambda own, limits: (made.append(1), original(own, limits))[1])
+    connection, rows = connect(server), 1_500_000
+    with connection.cursor() as cursor:
+        cursor.execute(f"select i, 'x' || i as name from range({rows}) r(i)")
+        reader = cursor.fetch_record_batch()
+        first = reader.read_next_batch()
+        assert len(made) < rows // 16_384 // 2, "most of it is not made before it is read"
+        assert sum(len(batch) for batch in reader) + len(first) == rows
+    assert len(made) > rows // 16_384
+    with fl.connect(server.url) as client:
+        command = m.packed(m.message("CommandStatementQuery", query=f"select i from range({rows}) r(i)"))
+        flight = client.get_flight_info(fl.FlightDescriptor.for_command(command))
+        reading = client.do_get(flight.endpoints[0].ticket)
+        reading.read_chunk()
+        reading.cancel()
+    until(lambda: server.service._queries._places._value == server.service.config.query.at_once_max)
     assert server.results.held._now == 0
 
 
