@@ -10,8 +10,12 @@ Protocol, on standard input and output; a header is one line of JSON:
     parent  {"sql", "views", "unread",        child  {"reads": {view: needed}} or {"error": {…}}
              "limits", "dialect", "explain",
              "streamed"}
-    parent  {"bytes"} + one Arrow stream per  child  {"rows"} + one Arrow stream for each portion of the result, then
-            view that is read                        {"done": true}; {"error": {…}} at any of these places
+    parent  {"bytes"}; of each view that is
+            read {"whole"} + an Arrow stream
+            or, if it has a sieve, many times
+            {"piece"} + an Arrow stream,      child  {"more"} to each of these,
+            then {"end"}                      child  {"rows"} + one Arrow stream for each portion of the result, then
+                                                     {"done": true}; {"error": {…}} at any of these places
 
 Then the next query follows; the end of the input ends the process.
 """
@@ -21,17 +25,29 @@ from __future__ import annotations
 import json
 import resource
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from math import ceil
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
+import numpy as np
 import pyarrow as pa
 
 from dbsp.coordinator.children import failure, put
-from dbsp.coordinator.query.statement import QueryLimits, Unreadable, parts_of, run_query, stream_query
+from dbsp.coordinator.query.pushdown import Needed
+from dbsp.coordinator.query.sieve import Sifting
+from dbsp.coordinator.query.statement import (
+    WEIGHT,
+    QueryLimits,
+    Unreadable,
+    parts_of,
+    repeat_by_weight,
+    run_query,
+    sifting_connection,
+    stream_query,
+)
 from dbsp.errors import CapacityError, DbspError
 
 READY = {"ready": True}
@@ -65,16 +81,49 @@ def serve(source: BinaryIO, sink: BinaryIO, bound: Callable[[QueryLimits, int], 
         if not given:
             return
         bound(limits, given["bytes"])
-        tables = {name: get_table(source) for name in parts}
-        renew = partial(bound, limits, given["bytes"])
+        received = _Received(source, sink, limits, given["bytes"], bound)
+        tables = {name: received.table(name, needed, statement.prelude) for name, needed in parts.items()}
+        renew = partial(bound, limits, received.size)
         if asked["streamed"]:
             _answer(sink, partial(statement.portions, tables, limits), limits, renew)
         else:
             _answer(sink, lambda: iter([statement.run(tables, limits, asked["explain"])]), limits, renew)  # noqa: B023 - called at once
 
 
+@dataclass(slots=True)
+class _Received:
+    """The tables of a query, as the parent sends them; `size` are the bytes of those that are held."""
+
+    source: BinaryIO
+    sink: BinaryIO
+    limits: QueryLimits
+    size: int
+    bound: Callable[[QueryLimits, int], None]
+
+    def table(self, view: str, needed: Needed, prelude: Sequence[str]) -> pa.Table:
+        """Return the rows of a view that the statement needs, with their weights."""
+        head = json.loads(self.source.readline())
+        if "whole" in head or needed.sieve is None:
+            return get_table(self.source)
+        with sifting_connection(self.limits, prelude) as connection:
+            sifting = Sifting(view, needed.sieve, connection)
+            while "piece" in head:
+                piece = get_table(self.source)
+                self.bound(self.limits, self.size + sifting.size + 2 * piece.nbytes)
+                put(self.sink, {"more": sifting.add(repeat_by_weight(piece))})
+                head = json.loads(self.source.readline())
+        table = sifting.table()
+        self.size += table.nbytes
+        self.bound(self.limits, self.size)
+        return table.append_column(WEIGHT, pa.array(np.ones(len(table), np.int64)))
+
+
 class QueryStatement(Protocol):
     """A statement for DuckDB."""
+
+    @property
+    def prelude(self) -> Sequence[str]:
+        """Return our own statements that come before."""
 
     @property
     def sql(self) -> str:
@@ -92,6 +141,7 @@ class _Plain:
     """A statement in DuckDB's own dialect."""
 
     sql: str
+    prelude: tuple[str, ...] = ()
 
     def run(self, tables: Mapping[str, pa.Table], limits: QueryLimits, explain: str | None = None) -> pa.Table:
         return run_query(self.sql, tables, limits, tuple(tables), explain=explain)

@@ -11,7 +11,7 @@ import json
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import asdict, dataclass
 from types import TracebackType
 from typing import Any, Protocol, Self, TypeAlias
@@ -22,6 +22,7 @@ from dbsp.coordinator.children import ChildProcess, put
 from dbsp.coordinator.exits import error_of
 from dbsp.coordinator.query.child import get_table, put_table, too_much_memory
 from dbsp.coordinator.query.pushdown import Needed
+from dbsp.coordinator.query.sieve import Sieve
 from dbsp.coordinator.query.statement import READABLE_ALL, QueryLimits, Unreadable
 from dbsp.errors import CapacityError, ConfigError, DbspError, UnavailableError
 
@@ -29,7 +30,9 @@ START_S = 60.0
 KILL_AFTER_S = 2.0
 COMMAND = [sys.executable, "-P", "-m", "dbsp.coordinator.query.child"]
 
-Read: TypeAlias = Callable[[Mapping[str, Needed]], Mapping[str, pa.Table]]
+Given: TypeAlias = pa.Table | Iterator[pa.Table]
+"""The rows of a view: all that are needed, or pieces from which the view's sieve keeps what is needed."""
+Read: TypeAlias = Callable[[Mapping[str, Needed]], AbstractContextManager[Mapping[str, Given]]]
 
 
 class TakesBack(Protocol):
@@ -102,7 +105,7 @@ class Queries:
         stop: Stop | None = None,
         explain: str | None = None,
     ) -> pa.Table:
-        """Return the statement's result; `read(parts)` returns the views that it reads; views in `unread` cannot be read.
+        """Return the statement's result; `read(parts)` yields the views that it reads; views in `unread` cannot be read.
 
         `dialect` are the parts of a `dialect.Dialect`, for a statement in PostgreSQL's. `stop` breaks the query off. `explain`
         asks for the plan; see `statement.run_query`.
@@ -314,13 +317,30 @@ class _Process(ChildProcess):
         limits = asked.limits
         with self._bounded(limits):
             put(self._in, asdict(asked) | {"views": list(asked.views)})
-            parts = {name: Needed(**needed) for name, needed in self._answer()["reads"].items()}
-        tables = read(parts)
-        with self._bounded(limits):
-            put(self._in, {"bytes": sum(table.nbytes for table in tables.values())})
+            parts = {name: _needed(each) for name, each in self._answer()["reads"].items()}
+        with read(parts) as given:
+            with self._bounded(limits):
+                put(self._in, {"bytes": sum(each.nbytes for each in given.values() if isinstance(each, pa.Table))})
             for name in parts:
-                put_table(self._in, tables[name])
-            self._in.flush()
+                self._send(given[name], limits)
+
+    def _send(self, given: Given, limits: QueryLimits) -> None:
+        """Send the rows of a view; pieces as long as the process needs more."""
+        if isinstance(given, pa.Table):
+            with self._bounded(limits):
+                put(self._in, {"whole": True})
+                put_table(self._in, given)
+                self._in.flush()
+            return
+        for piece in given:
+            with self._bounded(limits):
+                put(self._in, {"piece": True})
+                put_table(self._in, piece)
+                self._in.flush()
+                if not self._answer()["more"]:
+                    break
+        with self._bounded(limits):
+            put(self._in, {"end": True})
 
     def portion(self, limits: QueryLimits) -> pa.Table | None:
         """Return the next portion of the result; None after the last."""
@@ -367,6 +387,11 @@ class _Process(ChildProcess):
     def _kill_late(self) -> None:
         self._late = True
         self._process.kill()
+
+
+def _needed(found: Mapping[str, Any]) -> Needed:
+    sieve = found["sieve"]
+    return Needed(**{**found, "sieve": None if sieve is None else Sieve(**sieve)})
 
 
 __all__ = ["Portions", "Queries", "QueryStopped", "Stop"]

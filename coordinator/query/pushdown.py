@@ -10,6 +10,7 @@
    out, and no more: DuckDB compares again, perhaps in another type.
 4. Limit. One SELECT of columns from one view needs no more rows than its LIMIT and OFFSET. It must be without WHERE,
    ORDER BY and grouping.
+5. All else of WHERE, and LIMIT after WHERE and ORDER BY, is applied to the view piece by piece: see `sieve`.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
+
+from dbsp.coordinator.query.sieve import Sieve, rows_needed
 
 Condition: TypeAlias = tuple[str, str, Sequence[str]]
 """`column in (constants)`: the column's name in lower case, "STRING" or "INTEGER", and the constants as texts."""
@@ -45,7 +48,7 @@ class Needed:
     """The part of a view that a statement needs.
 
     `columns` are all names of columns in the statement, in lower case, also those of other views; None means all columns.
-    `own` are names that the statement makes itself. `limit` bounds the rows.
+    `own` are names that the statement makes itself. `limit` bounds the rows. `sieve` keeps rows of each piece.
     """
 
     conditions: Sequence[Condition] = ()
@@ -53,6 +56,7 @@ class Needed:
     columns: Sequence[str] | None = None
     own: Sequence[str] = ()
     limit: int | None = None
+    sieve: Sieve | None = None
 
 
 def needed_parts(statement: Tree, nodes: Sequence[Tree], views: Sequence[str]) -> dict[str, Needed]:
@@ -88,18 +92,25 @@ class _Compared:
 
 def _chains(nodes: Sequence[Tree], views: Sequence[str]) -> dict[str, Sequence[_Compared]]:
     """Return the comparisons that every row of a view must meet to have a part in the result."""
-    reads = [_lower(node, "table_name") for node in nodes if node.get("type") == "BASE_TABLE"]
     found: dict[str, Sequence[_Compared]] = {}
+    for view, node in only_selects(nodes, views).items():
+        table = node["from_table"]
+        called = str(table.get("alias") or table.get("table_name")).lower()
+        aliases = {_lower(each, "alias") for each in node.get("select_list", [])}
+        chain = [each for each in _chain(node.get("where_clause"), called) if each.column not in aliases]
+        if chain:
+            found[view] = chain
+    return found
+
+
+def only_selects(nodes: Sequence[Tree], views: Sequence[str]) -> dict[str, Tree]:
+    """Return the SELECT of each view that is read once, as the one table of a SELECT without sampling."""
+    reads = [_lower(node, "table_name") for node in nodes if node.get("type") == "BASE_TABLE"]
+    found: dict[str, Tree] = {}
     for node in nodes:
         table = _only_table(node)
-        if table is None:
-            continue
-        name = _lower(table, "table_name")
-        if reads.count(name) == 1:
-            called = str(table.get("alias") or name).lower()
-            aliases = {_lower(each, "alias") for each in node.get("select_list", [])}
-            chain = [each for each in _chain(node.get("where_clause"), called) if each.column not in aliases]
-            found |= {view: chain for view in views if view.lower() == name and chain}
+        if table is not None and reads.count(_lower(table, "table_name")) == 1:
+            found |= {view: node for view in views if view.lower() == _lower(table, "table_name")}
     return found
 
 
@@ -223,18 +234,9 @@ def _limit(statement: Tree) -> int | None:
     ):
         return None
     (modifier,) = modifiers
-    if modifier.get("type") != "LIMIT_MODIFIER" or modifier.get("limit_type", "ROW_COUNT") != "ROW_COUNT":
+    if modifier.get("type") != "LIMIT_MODIFIER":
         return None
-    numbers = [_number(modifier.get(name)) for name in ("limit", "offset") if modifier.get(name) is not None]
-    if modifier.get("limit") is None or None in numbers:
-        return None
-    return sum(number for number in numbers if number is not None)
-
-
-def _number(node: Any) -> int | None:
-    literal = node.get("literal") if isinstance(node, Mapping) and node.get("type") == "VALUE_CONSTANT" else None
-    text = str((literal or {}).get("text"))
-    return int(text) if (literal or {}).get("kind") == "INTEGER" and text.isdecimal() else None
+    return rows_needed(modifier)
 
 
 def _lower(node: Tree, name: str) -> str:

@@ -16,7 +16,7 @@ import re
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import duckdb
@@ -25,7 +25,8 @@ import pyarrow as pa
 
 from dbsp.circuit.names import DEAD_LETTERS
 from dbsp.coordinator.query.explaining import plan_table
-from dbsp.coordinator.query.pushdown import Needed, needed_parts
+from dbsp.coordinator.query.pushdown import Needed, needed_parts, only_selects
+from dbsp.coordinator.query.sieve import sieves_of
 from dbsp.errors import CapacityError, ConfigError, InternalError
 
 TABLE_FUNCTIONS = frozenset({"range", "generate_series", "unnest"})
@@ -119,16 +120,25 @@ def parts_of(sql: str, views: Sequence[str], unread: Unreadable = READABLE_ALL) 
         _close_up(connection)
         _check_kind(connection, sql)
         text = connection.execute("SELECT json_serialize_sql(?)", [sql]).fetchall()[0][0]
-    try:
-        tree = json.loads(text)
-        nodes = list(_walk(tree))
-    except RecursionError:
-        raise ConfigError("the statement is nested too deep to be checked", "write it with fewer levels") from None
-    if tree.get("error"):
-        raise ConfigError(f"not a statement that can be checked: {tree.get('error_message')}", "write one SELECT")
-    _check_functions(nodes)
-    names = _tables(nodes, views, unread)
-    return needed_parts(tree["statements"][0]["node"], [node.tree for node in nodes], names)
+        try:
+            tree = json.loads(text)
+            nodes = list(_walk(tree))
+        except RecursionError:
+            raise ConfigError("the statement is nested too deep to be checked", "write it with fewer levels") from None
+        if tree.get("error"):
+            raise ConfigError(f"not a statement that can be checked: {tree.get('error_message')}", "write one SELECT")
+        _check_functions(nodes)
+        statement, trees = tree["statements"][0]["node"], [node.tree for node in nodes]
+        found = needed_parts(statement, trees, _tables(nodes, views, unread))
+        sieves = sieves_of(statement, only_selects(trees, tuple(found)), connection)
+    return {view: replace(each, sieve=sieves.get(view)) for view, each in found.items()}
+
+
+@contextmanager
+def sifting_connection(limits: QueryLimits, prelude: Sequence[str]) -> Iterator[duckdb.DuckDBPyConnection]:
+    """Yield a closed DuckDB without tables, in which sieves run as the statement itself would."""
+    with _connected({}, limits, (), prelude) as connection:
+        yield connection
 
 
 def run_query(

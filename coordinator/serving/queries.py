@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
 
 from dbsp.circuit.names import DEAD_LETTERS
-from dbsp.coordinator.answers import ViewRows
 from dbsp.coordinator.build import Built
 from dbsp.coordinator.config import Config
 from dbsp.coordinator.query.explaining import PLAN_SCHEMA, Explained, explained, plan_table
-from dbsp.coordinator.query.process import Queries, Read, Stop
+from dbsp.coordinator.query.process import Given, Queries, Read, Stop
 from dbsp.coordinator.query.pushdown import Needed
 from dbsp.coordinator.query.statement import PLAN, QueryLimits
 from dbsp.coordinator.serving import reads
@@ -23,6 +23,8 @@ from dbsp.coordinator.serving.results import OpenResult
 from dbsp.runtime.leases import ALL, Leased, looked_up
 
 ANALYZE = "EXPLAIN ANALYZE"
+PIECE_ROWS = 65_536
+"""Most rows of a piece to which a sieve is applied."""
 
 
 @dataclass(slots=True)
@@ -111,10 +113,15 @@ class QueryReads(Reads):
     def _reader(self, asked: _Asked, steps: list[int], *, describe: bool = False) -> Read:
         """Return the function that reads the views of a statement; it notes their step in `steps`."""
 
-        def read(needed: Mapping[str, Needed]) -> dict[str, pa.Table]:
+        @contextmanager
+        def read(needed: Mapping[str, Needed]) -> Iterator[Mapping[str, Given]]:
             found = {name: asked.relations[name] for name in needed if name in asked.relations}
             views = {name: each for name, each in needed.items() if name not in asked.relations}
-            return found | (self._empty_tables(views) if describe else self._tables_of(views, asked.timeout_s, steps))
+            if describe:
+                yield found | self._empty_tables(views)
+                return
+            with self._tables_of(views, asked.timeout_s, steps) as tables:
+                yield found | tables
 
         return read
 
@@ -129,32 +136,54 @@ class QueryReads(Reads):
         steps: list[int] = []
         lines: list[str] = []
 
-        def read(needed: Mapping[str, Needed]) -> dict[str, pa.Table]:
-            found = {name: asked.relations[name] for name in needed if name in asked.relations}
+        @contextmanager
+        def read(needed: Mapping[str, Needed]) -> Iterator[Mapping[str, Given]]:
+            found: dict[str, Given] = {name: asked.relations[name] for name in needed if name in asked.relations}
             views = {name: each for name, each in needed.items() if name not in {*found, DEAD_LETTERS}}
             parts = self.view_parts(views)
-            if parts:
-                with self.leases.taken([part.view for part in parts], asked.timeout_s) as leased:
+            with ExitStack() as stack:
+                if parts:
+                    leased = stack.enter_context(self.leases.taken([part.view for part in parts], asked.timeout_s))
                     steps.append(leased.step)
                     for part in self.view_parts(views, leased):
                         to_read = self._to_read(leased, part)
                         lines.append(f"{part.view}: {self._story(leased, to_read)}")
                         if statement.analyze:
-                            found[part.view] = self._read_part(leased, to_read).table
-                            lines[-1] += f"; rows read: {len(found[part.view])}"
-            if DEAD_LETTERS in needed:
-                steps.append(steps[0] if steps else self.finished_steps())
-                lines.append(f"{DEAD_LETTERS}: all rows, all columns")
-                if statement.analyze:
-                    found[DEAD_LETTERS] = self.letters_table(steps[0])
-            return self._empty_tables({name: each for name, each in needed.items() if name not in found}) | found
+                            found[part.view] = self._counted(self._read_part(leased, to_read), lines, len(lines) - 1)
+                if DEAD_LETTERS in needed:
+                    steps.append(steps[0] if steps else self.finished_steps())
+                    lines.append(f"{DEAD_LETTERS}: all rows, all columns")
+                    if statement.analyze:
+                        found[DEAD_LETTERS] = self.letters_table(steps[0])
+                yield self._empty_tables({name: each for name, each in needed.items() if name not in found}) | found
 
         plan = self._run_query(statement.sql, read, asked, ANALYZE if statement.analyze else PLAN)
         step = steps[0] if steps else self.snapshot.step
         return step, plan_table([f"as of step {step}", *lines, "DuckDB:", *plan.column(0).to_pylist()])
 
+    def _counted(self, given: Given, lines: list[str], line: int) -> Given:
+        """Return the rows that are read; their number is added to a line when all are."""
+        if isinstance(given, pa.Table):
+            lines[line] += f"; rows read: {len(given)}"
+            return given
+
+        def pieces() -> Iterator[pa.Table]:
+            rows = 0
+            try:
+                for piece in given:
+                    rows += len(piece)
+                    yield piece
+            finally:
+                lines[line] += f"; rows read: {rows}"
+
+        return pieces()
+
     def _story(self, leased: Leased, part: ViewPart) -> str:
         """Return how a part of a view is read, in words."""
+        sieve = "" if part.sieve is None else f"; {part.sieve.described()}"
+        return f"{self._found_by(leased, part)}{sieve}"
+
+    def _found_by(self, leased: Leased, part: ViewPart) -> str:
         if part.is_whole and leased.size(part.view) <= reads.KEPT_VIEW_BYTES_MAX:
             return f"{part.described()} (a small view: read once for all queries of a step)"
         if part.wanted.all_rows:
@@ -179,26 +208,33 @@ class QueryReads(Reads):
         )
         return letters | {name: self._schema(name).to_arrow().empty_table() for name in needed if name != DEAD_LETTERS}
 
-    def _tables_of(self, parts: Mapping[str, Needed], timeout_s: float | None, steps: list[int]) -> dict[str, pa.Table]:
-        """Return the tables of a query, all as of the same step, which is noted in `steps`."""
-        found = self._parts_of({name: each for name, each in parts.items() if name != DEAD_LETTERS}, timeout_s)
-        steps.extend(rows.step for rows in found)
-        tables = {rows.view: rows.table for rows in found}
-        if DEAD_LETTERS in parts:
-            steps.append(steps[0] if steps else self.finished_steps())
-            tables[DEAD_LETTERS] = self.letters_table(steps[0])
-        return tables
+    @contextmanager
+    def _tables_of(
+        self, parts: Mapping[str, Needed], timeout_s: float | None, steps: list[int]
+    ) -> Iterator[dict[str, Given]]:
+        """Yield the tables of a query, all as of the same step, which is noted in `steps`."""
+        views = {name: each for name, each in parts.items() if name != DEAD_LETTERS}
+        with self._parts_of(views, timeout_s, steps) as tables:
+            if DEAD_LETTERS in parts:
+                steps.append(steps[0] if steps else self.finished_steps())
+                tables[DEAD_LETTERS] = self.letters_table(steps[0])
+            yield tables
 
-    def _parts_of(self, needed: Mapping[str, Needed], timeout_s: float | None) -> list[ViewRows]:
-        """Return the rows of several views that a query reads, all as of the same step."""
+    @contextmanager
+    def _parts_of(
+        self, needed: Mapping[str, Needed], timeout_s: float | None, steps: list[int]
+    ) -> Iterator[dict[str, Given]]:
+        """Yield the rows of several views that a query reads, all as of the same step; pieces are read in the block."""
         parts = self.view_parts(needed)
-        if not parts:
-            return []
         kept = [rows for part in parts if self._may_share(part) and (rows := self.kept(part.view)) is not None]
-        if len(kept) == len(parts) and len({rows.step for rows in kept}) == 1:
-            return kept
+        if not parts or (len(kept) == len(parts) and len({rows.step for rows in kept}) == 1):
+            steps.extend(rows.step for rows in kept)
+            yield {rows.view: rows.table for rows in kept}
+            return
         with self.leases.taken([part.view for part in parts], timeout_s) as leased:
-            return [self._read_part(leased, self._to_read(leased, part)) for part in self.view_parts(needed, leased)]
+            steps.append(leased.step)
+            read = [self._to_read(leased, part) for part in self.view_parts(needed, leased)]
+            yield {part.view: self._read_part(leased, part) for part in read}
 
     def view_parts(self, needed: Mapping[str, Needed], leased: Leased | None = None) -> list[ViewPart]:
         """Return what is read of the views of a statement; their columns are those in the lease, if there is one."""
@@ -213,15 +249,22 @@ class QueryReads(Reads):
         return part.wanted.all_rows or not looked_up(spec, part.wanted)
 
     def _to_read(self, leased: Leased, part: ViewPart) -> ViewPart:
-        """Return what is read: all of a small view where nothing is looked up, since further queries share it."""
-        if self._may_share(part, leased) and leased.size(part.view) <= reads.KEPT_VIEW_BYTES_MAX:
-            return ViewPart(view=part.view, wanted=ALL)
-        return part
+        """Return what is read: all of a small view where nothing is looked up, since further queries share it.
 
-    def _read_part(self, leased: Leased, part: ViewPart) -> ViewRows:
-        """Read a part of a view."""
+        A few rows that are looked up need no sieve.
+        """
+        share = self._may_share(part, leased)
+        if share and leased.size(part.view) <= reads.KEPT_VIEW_BYTES_MAX:
+            return ViewPart(view=part.view, wanted=ALL)
+        few = not share and (part.sieve is None or part.sieve.first is None)
+        return replace(part, sieve=None) if few else part
+
+    def _read_part(self, leased: Leased, part: ViewPart) -> Given:
+        """Read a part of a view; with a sieve the pieces are read when they are asked for."""
         if part.is_whole:
-            return self._whole(leased, part.view)
+            return self._whole(leased, part.view).table
+        if part.sieve is not None:
+            return _pieces(leased, part)
         tables: list[pa.Table] = []
         rows = 0
         for table in leased.read(part.view, part.wanted):
@@ -230,7 +273,7 @@ class QueryReads(Reads):
             rows += int(weights[weights > 0].sum())  # rows of a negative weight are none in SQL
             if part.rows_max is not None and rows >= part.rows_max:
                 break
-        return ViewRows(view=part.view, step=leased.step, table=pa.concat_tables(tables))
+        return pa.concat_tables(tables)
 
     def _query_limits(self, timeout_s: float | None = None) -> QueryLimits:
         section = self.config.query
@@ -238,3 +281,10 @@ class QueryReads(Reads):
             memory_mb_max=section.memory_mb_max, timeout_s=min(section.timeout_s, timeout_s or section.timeout_s),
             threads=section.threads, rows_max=section.rows_max, result_mb_max=section.result_mb_max,
         )  # fmt: skip
+
+
+def _pieces(leased: Leased, part: ViewPart) -> Iterator[pa.Table]:
+    """Yield the wanted rows in pieces of a bounded size."""
+    for table in leased.read(part.view, part.wanted):
+        for first in range(0, max(1, len(table)), PIECE_ROWS):
+            yield table.slice(first, PIECE_ROWS)

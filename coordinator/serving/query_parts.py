@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from dbsp.coordinator.query.pushdown import Condition, Needed
+from dbsp.coordinator.query.sieve import PLACE, Sieve
 from dbsp.coordinator.serving.query_ranges import ranges_of
 from dbsp.runtime.leases import Wanted
 from dbsp.zset.batch import Batch
@@ -26,16 +27,21 @@ _IS_KIND = {"STRING": pa.types.is_string, "INTEGER": pa.types.is_integer}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ViewPart:
-    """The part of a view that a query reads: the wanted rows and columns, and no more than `rows_max` rows."""
+    """The part of a view that a query reads: the wanted rows and columns, and no more than `rows_max` rows.
+
+    With a sieve the part is sent piece by piece, and the sieve keeps rows of each piece.
+    """
 
     view: str
     wanted: Wanted
     rows_max: int | None = None
+    sieve: Sieve | None = None
 
     @property
     def is_whole(self) -> bool:
         """Return whether all rows and columns are read."""
-        return self.wanted.all_rows and self.wanted.columns is None and self.rows_max is None
+        everything = self.wanted.all_rows and self.wanted.columns is None
+        return everything and self.rows_max is None and self.sieve is None
 
     def described(self) -> str:
         """Return the part in words.
@@ -77,7 +83,12 @@ def part_of(view: str, needed: Needed, schema: Schema, known: frozenset[str]) ->
     equal = rows_of(needed.conditions, schema)
     found = ranges_of(needed.bounds, schema)
     ranges = tuple(each for each in found if equal is None or each.column not in equal.schema.names)
-    return ViewPart(view=view, wanted=Wanted(equal=equal, columns=columns, ranges=ranges), rows_max=needed.limit)
+    wanted = Wanted(equal=equal, columns=columns, ranges=ranges)
+    names = [name.lower() for name in schema.names]
+    sieve = needed.sieve
+    if sieve is not None and (PLACE in names or any(names.count(name) != 1 for name in sieve.columns)):
+        sieve = None  # a name is not one of a column of the view: perhaps of the query around
+    return ViewPart(view=view, wanted=wanted, rows_max=needed.limit, sieve=sieve)
 
 
 def rows_of(conditions: Sequence[Condition], schema: Schema) -> Batch | None:

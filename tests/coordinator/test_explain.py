@@ -49,7 +49,16 @@ def test_a_plan_says_what_is_read_of_each_view(service: Service, monkeypatch: py
     assert "Seq Scan" in "".join(joined[3:])
     assert "rows" not in "".join(joined[3:]), "a plan over tables without rows knows no numbers"
     monkeypatch.setattr(reads, "KEPT_VIEW_BYTES_MAX", -1)  # as if the views were large
-    assert plan_of(service, filtered)[0].endswith("(all rows are read and filtered: the view's key is id)")
+    sieve = '; each piece is filtered: FROM "large" WHERE (amount = 600)'
+    assert plan_of(service, filtered)[0].endswith(f"(all rows are read and filtered: the view's key is id){sieve}")
+    first = plan_of(
+        service,
+        "explain select id as n from large where lower(customer) = 'b' or id < 2 order by n desc limit 2 offset 1",
+    )
+    assert first[0] == (
+        'large: all rows, columns id, customer; each piece is filtered: FROM "large"'
+        " WHERE ((lower(customer) = 'b') OR (id < 2)) ORDER BY id DESC, the first 3 rows"
+    )
     assert plan_of(service, "explain select id from large")[0] == "large: all rows, columns id"
     assert plan_of(service, "explain select id from large limit 3")[0] == "large: the first 3 rows, columns id"
     assert plan_of(service, "explain select 1")[0] == "DuckDB:"

@@ -12,9 +12,10 @@ import httpx
 import pyarrow as pa
 import pytest
 
+from dbsp.coordinator.query import process
 from dbsp.coordinator.query.statement import QueryLimits, run_query
 from dbsp.coordinator.service import Service
-from dbsp.coordinator.serving import reads
+from dbsp.coordinator.serving import queries, reads
 from dbsp.coordinator.serving.queries import QueryReads
 from dbsp.errors import ConfigError, OverloadedError, UnavailableError
 from tests.coordinator.shop import ORDERS, settings
@@ -233,13 +234,48 @@ def test_a_limit_reads_no_further(service: Service, monkeypatch: pytest.MonkeyPa
 
     def read(own: QueryReads, leased: Any, part: Any) -> Any:
         found = original(own, leased, part)
-        seen.append(len(found.table))
+        seen.append(len(found))
         return found
 
     monkeypatch.setattr(QueryReads, "_read_part", read)
     assert len(service.query("select id from large limit 10", 60)[1]) == 10
     assert len(service.query("select id from large", 60)[1]) == 50_000
     assert 10 <= seen[0] < 50_000 == seen[1]
+
+
+def test_a_limit_after_where_or_order_holds_no_more_than_it_needs(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The rows are read in pieces until there are enough, or none is left; the answer is that over the whole view."""
+    many = [{"id": number, "customer": f"c{number % 7}", "amount": 900 + number % 100} for number in range(50_000)]
+    pushed(service, pa.Table.from_pylist(many))
+    whole = {"large": service.read_view("large").table}
+    monkeypatch.setattr(reads, "KEPT_VIEW_BYTES_MAX", -1)
+    monkeypatch.setattr(queries, "PIECE_ROWS", 5_000)
+    monkeypatch.setattr(service, "_kept_views", {})
+    sent: list[int] = []
+    original = process.put_table
+    monkeypatch.setattr(process, "put_table", lambda sink, table: (sent.append(len(table)), original(sink, table))[1])
+    for sql, rows in (
+        ("select id from large where customer like '%3' limit 10", 5_000),
+        (
+            "select id, upper(customer) as c from large where customer = 'c2' or amount > 998 limit 700 offset 300",
+            10_000,
+        ),
+        ("select id from large where length(customer) > 2 limit 1", 50_000),
+        ("select id, amount from large order by amount desc, id limit 3 offset 2", 50_000),
+        ("select count(*) from (select * from large where lower(customer) in ('c1', 'c2')) x", 50_000),
+    ):
+        sent.clear()
+        ((_, found), expected) = service.query(sql, 60), run_query(sql, whole, QueryLimits())
+        assert len(found) == len(expected), sql
+        if "order by" in sql or "count" in sql:
+            assert found.to_pylist() == expected.to_pylist(), sql
+        assert sum(sent) == rows, sql
+        assert max(sent) <= 5_000, sql
+        analyzed = service.query(f"explain analyze {sql}", 60)[1].column(0).to_pylist()[1]
+        assert analyzed.endswith(f"; rows read: {rows}"), sql
+        assert 'each piece is filtered: FROM "large"' in analyzed
 
 
 def test_a_small_view_is_read_whole_once_for_all_queries_of_a_step(service: Service) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import pyarrow as pa
@@ -89,9 +90,9 @@ def test_names_of_the_statement_are_known_where_they_are(sql: str, rows: list[di
 
 @pytest.mark.parametrize("sql", ["select '\ud800' as x", "select \udfff"])
 def test_half_of_a_character_is_a_clear_error_and_ends_no_process(queries: Queries, sql: str) -> None:
-    before = queries.ask("select 1 as n", [], lambda _: {}, QueryLimits())
+    before = queries.ask("select 1 as n", [], lambda _: nullcontext({}), QueryLimits())
     with pytest.raises(ConfigError, match="the statement holds half of a character: place="):
-        queries.ask(sql, [], lambda _: {}, QueryLimits())
+        queries.ask(sql, [], lambda _: nullcontext({}), QueryLimits())
     assert before.num_rows == 1
 
 
@@ -209,8 +210,9 @@ def ask_process(queries: Queries, sql: str, **limits: float) -> list[dict[str, o
     return list(found.to_pylist())
 
 
-def read(names: Sequence[str]) -> dict[str, pa.Table]:
-    return {name: TABLES[name] for name in names}
+@contextmanager
+def read(names: Sequence[str]) -> Iterator[dict[str, pa.Table]]:
+    yield {name: TABLES[name] for name in names}
 
 
 def test_a_process_answers_as_this_one(queries: Queries) -> None:
@@ -230,13 +232,14 @@ def test_a_process_refuses_as_this_one(queries: Queries) -> None:
 
 ASK_AND_SAY_PEAK = """
 import resource, sys
+from contextlib import nullcontext
 from dbsp.coordinator.query.statement import QueryLimits
 from dbsp.coordinator.query.process import Queries
 from dbsp.errors import CapacityError
 
 with Queries() as queries:
     try:
-        queries.ask(sys.argv[1], (), lambda names: {}, QueryLimits(memory_mb_max=64, timeout_s=60.0))
+        queries.ask(sys.argv[1], (), lambda names: nullcontext({}), QueryLimits(memory_mb_max=64, timeout_s=60.0))
     except CapacityError as error:
         print(error)
 print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)
@@ -279,10 +282,12 @@ def test_a_result_is_bounded(queries: Queries) -> None:
 
 
 def test_queries_beyond_those_at_once_are_refused(queries: Queries) -> None:
-    def asks_again(names: Sequence[str]) -> dict[str, pa.Table]:
+    @contextmanager
+    def asks_again(names: Sequence[str]) -> Iterator[dict[str, pa.Table]]:
         with pytest.raises(UnavailableError, match="too many queries"):
             ask_process(queries, "SELECT 1", timeout_s=0.1)
-        return read(names)
+        with read(names) as found:
+            yield found
 
     assert queries.ask("FROM late", ("late",), asks_again, QueryLimits()).num_rows
 
