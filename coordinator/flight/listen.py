@@ -23,7 +23,7 @@ def bind_flight(section: FlightSection, *, has_tokens: bool, inherited: int | No
     if section.port is None:
         return None
     _refuse_without_packages()
-    return listen_beside("flight", section.host, section.port, QUEUE, has_tokens=has_tokens, inherited=inherited)
+    return listen_beside(section, section.port, QUEUE, has_tokens=has_tokens, inherited=inherited)
 
 
 def _refuse_without_packages() -> None:

@@ -3,27 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
-from dbsp.coordinator.http.section import PORT_MAX
-from dbsp.errors import ConfigError
-from dbsp.settings import at_least
+from dbsp.coordinator.address_section import AddressSection
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FlightSection:
-    """The address of Arrow Flight SQL; without a port it is not answered.
+class FlightSection(AddressSection):
+    """The address of Arrow Flight SQL; a call counts as a request."""
 
-    Port 0 is any free one; `coordinator status` names it.
-
-    Tokens, certificate, access log and the bound on requests are those of [http]; a call counts as a request.
-    """
-
-    port: int | None = None
-    host: str = "127.0.0.1"
-    connections_max: int = 64
-
-    def __post_init__(self) -> None:
-        """Refuse what is no port, and bounds under which nobody could connect."""
-        if self.port is not None and not 0 <= self.port <= PORT_MAX:
-            raise ConfigError(f"not a port: flight.port={self.port}")
-        at_least("flight.connections_max", self.connections_max, 1)
+    SECTION: ClassVar[str] = "flight"

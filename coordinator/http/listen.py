@@ -20,6 +20,7 @@ from typing import Any
 import uvicorn
 
 from dbsp.coordinator.address import ADDRESS_FILE, read_address, write_whole
+from dbsp.coordinator.address_section import AddressSection
 from dbsp.coordinator.http.connections import ACCEPTED_AT_ONCE, HEAD_BYTES_MAX, BoundedProtocol, Gate
 from dbsp.coordinator.http.section import LOOPBACK, HttpSection
 from dbsp.coordinator.http.tls import certificate_of, listening
@@ -61,22 +62,23 @@ def listen_at(found: socket.socket, section: str, host: str, port: int, queue: i
 
 
 def listen_beside(
-    section: str, host: str, port: int, queue: int, *, has_tokens: bool, inherited: int | None = None
+    section: AddressSection, port: int, queue: int, *, has_tokens: bool, inherited: int | None = None
 ) -> socket.socket:
-    """Listen for another protocol on the address of its section, or go on with an `inherited` socket.
+    """Listen for another protocol on the host of its section, or go on with an `inherited` socket.
 
-    **Errors** `UnavailableError` if it is taken. `ConfigError` if it is not of this host, or if strangers could read without a
-    token.
+    **Errors** `UnavailableError` if the address is taken. `ConfigError` if it is not of this host, or if strangers could read
+    without a token.
     """
+    host = section.host
     if host not in LOOPBACK and not has_tokens:
         raise ConfigError(
-            f"refusing to listen beyond this host without a token: {section}.host={host}",
+            f"refusing to listen beyond this host without a token: {section.SECTION}.host={host}",
             "set `read_token` in [http] or DBSP_HTTP_READ_TOKEN, or listen on 127.0.0.1",
         )
     if inherited is not None:
         return socket.socket(fileno=inherited)
     found = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
-    listen_at(found, section, host, port, queue)
+    listen_at(found, section.SECTION, host, port, queue)
     return found
 
 

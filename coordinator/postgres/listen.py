@@ -45,7 +45,7 @@ def bind_postgres(section: PostgresSection, *, has_tokens: bool, inherited: int 
     if section.port is None:
         return None
     _refuse_without_sqlglot()
-    found = listen_beside("postgres", section.host, section.port, QUEUE, has_tokens=has_tokens, inherited=inherited)
+    found = listen_beside(section, section.port, QUEUE, has_tokens=has_tokens, inherited=inherited)
     if inherited is None:
         found.setblocking(False)
     return found
