@@ -139,10 +139,10 @@ class FollowsStandbys(Protocol):
         version: int,
         epoch: int,
         routes: Sequence[StandbyRoute],
-        told: Callable[[Lag], None],
+        on_lag: Callable[[Lag], None],
         ended: Callable[[], bool],
     ) -> None:
-        """Let the standbys follow until all hold the version; `told` gets what each lacks, after each piece.
+        """Let the standbys follow until all hold the version; `on_lag` gets what each lacks, after each piece.
 
         **Errors** `UnavailableError` if a host does not answer, or when `ended` returns True.
         """
@@ -178,7 +178,7 @@ def follow(
     version: int,
     epoch: int,
     routes: Sequence[StandbyRoute],
-    told: Callable[[Lag], None],
+    on_lag: Callable[[Lag], None],
     ended: Callable[[], bool],
 ) -> None:
     """Let the standbys on these routes follow until all hold the version. See `FollowsStandbys.follow_standbys`."""
@@ -187,12 +187,12 @@ def follow(
     settled = dict(carrier.settle(routes, carrier.offers(routes, version), epoch))
     lacking = {route: state for route, state in settled.items() if not state.whole}
     for route in routes:
-        told(Lag(route=route, version=version, bytes=None if route in lacking else 0))
+        on_lag(Lag(route=route, version=version, bytes=None if route in lacking else 0))
     while lacking:
         if ended():
             raise UnavailableError("the following of standbys was ended")
         for route, arrived in carrier.pieces(lacking, version, epoch).items():
-            told(Lag(route=route, version=version, bytes=arrived.left_bytes))
+            on_lag(Lag(route=route, version=version, bytes=arrived.left_bytes))
             if arrived.whole:
                 del lacking[route]
             else:

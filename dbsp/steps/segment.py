@@ -206,8 +206,8 @@ def _run_node(node: PlanNode, context: StepContext, inputs: tuple[Batch, ...], s
     step = context.number
     policy = "dead-letter" if context.error_policy == "stop" else context.error_policy
     try:
-        told = context if policy == context.error_policy else replace(context, error_policy=policy)
-        made = node.operator.step(told, state, state.arranged(inputs))
+        own = context if policy == context.error_policy else replace(context, error_policy=policy)
+        made = node.operator.step(own, state, state.arranged(inputs))
         state.settle()
         return made
     except DbspError as error:

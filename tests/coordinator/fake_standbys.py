@@ -50,7 +50,7 @@ class FakeStandbys:
         version: int,
         epoch: int,
         routes: Sequence[StandbyRoute],
-        told: Callable[[Lag], None],
+        on_lag: Callable[[Lag], None],
         ended: Callable[[], bool],
     ) -> None:
         for route in routes:
@@ -58,7 +58,7 @@ class FakeStandbys:
             if ended():
                 raise UnavailableError("the following was ended")
             self._follow(version, epoch, route)
-            told(Lag(route=route, version=version, bytes=0))
+            on_lag(Lag(route=route, version=version, bytes=0))
             self.world.point(f"after follow {route.worker}")
 
     def _follow(self, version: int, epoch: int, route: StandbyRoute) -> None:

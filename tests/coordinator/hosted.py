@@ -100,10 +100,10 @@ class HostedStandbys:
         version: int,
         epoch: int,
         routes: Sequence[StandbyRoute],
-        told: Callable[[Lag], None],
+        on_lag: Callable[[Lag], None],
         ended: Callable[[], bool],
     ) -> None:
-        standbys.follow(self, version, epoch, routes, told, ended)
+        standbys.follow(self, version, epoch, routes, on_lag, ended)
 
     def offers(self, routes: Sequence[StandbyRoute], version: int) -> Mapping[int, Any]:
         return {route.worker: standbys.offer(self._at(route.home), route.worker, version) for route in routes}

@@ -66,11 +66,11 @@ class Moving:
 
     def of(self, worker: int, plan: Plan) -> Migration:
         """Return the migration for one worker, with that worker's rows decoded."""
-        told = self.step.value
+        sent = self.step.value
         return Migration(
-            places=replace(told.places, keys=self.keys.value),
-            moved={worker: _unpacked(told.moved[worker], plan)} if worker in told.moved else {},
-            kept={worker: told.kept[worker]}, finds=told.finds, begins=told.begins,
+            places=replace(sent.places, keys=self.keys.value),
+            moved={worker: _unpacked(sent.moved[worker], plan)} if worker in sent.moved else {},
+            kept={worker: sent.kept[worker]}, finds=sent.finds, begins=sent.begins,
         )  # fmt: skip
 
 

@@ -544,8 +544,8 @@ class SparkRuntime:
     def _silent(self) -> str:
         """Return the silent workers and hosts as text for the error of a job without progress."""
         awaited, away = self.awaited(), self.hosts_away()
-        told = f" workers_that_have_not_answered={list(awaited)}" if awaited else ""
-        return told + (f" hosts_that_do_not_answer={', '.join(away)}" if away else "")
+        silent = f" workers_that_have_not_answered={list(awaited)}" if awaited else ""
+        return silent + (f" hosts_that_do_not_answer={', '.join(away)}" if away else "")
 
     def _control_rdd(
         self, workers: tuple[int, ...], hosts: tuple[str, ...], function: Callable[..., Any], arguments: Any

@@ -135,7 +135,7 @@ class SparkStandbys:
         version: int,
         epoch: int,
         routes: Sequence[StandbyRoute],
-        told: Callable[[Lag], None],
+        on_lag: Callable[[Lag], None],
         ended: Callable[[], bool],
     ) -> None:
         """Let the standbys follow until all hold the version, in small jobs, while steps run."""
@@ -144,7 +144,7 @@ class SparkStandbys:
             raise UnavailableError(f"hosts of standbys do not answer: hosts={', '.join(away)}")
         if self._jobs is None:
             self._jobs = self.make_jobs("standbys")
-        follow(self, version, epoch, routes, told, ended)
+        follow(self, version, epoch, routes, on_lag, ended)
 
     def offers(self, routes: Sequence[StandbyRoute], version: int) -> Mapping[int, Any]:
         """Return the offer of each worker, in one job."""

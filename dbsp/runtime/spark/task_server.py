@@ -313,8 +313,8 @@ class TaskConnection:
 
         **Errors** `TurnedAwayError` if the job has ended.
         """
-        told = [] if report is None else [_NUMBER.pack(report[0]) + report[1]]
-        found = self._answered(self.number, _ASKS, told)
+        message = [] if report is None else [_NUMBER.pack(report[0]) + report[1]]
+        found = self._answered(self.number, _ASKS, message)
         if not found:
             return None
         (number,) = _NUMBER.unpack_from(found[0])
