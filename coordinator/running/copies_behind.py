@@ -83,10 +83,7 @@ class CopyingBehind:
             whole = self._copied(runtime, ledger, epoch, ended, waits=False)
             self._whole = whole
             ledger = change(lambda found: lagging.note_copied(found, whole))
-        self._thread = threading.Thread(
-            target=self._run, args=(runtime, epoch, ended, before), name="dbsp-copies-behind", daemon=True
-        )
-        self._thread.start()
+        self._thread = self._started(runtime, epoch, ended, before)
         return ledger
 
     def noted(self, ledger: Ledger) -> Ledger:
@@ -135,6 +132,16 @@ class CopyingBehind:
 
     # ---- the thread
 
+    def _started(
+        self, runtime: Runtime, epoch: int, ended: threading.Event, before: threading.Thread | None
+    ) -> threading.Thread | None:
+        """Start the thread of an epoch; the simulator lets it go on in pieces, and returns none."""
+        thread = threading.Thread(
+            target=self._run, args=(runtime, epoch, ended, before), name="dbsp-copies-behind", daemon=True
+        )
+        thread.start()
+        return thread
+
     def _run(self, runtime: Runtime, epoch: int, ended: threading.Event, before: threading.Thread | None) -> None:
         if before is not None:
             before.join()  # what it has asked of the place has ended, too
@@ -170,7 +177,7 @@ class CopyingBehind:
 
     def _note(self, ended: threading.Event, error: DbspError) -> None:
         """Note why the copies make no progress; a copy that a rescale has interrupted is no trouble."""
-        if not ended.is_set() and not isinstance(error, UnavailableError):
+        if not ended.is_set() and (isinstance(error, AwayError) or not isinstance(error, UnavailableError)):
             self.trouble = str(error)
 
     def _copied(
@@ -180,32 +187,42 @@ class CopyingBehind:
 
         **Errors** `AwayError` if the place does not answer and the caller does not wait.
         """
-        if ledger.epoch != epoch or not isinstance(runtime, CopiesBehind):
-            raise UnavailableError(f"another epoch has begun: epoch={epoch} newest={ledger.epoch}")
-        saved = ledger.saved.get(ledger.published)
-        checkpoint = nothing_saved(ledger) if saved is None else saved.checkpoint
-        order = BehindOrder(
-            epoch=epoch, version=ledger.published, checkpoint=checkpoint,
-            needed_from=0 if self._whole is None else self._whole.step,
-        )  # fmt: skip
+        if not isinstance(runtime, CopiesBehind):
+            raise InternalError(f"this runtime has no copies that lag: runtime={type(runtime).__name__}")
+        order = self._order(ledger, epoch)
 
         def report(missing_bytes: int) -> None:
             self._missing_bytes = missing_bytes
 
-        copied = runtime.copy_behind(order, ledger.layouts[checkpoint.layout_version], report)
+        copied = runtime.copy_behind(order, ledger.layouts[order.checkpoint.layout_version], report)
         _await(copied, runtime, waits=waits)
         while True:
             try:
-                with self._logs(ended):
-                    self.objects.put_behind(ledger, epoch)
-                break
+                return self._named(ledger, epoch, ended)
             except AwayError as error:
                 if not waits:
                     raise
                 self._note(ended, error)
                 if ended.wait(AWAY_RETRY_S):
                     raise UnavailableError("the copying was ended") from error
+
+    def _order(self, ledger: Ledger, epoch: int) -> BehindOrder:
+        """Return the order to copy the published version of a ledger of this epoch."""
+        if ledger.epoch != epoch:
+            raise UnavailableError(f"another epoch has begun: epoch={epoch} newest={ledger.epoch}")
+        saved = ledger.saved.get(ledger.published)
+        return BehindOrder(
+            epoch=epoch, version=ledger.published,
+            checkpoint=nothing_saved(ledger) if saved is None else saved.checkpoint,
+            needed_from=0 if self._whole is None else self._whole.step,
+        )  # fmt: skip
+
+    def _named(self, ledger: Ledger, epoch: int, ended: threading.Event) -> CopiedVersion:
+        """Put the checkpoint object of the ledger's published version, which is whole; return the version."""
+        with self._logs(ended):
+            self.objects.put_behind(ledger, epoch)
         self.trouble = None
+        saved = ledger.saved.get(ledger.published)
         return CopiedVersion(
             version=ledger.published, saved=saved, wall_us=self._clock.wall_us() if saved is None else saved.wall_us
         )

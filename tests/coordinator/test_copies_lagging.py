@@ -68,6 +68,8 @@ class TroubledPlace(FolderPlace):
 
     def put(self, name: str, data: bytes | memoryview) -> None:
         fault = self.troubles.fault()
+        if fault == "without objects":
+            fault = "away" if "/checkpoints/" in name else ""
         if fault not in ("lost", "away"):
             super().put(name, bytes(data)[: len(data) // 2] if fault.startswith("torn") else data)
         if fault in ("late", "torn late", "away"):
@@ -225,6 +227,21 @@ def test_logs_go_when_a_newer_version_is_whole(folder: Path) -> None:
         troubles.mode = "well"
         caught_up(service)
         assert published(500) == 200
+        assert lag(service)["error"] is None
+
+
+def test_the_status_tells_of_a_checkpoint_object_that_cannot_be_put(folder: Path) -> None:
+    """All chunks and manifests are there: no worker waits."""
+    with troubled(folder.parent / "spare") as troubles, Service(settings(folder)) as service:
+        push(service, 0)
+        service.checkpoint(60)
+        caught_up(service)
+        troubles.mode = "without objects"
+        push(service, 100)
+        service.checkpoint(60)
+        until(lambda: "fault=away" in str(lag(service)["error"]), "the status names the trouble")
+        troubles.mode = "well"
+        caught_up(service)
         assert lag(service)["error"] is None
 
 
