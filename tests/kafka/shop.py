@@ -95,6 +95,8 @@ class Shop:
         self.folder, self.brokers = folder, brokers
         self.data, self.token = folder / "data", ""
         """Where the data folder of the living coordinator is seen here, and what it wants to be shown."""
+        self.options: tuple[str, ...] = ()
+        """With which every process of the service is started, also after a kill."""
         self.name = f"shop{uuid.uuid4().hex[:8]}"
         self.random = random.Random(seed)
         self.process: subprocess.Popen[bytes] | None = None
@@ -118,7 +120,7 @@ class Shop:
 
     def start(self, *options: str) -> None:
         """Start the service; from now on this is the process that is meant, whatever another one does."""
-        self.process = self.another(*options)
+        self.process = self.another(*self.options, *options)
 
     def another(self, *options: str, before: Sequence[str] = ()) -> subprocess.Popen[bytes]:
         """Start one more process of the service's command; `before` it come words that put it on another host."""
@@ -209,7 +211,7 @@ class Shop:
             pid = self.random.choice(self.until(seek, f"there is a {victim}"))
             os.kill(pid, signal.SIGKILL)
             self.until(lambda: pid not in self.marked(), f"the {victim} is gone", 30)
-        self.until(lambda: self.processed() >= reached, f"it goes on after the {victim} was killed", restart=True)
+        self.until(lambda: self.processed() >= reached, f"it goes on after the {victim} was killed", 300, restart=True)
 
     def ask_rescale(self, workers: int, strategy: str, hosts: Sequence[str] | None = None) -> threading.Thread:
         """Ask the living process; nobody cares what it answers, or whether it lives to."""

@@ -8,14 +8,17 @@ DuckDB says of the input.
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import signal
+import subprocess
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -62,7 +65,8 @@ def cluster_shop(
         spark, offered = SPARK.format(master=cluster.master, driver=driver), f"hosts = {list(hosts[:2])}"
         shop = Shop(folder / "shop", broker.brokers, seed, spark=spark, hosts=offered)
         try:
-            shop.start(*options)
+            shop.options = tuple(options)
+            shop.start()
             shop.until(lambda: shop.processed() > 0, "its first step")
             yield cluster, shop
             shop.stop()
@@ -170,6 +174,54 @@ def test_a_host_is_lost_for_ever_with_its_disk(broker: Broker, tmp_path: Path) -
         (moved,) = (shop.status() or {})["moved_workers"]
         assert (moved["worker"], moved["lost_host"], moved["host"]) == (1, HOSTS[1], HOSTS[0])
         assert databases(tmp_path, HOSTS[:1]) == {HOSTS[0]: ["0000", "0001"]}
+
+
+@contextmanager
+def small_place(folder: Path) -> Iterator[Path]:
+    """A file system of its own at `folder`; yield the file that fills it, while it is there."""
+    folder.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64m", "dbsp-copies", str(folder)], check=True)
+    try:
+        yield folder / "fills-it"
+    finally:
+        subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+def fill(file: Path) -> None:
+    """Leave no room."""
+    with file.open("wb", buffering=0) as stream, suppress(OSError):
+        while stream.write(bytes(1 << 16)):
+            pass
+
+
+@pytest.mark.soak
+@pytest.mark.skipif(os.geteuid() != 0, reason="a file system is mounted, which needs root")
+@pytest.mark.timeout(600)
+def test_all_return_to_copies_that_lag_when_a_host_is_lost(broker: Broker, tmp_path: Path) -> None:
+    """The place for copies is full while two versions are published; then a host is lost for ever with its disk."""
+    with small_place(tmp_path / "copies") as filler:
+        options = ("checkpoint.copies_required=0", f"checkpoint.copies={filler.parent}", "layout.host_lost_s=5")
+        pairs = [part for each in options for part in ("--set", each)]
+        with cluster_shop(tmp_path, broker, seed=8, options=pairs) as (cluster, shop):
+
+            def lag() -> dict[str, Any]:
+                return dict((shop.status() or {}).get("checkpoint_copies") or {})
+
+            shop.until(lambda: (lag().get("version") or 0) > 1, "copies of two versions")
+            fill(filler)
+            shop.until(lambda: lag().get("lag_versions", 0) > 2, "the copies lag")
+            whole, reached, began = lag()["version"], shop.sent, time.monotonic()
+            for pid in (cluster.workers[HOSTS[1]].pid, *cluster.executors(HOSTS[1])):
+                os.kill(pid, signal.SIGKILL)
+            (tmp_path / "cluster" / f"disk-{HOSTS[1]}" / "workers").rename(tmp_path / "lost")
+            filler.unlink()
+            shop.until(lambda: shop.processed() > reached, "steps go on elsewhere", 300)
+            print(f"first new step after {time.monotonic() - began:.1f} s")
+            assert databases(tmp_path, HOSTS[:1]) == {HOSTS[0]: ["0000", "0001"]}
+            shop.until(lambda: lag().get("lag_versions") == 0, "the copies catch up")
+    lines = map(json.loads, (tmp_path / "shop" / "data" / "coordinator.log").read_text().splitlines())
+    (returned,) = [line for line in lines if line["event"] == "returned-to-copies"]
+    assert (returned["lost"], returned["version"] >= whole) == ([1], True)
 
 
 @pytest.mark.soak

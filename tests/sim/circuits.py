@@ -23,7 +23,7 @@ import dbsp
 from dbsp.coordinator.decisions import events
 from dbsp.coordinator.running.command_runner import CommandRunner
 from dbsp.coordinator.running.status import LiveStatus
-from dbsp.errors import DbspError, UnavailableError
+from dbsp.errors import AwayError, DbspError, UnavailableError
 from dbsp.layout import Layout, initial
 from dbsp.logs import DELETE, INSERT, DeadLetter, StepRecord
 from dbsp.logs.step_commands import skipped_nodes
@@ -120,7 +120,10 @@ class PieceByPiece(fake_runtime.Beside):
         self.piece = piece
 
     def take(self, each: int) -> None:
-        report = self.piece((each,))[each]
+        try:
+            report = self.piece((each,))[each]
+        except AwayError:  # asked again later, as a copier does
+            report = None
         if report is None:
             self.waiting.insert(0, each)
         else:

@@ -46,6 +46,7 @@ from dbsp.runtime import tasks
 from dbsp.runtime.memory_logs import MemoryInputLog
 from dbsp.storage import WorkerDatabase, adopting, durable, scratch, worker
 from dbsp.storage import environment as database_files
+from dbsp.storage.copies import WorkerCopies
 from dbsp.storage.discarding import Condemned, condemn, discard_folder, discard_leftovers
 from dbsp.storage.records import held_of
 from dbsp.storage.tables import Txn
@@ -236,6 +237,7 @@ class DiskResources:
     def _opened(self, home: Path, create: CheckpointId | None) -> WorkerDatabase:
         options: dict[str, Any] = {
             "map_size_bytes": MAP_BYTES, "chunk_bytes_max": CHUNK_BYTES, "standbys": self._standbys(int(home.name)),
+            "copies": self._copies(int(home.name)),
         }  # fmt: skip
         if create is not None and not home.exists():
             discard_leftovers(home, create.epoch)
@@ -246,6 +248,10 @@ class DiskResources:
     def _standbys(self, number: int) -> tuple[Path, ...]:
         """Return the folders of a worker's standbys: none."""
         return ()
+
+    def _copies(self, number: int) -> WorkerCopies | None:
+        """Return the copies that a commit waits for: none."""
+        return None
 
     def _leave(self, number: int) -> None:
         """Closed at the end of the process: somebody may be reading."""

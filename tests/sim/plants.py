@@ -31,8 +31,9 @@ from dbsp.steps.timing import Timing
 from dbsp.store import CheckpointId, VersionInfo
 from tests.coordinator import fake_runtime, fakes
 from tests.coordinator.fake_moves import FakeMove
-from tests.sim import circuit_plants, disk_plants, loss_plants
+from tests.sim import circuit_plants, copy_plants, disk_plants, loss_plants
 from tests.sim.circuits import FAULTS, CircuitSimulation
+from tests.sim.copied import CopiedSimulation
 from tests.sim.disks import DiskSimulation
 from tests.sim.faults import USUAL, Faults
 from tests.sim.simulation import Simulation, first_failure
@@ -56,6 +57,7 @@ class Plant:
     faults: Faults | None = None
     circuits: bool = False
     disks: bool = False
+    copied: bool = False
 
     @property
     def name(self) -> str:
@@ -64,6 +66,8 @@ class Plant:
 
     def simulation(self, seed: int) -> Simulation:
         """A seed of the faults under which the rule matters."""
+        if self.copied:
+            return CopiedSimulation(seed=seed)
         if self.disks:
             return DiskSimulation(seed=seed, faults=self.faults)
         if self.circuits:
@@ -73,7 +77,7 @@ class Plant:
     @property
     def turns(self) -> int:
         """How many turns a seed takes: fewer where each writes files."""
-        return 120 if self.disks else 300
+        return 120 if self.disks or self.copied else 300
 
     @property
     def order(self) -> list[int]:
@@ -577,5 +581,9 @@ PLANTS = (
     *(
         Plant(rule=rule, breaks=breaks, design=design, seeds=seeds, faults=faults, disks=True)
         for rule, breaks, design, seeds, faults in disk_plants.RULES
+    ),
+    *(
+        Plant(rule=rule, breaks=breaks, design=design, seeds=seeds, copied=True)
+        for rule, breaks, design, seeds in copy_plants.RULES
     ),
 )

@@ -25,6 +25,10 @@ Sections: 4 circuits, 5 steps, 6 storage, 7 logs, 8 coordinator, 9 rescale.
 | 8 | a new epoch at each rollback | `same-epoch` | the simulator |
 | 8 | who was replaced takes nothing back | `take-back` | the simulator |
 | 8 | published when all workers have committed | `publish-early` | the simulator |
+| 8 | a version is published when its copy is whole | `publish-before-the-copy` | the simulator |
+| 8 | a chunk that a manifest names is not collected | `collect-what-a-manifest-names` | the simulator |
+| 8 | a manifest stays while a checkpoint names it | `keep-no-root` | the simulator |
+| 8 | a copy that lags counts when it was read back, and logs stay until then | `trust-what-was-put`, `keep-logs-from-a-copy-under-way` | the simulator |
 | 9 | a worker is asked at its host | `ask-anywhere` | the simulator |
 | 9 | every shard has one owner through a rescale | `move-a-shard-twice`, `forget-a-shard` | the simulator |
 | 9 | a leaver stays until no openable version names it | `discard-leavers-early` | the simulator |
