@@ -1,16 +1,16 @@
 # make run    the flights demo: Spark, two workers, an embedded log; FRESH=1 starts over
-# make test   everything that proves the project, except the long runs
+# make test   everything that proves the project, except the long runs; types are checked while tests run
 # make help   the other targets
 #
-# Test files run side by side, four at a time (JOBS=n: n at a time); those of one file in one process, in order. On two cores
-# three left a fifth of the processors' time unused: tests wait for disks, for the JVM and for processes that they kill.
+# Test files run side by side, six at a time (JOBS=n: n at a time); those of one file in one process, in order. On two cores
+# four left a fifth of the processors' time unused: tests wait for disks, for the JVM and for processes that they kill.
 # Nothing has to be activated: everything is installed into .venv, again only when pyproject.toml has changed.
 
 VENV := .venv
 PY := $(VENV)/bin/python
 FRESH ?=
 ARGS ?=
-JOBS ?= 4
+JOBS ?= 6
 # Python compiles what it imports, once; pip would compile all 13,000 modules one after the other, for half a minute.
 INSTALL := PYTHONWARNINGS=ignore $(PY) -m pip install -q --disable-pip-version-check --no-compile
 PYTEST := $(PY) -m pytest
@@ -43,8 +43,10 @@ run: need-java $(VENV)/.demo $(VENV)/.kernels
 	@FRESH="$(FRESH)" $(PY) -m examples.flights.run $(ARGS)
 
 test: need-java need-fault $(VENV)/.test
-	@$(MAKE) --no-print-directory --output-sync=target --jobs=3 BESIDE=1 $(VENV)/.kernels $(VENV)/.kafka $(VENV)/.spark check
-	DBSP_TEST_EXAMPLES=all $(PYTEST) $(SIDE_BY_SIDE) -m "not soak" $(ARGS)
+	@$(MAKE) --no-print-directory --output-sync=target --jobs=3 BESIDE=1 $(VENV)/.kernels $(VENV)/.kafka $(VENV)/.spark lint
+	@$(PY) tools/typecheck.py >$(VENV)/types.txt 2>&1 & types=$$!; \
+	  DBSP_TEST_EXAMPLES=all $(PYTEST) $(SIDE_BY_SIDE) -m "not soak" $(ARGS); tests=$$?; \
+	  wait $$types; types=$$?; cat $(VENV)/types.txt; test $$tests -eq 0 && test $$types -eq 0
 
 quick: need-fault $(VENV)/.test
 	@$(MAKE) --no-print-directory --output-sync=target --jobs=3 BESIDE=1 $(VENV)/.kernels check

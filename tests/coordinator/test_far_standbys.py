@@ -28,6 +28,7 @@ from dbsp.store import CheckpointId, VersionInfo
 from tests.coordinator import hosted
 from tests.coordinator.hosted import events, goes_on, homes, running
 from tests.coordinator.under_traffic import check_golden, make_folder, orders, settings, traffic
+from tests.pace import in_turn, rotating
 from tests.spark.waiting import until
 
 HOSTS = ("a", "b", "c")
@@ -101,6 +102,7 @@ def test_workers_of_a_lost_host_go_on_from_their_standbys(folder: Path, tmp_path
     check_golden(folder, tmp_path)
 
 
+@pytest.mark.skipif(not in_turn(1, 2), reason="at every second commit; `make soak` runs it")
 def test_a_standby_that_lacks_the_published_version_is_not_used(folder: Path, tmp_path: Path) -> None:
     """The disk of the standby's host was replaced, too: the worker is made again from the copies, and without them not at all."""
     machines = hosted.Machines(folder / "hosts")
@@ -173,6 +175,7 @@ def goes_on_with_rows(service: Service) -> None:
     service.wait_until_processed(service.push("orders", orders(random.Random(3), 50)), 60)
 
 
+@pytest.mark.skipif(not in_turn(0, 2), reason="at every second commit; `make soak` runs it")
 def test_a_lost_host_of_standbys_alone_costs_no_worker(folder: Path, tmp_path: Path) -> None:
     """Checkpoints wait for it until it counts as lost; then its standbys are made elsewhere, and here again when it is back."""
     machines = hosted.Machines(folder / "hosts")
@@ -196,7 +199,7 @@ def standby_hosts(service: Service) -> list[str]:
     return [each["host"] for each in service.status()["standbys"]["standbys"]]
 
 
-@pytest.mark.parametrize("strategy", ["cold", pytest.param("warmup"), pytest.param("icadd", marks=pytest.mark.soak)])
+@pytest.mark.parametrize("strategy", [*rotating(["cold", "warmup"], 2), pytest.param("icadd", marks=pytest.mark.soak)])
 def test_a_rescale_leaves_every_worker_with_a_standby(strategy: str, folder: Path, tmp_path: Path) -> None:
     """A host is lost right after it: the version of the rescale is whole in the standbys of the new workers."""
     machines = hosted.Machines(folder / "hosts")

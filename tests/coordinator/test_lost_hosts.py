@@ -210,6 +210,7 @@ def test_a_worker_that_leaves_the_pipeline_and_joins_again_is_not_stale() -> Non
     assert (relocations.moved_since(shared), relocations.strays(shared)) == ({}, ())
 
 
+@pytest.mark.skipif(not in_turn(1, 2), reason="at every second commit; `make soak` runs it")
 def test_all_workers_return_to_copies_that_lag_when_a_host_is_lost(folder: Path, tmp_path: Path) -> None:
     """While the place was away no copy became whole: the workers on other hosts go back, too, as their state is newer."""
     machines = hosted.Machines(folder / "hosts")

@@ -137,6 +137,7 @@ def test_while_it_waits_for_checkpoints_the_old_count_can_be_asked_for(folder: P
     check_golden(folder, tmp_path)
 
 
+@pytest.mark.skipif(not in_turn((0, 1), 4), reason="where the strategies in turn do not run; `make soak` runs both")
 def test_a_step_that_fails_while_keys_move_is_run_again(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

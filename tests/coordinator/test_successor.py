@@ -107,7 +107,7 @@ def test_there_and_back_on_spark(shop: Path, installed: Installations) -> None:
     test_there_and_back_while_others_push(shop, installed)
 
 
-@pytest.mark.skipif(not in_turn(1, 2), reason="at every second commit; `make soak` runs it")
+@pytest.mark.skipif(not in_turn(1, 3), reason="at every third commit; `make soak` runs it")
 def test_there_and_back_while_others_push(shop: Path, installed: Installations) -> None:
     other, before = installed.python("0.9.2"), installed.python("0.9.1")
     with installed.serving(shop) as process:
@@ -136,7 +136,7 @@ def test_there_and_back_while_others_push(shop: Path, installed: Installations) 
     until(lambda: not any(Path(f"/proc/{each}").exists() for each in members), "nothing of it is left")
 
 
-@pytest.mark.skipif(not in_turn(0, 2), reason="at every second commit; `make soak` runs it")
+@pytest.mark.skipif(not in_turn(0, 3), reason="at every third commit; `make soak` runs it")
 def test_the_end_of_the_launcher_ends_the_service_gracefully(shop: Path, installed: Installations) -> None:
     """A supervisor whose patience is over kills the process that it knows."""
     with installed.serving(shop) as process:
@@ -150,6 +150,7 @@ def test_the_end_of_the_launcher_ends_the_service_gracefully(shop: Path, install
     assert not (shop / "data" / "coordinator.json").exists(), "it ended by itself"
 
 
+@pytest.mark.skipif(not in_turn(2, 3), reason="at every third commit; `make soak` runs it")
 @pytest.mark.parametrize("failure", rotating(tuple(FAILURES), 4))
 def test_a_successor_that_fails_leaves_the_old_version_running(
     shop: Path, installed: Installations, failure: str

@@ -18,6 +18,7 @@ from dbsp.errors import DataError
 from dbsp.io.embedded_output import read_outputs
 from dbsp.io.pushed import Producer
 from tests.coordinator.shop import answering, script
+from tests.pace import rotating
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -82,7 +83,7 @@ def balances(config: Config, view: str) -> list[tuple[int, dict[str, Any]]]:
     ]
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", rotating(range(3), 3))
 def test_every_step_sees_whole_transactions(config: Config, seed: int) -> None:
     """The accounts together have nothing after each step, though steps take seven rows and more wait all the time."""
     draw, sent = random.Random(seed), 0

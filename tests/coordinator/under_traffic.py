@@ -52,7 +52,7 @@ def settings(folder: Path, *overrides: str) -> Config:
 
 
 def orders(draw: random.Random, count: int) -> pa.Table:
-    ids = [draw.randrange(4000) for _ in range(count)]
+    ids = [draw.randrange(1500) for _ in range(count)]
     return pa.table({
         "id": ids, "customer": [draw.randrange(300) for _ in ids], "amount": [draw.randrange(1000) for _ in ids],
     })  # fmt: skip
@@ -63,7 +63,7 @@ def names(draw: random.Random, count: int) -> pa.Table:
     return pa.table({"customer": customers, "name": [f"name {draw.randrange(40)}" for _ in customers]})
 
 
-PAUSE_S = 0.03
+PAUSE_S = 0.06
 """Between two pushes: every step has rows, and a processor has time for what the test is about."""
 WITHOUT_END_S = 0.002
 """The same where there must always be rows that wait."""
@@ -86,7 +86,7 @@ def traffic(service: Service, seed: int, pause_s: float = PAUSE_S) -> Iterator[l
                 return
 
     service.push("names", names(draw, 200))
-    service.wait_until_processed(service.push("orders", orders(draw, 3000)), 60)
+    service.wait_until_processed(service.push("orders", orders(draw, 1000)), 60)
     thread = threading.Thread(target=pushing)
     thread.start()
     try:

@@ -44,6 +44,7 @@ from dbsp.distribute.rounds import run_rounds
 from dbsp.distribute.strategies import AnyDistributor, distributor
 from dbsp.layout import Layout, initial, rescaled
 from tests.distribute.world import key_pool
+from tests.pace import examples
 
 
 @dataclass
@@ -161,7 +162,7 @@ class Rounds:
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_rows_pass_where_the_rounds_bring_them(strategy: str) -> None:
-    @settings(max_examples=60, deadline=None)
+    @settings(max_examples=examples(100), deadline=None)
     @given(st.integers(0, 2**32), st.integers(1, 5), st.lists(st.integers(1, 6), min_size=1, max_size=4))
     def law(seed: int, first: int, counts: list[int]) -> None:
         rng = random.Random(seed)

@@ -16,6 +16,7 @@ from dbsp.expr.methods.applied import unwrap
 from dbsp.expr.resolving import resolve
 from dbsp.zset.batch import Batch
 from dbsp.zset.schema import Schema
+from tests.pace import examples
 
 SCHEMA = Schema.of({"n": dbsp.INT64, "s": dbsp.STRING})
 SMALL = SPARED_ROWS_MIN // 2
@@ -44,7 +45,7 @@ def rows(numbers: list[int | None], texts: list[str | None]) -> Batch:
 
 
 @pytest.mark.parametrize("choice", CHOICES)
-@settings(max_examples=15)
+@settings(max_examples=examples(30))
 @given(
     numbers=st.lists(st.none() | st.integers(0, 4), min_size=1, max_size=9),
     texts=st.lists(st.sampled_from([None, "", "http://ab/c", "x//bé", "//B//b"]), min_size=1, max_size=7),

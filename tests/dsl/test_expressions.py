@@ -22,6 +22,7 @@ from dbsp.expr.resolving import resolve
 from dbsp.expr.rows import ROW_ERRORS
 from dbsp.zset.batch import Batch
 from dbsp.zset.schema import Column, Schema
+from tests.pace import examples
 
 
 def run(expr: Expr, **columns: tuple[pa.DataType, list]) -> list:
@@ -94,7 +95,7 @@ def test_floor_division_and_remainder_are_pythons(x, y):
 money = st.decimals(min_value=-(10**8), max_value=10**8, places=2, allow_nan=False)
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(80))
 @given(money, money)
 def test_decimals_are_exact(x, y):
     columns = {"x": (dbsp.decimal(12, 2), [x]), "y": (dbsp.decimal(12, 2), [y])}

@@ -36,6 +36,7 @@ from dbsp.io.pushed import Incoming, Producer, Push
 from dbsp.logs import Range
 from dbsp.zset.batch import Batch
 from tests.io.log_samples import OTHER, TABLE, make_part, make_push, make_record
+from tests.pace import examples
 
 
 def open_input(folder: Path, **options: Any) -> EmbeddedInputLog:
@@ -181,7 +182,7 @@ def test_a_number_that_was_passed_over_is_refused_and_not_taken_for_a_repeat(log
 
 
 @given(st.integers(0, 2**32))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(24), deadline=None)
 def test_a_number_is_taken_once_or_refused_whatever_is_trimmed(seed: int) -> None:
     """Numbers of all kinds, in any order; what was never taken is never said to be a repeat."""
     chance = random.Random(seed)

@@ -19,6 +19,7 @@ from dbsp.io.parquet import cut, row_group
 from dbsp.io.pushed import Push
 from dbsp.zset import given as rules
 from tests.io.test_file_columns import FromFiles
+from tests.pace import examples
 
 NAIVE = dbsp.table("t", {"n": dbsp.INT64, "at": dbsp.TIMESTAMP}).node
 ZONED = dbsp.table("t", {"n": dbsp.INT64, "at": dbsp.TIMESTAMP_UTC}).node
@@ -56,7 +57,7 @@ def check_all_years(folder: Path, values: list[Any], first: int, store_schema: b
 
 
 @pytest.mark.parametrize("cutting", [False, True])
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=30, deadline=None)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=examples(48), deadline=None)
 @given(values=st.lists(moments, min_size=1, max_size=8), first=st.integers(0, 7), store_schema=st.booleans())
 def test_every_year_is_read_as_it_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, values: list[Any], first: int, store_schema: bool, cutting: bool

@@ -15,6 +15,7 @@ from dbsp.io import letter_log
 from dbsp.io.examine import examine_letters
 from dbsp.io.letter_log import A_DAY_US, LetterLimits, LetterLog
 from dbsp.logs import DeadLetter
+from tests.pace import examples
 
 STEPS = 6
 ROWS_MAX = 8
@@ -69,7 +70,7 @@ def check(folder: Path, actions: list[tuple[str, int, list[tuple[int, int]] | No
         assert not examine_letters(folder).findings
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(64), deadline=None)
 @given(ACTIONS)
 def test_a_step_that_runs_again_stores_its_letters_once(
     actions: list[tuple[str, int, list[tuple[int, int]] | None]],

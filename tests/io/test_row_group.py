@@ -34,6 +34,7 @@ from dbsp.io.parquet.thrift import (
     value,
     write_struct,
 )
+from tests.pace import examples
 
 ROWS = 5_000
 DAY = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
@@ -81,7 +82,7 @@ def _short_ones_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(row_group, "SURPLUS_MAX", 1e9)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(data=st.data())
 def test_a_stretch_is_that_of_a_plain_reading(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     draw = data.draw

@@ -14,6 +14,7 @@ import dbsp
 from dbsp import col
 from dbsp.plan.plan import Plan
 from dbsp.plan.planner import plan
+from tests.pace import examples
 
 T = dbsp.table("t", {"k": dbsp.INT64, "x": dbsp.INT64, "y": dbsp.STRING})
 CONDITIONS: dict[str, tuple[Any, Callable[[int], bool]]] = {
@@ -44,7 +45,7 @@ def operators(stream: dbsp.Stream) -> set[str]:
 
 @pytest.mark.parametrize("partition", [["k"], []], ids=["per key", "of all"])
 @pytest.mark.parametrize("name", sorted(CONDITIONS))
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(data=st.data())
 def test_the_first_places_are_those_of_all_numbers(partition: list[str], name: str, data: st.DataObject) -> None:
     condition, wanted = CONDITIONS[name]

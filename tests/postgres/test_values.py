@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dbsp.coordinator.postgres.rows import _numeric
+from tests.pace import examples
 from tests.postgres.conftest import Connect
 from tests.postgres.kinds import FULL
 
@@ -61,7 +62,7 @@ def test_parameters_select_rows(connect: Connect) -> None:
     assert connection.execute("select id from all_kinds where day = %s", ["1999-02-28"]).fetchall() == [(1,)]
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(text=st.text(st.characters(exclude_characters="\0", exclude_categories=("Cs",)), max_size=30))
 def test_no_text_leaves_its_literal(server: Any, text: str) -> None:
     """A text with quotes, backslashes or dollars is one value, whatever stands in it."""

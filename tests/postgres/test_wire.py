@@ -15,6 +15,7 @@ from dbsp.coordinator.postgres import messages as m
 from dbsp.coordinator.postgres.messages import ProtocolError, decode, decode_startup
 from dbsp.coordinator.postgres.refusals import PostgresRefusal
 from dbsp.coordinator.postgres.statements import located, split
+from tests.pace import examples
 from tests.postgres.conftest import Connect
 
 KINDS = st.sampled_from([bytes([each]) for each in b"QPBDECpSHXdcf?"])
@@ -51,7 +52,7 @@ def test_a_text_is_taken_apart_or_refused(sql: str) -> None:
     assert [piece for each in found for piece, _, _ in located(each.text)] == whole
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(48), deadline=None)
 @given(
     begun=st.booleans(),
     sent=st.lists(

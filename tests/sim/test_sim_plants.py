@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from tests.pace import rotating
 from tests.sim.circuit_plants import STRAGGLERS
 from tests.sim.plants import BEHIND, PLANTS, Plant
 from tests.sim.simulation import first_failure
@@ -13,7 +14,7 @@ from tests.sim.simulation import first_failure
 pytestmark = pytest.mark.timeout(900)
 
 
-@pytest.mark.parametrize("plant", PLANTS, ids=[plant.name for plant in PLANTS])
+@pytest.mark.parametrize("plant", rotating(PLANTS, 2), ids=lambda plant: plant.name)
 def test_a_planted_bug_is_found(plant: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
     plant.breaks(monkeypatch)
     found = first_failure(plant.order, plant.turns, plant.simulation)

@@ -23,6 +23,7 @@ from tests.laws.circuits import FAMILIES
 from tests.laws.families import recursion
 from tests.laws.relation import Relation, base, canonical, recomputed, t, u
 from tests.laws.test_equalities import FLOATS, INTEGERS, STRINGS
+from tests.pace import examples
 from tests.spark.pipelines import PARTITIONS, MakeRuntime, Pipeline
 
 pytestmark = pytest.mark.spark
@@ -36,7 +37,7 @@ def every_operator() -> list[Relation]:
     kinds = [kind for family in FAMILIES if family is not recursion for kind in family.extend(leaves)]
     drawn: list[list[Relation]] = []
 
-    @settings(max_examples=8, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
+    @settings(max_examples=examples(16), phases=[Phase.generate], suppress_health_check=list(HealthCheck))
     @given(st.tuples(*kinds))
     def draw(relations: tuple[Relation, ...]) -> None:
         drawn.append(list(relations))

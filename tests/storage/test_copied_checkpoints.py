@@ -19,6 +19,7 @@ from dbsp.storage import WorkerDatabase
 from dbsp.storage.copied_checkpoints import CheckpointName, CopiedCheckpoints, dismissed
 from dbsp.storage.copies import WorkerCopies
 from dbsp.storage.environment import MAP_SIZE_BYTES
+from tests.pace import examples
 
 MANY = [((number, "many"), 1) for number in range(300)]
 """Rows of several chunks."""
@@ -128,5 +129,5 @@ class CheckpointsMachine(CopiesMachine):
 
 TestCheckpointsMachine = CheckpointsMachine.TestCase
 TestCheckpointsMachine.settings = settings(
-    max_examples=8, stateful_step_count=20, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=examples(20), stateful_step_count=20, deadline=None, suppress_health_check=list(HealthCheck)
 )

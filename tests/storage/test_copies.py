@@ -23,6 +23,7 @@ from dbsp.storage import WorkerDatabase
 from dbsp.storage.copies import WorkerCopies
 from dbsp.storage.environment import MAP_SIZE_BYTES
 from dbsp.store import CheckpointId
+from tests.pace import examples
 
 
 @dataclass
@@ -127,7 +128,7 @@ class CopiesMachine(StandbyMachine):
 
 TestCopiesMachine = CopiesMachine.TestCase
 TestCopiesMachine.settings = settings(
-    max_examples=25, stateful_step_count=30, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    max_examples=examples(48), stateful_step_count=30, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 
 

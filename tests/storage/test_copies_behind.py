@@ -24,6 +24,7 @@ from dbsp.storage.durable import Durable
 from dbsp.storage.environment import MAP_SIZE_BYTES
 from dbsp.storage.scratch import Scratch
 from dbsp.store import CheckpointId
+from tests.pace import examples
 
 FAULTS = st.lists(st.sampled_from(["", "", "lost", "torn", "late", "torn late", "away"]), max_size=6)
 """What happens to the next objects that are put."""
@@ -218,7 +219,7 @@ class BehindMachine(WorkerMachine):
 
 
 SETTINGS = settings(
-    max_examples=12, stateful_step_count=25, deadline=None, suppress_health_check=list(HealthCheck),
+    max_examples=examples(32), stateful_step_count=25, deadline=None, suppress_health_check=list(HealthCheck),
 )  # fmt: skip
 TestBehindMachine = BehindMachine.TestCase
 TestBehindMachine.settings = SETTINGS

@@ -36,6 +36,7 @@ from hypothesis.stateful import (
 
 from dbsp.errors import DbspError, FencedError, UnavailableError
 from dbsp.store import CheckpointId, Database, Lease
+from tests.pace import examples
 
 ROWS = st.lists(
     st.tuples(st.tuples(st.integers(0, 40), st.sampled_from(["", "a", "bb"])), st.sampled_from([-2, -1, 1, 1, 3])),
@@ -246,7 +247,7 @@ class WorkerMachine(DatabaseMachine):
 
 
 SETTINGS = settings(
-    max_examples=25, stateful_step_count=25, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    max_examples=examples(48), stateful_step_count=25, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 
 

@@ -22,6 +22,7 @@ from dbsp.storage.environment import data_file
 from dbsp.storage.far_standby import FarStandby, Settled
 from dbsp.storage.standby import DURABLE
 from dbsp.store import Shipment, VersionInfo
+from tests.pace import examples
 
 HOSTS = ("a", "b", "c")
 ROWS: Rows = [((key, "x" * (key % 4)), 1) for key in range(300)]
@@ -137,7 +138,7 @@ class FarStandbyMachine(DatabaseMachine):
 
 TestFarStandbyMachine = FarStandbyMachine.TestCase
 TestFarStandbyMachine.settings = settings(
-    max_examples=20, stateful_step_count=30, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    max_examples=examples(40), stateful_step_count=30, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 
 

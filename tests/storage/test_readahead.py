@@ -34,6 +34,7 @@ from dbsp.store import TraceSpec
 from dbsp.trace.chunks import ChunkRef
 from dbsp.zset.batch import Batch, arrange
 from dbsp.zset.encoding import buffer_table, encode
+from tests.pace import examples
 
 ROWS = 30_000
 
@@ -62,7 +63,7 @@ def mapped_bytes(file: Path) -> int:
     return total
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(st.dictionaries(st.integers(0, 400), st.integers(0, 40_000), min_size=1, max_size=60), st.integers(0, 5))
 def test_a_value_is_found_where_it_lies(
     tmp_path_factory: pytest.TempPathFactory, sizes: dict[int, int], gone: int
@@ -153,7 +154,7 @@ def test_who_writes_finds_no_value_where_it_lies(stored: tuple[DatabaseEnvironme
         environment.write(lambda txn: txn.lying("chunks", ref.id.to_bytes(8, "big")))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(64), deadline=None)
 @given(st.integers(1, 20_000), st.integers(0, 2**32), st.integers(1, 200))
 def test_the_pages_foreseen_are_those_of_the_rows(rows: int, seed: int, asked: int) -> None:
     """All bytes of the rows in columns of fixed width; of the hashes at least four of five, and their neighbourhood."""

@@ -21,6 +21,7 @@ from dbsp.storage.durable import Durable
 from dbsp.storage.environment import MAP_SIZE_BYTES
 from dbsp.storage.standby import Standby, restore_from
 from dbsp.store import CheckpointId
+from tests.pace import examples
 
 ROWS = [((key, "x" * (key % 4)), 1) for key in range(300)]
 
@@ -99,7 +100,7 @@ class StandbyMachine(DatabaseMachine):
 
 TestStandbyMachine = StandbyMachine.TestCase
 TestStandbyMachine.settings = settings(
-    max_examples=25, stateful_step_count=30, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    max_examples=examples(48), stateful_step_count=30, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 
 

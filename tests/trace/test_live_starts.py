@@ -21,9 +21,10 @@ from dbsp.trace.neighbours import Positions
 from dbsp.trace.spine import Spine, append
 from dbsp.zset.batch import Batch, arrange, keys_of
 from dbsp.zset.schema import INT64, Arrangement, Schema
+from tests.pace import examples
 
 PACE = settings(
-    max_examples=15,
+    max_examples=examples(30),
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )

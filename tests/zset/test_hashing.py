@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from dbsp.zset.hashing import NULL_HASH, hash_columns, hash_decides, hash_is_injective, narrow_hash
 from dbsp.zset.schema import FLOAT64, INT8, INT64, STRING, Arrangement, Column, Schema
+from tests.pace import examples
 from tests.zset.strategies import TYPES, VALUES, canonical
 
 
@@ -68,7 +69,7 @@ def test_zeros_and_lengths() -> None:
     assert len(set(hashed(pa.array(strings)))) == len(strings)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(values=st.lists(st.integers(-(2**63), 2**63 - 1), unique=True))
 def test_one_word_never_collides(values: list[int]) -> None:
     """One null-free column of 64 bits."""

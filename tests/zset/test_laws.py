@@ -15,9 +15,10 @@ from dbsp.zset.hashing import narrow_hash
 from dbsp.zset.merge import merge
 from dbsp.zset.order import sort_columns
 from dbsp.zset.schema import Arrangement
+from tests.pace import examples
 from tests.zset.strategies import arrangements, batches, contents
 
-QUICK = settings(max_examples=60, deadline=None)
+QUICK = settings(max_examples=examples(100), deadline=None)
 
 
 @st.composite

@@ -21,6 +21,7 @@ from dbsp.zset.hashing import narrow_hash
 from dbsp.zset.kernels.groups import PROBED_ROWS, ROWS_MIN
 from dbsp.zset.schema import INT64, STRING, Arrangement, OrderBy, Schema
 from dbsp.zset.sorted_keys import few_groups, few_rows, remembering, sorted_keys
+from tests.pace import examples
 
 SCHEMA = Schema.of({"a": INT64, "b": STRING, "c": INT64})
 ARRANGEMENTS = [
@@ -41,7 +42,7 @@ def same(left: Batch, right: Batch) -> bool:
     return words and left.to_rows() == right.to_rows()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(st.lists(rows, min_size=1, max_size=2), st.lists(st.tuples(st.integers(0, 1), st.integers(0, 4)), max_size=8))
 def test_arranging_is_the_same(
     contents: list[list[tuple[tuple[int, str, int], int]]], asked: list[tuple[int, int]]
