@@ -8,6 +8,7 @@ import threading
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ import pytest
 from dbsp.coordinator.exits import exit_code
 from dbsp.errors import CapacityError, DbspError, EngineError, InternalError, UnavailableError
 from dbsp.runtime.spark import runtime as runtime_module
-from dbsp.runtime.spark.diagnosis import explained, unfinished, unreachable, versions_on
+from dbsp.runtime.spark.diagnosis import explained, hosts_away, unfinished, unreachable, versions_on
 from dbsp.runtime.spark.failures import job_failed
 from dbsp.runtime.spark.jobs import JobThread
 from dbsp.runtime.spark.placement import drain, ground_rdd
@@ -33,6 +34,14 @@ HOMES = {0: "10.0.0.1", 1: "10.0.0.2", 3: "10.0.0.2"}
 def raised(last: str) -> DbspError:
     """What the driver makes of a task that raised."""
     return job_failed("step 4", JVM_TEXT.format(detail=f"Traceback (most recent call last):\n  File\n{last}\n"))
+
+
+def test_a_context_that_has_stopped_is_no_error_of_ours() -> None:
+    """The watch looks at hosts while the service stops."""
+    stopped: Any = SimpleNamespace(_jsc=None)
+    with pytest.raises(UnavailableError, match="Spark has stopped"):
+        hosts_away(stopped, ["a"])
+    assert unfinished(stopped, "group", 2) == ()
 
 
 def test_what_a_task_raises_on_purpose_comes_back_as_itself() -> None:

@@ -17,7 +17,7 @@ from pyspark import SparkContext, cloudpickle
 
 from dbsp.errors import DbspError, EngineError, InternalError, UnavailableError
 from dbsp.runtime.spark import probe
-from dbsp.runtime.spark.placement import ground_rdd, live_hosts
+from dbsp.runtime.spark.placement import ground_rdd, live_hosts, running
 from dbsp.version import VERSION
 
 CONNECT_S = 1.0
@@ -27,6 +27,8 @@ _TASKS_MAX = 100_000
 
 def unfinished(context: SparkContext, group: str, count: int) -> tuple[int, ...]:
     """Return the partitions below `count` without a finished task in the group's running stage; empty if no stage runs."""
+    if context._jsc is None:
+        return ()
     tracker = context.statusTracker()
     jobs = [tracker.getJobInfo(number) for number in tracker.getJobIdsForGroup(group)]
     own = {int(number) for job in jobs if job is not None for number in job.stageIds}
@@ -34,7 +36,7 @@ def unfinished(context: SparkContext, group: str, count: int) -> tuple[int, ...]
     if not active:
         return ()
     info = tracker.getStageInfo(max(active))
-    store: Any = context._jsc.sc().statusStore()
+    store: Any = running(context).statusStore()
     tasks = store.taskList(max(active), info.currentAttemptId if info is not None else 0, _TASKS_MAX)
     found = [tasks.apply(at) for at in range(tasks.size())]
     done = {int(task.index()) for task in found if str(task.status()) == "SUCCESS"}
@@ -46,7 +48,7 @@ def hosts_away(context: SparkContext, hosts: Iterable[str]) -> tuple[str, ...]:
     wanted = {host for host in hosts if host}
     if not wanted:
         return ()
-    status = context._jsc.sc().getExecutorMemoryStatus()
+    status = running(context).getExecutorMemoryStatus()
     addresses = [each for each in str(status.keySet().mkString(" ")).split() if each.rpartition(":")[0] in wanted]
     alive = live_hosts(context) - unreachable(addresses)
     return tuple(sorted(wanted - alive))

@@ -104,9 +104,17 @@ def await_executors(context: SparkContext, hosts: Sequence[str], limit_s: float)
         time.sleep(LOOK_S)  # polling Spark, which has no call that waits
 
 
+def running(context: SparkContext) -> Any:
+    """Return Spark's own context in the JVM; raise `UnavailableError` once it has stopped."""
+    java = context._jsc
+    if java is None:
+        raise UnavailableError("Spark has stopped")
+    return java.sc()
+
+
 def live_hosts(context: SparkContext) -> set[str]:
     """Return the hosts that have an executor now; in `local[N]` the driver is the executor."""
-    status = context._jsc.sc().getExecutorMemoryStatus()
+    status = running(context).getExecutorMemoryStatus()
     hosts = [name.rpartition(":")[0] for name in str(status.keySet().mkString(" ")).split()]
     if not str(context.master).startswith("local["):
         hosts.remove(context.getConf().get("spark.driver.host", hosts[0]) or hosts[0])

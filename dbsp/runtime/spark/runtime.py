@@ -508,7 +508,7 @@ class SparkRuntime:
 
     def silent(self, hosts: Sequence[str]) -> Sequence[str]:
         """Return the hosts that do not answer; empty if Spark cannot be asked."""
-        with suppress(Py4JError, OSError, EOFError):
+        with suppress(Py4JError, OSError, EOFError, UnavailableError):
             return diagnosis.hosts_away(self._context, hosts)
         return ()
 
