@@ -51,6 +51,7 @@ def test_quick_leaves_out_the_longest_files_until_the_rest_fits() -> None:
 
 def test_the_run_names_an_area_over_its_budget(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(seconds, "BUDGETS", {"laws": 10})
+    monkeypatch.setattr(seconds, "OTHERS", 10)
     figures = {"tests/laws/a.py": Seconds(4, 6), "tests/laws/b.py": Seconds(4, 5), "tests/io/c.py": Seconds(1, 9)}
     lines = seconds.report(figures, [1.0, 1.0, 2.0, 2.0], judged=True)
     assert [line for line in lines if "WARNING" in line] == ["WARNING: laws takes 11 processor seconds, budget 10"]
