@@ -33,6 +33,7 @@ from dbsp.coordinator.running.clock import Clock, SystemClock
 from dbsp.coordinator.running.command_runner import Parts
 from dbsp.coordinator.running.control import Control, Ledger, LmdbControl, configured, new_ledger, standing
 from dbsp.coordinator.running.far_standbys import StandbyRule
+from dbsp.coordinator.running.intake import counted
 from dbsp.coordinator.running.ledger_in_log import ledger_in_log, logged_control
 from dbsp.coordinator.running.letters import Letters
 from dbsp.coordinator.running.loop_settings import LoopSettings
@@ -47,7 +48,7 @@ from dbsp.io.connectors import INPUT_KINDS, OUTPUT_KINDS
 from dbsp.io.connectors.places import refuse_shared
 from dbsp.io.letter_log import LetterLimits, LetterLog
 from dbsp.io.output_part import refuse_taken
-from dbsp.layout import initial
+from dbsp.layout import initial, with_readers
 from dbsp.logs import InputLog, StepLog
 from dbsp.operators.operator import Time
 from dbsp.plan.plan import Plan
@@ -182,6 +183,7 @@ def build(
     try:
         if ledger.epoch == 0:
             refuse_logged(config, steps)
+            ledger = _with_readers(control, inputs)
         check_engines(config, control, steps, VERSION, accepting)
         if ledger.views is None or ledger.views.by != VERSION:
             control.change(None, lambda now: replace(now, views=readable(plan)))
@@ -429,6 +431,17 @@ def _ledger(config: Config, plan: Plan, control: Control) -> Ledger:
         control.close()
         raise
     return found
+
+
+def _with_readers(control: Control, inputs: InputLog) -> Ledger:
+    """Note who reads the input partitions that a new pipeline has; the others get their readers by the rule of the layout."""
+    partitions = counted(inputs.floors())
+
+    def read(ledger: Ledger) -> Ledger:
+        layouts = {version: with_readers(layout, partitions) for version, layout in ledger.layouts.items()}
+        return replace(ledger, layouts=layouts)
+
+    return control.change(None, read)
 
 
 def _refuse_other(config: Config, plan: Plan, found: Ledger) -> None:

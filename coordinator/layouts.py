@@ -219,7 +219,7 @@ def layout_as_json(
         {
             "worker": worker, "host": host, "shards": counts[worker], "first_step": first,
             "ranges": [[f"{low:016x}", f"{high - 1:016x}"] for low, high in layout.ranges_of(worker)],
-            "partitions": {table: layout.partitions_of(worker, count) for table, count in sorted(partitions.items())},
+            "partitions": {table: layout.partitions_of(worker, table, count) for table, count in sorted(partitions.items())},
             "state_bytes": state_bytes.get(worker),
         }
         for worker, host, first in zip(layout.workers, layout.hosts, layout.first_steps, strict=True)
@@ -228,4 +228,5 @@ def layout_as_json(
         "strategy": migration_plan.strategy, "workers_before": list(migration_plan.old.workers),
         "workers": list(migration_plan.new.workers),
     }  # fmt: skip
-    return {**asdict(layout), "shards": layout.shards, "shard_counts": counts, "rows": rows, "moving": moving}
+    shown = {name: value for name, value in asdict(layout).items() if name != "readers"}  # the rows have them
+    return {**shown, "shards": layout.shards, "shard_counts": counts, "rows": rows, "moving": moving}

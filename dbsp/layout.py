@@ -20,21 +20,23 @@ import numpy as np
 
 from dbsp.errors import ConfigError
 from dbsp.hosts import Offered, check_hosts
+from dbsp.input_readers import Readers, assigned, reader_of
 from dbsp.stored import stored
 
 SHARDS_MAX = 1 << 16
 WORKERS_MAX = 4096
 
 
-@stored("Layout", "version owners workers hosts first_steps dynamic_k offered")
+@stored("Layout", "version owners workers hosts first_steps dynamic_k offered readers")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """Shards to workers, workers to hosts; input partition p of every table belongs to `workers[p mod W]`.
+    """Shards to workers, workers to hosts, input partitions to workers.
 
     **Shape** `owners[i]` is the worker that owns shard i of `len(owners)`, a power of two. `workers` are sorted numbers,
     not necessarily 0..W-1. `first_steps[j]` is the first step of the layout version that added `workers[j]`.
     `offered` are (host, weight) pairs. A rescale places new workers on these hosts; the weight is the host's share of the
-    state. If `offered` is empty, new workers are placed on the first worker's host.
+    state. If `offered` is empty, new workers are placed on the first worker's host. `readers` has the worker that reads each
+    input partition, per table. Partitions that are not in it have a reader by a rule (`reader_of`).
     """
 
     version: int
@@ -44,6 +46,7 @@ class Layout:
     first_steps: tuple[int, ...]
     dynamic_k: float | None = None
     offered: Offered = ()
+    readers: Readers = ()
 
     def __post_init__(self) -> None:
         """Raise `ConfigError` if the layout breaks invariant 2 or names an unknown worker."""
@@ -54,6 +57,8 @@ class Layout:
             raise ConfigError(f"a shard belongs to an unknown worker: workers={list(self.workers)}")
         if not (len(self.workers) == len(self.hosts) == len(self.first_steps)):
             raise ConfigError("workers, hosts and first steps must have one entry each")
+        if not {reader for _, found in self.readers for reader in found} <= set(self.workers):
+            raise ConfigError(f"an input partition belongs to an unknown worker: workers={list(self.workers)}")
         check_hosts(self.offered)
 
     @property
@@ -96,13 +101,13 @@ class Layout:
                 ranges.append((first, last))
         return ranges
 
-    def partitions_of(self, worker: int, partitions: int) -> list[int]:
-        """Return the input partitions in `range(partitions)` that this worker reads."""
-        return [partition for partition in range(partitions) if self.reader_of(partition) == worker]
+    def partitions_of(self, worker: int, table: str, partitions: int) -> list[int]:
+        """Return the input partitions of a table, in `range(partitions)`, that this worker reads."""
+        return [partition for partition in range(partitions) if self.reader_of(table, partition) == worker]
 
-    def reader_of(self, partition: int) -> int:
+    def reader_of(self, table: str, partition: int) -> int:
         """Return the worker that reads an input partition, whatever the number of partitions."""
-        return self.workers[partition % len(self.workers)]
+        return reader_of(self.readers, self.workers, table, partition)
 
 
 def initial(
@@ -202,14 +207,17 @@ def dynamic_shards(workers: int, k: float) -> int:
     return min(SHARDS_MAX, 1 << (wanted - 1).bit_length())
 
 
-def rescaled(old: Layout, workers: int, *, step: int, host: str = "") -> Layout:
+def rescaled(
+    old: Layout, workers: int, *, step: int, host: str = "", partitions: Mapping[str, int] | None = None
+) -> Layout:
     """Return the next layout with `workers` workers: the old one with the fewest shards moved.
 
     **Law** every surviving worker keeps as many of its shards as an even division allows. From W to W+1 workers, about
     1/(W+1) of the shards move. The workers are spread over the offered hosts by weight (`seats`). Workers on hosts that
     are no longer offered, or have too many, leave; of one host's workers those with the highest numbers leave first. New
     workers take the lowest free numbers. The same input gives the same layout, and a second call changes nothing. With
-    hosts of different weights the shares follow `quotas`, and only the necessary shards move.
+    hosts of different weights the shares follow `quotas`, and only the necessary shards move. `partitions` has the number of
+    input partitions of each table; with None it is that of the old layout. `dbsp.input_readers.assigned` chooses their readers.
     **Errors** `ConfigError` when there would be more workers than shards (fixed sharding).
 
     **Example** a host is replaced: its worker's shards move once, to the new worker on the other host
@@ -232,11 +240,22 @@ def rescaled(old: Layout, workers: int, *, step: int, host: str = "") -> Layout:
     numbers = tuple(sorted((*kept, *new)))
     places = placed({worker: known[worker][0] for worker in kept}, new, base.offered, host)
     hosts = tuple(places[worker] for worker in numbers)
+    counts = {table: len(found) for table, found in old.readers} if partitions is None else partitions
     return replace(
         base, version=old.version + 1, workers=numbers, hosts=hosts,
         owners=_reassign(base.owners, numbers, quotas(base.shards, hosts, base.offered)),
         first_steps=tuple(known[worker][1] if worker in kept else step for worker in numbers),
+        readers=_read_by(old, numbers, counts),
     )  # fmt: skip
+
+
+def with_readers(layout: Layout, partitions: Mapping[str, int]) -> Layout:
+    """Return the layout with a reader for each of so many input partitions per table, even, and else as it is now.
+
+    >>> with_readers(initial(2), {"t": 3, "u": 1}).readers
+    (('t', (0, 1, 0)), ('u', (1,)))
+    """
+    return replace(layout, readers=_read_by(layout, layout.workers, partitions))
 
 
 def is_balanced(layout: Layout, workers: int) -> bool:
@@ -339,6 +358,12 @@ def _staying(layout: Layout, workers: int) -> list[int]:
             wanted[host] -= 1
             staying.append(worker)
     return staying
+
+
+def _read_by(old: Layout, workers: Sequence[int], partitions: Mapping[str, int]) -> Readers:
+    """Return who of the workers reads each of so many partitions per table, where the old layout's workers read until now."""
+    before = {table: [old.reader_of(table, each) for each in range(count)] for table, count in partitions.items()}
+    return assigned(before, workers)
 
 
 def _lowest_free(taken: Collection[int], count: int) -> list[int]:

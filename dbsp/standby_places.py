@@ -19,6 +19,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
+from dbsp.errors import InternalError
+
 LOAD_UNIT = 1_000_000_007
 """Loads are integers, so that sums of costs are exact: a standby on an empty host of weight 1 costs this much."""
 
@@ -140,7 +142,7 @@ class _Placing:
         """Move standbys along a ring that lowers the cost; return False if there is none."""
         edges = self._edges()
         nodes = [*range(len(self.hosts)), _ANY]
-        ring = _cheaper_ring(nodes, edges)
+        ring = cheaper_ring(nodes, edges)
         if ring is None:
             return False
         self._move([*ring, ring[0]], edges)
@@ -182,20 +184,34 @@ def _shortest(
     return came
 
 
-def _cheaper_ring(nodes: Sequence[int], edges: Mapping[tuple[int, int], tuple[Cost, int | None]]) -> list[int] | None:
-    """Return the nodes of a ring of edges whose sum is below nothing, in order; None if there is none."""
-    costs, came, node = dict.fromkeys(nodes, NOTHING), dict[int, int](), nodes[0]
+def cheaper_ring(nodes: Sequence[int], edges: Mapping[tuple[int, int], tuple[Cost, int | None]]) -> list[int] | None:
+    """Return the nodes of a ring of edges whose sum is below nothing, in order; None if there is none (Bellman and Ford)."""
+    costs, came = dict.fromkeys(nodes, NOTHING), dict[int, int]()
     for _ in nodes:
         improved = False
         for (here, aim), (cost, _worker) in edges.items():
             new = _plus(costs[here], cost)
             if new < costs[aim]:
-                costs[aim], came[aim], node, improved = new, here, aim, True
+                costs[aim], came[aim], improved = new, here, True
         if not improved:
             return None
-    for _ in nodes:  # surely inside the ring after so many
-        node = came[node]
-    ring = [node]
-    while (node := came[node]) != ring[0]:
-        ring.append(node)
-    return ring[::-1]
+        if (
+            ring := _ring_of(came)
+        ) is not None:  # its sum is below nothing: else no cost would have been lowered around it
+            return ring
+    raise InternalError(f"costs fall for ever, and no ring is there: nodes={list(nodes)}")
+
+
+def _ring_of(came: Mapping[int, int]) -> list[int] | None:
+    """Return a ring of nodes, each of which came from the one before; None if there is none."""
+    seen = set[int]()
+    for start in came:
+        path, node = dict[int, None](), start
+        while node in came and node not in seen:
+            seen.add(node)
+            path[node] = None
+            node = came[node]
+        if node in path:
+            ring = list(path)
+            return ring[ring.index(node) :][::-1]
+    return None

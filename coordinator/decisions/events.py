@@ -135,9 +135,10 @@ class Discarded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepsRead:
-    """The records of the step log from the checkpoint on."""
+    """The records of the step log from the checkpoint on, and how many partitions the input of each table has now."""
 
     records: tuple[StepRecord, ...]
+    partitions: Mapping[str, int] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -288,11 +289,15 @@ class ResumeAsked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RescaleAsked:
-    """Go on with `workers` workers, on these hosts if some are named; the ledger contains the request already."""
+    """Go on with `workers` workers, on these hosts if some are named; the ledger contains the request already.
+
+    `partitions` has the number of input partitions of each table now; None where nobody has counted them.
+    """
 
     workers: int
     strategy: str = COLD
     hosts: Offered | None = None
+    partitions: Mapping[str, int] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

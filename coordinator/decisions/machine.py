@@ -243,8 +243,8 @@ def _recovering(state: states.Recovering, event: events.Event) -> Answer:  # noq
         case "discarded", events.Discarded(left=left):
             facts = rescaling.settled(facts, left)
             return states.Recovering(facts=facts, awaits="steps"), (commands.ReadSteps(first=facts.next_step),)
-        case "steps", events.StepsRead(records=records):
-            return _judge_engines(facts, records)
+        case "steps", events.StepsRead(records=records, partitions=counted):
+            return _judge_engines(replace(facts, partitions=counted or facts.partitions), records)
         case "accepted", events.EnginesAccepted(accepted=accepted):
             requested = replace(
                 facts.requested, checkpoint=True

@@ -357,7 +357,9 @@ def asked(facts: states.Facts, event: events.RescaleAsked, *, ending: bool) -> s
     """
     warming = facts.warming
     hosts = facts.requested.hosts if event.hosts is None else event.hosts
-    facts = replace(facts, rescale_error=None, requested=replace(facts.requested, hosts=hosts))
+    counted = facts.partitions if event.partitions is None else event.partitions
+    requested = replace(facts.requested, hosts=hosts)
+    facts = replace(facts, rescale_error=None, requested=requested, partitions=counted)
     wanted = (event.strategy, event.workers, facts.offered)
     met = warming is not None and wanted == (warming.strategy, warming.workers, warming.new.offered)
     if met and not ending:
@@ -401,7 +403,8 @@ def _target(facts: states.Facts, workers: int) -> Layout | str | None:
 def _after(facts: states.Facts, workers: int, version: int) -> Layout:
     """Return the layout in use, rescaled to this many workers on the offered hosts and with this version."""
     base = replace(facts.layout, offered=facts.offered)
-    new = rescaled(base, workers, step=facts.next_step, host=facts.layout.hosts[0])
+    host, partitions = facts.layout.hosts[0], facts.partitions
+    new = rescaled(base, workers, step=facts.next_step, host=host, partitions=partitions)
     return replace(new, version=version)
 
 

@@ -8,7 +8,7 @@ uses this class unchanged, with logs and runtimes in memory; waiting, requests a
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
 
@@ -36,7 +36,7 @@ from dbsp.coordinator.running.copies_behind import CopyingBehind
 from dbsp.coordinator.running.failing import Failing
 from dbsp.coordinator.running.far_standbys import Beside, FarStandbys, in_thread
 from dbsp.coordinator.running.fencing import Fencing
-from dbsp.coordinator.running.intake import readable, taken
+from dbsp.coordinator.running.intake import counted, readable, taken
 from dbsp.coordinator.running.letters import KeepsLetters, NoLetters
 from dbsp.coordinator.running.loop_settings import LoopSettings
 from dbsp.coordinator.running.lost_hosts import SilentHosts
@@ -118,6 +118,7 @@ class CommandRunner:
         self._runtime: Runtime | None = None
         self._helper = helper or ThreadPoolExecutor(1, thread_name_prefix="cut-ahead")
         self._cut: Positions = NOWHERE
+        self._places: frozenset[tuple[str, int]] = frozenset()
         self._timing = Timing()
         self._waiting_since: float | None = None
         self._first_rows: int | None = None
@@ -304,9 +305,16 @@ class CommandRunner:
     def _read_steps(self, first: int) -> events.Event:
         records = tuple(self._parts.steps.read(first))
         self._parts.letters.drop_from(first + len(records))
-        self.done = begin(self.done, records, self._parts.inputs.floors())
+        floors = self._parts.inputs.floors()
+        self._places |= floors.keys()
+        self.done = begin(self.done, records, floors)
         self._cut = advance(self.done, records)
-        return events.StepsRead(records=records)
+        return events.StepsRead(records=records, partitions=self.partitions)
+
+    @property
+    def partitions(self) -> Mapping[str, int]:
+        """Return how many partitions of each table's input were ever seen."""
+        return counted(self._places)
 
     def _note_decision(self, command: commands.LogDecision | commands.AcceptEngines) -> events.Event:
         """Log a user's decision about logged steps."""
@@ -345,6 +353,7 @@ class CommandRunner:
         """Return the ends of the inputs that do not wait, and the backlog below them."""
         inputs = self._parts.inputs
         ends, begins = readable(inputs, self._cut)
+        self._places |= ends.keys()
         self.done, self._cut = {**begins, **self.done}, {**begins, **self._cut}
         return ends, backlog(ends, self._cut, inputs.sizes(unread(ends, self._cut)), self._limits)
 

@@ -564,6 +564,7 @@ def decode_layout(found: Mapping[str, Any]) -> Layout:
         version=found["version"], owners=tuple(found["owners"]), workers=tuple(found["workers"]),
         hosts=tuple(found["hosts"]), first_steps=tuple(found["first_steps"]), dynamic_k=found["dynamic_k"],
         offered=_offered(found.get("offered", ())),
+        readers=tuple((table, tuple(workers)) for table, workers in found.get("readers", ())),
     )  # fmt: skip
 
 
@@ -594,7 +595,6 @@ def _encode_saved(saved: Saved) -> dict[str, Any]:
 def _decode_saved(found: Mapping[str, Any]) -> Saved:
     return Saved(
         version=found["version"], checkpoint=from_stored(CheckpointId, found["checkpoint"]),
-        timing=timing_from_json(found["timing"]),
+        timing=timing_from_json(found["timing"]), wall_us=found["wall_us"], published=found["published"],
         positions={(table, partition): offset for table, partition, offset in found["positions"]},
-        wall_us=found["wall_us"], published=found["published"],
     )  # fmt: skip

@@ -213,7 +213,7 @@ class EventLoop:
             item = self._inbox.popleft()
             if isinstance(item, _Watch):
                 self._watches.append(item)
-                return item.request
+                return self._counted(item.request)
             self._asks.append(item)
         if self._checkpoint_due() and isinstance(self._state, states.Running | states.Paused):
             self._checkpoint_at = self._clock.monotonic_s()
@@ -228,7 +228,7 @@ class EventLoop:
         warming = self._state.facts.warming
         return self.runner.warm_news(warming.round) if warming is not None and not warming.ended else None
 
-    def _scale(self) -> events.RescaleAsked | None:
+    def _scale(self) -> events.Request | None:
         """Return the rescale that `[autoscale]` decides on, after its request is durable in the ledger; else None."""
         section, facts, now = self._settings.autoscale, self._state.facts, self._clock.monotonic_s()
         report, lag = self.live_status.now.last_report, self.live_status.now.lag_rows
@@ -252,7 +252,13 @@ class EventLoop:
             self._observer.noted(AutoscaleFailed(workers=wanted, error=str(error)))
             return None
         self._observer.noted(Autoscaled(workers=wanted, workers_before=workers, lag_rows=lag))
-        return events.RescaleAsked(workers=wanted, strategy=strategy)
+        return self._counted(events.RescaleAsked(workers=wanted, strategy=strategy))
+
+    def _counted(self, request: events.Request) -> events.Request:
+        """Tell a rescale how many input partitions there are."""
+        if not isinstance(request, events.RescaleAsked):
+            return request
+        return replace(request, partitions=self.runner.partitions)
 
     def _checkpoint_due(self) -> bool:
         interval = self._settings.checkpoint_interval_s

@@ -6,9 +6,23 @@ replaced.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from dbsp.coordinator.decisions.cutting import Backlog, Positions, cut, cut_whole
 from dbsp.coordinator.limits import StepLimits
 from dbsp.logs import InputLog, KeepsTransactions, Range, TellsWaits
+
+
+def counted(places: Iterable[tuple[str, int]]) -> dict[str, int]:
+    """Return how many partitions each table has, if these (table, partition) are all there are.
+
+    >>> counted([("t", 0), ("u", 0), ("t", 1)])
+    {'t': 2, 'u': 1}
+    """
+    found = dict[str, int]()
+    for table, partition in sorted(places):
+        found[table] = partition + 1
+    return found
 
 
 def readable(inputs: InputLog, taken: Positions) -> tuple[Positions, Positions]:

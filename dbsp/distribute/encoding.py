@@ -26,6 +26,7 @@ import json
 import struct
 import zlib
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -44,7 +45,7 @@ MAGIC = b"DBSPDIS\x00"
 FORMAT = 1
 _HEADER = struct.Struct("<8sHHIQII")
 _ICADD, _REDISTRIBUTE = 1, 2
-_LEFT_OUT = {"dynamic_k": None, "offered": ()}
+_LEFT_OUT = {"dynamic_k": None, "offered": (), "readers": ()}
 """Stored fields of a layout that are not written where they have this value, their default."""
 
 
@@ -96,7 +97,11 @@ def _common(distributor: AnyDistributor) -> dict[str, Any]:
 
 
 def _layout(layout: Layout) -> dict[str, Any]:
-    """Return a layout's fields under their stored names, without those that have their default value."""
+    """Return a layout's fields under their stored names, without those that have their default value.
+
+    The readers of input are never written: a distributor sends keys, and a version that does not know readers reads it, too.
+    """
+    layout = replace(layout, readers=())
     return {name: value for name, value in stored_fields(layout) if name not in _LEFT_OUT or value != _LEFT_OUT[name]}
 
 

@@ -81,7 +81,7 @@ def ranges_of(ranges: Sequence[Range], layout: Layout, worker: int) -> tuple[Ran
     **Law** each nonempty range is read by exactly one worker, whatever a log reports as its number of partitions. A
     broker may not know new partitions yet, and settings may name fewer than the record was made with.
     """
-    mine = [r for r in ranges if r.first < r.last and layout.reader_of(r.partition) == worker]
+    mine = [r for r in ranges if r.first < r.last and layout.reader_of(r.table, r.partition) == worker]
     return tuple(sorted(mine, key=lambda r: (r.table, r.partition, r.first)))
 
 

@@ -26,7 +26,7 @@ from dbsp.distribute.migration_plan import MigrationPlan
 from dbsp.errors import CircuitError, DataError
 from dbsp.expr.answering import Answering
 from dbsp.expr.durations import MICROSECOND
-from dbsp.layout import Layout, initial, rescaled
+from dbsp.layout import Layout, initial, rescaled, with_readers
 from dbsp.logs import DELETE, INSERT, DeadLetter, Range, StepRecord, read_so_far
 from dbsp.plan.backfill import backfill_of
 from dbsp.plan.changes import CircuitChange, change
@@ -111,7 +111,7 @@ class Run(Answering):
     def __init__(self, plan: Plan, workers: int, partitions: int, idle_s: float = IDLE_S) -> None:
         """Open an empty state with `workers` workers."""
         self.plan = plan
-        self.layout: Layout = initial(workers)
+        self.layout: Layout = with_readers(initial(workers), {table.name: partitions for table in plan.tables})
         self.step_number = 0
         self.reports: list[StepReport] = []
         self.totals = NodeTotals()

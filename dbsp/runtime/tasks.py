@@ -308,7 +308,7 @@ def _ranges_read(record: StepRecord, ranges: Sequence[Range], layout: Layout, wo
 def _dropped(order: StepOrder, worker: int) -> Iterator[DeadLetter]:
     """Yield the dead letters of the rows that the step leaves out, at the worker that would have read them."""
     for row in dropped_rows(order.record.commands):
-        if order.layout.reader_of(row.partition) == worker:
+        if order.layout.reader_of(row.table, row.partition) == worker:
             yield DeadLetter(
                 step=order.record.step, origin=row.table, partition=row.partition, offset=row.offset, reason=row.reason,
                 payload=row.payload,

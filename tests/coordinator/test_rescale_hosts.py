@@ -64,6 +64,35 @@ def test_hosts_come_go_and_are_replaced_under_traffic(folder: Path, tmp_path: Pa
     check_golden(folder, tmp_path)
 
 
+def test_a_host_that_joins_reads_input(folder: Path, tmp_path: Path) -> None:
+    """Of five partitions each worker reads its share, by every strategy; workers that stay keep theirs, also behind a restart."""
+    machines, several = hosted.Machines(folder / "hosts"), (*FIRST, "input.partitions=5")
+    read = {0: {0, 1, 2, 3, 4}}
+    for strategies in (STRATEGIES[:2], STRATEGIES[2:]):
+        with running(folder, machines, *several) as service, traffic(service, 1, partitions=5):
+            assert orders_of(service) == read, "who read before the restart reads behind it"
+            for strategy in strategies:
+                workers = len(read) % 3 + 1
+                service.rescale(workers, 60, strategy=strategy, hosts=of(HOSTS[:workers]))
+                before, read = read, orders_of(service)
+                shares = [len(read[worker]) for worker in sorted(read)]
+                assert sorted(shares) == {1: [5], 2: [2, 3], 3: [1, 2, 2]}[workers]
+                for worker in before.keys() & read.keys():
+                    assert before[worker] <= read[worker] or read[worker] <= before[worker]
+                behind = service.snapshot.step + 1
+                assert service.live_status.wait_for(
+                    lambda now, workers=workers: now.last_report is not None and now.last_report.step > behind  # type: ignore[misc] # noqa: B023
+                    and sum(each.rows_in > 0 for each in now.last_report.workers) == workers,
+                    60,
+                ), "all workers read rows"  # fmt: skip
+    check_golden(folder, tmp_path)
+
+
+def orders_of(service: Service) -> dict[int, set[int]]:
+    """Return the partitions of the orders that each worker reads."""
+    return {row["worker"]: set(row["partitions"]["orders"]) for row in service.layout_status()["rows"]}
+
+
 def test_a_replaced_host_moves_its_share_once(folder: Path) -> None:
     """Worker 1 on b gives its shards to worker 2 on c; nobody else's move, and the second call moves nothing."""
     machines = hosted.Machines(folder / "hosts")

@@ -51,8 +51,8 @@ def settings(folder: Path, *overrides: str) -> Config:
     return load_config(folder / "pipeline.toml", overrides=overrides, environment={})
 
 
-def orders(draw: random.Random, count: int) -> pa.Table:
-    ids = [draw.randrange(1500) for _ in range(count)]
+def orders(draw: random.Random, count: int, partition: int = 0, partitions: int = 1) -> pa.Table:
+    ids = [draw.randrange(1500 // partitions) * partitions + partition for _ in range(count)]
     return pa.table({
         "id": ids, "customer": [draw.randrange(300) for _ in ids], "amount": [draw.randrange(1000) for _ in ids],
     })  # fmt: skip
@@ -70,14 +70,19 @@ WITHOUT_END_S = 0.002
 
 
 @contextmanager
-def traffic(service: Service, seed: int, pause_s: float = PAUSE_S) -> Iterator[list[Any]]:
-    """Rows come and go until the block ends, or the service does; the positions they got."""
+def traffic(service: Service, seed: int, pause_s: float = PAUSE_S, partitions: int = 1) -> Iterator[list[Any]]:
+    """Rows come and go until the block ends, or the service does; the positions they got.
+
+    All rows of an order are in one partition, since only there they have an order.
+    """
     over, positions, draw = threading.Event(), list[Any](), random.Random(seed)
 
     def pushing() -> None:
         while not over.wait(pause_s):
             try:
-                positions.append(service.push("orders", orders(draw, 60), delete=draw.random() < 0.2))
+                for partition in range(partitions):
+                    found = orders(draw, 60 // partitions, partition, partitions)
+                    positions.append(service.push("orders", found, delete=draw.random() < 0.2, partition=partition))
                 if draw.random() < 0.2:
                     positions.append(service.push("names", names(draw, 5), delete=draw.random() < 0.3))
             except UnavailableError:
@@ -86,7 +91,7 @@ def traffic(service: Service, seed: int, pause_s: float = PAUSE_S) -> Iterator[l
                 return
 
     service.push("names", names(draw, 200))
-    service.wait_until_processed(service.push("orders", orders(draw, 1000)), 60)
+    service.wait_until_processed(service.push("orders", orders(draw, 1000, 0, partitions)), 60)
     thread = threading.Thread(target=pushing)
     thread.start()
     try:

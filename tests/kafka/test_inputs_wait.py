@@ -120,7 +120,7 @@ def grows_quickly(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_partitions_are_added_while_it_runs(mine: KafkaSettings, tmp_path: Path, grows_quickly: None) -> None:
-    """Readers that have known the topic for long meet them without a rollback."""
+    """Readers that have known the topic for long meet them without a rollback, and every worker gets some of them."""
     path = settle(mine, tmp_path)
     with running(path) as service:
         order(mine, 0)
@@ -129,7 +129,13 @@ def test_partitions_are_added_while_it_runs(mine: KafkaSettings, tmp_path: Path,
             ensure_topic(mine, f"{mine.pipeline}.orders", width)
             order(mine, width, partition=width - 1)
             processed(service, "orders", width - 1, 1)
+            service.rescale(width, 60)
         assert count(service, "ordered") == 3
+        assert [len(row["partitions"]["orders"]) for row in service.layout_status()["rows"]] == [1] * 4
+        for partition in range(4):
+            order(mine, 10 + partition, partition=partition)
+            processed(service, "orders", partition, 1 if partition in (0, 2) else 2)
+        assert count(service, "ordered") == 7
         assert (service.snapshot.rollbacks, service.snapshot.last_error) == (0, None)
 
 

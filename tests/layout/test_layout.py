@@ -82,14 +82,6 @@ def test_shrinking_moves_only_what_the_leavers_had(first: int, second: int) -> N
         assert moved_shards(old, new) == sum(owner in leaving for owner in old.owners)
 
 
-@given(counts, st.integers(1, 50))
-def test_every_partition_is_read_by_one_worker(workers: int, partitions: int) -> None:
-    layout = initial(workers)
-    read = [p for worker in layout.workers for p in layout.partitions_of(worker, partitions)]
-    assert sorted(read) == list(range(partitions))
-    assert all(p in layout.partitions_of(layout.reader_of(p), partitions) for p in range(partitions))
-
-
 def test_refusals_name_the_setting() -> None:
     with pytest.raises(ConfigError, match="worker count out of range: workers=0"):
         initial(0)

@@ -97,7 +97,7 @@ def test_zones_come_before_balance() -> None:
 
 def test_the_search_finds_a_placement_that_ignores_a_rule(monkeypatch: pytest.MonkeyPatch) -> None:
     """The law is red when rings of moves are left out: standbys stay where they were."""
-    monkeypatch.setattr(standby_places, "_cheaper_ring", lambda _nodes, _edges: None)
+    monkeypatch.setattr(standby_places, "cheaper_ring", lambda _nodes, _edges: None)
     before = {0: ("b",), 1: ("b",), 2: ("a",)}
     homes, weights = {0: "a", 1: "a", 2: "d"}, {"a": 1.0, "b": 1.0, "c": 1.0}
     found = place_standbys(homes, list(weights.items()), 1, {}, before)
