@@ -88,10 +88,13 @@ def expected(count: int) -> dict[str, tuple[int, int]]:
 def test_standbys_elsewhere_take_over_and_the_old_one_is_fenced(
     settings: KafkaSettings, tmp_path: Path, started: Start
 ) -> None:
-    """Killed, then stopped in its tracks; the third one goes on where an older ledger and older databases are."""
+    """Killed, then stopped in its tracks; the third one goes on where an older ledger and older databases are.
+
+    The first is a standby, too, as where a supervisor starts all of them alike.
+    """
     ensure_topic(settings, f"{settings.pipeline}.in", 2, {})
     one, two = host(settings, tmp_path / "one"), host(settings, tmp_path / "two")
-    first = started(one)
+    first = started(one, "--standby")
     give(settings, range(10))
     until(lambda: totals(one, first) == expected(10), "the first has taken all")
     second = started(two, "--standby")
@@ -134,7 +137,7 @@ def test_an_idle_coordinator_hears_that_it_was_replaced(
     """No row comes and no step fails; a heartbeat alone is no reason to end."""
     ensure_topic(settings, f"{settings.pipeline}.in", 2, {})
     one = host(settings, tmp_path / "one")
-    first = started(one)
+    first = started(one, "--standby")
     give(settings, range(10))
     until(lambda: totals(one, first) == expected(10), "it has taken all")
     with closing(KafkaHeartbeats(settings)) as beats, closing(KafkaStepLog(settings)) as steps:

@@ -67,7 +67,12 @@ def test_the_image_has_what_a_wheel_is_made_of() -> None:
 def test_commands_and_options_exist() -> None:
     command: Command = serve.command
     options = {option for each in command.params for option in each.opts}
-    for name in ("Dockerfile", "systemd/dbsp@.service", "kubernetes/pipeline.yaml"):
+    for name in (
+        "Dockerfile",
+        "systemd/dbsp@.service",
+        "kubernetes/pipeline.yaml",
+        "kubernetes-standby/kustomization.yaml",
+    ):
         given = re.findall(
             r"(?<![\w-])--[a-z][a-z-]*", re.sub(r"(?m)^\s*(#|RUN|HEALTHCHECK|COPY|ARG|    ).*$", "", text(name))
         )
@@ -150,12 +155,19 @@ def _verified(unit: Path) -> str:
 
 
 @pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
-def test_kustomize_reads_the_manifests() -> None:
+@pytest.mark.parametrize("folder", ["kubernetes", "kubernetes-standby"])
+def test_kustomize_reads_the_manifests(folder: str) -> None:
     done = subprocess.run(
-        ["kubectl", "kustomize", DEPLOY / "kubernetes"], capture_output=True, text=True, timeout=60, check=False
+        ["kubectl", "kustomize", DEPLOY / folder], capture_output=True, text=True, timeout=60, check=False
     )
     assert done.returncode == 0, done.stderr
     assert re.findall(r"^kind: (\w+)", done.stdout, re.M) == ["ConfigMap", "Service", "StatefulSet"]
     name = re.findall(r"name: (dbsp-shop-settings-\w+)", done.stdout)
     assert len(set(name)) == 1
     assert len(name) == 2  # the map, and the volume that names it
+    has_standby = folder == "kubernetes-standby"
+    assert ("replicas: 2" in done.stdout, "- --standby" in done.stdout, "livenessProbe" in done.stdout) == (
+        has_standby, has_standby, not has_standby,
+    )  # fmt: skip
+    for given in re.findall(r"- (\w+\.\w+=\S+)", done.stdout):
+        load_config(SETTINGS, overrides=[given], environment=TOKENS)
