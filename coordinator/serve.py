@@ -46,7 +46,7 @@ from dbsp.coordinator.running.live_line import LiveLine, console
 from dbsp.coordinator.running.notices import AlarmRaised, EpochClaimed, FileReloaded, Notice
 from dbsp.coordinator.service import Service
 from dbsp.coordinator.standby import OwnerLock, PreparedStart, prepare_start, stand_by
-from dbsp.coordinator.successor import ROOM_S, RUNNING, RUNNING_S, Inheritance, Successor
+from dbsp.coordinator.successor import RUNNING, RUNNING_S, Inheritance, Successor
 from dbsp.coordinator.systemd import SystemdNotices
 from dbsp.coordinator.upgrades import Restart, note_failure, own_interpreter
 from dbsp.errors import ConfigError, DbspError, EngineError
@@ -190,7 +190,7 @@ def main() -> None:
 
 def _succeed(config: Config, inheritance: Inheritance) -> PreparedStart:
     """Prepare a start, say so to the process before this one, and return when that one has closed the pipeline."""
-    prepared = prepare_start(config, room_s=ROOM_S)
+    prepared = prepare_start(config, is_successor=True)
     prepared.inheritance = inheritance
     inheritance.wait_to_go_on()
     return prepared

@@ -37,10 +37,10 @@ from dbsp.coordinator.garbage import BEGUN_S
 from dbsp.coordinator.lease import CoordinatorLease, Heart, name_of, open_heartbeats, place_of
 from dbsp.coordinator.preparing import prepare
 from dbsp.coordinator.running.ledger_in_log import ledger_in_log
-from dbsp.coordinator.successor import Inheritance
+from dbsp.coordinator.successor import ROOM_S, Inheritance
 from dbsp.coordinator.trial import try_circuit
 from dbsp.disk import PRIVATE_FILE
-from dbsp.errors import ConfigError, UnavailableError
+from dbsp.errors import ConfigError, NoRoomError, UnavailableError
 from dbsp.runtime.runtime import Runtime
 
 LOCK_FILE = "owner.lock"
@@ -222,26 +222,29 @@ def _answers(config: Config) -> bool:
     return False
 
 
-def prepare_start(config: Config, *, room_s: float | None = None) -> PreparedStart:
+def prepare_start(config: Config, *, is_successor: bool = False) -> PreparedStart:
     """Load and run everything once that a start loads and runs; on Spark, start an application.
 
-    A successor names `room_s`: it prepares everything, because its turn comes at once.
-    **Errors** `NoRoomError` if a cluster gives its application no executors in `room_s`.
+    A successor prepares everything, because its turn comes at once. On a cluster without room a standby keeps the driver of
+    its application, which gets executors when those of the coordinator are free.
+    **Errors** `NoRoomError` if a cluster gives a successor's application no executors in `ROOM_S`.
     """
     prepare(config)
     plan = load_plan(config)
     try_circuit(plan.circuit)
     prepared = PreparedStart(OwnerLock(config.data_dir), seconds=time.monotonic() - BEGUN_S)
     ledger = ledger_in_log(config) or folder_ledger(config)
-    wants_spark = _wants_spark(config) if room_s is None else config.pipeline.runtime != "local"
+    wants_spark = config.pipeline.runtime != "local" if is_successor else _wants_spark(config)
     if ledger is None or not wants_spark:
         return prepared
     runtime = make_runtime(config, work_of(config, plan, ledger.run))
     try:
-        runtime.warm_up(facts_of(ledger, config).layout, room_s=room_s)  # type: ignore[attr-defined]  # Spark's alone has it
-    except BaseException:
-        runtime.close()
-        raise
+        runtime.warm_up(facts_of(ledger, config).layout, room_s=ROOM_S)  # type: ignore[attr-defined]  # Spark's alone has it
+    except BaseException as error:
+        if is_successor or not isinstance(error, NoRoomError):
+            runtime.close()
+            raise
+        say(f"{config.pipeline.name}: {error.message}; they start when the turn of this standby comes")
     of, seconds = (ledger.run, plan.fingerprint), time.monotonic() - BEGUN_S
     return replace(prepared, of=of, runtime=runtime, seconds=seconds)
 

@@ -90,13 +90,19 @@ def test_the_folder_of_the_coordinator_is_deleted(three: Networks, reachable: Br
 
 
 @pytest.mark.timeout(900)
+@pytest.mark.parametrize(("ready", "cores"), [("auto", 1), ("spark", 1), ("spark", 2)])
 @pytest.mark.parametrize("fault", ["kill", "cut"])
-def test_a_standby_of_the_coordinator_on_another_host(tmp_path: Path, fault: str) -> None:
-    """Two hosts of workers, two of coordinators. The first coordinator is killed, or its cable is pulled and put back later."""
+def test_a_standby_of_the_coordinator_on_another_host(tmp_path: Path, fault: str, ready: str, cores: int) -> None:
+    """Two hosts of workers, two of coordinators. The first coordinator is killed, or its cable is pulled and put back later.
+
+    A standby has an application of "spark" ready where each host has two cores. With one core, it has the driver alone.
+    """
     with networks(4) as nets, closing(Broker(host=nets.address).start()) as broker:
         *workers, one, two = nets.hosts
         (tmp_path / "shop").mkdir()
-        with standalone(tmp_path / "cluster", workers, apart=tmp_path / "shop" / "data", own=nets) as cluster:
+        with standalone(
+            tmp_path / "cluster", workers, apart=tmp_path / "shop" / "data", own=nets, cores=cores
+        ) as cluster:
             shop = Shop(
                 tmp_path / "shop",
                 broker.brokers,
@@ -109,8 +115,9 @@ def test_a_standby_of_the_coordinator_on_another_host(tmp_path: Path, fault: str
             def start(host: str, *options: str) -> subprocess.Popen[bytes]:
                 here = [
                     "http.host=" + host, "http.token=" + shop.token, f"coordinator.lease_s={LEASE_S}",
+                    f"coordinator.standby={ready}",
                     f"spark.conf={{'spark.driver.host' = '{host}', 'spark.driver.bindAddress' = '{host}',"
-                    " 'spark.driver.memory' = '512m', 'spark.executor.memory' = '512m'}",
+                    " 'spark.driver.memory' = '512m', 'spark.executor.memory' = '512m', 'spark.cores.max' = '2'}",
                 ]  # fmt: skip
                 seen = seeing(tmp_path / f"disk-{host}", tmp_path / "shop" / "data", [])
                 return shop.another(*(f"--set={each}" for each in here), *options, before=[*nets.inside(host), *seen])
@@ -127,7 +134,9 @@ def test_a_standby_of_the_coordinator_on_another_host(tmp_path: Path, fault: str
                     nets.cut(one)
                 shop.process, shop.data = standby, tmp_path / f"disk-{two}"
                 shop.until(lambda: shop.processed() > reached, "the standby goes on", 300)
-                print(f"{fault}: first new step on another host after {time.monotonic() - began:.1f} s")
+                print(
+                    f"{fault}, {ready}, {cores} cores: first new step on another host after {time.monotonic() - began:.1f} s"
+                )
                 nets.heal(one)
                 shop.until(lambda: first.poll() is not None, "the first coordinator ends", 300)
                 assert first.poll() == (-signal.SIGKILL if fault == "kill" else FencedError.exit_code), shop.said()

@@ -46,8 +46,9 @@ def standalone(
     apart: Path | None = None,
     environment: Mapping[str, str] = NOTHING,
     own: Networks | None = None,
+    cores: int = 1,
 ) -> Iterator[Cluster]:
-    """One core and half a GiB for each host; all processes are gone afterwards.
+    """Some `cores`, and half a GiB for each of them, on each host; all processes are gone afterwards.
 
     Where hosts are `apart`, each sees its own `folder/disk-<host>` in the place of this folder, and nobody else does.
     With networks of their `own` the hosts are those of these networks.
@@ -64,7 +65,8 @@ def standalone(
         workers: dict[str, subprocess.Popen[bytes]] = {}
 
         def begin(host: str) -> None:
-            options = ["--host", host, "--cores", "1", "--memory", "600m", "--webui-port", "0"]
+            room = ["--cores", str(cores), "--memory", f"{600 * cores}m"]
+            options = ["--host", host, *room, "--webui-port", "0"]
             options += ["--work-dir", str(folder / host), f"spark://{here}:{port}"]
             kind = "org.apache.spark.deploy.worker.Worker"
             command = [SPARK_CLASS, kind, *options]

@@ -416,12 +416,10 @@ class SparkRuntime:
             self._control_at("discard a stray", (stray.worker,), (stray.host,), tasks.discard_stray, (stray, epoch))
         return near
 
-    def warm_up(self, layout: Layout, rounds: int = 1, room_s: float | None = None) -> None:
+    def warm_up(self, layout: Layout, room_s: float) -> None:
         """Load modules and kernels into Python workers before the first step; `NoRoomError` without executors in `room_s`."""
-        if room_s is not None:
-            self._jobs.run("wait for executors", lambda: await_executors(self._context, layout.hosts, room_s))
-        for _ in range(rounds):
-            self._control_in("warm up", layout, control_job.warm)
+        self._jobs.run("wait for executors", lambda: await_executors(self._context, layout.hosts, room_s))
+        self._control_in("warm up", layout, control_job.warm)
 
     def _job_thread(self, name: str, **idle: Any) -> JobThread:
         """Return a new thread for jobs of one kind, with a Spark job group and a scheduler pool of its own."""
