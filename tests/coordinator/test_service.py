@@ -319,7 +319,8 @@ def test_a_rescale_requested_while_an_epoch_is_claimed(folder: Path) -> None:
         config, build_module.build(config, wrap=lambda name, part: wrappers.get(name, lambda it: it)(part))
     )
     requests.append(3)
-    with service:
+    service.start()
+    try:
         service.rescale(3, 60)  # which hands the noted request to the event loop
         requests.append(4)
         failing.set()
@@ -329,8 +330,13 @@ def test_a_rescale_requested_while_an_epoch_is_claimed(folder: Path) -> None:
         assert noted == [3, 4]
         assert service.status()["workers"] == 4
         service.built.parts.control.change(None, lambda ledger: replace(ledger, epoch=ledger.epoch + 1))
-        with pytest.raises(FencedError):  # another coordinator's
+        with pytest.raises(FencedError):
             service.request_rescale(2)
+        ended = service.wait_for_end(60)
+        assert ended is not None
+        assert ended.code == FencedError.code
+    finally:
+        service.stop(quiet=True)
 
 
 def test_pause_keeps_rows_waiting(service: Service) -> None:
