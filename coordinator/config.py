@@ -14,7 +14,8 @@ default. The names contain their units. An unknown section or key is refused, wi
     [layout]      shards | dynamic_k, hosts = ["a", "b"], weights = { "b" = 2 }, common_disk,
                   strategy = "cold" | "warmup" | "icadd" | "redistribute", keys_per_step, acceptable_recovery_lag,
                   max_warmup_replicas, standbys = ["/other/disk"], standbys_per_worker, zones, host_lost_s
-    [autoscale]   enabled, workers_min, workers_max, step_latency_ms_max, backlog_rows_max, window_s, cooldown_s
+    [autoscale]   enabled, workers_min, workers_max, step_latency_ms_max, backlog_rows_max, window_s, cooldown_s,
+                  hosts_command = ["program"], hosts_timeout_s
     [http]        enabled, host, port, token, read_token, ingest_token, admin_token, token_files = { read = "file" },
                   certificate, key, ca, server_name, access_log, max_body_bytes, max_decoded_bytes, max_push_rows,
                   bad_rows_max, connections_max, followers_max, header_timeout_s, body_timeout_s, requests_per_s_max

@@ -179,6 +179,11 @@ def check_named(config: Config, layouts: Iterable[Layout] = ()) -> None:
 
     **Errors** `ConfigError` with the setting to add.
     """
+    if config.autoscale.hosts_command and not config.layout.hosts:
+        raise ConfigError(
+            f"a command gives hosts to autoscale, and no host is named: autoscale.hosts_command={config.autoscale.hosts_command}",
+            'name the hosts to begin with in [layout]: hosts = ["10.0.0.1"]',
+        )
     if config.layout.standbys_per_worker and config.checkpoint.copies_lag:
         raise ConfigError(
             "standbys on other hosts do not go together with copies that lag:"

@@ -54,7 +54,7 @@ def hosts_of_text(text: str) -> dict[str, float]:
     found: dict[str, float] = {}
     for part in text.split(","):
         host, has_weight, weight = (piece.strip() for piece in part.partition("="))
-        if not host or host in found:
+        if len(host.split()) != 1 or host in found:
             raise ConfigError(f"not a list of different hosts: hosts={text!r}", "write them as a,b or a=1,b=2")
         try:
             found[host] = float(weight) if has_weight else 1.0

@@ -27,7 +27,7 @@ The event loop posts the decisions as ordinary requests to rescale. No clock and
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from dbsp.errors import ConfigError
 
@@ -39,7 +39,10 @@ SHRINK_SHARE = 0.5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AutoscaleSection:
-    """The `[autoscale]` section of the settings: bounds of a step's latency and of the rows that wait unprocessed."""
+    """The `[autoscale]` section of the settings: bounds of a step's latency and of the rows that wait unprocessed.
+
+    `hosts_command` gives hosts before a rescale, and takes back those that were left (`dbsp.coordinator.running.host_command`).
+    """
 
     enabled: bool = False
     workers_min: int = 1
@@ -48,6 +51,8 @@ class AutoscaleSection:
     backlog_rows_max: int = 1_000_000
     window_s: float = 30.0
     cooldown_s: float = 300.0
+    hosts_command: list[str] = field(default_factory=list)
+    hosts_timeout_s: float = 600.0
 
     def __post_init__(self) -> None:
         """Raise `ConfigError` if the worker bounds are contradictory, or a limit is not positive."""
@@ -56,7 +61,7 @@ class AutoscaleSection:
                 f"no number of workers is between these: autoscale.workers_min={self.workers_min} workers_max={self.workers_max}",
                 "set 1 <= workers_min <= workers_max in [autoscale]",
             )
-        for name in ("step_latency_ms_max", "backlog_rows_max", "window_s", "cooldown_s"):
+        for name in ("step_latency_ms_max", "backlog_rows_max", "window_s", "cooldown_s", "hosts_timeout_s"):
             if not getattr(self, name) > 0:
                 raise ConfigError(f"must be more than nothing: autoscale.{name}={getattr(self, name)}")
 

@@ -19,6 +19,7 @@ from dbsp.coordinator.decisions.machine import step
 from dbsp.coordinator.decisions.rescaling import is_moving
 from dbsp.coordinator.running.command_runner import CommandRunner, Parts
 from dbsp.coordinator.running.control import request_rescale
+from dbsp.coordinator.running.host_command import HostCommand, HostOffer
 from dbsp.coordinator.running.loop_settings import LoopSettings
 from dbsp.coordinator.running.notices import (
     Autoscaled,
@@ -32,6 +33,7 @@ from dbsp.coordinator.running.notices import (
 from dbsp.coordinator.running.status import LiveStatus, Snapshot, waiting_rescale
 from dbsp.coordinator.strategies import COLD
 from dbsp.errors import AwayError, DbspError, UnavailableError
+from dbsp.hosts import Offered
 from dbsp.logs import Waiting
 from dbsp.runtime.runtime import Runtime
 
@@ -88,6 +90,10 @@ class EventLoop:
         # the layout before recovery: a rescale that recovery completes counts as a change of the layout
         self._watching = Watching(since_s=parts.clock.monotonic_s(), layout=facts.layout.version)
         self._sampled = -1
+        section = settings.autoscale
+        self._hosts = HostCommand(section.hosts_command, section.hosts_timeout_s, self._wake.set)
+        self._left: frozenset[str] = frozenset()
+        """The hosts on offer before the rescale of autoscale: those that it leaves are given back."""
         self._backfills = False
         self.backfill_begins: Callable[[Runtime, states.Facts], None] = lambda _runtime, _facts: None
         """Called before the backfill step runs, for the first time or again: no question is answered while it runs."""
@@ -241,18 +247,55 @@ class EventLoop:
         if report is not None and report.step != self._sampled:
             sample = Sample(at_s=now, latency_ms=report.seconds * 1000, backlog_rows=lag)
             self._watching, self._sampled = seen(self._watching, sample, section), report.step
-        workers, strategy = len(facts.layout.workers), self._settings.strategy
+        if (offer := self._hosts.taken()) is not None:
+            return self._scale_on(offer)
+        self._release()
+        if self._hosts.runs:
+            return None
+        workers = len(facts.layout.workers)
         wanted, watching = decide(self._watching, workers, now, section)
         if wanted is None or (wanted < workers and not may_do_with(wanted, workers, self.runner.lag_rows(), section)):
             return None
         self._watching = watching
+        if self._hosts.exists:
+            self._hosts.offer(wanted, facts.layout.version, (host for host, _ in facts.offered))
+            return None
+        return self._scale_to(wanted, None)
+
+    def _scale_on(self, offer: HostOffer) -> events.Request | None:
+        """Return the rescale to the hosts that the command offers; None if it offers none, or the layout has changed since."""
+        facts = self._state.facts
+        error = offer.error
+        if error is None and offer.layout != facts.layout.version:
+            error = "the layout has changed since the hosts were asked for"
+        if error is not None:
+            self._observer.noted(AutoscaleFailed(workers=offer.workers, error=error))
+            return None
+        self._left = frozenset(host for host, _ in facts.offered)
+        return self._scale_to(offer.workers, offer.hosts)
+
+    def _scale_to(self, wanted: int, hosts: Offered | None) -> events.Request | None:
+        facts, strategy = self._state.facts, self._settings.strategy
         try:
-            self._control.change(facts.epoch, lambda ledger: request_rescale(ledger, wanted, strategy))
+            self._control.change(facts.epoch, lambda ledger: request_rescale(ledger, wanted, strategy, hosts))
         except DbspError as error:
             self._observer.noted(AutoscaleFailed(workers=wanted, error=str(error)))
             return None
+        lag, workers = self.live_status.now.lag_rows, len(facts.layout.workers)
         self._observer.noted(Autoscaled(workers=wanted, workers_before=workers, lag_rows=lag))
-        return self._counted(events.RescaleAsked(workers=wanted, strategy=strategy))
+        return self._counted(events.RescaleAsked(workers=wanted, strategy=strategy, hosts=hosts))
+
+    def _release(self) -> None:
+        """Give back the hosts that the last rescale of autoscale has left, now that it is over."""
+        facts = self._state.facts
+        if (error := self._hosts.failed()) is not None:
+            self._observer.noted(AutoscaleFailed(workers=len(facts.layout.workers), error=error))
+        if self._hosts.runs:
+            return
+        gone = self._left.difference(facts.layout.hosts, (host for host, _ in facts.offered))
+        if gone:
+            self._hosts.release(sorted(gone))
+        self._left = frozenset()
 
     def _counted(self, request: events.Request) -> events.Request:
         """Tell a rescale how many input partitions there are."""
@@ -363,6 +406,7 @@ class EventLoop:
         Another version need not wait for the end of processes that have the state; its claim of the epoch fences them. So
         they are closed with the service.
         """
+        self._hosts.close()
         try:
             self.runner.close(keep_runtime=finish.again and self._settings.has_remote_state)
         except Exception as error:  # noqa: BLE001 - the reason of the end stays the first one

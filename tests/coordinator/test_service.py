@@ -306,11 +306,6 @@ def test_a_rescale_requested_while_an_epoch_is_claimed(folder: Path) -> None:
                 raise UnavailableError("planted")
             return getattr(self._runtime, name)
 
-    def workers(number: int) -> bool:
-        return service.live_status.wait_for(
-            lambda now: now.layout is not None and len(now.layout.workers) == number, 60
-        )
-
     wrappers: dict[str, Any] = {"control": Requesting, "runtime": Fails}
     config = settings(folder)
     with Service(config) as first:
