@@ -63,8 +63,8 @@ BUDGETS = {
 }
 """Processor seconds of an area in `make test`.
 
-Two processors have 1,800 in a quarter of an hour. The start takes some 130 of them, types 45, and six processes that import and
-collect 70. These lines add up to 1,531, and areas without a line take some 22 together.
+Two processors have 1,800 in a quarter of an hour. The start takes some 130 of them, types 45, and four processes that import and
+collect 50. These lines add up to 1,531, and areas without a line take some 22 together.
 """
 OTHERS = 8
 """The same for each area that has no line of its own; most take less."""

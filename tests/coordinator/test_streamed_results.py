@@ -91,7 +91,7 @@ def test_a_result_that_is_left_makes_place_for_the_next(few: Service) -> None:
 
 
 def test_a_result_that_is_read_too_slowly_ends(folder: Path) -> None:
-    with Service(settings(folder, "query.at_once_max=1", "query.lease_s=1")) as service:
+    with Service(settings(folder, "query.at_once_max=1", "query.lease_s=3")) as service:
         result = service.open_query("select range, repeat('y', 500) from range(1000000)", 10)
         assert service.query("select 1 as a", 10)[1].to_pylist() == [{"a": 1}], "its place was taken back"
         with pytest.raises(CapacityError, match="read too slowly"):
