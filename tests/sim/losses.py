@@ -68,17 +68,12 @@ class Losses:
         if self.world.off is None and self.world.far is None:
             return
         if self.world.silent:
-            if turn >= self.until:
-                self.heal()
+            if turn >= self.until and not (self.is_empty and self.world.silent & self._in_ledger()):
+                self.world.silent.clear()
         elif self.random.random() < self.rate * (1 if self.world.far is None else OFTEN):
             whole = self._all_are_copied()
             if whole or (self.world.far is not None and self._no_worker_joins() and self.random.random() < UNREADY):
                 self._lose(turn, whole)
-
-    def heal(self) -> None:
-        """Let the silent host answer, but not without its disk while its workers have not moved: that ends the service."""
-        if not (self.is_empty and self.world.silent & self._in_ledger()):
-            self.world.silent.clear()
 
     def _lose(self, turn: int, whole: bool) -> None:
         """Let a host fall silent; with its disk only if all that it has is elsewhere (`whole`)."""

@@ -469,6 +469,7 @@ class Simulation:
     def settle(self) -> None:
         """No more faults: everything that arrived is processed, then a graceful stop (oracle e)."""
         self.quiet = True
+        self.world.silent.clear()
         for _ in range(5):
             if self._settled_once():
                 return
@@ -487,7 +488,6 @@ class Simulation:
         pairs = most**2  # of source workers and target workers, by which a round of a warm-up copies
         limit = LIVENESS * (RECOVERY_COMMANDS_USUAL + steps + waiting + pairs)
         while coordinator.finished is None:
-            self.losses.heal()
             done = {place: end for place, end in self.world.ends.items() if end}
             facts = coordinator.state.facts
             moves = facts.requested.rescale is not None or facts.warming is not None or is_open(facts)
