@@ -274,8 +274,10 @@ def _output(config: Config, ledger: Ledger, worker: int, found: _Found) -> bool:
 def _joins(ledger: Ledger, worker: int) -> bool:
     """Return whether a worker may have no outputs yet: they are made when the version by which it joined is first opened."""
     newest, before = ledger.saved.get(ledger.published), ledger.saved.get(ledger.published - 1)
-    if worker in ledger.forming or newest is None or before is None:
-        return worker in ledger.forming
+    if worker in ledger.forming:
+        return True
+    if newest is None or before is None:
+        return False
     has, had = (ledger.layouts[saved.checkpoint.layout_version].workers for saved in (newest, before))
     return worker in has and worker not in had
 

@@ -169,16 +169,9 @@ class ConfiguredResources:
         return copies is not None and self._made_again(copies, home, epoch)
 
     def _made_again(self, copies: WorkerCopies, home: Path, epoch: int) -> bool:
-        """Make a database again from its copies; return False if they do not have it.
-
-        Where copies lag, damaged ones count as none: an older checkpoint may be whole.
-        """
-        if not self.copies_lag:
-            return copies.restore(home, epoch, MAP_SIZE_BYTES)
-        try:
-            return copies.restore_named(home, epoch, MAP_SIZE_BYTES)
-        except DataError:
-            return False
+        """Make a database again from its copies; return False if they do not have it."""
+        restore = copies.restore_named if self.copies_lag else copies.restore
+        return restore(home, epoch, MAP_SIZE_BYTES)
 
     def is_lost(self, worker: int) -> bool:
         """Return whether the copies lag, and the worker's database is lost and could not be made again."""

@@ -195,9 +195,8 @@ def cheaper_ring(nodes: Sequence[int], edges: Mapping[tuple[int, int], tuple[Cos
                 costs[aim], came[aim], improved = new, here, True
         if not improved:
             return None
-        if (
-            ring := _ring_of(came)
-        ) is not None:  # its sum is below nothing: else no cost would have been lowered around it
+        ring = _ring_of(came)  # its sum is below nothing: else no cost would have been lowered around it
+        if ring is not None:
             return ring
     raise InternalError(f"costs fall for ever, and no ring is there: nodes={list(nodes)}")
 

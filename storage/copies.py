@@ -343,14 +343,19 @@ class WorkerCopies:
     def restore_named(self, home: Path, epoch: int, map_size_bytes: int) -> bool:
         """Create the database in `home` again from the pipeline's newest checkpoint here; return False if it is not whole.
 
-        **Errors** as `restore`.
+        A damaged one counts as none, because an older checkpoint may be whole.
+
+        **Errors** `AwayError` while the place does not answer, `FencedError` if a newer epoch has opened a version.
         """
-        names = [] if self.checkpoints is None else self.checkpoints.names()
-        self._manifest_names(epoch)  # a newer owner ends this
-        name = self._of_state(*names[-1].state) if names else None
-        if name is None:
+        try:
+            names = [] if self.checkpoints is None else self.checkpoints.names()
+            self._manifest_names(epoch)  # a newer owner ends this
+            name = self._of_state(*names[-1].state) if names else None
+            if name is None:
+                return False
+            self._make_again(home, epoch, map_size_bytes, [name])
+        except DataError:
             return False
-        self._make_again(home, epoch, map_size_bytes, [name])
         return True
 
     # ---- looking at the place

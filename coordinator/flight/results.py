@@ -71,14 +71,9 @@ class FlightResults:
             schema = self._whole_schema(whole)
             return schema, self._whole_rows(whole, schema)
         opened = self._service.open_in_dialect(statement.sql, self._dialect(statement), self._relations, stop=stop)
-        try:
-            found = small(opened, SMALL_BYTES)
-        except BaseException:
-            opened.close()
-            raise
+        found = small(opened, SMALL_BYTES)
         if found is None:
             return opened.schema, _streamed(opened)
-        opened.close()
         return found.schema, self._held_rows(found)
 
     def _dialect(self, statement: SentStatement) -> dict[str, Any]:

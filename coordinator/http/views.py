@@ -100,16 +100,11 @@ def _query(service: Service, sql: str) -> Response:
 def _opened(service: Service, sql: str, kind: str) -> Response | OpenResult:
     """Return the response of a small result, or the begun result of a large one."""
     found = service.open_query(sql)
-    try:
-        table = small(found, KEPT_VIEW_BYTES_MAX)
-        if table is None:
-            return found
-        found.close()
-        whole = OpenResult(found.step, table.schema, None, table)
-        return Response(b"".join(STREAMED[kind](whole)), media_type=kind, headers={STEP_HEADER: str(found.step)})
-    except BaseException:
-        found.close()
-        raise
+    table = small(found, KEPT_VIEW_BYTES_MAX)
+    if table is None:
+        return found
+    whole = OpenResult(found.step, table.schema, None, table)
+    return Response(b"".join(STREAMED[kind](whole)), media_type=kind, headers={STEP_HEADER: str(found.step)})
 
 
 def _result(lane: Lane, found: OpenResult, kind: str) -> Response:
@@ -148,14 +143,9 @@ def _view(service: Service, view: str, limit: int | None, key: str | None, as_ar
     found = service.kept(view) if key is None else None
     if found is None:
         read = service.open_read(view, _wanted(service, view, key))
-        try:
-            table = small(read, KEPT_VIEW_BYTES_MAX)
-        except BaseException:
-            read.close()
-            raise
+        table = small(read, KEPT_VIEW_BYTES_MAX)
         if table is None:
             return read
-        read.close()
         found = ViewRows(view=view, step=read.step, table=table)
         if key is None:
             service.keep(found)

@@ -56,14 +56,19 @@ class OpenResult:
 
 
 def small(tables: Tables, bytes_max: int) -> pa.Table | None:
-    """Return all rows if they are few; else put them back and return None."""
+    """Return all rows if they are few; else put them back and return None. The tables stay open only for the latter."""
     parts: list[pa.Table] = []
     size = 0
-    while size <= bytes_max:
-        table = tables.next()
-        if table is None:
-            return pa.concat_tables(parts)
-        parts.append(table)
-        size += table.nbytes
-    tables.put_back(pa.concat_tables(parts))
+    try:
+        while size <= bytes_max:
+            table = tables.next()
+            if table is None:
+                tables.close()
+                return pa.concat_tables(parts)
+            parts.append(table)
+            size += table.nbytes
+        tables.put_back(pa.concat_tables(parts))
+    except BaseException:
+        tables.close()
+        raise
     return None

@@ -159,10 +159,6 @@ def _fitting(condition: bool) -> Callable[[Operands], tuple[Expression, ...]]:
     return fit
 
 
-def _fit_values(operands: Operands) -> tuple[Expression, ...]:
-    return to_common(operands)
-
-
 def _of_row(*data: Any) -> pa.Array:
     """Return the list of each row's values, in the order of the arguments."""
     rows = max(len(datum) for datum in data if not isinstance(datum, pa.Scalar))
@@ -182,7 +178,7 @@ LIST_FILTER = Function(
     name="list_filter", fit=_fitting(condition=True), result=lambda list_, *_: list_, compute=_filtered
 )
 LIST_VALUE = Function(
-    name="list_value", fit=_fit_values, result=lambda first, *_: list_of(first), compute=_of_row, nulls="never"
+    name="list_value", fit=to_common, result=lambda first, *_: list_of(first), compute=_of_row, nulls="never"
 )
 
 FUNCTIONS = (LIST_TRANSFORM, LIST_FILTER, LIST_VALUE)

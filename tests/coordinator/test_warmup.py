@@ -28,16 +28,14 @@ def folder(tmp_path: Path) -> Path:
 @pytest.mark.skipif(not in_turn(1, 2), reason="at every second commit; `make soak` runs it")
 def test_every_count_under_traffic_gives_the_outputs_of_the_step_log(folder: Path, tmp_path: Path) -> None:
     with Service(settings(folder)) as service, traffic(service, 1, PAUSE_S / 4) as positions:
-        ran = 0
         for workers in (2, 3, 1, 4, 2):
             before = service.snapshot.step
             moved = service.rescale(workers, 120, strategy="warmup")
             assert moved is not None
             assert 0 < moved.bytes_ahead <= moved.bytes_moved
             assert len(service.layout().workers) == workers
-            ran += service.snapshot.step - before
+            assert service.snapshot.step > before, "steps go on"
             service.wait_until_processed(positions[-1], 60)
-        assert ran > 0, "steps go on"
         assert service.status()["rescale"] is None
         assert service.snapshot.rollbacks == 0
     check_golden(folder, tmp_path)

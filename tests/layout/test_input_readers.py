@@ -143,6 +143,6 @@ def test_a_layout_with_a_reader_that_is_no_worker_is_refused() -> None:
 def test_a_layout_is_small_for_a_distributor() -> None:
     """Its bytes have no readers, so that a version that knows none can read them."""
     layout = initial(2)
-    told = encode(IcaddDistributor(worker=0, old=with_readers(layout, {"t": 3}), region=0))
-    assert told == encode(IcaddDistributor(worker=0, old=layout, region=0))
-    assert decode(told).old == layout
+    stored = encode(IcaddDistributor(worker=0, old=with_readers(layout, {"t": 3}), region=0))
+    assert stored == encode(IcaddDistributor(worker=0, old=layout, region=0))
+    assert decode(stored).old == layout

@@ -320,12 +320,8 @@ class CopiedResources(DiskResources):
         self._leave(number)
         discard_older(home, epoch, since)
         discard_leftovers(home, epoch)
-        if not self.lags:
-            return found.restore(home, epoch, MAP_BYTES)
-        try:
-            return found.restore_named(home, epoch, MAP_BYTES)
-        except DataError:
-            return False
+        restore = found.restore_named if self.lags else found.restore
+        return restore(home, epoch, MAP_BYTES)
 
     def is_lost(self, worker: int) -> bool:
         return self.lags and not is_sound(self.disks.home(worker))
