@@ -17,7 +17,7 @@ Source: design record 0024.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 
@@ -41,10 +41,10 @@ from dbsp.logs import Range, StepLog, read_so_far
 from dbsp.plan.changes import CircuitChange, change
 from dbsp.plan.plan import Plan, ViewSpec
 from dbsp.plan.signatures import signatures
-from dbsp.plan.stored_views import stored_views, unfilled_views, views_of
+from dbsp.plan.stored_views import retained, retained_traces, stored_views, unfilled_views, views_of
 from dbsp.runtime.runtime import WorkerResources
 from dbsp.storage.examine import versions_in
-from dbsp.store import RETAINED_TRACES, CheckpointId
+from dbsp.store import CheckpointId
 from dbsp.trace.relabel import relabel
 from dbsp.version import VERSION
 
@@ -56,14 +56,15 @@ NEW_FOLDER = "put the circuit back, or start over with another data_dir"
 class Evolution:
     """A possible change of the circuit: of the state in `saved`, on the workers of `layout`.
 
-    The views `again` had other rows under their names before. `old` says how views are read until they are filled, from
-    `retained`: the old traces under numbers that no step uses.
+    The views `again` had other rows under their names before. Their followers are notified, or the backfill `retracts` the old
+    rows. `old` says how views are read until they are filled, from `retained`: the old traces under numbers that no step uses.
     """
 
     change: CircuitChange
     saved: Saved
     layout: Layout
     again: tuple[str, ...]
+    retracts: bool
     old: str = ""
     retained: Mapping[int, int] = field(default_factory=dict)
 
@@ -73,7 +74,10 @@ class Evolution:
         text = f"{name}: the circuit was changed; the state of step {step:,} goes on\n{self.change.as_text()}"
         if not self.again:
             return text
-        return f"{text}\nbegin anew at step {step:,}, and followers are notified: {', '.join(self.again)}"
+        names = ", ".join(self.again)
+        if self.retracts:
+            return f"{text}\nstep {step:,} puts out what changes, old rows retracted and new ones inserted: {names}"
+        return f"{text}\nbegin anew at step {step:,} with all rows, and followers are notified: {names}"
 
 
 def survey(config: Config, plan: Plan, ledger: Ledger, resources: ConfiguredResources) -> Evolution:
@@ -97,28 +101,41 @@ def survey(config: Config, plan: Plan, ledger: Ledger, resources: ConfiguredReso
     fresh = frozenset(table.name for table in plan.tables) - touched
     found = change(ledger.signatures, plan, fresh, logged)
     again = renewed(ledger, found.backfill.views)
-    _refuse_beyond_recall(config, again)
     old = _old_views(ledger, plan, found)
-    retained = {spec.trace.id: spec.trace.id - RETAINED_TRACES for spec in old if spec.trace is not None}
+    if again and config.output.retracts:
+        found = _retracting(config, plan, ledger, found, {name: old[name] for name in again if name in old})
     return Evolution(
-        change=found, saved=saved, layout=layout, again=again, old=stored_views(old), retained=retained
+        change=found, saved=saved, layout=layout, again=again, retracts=config.output.retracts,
+        old=stored_views(old.values()), retained=retained_traces(old.values()),
     )  # fmt: skip
 
 
-def _old_views(ledger: Ledger, plan: Plan, found: CircuitChange) -> list[ViewSpec]:
+def _old_views(ledger: Ledger, plan: Plan, found: CircuitChange) -> Mapping[str, ViewSpec]:
     """Return the views that can be read from their old traces until they are filled, under the numbers of retained traces."""
     if ledger.views is None or ledger.views.by != VERSION or not found.needs_backfill:
-        return []
+        return {}
     try:
         before = views_of(ledger.views.text)
     except DataError:  # stored by a version in the making: reads wait for the backfill
-        return []
-    unfilled = unfilled_views(plan, found.backfill.kept, found.backfill.views)
-    return [
-        replace(spec, trace=replace(spec.trace, id=RETAINED_TRACES + spec.trace.id))
-        for name, spec in before.items()
-        if name in unfilled and spec.trace is not None
-    ]
+        return {}
+    return retained(before, unfilled_views(plan, found.backfill.kept, found.backfill.views))
+
+
+def _retracting(
+    config: Config, plan: Plan, ledger: Ledger, found: CircuitChange, old: Mapping[str, ViewSpec]
+) -> CircuitChange:
+    """Return the change whose backfill also retracts the rows of the edited views in `old`.
+
+    **Errors** `CircuitError` for a view whose old rows are not there, or which the output cannot retract.
+    """
+    now = {view.name: view.schema for view in plan.views}
+    for view in renewed(ledger, found.backfill.views):
+        if view not in old:
+            raise _unreadable(config, ledger, view)
+        reason = config.output.no_retraction(view, old[view].schema, now[view])
+        if reason is not None:
+            raise _irrevocable(config, view, reason)
+    return replace(found, backfill=replace(found.backfill, taken_back=stored_views(old.values())))
 
 
 def _logged(saved: Saved, resources: ConfiguredResources) -> dict[str, tuple[Range, ...]]:
@@ -163,8 +180,8 @@ def _changed(ledger: Ledger, evolution: Evolution, plan: Plan, checkpoint: Check
         else None
     )
     return change_circuit(
-        ledger, saved, nodes=node_tokens(plan.circuit), signatures=signatures(plan), fill=fill, again=evolution.again,
-        views=readable(plan),
+        ledger, saved, nodes=node_tokens(plan.circuit), signatures=signatures(plan), fill=fill, views=readable(plan),
+        again=() if evolution.retracts else evolution.again,
     )  # fmt: skip
 
 
@@ -185,14 +202,26 @@ def _refuse_apart(config: Config, ledger: Ledger) -> None:
         )
 
 
-def _refuse_beyond_recall(config: Config, views: Sequence[str]) -> None:
-    """Refuse a view that would begin anew in an output whose readers cannot be notified to forget the rows."""
-    if views and config.output.cannot_begin_anew is not None:
-        raise CircuitError(
-            "a view of this name has put out rows that cannot be taken back:"
-            f" view={views[0]} output.kind={config.output.kind}",
-            f"{config.output.cannot_begin_anew}, or give the view a name of its own, such as {views[0]}_2",
-        )
+def _unreadable(config: Config, ledger: Ledger, view: str) -> CircuitError:
+    """Return the error for an edited view whose old rows no stored trace has, or has in a way that this process can read."""
+    if view in ledger.retired:
+        return _irrevocable(config, view, "it was dropped, and its rows with it")
+    if ledger.views is None or ledger.views.by != VERSION:
+        error = _irrevocable(config, view, "another version of dbsp ran the old circuit last")
+        return CircuitError(error.message, START_ONCE)
+    error = _irrevocable(config, view, "it is not materialized, or a user's function makes its rows when they are read")
+    return CircuitError(
+        error.message, f"{error.hint}; or make it a materialized view in one change, and edit it in the next"
+    )
+
+
+def _irrevocable(config: Config, view: str, reason: str) -> CircuitError:
+    """Return the error for a view whose old rows would stay in the output for ever."""
+    story = f"view={view} output.kind={config.output.kind}"
+    return CircuitError(
+        f"an edited view has put out rows that cannot be retracted, because {reason}: {story}",
+        f"keep the view as it was, or give it a name of its own, such as {view}_2",
+    )
 
 
 def _refuse_unsettled(config: Config, ledger: Ledger, saved: Saved, resources: ConfiguredResources) -> None:

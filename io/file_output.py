@@ -17,10 +17,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dbsp.disk import PUBLIC_FOLDER, make_folder, sync_path
-from dbsp.errors import ConfigError
+from dbsp.errors import ConfigError, InternalError
 from dbsp.io import forms
 from dbsp.io.formats import encode_arrow, encode_json
-from dbsp.io.output_part import Verdict, checksum_of, decide, to_table, with_dead_letters
+from dbsp.io.output_part import Verdict, by_view, checksum_of, decide, to_table, with_dead_letters
 from dbsp.io.progress import LocalOutputLog
 from dbsp.logs import DeadLetter
 from dbsp.processes import find_process
@@ -58,8 +58,8 @@ class FileOutputLog(LocalOutputLog):
         if (
             decide(self._store.known(), epoch, step, checksum, None) is Verdict.APPEND
         ):  # `decide` refuses a step that is not next
-            for view, batch in full.items():
-                self._write_file(self.path_of(view, step), batch)
+            for view, batches in by_view(full).items():
+                self._write_file(self.path_of(view, step), batches)
         self._env.write(lambda txn: self._store.admit(txn, epoch, step, checksum))
 
     def path_of(self, view: str, step: int) -> Path:
@@ -68,11 +68,11 @@ class FileOutputLog(LocalOutputLog):
             raise ConfigError(f"a view of this name cannot be a folder: view={view!r}", "rename the view")
         return self._directory / view / f"step-{step:012d}-worker-{self._worker}.{self._ending}"
 
-    def _write_file(self, path: Path, batch: Batch) -> None:
+    def _write_file(self, path: Path, batches: Sequence[Batch]) -> None:
         make_folder(path.parent, PUBLIC_FOLDER)
         temporary = path.with_name(f".{path.name}.{os.getpid()}")
         try:
-            temporary.write_bytes(self._encode(batch))
+            temporary.write_bytes(self._encode(batches))
             sync_path(temporary)
             temporary.rename(path)
         finally:
@@ -95,19 +95,34 @@ class FileOutputLog(LocalOutputLog):
                 path.unlink()
 
 
-def _parquet(batch: Batch) -> bytes:
+def _parquet(batches: Sequence[Batch]) -> bytes:
     """Encode as Parquet with dictionaries for texts only.
 
     For numbers, a dictionary is mostly begun in vain, and took a third of the time.
     """
-    table, sink = to_table(batch), pa.BufferOutputStream()
+    table, sink = to_table(_only(batches)), pa.BufferOutputStream()
     texts = [field.name for field in table.schema if field.type in {pa.string(), pa.binary()}]
     pq.write_table(table, sink, use_dictionary=texts)
     return bytes(sink.getvalue().to_pybytes())
 
 
-_ENCODERS: Mapping[str, tuple[str, Callable[[Batch], bytes]]] = {
+def _arrow(batches: Sequence[Batch]) -> bytes:
+    return encode_arrow(_only(batches))
+
+
+def _json(batches: Sequence[Batch]) -> bytes:
+    return b"".join(map(encode_json, batches))
+
+
+def _only(batches: Sequence[Batch]) -> Batch:
+    """Return the only batch of a file whose format has one set of columns; an edit of a view's columns was refused."""
+    if len(batches) != 1:
+        raise InternalError("rows of two sets of columns in a file that has one")
+    return batches[0]
+
+
+_ENCODERS: Mapping[str, tuple[str, Callable[[Sequence[Batch]], bytes]]] = {
     "parquet": ("parquet", _parquet),
-    "arrow": ("arrow", encode_arrow),
-    "json": ("jsonl", encode_json),
+    "arrow": ("arrow", _arrow),
+    "json": ("jsonl", _json),
 }

@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from dbsp.circuit.names import DEAD_LETTERS
+from dbsp.circuit.names import DEAD_LETTERS, is_former, view_of
 from dbsp.errors import CircuitError, DataError, FencedError, MismatchError
 from dbsp.logs import DeadLetter
 from dbsp.zset.batch import Batch
@@ -86,6 +86,14 @@ def with_dead_letters(parts: Mapping[str, Batch], dead: Sequence[DeadLetter]) ->
     if dead:
         full[DEAD_LETTERS] = dead_letter_batch(dead)
     return full
+
+
+def by_view(parts: Mapping[str, Batch]) -> dict[str, list[Batch]]:
+    """Return the parts of each view in the order in which they are written: rows under former columns are taken back first."""
+    found: dict[str, list[Batch]] = {}
+    for name in sorted(parts, key=lambda part: (view_of(part), not is_former(part))):
+        found.setdefault(view_of(name), []).append(parts[name])
+    return found
 
 
 def refuse_taken(views: Collection[str]) -> None:

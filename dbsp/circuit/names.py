@@ -9,6 +9,8 @@ from dbsp.errors import CircuitError
 NAME_LENGTH_MAX = 63
 DEAD_LETTERS = "dead_letters"
 """The output that every pipeline has besides its views: rows that could not be read, with the reason."""
+_FORMER = " before"
+"""No name of a view contains a blank, so no view has the name of such a part."""
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 _CIRCUIT = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*\Z")
 
@@ -20,3 +22,22 @@ def check_name(what: str, name: object) -> str:
         hint = f"use letters, digits and _, a letter first, at most {NAME_LENGTH_MAX} characters"
         raise CircuitError(f"not a name for a {what}: name={name!r}", hint)
     return name
+
+
+def former(view: str) -> str:
+    """Return the name of the part of a step's outputs with rows of an edited view under the columns that it had before.
+
+    >>> view_of(former("totals"))
+    'totals'
+    """
+    return view + _FORMER
+
+
+def view_of(part: str) -> str:
+    """Return the view to which a part of a step's outputs belongs."""
+    return part.removesuffix(_FORMER)
+
+
+def is_former(part: str) -> bool:
+    """Return whether the rows of a part have the columns that the view had before it was edited."""
+    return part.endswith(_FORMER)

@@ -46,6 +46,8 @@ class Backfill:
     - `kept`: the traces that were kept; `views`: the new views; `known`: the nodes that the old circuit had.
     - `fresh`: the tables without a past.
     - `past`: the rows of tables that are read from the input log once more, which are all rows that steps have read of them.
+    - `taken_back`: how the old rows of edited views are read, for outputs whose readers add up the changes
+      (`dbsp.plan.stored_views`). The step retracts these rows.
     """
 
     kept: frozenset[int]
@@ -53,6 +55,7 @@ class Backfill:
     known: frozenset[int]
     fresh: frozenset[str] = frozenset()
     past: tuple[Range, ...] = ()
+    taken_back: str = ""
 
     @property
     def read_again(self) -> frozenset[str]:
@@ -62,9 +65,11 @@ class Backfill:
     def to_text(self) -> str:
         """Return the command that a step record stores for this backfill."""
         lists = {"kept": self.kept, "views": self.views, "known": self.known, "fresh": self.fresh}
-        stands: dict[str, list[Any]] = {name: sorted(each) for name, each in lists.items()}
+        stands: dict[str, Any] = {name: sorted(each) for name, each in lists.items()}
         if self.past:
             stands["past"] = [[each.table, each.partition, each.first, each.last] for each in self.past]
+        if self.taken_back:
+            stands["taken_back"] = self.taken_back
         return BACKFILL + json.dumps(stands, separators=(",", ":"))
 
 
@@ -84,7 +89,9 @@ def backfill_of(commands: Iterable[str]) -> Backfill | None:
                 Range(table=table, partition=partition, first=first, last=last)
                 for table, partition, first, last in found.pop("past", ())
             )
-            return Backfill(**{name: frozenset(each) for name, each in found.items()}, past=past)
+            taken_back = found.pop("taken_back", "")
+            sets = {name: frozenset(each) for name, each in found.items()}
+            return Backfill(**sets, past=past, taken_back=taken_back)
     return None
 
 

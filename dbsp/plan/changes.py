@@ -2,7 +2,8 @@
 
 A trace is kept if one of the same signature is stored; their numbers may differ. New traces and views are backfilled
 (`dbsp.plan.backfill`). A view is identified by its name and the signature of its definition. So an edited view is a new view
-under an old name. It is backfilled from the beginning, and its followers are notified that it begins anew (record 0047).
+under an old name. It is backfilled from the beginning. Its followers are notified that it begins anew, or its first step
+retracts the old rows (record 0047).
 No I/O: the coordinator and `dbsp.open` decide by this module. Source: design records 0024 and 0047.
 """
 
@@ -73,7 +74,7 @@ class CircuitChange:
     def _lines(self) -> Iterator[str]:
         for names, text in (
             (self.views_kept, "views kept: {}"),
-            (self.views_edited, "views edited: {}; each is filled anew, and its first output is its whole content"),
+            (self.views_edited, "views edited: {}; each is filled anew"),
             (self.views_added, "views added: {}; their first output is their whole content"),
             (self.views_dropped, "views dropped: {}; what they have put out stays where it is"),
             (self.tables_added, "tables added: {}"),

@@ -12,13 +12,15 @@ import importlib
 import io
 import pickle
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
 from dbsp.errors import DataError
 from dbsp.plan.plan import Plan, ViewSpec
 from dbsp.plan.user_code import functions_inside
+from dbsp.store import RETAINED_TRACES
 
 _CLASSES = frozenset({("builtins", "frozenset"), ("builtins", "set"), ("decimal", "Decimal"), ("datetime", "date"),
                       ("datetime", "datetime"), ("datetime", "time"), ("datetime", "timedelta")})  # fmt: skip
@@ -78,6 +80,20 @@ class _Reader(pickle.Unpickler):
             if isinstance(found, type):
                 return found
         raise pickle.UnpicklingError(f"not a value of a view: class={module}.{name}")
+
+
+def retained(before: Mapping[str, ViewSpec], names: Collection[str]) -> dict[str, ViewSpec]:
+    """Return how those of the old views that have a trace are read where their old traces are retained."""
+    return {
+        name: replace(spec, trace=replace(spec.trace, id=RETAINED_TRACES + spec.trace.id))
+        for name, spec in before.items()
+        if name in names and spec.trace is not None
+    }
+
+
+def retained_traces(views: Iterable[ViewSpec]) -> dict[int, int]:
+    """Return the number before the change of each retained trace."""
+    return {view.trace.id: view.trace.id - RETAINED_TRACES for view in views if view.trace is not None}
 
 
 def unfilled_views(plan: Plan, kept: frozenset[int], made: frozenset[str]) -> frozenset[str]:

@@ -2,23 +2,34 @@
 
 The segments run as in any other step, by the same function. A node that does not run gets its change from outside. A
 node that runs sees its kept traces empty, because the rows that it would add to them are there already.
+
+Where the readers of an output add up its changes, the step also retracts the old rows of edited views (`Backfill.taken_back`).
+Each worker reads its own part of the view's old trace, which the changed version retains. Rows that are in the old view and
+in the new one on the same worker are not written. If the columns differ, the old rows are a part of their own
+(`dbsp.circuit.names.former`).
+
+**Law** The changes of an edited view, from its first step on, add up to the view as it is now.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from types import TracebackType
 
+from dbsp.circuit.names import former
 from dbsp.plan.backfill import Backfill, KnownPast, Modes, modes
-from dbsp.plan.plan import Plan
+from dbsp.plan.plan import Plan, ViewSpec
+from dbsp.plan.stored_views import views_of
 from dbsp.steps.segment import SegmentResult
 from dbsp.store import StepTransaction, TraceSpec
 from dbsp.trace.chunks import MemoryChunks
 from dbsp.trace.manifest import SpineState
 from dbsp.trace.retention import RetentionBound
 from dbsp.trace.spine import Spine
-from dbsp.zset.batch import Batch, arrange, concat
+from dbsp.zset.batch import Batch, arrange, concat, consolidate
+from dbsp.zset.schema import Arrangement
 
 
 @dataclass(slots=True)
@@ -58,7 +69,7 @@ class Emptied:
         self.begun.finish()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class BackfillSegment:
     """A segment of a backfill step."""
 
@@ -72,6 +83,13 @@ class BackfillSegment:
         """Return the segment, with the mode of each of its nodes."""
         return cls(plan=plan, segment=segment, backfill=backfill, modes=modes(plan, backfill))
 
+    @cached_property
+    def taken_back(self) -> tuple[ViewSpec, ...]:
+        """Return how the old rows of the edited views are read; they are retracted in the last segment."""
+        if self.segment < self.plan.segments - 1:
+            return ()
+        return tuple(views_of(self.backfill.taken_back).values())
+
     def shared(self) -> Mapping[int, Sequence[TraceSpec]]:
         """Return the traces of other segments that this step reads, including those that the segment always reads."""
         found = {of: {trace.id: trace for trace in traces} for of, traces in self.plan.shared(self.segment).items()}
@@ -79,6 +97,9 @@ class BackfillSegment:
             known = self.modes.known.get(node.id)
             if known is not None and known.segment != self.segment:
                 found.setdefault(known.segment, {})[known.trace.id] = known.trace
+        for view in self.taken_back:
+            if view.trace is not None:
+                found.setdefault(self.segment, {})[view.trace.id] = view.trace
         return {of: tuple(traces.values()) for of, traces in sorted(found.items())}
 
     def emptied(self, begun: StepTransaction) -> StepTransaction:
@@ -100,10 +121,27 @@ class BackfillSegment:
 
     def _past(self, begun: StepTransaction, known: KnownPast) -> Batch:
         """Return all rows of a node so far."""
-        arrangement = known.trace.arrangement
-        parts = list(begun.spine(known.trace).parts())
-        rows = concat(parts, arrangement.schema) if parts else Batch.empty(arrangement.schema, arrangement.weights)
-        return known.shows.shown(arrange(rows, arrangement), self.plan.circuit.error_policy).loose()
+        return known.shows.shown(_whole(begun, known.trace), self.plan.circuit.error_policy).loose()
+
+    def _before(self, begun: StepTransaction, view: ViewSpec) -> Batch:
+        """Return all rows that an edited view had on this worker."""
+        assert view.trace is not None  # noqa: S101 - views without a trace are not stored
+        rows = _whole(begun, view.trace)
+        return (rows if view.shows is None else view.shows.shown(rows, self.plan.circuit.error_policy)).loose()
+
+    def outputs(self, made: Mapping[str, Batch], begun: StepTransaction) -> Mapping[str, Batch]:
+        """Return the changes of the views in the whole step, with the retractions of the rows that edited ones had before."""
+        found = dict(made)
+        schemas = {view.name: view.schema for view in self.plan.views}
+        for view in self.taken_back:
+            old = self._before(begun, view).negate()
+            new = found.get(view.name, Batch.empty(schemas[view.name]))
+            both = old.schema.for_both(new.schema)
+            if both is None:
+                found[former(view.name)] = consolidate(old)
+            else:
+                found[view.name] = consolidate(concat([old, new], both))
+        return found
 
     def result(self, made: SegmentResult) -> SegmentResult:
         """Return the part of the segment's result that leaves the segment.
@@ -120,3 +158,11 @@ class BackfillSegment:
             failed=tuple(row for row in made.failed if row.node not in self.backfill.known),
             signals=(),
         )  # fmt: skip
+
+
+def _whole(begun: StepTransaction, trace: TraceSpec) -> Batch:
+    """Return all rows of a trace as of the step before."""
+    arrangement: Arrangement = trace.arrangement
+    parts = list(begun.spine(trace).parts())
+    rows = concat(parts, arrangement.schema) if parts else Batch.empty(arrangement.schema, arrangement.weights)
+    return arrange(rows, arrangement)

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
 
+from dbsp.circuit.names import view_of
 from dbsp.distribute.commands import migration_of
 from dbsp.errors import ConfigError, DataError, InternalError, MismatchError, UnavailableError
 from dbsp.layout import Layout
@@ -186,6 +187,8 @@ def _run(
         total = replace(carried, loop_state={}).plus(made)
         last = segment == work.plan.segments - 1
         sent = [] if last else [send(parcel) for parcel in _parcels(work, order, segment, worker, result, total)]
+        if last and backfilled is not None:
+            total = replace(total, parts=backfilled.outputs(total.parts, begun))
         if last:
             _write_outputs(work, order, worker, total)
             written = watch.phase(figures.OUTPUT, segment)
@@ -257,7 +260,7 @@ def _named(work: Work, place: parts.OutputPlace, carried: Carried, error: Mismat
     """Return the error with the views that differ, and the user functions that compute their rows."""
     log, written = work.resources.output_log(place.worker, place.first), sorted(carried.parts)
     views = log.differing(place.step, carried.parts, carried.dead) if isinstance(log, AcceptsOutput) else written
-    functions = sorted({label for view in views for label in functions_above(work.plan, view)})
+    functions = sorted({label for view in views for label in functions_above(work.plan, view_of(view))})
     return MismatchError(
         f"{error.message} views={', '.join(views)} functions={'; '.join(functions) or 'none'}",
         "a function that is not deterministic does that; `coordinator accept-output` puts out the difference, and goes on",
@@ -280,7 +283,8 @@ def _report(worker: int, carried: Carried, database: Database) -> WorkerReport:
         dead=sum(each.rows for each in dead), seconds=carried.seconds, state_bytes=database.state_bytes(),
         nodes=carried.nodes, signals=carried.signals, late=sum(each.rows for each in dead if each.kind == LATE_ROWS),
         dead_of=dead, letters=letters, letters_left=len(carried.dead) - len(letters), reads=carried.reads,
-        phases=carried.phases, view_bytes=tuple((view, part.arrow_bytes) for view, part in carried.parts.items() if len(part)),
+        phases=carried.phases,
+        view_bytes=tuple((view_of(name), part.arrow_bytes) for name, part in carried.parts.items() if len(part)),
     )  # fmt: skip
 
 

@@ -18,7 +18,7 @@ from typing import Self
 import numpy as np
 
 from dbsp.errors import FencedError, InternalError, UnavailableError
-from dbsp.store import NOTHING_SHARED, CheckpointId, CommitReport, TraceSpec, VersionInfo, VersionView
+from dbsp.store import NOTHING_SHARED, RETAINED_TRACES, CheckpointId, CommitReport, TraceSpec, VersionInfo, VersionView
 from dbsp.trace.chunks import CHUNK_BYTES_MAX_MEMORY, ChunkRef, ChunkStore, EndingAt, MemoryChunks
 from dbsp.trace.manifest import ID, NBYTES, Refs, SpineState, StoredBatch, chunk_ids, chunk_refs, refs_of, state_bytes
 from dbsp.trace.merging import store
@@ -220,6 +220,8 @@ class MemoryDatabase:
             if version != opened + 1:
                 raise UnavailableError(f"only the next version can be committed: version={version} opened={opened}")
             traces, step = self._cut(checkpoint.step), self._step_of(checkpoint)
+            if checkpoint.step != self._base_step:
+                traces = {number: state for number, state in traces.items() if number < RETAINED_TRACES}
             made = _Version(
                 checkpoint=checkpoint,
                 step=step,

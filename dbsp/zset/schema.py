@@ -175,6 +175,13 @@ class Schema:
         """Return the schema of these columns, in the given order."""
         return Schema(tuple(self[name] for name in names))
 
+    def for_both(self, other: Schema) -> Schema | None:
+        """Return the schema for rows of either schema, with nulls where one has them; None if names, types or order differ."""
+        if [(column.name, column.type) for column in self] != [(column.name, column.type) for column in other]:
+            return None
+        pairs = zip(self, other, strict=True)
+        return Schema(tuple(Column(one.name, one.type, one.nullable or another.nullable) for one, another in pairs))
+
     def to_arrow(self) -> pa.Schema:
         """Return the schema as an Arrow schema."""
         return pa.schema([pa.field(c.name, c.type, nullable=c.nullable) for c in self.columns])

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from dbsp.io.examine import Spans
     from dbsp.io.kafka.input import KafkaSource
     from dbsp.store.findings import Examined
+    from dbsp.zset.schema import Schema
 
 
 @input_kind
@@ -108,7 +109,7 @@ class EmbeddedOutput(LocalOutput):
     form: ClassVar[str | None] = forms.OUTPUT_LOG
     stored_formats: ClassVar[Mapping[str, int]] = {"output log": number_of(forms.OUTPUT_LOG)}
     changes_elsewhere: ClassVar[str | None] = None
-    cannot_begin_anew: ClassVar[str | None] = None
+    retracts: ClassVar[bool] = False
 
     format: str = option("json", check=words("json", "arrow"))
     retention_steps: int | None = option(
@@ -139,6 +140,9 @@ class EmbeddedOutput(LocalOutput):
             log = self.open(residence, worker, step, create=True)
             log.trim(step)
             log.close()
+
+    def no_retraction(self, view: str, before: Schema, now: Schema) -> None:
+        """Return None: readers are notified instead."""
 
     def folders(self, residence: Residence) -> tuple[tuple[str, Path], ...]:  # noqa: ARG002 - as it says
         """Return nothing: the data folder is there."""

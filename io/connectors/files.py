@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from dbsp.io.file_input import FileInputLog
     from dbsp.io.file_output import FileOutputLog
     from dbsp.store.findings import Examined
+    from dbsp.zset.schema import Schema
 
 
 @input_kind
@@ -94,7 +95,7 @@ class FilesOutput(FolderOutput):
     form: ClassVar[str | None] = forms.FILE_OUTPUT
     stored_formats: ClassVar[Mapping[str, int]] = {"progress of file outputs": number_of(forms.FILE_OUTPUT)}
     changes_elsewhere: ClassVar[str | None] = "look into its folder"
-    cannot_begin_anew: ClassVar[str | None] = "keep the view as it was"
+    retracts: ClassVar[bool] = True
 
     format: str = option("json", check=words("json", "arrow", "parquet"))
 
@@ -105,6 +106,12 @@ class FilesOutput(FolderOutput):
         return FileOutputLog(
             self.folder(residence), worker, format=self.format, first_step=first_step, create=create
         )  # fmt: skip
+
+    def no_retraction(self, view: str, before: Schema, now: Schema) -> str | None:  # noqa: ARG002 - of every view
+        """Refuse other columns where a file has one set of columns, as readers take the whole folder for one table."""
+        if self.format == "json" or before.for_both(now) is not None:
+            return None
+        return f"its columns changed, and all files of the format {self.format} have the same"
 
     def written_later(self, residence: Residence, step: int) -> Sequence[str]:
         """Return the files of later steps."""

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from dbsp.io.kafka.input import KafkaInputLog
     from dbsp.io.kafka.output import KafkaOutputLog
     from dbsp.io.kafka.steps import KafkaStepLog
+    from dbsp.zset.schema import Schema
 
 NO_BACKUP = (
     "a pipeline with Kafka cannot be backed up",
@@ -116,7 +117,7 @@ class KafkaOutput(OutputKind):
     needs_one_host: ClassVar[bool] = False
     no_backup: ClassVar[tuple[str, str] | None] = NO_BACKUP
     changes_elsewhere: ClassVar[str | None] = "consume the view's Kafka topic"
-    cannot_begin_anew: ClassVar[str | None] = "keep the view as it was"
+    retracts: ClassVar[bool] = True
     form: ClassVar[str | None] = None
     is_expensive_to_open: ClassVar[bool] = True
 
@@ -162,6 +163,13 @@ class KafkaOutput(OutputKind):
             kafka_settings(self, residence), worker, topics=self.topics, keys=columns_of(self.keys),
             format=self.format, first_step=first_step, create=create, create_views=True,
         )  # fmt: skip
+
+    def no_retraction(self, view: str, before: Schema, now: Schema) -> str | None:  # noqa: ARG002 - the new ones are checked
+        """Refuse `upsert`, and old rows without the columns of the key; each message names its columns itself."""
+        if self.format == "upsert":
+            return "a topic of the format upsert has no retractions"
+        lacking = [column for column in columns_of(self.keys).get(view, ()) if column not in before]
+        return f"its old rows have no column {lacking[0]}, which is in the key of its messages" if lacking else None
 
     def folders(self, residence: Residence) -> tuple[tuple[str, Path], ...]:  # noqa: ARG002 - none are needed
         """Return nothing: rows are in topics."""

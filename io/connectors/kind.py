@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from dbsp.io.output_part import OutputProgress
     from dbsp.logs import Heartbeats, InputLog, OutputLog, StepLog
     from dbsp.store.findings import Examined
+    from dbsp.zset.schema import Schema
 
 Check: TypeAlias = Callable[[str, Any], None]
 """Refuses the value of a setting by `ConfigError`; called with the setting's full name, such as "input.format"."""
@@ -234,8 +235,8 @@ class OutputKind(Connector):
     section: ClassVar[str] = "output"
     changes_elsewhere: ClassVar[str | None]
     """Where users read the changes of views; None if the service reads them from this output."""
-    cannot_begin_anew: ClassVar[str | None]
-    """What to do where a view cannot begin anew under its name, as readers keep its old rows; None if they are notified."""
+    retracts: ClassVar[bool]
+    """Whether the first step of an edited view retracts its old rows here; else readers are notified to forget them."""
     form: ClassVar[str | None]
     """The form of the files in the folder `progress`; None if there are none."""
     is_expensive_to_open: ClassVar[bool]
@@ -249,6 +250,13 @@ class OutputKind(Connector):
     @abstractmethod
     def open(self, residence: Residence, worker: int, first_step: int, *, create: bool = False) -> OutputLog:
         """Open the worker's part; `create` lets it begin at `first_step`, else absence is a `DataError`."""
+
+    @abstractmethod
+    def no_retraction(self, view: str, before: Schema, now: Schema) -> str | None:
+        """Return why one step cannot retract the rows of an edited view and insert the new ones; None if it can.
+
+        Its columns were `before` and are `now`. Only an output that `retracts` is asked.
+        """
 
     @abstractmethod
     def folders(self, residence: Residence) -> tuple[tuple[str, Path], ...]:

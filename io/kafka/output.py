@@ -32,7 +32,7 @@ from dbsp.io.formats.json_output import key_texts, upsert_messages
 from dbsp.io.formats.pieces import for_texts, in_pieces
 from dbsp.io.kafka.client import KafkaSettings, TopicReader, Trimmer, ensure_topic
 from dbsp.io.kafka.transaction import TransactionalWriter, TransactionRecords
-from dbsp.io.output_part import OutputProgress, Verdict, checksum_of, decide, with_dead_letters
+from dbsp.io.output_part import OutputProgress, Verdict, by_view, checksum_of, decide, with_dead_letters
 from dbsp.io.step_codec import seal, unseal
 from dbsp.io.topic_names import PROGRESS
 from dbsp.logs import DeadLetter
@@ -121,7 +121,7 @@ class KafkaOutputLog:
         mark = seal(
             {"epoch": epoch, "step": step, "checksum": f"{checksum:016x}", "first": first, "worker": self._worker}
         )
-        records = [self._records(view, batch, step) for view, batch in full.items()]
+        records = [self._records(view, batch, step) for view, parts in by_view(full).items() for batch in parts]
         progressed = TransactionRecords(topic=self._progress_topic, partition=self._worker, values=[mark])
         self._writer.write([*records, progressed], lambda: self._settle(epoch, step, checksum))
         self._progress = OutputProgress(first=first, last=step + 1, epoch=epoch)

@@ -255,10 +255,13 @@ class Answers(FolderOutput):
     form: ClassVar[str | None] = "answers 1"
     stored_formats: ClassVar[Mapping[str, int]] = {}
     changes_elsewhere: ClassVar[str | None] = "look there"
-    cannot_begin_anew: ClassVar[str | None] = "keep the view"
+    retracts: ClassVar[bool] = False
 
     def open(self, residence: Residence, worker: int, first_step: int, *, create: bool = False) -> Any:
         """Open nothing."""
+
+    def no_retraction(self, view: str, before: Any, now: Any) -> None:
+        """Return None."""
 
     def written_later(self, residence: Residence, step: int) -> Sequence[str]:
         """Return nothing."""

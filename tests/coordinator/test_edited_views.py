@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import dbsp
@@ -161,9 +162,9 @@ def test_create_or_replace_materialized_view(tmp_path: Path) -> None:
     config = sql(tmp_path, SECOND)
     looked = script("serve", "pipeline.toml", "--check", "--accept-circuit", folder=tmp_path)
     assert looked.returncode == 0, looked.stderr
-    assert "views edited: totals; each is filled anew, and its first output is its whole content" in looked.stdout
+    assert "views edited: totals; each is filled anew\n" in looked.stdout
     assert "filled from what is kept of: upsert#2: upsert by (id)" in looked.stdout
-    assert "begin anew at step 1, and followers are notified: totals" in looked.stdout
+    assert "begin anew at step 1 with all rows, and followers are notified: totals" in looked.stdout
     with changed(config) as service:
         assert content(service, "totals") == {("a", 1, 10): 1, ("b", 2, 600): 1}
         pushed(service, MORE)
@@ -176,21 +177,93 @@ def test_a_table_is_not_replaced(tmp_path: Path) -> None:
         load_plan(sql(tmp_path, FIRST.replace("create table", "create or replace table")))
 
 
-# --- outputs whose readers cannot be told ---------------------------------------------------------------------------
+# --- outputs whose readers add up the changes ----------------------------------------------------------------------
+
+FILES = '[output]\nkind = "files"\ndirectory = "out"\n'
+SMALLER = CIRCUIT.replace("> 500", "> 5")
+"""The view `large` with the same columns, and two rows of which one was there before."""
+BOTH = {(1, "a", 10): 1, (2, "b", 600): 1}
 
 
-@pytest.mark.parametrize("again", [False, True])
-def test_files_keep_their_rows_and_so_the_view_needs_another_name(tmp_path: Path, again: bool) -> None:
-    more = '[output]\nkind = "files"\ndirectory = "out"\n'
+def from_files(config: Config, view: str) -> dict[tuple[Any, ...], int]:
+    """All changes of a view in its files, added up; rows are known by their values."""
+    total: Counter[tuple[Any, ...]] = Counter()
+    for path in sorted((config.folder / "out" / view).glob("step-*")):
+        if path.suffix == ".parquet":
+            for row in pq.read_table(path).to_pylist():
+                weight = row.pop("weight")
+                total[tuple(row.values())] += weight
+            continue
+        for line in map(json.loads, path.read_text().splitlines()):
+            sign = 1 if "insert" in line else -1
+            total[tuple((line.get("insert") or line["delete"]).values())] += sign * line.get("weight", 1)
+    return {row: weight for row, weight in total.items() if weight}
+
+
+@pytest.mark.parametrize("form", ["json", "parquet"])
+def test_files_get_the_difference_between_the_old_view_and_the_new(tmp_path: Path, form: str) -> None:
+    """Rows in both are not written again; also when it is edited back, and after later steps."""
+    more = f'{FILES}format = "{form}"\n'
     ran(write(tmp_path, CIRCUIT, more=more))
-    if again:
-        with changed(write(tmp_path, DROPPED, more=more)):
+    for step, circuit in enumerate((SMALLER, CIRCUIT, SMALLER), 1):
+        config = write(tmp_path, circuit, more=more)
+        looked = script("serve", "pipeline.toml", "--check", "--accept-circuit", folder=tmp_path)
+        assert f"step {step} puts out what changes, old rows retracted and new ones inserted: large" in looked.stdout
+        with changed(config) as service:
+            assert from_files(config, "large") == content(service, "large")
+            assert content(service, "large") == (BOTH if circuit is SMALLER else {(2, "b", 600): 1})
+        ending = "jsonl" if form == "json" else form
+        (path,) = (config.folder / "out" / "large").glob(f"step-{step:012d}-*.{ending}")
+        rows = path.read_text().splitlines() if form == "json" else pq.read_table(path).to_pylist()
+        assert len(rows) == 1, "the row that is in both is not written"
+    with Service(config) as service:
+        pushed(service, MORE)
+        assert from_files(config, "large") == content(service, "large")
+    assert not diagnose(config).findings
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_json_files_hold_the_old_rows_under_their_columns(tmp_path: Path, workers: int) -> None:
+    """They are retracted before the new rows are inserted."""
+    ran(write(tmp_path, CIRCUIT, workers, more=FILES))
+    config = write(tmp_path, EDITED, workers, more=FILES)
+    with changed(config) as service:
+        assert from_files(config, "large") == HALVES
+        pushed(service, MORE)
+        assert from_files(config, "large") == content(service, "large") == LATER
+    lines = [path.read_text().splitlines() for path in (tmp_path / "out" / "large").glob("step-000000000001-*")]
+    kinds = [["delete" in line for line in found] for found in lines]
+    assert kinds == [sorted(each, reverse=True) for each in kinds]
+
+
+UNSEEN = CIRCUIT.replace('"large": large}', '"large": large}, materialize=["per_customer"]')
+
+
+@pytest.mark.parametrize(
+    ("before", "between", "form", "story"),
+    [
+        (CIRCUIT, None, "parquet", "its columns changed, and all files of the format parquet have the same"),
+        (CIRCUIT, DROPPED, "json", "it was dropped, and its rows with it"),
+        (UNSEEN, None, "json", "it is not materialized, or a user's function makes its rows"),
+    ],
+)
+def test_what_cannot_be_retracted_needs_another_name(
+    tmp_path: Path, before: str, between: str | None, form: str, story: str
+) -> None:
+    more = f'{FILES}format = "{form}"\n'
+    ran(write(tmp_path, before, more=more))
+    if between is not None:
+        with changed(write(tmp_path, between, more=more)):
             pass
-    story = r"a view of this name has put out rows that cannot be taken back: view=large output\.kind=files"
     config = write(tmp_path, EDITED, more=more)
-    with pytest.raises(CircuitError, match=story) as raised:
+    with pytest.raises(CircuitError, match=rf"{story}.*: view=large output\.kind=files") as raised:
         surveyed(config, load_plan(config))
-    assert str(raised.value.hint) == "keep the view as it was, or give the view a name of its own, such as large_2"
+    assert "give it a name of its own, such as large_2" in str(raised.value.hint)
+    if before is UNSEEN:
+        with changed(write(tmp_path, CIRCUIT, more=more)):
+            pass
+        with changed(write(tmp_path, EDITED, more=more)):
+            assert from_files(config, "large") == HALVES, "as the hint says"
 
 
 def test_a_delta_table_of_rows_is_written_anew_in_one_version(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from tests.pace import rotating
 
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(300)]
 
-OFTEN = "[checkpoint]\ninterval_s = 0.1"
+OFTEN = "interval_s = 0.1"
 BEFORE = [
     *(f"steps.claim:{when}:1" for when in ("before", "after")),
     "control.change:after:1",
@@ -56,6 +56,10 @@ class Story:
     expected: dict[str, dict[tuple[Any, ...], int]]
     keep: str = ""
     edited: tuple[str, ...] = ()
+    output: str = ""
+
+    def sections(self, checkpoint: str = "") -> str:
+        return f"[checkpoint]\n{checkpoint}\n{self.keep}\n{self.output}"
 
 
 STATE = Story(
@@ -70,14 +74,15 @@ EDITED = Story(
     old=CIRCUIT, new=edits.EDITED, first=(ORDERS, "orders"), later=(MORE, "orders"), edited=("large",),
     expected={"per_customer": EXPECTED["per_customer"], "large": dict(edits.LATER)},
 )  # fmt: skip
+FILES = replace(EDITED, output=edits.FILES)
 """New views are filled from what state keeps, or from the rows in the input log; a view is edited under its name."""
-STORIES = pytest.mark.parametrize("story", [STATE, LOG, EDITED], ids=["state", "log", "edited"])
+STORIES = pytest.mark.parametrize("story", [STATE, LOG, EDITED, FILES], ids=["state", "log", "edited", "files"])
 
 
 def killed(folder: Path, point: str, story: Story = STATE) -> None:
     """A pipeline with some rows whose circuit is changed by a process that dies."""
-    ran(write(folder, story.old, more=f"[checkpoint]\n{story.keep}"), *story.first)
-    write(folder, story.new, more=f"{OFTEN}\n{story.keep}")
+    ran(write(folder, story.old, more=story.sections()), *story.first)
+    write(folder, story.new, more=story.sections(OFTEN))
     changed_by_who_dies(folder, point)
 
 
@@ -87,8 +92,12 @@ def check(service: Service, story: Story = STATE) -> None:
         pushed(service, *story.later)
         for view in service.built.plan.views:
             assert content(service, view.name) == story.expected[view.name]
-        for view in story.edited:
+        for view in () if story.output else story.edited:
             assert edits.told(service, view) == edits.told(service, view, 1) == story.expected[view]
+    if story.output:
+        assert {view: edits.from_files(service.config, view) for view in story.expected} == story.expected
+        assert not diagnose(service.config).findings
+        return
     others = story.expected.keys() - set(story.edited)
     assert {view: folded(service.config, view) for view in others} == {view: story.expected[view] for view in others}
     assert not diagnose(service.config).findings
@@ -117,6 +126,6 @@ def test_behind_the_switch_the_new_circuit_goes_on(tmp_path: Path, point: str, s
     killed(tmp_path, point, story)
     before = prints(tmp_path / "data" / "workers")
     with pytest.raises(CircuitError, match="not the one this state belongs to"):
-        build(write(tmp_path, story.old))
+        build(write(tmp_path, story.old, more=story.output))
     assert prints(tmp_path / "data" / "workers") == before
-    check(Service(write(tmp_path, story.new)), story)
+    check(Service(write(tmp_path, story.new, more=story.output)), story)
