@@ -15,6 +15,7 @@ Tables:
 - `values`: small values since the opened version
 - `pins`: the cut of a commit under way
 - `leases`: the sorted numbers of the chunks that a reader of an older step needs, or the version that is held for the copies
+- `named`: (named lease, trace) -> manifest (see the module `leases`)
 - `behind`: the version that is held for the copies (see the module `behind`)
 
 Invariants:
@@ -339,21 +340,21 @@ class Scratch:
         parts = [np.frombuffer(bytes(value), "<u8") for _, value in txn.items("leases")]
         return np.concatenate([np.empty(0, np.uint64), *parts])
 
-    def add_lease(self, txn: Txn, ids: npt.NDArray[np.uint64]) -> int:
-        """Hold these chunks until `end_lease`; return the number of the lease."""
+    def add_lease(self, txn: Txn, ids: npt.NDArray[np.uint64]) -> bytes:
+        """Hold these chunks until `end_lease`; return the key of the lease."""
         value = txn.get("meta", _NEXT_LEASE)
         number = 0 if value is None else number_of(value)
         self._set(txn, _NEXT_LEASE, number + 1)
         txn.put("leases", number_key(number), ids.astype("<u8").tobytes())
-        return number
+        return number_key(number)
 
-    def end_lease(self, txn: Txn, number: int) -> None:
+    def end_lease(self, txn: Txn, key: bytes) -> None:
         """End a lease; delete the chunks that no record and no other lease refers to."""
-        value = txn.get("leases", number_key(number))
+        value = txn.get("leases", key)
         if value is None:
             return
         ids = np.frombuffer(bytes(value), "<u8")
-        txn.delete("leases", number_key(number))
+        txn.delete("leases", key)
         kept = np.union1d(ids_of(self.all_records(txn)), self.leased(txn))
         for chunk in np.setdiff1d(ids, kept).tolist():
             txn.delete("chunks", number_key(chunk))

@@ -34,6 +34,7 @@ _FIRST_BYTES = {
     "warm": b"w",
     "leases": b"r",
     "behind": b"b",
+    "named": b"n",
 }
 
 

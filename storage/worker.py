@@ -48,7 +48,7 @@ from pathlib import Path
 from dbsp.disk import PRIVATE_FOLDER, make_folder, sync_path
 from dbsp.errors import ConfigError, DataError, InternalError, UnavailableError
 from dbsp.processes import noted
-from dbsp.storage import behind, registry, warm, warm_chunks
+from dbsp.storage import behind, leases, registry, warm, warm_chunks
 from dbsp.storage.adopting import adopt_version
 from dbsp.storage.chunkfile import CHUNK_BYTES_MAX
 from dbsp.storage.committing import copy_version, pin_cut, pinned_cut
@@ -64,7 +64,16 @@ from dbsp.storage.tables import Txn
 from dbsp.storage.transaction import StateReader, Transaction
 from dbsp.storage.transfers import Numbers, outgoing
 from dbsp.storage.verify import VerifyReport, verify_database
-from dbsp.store import NOTHING_SHARED, CheckpointId, CommitReport, Shipment, TraceSpec, VersionInfo, VersionView
+from dbsp.store import (
+    NOTHING_SHARED,
+    CheckpointId,
+    CommitReport,
+    LeaseNames,
+    Shipment,
+    TraceSpec,
+    VersionInfo,
+    VersionView,
+)
 from dbsp.trace.chunks import ChunkStore
 from dbsp.trace.manifest import SpineState, state_bytes
 from dbsp.trace.slicing import HashRange, Warm
@@ -384,6 +393,21 @@ class WorkerDatabase:
         """Return a lease on the traces as of the end of step `step - 1`: see the module `leases`."""
         scratch, durable = self._of_epoch(epoch)
         return WorkerLease.grant(scratch, durable, step, traces, self._chunk_bytes_max)
+
+    def grant_named(
+        self, epoch: int, names: LeaseNames, step: int, traces: Sequence[TraceSpec]
+    ) -> Mapping[int, SpineState]:
+        """Grant a named lease, end those that are over, and return the manifests: see the module `leases`."""
+        return leases.grant_named(*self._of_epoch(epoch), names, step, traces)
+
+    def end_named(self, epoch: int, names: LeaseNames) -> None:
+        """End the named leases that are over."""
+        leases.end_named(*self._of_epoch(epoch), names)
+
+    def named_lease(self, epoch: int, name: int, traces: Sequence[TraceSpec]) -> WorkerLease:
+        """Return a named lease, for these traces; `UnavailableError` if it has ended."""
+        scratch, durable = self._of_epoch(epoch)
+        return WorkerLease.named(scratch, durable, name, traces, self._chunk_bytes_max)
 
     @contextmanager
     def read_version(self, version: int) -> Iterator[VersionView]:

@@ -267,7 +267,7 @@ class QueryReads(Reads):
             return _pieces(leased, part)
         tables: list[pa.Table] = []
         rows = 0
-        for table in leased.read(part.view, part.wanted):
+        for table in leased.read(part.view, replace(part.wanted, first=part.rows_max)):
             tables.append(table)
             weights = table.column(table.num_columns - 1).to_numpy()
             rows += int(weights[weights > 0].sum())  # rows of a negative weight are none in SQL

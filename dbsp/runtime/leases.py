@@ -6,7 +6,7 @@ order of their keys' hashes, for any number of workers. A condition on all colum
 the chunks that can hold that key, which are on one worker. Where a trace is ordered within its keys, a range of
 the first ordering column reads only the chunks that can hold it. Other ranges read all chunks, and keep their rows.
 
-`HeldViews` has tables that were read before: of workers on other hosts, whose chunks this process cannot map.
+Where the chunks are on other hosts, `dbsp.runtime.far_views` reads the same parts in tasks there.
 
 Invariant 12 of ARCHITECTURE.md holds for leased chunks; see `dbsp.store.Lease`.
 """
@@ -26,10 +26,11 @@ from dbsp.errors import ConfigError, DbspError, UnavailableError
 from dbsp.operators.operator import AsKept
 from dbsp.plan.plan import Plan, ViewSpec
 from dbsp.runtime.ranges import CODE_MAX, ColumnRange, in_all
-from dbsp.store import Database, Lease
+from dbsp.store import Database, Lease, TraceSpec
 from dbsp.trace.manifest import state_bytes
 from dbsp.trace.sorted_read import WHOLE, SortedRead, Span
-from dbsp.zset.batch import Batch, keys_of
+from dbsp.zset.arrays import Positions
+from dbsp.zset.batch import Batch, Words, keys_of
 from dbsp.zset.equality import equal_columns
 from dbsp.zset.order import order_codes
 from dbsp.zset.schema import OrderBy, Schema
@@ -43,15 +44,19 @@ _HASH_OF_NONE = 0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """The part of a view that is read: `columns` of the rows in all `ranges` that equal any row of `equal` in its columns."""
+    """The part of a view that is read: `columns` of the rows in all `ranges` that equal any row of `equal` in its columns.
+
+    With `first`, rows after so many (by their positive weights) need not come.
+    """
 
     equal: Batch | None = None
     columns: tuple[str, ...] | None = None
     ranges: tuple[ColumnRange, ...] = ()
+    first: int | None = None
 
     @property
     def all_rows(self) -> bool:
-        """Return whether no row is left out."""
+        """Return whether no condition leaves a row out."""
         return self.equal is None and not self.ranges
 
 
@@ -87,6 +92,17 @@ class Leased(Protocol):
         ...
 
 
+def views_of(plan: Plan, old: OldViews) -> dict[str, ViewSpec]:
+    """Return the views that can be read, by name; those in `old` are read from their old traces."""
+    return {view.name: view for view in plan.views if view.trace is not None} | dict(old)
+
+
+def traces_of(plan: Plan, old: OldViews) -> tuple[TraceSpec, ...]:
+    """Return the traces that are leased, each once: those of all views, and of those in `old`."""
+    found = {view.trace.id: view.trace for view in (*plan.views, *old.values()) if view.trace is not None}
+    return tuple(found.values())
+
+
 class LeasedViews:
     """All materialized views of a plan, read through a lease of every worker."""
 
@@ -94,19 +110,19 @@ class LeasedViews:
         """Read through these leases, which are on the state before `step`; the views `old` are read from their old traces."""
         self.step = step
         self._plan, self._leases = plan, leases
-        self._views = {view.name: view for view in plan.views if view.trace is not None} | dict(old)
+        self._views = views_of(plan, old)
 
     @staticmethod
     def grant(
         plan: Plan, step: int, epoch: int, databases: Iterable[Database], old: OldViews = NO_OLD_VIEWS
     ) -> LeasedViews:
         """Return a lease on the views of these databases, between two steps."""
-        traces = {view.trace.id: view.trace for view in (*plan.views, *old.values()) if view.trace is not None}
+        traces = traces_of(plan, old)
         leases: list[Lease] = []
         try:
             for database in databases:
                 database.attach(epoch)
-                leases.append(database.lease(epoch, step, tuple(traces.values())))
+                leases.append(database.lease(epoch, step, traces))
         except BaseException:
             _end(leases)
             raise
@@ -123,10 +139,10 @@ class LeasedViews:
     def read(self, view: str, wanted: Wanted = ALL) -> Iterator[pa.Table]:
         """Yield the rows piece by piece; pieces without rows are left out, unless there is no other."""
         spec = self._views[view]
-        _refuse_other_columns(spec, wanted)
+        refuse_other_columns(spec, wanted)
         assert spec.trace is not None  # noqa: S101 - only such views are held
         empty = True
-        parts = _parts(spec, wanted, self._plan.circuit.error_policy)
+        parts = parts_of(spec, wanted, self._plan.circuit.error_policy)
         for part in parts:
             read = SortedRead(self._leases, spec.trace, part.span)
             while (table := read.piece(part.table)) is not None:
@@ -154,43 +170,8 @@ def _end(leases: Sequence[Lease]) -> None:
             lease.end()
 
 
-class HeldViews:
-    """Views that were read whole when the lease was taken."""
-
-    def __init__(self, step: int, tables: Mapping[str, pa.Table]) -> None:
-        """Hold these tables, whose last column is the weight."""
-        self.step = step
-        self._tables = tables
-
-    def holds(self, views: Sequence[str]) -> bool:
-        """Return whether these views were read."""
-        return self._tables.keys() >= set(views)
-
-    def read(self, view: str, wanted: Wanted = ALL) -> Iterator[pa.Table]:
-        """Yield the wanted rows in one table."""
-        table = self._tables[view]
-        if wanted.equal is not None:
-            columns = [table.column(name).combine_chunks() for name in wanted.equal.schema.names]
-            table = table.filter(pa.array(_among(wanted.equal, columns, len(table))))
-        if wanted.ranges:
-            columns = [table.column(each.column).combine_chunks() for each in wanted.ranges]
-            table = table.filter(pa.array(in_all(wanted.ranges, columns, len(table))))
-        yield table if wanted.columns is None else table.select([*wanted.columns, WEIGHT])
-
-    def spec(self, view: str) -> ViewSpec | None:  # noqa: ARG002 - they are the plan's
-        """Return None."""
-        return None
-
-    def size(self, view: str) -> int:
-        """Return the bytes of the table."""
-        return int(self._tables[view].nbytes)
-
-    def end(self) -> None:
-        """Do nothing: the tables are memory of this process."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Part:
+class Part:
     """The wanted part of a view, and the span of sort words in which it is."""
 
     spec: ViewSpec
@@ -202,29 +183,43 @@ class _Part:
 
     def table(self, kept: Batch) -> pa.Table:
         """Return the wanted rows of a piece of the trace, in memory of their own."""
-        rows = kept
-        if self.spec.shows is not None:
-            rows = self.spec.shows.shown(kept, self.error_policy)
+        return self._wanted(self._rows(kept))[0]
+
+    def hashed(self, kept: Batch) -> tuple[pa.Table, Words]:
+        """Return the wanted rows of a piece of the trace, and the hash of each one's key."""
+        rows = self._rows(kept)
+        table, places = self._wanted(rows)
+        assert self.spec.trace is not None  # noqa: S101 - only such views are read
+        hashes = keys_of(rows, self.spec.trace.arrangement.key) if rows.key_hash is None else rows.key_hash
+        return table, hashes.take(places)
+
+    def _rows(self, kept: Batch) -> Batch:
+        """Return the rows of the view that a piece of its trace makes."""
+        return kept if self.spec.shows is None else self.spec.shows.shown(kept, self.error_policy)
+
+    def _wanted(self, rows: Batch) -> tuple[pa.Table, Positions]:
+        """Return the wanted ones of some rows of the view, and their places."""
         among = np.ones(len(rows), np.bool_)
         if self.condition is not None:
             columns = [rows.held_column(name) for name in self.condition.schema.names]
-            among = _among(self.condition, columns, len(rows))
+            among = rows_among(self.condition, columns, len(rows))
         if self.ranges:
             among &= in_all(self.ranges, [rows.held_column(each.column) for each in self.ranges], len(rows))
-        return rows.project(self.columns).take(np.flatnonzero(among)).to_arrow(weight_column=WEIGHT)
+        places = np.flatnonzero(among)
+        return rows.project(self.columns).take(places).to_arrow(weight_column=WEIGHT), places
 
     def none(self) -> pa.Table:
         """Return the table without rows."""
         return Batch.empty(self.spec.schema.select(self.columns)).to_arrow(weight_column=WEIGHT)
 
 
-def _parts(spec: ViewSpec, wanted: Wanted, error_policy: str) -> list[_Part]:
+def parts_of(spec: ViewSpec, wanted: Wanted, error_policy: str) -> list[Part]:
     """Return the wanted part, in the order of its rows.
 
     A condition on all columns by which the trace is keyed gives one part for each of its keys, with one hash.
     """
     columns, condition = spec.schema.names if wanted.columns is None else wanted.columns, wanted.equal
-    whole = _Part(spec=spec, condition=condition, ranges=wanted.ranges, columns=columns, error_policy=error_policy)
+    whole = Part(spec=spec, condition=condition, ranges=wanted.ranges, columns=columns, error_policy=error_policy)
     if not looked_up(spec, wanted):
         return [whole]
     if condition is None:
@@ -274,7 +269,7 @@ def _span(spec: ViewSpec, wanted: Wanted, equal: Batch | None, key_hash: int) ->
     return Span(key_hash, first, key_hash, last)
 
 
-def _refuse_other_columns(spec: ViewSpec, wanted: Wanted) -> None:
+def refuse_other_columns(spec: ViewSpec, wanted: Wanted) -> None:
     """Refuse a read that was prepared for other columns of the view, before it was filled anew or after."""
     types = {column.name: column.type for column in spec.schema}
     asked = dict.fromkeys(wanted.columns or ()) | {each.column: None for each in wanted.ranges}
@@ -285,7 +280,7 @@ def _refuse_other_columns(spec: ViewSpec, wanted: Wanted) -> None:
         )
 
 
-def _among(condition: Batch, columns: Sequence[pa.Array], rows: int) -> np.ndarray[Any, np.dtype[np.bool_]]:
+def rows_among(condition: Batch, columns: Sequence[pa.Array], rows: int) -> np.ndarray[Any, np.dtype[np.bool_]]:
     """Return which rows equal any row of the condition in all its columns; null equals null."""
     found = np.zeros(rows, np.bool_)
     for place in range(len(condition)):

@@ -16,8 +16,9 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from types import MappingProxyType, TracebackType
-from typing import TYPE_CHECKING, Protocol, Self
+from typing import TYPE_CHECKING, Protocol, Self, runtime_checkable
 
+from dbsp.errors import DbspError, UnavailableError
 from dbsp.stored import stored
 from dbsp.trace.chunks import ChunkStore
 from dbsp.trace.manifest import SpineState
@@ -157,6 +158,68 @@ class Lease(Protocol):
 
     def end(self) -> None:
         """End the lease after the read in progress, if there is one; repeating the call does nothing."""
+        ...
+
+
+_OVER = "the rows that were read are held no more"
+
+
+def lease_over(why: str) -> UnavailableError:
+    """Return the error of every read whose lease is over; it says why, in words that follow a colon."""
+    hint = "read again: the rows are then those of a later step; `lease_s` in [query] is the time of a lease"
+    return UnavailableError(f"{_OVER}: {why}", hint)
+
+
+def is_lease_over(error: DbspError) -> bool:
+    """Return whether an error is one of `lease_over`, perhaps from another process.
+
+    >>> is_lease_over(lease_over("the lease has ended"))
+    True
+    """
+    return isinstance(error, UnavailableError) and error.message.startswith(_OVER)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaseNames:
+    """The named leases that a reader holds: all in `live`; of those up to `newest` no other.
+
+    Names ascend within an epoch. So a late message ends no lease that was granted after the message was written.
+
+    >>> names = LeaseNames(live=frozenset({2, 4}), newest=4)
+    >>> [name for name in range(6) if names.is_over(name)]
+    [0, 1, 3]
+    """
+
+    live: frozenset[int]
+    newest: int
+
+    def is_over(self, name: int) -> bool:
+        """Return whether a lease has ended."""
+        return name <= self.newest and name not in self.live
+
+
+@runtime_checkable
+class NamesLeases(Protocol):
+    """A database whose leases can outlive a process, for readers on other hosts."""
+
+    def grant_named(
+        self, epoch: int, names: LeaseNames, step: int, traces: Sequence[TraceSpec]
+    ) -> Mapping[int, SpineState]:
+        """Grant the lease `names.newest`, end those that are over, and return the manifests; a repeat does no harm.
+
+        **Errors** `UnavailableError` if the database does not hold the state before `step`.
+        """
+        ...
+
+    def end_named(self, epoch: int, names: LeaseNames) -> None:
+        """End the named leases that are over; chunks that they alone held are deleted."""
+        ...
+
+    def named_lease(self, epoch: int, name: int, traces: Sequence[TraceSpec]) -> Lease:
+        """Return the lease of this name for these traces; its `end` leaves the lease, which goes on.
+
+        **Errors** `UnavailableError` if it has ended.
+        """
         ...
 
 

@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, TypeVar
+from typing import Literal, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -49,6 +49,8 @@ class Span(NamedTuple):
 
 
 WHOLE = Span()
+Place: TypeAlias = tuple[tuple[int, int], ...]
+"""Where a read goes on: the next chunk and row of each run, in the order of the manifests."""
 
 
 @dataclass(slots=True)
@@ -74,8 +76,10 @@ class _Side:
 class SortedRead:
     """The rows of one trace in several leases whose key hash and order code are in a span."""
 
-    def __init__(self, leases: Sequence[Lease], trace: TraceSpec, span: Span = WHOLE) -> None:
-        """Begin before the first row; nothing is read yet."""
+    def __init__(
+        self, leases: Sequence[Lease], trace: TraceSpec, span: Span = WHOLE, after: Place | None = None
+    ) -> None:
+        """Begin before the first row, or after the last piece of a read of the same leases; nothing is read yet."""
         self._leases, self._arrangement, self._span = leases, trace.arrangement, span
         self._last = (span.last_hash, span.last_code if trace.arrangement.order else WORD_MAX)
         self._sides = [
@@ -84,6 +88,16 @@ class SortedRead:
             for entry in lease.state(trace).entries
             for side in self._of(number, entry)
         ]
+        self.read_up_to = 0
+        """All rows of smaller key hashes have been read, and perhaps some of this one."""
+        if after is not None:
+            for side, (chunk, row) in zip(self._sides, after, strict=True):
+                side.chunk, side.row = chunk, row
+
+    @property
+    def place(self) -> Place:
+        """Return the chunk and row of each run at which the next piece begins."""
+        return tuple((side.chunk, side.row) for side in self._sides)
 
     def _of(self, lease: int, entry: Entry) -> list[_Side]:
         """Return the sides of a run, or of the parts of a merge."""
@@ -117,6 +131,7 @@ class SortedRead:
             counts = [lower_bound(rows, min(lasts), after=True) if len(rows) else 0 for _, rows in windows]
             parts = [rows.slice(0, count) for (_, rows), count in zip(windows, counts, strict=True) if count]
             found = use(merge_all(parts) if parts else windows[0][1])
+            self.read_up_to = int(min(lasts)[0]) if lasts else end[0]
         for side, (start, rows), count in zip(some, windows, counts, strict=True):
             side.row = start + count
             if count == len(rows):

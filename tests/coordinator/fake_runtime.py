@@ -19,7 +19,7 @@ from dbsp.layout import Layout, moved_shards
 from dbsp.logs import StepRecord
 from dbsp.logs.step_commands import skipped_nodes
 from dbsp.plan.plan import ViewSpec
-from dbsp.runtime.leases import NO_OLD_VIEWS, HeldViews
+from dbsp.runtime.leases import NO_OLD_VIEWS
 from dbsp.runtime.runtime import NOTHING, MoveReport, StepReport, Stray, WarmProgress, WorkerReport
 from dbsp.store import CheckpointId, CommitReport, VersionInfo
 from tests.coordinator.fake_beside import Beside
@@ -41,6 +41,7 @@ from tests.coordinator.fakes import (
     rows_at,
     rows_of,
 )
+from tests.coordinator.held_views import HeldViews
 
 
 def at(workers: Sequence[int], hosts: Sequence[str]) -> list[tuple[int, str]]:

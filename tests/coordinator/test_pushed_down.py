@@ -19,9 +19,9 @@ from dbsp.coordinator.query.pushdown import needed_parts
 from dbsp.coordinator.query.statement import _walk
 from dbsp.coordinator.serving import query_ranges
 from dbsp.coordinator.serving.query_parts import part_of
-from dbsp.runtime.leases import HeldViews
 from dbsp.runtime.ranges import ColumnRange
 from dbsp.zset.schema import Schema
+from tests.coordinator.held_views import HeldViews
 from tests.pace import examples
 
 NUMBERS = [0, 1, -1, 2, 7, 127, -128]

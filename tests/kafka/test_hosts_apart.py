@@ -15,10 +15,12 @@ import signal
 import subprocess
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 import httpx
 import pytest
@@ -222,6 +224,49 @@ def test_all_return_to_copies_that_lag_when_a_host_is_lost(broker: Broker, tmp_p
     lines = map(json.loads, (tmp_path / "shop" / "data" / "coordinator.log").read_text().splitlines())
     (returned,) = [line for line in lines if line["event"] == "returned-to-copies"]
     assert (returned["lost"], returned["version"] >= whole) == ([1], True)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(600)
+def test_views_are_read_on_hosts_that_share_no_disk_while_steps_run(broker: Broker, tmp_path: Path) -> None:
+    """A read is of one step, however many steps run between its pages; the oracle is what consumers read of the steps."""
+    found: list[tuple[int, Counter[tuple[Any, ...]]]] = []
+    with cluster_shop(tmp_path, broker, seed=7) as (cluster, shop):
+        shop.until(lambda: shop.processed() > 500, "there are many rows")
+        for _ in range(2):
+            page = first = read(shop, cursor="", limit=7)
+            rows = rows_in(page)
+            while page["next"]:
+                reached = shop.sent
+                shop.until(lambda reached=reached: shop.processed() > reached, "steps go on while the read is held")
+                page = read(shop, cursor=page["next"], limit=7)
+                assert page["step"] == first["step"]
+                rows += rows_in(page)
+            found.append((first["step"], rows))
+            assert shop.status()["step"] > first["step"]  # type: ignore[index]
+        key = read(shop, key=json.dumps({"customer": "c7"}))
+        assert len(key["rows"]) == 1
+        rescaled(shop, 3, "cold")
+        kill_executor(shop, cluster, HOSTS[1])
+        whole = shop.until(lambda: read(shop), "a read after the executor is there again")
+        found.append((whole["step"], rows_in(whole)))
+    consumed = shop.consumed()
+    for step, rows in found:
+        assert rows == summed({part: values for part, values in consumed.items() if part[1] < step}, "per_customer")
+
+
+def read(shop: Shop, **parameters: Any) -> dict[str, Any]:
+    """What the service answers about its view; nothing while a host has no executor."""
+    url = f"{read_address(shop.data)['url']}/v1/views/per_customer?{urlencode(parameters)}"
+    answer = plain_http.ask("GET", url, timeout_s=60)
+    if answer.status_code == 503:
+        return {}
+    assert answer.is_success, f"{answer.text} {shop.said()}"
+    return dict(answer.json())
+
+
+def rows_in(answer: dict[str, Any]) -> Counter[tuple[Any, ...]]:
+    return Counter({tuple(row.values()): n for row, n in zip(answer["rows"], answer["weights"], strict=True)})
 
 
 @pytest.mark.soak

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from random import Random
 from typing import Any
 
@@ -13,11 +14,13 @@ from hypothesis import strategies as st
 
 import dbsp
 from dbsp.errors import UnavailableError
+from dbsp.runtime import far_views
 from dbsp.runtime.leases import ALL, Leased, Wanted
 from dbsp.runtime.ranges import ColumnRange
 from dbsp.zset.batch import Batch
 from dbsp.zset.hashing import narrow_hash
 from tests.laws.circuits import relations
+from tests.laws.far_hosts import FarHosts
 from tests.laws.relation import Relation, canonical, p, t, u
 from tests.laws.test_equalities import World, act, actions
 from tests.pace import examples
@@ -84,12 +87,41 @@ def in_range(some: ColumnRange, value: Any) -> bool:
     return above and (high is None or value < high or (some.high_in and value == high))
 
 
+def some_columns(schema: Any, random: Random) -> Wanted:
+    """All rows, and often not all columns, in another order."""
+    return Wanted(columns=tuple(random.sample(schema.names, random.randint(1, len(schema.names)))))
+
+
+def in_order(leased: Leased, view: str, wanted: Wanted) -> tuple[Any, list[Any]]:
+    """The columns and the rows of a lease, in the order in which they come."""
+    tables = list(leased.read(view, wanted))
+    return tables[0].schema, [canonical(tuple(row.values())) for table in tables for row in table.to_pylist()]
+
+
+def same_from_afar(far: Leased, here: Leased, view: str, wanted: Wanted) -> None:
+    """A read in tasks on other hosts gives the rows of the read here, in the same order; the first ones with a limit."""
+    for each in (wanted, ALL):
+        schema, rows = in_order(here, view, each)
+        assert in_order(far, view, each) == (schema, rows)
+        for first in (1, len(rows) // 2):
+            found = in_order(far, view, replace(each, first=first))[1]
+            enough = next((n for n in range(len(rows)) if sum(max(0, r[-1]) for r in rows[:n]) >= first), len(rows))
+            assert found[:enough] == rows[:enough]
+
+
 def a_sorting(schema: Any, random: Random) -> tuple[str, ...] | None:
     """One or two columns of a view, by which it is sorted; often none."""
     names = [each.name for each in schema.columns if not pa.types.is_nested(each.type)]
     if not names or random.random() < 0.4:
         return None
     return tuple(random.sample(names, min(len(names), random.choice([1, 2, 2]))))
+
+
+@pytest.fixture(autouse=True)
+def short_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Far reads send a piece in each page."""
+    monkeypatch.setattr(far_views, "PAGE_BYTES_MAX", 1)
+    monkeypatch.setattr(far_views, "PAGE_BYTES_FIRST", 1)
 
 
 @settings(max_examples=examples(60), deadline=None, suppress_health_check=list(HealthCheck))
@@ -108,17 +140,23 @@ def test_a_leased_read_is_the_view_at_its_step(
     sorted_by = {name: some for name, each in views.items() if (some := a_sorting(each.node.schema, random))}
     circuit = dbsp.circuit("generated", views, sorted_by=sorted_by)
     with narrow_hash(bits), dbsp.open(circuit, workers=workers, partitions=2) as run:
-        world, leases = World(run), []
+        world, leases, hosts = World(run), [], None
         schemas = {view.name: view.schema for view in run.plan.views}
         for action in [*history, ("step",), ("lease",), ("step",)]:
             if action != ("lease",):
                 act(world, action)
                 continue
+            if hosts is None or hosts.epoch != run._epoch:
+                hosts = FarHosts(
+                    run.plan, {one: run._resources.database(one) for one in run.layout.workers}, run._epoch
+                )
             leased = run._runtime.lease_views(tuple(schemas), run.step_number, run.layout)
-            leases.append((run._epoch, leased, {view: of_view(run, view) for view in schemas}))
-        for epoch, leased, views in leases:
+            far = hosts.lease(run.step_number)
+            leases.append((run._epoch, leased, far, {view: of_view(run, view) for view in schemas}))
+        for epoch, leased, far, views in leases:
             for view, rows in views.items():
                 if epoch == run._epoch:
+                    same_from_afar(far, leased, view, some_columns(schemas[view], random))
                     assert rows_of(leased, view) == rows, relation.operators
                     part = a_condition(leased, view, schemas[view], random)
                     if part is not None:
@@ -126,17 +164,21 @@ def test_a_leased_read_is_the_view_at_its_step(
                         keys = {tuple(canonical(row)) for row, _ in condition.to_rows()}
                         same = {row: n for row, n in rows.items() if tuple(row[place] for place in places) in keys}
                         assert rows_of(leased, view, Wanted(equal=condition)) == same, (relation.operators, keys)
+                        same_from_afar(far, leased, view, Wanted(equal=condition))
                     found = a_range(leased, view, schemas[view], random)
                     if found is not None:
                         some, place = found
                         same = {row: n for row, n in rows.items() if in_range(some, row[place])}
                         assert rows_of(leased, view, Wanted(ranges=(some,))) == same, (relation.operators, str(some))
+                        same_from_afar(far, leased, view, Wanted(ranges=(some,)))
                     if part is not None and found is not None:
                         both = {row: n for row, n in same.items() if tuple(row[each] for each in places) in keys}
                         assert rows_of(leased, view, Wanted(equal=condition, ranges=(some,))) == both, (
                             relation.operators
                         )
                 elif rows:
-                    with pytest.raises(UnavailableError):
-                        rows_of(leased, view)
+                    for each in (leased, far):
+                        with pytest.raises(UnavailableError):
+                            rows_of(each, view)
             leased.end()
+            far.end()

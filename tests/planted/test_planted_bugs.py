@@ -27,13 +27,15 @@ from dbsp.coordinator.running.checkpoint_copy import CheckpointCopy
 from dbsp.errors import DbspError
 from dbsp.io.kafka import KafkaSettings
 from dbsp.io.output_part import OutputProgress, Verdict, decide
+from dbsp.runtime import far_views
 from dbsp.steps.timing import Partitions, Timing
 from dbsp.storage.durable import Durable
 from dbsp.storage.leases import WorkerLease
 from dbsp.storage.scratch import Scratch
 from dbsp.storage.transaction import StateReader
-from dbsp.store import CommitReport, TraceSpec
+from dbsp.store import CommitReport, LeaseNames, TraceSpec
 from dbsp.trace.manifest import SpineState
+from dbsp.trace.sorted_read import WORD_MAX, SortedRead
 from dbsp.zset import coded, equality, kernels, narrow
 from dbsp.zset.batch import Batch
 from tests.coordinator import fake_runtime, fakes
@@ -42,6 +44,7 @@ from tests.io.test_embedded_contracts import EmbeddedOutputHarness
 from tests.kafka.broker import Broker
 from tests.kafka.test_kafka_contracts import KafkaOutputHarness
 from tests.laws import test_equalities as equalities
+from tests.laws import test_leased_reads as leased_views
 from tests.laws.circuits import relations
 from tests.pace import rotating
 from tests.sim.__main__ import run_one
@@ -137,6 +140,16 @@ def leased_reads(folder: Path, _number: int) -> None:
     leases.test_a_lease_outlives_merges_and_commits(WorkerKit(folder))
 
 
+def late_messages(folder: Path, _number: int) -> None:
+    """Messages about leases that come late, and one that is lost."""
+    leases.test_a_late_message_ends_no_newer_lease(folder)
+
+
+def continued_reads(folder: Path, _number: int) -> None:
+    """A read that another process goes on with, after each piece."""
+    leases.test_a_read_goes_on_in_another_process(WorkerKit(folder))
+
+
 def power_lost(folder: Path, _number: int) -> None:
     """Images of a database file as a power loss leaves them."""
     _, faults = power_loss.judged(folder, broken=False, tries=0, seed=0)
@@ -151,6 +164,18 @@ EQUALITIES = generated(
         "workers": st.integers(2, 5),
     },
     most=20,
+)
+
+FAR_READS = generated(
+    leased_views.test_a_leased_read_is_the_view_at_its_step,
+    {
+        "relation": relations(),
+        "history": st.lists(equalities.actions, min_size=15, max_size=25),
+        "workers": st.integers(2, 3),
+        "seed": st.integers(0, 1000),
+    },
+    most=10,
+    bits=leased_views.FULL_HASH,
 )
 
 WATERLINES = generated(
@@ -190,6 +215,23 @@ def move_leased_heads(patch: Patch) -> None:
             reading.end()
 
     patch.setattr(WorkerLease, "state", newest)
+
+
+def end_newer_leases(patch: Patch) -> None:
+    patch.setattr(LeaseNames, "is_over", lambda names, name: name not in names.live)
+
+
+def begin_chunks_again(patch: Patch) -> None:
+    place = property(lambda read: tuple((side.chunk, 0) for side in read._sides))
+    patch.setattr(SortedRead, "place", place)
+
+
+def pass_on_at_once(patch: Patch) -> None:
+    """What came of a worker is passed on, though smaller hashes of others may come later."""
+    patch.setattr(far_views, "PAGE_BYTES_FIRST", 1)
+    patch.setattr(far_views, "PAGE_BYTES_MAX", 1)
+    taken = far_views._Side.taken
+    patch.setattr(far_views._Side, "taken", lambda side, last: taken(side, None if last is None else WORD_MAX))
 
 
 def no_epoch_in_outputs(patch: Patch) -> None:
@@ -279,6 +321,9 @@ PLANTS = [
     Plant(rule="a database refuses older epochs", breaks=no_epoch_in_databases, detector=database_epochs),
     Plant(rule="chunks of a lease stay", breaks=free_leased_chunks, detector=leased_reads),
     Plant(rule="a lease keeps the manifests of its step", breaks=move_leased_heads, detector=leased_reads),
+    Plant(rule="a late message ends no newer lease", breaks=end_newer_leases, detector=late_messages),
+    Plant(rule="a read goes on after the rows that came", breaks=begin_chunks_again, detector=continued_reads),
+    Plant(rule="far rows come in the order of hashes", breaks=pass_on_at_once, detector=FAR_READS, seeds=3),
     Plant(
         rule="outputs refuse older epochs",
         breaks=no_epoch_in_outputs,

@@ -35,7 +35,7 @@ from hypothesis.stateful import (
 )
 
 from dbsp.errors import DbspError, FencedError, UnavailableError
-from dbsp.store import CheckpointId, Database, Lease
+from dbsp.store import CheckpointId, Database, Lease, LeaseNames, NamesLeases
 from tests.pace import examples
 
 ROWS = st.lists(
@@ -70,6 +70,8 @@ class DatabaseMachine(RuleBasedStateMachine):
         self.database: Database = self.kit.create()
         self.epoch = 1
         self.leases: list[tuple[int, Lease, ZSet]] = []
+        self.named: dict[int, tuple[int, ZSet]] = {}
+        self.newest = 0
         self.versions = {0: Kept(first_id())}
         self.rows: dict[int, list[tuple[tuple[int, str], int]]] = {}
         self._open(0)
@@ -185,6 +187,37 @@ class DatabaseMachine(RuleBasedStateMachine):
                 elif lease.state(trace).rows:
                     with pytest.raises(UnavailableError):
                         leased(lease, trace)
+
+    @precondition(lambda self: len(self.named) < 3 and isinstance(self.database, NamesLeases))
+    @rule(times=st.integers(1, 2))
+    def grant_a_named_lease(self, times: int) -> None:
+        self.newest += 1
+        self.named[self.newest] = self.epoch, self.states[self.step - 1]
+        for _ in range(times):
+            self.database.grant_named(self.epoch, self.names(), self.step, TRACES)
+
+    @precondition(lambda self: bool(self.named))
+    @rule(oldest=st.booleans(), lost=st.booleans())
+    def end_a_named_lease(self, oldest: bool, lost: bool) -> None:
+        """The message that ends it may be lost; later ones end it too."""
+        self.named.pop(min(self.named) if oldest else max(self.named))
+        if not lost:
+            self.database.end_named(self.epoch, self.names())
+
+    def names(self) -> LeaseNames:
+        return LeaseNames(live=frozenset(self.named), newest=self.newest)
+
+    @invariant()
+    def named_leases_are_the_models(self) -> None:
+        """Opened anew for each read, they read the rows of their own step, or are refused after a rollback."""
+        for name, (epoch, state) in getattr(self, "named", {}).items():
+            if epoch != self.epoch:
+                with pytest.raises(DbspError):
+                    self.database.named_lease(epoch, name, TRACES)
+                continue
+            lease = self.database.named_lease(epoch, name, TRACES)
+            assert all(leased(lease, trace) == state for trace in TRACES)
+            lease.end()
 
     @rule(older=st.booleans(), crash=st.booleans(), gap=st.integers(1, 3))
     def roll_back(self, older: bool, crash: bool, gap: int) -> None:

@@ -23,7 +23,7 @@ from databases import (
 
 from dbsp.errors import UnavailableError
 from dbsp.storage import WorkerDatabase
-from dbsp.store import Database
+from dbsp.store import Database, LeaseNames, NamesLeases, TraceSpec
 from dbsp.trace.sorted_read import SortedRead, Span
 
 
@@ -180,4 +180,111 @@ def test_a_range_of_hashes_is_read_alone(kit: Kit) -> None:
         while (rows := part.piece(lambda rows: rows.to_rows())) is not None:
             found += rows
         assert found == [row for key_hash, row in pieces if first <= key_hash <= last]
+    lease.end()
+
+
+def named(database: Database) -> NamesLeases:
+    assert isinstance(database, NamesLeases)
+    return database
+
+
+def read_named(database: Database, name: int, trace: TraceSpec) -> ZSet:
+    """As a task reads it: the lease is opened for this read alone."""
+    lease = named(database).named_lease(1, name, (trace,))
+    try:
+        return leased(lease, trace)
+    finally:
+        lease.end()
+
+
+def only(*live: int, newest: int | None = None) -> LeaseNames:
+    return LeaseNames(live=frozenset(live), newest=max(live) if newest is None else newest)
+
+
+def test_a_named_lease_outlives_the_processes_that_read_it(tmp_path: Path) -> None:
+    """Every read is of another database object, as of another process; all reads are of the step of the grant."""
+
+    def attached() -> WorkerDatabase:
+        database = WorkerDatabase(tmp_path / "w", chunk_bytes_max=CHUNK_BYTES)
+        database.attach(1)
+        return database
+
+    made = WorkerDatabase.create(tmp_path / "w", first_id(), chunk_bytes_max=CHUNK_BYTES)
+    made.open(0, 1)
+    state, states = Counter[tuple[int, str]](), dict[int, ZSet]()
+    for step in range(24):
+        database = attached()
+        if step % 5 == 3:
+            states[step] = state
+            for _ in range(2):  # a task may run twice
+                found = database.grant_named(1, only(*states), step, TRACES)
+            assert found[BY_KEY.id].rows >= len(state)
+        run_step(database, 1, step, rows_of(step))
+        state = after(state, step)
+        if step % 3 == 2:
+            database.commit(step // 3 + 1, checkpoint(1, step + 1))
+        database.close()
+        for name, then in states.items():
+            other = attached()
+            assert all(read_named(other, name, trace) == then for trace in TRACES)
+            other.close()
+    held = chunks_in_scratch(made)
+    made.end_named(1, LeaseNames(live=frozenset(), newest=max(states)))
+    assert chunks_in_scratch(made) < held
+    for name in states:
+        with pytest.raises(UnavailableError, match="lease has ended"):
+            read_named(made, name, BY_KEY)
+    made.close()
+
+
+def test_a_late_message_ends_no_newer_lease(tmp_path: Path) -> None:
+    """Jobs may run again, and in another order: each tells what was held when it was made."""
+    database = WorkerDatabase.create(tmp_path / "w", first_id(), chunk_bytes_max=CHUNK_BYTES)
+    database.open(0, 1)
+    run_step(database, 1, 0, rows_of(0))
+    database.grant_named(1, only(1), 1, TRACES)
+    database.grant_named(1, only(1, 2), 1, TRACES)
+    database.end_named(1, only(1))  # it was written before the second lease was granted
+    assert read_named(database, 1, BY_KEY) == read_named(database, 2, BY_KEY) == after(Counter(), 0)
+    database.grant_named(1, only(2, 3), 1, TRACES)  # the end of the first was lost
+    assert read_named(database, 3, BY_KEY) == read_named(database, 2, BY_KEY)
+    with pytest.raises(UnavailableError, match="lease has ended"):
+        read_named(database, 1, BY_KEY)
+    database.close()
+
+
+def test_a_named_lease_that_ends_in_the_middle_of_a_read_says_so(tmp_path: Path) -> None:
+    database = WorkerDatabase.create(tmp_path / "w", first_id(), chunk_bytes_max=CHUNK_BYTES)
+    database.open(0, 1)
+    for step in range(6):
+        run_step(database, 1, step, rows_of(step))
+    database.grant_named(1, only(1), 6, TRACES)
+    lease = database.named_lease(1, 1, TRACES)
+    read = SortedRead([lease], BY_KEY)
+    assert read.piece(len) is not None
+    database.end_named(1, LeaseNames(live=frozenset(), newest=1))
+    with pytest.raises(UnavailableError, match="lease has ended"):
+        read.piece(len)
+    lease.end()
+    database.close()
+
+
+def test_a_read_goes_on_in_another_process(kit: Kit) -> None:
+    """A read that stops after any piece goes on at its place: the same pieces, one after another."""
+    database = opened(kit)
+    for step in range(12):
+        run_step(database, 1, step, rows_of(step))
+    lease = database.lease(1, 12, TRACES)
+    for trace in TRACES:
+        whole, read = SortedRead([lease], trace), SortedRead([lease], trace)
+        pieces = 0
+        while True:
+            read = SortedRead([lease], trace, after=read.place)
+            piece = read.piece(lambda rows: rows.to_rows())
+            assert piece == whole.piece(lambda rows: rows.to_rows())
+            if piece is None:
+                break
+            pieces += 1
+            assert read.read_up_to == whole.read_up_to
+        assert pieces > 1
     lease.end()

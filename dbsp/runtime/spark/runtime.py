@@ -3,8 +3,7 @@
 Every other operation is one or a few small jobs, or runs in the driver process.
 
 This module implements `dbsp.runtime.runtime.Runtime` with the functions that `dbsp.runtime.inprocess` calls, so that both give
-the same bytes. The driver process holds no durable state; it knows only the epoch. Python workers hold no state at all: any
-Python worker may run any worker's next task.
+the same bytes. The driver process holds no durable state, only the epoch. Python workers hold none: any runs any worker's task.
 
 Source: docs/concepts/steps.md. Faults 5 to 8 of the fault tests concern this module.
 """
@@ -32,13 +31,14 @@ from dbsp.runtime import ahead, migrating, tasks, transfers
 from dbsp.runtime.background import BackgroundThread
 from dbsp.runtime.copying import Copier, MissingBytes, WarmRound
 from dbsp.runtime.inprocess import COPY_WAIT_S
-from dbsp.runtime.leases import NO_OLD_VIEWS, HeldViews, Leased, LeasedViews, OldViews
+from dbsp.runtime.leases import NO_OLD_VIEWS, Leased, LeasedViews, OldViews
 from dbsp.runtime.migrating import Decision
 from dbsp.runtime.runtime import NOTHING, BehindOrder, MoveReport, StepReport, Stray, WarmProgress, WorkerReport
 from dbsp.runtime.spark import control_job, diagnosis, moving_steps, session
 from dbsp.runtime.spark.applications import Application
 from dbsp.runtime.spark.beside import beside_workers
 from dbsp.runtime.spark.failures import successes
+from dbsp.runtime.spark.far_reads import FarReads
 from dbsp.runtime.spark.jobs import JobThread
 from dbsp.runtime.spark.moving_steps import MovingSteps
 from dbsp.runtime.spark.parcel_files import ParcelFiles
@@ -104,6 +104,7 @@ class SparkRuntime:
         self._warm_jobs, self._behind_jobs = self._job_thread("warm-ups"), self._job_thread("copies behind")
         runs = self._control_at, self._ground, self._job_thread, self.silent, self._await_hosts
         self.standbys = SparkStandbys(self._packed, *runs)
+        self._far_reads = FarReads(self, self._context, self._control_at, self._control_rdd, self._job_thread)
         self._near, self._toucher = self._near_background(), BackgroundThread(0)
         self._copier, self._warmer, self._behind = Copier(), Copier(), Copier()
         self._beside_steps: list[Future[Any]] = []
@@ -378,6 +379,7 @@ class SparkRuntime:
         self._warmer.end(self._warm_jobs.cancel)
         self._behind.end(self._behind_jobs.cancel)
         self.standbys.cancel()
+        self._far_reads.cancel()
 
     def read_view(self, view: str, layout: Layout) -> pa.Table:
         """Return all workers' rows of a view, consolidated, with their weights in the column `weight`."""
@@ -386,12 +388,12 @@ class SparkRuntime:
         parts = [control_job.view_batch(streams[worker], spec.schema) for worker in layout.workers]
         return consolidate(concat(parts, spec.schema)).to_arrow(weight_column="weight")
 
-    def lease_views(self, views: Sequence[str], step: int, layout: Layout, old: OldViews = NO_OLD_VIEWS) -> Leased:
-        """Return a lease on all views if the workers' files are here; else read these views now, in a job."""
-        if self._one_host:
-            bases = map(self.work.resources.database, layout.workers)
-            return LeasedViews.grant(self.work.plan, step, self.epoch, bases, old)
-        return HeldViews(step, {view: self.read_view(view, layout) for view in views})
+    def lease_views(self, views: Sequence[str], step: int, layout: Layout, old: OldViews = NO_OLD_VIEWS) -> Leased:  # noqa: ARG002 - all views cost the same
+        """Return a lease on all views, which are read here if the workers' files are here, else on the workers' hosts."""
+        if not self._one_host:
+            return self._far_reads.lease(step, layout, old)
+        bases = map(self.work.resources.database, layout.workers)
+        return LeasedViews.grant(self.work.plan, step, self.epoch, bases, old)
 
     def discard(self, workers: Sequence[int], hosts: Sequence[str] = (), *, must: bool = True) -> tuple[int, ...]:
         """Delete databases that no openable version names; return the workers that could not be reached.
@@ -443,7 +445,7 @@ class SparkRuntime:
             self._here.end_copies(COPY_WAIT_S)
         self._task_server.send_away()
         self._end_copy_jobs()
-        for jobs in (self._copy_jobs, self._warm_jobs, self._behind_jobs, self.standbys, self._jobs):
+        for jobs in (self._copy_jobs, self._warm_jobs, self._behind_jobs, self.standbys, self._far_reads, self._jobs):
             jobs.close()
         if self._stage is not None:
             self._stage.steps.close()
