@@ -9,6 +9,7 @@ import importlib
 import importlib.util
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
@@ -22,7 +23,7 @@ from dbsp.coordinator.decisions import states
 from dbsp.coordinator.decisions.recovery import learned
 from dbsp.coordinator.delta_views import delta_views
 from dbsp.coordinator.doctor import read_ledger
-from dbsp.coordinator.evolving import Evolution, carry_out, readable, survey
+from dbsp.coordinator.evolving import Databases, Evolution, Here, OnHosts, are_here, carry_out, readable, survey
 from dbsp.coordinator.layouts import check_named, shares_disk
 from dbsp.coordinator.outside import look_outside
 from dbsp.coordinator.preflight import check_engines, check_stored
@@ -43,7 +44,7 @@ from dbsp.coordinator.running.waterlines import Waterlines, watched
 from dbsp.coordinator.trials import ProcessTrials
 from dbsp.coordinator.worker_resources import ConfiguredResources, close_resources, worker_copies
 from dbsp.disk import PRIVATE_FOLDER, PUBLIC_FOLDER, make_folder
-from dbsp.errors import CircuitError, ConfigError, DbspError
+from dbsp.errors import CircuitError, ConfigError, DbspError, InternalError
 from dbsp.io.connectors import INPUT_KINDS, OUTPUT_KINDS
 from dbsp.io.connectors.places import refuse_shared
 from dbsp.io.letter_log import LetterLimits, LetterLog
@@ -55,7 +56,7 @@ from dbsp.plan.plan import Plan
 from dbsp.plan.planner import plan as make_plan
 from dbsp.plan.signatures import signatures
 from dbsp.runtime.background import BackgroundProcesses, BackgroundThreads
-from dbsp.runtime.runtime import Runtime
+from dbsp.runtime.runtime import RunsOnHosts, Runtime
 from dbsp.runtime.tasks import Work
 from dbsp.storage.copied_checkpoints import CopiedCheckpoints
 from dbsp.version import VERSION
@@ -292,13 +293,31 @@ def _evolve(
     steps = resources.open_steps()
     try:
         resources.make_folders(evolution.change.tables_added)
-        carry_out(evolution, plan, control, wrap("steps", steps), wrap("resources", resources))
+        with _databases(config, plan, evolution, wrap) as databases:
+            carry_out(evolution, plan, logged_control(control, steps), wrap("steps", steps), databases)
     except BaseException:
         control.close()
         raise
     finally:
         steps.close()
         close_resources(config.data_dir)
+
+
+@contextmanager
+def _databases(
+    config: Config, plan: Plan, evolution: Evolution, wrap: Callable[[str, Any], Any]
+) -> Iterator[Databases]:
+    """Yield the databases of the workers; on other hosts tasks of a runtime reach them, which ends before the service starts."""
+    if are_here(config, evolution.layout):
+        yield Here(data_dir=config.data_dir, resources=wrap("resources", resources_of(config, plan)))
+        return
+    runtime = make_runtime(config, work_of(config, plan, evolution.saved.checkpoint.run))
+    try:
+        if not isinstance(runtime, RunsOnHosts):
+            raise InternalError("workers are on other hosts, and the runtime runs nothing there")
+        yield OnHosts(runtime=wrap("hosts", runtime))
+    finally:
+        runtime.close()
 
 
 def check_start(config: Config, plan: Plan, *, evolve: bool = False) -> Evolution | None:

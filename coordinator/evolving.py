@@ -10,20 +10,25 @@ that write, the new one starts. Its first step backfills the new nodes (`dbsp.co
 logged and replayed like any other.
 
 Only a pipeline that was stopped with a last checkpoint can be changed. The circuit that logged a step above the checkpoint
-would have to run it again. Left out, and refused by name: workers on several hosts.
+would have to run it again.
 
-Source: design record 0024.
+Where tasks alone reach the workers' disks, a runtime runs them (`OnHosts`). The survey does not look into these databases.
+
+Source: design records 0024 and 0047.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Protocol
 
 from dbsp.circuit.fingerprint import node_tokens
 from dbsp.coordinator.config import Config
 from dbsp.coordinator.decisions.fills import Fill
+from dbsp.coordinator.layouts import shares_disk
 from dbsp.coordinator.running.control import (
     Control,
     Ledger,
@@ -42,10 +47,11 @@ from dbsp.plan.changes import CircuitChange, change
 from dbsp.plan.plan import Plan, ViewSpec
 from dbsp.plan.signatures import signatures
 from dbsp.plan.stored_views import retained, retained_traces, stored_views, unfilled_views, views_of
-from dbsp.runtime.runtime import WorkerResources
+from dbsp.runtime import tasks
+from dbsp.runtime.runtime import RunsOnHosts, WorkerResources
 from dbsp.storage.examine import versions_in
-from dbsp.store import CheckpointId
-from dbsp.trace.relabel import relabel
+from dbsp.store import CheckpointId, VersionInfo
+from dbsp.trace.relabel import Relabeling, relabel
 from dbsp.version import VERSION
 
 START_ONCE = "start it with the circuit it has, and end it with `coordinator stop`; then change the circuit"
@@ -90,7 +96,6 @@ def survey(config: Config, plan: Plan, ledger: Ledger, resources: ConfiguredReso
             "the circuit was changed, and what its state means was not noted: an earlier version of dbsp has made it",
             NEW_FOLDER,
         )
-    _refuse_apart(config, ledger)
     saved = ledger.saved.get(ledger.published)
     if saved is None or not saved.checkpoint.step:
         raise CircuitError("the circuit was changed before a step of it was in a checkpoint", START_ONCE)
@@ -144,22 +149,70 @@ def _logged(saved: Saved, resources: ConfiguredResources) -> dict[str, tuple[Ran
         return read_so_far(saved.positions, inputs.floors())
 
 
-def carry_out(evolution: Evolution, plan: Plan, control: Control, steps: StepLog, resources: WorkerResources) -> None:
+class Databases(Protocol):
+    """The workers' databases, wherever they are."""
+
+    def versions(self, layout: Layout) -> Mapping[int, Sequence[VersionInfo]]:
+        """Return the versions of each worker."""
+        ...
+
+    def relabel(self, order: Relabeling, layout: Layout) -> None:
+        """Raise the epoch of every worker, and make its next version."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Here:
+    """Databases on the disk of this process."""
+
+    data_dir: Path
+    resources: WorkerResources
+
+    def versions(self, layout: Layout) -> Mapping[int, Sequence[VersionInfo]]:
+        """Read the files of each worker."""
+        return {worker: _versions_here(self.data_dir, worker) for worker in layout.workers}
+
+    def relabel(self, order: Relabeling, layout: Layout) -> None:
+        """Make the next version of one worker after the other."""
+        for worker in layout.workers:
+            database = self.resources.database(worker)
+            database.raise_epoch(order.checkpoint.epoch)
+            relabel(database, order.version, order.checkpoint, order.kept, order.narrowed)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OnHosts:
+    """Databases that only tasks on their hosts reach."""
+
+    runtime: RunsOnHosts
+
+    def versions(self, layout: Layout) -> Mapping[int, Sequence[VersionInfo]]:
+        """Ask the hosts."""
+        return self.runtime.on_hosts("versions", layout.workers, layout.hosts, tasks.versions)
+
+    def relabel(self, order: Relabeling, layout: Layout) -> None:
+        """Make the next versions of all workers in one job."""
+        self.runtime.on_hosts("relabel", layout.workers, layout.hosts, tasks.relabeled, order)
+
+
+def carry_out(evolution: Evolution, plan: Plan, control: Control, steps: StepLog, databases: Databases) -> None:
     """Change the stored circuit: relabel the state of every worker, then write the ledger.
 
     **Errors** `UnavailableError` if a step was logged since the survey; `FencedError` if another coordinator has taken over.
+    `CircuitError`, before anything is written, if a worker does not have the last checkpoint.
     """
     before = evolution.saved
+    _refuse_unheld(before, databases.versions(evolution.layout))
     epoch = steps.claim()
     control.change(epoch, lambda ledger: raise_epoch(ledger, epoch))
     if steps.read(before.checkpoint.step):
         raise UnavailableError("a step was logged while the circuit was being changed", START_ONCE)
     checkpoint = replace(before.checkpoint, epoch=epoch, fingerprint=plan.fingerprint)
-    for worker in evolution.layout.workers:
-        database = resources.database(worker)
-        database.raise_epoch(epoch)
-        kept = {**evolution.change.kept, **evolution.retained}
-        relabel(database, before.version, checkpoint, kept, evolution.change.narrowed)
+    order = Relabeling(
+        version=before.version, checkpoint=checkpoint, kept={**evolution.change.kept, **evolution.retained},
+        narrowed=evolution.change.narrowed,
+    )  # fmt: skip
+    databases.relabel(order, evolution.layout)
     control.change(epoch, lambda ledger: _changed(ledger, evolution, plan, checkpoint))
 
 
@@ -193,13 +246,11 @@ def readable(plan: Plan) -> StoredViews:
 # --- refusals -------------------------------------------------------------------------------------------------------
 
 
-def _refuse_apart(config: Config, ledger: Ledger) -> None:
-    """Refuse a pipeline with workers on several hosts: databases on other hosts are not reached from here."""
-    hosts = {host for layout in ledger.layouts.values() for host in layout.hosts}
-    if len(hosts) > 1 or len(config.layout.hosts) > 1:
-        raise CircuitError(
-            "the circuit of such a pipeline cannot be changed yet: its workers are on several hosts", NEW_FOLDER
-        )
+def are_here(config: Config, layout: Layout) -> bool:
+    """Return whether the databases of a layout are on the disk of this process's host."""
+    if config.pipeline.runtime == "local" or config.spark.master.startswith("local"):
+        return True
+    return shares_disk(config) and len(set(layout.hosts)) == 1
 
 
 def _unreadable(config: Config, ledger: Ledger, view: str) -> CircuitError:
@@ -239,13 +290,23 @@ def _refuse_unsettled(config: Config, ledger: Ledger, saved: Saved, resources: C
     if next_step != saved.checkpoint.step:
         story = f"checkpoint={saved.checkpoint.step} next={next_step}"
         raise CircuitError(f"the circuit was changed while steps wait above the checkpoint: {story}", START_ONCE)
-    for worker in layout.workers:
-        try:
-            held = versions_in(database_home(config.data_dir, worker))
-        except DataError as error:
-            raise CircuitError(f"a worker's database cannot be read: {error.message}", START_ONCE) from error
-        if not any((info.version, info.checkpoint) == (saved.version, saved.checkpoint) for info in held):
-            story = f"worker={worker} version={saved.version} held={[info.version for info in held]}"
+    if are_here(config, layout):
+        _refuse_unheld(saved, {worker: _versions_here(config.data_dir, worker) for worker in layout.workers})
+
+
+def _versions_here(data_dir: Path, worker: int) -> Sequence[VersionInfo]:
+    """Return the versions of a worker's database on this disk, without opening it for writing."""
+    try:
+        return versions_in(database_home(data_dir, worker))
+    except DataError as error:
+        raise CircuitError(f"a worker's database cannot be read: {error.message}", START_ONCE) from error
+
+
+def _refuse_unheld(saved: Saved, held: Mapping[int, Sequence[VersionInfo]]) -> None:
+    """Refuse if a worker does not have the last checkpoint."""
+    for worker, infos in held.items():
+        if not any((info.version, info.checkpoint) == (saved.version, saved.checkpoint) for info in infos):
+            story = f"worker={worker} version={saved.version} held={[info.version for info in infos]}"
             raise CircuitError(f"a worker does not hold the last checkpoint: {story}", START_ONCE)
 
 

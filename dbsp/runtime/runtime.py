@@ -218,6 +218,21 @@ class KnowsHosts(Protocol):
         ...
 
 
+@runtime_checkable
+class RunsOnHosts(Protocol):
+    """A runtime that can run a function for each worker where the worker's files are."""
+
+    def on_hosts(
+        self, what: str, workers: Sequence[int], hosts: Sequence[str], function: Callable[..., Any], *arguments: Any
+    ) -> Mapping[int, Any]:
+        """Call `function(work, worker, *arguments)` on the host of each worker; return the results by worker.
+
+        The function is of a module, so that it can be sent, and may run twice.
+        **Errors** those of the function; `UnavailableError` for a host that does not answer.
+        """
+        ...
+
+
 class ClusterApplication(Protocol):
     """An application on a cluster."""
 

@@ -40,6 +40,7 @@ from dbsp.steps.exchange import Address, Carried, Owners, Parcel, check_arrival,
 from dbsp.steps.segment import NOTHING_GIVEN, Arrived, SegmentResult, run_segment
 from dbsp.store import CheckpointId, CommitReport, Database, VersionInfo
 from dbsp.trace.redistribute import Readable, WarmReport, redistribute, warm_up
+from dbsp.trace.relabel import Relabeling, relabel
 from dbsp.trace.slicing import HashRange, shared_ranges
 from dbsp.zset.batch import Batch, arrange, concat, consolidate
 
@@ -351,6 +352,13 @@ def fence(work: Work, worker: int, epoch: int, since: Mapping[int, int] = NOTHIN
     if not _is_lost(work, worker):
         work.resources.database(worker).raise_epoch(epoch)
     return restored
+
+
+def relabeled(work: Work, worker: int, order: Relabeling) -> None:
+    """Raise the worker's epoch, and make its next version: the state of a changed circuit."""
+    database = work.resources.database(worker)
+    database.raise_epoch(order.checkpoint.epoch)
+    relabel(database, order.version, order.checkpoint, order.kept, order.narrowed)
 
 
 def discard_stray(work: Work, worker: int, stray: Stray, epoch: int) -> None:

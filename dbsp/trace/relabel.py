@@ -30,6 +30,16 @@ class Narrowed:
     new: TraceSpec
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Relabeling:
+    """The change of one pipeline's versions, as `relabel` carries it out for every worker."""
+
+    version: int
+    checkpoint: CheckpointId
+    kept: Mapping[int, int]
+    narrowed: Sequence[Narrowed]
+
+
 def relabel(
     database: Redistributable,
     version: int,

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import datetime
+import pickle
 import shutil
 import zlib
 from collections import Counter
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,16 +16,19 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from dbsp.coordinator.build import build, load_plan, surveyed
+from dbsp.coordinator.build import build, load_plan, resources_of, surveyed, work_of
 from dbsp.coordinator.config import Config
 from dbsp.coordinator.decisions.fills import Fill
 from dbsp.coordinator.doctor import diagnose
+from dbsp.coordinator.evolving import Here, OnHosts, carry_out
 from dbsp.coordinator.running import control as ledgers
 from dbsp.coordinator.running.control import LmdbControl
 from dbsp.coordinator.service import Service
+from dbsp.coordinator.worker_resources import close_resources
 from dbsp.errors import CircuitError, UnavailableError
 from dbsp.io.embedded_output import read_outputs
 from dbsp.io.embedded_steps import EmbeddedStepLog
+from dbsp.runtime.tasks import Work
 from tests.coordinator.copies import prints
 from tests.coordinator.shop import CIRCUIT, ORDERS, rows, script, settings, settings_text
 from tests.crash.coordinator_child import Child
@@ -471,12 +475,63 @@ def test_a_change_that_is_not_filled_yet(tmp_path: Path) -> None:
     refused(tmp_path, CHANGED, "before the last change was filled")
 
 
-def test_where_workers_are_on_several_hosts(tmp_path: Path) -> None:
-    config = write(tmp_path, CIRCUIT)
-    ran(config)
-    layout = replace(config.layout, hosts=["one", "two"])
-    with pytest.raises(CircuitError, match="on several hosts"):
-        surveyed(replace(config, layout=layout), load_plan(write(tmp_path, CHANGED)))
+@dataclass
+class Elsewhere:
+    """Runs functions for workers as tasks on other hosts do: what goes there is sent. `lost` workers have no version."""
+
+    work: Work
+    lost: frozenset[int] = frozenset()
+    asked: list[tuple[str, tuple[int, ...], tuple[str, ...]]] = field(default_factory=list)
+
+    def on_hosts(
+        self, what: str, workers: Sequence[int], hosts: Sequence[str], function: Callable[..., Any], *arguments: Any
+    ) -> dict[int, Any]:
+        self.asked.append((what, tuple(workers), tuple(hosts)))
+        work, function, arguments = pickle.loads(pickle.dumps((self.work, function, arguments)))
+        return {worker: () if worker in self.lost else function(work, worker, *arguments) for worker in workers}
+
+
+@pytest.mark.parametrize("lost", [None, 1])
+def test_where_only_tasks_on_hosts_reach_the_databases(tmp_path: Path, lost: int | None) -> None:
+    """A worker that lacks the last checkpoint is found before anything is written."""
+    ran(write(tmp_path, CIRCUIT))
+    config = write(tmp_path, CHANGED)
+    plan = load_plan(config)
+    evolution = surveyed(config, plan)
+    assert evolution is not None
+    control, steps = LmdbControl(config.data_dir), EmbeddedStepLog(config.data_dir)
+    before = prints(config.data_dir)
+    elsewhere = Elsewhere(
+        work_of(config, plan, evolution.saved.checkpoint.run), frozenset() if lost is None else frozenset([lost])
+    )
+    try:
+        if lost is not None:
+            with pytest.raises(CircuitError, match="a worker does not hold the last checkpoint: worker=1"):
+                carry_out(evolution, plan, control, steps, OnHosts(runtime=elsewhere))
+            assert prints(config.data_dir) == before
+            return
+        carry_out(evolution, plan, control, steps, OnHosts(runtime=elsewhere))
+    finally:
+        steps.close()
+        control.close()
+        close_resources(config.data_dir)
+    assert [asked[:2] for asked in elsewhere.asked] == [("versions", (0, 1)), ("relabel", (0, 1))]
+    with Service(config) as service:
+        assert content(service, "best") == {("a", 10): 1, ("b", 600): 1}
+
+
+def test_the_survey_looks_into_databases_of_its_own_host_alone(tmp_path: Path) -> None:
+    ran(write(tmp_path, CIRCUIT))
+    config = write(tmp_path, CHANGED)
+    apart = replace(
+        config,
+        pipeline=replace(config.pipeline, runtime="spark"),
+        spark=replace(config.spark, master="spark://there:7077"),
+    )
+    shutil.rmtree(tmp_path / "data" / "workers")
+    with pytest.raises(CircuitError, match="a worker"):
+        surveyed(config, load_plan(config))
+    assert surveyed(apart, load_plan(apart)) is not None
 
 
 def test_a_step_that_is_logged_meanwhile_ends_the_change(tmp_path: Path) -> None:
@@ -489,13 +544,10 @@ def test_a_step_that_is_logged_meanwhile_ends_the_change(tmp_path: Path) -> None
     old.start()
     pushed(old, MORE)
     old.stop(now=True)
-    from dbsp.coordinator.build import resources_of  # noqa: PLC0415 - between two steps of `build`
-    from dbsp.coordinator.evolving import carry_out  # noqa: PLC0415 - as above
-
     control, steps = LmdbControl(config.data_dir), EmbeddedStepLog(config.data_dir)
     plan = load_plan(write(tmp_path, CHANGED))
     with pytest.raises(Exception, match="a step was logged while"):
-        carry_out(evolution, plan, control, steps, resources_of(config, plan))
+        carry_out(evolution, plan, control, steps, Here(data_dir=config.data_dir, resources=resources_of(config, plan)))
     ledger = control.load()
     assert ledger is not None
     assert ledger.fingerprint != plan.fingerprint

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from dbsp.coordinator.build import build
+from dbsp.coordinator.decisions.fills import old_views
+from dbsp.coordinator.decisions.states import Facts
 from dbsp.coordinator.service import Service
 from tests.coordinator import test_evolving_logs as logs
 from tests.coordinator.shop import CIRCUIT, ORDERS, settings
@@ -34,14 +38,31 @@ pipeline = dbsp.circuit("shop", views)
 def test_a_changed_circuit_is_filled_by_spark(tmp_path: Path, workers: int) -> None:
     """Two workers have tasks that stay on `local[2]`, three take a job for each step; the old circuit ran in one process.
 
-    The view `large` is edited, so it begins anew.
+    The view `large` is edited, so it begins anew. Just before, jobs read it as it was, as on hosts with disks of their own.
     """
     write(tmp_path, CIRCUIT, workers)
     with Service(settings(tmp_path)) as service:
         service.wait_until_processed(service.push("orders", ORDERS), 120)
     write(tmp_path, CHANGED + PATHS, workers)
     config = settings(tmp_path, *SPARK)
-    with Service(config, build(config, evolve=True)) as service:
+    made = Service(config, build(config, evolve=True))
+    begins, tables = made._loop.backfill_begins, dict[str, list[Any]]()
+
+    def read_before(runtime: Any, facts: Facts) -> None:
+        runtime._one_host = False
+        leased = runtime.lease_views(
+            ("large", "per_customer"), facts.next_step, facts.layout, old_views(facts.fill, facts.next_step)
+        )
+        runtime._one_host = True
+        assert leased.spec("large").schema.names == ("id", "customer", "amount")
+        tables.update({view: pa.concat_tables(leased.read(view)).to_pylist() for view in ("large", "per_customer")})
+        leased.end()
+        begins(runtime, facts)
+
+    made._loop.backfill_begins = read_before  # type: ignore[method-assign]
+    with made as service:
+        assert tables["large"] == [{"id": 2, "customer": "b", "amount": 600, "weight": 1}]
+        assert len(tables["per_customer"]) == 2
         service.wait_until_processed(service.push("orders", MORE), 120)
         assert content(service, "best") == {("a", 70): 1, ("b", 60): 1}
         assert content(service, "number") == {(4,): 1}

@@ -128,7 +128,7 @@ class SparkRuntime:
 
     def create(self, workers: Sequence[int], checkpoint: CheckpointId, hosts: Sequence[str] = ()) -> None:
         """Make version 0 of each worker that has none."""
-        self._control("create", workers, hosts, control_job.create, checkpoint)
+        self.on_hosts("create", workers, hosts, control_job.create, checkpoint)
 
     def fence(
         self, epoch: int, workers: Sequence[int], hosts: Sequence[str] = (), since: Mapping[int, int] = NOTHING
@@ -138,7 +138,7 @@ class SparkRuntime:
         if self._here is not None:
             found = self._here.fence(epoch, workers, since=since)
         else:
-            restored = self._control("fence", workers, hosts, tasks.fence, epoch, dict(since))
+            restored = self.on_hosts("fence", workers, hosts, tasks.fence, epoch, dict(since))
             found = tuple(worker for worker in workers if restored[worker])
         self.epoch = epoch
         return found
@@ -161,7 +161,7 @@ class SparkRuntime:
 
     def versions(self, workers: Sequence[int], hosts: Sequence[str] = ()) -> Mapping[int, tuple[VersionInfo, ...]]:
         """Return the versions that every worker can open."""
-        return self._control("versions", workers, hosts, tasks.versions)
+        return self.on_hosts("versions", workers, hosts, tasks.versions)
 
     def open(self, version: int, epoch: int, layout: Layout) -> CheckpointId:
         """Open all workers of the layout and return their checkpoint. **Errors** `DataError` if workers hold different ones."""
@@ -361,7 +361,7 @@ class SparkRuntime:
     def cool(self, workers: Sequence[int], layout_version: int, hosts: Sequence[str] = ()) -> None:
         """End the warm-up for a layout; these workers delete what they copied for that layout."""
         self._warmer.end(self._warm_jobs.cancel)
-        self._control("cool", workers, hosts, tasks.cool, self.epoch, layout_version)
+        self.on_hosts("cool", workers, hosts, tasks.cool, self.epoch, layout_version)
 
     def _beside(self, jobs: Future[_Outcome]) -> Future[_Outcome]:
         """Register jobs that need cores while steps run: resident tasks are dismissed after each step until the jobs are done."""
@@ -402,8 +402,8 @@ class SparkRuntime:
         """
         near, at = (tuple(workers), tuple(hosts)) if must else self._reachable(workers, hosts)
         try:
-            condemned = self._control("look for what to discard", near, at, tasks.condemn, self.epoch)
-            self._control("discard", near, at, tasks.discard, self.epoch, condemned)
+            condemned = self.on_hosts("look for what to discard", near, at, tasks.condemn, self.epoch)
+            self.on_hosts("discard", near, at, tasks.discard, self.epoch, condemned)
         except UnavailableError:
             if must:
                 raise
@@ -460,7 +460,7 @@ class SparkRuntime:
         if self._owned:
             self._spark.stop()
 
-    def _control(
+    def on_hosts(
         self, what: str, workers: Sequence[int], hosts: Sequence[str], function: Callable[..., Any], *arguments: Any
     ) -> dict[int, Any]:
         """Run one function for each worker on its host, after waiting for executors there; any host if none is named."""
