@@ -396,7 +396,7 @@ def facts_of(ledger: Ledger, config: Config) -> states.Facts:
     found = standing(configured(ledger, config.layout.offered()))
     facts = states.Facts(
         run=ledger.run, fingerprint=ledger.fingerprint, layouts=found.layouts,
-        layout=found.layouts[found.used],
+        layout=replace(found.layouts[found.used], zones=config.layout.zone_pairs()),
         members=found.members, forming=found.forming, epoch=ledger.epoch, failures_max=config.step.failures_max,
         acceptable_recovery_lag=config.layout.acceptable_recovery_lag, keys_per_step=config.layout.keys_per_step,
         copies_lag=config.checkpoint.copies_lag,
@@ -436,7 +436,8 @@ def _ledger(config: Config, plan: Plan, control: Control) -> Ledger:
     if found is None:
         section = config.layout
         layout = initial(
-            config.pipeline.workers, shards=section.shards, dynamic_k=section.dynamic_k, hosts=section.offered()
+            config.pipeline.workers, shards=section.shards, dynamic_k=section.dynamic_k, hosts=section.offered(),
+            zones=section.zone_pairs(),
         )  # fmt: skip
         return control.begin(
             new_ledger(

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from dbsp.coordinator.strategies import STRATEGIES
 from dbsp.errors import ConfigError
-from dbsp.hosts import check_hosts
+from dbsp.hosts import Zones, check_hosts
 from dbsp.settings import at_least, near, one_of
 
 MEBIBYTE = 1 << 20
@@ -32,7 +32,8 @@ class LayoutSection:
     `[checkpoint] copies` have their state, or `common_disk` is set. Otherwise the service ends with an error that names them.
 
     Each worker has `standbys_per_worker` standbys on other hosts, each with the worker's last published version. The hosts of
-    one rack or building have one name in `zones`; a standby is in another zone than its worker, if there is one.
+    one rack or building have one name in `zones`; a standby is in another zone than its worker, if there is one. Workers are
+    spread over zones, too, where the weights of hosts leave the choice.
 
     `standbys` are folders, each best on a disk of its own. Each holds a copy of every worker's last checkpoints, from which a
     lost database is made again.
@@ -78,6 +79,10 @@ class LayoutSection:
             raise ConfigError(
                 f"standbys are different folders: layout.standbys={self.standbys}", "remove empty and repeated folders"
             )
+
+    def zone_pairs(self) -> Zones:
+        """Return the hosts with their zones, sorted."""
+        return tuple(sorted(self.zones.items()))
 
     def offered(self) -> tuple[tuple[str, float], ...]:
         """Return the hosts with their weights; `ConfigError` for a weight that is not a number."""

@@ -233,5 +233,7 @@ def layout_as_json(
         "strategy": migration_plan.strategy, "workers_before": list(migration_plan.old.workers),
         "workers": list(migration_plan.new.workers),
     }  # fmt: skip
-    shown = {name: value for name, value in asdict(layout).items() if name != "readers"}  # the rows have them
+    shown = {
+        name: value for name, value in asdict(layout).items() if name not in ("readers", "zones")
+    }  # as the rows and the settings say
     return {**shown, "shards": layout.shards, "shard_counts": counts, "rows": rows, "moving": moving}

@@ -14,6 +14,19 @@ Offered = tuple[tuple[str, float], ...]
 """Hosts on which workers may be placed, each with its weight: its share of the state against the others."""
 
 
+Zones = tuple[tuple[str, str], ...]
+"""Pairs of a host and its zone, sorted: hosts of one zone may fail together, such as those of one rack."""
+
+
+def zone_of(host: str, zones: Zones) -> str:
+    """Return the zone of a host; a host that no pair names is a zone of its own.
+
+    >>> zone_of("a", (("a", "north"),)), zone_of("b", (("a", "north"),))
+    ('north', 'host b')
+    """
+    return next((zone for name, zone in zones if name == host), f"host {host}")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostChoice:
     """The hosts that a rescale named, and those of the settings (`[layout] hosts`) at that time.

@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from dbsp.errors import ConfigError
-from dbsp.hosts import Offered, check_hosts
+from dbsp.hosts import Offered, Zones, check_hosts, zone_of
 from dbsp.input_readers import Readers, assigned, reader_of
 from dbsp.stored import stored
 
@@ -27,7 +27,7 @@ SHARDS_MAX = 1 << 16
 WORKERS_MAX = 4096
 
 
-@stored("Layout", "version owners workers hosts first_steps dynamic_k offered readers")
+@stored("Layout", "version owners workers hosts first_steps dynamic_k offered readers zones")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
     """Shards to workers, workers to hosts, input partitions to workers.
@@ -36,7 +36,8 @@ class Layout:
     not necessarily 0..W-1. `first_steps[j]` is the first step of the layout version that added `workers[j]`.
     `offered` are (host, weight) pairs. A rescale places new workers on these hosts; the weight is the host's share of the
     state. If `offered` is empty, new workers are placed on the first worker's host. `readers` has the worker that reads each
-    input partition, per table. Partitions that are not in it have a reader by a rule (`reader_of`).
+    input partition, per table. Partitions that are not in it have a reader by a rule (`reader_of`). `zones` are (host, zone)
+    pairs of the settings; a rescale spreads workers over zones where weights leave the choice.
     """
 
     version: int
@@ -47,6 +48,7 @@ class Layout:
     dynamic_k: float | None = None
     offered: Offered = ()
     readers: Readers = ()
+    zones: Zones = ()
 
     def __post_init__(self) -> None:
         """Raise `ConfigError` if the layout breaks invariant 2 or names an unknown worker."""
@@ -117,6 +119,7 @@ def initial(
     dynamic_k: float | None = 0.1,
     host: str = "",
     hosts: Sequence[tuple[str, float]] = (),
+    zones: Zones = (),
 ) -> Layout:
     """Return the first layout: contiguous runs of shards, as even as whole shards and the weights of `hosts` allow.
 
@@ -135,22 +138,26 @@ def initial(
     if workers > count:
         raise ConfigError(f"more workers than shards: workers={workers} shards={count}", "raise `shards` in [layout]")
     numbers = tuple(range(workers))
-    places = placed({}, numbers, tuple(hosts), host)
+    places = placed({}, numbers, tuple(hosts), host, zones)
     sizes = quotas(count, [places[worker] for worker in numbers], hosts)
     owners = tuple(worker for worker, size in zip(numbers, sizes, strict=True) for _ in range(size))
     return Layout(
         version=0, owners=owners, workers=numbers, hosts=tuple(places[worker] for worker in numbers),
-        first_steps=(0,) * workers, dynamic_k=None if shards is not None else dynamic_k, offered=tuple(hosts),
+        first_steps=(0,) * workers, dynamic_k=None if shards is not None else dynamic_k, offered=tuple(hosts), zones=zones,
     )  # fmt: skip
 
 
 def placed(
-    known: Mapping[int, str], joining: Sequence[int], offered: Sequence[tuple[str, float]], host: str = ""
+    known: Mapping[int, str],
+    joining: Sequence[int],
+    offered: Sequence[tuple[str, float]],
+    host: str = "",
+    zones: Zones = (),
 ) -> dict[int, str]:
     """Return the host of every worker: known workers stay, and each new one gets the host with the most weight per worker.
 
-    The host's workers are counted with the new one; on a tie the host with fewer workers wins. Without `offered` hosts, new
-    workers are placed on `host`.
+    The host's workers are counted with the new one. On a tie the zone with fewer workers wins, then the host with fewer.
+    Without `offered` hosts, new workers are placed on `host`.
 
     >>> placed({}, range(4), [("a", 1.0), ("b", 3.0)])
     {0: 'b', 1: 'b', 2: 'a', 3: 'b'}
@@ -160,8 +167,12 @@ def placed(
         if not offered:
             places[worker] = host
             continue
-        there = {name: sum(place == name for place in places.values()) for name, _ in offered}
-        best = max(offered, key=lambda pair: (pair[1] / (there[pair[0]] + 1), -there[pair[0]]))
+        there = Counter(places.values())
+        near = _by_zone(there, zones)
+        best = max(
+            offered,
+            key=lambda pair: (pair[1] / (there[pair[0]] + 1), -near[zone_of(pair[0], zones)], -there[pair[0]]),
+        )
         places[worker] = best[0]
     return places
 
@@ -214,7 +225,7 @@ def rescaled(
 
     **Law** every surviving worker keeps as many of its shards as an even division allows. From W to W+1 workers, about
     1/(W+1) of the shards move. The workers are spread over the offered hosts by weight (`seats`). Workers on hosts that
-    are no longer offered, or have too many, leave; of one host's workers those with the highest numbers leave first. New
+    are no longer offered, or have too many, leave. Of one host's workers those with the highest numbers leave first. New
     workers take the lowest free numbers. The same input gives the same layout, and a second call changes nothing. With
     hosts of different weights the shares follow `quotas`, and only the necessary shards move. `partitions` has the number of
     input partitions of each table; with None it is that of the old layout. `dbsp.input_readers.assigned` chooses their readers.
@@ -238,7 +249,7 @@ def rescaled(
     kept = _staying(base, workers)
     new = _lowest_free(known, workers - len(kept))
     numbers = tuple(sorted((*kept, *new)))
-    places = placed({worker: known[worker][0] for worker in kept}, new, base.offered, host)
+    places = placed({worker: known[worker][0] for worker in kept}, new, base.offered, host, base.zones)
     hosts = tuple(places[worker] for worker in numbers)
     counts = {table: len(found) for table, found in old.readers} if partitions is None else partitions
     return replace(
@@ -271,21 +282,35 @@ def is_balanced(layout: Layout, workers: int) -> bool:
     return (new.workers, new.owners) == (layout.workers, layout.owners)
 
 
-def seats(present: Mapping[str, int], workers: int, offered: Sequence[tuple[str, float]]) -> dict[str, int]:
+def seats(
+    present: Mapping[str, int], workers: int, offered: Sequence[tuple[str, float]], zones: Zones = ()
+) -> dict[str, int]:
     """Return the number of workers that each offered host should have; `present` counts those that it has now.
 
-    Each seat in turn goes to the host with the most weight per worker. On a tie a host that has a worker for it gets it,
-    so that no worker moves without need. Then the host with fewer seats gets it.
+    Each seat in turn goes to the host with the most weight per worker, and on a tie to the zone with the fewest seats. Then a
+    host that has a worker for it gets it, so that no worker moves without need. Then the host with fewer seats gets it.
 
     >>> seats({"a": 1, "b": 2}, 3, [("a", 1.0), ("b", 1.0)]), seats({"a": 2}, 2, [("a", 1.0), ("b", 1.0)])
     ({'a': 1, 'b': 2}, {'a': 1, 'b': 1})
+    >>> seats({"a": 1, "b": 1}, 2, [("a", 1.0), ("b", 1.0), ("c", 1.0)], (("a", "north"), ("b", "north")))
+    {'a': 1, 'b': 0, 'c': 1}
     """
     found = dict.fromkeys((host for host, _ in offered), 0)
     for _ in range(workers):
-        best = max(
-            offered, key=lambda pair: (pair[1] / (found[pair[0]] + 1), found[pair[0]] < present.get(pair[0], 0), -found[pair[0]])
-        )  # fmt: skip
-        found[best[0]] += 1
+        near = _by_zone(found, zones)
+        ranks = {
+            host: (weight / (found[host] + 1), -near[zone_of(host, zones)], found[host] < present.get(host, 0), -found[host])
+            for host, weight in offered
+        }  # fmt: skip
+        found[max(ranks, key=ranks.__getitem__)] += 1
+    return found
+
+
+def _by_zone(there: Mapping[str, int], zones: Zones) -> Counter[str]:
+    """Return the number of workers in each zone, for their numbers on each host."""
+    found = Counter[str]()
+    for host, count in there.items():
+        found[zone_of(host, zones)] += count
     return found
 
 
@@ -351,7 +376,7 @@ def _staying(layout: Layout, workers: int) -> list[int]:
     """
     if not layout.offered:
         return list(layout.workers[:workers])
-    wanted = seats(Counter(layout.hosts), workers, layout.offered)
+    wanted = seats(Counter(layout.hosts), workers, layout.offered, layout.zones)
     staying = []
     for worker, host in zip(layout.workers, layout.hosts, strict=True):
         if wanted.get(host, 0) > 0:

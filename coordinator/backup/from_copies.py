@@ -247,7 +247,8 @@ def rewound(ledger: Ledger, config: Config, name: CheckpointName, owners: tuple[
     there, offered = homes(ledger.layouts.values()), config.layout.offered()
     hosts = {host for host, _ in offered} or {""}
     staying = {worker: host for worker, host in there.items() if host in hosts}
-    places = placed(staying, [worker for worker in sorted(there) if worker not in staying], offered)
+    leaving = [worker for worker in sorted(there) if worker not in staying]
+    places = placed(staying, leaving, offered, zones=config.layout.zone_pairs())
     moved = tuple(
         MovedWorker(
             worker=worker, host=places[worker], lost=there[worker], epoch=epoch, wall_us=name.second * 1_000_000,

@@ -13,6 +13,7 @@ from dataclasses import replace
 
 from dbsp.coordinator.decisions import commands, events, states
 from dbsp.coordinator.decisions.recovery import needed
+from dbsp.hosts import Zones
 from dbsp.layout import Layout, homes, placed
 
 HINT = "start the host again, add another one to [layout] hosts, or restore a backup"
@@ -29,7 +30,9 @@ def decided(
         gone = [worker for worker in gone if worker not in saved]
     places = None
     if event.movable or not gone:
-        places = relocated(there, needed(facts), event.hosts, event.silent, facts.offered, event.standbys)
+        places = relocated(
+            there, needed(facts), event.hosts, event.silent, facts.offered, event.standbys, facts.layout.zones
+        )
     if places is not None:
         command = commands.MoveWorkers(epoch=facts.epoch, places=tuple(places.items()))
         return states.Recovering(facts=facts, awaits="moved"), (command,)
@@ -51,11 +54,13 @@ def relocated(
     silent: Collection[str],
     offered: Sequence[tuple[str, float]],
     standbys: Collection[tuple[int, str]] = (),
+    zones: Zones = (),
 ) -> dict[int, str] | None:
     """Return the new host of each of these workers whose host is lost; None if no host is left that answers.
 
     `there` are the hosts of all workers. Where no offered host is left, the hosts of the other workers are used. `standbys` are
-    pairs of a worker and a host. A worker that has some goes to one of their hosts, to an offered one if it can.
+    pairs of a worker and a host. A worker that has some goes to one of their hosts, to an offered one if it can. Of hosts that
+    are equal otherwise, one in the zone with the fewest workers is chosen.
 
     >>> relocated({0: "a", 1: "b", 2: "c"}, [0, 1, 2], ["b"], ["b"], [("a", 1.0), ("b", 1.0), ("c", 2.0)])
     {1: 'c'}
@@ -76,7 +81,7 @@ def relocated(
         found = ready[worker]
         choice = [(host, weight) for host, weight in left if not found or host in found]
         choice = choice or [(host, 1.0) for host in sorted(found)]
-        places = placed(places, [worker], choice)
+        places = placed(places, [worker], choice, zones=zones)
     return {worker: places[worker] for worker in moving}
 
 

@@ -75,7 +75,8 @@ def chosen(facts: states.Facts, held: Mapping[int, Sequence[VersionInfo]]) -> Ch
 def learned(facts: states.Facts, standing: events.LedgerState) -> states.Facts:
     """Return the facts updated by the ledger; the requests other than a rescale are kept."""
     offered = facts.offered if standing.offered is None else standing.offered
-    layouts = {number: replace(layout, offered=offered) for number, layout in standing.layouts.items()}
+    zones = facts.layout.zones
+    layouts = {number: replace(layout, offered=offered, zones=zones) for number, layout in standing.layouts.items()}
     migration_plans = {
         number: under_way(migration_plan, layouts) for number, migration_plan in standing.migration_plans.items()
     }

@@ -563,7 +563,7 @@ def decode_layout(found: Mapping[str, Any]) -> Layout:
     return Layout(
         version=found["version"], owners=tuple(found["owners"]), workers=tuple(found["workers"]),
         hosts=tuple(found["hosts"]), first_steps=tuple(found["first_steps"]), dynamic_k=found["dynamic_k"],
-        offered=_offered(found.get("offered", ())),
+        offered=_offered(found.get("offered", ())), zones=tuple((host, zone) for host, zone in found.get("zones", ())),
         readers=tuple((table, tuple(workers)) for table, workers in found.get("readers", ())),
     )  # fmt: skip
 

@@ -143,11 +143,13 @@ def test_without_copies_one_error_names_what_is_lost(folder: Path) -> None:
     lost=st.sets(st.sampled_from("abcde")),
     silent=st.sets(st.sampled_from("abcde")),
     offered=st.lists(st.sampled_from("abcde"), unique=True),
+    zones=st.dictionaries(st.sampled_from("abcde"), st.sampled_from(["north", "south"])),
 )
 def test_only_workers_of_lost_hosts_move_and_they_are_spread(
-    homes: dict[int, str], lost: set[str], silent: set[str], offered: list[str]
+    homes: dict[int, str], lost: set[str], silent: set[str], offered: list[str], zones: dict[str, str]
 ) -> None:
-    found = relocated(homes, set(homes), lost, silent, [(host, 1.0) for host in offered])
+    weighed = [(host, 1.0) for host in offered]
+    found = relocated(homes, set(homes), lost, silent, weighed, zones=tuple(sorted(zones.items())))
     away = lost | silent
     left = [host for host in offered if host not in away] or sorted(set(homes.values()) - away)
     if not left:
@@ -160,6 +162,12 @@ def test_only_workers_of_lost_hosts_move_and_they_are_spread(
     after.update(host for worker, host in {**homes, **found}.items() if host in left)
     for host in set(found.values()):
         assert after[host] <= min(after.values()) + 1, "a moved worker went to a host with more workers"
+    if len(found) == 1 and found.keys() < homes.keys():
+        (worker, chosen), before = *found.items(), Counter(dict.fromkeys(left, 0))
+        before.update(host for other, host in homes.items() if other != worker)
+        near = Counter(zones.get(host, host) for other, host in homes.items() if other != worker)
+        equal = [host for host in left if before[host] == before[chosen]]
+        assert near[zones.get(chosen, chosen)] == min(near[zones.get(host, host)] for host in equal)
 
 
 def test_a_host_counts_as_lost_only_after_it_was_silent_at_every_look() -> None:

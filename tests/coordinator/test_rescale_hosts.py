@@ -93,6 +93,21 @@ def orders_of(service: Service) -> dict[int, set[int]]:
     return {row["worker"]: set(row["partitions"]["orders"]) for row in service.layout_status()["rows"]}
 
 
+def test_a_rescale_spreads_workers_over_zones(folder: Path) -> None:
+    """Both workers are in the north. After a start with zones, a rescale to as many moves one to the south, and no other."""
+    machines, two = hosted.Machines(folder / "hosts"), (*FIRST, 'layout.hosts=["a", "b"]', "pipeline.workers=2")
+    with running(folder, machines, *two) as service:
+        assert homes(service) == {0: "a", 1: "b"}
+    zones = 'layout.zones={a="north", b="north", c="south"}'
+    with running(folder, machines, *FIRST, 'layout.hosts=["a", "b", "c"]', zones) as service, traffic(service, 1):
+        assert service.plan_rescale(2).hosts_joining == ("c",)
+        service.rescale(2, 60)
+        assert homes(service) == {0: "a", 2: "c"}
+        assert service.rescale(2, 60) is None
+    with running(folder, machines, *FIRST, 'layout.hosts=["a", "b", "c"]', zones) as service:
+        assert service.rescale(2, 60) is None, "the zones are those of the settings behind a restart, too"
+
+
 def test_a_replaced_host_moves_its_share_once(folder: Path) -> None:
     """Worker 1 on b gives its shards to worker 2 on c; nobody else's move, and the second call moves nothing."""
     machines = hosted.Machines(folder / "hosts")

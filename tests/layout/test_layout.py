@@ -1,15 +1,17 @@
 """Layouts: invariant 2, balance, minimal movement, stability, convergence (docs/concepts/rescale.md)."""
 
 from collections import Counter
+from collections.abc import Collection
 from dataclasses import replace
-from itertools import pairwise
+from itertools import combinations, pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from dbsp.errors import ConfigError
+from dbsp.hosts import Zones
 from dbsp.layout import (
     Layout,
     dynamic_shards,
@@ -201,6 +203,37 @@ def test_hosts_are_added_removed_and_replaced(first: int, offered: object, rest:
         assert is_balanced(new, len(new.workers))
         if new.shards >= old.shards:
             assert moved_shards(old, new) == round(least_moved(old, new) * max(old.shards, new.shards))
+
+
+zones = st.dictionaries(st.sampled_from("abcd"), st.sampled_from(["north", "south"])).map(
+    lambda found: tuple(sorted(found.items()))
+)
+
+
+@given(counts, hosts, st.lists(st.tuples(hosts, counts, zones), min_size=1, max_size=5))
+@example(1, ["a"], [(["a", "b", "c"], 2, (("a", "north"), ("b", "north")))])
+@example(2, ["a", "b"], [(["a", "b", "c"], 2, (("a", "north"), ("b", "north")))])
+def test_workers_are_spread_over_zones_where_hosts_leave_the_choice(first: int, offered: list[str], rest: list) -> None:
+    """Hosts of equal weight stay even, and no other choice of the hosts with one more spreads workers better over zones."""
+    layout = initial(first, hosts=[(host, 1.0) for host in offered])
+    for step, (names, workers, found) in enumerate(rest):
+        layout = rescaled(
+            replace(layout, offered=tuple((host, 1.0) for host in names), zones=found), workers, step=step
+        )
+        least, extra = divmod(workers, len(names))
+        there = Counter(layout.hosts)
+        assert all(there[host] in (least, least + 1) for host in names)
+
+        def unequal(chosen: Collection[str], names: list[str] = names, least: int = least, found: Zones = found) -> int:
+            """The sum of squares of the workers in each zone, if these hosts have one more."""
+            counted = Counter[str]()
+            for host in names:
+                counted[dict(found).get(host, host)] += least + (host in chosen)
+            return sum(count * count for count in counted.values())
+
+        best = min(unequal(chosen) for chosen in combinations(names, extra))
+        assert unequal([host for host in names if there[host] > least]) == best
+        assert is_balanced(layout, workers), "a second rescale changes nothing"
 
 
 @given(counts, hosts, st.lists(st.tuples(hosts, counts), min_size=1, max_size=5))
