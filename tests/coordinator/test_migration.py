@@ -55,7 +55,7 @@ def test_all_strategies_in_turn_with_restarts(folder: Path, tmp_path: Path) -> N
     """A service that is stopped in the midst goes on with it when it is started again."""
     draw = random.Random(5)
     for _ in range(3):
-        with Service(settings(folder, "layout.keys_per_step=150")) as service, traffic(service, draw.randrange(1000)):
+        with Service(settings(folder, "layout.keys_per_step=50")) as service, traffic(service, draw.randrange(1000)):
             service.rescale(draw.choice([1, 2, 3, 4]), 120, strategy=draw.choice(STRATEGIES))
             workers = draw.choice([n for n in (1, 2, 3, 4) if n != len(service.layout().workers)])
             waiting = threading.Thread(target=ask, args=(service, workers, draw.choice(BY_KEY)))
