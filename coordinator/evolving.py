@@ -117,13 +117,19 @@ def survey(config: Config, plan: Plan, ledger: Ledger, resources: ConfiguredReso
 
 def _old_views(ledger: Ledger, plan: Plan, found: CircuitChange) -> Mapping[str, ViewSpec]:
     """Return the views that can be read from their old traces until they are filled, under the numbers of retained traces."""
-    if ledger.views is None or ledger.views.by != VERSION or not found.needs_backfill:
+    if not found.needs_backfill:
+        return {}
+    return retained(_stored(ledger), unfilled_views(plan, found.backfill.kept, found.backfill.views))
+
+
+def _stored(ledger: Ledger) -> Mapping[str, ViewSpec]:
+    """Return the views of the old circuit, as far as this version has noted them."""
+    if ledger.views is None or ledger.views.by != VERSION:
         return {}
     try:
-        before = views_of(ledger.views.text)
-    except DataError:  # stored by a version in the making: reads wait for the backfill
+        return views_of(ledger.views.text)
+    except DataError:  # stored by a version in the making
         return {}
-    return retained(before, unfilled_views(plan, found.backfill.kept, found.backfill.views))
 
 
 def _retracting(
@@ -133,11 +139,11 @@ def _retracting(
 
     **Errors** `CircuitError` for a view whose old rows are not there, or which the output cannot retract.
     """
-    now = {view.name: view.schema for view in plan.views}
+    now = {view.name: view for view in plan.views}
     for view in renewed(ledger, found.backfill.views):
         if view not in old:
             raise _unreadable(config, ledger, view)
-        reason = config.output.no_retraction(view, old[view].schema, now[view])
+        reason = config.output.no_retraction(old[view], now[view])
         if reason is not None:
             raise _irrevocable(config, view, reason)
     return replace(found, backfill=replace(found.backfill, taken_back=stored_views(old.values())))

@@ -12,6 +12,8 @@ from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any
 
+import pyarrow as pa
+
 from dbsp.algebra.table import Table
 from dbsp.circuit.circuit import Circuit
 from dbsp.operators.operator import Shows, TableTime
@@ -50,7 +52,7 @@ class ViewSpec:
     """A view: the node whose delta is the view's output, and the trace that holds it (None: not materialized).
 
     The trace integrates the view's changes. With `shows`, it is instead a trace that the node has anyway, and the operator
-    `shows` reads the view from it.
+    `shows` reads the view from it. With `keyed_by` all rows of a key, in these columns, are made by one worker.
     """
 
     name: str
@@ -58,6 +60,15 @@ class ViewSpec:
     schema: Schema
     trace: TraceSpec | None
     shows: Shows | None = None
+    keyed_by: tuple[str, ...] = ()
+
+    @property
+    def home(self) -> tuple[tuple[str, pa.DataType], ...] | None:
+        """Return names and types of the columns that decide which worker has a row; None if the view is not materialized."""
+        if self.trace is None:
+            return None
+        form = self.trace.arrangement
+        return tuple((name, form.schema[name].type) for name in form.key)
 
     @property
     def integrates(self) -> bool:

@@ -15,11 +15,13 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
+from dbsp.algebra.key_by import KeyBy
 from dbsp.algebra.recursive import inside
 from dbsp.circuit.circuit import Circuit
 from dbsp.circuit.fingerprint import fingerprint
 from dbsp.circuit.graph import in_order, shared
 from dbsp.circuit.nodes import Node, Planning
+from dbsp.errors import CircuitError
 from dbsp.operators.operator import AsKept
 from dbsp.plan.appending import appending
 from dbsp.plan.builder import Builder
@@ -57,8 +59,11 @@ def plan(circuit: Circuit) -> Plan:
         planning = _planned(roots, replace(planning, builder=Builder(), flows={}, loops={}, wider=wider))
     builder = planning.builder
     views = tuple(
-        _view(planning, name, node, name in circuit.materialized, dict(circuit.sorted_by).get(name))
-        for (name, _), node in zip(circuit.views, roots, strict=True)
+        replace(
+            _view(planning, name, node, name in circuit.materialized, dict(circuit.sorted_by).get(name)),
+            keyed_by=_keys(given, name, dict(circuit.sorted_by).get(name)),
+        )
+        for (name, given), node in zip(circuit.views, roots, strict=True)
     )
     return Plan(
         circuit=circuit,
@@ -102,6 +107,22 @@ def _planned(roots: Sequence[Node], planning: Planning) -> Planning:
     for node in in_order(roots):
         planning.plan(node)
     return planning
+
+
+def _keys(node: Node, name: str, sorted_by: tuple[str, ...] | None) -> tuple[str, ...]:
+    """Return the keys of a view's messages, all of whose rows are on one worker; none if messages are changes.
+
+    **Errors** `CircuitError` if the order of the view takes rows of one key to several workers.
+    """
+    if not isinstance(node, KeyBy):
+        return ()
+    if sorted_by is not None and len(sorted_by) > 1 and sorted_by[0] not in node.keys:
+        raise CircuitError(
+            f"a view is distributed by the first column of its order, which is not in the key of its messages: view={name}"
+            f" sorted_by={','.join(sorted_by)} key={','.join(node.keys)}",
+            "sort it by a column of the key first, or by one column alone",
+        )
+    return node.keys
 
 
 def _view(

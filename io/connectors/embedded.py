@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from dbsp.io.embedded_output import EmbeddedOutputLog
     from dbsp.io.examine import Spans
     from dbsp.io.kafka.input import KafkaSource
+    from dbsp.plan.plan import ViewSpec
     from dbsp.store.findings import Examined
-    from dbsp.zset.schema import Schema
 
 
 @input_kind
@@ -141,7 +141,7 @@ class EmbeddedOutput(LocalOutput):
             log.trim(step)
             log.close()
 
-    def no_retraction(self, view: str, before: Schema, now: Schema) -> None:
+    def no_retraction(self, before: ViewSpec, now: ViewSpec) -> None:
         """Return None: readers are notified instead."""
 
     def folders(self, residence: Residence) -> tuple[tuple[str, Path], ...]:  # noqa: ARG002 - as it says

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from dbsp.io.examine import Spans
     from dbsp.io.file_input import FileInputLog
     from dbsp.io.file_output import FileOutputLog
+    from dbsp.plan.plan import ViewSpec
     from dbsp.store.findings import Examined
-    from dbsp.zset.schema import Schema
 
 
 @input_kind
@@ -107,9 +107,9 @@ class FilesOutput(FolderOutput):
             self.folder(residence), worker, format=self.format, first_step=first_step, create=create
         )  # fmt: skip
 
-    def no_retraction(self, view: str, before: Schema, now: Schema) -> str | None:  # noqa: ARG002 - of every view
+    def no_retraction(self, before: ViewSpec, now: ViewSpec) -> str | None:
         """Refuse other columns where a file has one set of columns, as readers take the whole folder for one table."""
-        if self.format == "json" or before.for_both(now) is not None:
+        if self.format == "json" or before.schema.for_both(now.schema) is not None:
             return None
         return f"its columns changed, and all files of the format {self.format} have the same"
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from dbsp.io.kafka.input import KafkaInputLog
     from dbsp.io.kafka.output import KafkaOutputLog
     from dbsp.io.kafka.steps import KafkaStepLog
-    from dbsp.zset.schema import Schema
+    from dbsp.plan.plan import ViewSpec
 
 NO_BACKUP = (
     "a pipeline with Kafka cannot be backed up",
@@ -164,11 +164,20 @@ class KafkaOutput(OutputKind):
             format=self.format, first_step=first_step, create=create, create_views=True,
         )  # fmt: skip
 
-    def no_retraction(self, view: str, before: Schema, now: Schema) -> str | None:  # noqa: ARG002 - the new ones are checked
-        """Refuse `upsert`, and old rows without the columns of the key; each message names its columns itself."""
+    def no_retraction(self, before: ViewSpec, now: ViewSpec) -> str | None:
+        """Refuse old rows that have other keys, or none; each message names its columns itself.
+
+        With `upsert` a key must stay on its worker, because the transactions of two workers have no order. A tombstone for
+        the old row could be the last message of a key that has a row.
+        """
+        keys = columns_of(self.keys).get(now.name, ())
         if self.format == "upsert":
-            return "a topic of the format upsert has no retractions"
-        lacking = [column for column in columns_of(self.keys).get(view, ()) if column not in before]
+            was, new = ([(key, spec.schema[key].type) for key in spec.keyed_by] for spec in (before, now))
+            if was != new:
+                return "the key of its messages changed"
+            if before.home is None or before.home != now.home or not {name for name, _ in before.home} <= set(keys):
+                return "the rows of a key move to another worker"
+        lacking = [column for column in keys if column not in before.schema]
         return f"its old rows have no column {lacking[0]}, which is in the key of its messages" if lacking else None
 
     def folders(self, residence: Residence) -> tuple[tuple[str, Path], ...]:  # noqa: ARG002 - none are needed

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from dbsp.io.connectors.places import Place
     from dbsp.io.output_part import OutputProgress
     from dbsp.logs import Heartbeats, InputLog, OutputLog, StepLog
+    from dbsp.plan.plan import ViewSpec
     from dbsp.store.findings import Examined
-    from dbsp.zset.schema import Schema
 
 Check: TypeAlias = Callable[[str, Any], None]
 """Refuses the value of a setting by `ConfigError`; called with the setting's full name, such as "input.format"."""
@@ -252,10 +252,10 @@ class OutputKind(Connector):
         """Open the worker's part; `create` lets it begin at `first_step`, else absence is a `DataError`."""
 
     @abstractmethod
-    def no_retraction(self, view: str, before: Schema, now: Schema) -> str | None:
+    def no_retraction(self, before: ViewSpec, now: ViewSpec) -> str | None:
         """Return why one step cannot retract the rows of an edited view and insert the new ones; None if it can.
 
-        Its columns were `before` and are `now`. Only an output that `retracts` is asked.
+        The view was `before` and is `now`. Only an output that `retracts` is asked.
         """
 
     @abstractmethod

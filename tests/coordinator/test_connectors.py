@@ -260,7 +260,7 @@ class Answers(FolderOutput):
     def open(self, residence: Residence, worker: int, first_step: int, *, create: bool = False) -> Any:
         """Open nothing."""
 
-    def no_retraction(self, view: str, before: Any, now: Any) -> None:
+    def no_retraction(self, before: Any, now: Any) -> None:
         """Return None."""
 
     def written_later(self, residence: Residence, step: int) -> Sequence[str]:

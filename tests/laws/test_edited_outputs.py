@@ -13,8 +13,12 @@ from hypothesis import strategies as st
 
 import dbsp
 from dbsp.circuit.names import view_of
-from dbsp.errors import DbspError
+from dbsp.errors import CircuitError, DbspError
+from dbsp.io.connectors.kafka import KafkaOutput
+from dbsp.io.formats.json_output import upsert_messages
+from dbsp.io.output_part import by_view
 from dbsp.plan.changes import CircuitChange
+from dbsp.plan.planner import plan
 from dbsp.plan.stored_views import retained, retained_traces, stored_views
 from dbsp.runtime import backfill as backfilling
 from dbsp.runtime import session
@@ -132,3 +136,80 @@ def test_old_rows_that_are_not_retracted_once_are_seen(plant: str, monkeypatch: 
     monkeypatch.setattr(*UNRETRACTED[plant])
     with pytest.raises((AssertionError, DbspError)):
         retracted(EDITS, [*history, *[("step",)] * 4], 1, 2)
+
+
+# --- topics in which a message says what the row of a key is now ----------------------------------------------------
+
+
+def output(*keys: str) -> KafkaOutput:
+    return KafkaOutput(bootstrap="nowhere:1", format="upsert", keys={"v": ", ".join(keys), "u": "id"})
+
+
+def as_tables(run: Any, keys: tuple[str, ...]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The newest messages of all keys where the workers of a step write in one order, or in the other."""
+    tables: tuple[dict[str, Any], dict[str, Any]] = ({}, {})
+    logs = [run._resources.outputs[worker] for worker in sorted(run._resources.outputs)]
+    for step in range(run.step_number):
+        for table, order in zip(tables, (logs, logs[::-1]), strict=True):
+            for log in order:
+                for part in by_view(log.parts.get(step, {})).get("v", []):
+                    names, rows = upsert_messages(part, keys)
+                    table.update(zip(names.to_pylist(), rows.to_pylist(), strict=True))
+    return tables
+
+
+def upserted(first: Any, second: Any, keys: tuple[str, ...]) -> tuple[str | None, bool]:
+    """Why the edit is refused, and whether readers have the view, if it is made all the same, in any order of the workers."""
+    old, new = (output(*keys).check_circuit(circuit({"u": u, "v": view})) for view in (first, second))
+    with dbsp.open(old, workers=3) as run:
+        rows = [{"id": key, "b": "xyz"[key % 3], "a": key % 4, "f": 0.5} for key in range(24)]
+        run.push("u", rows)
+        run.step()
+        (before,) = (view for view in run.plan.views if view.name == "v")
+        retracting(run, new)
+        (now,) = (view for view in run.plan.views if view.name == "v")
+        run.push("u", [{**row, "a": row["a"] + 1} for row in rows[::5]])
+        run.step()
+        whole = run.view("v").batch
+        names, expected = upsert_messages(whole, keys)
+        view = dict(zip(names.to_pylist(), expected.to_pylist(), strict=True))
+        tables = [{key: row for key, row in table.items() if row is not None} for table in as_tables(run, keys)]
+        return output(*keys).no_retraction(before, now), all(table == view for table in tables)
+
+
+STAYS = [
+    (u.filter(dbsp.col("a") > 0), u.select("id", twice=dbsp.col("a") * 2), ("id",)),
+    (u.select("id", "a"), u.filter(dbsp.col("a") > 2).select("id", "a"), ("id",)),
+    (u.group_by("b").aggregate(n=dbsp.count()), u.group_by("b").aggregate(m=dbsp.max("a")), ("b",)),
+]
+MOVES = (u.group_by("b", "a").aggregate(n=dbsp.count()), u.group_by("b").aggregate(a=dbsp.max("a")), ("b", "a"))
+
+
+@pytest.mark.parametrize(("first", "second", "keys"), STAYS)
+def test_a_key_that_stays_on_its_worker_has_its_row_last(first: Any, second: Any, keys: tuple[str, ...]) -> None:
+    assert upserted(first, second, keys) == (None, True)
+
+
+def test_a_key_that_moves_is_refused_and_would_lose_its_row() -> None:
+    assert upserted(*MOVES) == ("the rows of a key move to another worker", False)
+
+
+def test_another_key_is_refused() -> None:
+    def spec(*keys: str) -> Any:
+        views = plan(output(*keys).check_circuit(circuit({"u": u, "v": u}))).views
+        return next(view for view in views if view.name == "v")
+
+    assert output("id", "b").no_retraction(spec("id"), spec("id", "b")) == "the key of its messages changed"
+    assert output("id").no_retraction(spec("id"), spec("id")) is None
+
+
+def test_an_order_that_moves_rows_of_a_key_is_refused() -> None:
+    """Sorted by the amount first, two workers would write the messages of a key whose amount changes."""
+
+    def sorted_by(*columns: str) -> Any:
+        return plan(output("id").check_circuit(dbsp.circuit("o", {"v": u}, sorted_by={"v": list(columns)})))
+
+    with pytest.raises(CircuitError, match=r"distributed by the first column of its order.*sorted_by=a,id key=id"):
+        sorted_by("a", "id")
+    assert sorted_by("id", "a").views
+    assert sorted_by("a").views
