@@ -32,9 +32,10 @@ from dbsp.coordinator.running.attempts import FileMarker
 from dbsp.coordinator.running.blame import Locator
 from dbsp.coordinator.running.clock import Clock, SystemClock
 from dbsp.coordinator.running.command_runner import Parts
-from dbsp.coordinator.running.control import Control, Ledger, LmdbControl, configured, new_ledger, standing
+from dbsp.coordinator.running.control import Control, Ledger, configured, new_ledger, standing
 from dbsp.coordinator.running.far_standbys import StandbyRule
 from dbsp.coordinator.running.intake import counted
+from dbsp.coordinator.running.ledger_file import LmdbControl
 from dbsp.coordinator.running.ledger_in_log import ledger_in_log, logged_control
 from dbsp.coordinator.running.letters import Letters
 from dbsp.coordinator.running.loop_settings import LoopSettings
@@ -59,6 +60,7 @@ from dbsp.runtime.background import BackgroundProcesses, BackgroundThreads
 from dbsp.runtime.runtime import RunsOnHosts, Runtime
 from dbsp.runtime.tasks import Work
 from dbsp.storage.copied_checkpoints import CopiedCheckpoints
+from dbsp.stored.levels import NEWEST, READERS_SINCE
 from dbsp.version import VERSION
 
 OPENS_AT_ONCE = 8
@@ -180,7 +182,7 @@ def build(
         _evolve(config, plan, control, evolution, wrap)
     ledger = _ledger(config, plan, control)
     check_named(config, ledger.layouts.values())
-    inputs, steps = _open_logs(config, plan, create=ledger.epoch == 0)
+    inputs, steps = _open_logs(config, plan, ledger.level, create=ledger.epoch == 0)
     try:
         if ledger.epoch == 0:
             refuse_logged(config, steps)
@@ -193,17 +195,17 @@ def build(
         for part in (inputs, steps, control):
             part.close()
         raise
-    work, control = work_of(config, plan, ledger.run), logged_control(control, steps)
+    work, control = work_of(config, plan, ledger.run, ledger.level), logged_control(control, steps)
     parts = Parts(
         runtime=lambda: cast(Runtime, wrap("runtime", make_runtime(config, work))), inputs=wrap("inputs", inputs),
         steps=wrap("steps", steps), control=control, clock=clock,
         locate=Locator(plan=plan, inputs=inputs), awaited=plan.watermarks, marker=FileMarker(config.data_dir),
         trials=ProcessTrials(config) if shares_disk(config) else None,
         waterlines=Waterlines(watched(plan), config.input.idle_s_of), letters=wrap("letters", letters),
-        published=published_copies(config, control, inputs, clock),
+        published=published_copies(config, control, inputs, clock), level=ledger.level,
     )  # fmt: skip
     facts = replace(facts_of(ledger, config), accepting=frozenset(accepting))
-    own_input = resources_of(config, plan).open_input if config.input.asks_others else None
+    own_input = resources_of(config, plan, ledger.level).open_input if config.input.asks_others else None
     return Built(
         config=config,
         plan=plan,
@@ -231,9 +233,9 @@ def published_copies(config: Config, control: Control, inputs: InputLog, clock: 
     )  # fmt: skip
 
 
-def work_of(config: Config, plan: Plan, run: str) -> Work:
+def work_of(config: Config, plan: Plan, run: str, level: int) -> Work:
     """Return what every task of the pipeline needs."""
-    return Work(resources=resources_of(config, plan), plan=plan, run=run, common_disk=shares_disk(config))
+    return Work(resources=resources_of(config, plan, level), plan=plan, run=run, common_disk=shares_disk(config))
 
 
 def _letter_limits(config: Config) -> LetterLimits:
@@ -289,11 +291,13 @@ def _evolve(
     config: Config, plan: Plan, control: Control, evolution: Evolution, wrap: Callable[[str, Any], Any]
 ) -> None:
     """Change the stored circuit; close the databases afterwards, as the runtime opens them in processes of its choice."""
-    resources = resources_of(config, plan)
+    found = control.load()
+    level = NEWEST if found is None else found.level
+    resources = resources_of(config, plan, level)
     steps = resources.open_steps()
     try:
         resources.make_folders(evolution.change.tables_added)
-        with _databases(config, plan, evolution, wrap) as databases:
+        with _databases(config, plan, evolution, level, wrap) as databases:
             carry_out(evolution, plan, logged_control(control, steps), wrap("steps", steps), databases)
     except BaseException:
         control.close()
@@ -305,13 +309,13 @@ def _evolve(
 
 @contextmanager
 def _databases(
-    config: Config, plan: Plan, evolution: Evolution, wrap: Callable[[str, Any], Any]
+    config: Config, plan: Plan, evolution: Evolution, level: int, wrap: Callable[[str, Any], Any]
 ) -> Iterator[Databases]:
     """Yield the databases of the workers; on other hosts tasks of a runtime reach them, which ends before the service starts."""
     if are_here(config, evolution.layout):
-        yield Here(data_dir=config.data_dir, resources=wrap("resources", resources_of(config, plan)))
+        yield Here(data_dir=config.data_dir, resources=wrap("resources", resources_of(config, plan, level)))
         return
-    runtime = make_runtime(config, work_of(config, plan, evolution.saved.checkpoint.run))
+    runtime = make_runtime(config, work_of(config, plan, evolution.saved.checkpoint.run, level))
     try:
         if not isinstance(runtime, RunsOnHosts):
             raise InternalError("workers are on other hosts, and the runtime runs nothing there")
@@ -411,6 +415,7 @@ def loop_settings(config: Config) -> LoopSettings:
         limits=config.step.limits(), checkpoint_interval_s=config.checkpoint.interval_s,
         retention_s=config.checkpoint.retention_s, failures_max=config.step.failures_max,
         max_warmup_replicas=config.layout.max_warmup_replicas, autoscale=config.autoscale,
+        rollback_window_s=config.upgrade.rollback_window_s,
         strategy=config.layout.strategy, host_loss=_host_loss(config),
         has_remote_state=config.pipeline.runtime != "local", hosts=config.layout.offered(),
         standbys=StandbyRule(per_worker=config.layout.standbys_per_worker, zones=config.layout.zones),
@@ -458,6 +463,8 @@ def _with_readers(control: Control, inputs: InputLog) -> Ledger:
     partitions = counted(inputs.floors())
 
     def read(ledger: Ledger) -> Ledger:
+        if ledger.level < READERS_SINCE:  # an older version has made it, and may continue
+            return ledger
         layouts = {version: with_readers(layout, partitions) for version, layout in ledger.layouts.items()}
         return replace(ledger, layouts=layouts)
 
@@ -505,16 +512,16 @@ def difference(nodes: Iterable[NodeToken], circuit: Circuit) -> str:
     return text or "the plan differs in form only (another version of the engine)"
 
 
-def _open_logs(config: Config, plan: Plan, *, create: bool) -> tuple[InputLog, StepLog]:
+def _open_logs(config: Config, plan: Plan, level: int, *, create: bool) -> tuple[InputLog, StepLog]:
     """Open the logs; `create` makes absent ones, which is right only before the first epoch: later, absence is an error."""
-    resources = resources_of(config, plan)
+    resources = resources_of(config, plan, level)
     return resources.open_input(create=create, check=True), resources.open_steps(create=create)
 
 
-def resources_of(config: Config, plan: Plan) -> ConfiguredResources:
-    """Return the worker resources of a configured pipeline."""
+def resources_of(config: Config, plan: Plan, level: int = NEWEST) -> ConfiguredResources:
+    """Return the worker resources of a configured pipeline; they write formats of this level (`dbsp.stored.levels`)."""
     return ConfiguredResources(
         data_dir=config.data_dir, pipeline=config.pipeline.name, tables=plan.tables,
         input=config.input, output=config.output, standbys=config.standbys, copies=config.copies,
-        copies_lag=config.checkpoint.copies_lag, folder=config.folder,
+        copies_lag=config.checkpoint.copies_lag, folder=config.folder, level=level,
     )  # fmt: skip

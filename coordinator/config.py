@@ -304,6 +304,21 @@ class CoordinatorSection:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class UpgradeSection:
+    """The time after an upgrade in which the version before can still continue.
+
+    The first checkpoint that is published `rollback_window_s` after this version's first one ends that: the next start writes
+    this version's own formats.
+    """
+
+    rollback_window_s: float = 604_800.0
+
+    def __post_init__(self) -> None:
+        """Refuse a negative time."""
+        at_least("upgrade.rollback_window_s", self.rollback_window_s, 0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
     """All sections; `folder` is the folder of the settings' file, in which relative paths start."""
 
@@ -324,6 +339,7 @@ class Config:
     log: LogSection = field(default_factory=LogSection)
     coordinator: CoordinatorSection = field(default_factory=CoordinatorSection)
     traces: TracesSection = field(default_factory=TracesSection)
+    upgrade: UpgradeSection = field(default_factory=UpgradeSection)
     folder: Path = Path()
     names: tuple[Named, ...] = ()
     """The tables and views that inputs and outputs name."""

@@ -27,7 +27,8 @@ from dbsp.coordinator.config import Config
 from dbsp.coordinator.decisions.cutting import Positions
 from dbsp.coordinator.decisions.recovery import Choice, choose, story
 from dbsp.coordinator.layouts import shares_disk
-from dbsp.coordinator.running.control import FORM, Ledger, decode_ledger
+from dbsp.coordinator.running.control import Ledger
+from dbsp.coordinator.running.ledger_file import FORMS, decode_ledger
 from dbsp.coordinator.worker_resources import database_home, home_in, writers
 from dbsp.errors import DataError, DbspError, UnavailableError
 from dbsp.hosts import is_here
@@ -223,7 +224,7 @@ def _ledger(data_dir: Path, found: _Found) -> Ledger | None:
 
 def read_ledger(data_dir: Path) -> Ledger:
     """Return the ledger, opened read-only; `DataError` if it is missing or damaged."""
-    with logs.reading(data_dir / "control", FORM, ("ledger",)) as log:
+    with logs.reading(data_dir / "control", FORMS, ("ledger",)) as log:
         return ledger_of(log.get("ledger", b"ledger"))
 
 

@@ -17,7 +17,8 @@ from collections.abc import Iterable, Sequence
 from dbsp.coordinator.config import Config
 from dbsp.coordinator.decisions.engines import accepted_anew
 from dbsp.coordinator.decisions.recovery import choose
-from dbsp.coordinator.running.control import FORM, Control, Ledger
+from dbsp.coordinator.running.control import Control, Ledger
+from dbsp.coordinator.running.ledger_file import FORMS, form_of
 from dbsp.coordinator.worker_resources import database_home
 from dbsp.errors import DataError, EngineError
 from dbsp.io import peek as logs
@@ -30,8 +31,22 @@ TRIES = 5
 
 
 def formats() -> dict[str, int]:
-    """Return every kind of bytes that this version stores, with the one format number that it reads and writes."""
-    return {"ledger": int(FORM.rpartition(" ")[2]), **logs.formats(), **storage.formats()}
+    """Return every kind of bytes that this version stores, with the number of the newest format that it writes."""
+    return {"ledger": _number(FORMS[-1]), **logs.formats(), **storage.formats()}
+
+
+def formats_read() -> dict[str, list[int]]:
+    """Return every kind of bytes that this version stores, with all format numbers that it reads."""
+    return {kind: [number] for kind, number in formats().items()} | {"ledger": [_number(form) for form in FORMS]}
+
+
+def ledger_format(ledger: Ledger) -> int:
+    """Return the number of the format in which a ledger is stored; another version needs to read it to continue."""
+    return _number(form_of(ledger))
+
+
+def _number(form: str) -> int:
+    return int(form.rpartition(" ")[2])
 
 
 def check_stored(config: Config) -> None:
@@ -44,7 +59,7 @@ def check_stored(config: Config) -> None:
     data_dir = config.data_dir
     if not data_dir.is_dir():
         return
-    logs.check_ledger(data_dir / "control", FORM)
+    logs.check_ledger(data_dir / "control", FORMS)
     logs.check_logs(data_dir)
     logs.check_outputs(config.output, config.residence)
     for parent in (data_dir / "workers", *config.standbys):

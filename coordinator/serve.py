@@ -38,7 +38,7 @@ from dbsp.coordinator.http.connections import Gate, raise_descriptor_limit
 from dbsp.coordinator.http.listen import HttpServer, bind
 from dbsp.coordinator.lease import Heart, name_of, open_heartbeats
 from dbsp.coordinator.postgres.listen import PostgresServer, bind_postgres
-from dbsp.coordinator.preflight import formats
+from dbsp.coordinator.preflight import formats_read
 from dbsp.coordinator.preparing import prepare
 from dbsp.coordinator.running.clock import SystemClock
 from dbsp.coordinator.running.ledger_in_log import LoggedControl
@@ -88,8 +88,7 @@ checkpoint, 70 a bug, 130 interrupted twice.
 def _show_formats(context: click.Context, _parameter: click.Parameter, asked: bool) -> None:
     """Print the values that an upgrade compares, and exit: the version, and the format numbers that it reads."""
     if asked:
-        read = {kind: [number] for kind, number in formats().items()}
-        click.echo(json.dumps({"engine": VERSION, "formats": read, "proves": True}))
+        click.echo(json.dumps({"engine": VERSION, "formats": formats_read(), "proves": True}))
         context.exit()
 
 

@@ -237,7 +237,7 @@ def prepare_start(config: Config, *, is_successor: bool = False) -> PreparedStar
     wants_spark = config.pipeline.runtime != "local" if is_successor else _wants_spark(config)
     if ledger is None or not wants_spark:
         return prepared
-    runtime = make_runtime(config, work_of(config, plan, ledger.run))
+    runtime = make_runtime(config, work_of(config, plan, ledger.run, ledger.level))
     try:
         runtime.warm_up(facts_of(ledger, config).layout, room_s=ROOM_S)  # type: ignore[attr-defined]  # Spark's alone has it
     except BaseException as error:

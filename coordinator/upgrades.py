@@ -25,11 +25,13 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from dbsp.coordinator.address import NOTE_FILE, write_whole
+from dbsp.coordinator.build import folder_ledger
 from dbsp.coordinator.config import Config
 from dbsp.coordinator.decisions import events, states
-from dbsp.coordinator.preflight import formats
+from dbsp.coordinator.preflight import formats, ledger_format
 from dbsp.coordinator.proving import Proof
 from dbsp.coordinator.running.clock import Clock
+from dbsp.coordinator.running.format_window import beyond
 from dbsp.coordinator.running.notices import Notice, Notify, StateChanged, Upgraded
 from dbsp.coordinator.running.status import Snapshot
 from dbsp.coordinator.successor import READY, READY_S, Successor
@@ -41,6 +43,9 @@ from dbsp.version import VERSION
 
 CHECK_TIMEOUT_S = 300.0
 WORDS_MAX = 2000
+IGNORED = frozenset({"letter log"})
+"""Kinds of files that version 0.1.0 does not have, and leaves alone."""
+CLOSED = "the pipeline goes on; the other version can only continue from a backup of before the upgrade"
 Met = Callable[[states.State], Any]
 UNHARMED = "repair what is installed, or install another version; the pipeline was not touched and goes on"
 
@@ -101,10 +106,14 @@ class Departure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OtherVersion:
-    """The other version, and the steps whose outputs it computed again; None for a version that cannot do that."""
+    """The other version, and the steps whose outputs it computed again.
+
+    Version 0.1.0 cannot do that, and does not prepare its start beside a service: it has no proof, and `succeeds` is False.
+    """
 
     version: str
     proof: Proof | None = None
+    succeeds: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,7 +173,9 @@ class Upgrades:
         target = examine(other, self._config)
         if target.version == VERSION:
             return self._departure(now())
-        successor = None if python is None else Successor(other.other(), self.sockets, other.environment)
+        successor = None
+        if python is not None and target.succeeds:
+            successor = Successor(other.other(), self.sockets, other.environment)
         try:
             if successor is not None and not self._is_ready(successor, accepts_pause):
                 successor.end()
@@ -325,18 +336,29 @@ def examine(restart: Restart, config: Config) -> OtherVersion:
     version = str(reported["engine"])
     if version == VERSION:
         return OtherVersion(version=version)
-    wrong = unread(used(config), reported["formats"])
-    if wrong:
-        raise EngineError(
-            f"the installed version does not read what this one writes: version={version} {wrong}", UNHARMED
-        )
+    _refuse_unread(config, version, reported["formats"])
     checked = _asked(restart.other("--check", *(["--prove"] if reported["proves"] else [])), config)
     proof = _proof_of(checked) if reported["proves"] else None
     _asked((*restart.interpreter[:1], "-m", "dbsp.zset.kernels.compile"), config)
     if config.pipeline.runtime != "local":
         with suppress(EngineError):  # Spark starts without its archive, too
             _asked((*restart.interpreter[:1], "-m", "dbsp.runtime.spark.prepare"), config)
-    return OtherVersion(version=version, proof=proof)
+    return OtherVersion(version=version, proof=proof, succeeds=bool(reported["proves"]))
+
+
+def _refuse_unread(config: Config, version: str, read: dict[str, list[int]]) -> None:
+    """Refuse a version that does not read what is stored; name what the pipeline has that it does not know."""
+    ledger = folder_ledger(config)
+    stored = used(config) if ledger is None else used(config) | {"ledger": ledger_format(ledger)}
+    wrong = unread(stored, read)
+    if not wrong:
+        return
+    closed = beyond(ledger) if ledger is not None and stored["ledger"] not in read.get("ledger", []) else ()
+    reason = f" ({'; '.join(closed)})" if closed else ""
+    raise EngineError(
+        f"the installed version does not read what this one writes: version={version} {wrong}{reason}",
+        CLOSED if closed else UNHARMED,
+    )
 
 
 def used(config: Config) -> dict[str, int]:
@@ -349,13 +371,17 @@ def used(config: Config) -> dict[str, int]:
 def unread(written: dict[str, int], read: dict[str, list[int]]) -> str:
     """Describe the formats that one version writes and another does not read; empty if there are none.
 
+    A version that does not know a kind of `IGNORED` at all ignores its files.
+
     >>> unread({"chunk": 2, "ledger": 2}, {"chunk": [1, 2], "ledger": [3]})
     'ledger: written=2 read=[3]'
+    >>> unread({"letter log": 1}, {})
+    ''
     """
     return "; ".join(
         f"{kind}: written={number} read={read.get(kind, [])}"
         for kind, number in sorted(written.items())
-        if number not in read.get(kind, [])
+        if number not in read.get(kind, []) and (kind in read or kind not in IGNORED)
     )
 
 

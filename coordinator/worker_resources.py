@@ -53,6 +53,7 @@ from dbsp.storage.far_standby import FarStandby
 from dbsp.storage.standby import Standby, is_sound, restore_from
 from dbsp.storage.transfers import ShardTransfer, end_transfers
 from dbsp.store import CheckpointId, VersionInfo
+from dbsp.stored.levels import NEWEST
 
 LOOK_EVERY_S = 1.0
 """Looking costs a few system calls for every open file, too much for every segment of every worker."""
@@ -83,6 +84,7 @@ class ConfiguredResources:
     copies: ObjectPlace | None = None
     copies_lag: bool = False
     folder: Path = Path()
+    level: int = NEWEST
 
     def database(self, worker: int, create: CheckpointId | None = None) -> WorkerDatabase:
         """Return the worker's database; `create` makes an absent one at version 0."""
@@ -238,7 +240,7 @@ class ConfiguredResources:
     @property
     def residence(self) -> Residence:
         """Return the facts about the pipeline that inputs and outputs use."""
-        return Residence(data_dir=self.data_dir, pipeline=self.pipeline, folder=self.folder)
+        return Residence(data_dir=self.data_dir, pipeline=self.pipeline, folder=self.folder, level=self.level)
 
     def open_input(self, *, create: bool = False, check: bool = False) -> InputLog:
         """Open a new handle on the input log; `create` makes an absent one, `check` looks first at the sources."""

@@ -1,3 +1,3 @@
 """The version of the engine: logged with every step, shown by the command line."""
 
-VERSION = "0.1.0"
+VERSION = "0.2.0.dev0"

@@ -56,6 +56,7 @@ from dbsp.io.spans import (
 from dbsp.io.transactions import PART, Transactions
 from dbsp.logs import Changes, Range
 from dbsp.stored.checksums import CRC_BYTES, sealed, unsealed
+from dbsp.stored.levels import NEWEST
 
 FORM = forms.INPUT_LOG
 NAME_BYTES_MAX = 200
@@ -75,6 +76,7 @@ class EmbeddedInputLog(LocalInputLog):
         create: bool = False,
         map_bytes: int = MAP_BYTES_START,
         chunk_bytes_max: int = CHUNK_BYTES_MAX,
+        level: int = NEWEST,
     ) -> None:
         """Open the log; `create` makes an absent one, otherwise absence is a `DataError`.
 
@@ -91,6 +93,7 @@ class EmbeddedInputLog(LocalInputLog):
             later=(PART, replays.PART),
             create=create,
             map_bytes=map_bytes,
+            level=level,
         )
         self._transactions, self._replayed = Transactions(self._env), Replayed(self._env)
         self._chunk_bytes_max, self._given = chunk_bytes_max, dict.fromkeys(self._tables, partitions)
@@ -212,9 +215,9 @@ class EmbeddedInputLog(LocalInputLog):
         if producer is None:
             return
         db, key = self._env.db("producers"), _producer_key(position.table, producer.id)
-        txn.put(key, self._numbers(txn, key).take(producer.sequence).encoded(key), db=db)
+        txn.put(key, self._numbers(txn, key).take(producer.sequence).encoded(key, self._level), db=db)
         push = key + OFFSET.pack(producer.sequence)
-        txn.put(push, sealed(push, _PLACE.pack(position.partition, position.first, position.last)), db=db)
+        txn.put(push, sealed(push, _PLACE.pack(position.partition, position.first, position.last), self._level), db=db)
 
     def _numbers(self, txn: Any, key: bytes) -> ProducerNumbers:
         """Return the known numbers of a producer's pushes."""
@@ -319,7 +322,7 @@ class EmbeddedInputLog(LocalInputLog):
             else:
                 found = cursor.next()
         for key, sequence in dropped.items():
-            txn.put(key, self._numbers(txn, key).trim(sequence).encoded(key), db=db)
+            txn.put(key, self._numbers(txn, key).trim(sequence).encoded(key, self._level), db=db)
 
     def remembered(self, positions: Mapping[Place, int]) -> dict[str, Any]:
         """Return what a log made again at these positions needs; see `dbsp.io.resuming`.

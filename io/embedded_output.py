@@ -25,6 +25,7 @@ from dbsp.io.output_part import Verdict, checksum_of, encode_part, with_dead_let
 from dbsp.io.progress import LocalOutputLog
 from dbsp.logs import DeadLetter
 from dbsp.stored.checksums import sealed, unsealed
+from dbsp.stored.levels import NEWEST
 from dbsp.zset.batch import Batch
 
 FORM = forms.OUTPUT_LOG
@@ -47,6 +48,7 @@ class EmbeddedOutputLog(LocalOutputLog):
         create: bool = False,
         retention_steps: int | None = None,
         map_bytes: int = MAP_BYTES_START,
+        level: int = NEWEST,
     ) -> None:
         """Open the log; `create` lets an absent log, or one with fewer steps, begin at `first_step`.
 
@@ -55,7 +57,12 @@ class EmbeddedOutputLog(LocalOutputLog):
         **Errors** `DataError` without `create` if the log is absent.
         """
         super().__init__(
-            _folder(directory, worker), form=FORM, first_step=first_step, create=create, map_bytes=map_bytes
+            _folder(directory, worker),
+            form=FORM,
+            first_step=first_step,
+            create=create,
+            map_bytes=map_bytes,
+            level=level,
         )
         self._retention_steps = retention_steps
 
@@ -149,7 +156,7 @@ class EmbeddedOutputLog(LocalOutputLog):
 
     def _trim(self, txn: Any, step: int) -> None:
         if step > self._kept_from(txn):
-            txn.put(KEPT_FROM, sealed(KEPT_FROM, _STEP.pack(step)), db=self._env.db("meta"))
+            txn.put(KEPT_FROM, sealed(KEPT_FROM, _STEP.pack(step), self._level), db=self._env.db("meta"))
         cursor = txn.cursor(db=self._env.db("data"))
         found = cursor.first()
         while found and cursor.key():

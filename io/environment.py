@@ -32,7 +32,7 @@ from dbsp.disk import PRIVATE_FOLDER, make_folder, sync_path
 from dbsp.errors import CapacityError, ConfigError, DataError, UnavailableError
 from dbsp.lmdb_environments import FileKind, data_file, open_to_write
 from dbsp.processes import Writers
-from dbsp.stored.format_numbers import check_name
+from dbsp.stored.format_numbers import check_names
 
 MAP_BYTES_START = 1 << 28
 MAP_BYTES_MAX = 1 << 44
@@ -53,7 +53,9 @@ class LogEnvironment:
     **Limit** a thread must not write inside its own `read` block: growing the map waits until no transaction is open.
     """
 
-    def __init__(self, path: Path, form: str, names: Sequence[str], map_bytes: int, later: Sequence[str] = ()) -> None:
+    def __init__(
+        self, path: Path, forms: Sequence[str], names: Sequence[str], map_bytes: int, later: Sequence[str] = ()
+    ) -> None:
         """Open an existing file; call `open_environment` instead, which checks the file and shares handles."""
         self.path = path
         self.where = f"file={data_file(path)}"
@@ -70,7 +72,7 @@ class LogEnvironment:
             with opening as txn:
                 self._dbs = {"meta": self._open_db(txn, "meta")}
                 found = txn.get(_FORMAT, db=self.db("meta"))
-                check_name("the log file", f"file={data_file(path)}", found or b"", form.encode())
+                check_names("the log file", f"file={data_file(path)}", found or b"", forms)
                 self._dbs |= {name: self._open_db(txn, name) for name in names}
                 self._dbs |= {name: self._open_db(txn, name) for name in later if txn.get(name.encode()) is not None}
         except DataError:
@@ -95,6 +97,11 @@ class LogEnvironment:
         """Create one of the `later` databases, unless it exists."""
         if not self.has(name):
             self._dbs[name] = self.write(lambda txn: self._env.open_db(name.encode(), txn=txn))
+
+    def put_form(self, txn: Any, form: str) -> None:
+        """Give the file another of the forms that it may have, within a transaction that writes."""
+        if txn.get(_FORMAT, db=self.db("meta")) != form.encode():
+            txn.put(_FORMAT, form.encode(), db=self.db("meta"))
 
     @contextmanager
     def read(self, *, buffers: bool = False) -> Iterator[Any]:
@@ -186,6 +193,7 @@ def open_environment(
     path: Path,
     *,
     form: str,
+    older: Sequence[str] = (),
     names: Sequence[str],
     later: Sequence[str] = (),
     create: bool = False,
@@ -193,8 +201,8 @@ def open_environment(
 ) -> LogEnvironment:
     """Open the environment in folder `path`, shared within this process; return it with `release_environment`.
 
-    `form` is the format's name, checked against the file's. The file has the databases `names`, and may have those of
-    `later` (`LogEnvironment.add`). `create` makes an absent one.
+    `form` is the format's name, checked against the file's, which may also be one of `older`. The file has the databases
+    `names`, and may have those of `later` (`LogEnvironment.add`). `create` makes an absent one.
 
     **Errors** `DataError` names a missing, empty, truncated or foreign file.
     """
@@ -208,7 +216,7 @@ def open_environment(
             if create and not path.exists():
                 _create(path, form, names)
             LOG.check(path)
-            env = LogEnvironment(path, form, names, map_bytes, later)
+            env = LogEnvironment(path, (*older, form), names, map_bytes, later)
         _OPEN[key] = (env, 1)
         return env
 

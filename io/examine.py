@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,7 +29,7 @@ from dbsp.io.transactions import PART, ranges_of
 from dbsp.lmdb_environments import BROKEN_FILE, data_file, open_to_read
 from dbsp.logs import StepRecord
 from dbsp.store.findings import Examined
-from dbsp.stored.format_numbers import check_name
+from dbsp.stored.format_numbers import check_names
 
 _BEHIND = b"\xff" * 16
 """Sorts after every key that ends with numbers."""
@@ -65,10 +65,11 @@ class OpenedLog:
         there = (*names, *(name for name in later if txn.get(name.encode()) is not None), "meta")
         return cls(txn, {name: env.open_db(name.encode(), txn=txn, create=False) for name in there})
 
-    def check_form(self, file: Path, form: str | None) -> None:
+    def check_form(self, file: Path, form: str | Sequence[str] | None) -> None:
         """Refuse a file of another kind (`form` None: refuse none)."""
         if form is not None:
-            check_name("the log file", f"file={file}", self.get("meta", b"format") or b"", form.encode())
+            forms = (form,) if isinstance(form, str) else form
+            check_names("the log file", f"file={file}", self.get("meta", b"format") or b"", forms)
 
     def get(self, part: str, key: bytes) -> bytes | None:
         """Return a value of a part, None if the key is absent."""
@@ -94,8 +95,10 @@ class OpenedLog:
 
 
 @contextmanager
-def reading(folder: Path, form: str | None, names: tuple[str, ...], later: tuple[str, ...] = ()) -> Iterator[OpenedLog]:
-    """Open a log's file in one read transaction; `form` None accepts any kind.
+def reading(
+    folder: Path, form: str | Sequence[str] | None, names: tuple[str, ...], later: tuple[str, ...] = ()
+) -> Iterator[OpenedLog]:
+    """Open a log's file in one read transaction; it has this form, or one of several; `form` None accepts any kind.
 
     If this process has the file open, the read uses that handle: LMDB refuses a second one.
 

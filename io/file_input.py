@@ -54,6 +54,7 @@ from dbsp.io.texts import UnfinishedError
 from dbsp.io.waits import Waits
 from dbsp.logs import Changes, Range, Waiting
 from dbsp.logs.sizes import Sizes
+from dbsp.stored.levels import NEWEST
 from dbsp.zset.batch import Batch
 
 FORM = forms.FILE_INPUT
@@ -86,6 +87,7 @@ class FileInputLog(LocalInputLog):
         create: bool = False,
         look_every_s: float = LOOK_EVERY_S,
         patience_s: float = PATIENCE_S,
+        level: int = NEWEST,
     ) -> None:
         """Open the notes in `directory`; `create` makes them if absent, and the tables' folders too.
 
@@ -100,7 +102,7 @@ class FileInputLog(LocalInputLog):
         self._looking, self._looked_at = threading.Lock(), -look_every_s
         if create:
             make_folders(self._folder, tables)
-        super().__init__(directory, tables, form=FORM, names=PARTS, later=(SIZES,), create=create)
+        super().__init__(directory, tables, form=FORM, names=PARTS, later=(SIZES,), create=create, level=level)
         with self._env.read() as txn:
             self._known = {name: set(self._names(txn, name)) for name in self._tables}
         places = self._spans.places()

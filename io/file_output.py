@@ -24,6 +24,7 @@ from dbsp.io.output_part import Verdict, by_view, checksum_of, decide, to_table,
 from dbsp.io.progress import LocalOutputLog
 from dbsp.logs import DeadLetter
 from dbsp.processes import find_process
+from dbsp.stored.levels import NEWEST
 from dbsp.zset.batch import Batch
 
 FORM = forms.FILE_OUTPUT
@@ -40,6 +41,7 @@ class FileOutputLog(LocalOutputLog):
         format: str = "parquet",  # noqa: A002 - the setting's name
         first_step: int = 0,
         create: bool = False,
+        level: int = NEWEST,
     ) -> None:
         """Open the progress; `create` begins it at `first_step` if it is absent or behind, else absence is a `DataError`."""
         if format not in _ENCODERS:
@@ -47,7 +49,7 @@ class FileOutputLog(LocalOutputLog):
         self._directory, self._worker = Path(directory), worker
         self._ending, self._encode = _ENCODERS[format]
         path = self._directory / ".progress" / str(worker)
-        super().__init__(path, form=FORM, first_step=first_step, create=create)
+        super().__init__(path, form=FORM, first_step=first_step, create=create, level=level)
         self._sweep()
 
     def write(self, epoch: int, step: int, parts: Mapping[str, Batch], dead: Sequence[DeadLetter]) -> None:

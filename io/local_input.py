@@ -15,6 +15,7 @@ from dbsp.io.environment import MAP_BYTES_START, open_environment, release_envir
 from dbsp.io.spans import OffsetSpan, Place, Spans
 from dbsp.logs import Range
 from dbsp.logs.sizes import Sizes
+from dbsp.stored.levels import NEWEST
 
 TOGETHER_BYTES = 1 << 16
 """Pushes are measured together up to this many bytes, so that many pushes of one row each count as what they take on
@@ -40,12 +41,13 @@ class LocalInputLog(ABC):
         later: tuple[str, ...] = (),
         create: bool,
         map_bytes: int = MAP_BYTES_START,
+        level: int = NEWEST,
     ) -> None:
         """Open `<directory>/input`; `create` makes an absent one, otherwise absence is a `DataError`."""
         self._tables = {table.name: table for table in tables}
         path = Path(directory) / "input"
         self._env = open_environment(path, form=form, names=names, later=later, create=create, map_bytes=map_bytes)
-        self._spans = Spans(self._env)
+        self._spans, self._level = Spans(self._env, level), level
         self._measuring, self._sizes = threading.Lock(), dict[Place, Sizes]()
 
     def partitions(self, table: str) -> int:

@@ -7,6 +7,7 @@ file, before any work on it. Whether the records are whole is another question (
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from dbsp.io import embedded_input, embedded_steps, letter_log, step_codec
@@ -58,10 +59,10 @@ def check_outputs(output: OutputKind, residence: Residence) -> None:
                 pass
 
 
-def check_ledger(folder: Path, form: str) -> None:
+def check_ledger(folder: Path, forms: Sequence[str]) -> None:
     """Check an environment whose form alone names its format."""
     if _there(folder):
-        with reading(folder, form, ()):
+        with reading(folder, forms, ()):
             pass
 
 

@@ -12,6 +12,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 from dbsp.stored.checksums import CRC_BYTES, sealed, unsealed
+from dbsp.stored.levels import NEWEST
 
 GAPS_MAX = 64
 _OLD = struct.Struct(">QQ")
@@ -71,10 +72,10 @@ class ProducerNumbers:
             return None
         return not any(first <= number <= last for first, last in self.gaps)
 
-    def encoded(self, key: bytes) -> bytes:
+    def encoded(self, key: bytes, level: int = NEWEST) -> bytes:
         """Return the numbers as they are stored under a key."""
         head = _HEAD.pack(self.newest + 1, self.trimmed + 1, self.known)
-        return sealed(key, head + b"".join(_GAP.pack(*gap) for gap in self.gaps))
+        return sealed(key, head + b"".join(_GAP.pack(*gap) for gap in self.gaps), level)
 
 
 def decode_numbers(key: bytes, data: bytes | None, where: str) -> ProducerNumbers:

@@ -17,6 +17,7 @@ from dbsp.errors import DataError, FencedError
 from dbsp.io.environment import MAP_BYTES_START, open_environment, release_environment
 from dbsp.io.output_part import OutputProgress, Verdict, decide
 from dbsp.stored.checksums import sealed, unsealed
+from dbsp.stored.levels import NEWEST
 
 _STEP = struct.Struct(">Q")
 _PROGRESS = struct.Struct("<QQQ")
@@ -28,14 +29,21 @@ class ProgressStore:
     """The progress of one worker, in an LMDB file of its own or in the file of the rows."""
 
     def __init__(
-        self, path: Path, *, form: str, first_step: int, create: bool, map_bytes: int = MAP_BYTES_START
+        self,
+        path: Path,
+        *,
+        form: str,
+        first_step: int,
+        create: bool,
+        map_bytes: int = MAP_BYTES_START,
+        level: int = NEWEST,
     ) -> None:
         """Open the file; with `create`, a worker that joins at `first_step` starts there.
 
         The same holds for one that joins again. Progress that is already beyond `first_step` stays.
         """
         self.env = open_environment(path, form=form, names=("data", "checksums"), create=create, map_bytes=map_bytes)
-        self._first_step = first_step
+        self._first_step, self._level = first_step, level
         with self.env.read() as txn:
             known = self.progress(txn)
         if create and (known is None or known.last < first_step):
@@ -67,7 +75,7 @@ class ProgressStore:
     def put_progress(self, txn: Any, progress: OutputProgress) -> None:
         """Write first, last and epoch."""
         data = _PROGRESS.pack(progress.first, progress.last, progress.epoch)
-        txn.put(KEY, sealed(KEY, data), db=self.env.db("meta"))
+        txn.put(KEY, sealed(KEY, data, self._level), db=self.env.db("meta"))
 
     def checksum(self, step: int) -> int | None:
         """Return the stored checksum of a step's output, None if it is not kept."""
@@ -81,7 +89,7 @@ class ProgressStore:
 
     def _put_checksum(self, txn: Any, step: int, checksum: int) -> None:
         key = _STEP.pack(step)
-        txn.put(key, sealed(key, _CHECKSUM.pack(checksum)), db=self.env.db("checksums"))
+        txn.put(key, sealed(key, _CHECKSUM.pack(checksum), self._level), db=self.env.db("checksums"))
 
     def admit(self, txn: Any, epoch: int, step: int, checksum: int) -> Verdict:
         """Decide about a write and, if its step is next, record it as done; also record a newer epoch."""
@@ -146,10 +154,20 @@ class LocalOutputLog:
     """The half of an output log on local files that keeps the progress; a subclass keeps the rows."""
 
     def __init__(
-        self, path: Path, *, form: str, first_step: int, create: bool, map_bytes: int = MAP_BYTES_START
+        self,
+        path: Path,
+        *,
+        form: str,
+        first_step: int,
+        create: bool,
+        map_bytes: int = MAP_BYTES_START,
+        level: int = NEWEST,
     ) -> None:
         """Open the progress; `create` begins it at `first_step` if it is absent or behind, else absence is a `DataError`."""
-        self._store = ProgressStore(path, form=form, first_step=first_step, create=create, map_bytes=map_bytes)
+        self._store = ProgressStore(
+            path, form=form, first_step=first_step, create=create, map_bytes=map_bytes, level=level
+        )
+        self._level = level
         self._env = self._store.env
 
     @property

@@ -15,6 +15,7 @@ from dbsp.errors import DataError
 from dbsp.io.environment import LogEnvironment
 from dbsp.logs import Range
 from dbsp.stored.checksums import sealed, unsealed
+from dbsp.stored.levels import NEWEST
 
 OFFSET = struct.Struct(">Q")
 _PARTITION = struct.Struct(">H")
@@ -43,9 +44,9 @@ class OffsetSpan:
 class Spans:
     """The spans in the part `spans` of a log's file."""
 
-    def __init__(self, env: LogEnvironment) -> None:
-        """Use this file."""
-        self._env = env
+    def __init__(self, env: LogEnvironment, level: int = NEWEST) -> None:
+        """Use this file, and write the formats of this level."""
+        self._env, self._level = env, level
 
     def get(self, txn: Any, table: str, partition: int) -> OffsetSpan:
         """Return the span of a partition; an empty one if it never had a row."""
@@ -57,7 +58,7 @@ class Spans:
         """Write a partition's span."""
         key = place_key(table, partition)
         data = _SPAN.pack(span.end, span.floor, span.rows, span.size)
-        txn.put(key, sealed(key, data), db=self._env.db("spans"))
+        txn.put(key, sealed(key, data, self._level), db=self._env.db("spans"))
 
     def of(self, partitions: Mapping[str, int]) -> dict[Place, OffsetSpan]:
         """Return the spans of tables with so many partitions each."""

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from dbsp.coordinator.config import Config
-from dbsp.coordinator.running.control import decode_ledger
+from dbsp.coordinator.running.ledger_file import decode_ledger
 from dbsp.coordinator.worker_resources import worker_copies
 from dbsp.errors import DataError
 from dbsp.object_places import FolderPlace, ObjectPlace, object_place

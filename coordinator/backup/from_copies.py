@@ -35,12 +35,10 @@ from dbsp.coordinator.decisions.cutting import Positions
 from dbsp.coordinator.decisions.moved_workers import MovedWorker
 from dbsp.coordinator.running.control import (
     Ledger,
-    LmdbControl,
-    decode_ledger,
-    encode_ledger,
     forget_layouts,
     request_rescale,
 )
+from dbsp.coordinator.running.ledger_file import LmdbControl, decode_ledger, encode_ledger
 from dbsp.coordinator.running.relocations import with_places
 from dbsp.coordinator.worker_resources import worker_copies
 from dbsp.disk import PRIVATE_FOLDER, make_folder, sync_path
@@ -50,6 +48,7 @@ from dbsp.layout import homes, placed
 from dbsp.object_places import FolderPlace, ObjectPlace
 from dbsp.plan.plan import Plan
 from dbsp.storage.copied_checkpoints import REMEDY, CheckpointName, CopiedCheckpoints
+from dbsp.stored.levels import NEWEST
 
 EPOCHS_ABOVE = 1000
 """How far a restored pipeline's epochs begin above all others: a late owner raises its own with each rollback."""
@@ -259,7 +258,7 @@ def rewound(ledger: Ledger, config: Config, name: CheckpointName, owners: tuple[
     )  # fmt: skip
     ledger = replace(
         with_places(ledger, places), saved=kept, epoch=epoch, members=frozenset(owners), forming=frozenset(),
-        deaths=None, moved=moved, hosts=None, copied=None, returned={}, given_up=0,
+        deaths=None, moved=moved, hosts=None, copied=None, returned={}, given_up=0, level=NEWEST,
     )  # fmt: skip
     return forget_layouts(ledger)
 

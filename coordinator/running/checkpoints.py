@@ -19,7 +19,9 @@ from dbsp.coordinator.running.clock import Clock
 from dbsp.coordinator.running.control import Ledger, Saved
 from dbsp.coordinator.running.copies_behind import CopyingBehind
 from dbsp.coordinator.running.far_standbys import FarStandbys
+from dbsp.coordinator.running.format_window import risen
 from dbsp.coordinator.running.intake import all_wait
+from dbsp.coordinator.running.loop_settings import LoopSettings
 from dbsp.coordinator.running.notices import Observer, TrimFailed
 from dbsp.coordinator.running.status import LiveStatus
 from dbsp.errors import InternalError, UnavailableError
@@ -57,15 +59,20 @@ class Checkpoints:
         change: Change,
         live_status: LiveStatus,
         observer: Observer,
-        retention_s: float,
+        settings: LoopSettings,
         behind: CopyingBehind,
         *,
         standbys: FarStandbys,
     ) -> None:
-        """Touch nothing yet; logs are kept `retention_s` longer than the versions need."""
+        """Touch nothing yet.
+
+        Of the settings it uses two. Logs are kept `retention_s` longer than the versions need. `rollback_window_s` after this
+        version's first checkpoint the version before cannot continue any more (`format_window`).
+        """
+        self._window_us = round(settings.rollback_window_s * 1e6)
         self._clock, self._logs, self._change, self._published = clock, logs, change, behind.objects
         self._behind, self._standbys = behind, standbys
-        self._live_status, self._observer, self._retention_s = live_status, observer, retention_s
+        self._live_status, self._observer, self._retention_s = live_status, observer, settings.retention_s
         self._copying: CheckpointCopy | None = None
         self._floors: list[tuple[float, int, Positions]] = []
 
@@ -122,8 +129,11 @@ class Checkpoints:
         elif self._standbys.rule.per_worker:
             self._follow_to_made(runtime, command)
         ledger = self._change(
-            lambda found: ledgers.publish(self._behind.noted(found), command.version, ends_rescale=command.ends_rescale)
-        )
+            lambda found: risen(
+                ledgers.publish(self._behind.noted(found), command.version, ends_rescale=command.ends_rescale),
+                self._clock.wall_us(), self._window_us,
+            )
+        )  # fmt: skip
         self._behind.published(ledger)
         if not command.ends_rescale:  # steps wait for the end of a rescale, so leave trimming to the next checkpoint
             self._trim(ledger)

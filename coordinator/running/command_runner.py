@@ -66,6 +66,7 @@ from dbsp.layout import Layout
 from dbsp.logs import InputLog, StepLog, StepRecord
 from dbsp.runtime.runtime import MoveReport, Runtime, StepReport
 from dbsp.steps.timing import Timing
+from dbsp.stored.levels import NEWEST, READERS_SINCE
 from dbsp.version import VERSION
 
 
@@ -77,7 +78,7 @@ class Parts:
     step is logged only after the step before is done. `waterlines` tells when one rises, which is a reason for a step
     without input. `engine` is the version under which steps are logged; `marker` and `trials` are passed to `Attempts`.
     `letters` keeps the dead letters of finished steps. `published` has the checkpoints among the copies.
-    `beside` runs what goes on while steps run.
+    `beside` runs what goes on while steps run. `level` is the level at which formats are written (`dbsp.stored.levels`).
     """
 
     runtime: Callable[[], Runtime]
@@ -94,6 +95,7 @@ class Parts:
     letters: KeepsLetters = field(default_factory=NoLetters)
     published: PublishedCopies = field(default_factory=PublishedCopies)
     beside: Beside = in_thread
+    level: int = NEWEST
 
 
 class CommandRunner:
@@ -137,7 +139,7 @@ class CommandRunner:
         self.behind = CopyingBehind(parts.published, parts.clock)
         self.checkpoints = Checkpoints(
             parts.clock, Logs(inputs=parts.inputs, steps=parts.steps), self._change, live_status, observer,
-            settings.retention_s, self.behind, standbys=self.standbys,
+            settings, self.behind, standbys=self.standbys,
         )  # fmt: skip
         self._attempts = Attempts(parts.marker, parts.trials, self._change, observer.noted)
 
@@ -313,7 +315,9 @@ class CommandRunner:
 
     @property
     def partitions(self) -> Mapping[str, int]:
-        """Return how many partitions of each table's input were ever seen."""
+        """Return how many partitions of each table's input were ever seen; none if layouts must not have their readers yet."""
+        if self._parts.level < READERS_SINCE:
+            return {}
         return counted(self._places)
 
     def _note_decision(self, command: commands.LogDecision | commands.AcceptEngines) -> events.Event:

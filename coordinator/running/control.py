@@ -1,7 +1,7 @@
 """The durable ledger of the coordinator: the identity of the pipeline, its layouts, its checkpoints, and the user's requests.
 
-The ledger is one small LMDB environment (`<data_dir>/control`). Each write is one synced transaction that checks the
-epoch (invariant 6). `MemoryControl` is its twin for tests and the simulator; both pass the same contract tests.
+The ledger is one small file (`ledger_file`). Each write is one synced transaction that checks the epoch (invariant 6).
+`MemoryControl` is its twin for tests and the simulator; both pass the same contract tests.
 
 Step records and rows are not in the ledger; they have their own logs. Recovery asks the workers which versions they
 have. The ledger only adds the input positions at a checkpoint, and the layouts.
@@ -9,13 +9,10 @@ have. The ledger only adds the input positions at a checkpoint, and the layouts.
 
 from __future__ import annotations
 
-import json
 import uuid
-import zlib
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path
-from typing import Any, Protocol
+from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 from dbsp.coordinator.decisions import engines
 from dbsp.coordinator.decisions.cutting import NOWHERE, Positions
@@ -27,14 +24,11 @@ from dbsp.coordinator.strategies import COLD
 from dbsp.distribute.migration_plan import MigrationPlan
 from dbsp.errors import DataError, FencedError
 from dbsp.hosts import HostChoice, Offered
-from dbsp.io.environment import open_environment, release_environment
 from dbsp.layout import Layout
 from dbsp.plan.signatures import Signatures
-from dbsp.steps.timing import Timing, timing_from_json, timing_to_json
+from dbsp.steps.timing import Timing
 from dbsp.store import CheckpointId
-from dbsp.stored import from_stored, to_stored
-
-FORM = "dbsp control 2"
+from dbsp.stored.levels import BEFORE, NEWEST
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,6 +80,9 @@ class Ledger:
     - `returned` are the workers whose databases of before an epoch are stale, since all workers returned to the copies.
     - `given_up` is the epoch of the last such return: versions of this epoch and before, above the one of the copies, are void.
     - `standbys` are all places on other hosts where a standby of a worker may be.
+    - `level` is the level of the formats (`dbsp.stored.levels`); ledgers of versions that did not note it have the first.
+    - `own_since_us` is the time of the first checkpoint of a version with a newer level. An older version that writes the ledger
+      drops it.
     """
 
     run: str
@@ -116,6 +113,8 @@ class Ledger:
     returned: Mapping[int, int] = field(default_factory=dict)
     given_up: int = 0
     standbys: tuple[StandbyPlace, ...] = ()
+    level: int = BEFORE
+    own_since_us: int | None = None
 
     @property
     def offered(self) -> Offered | None:
@@ -161,7 +160,7 @@ def new_ledger(
     workers = frozenset(layout.workers)
     return Ledger(
         run=run or uuid.uuid4().hex, fingerprint=fingerprint, nodes=tuple(nodes), layouts={layout.version: layout},
-        members=workers, forming=workers, signatures=signatures, name=name, input=kinds[0], output=kinds[1],
+        members=workers, forming=workers, signatures=signatures, name=name, input=kinds[0], output=kinds[1], level=NEWEST,
     )  # fmt: skip
 
 
@@ -402,199 +401,17 @@ class MemoryControl:
 
     def change(self, epoch: int | None, action: Callable[[Ledger], Ledger]) -> Ledger:
         """Apply the change, and keep the result."""
-        self._ledger = _changed(self._ledger, epoch, action)
+        self._ledger = changed_ledger(self._ledger, epoch, action)
         return self._ledger
 
     def close(self) -> None:
         """Do nothing."""
 
 
-class LmdbControl:
-    """The ledger on disk, under `<data_dir>/control`."""
-
-    def __init__(self, data_dir: Path, *, create: bool = True) -> None:
-        """Open the environment; with `create` create a missing one, atomically."""
-        self._env = open_environment(data_dir / "control", form=FORM, names=("ledger",), create=create)
-
-    def load(self) -> Ledger | None:
-        """Return the ledger; raise `DataError` if its checksum is wrong."""
-        with self._env.read() as txn:
-            return self._get(txn)
-
-    def begin(self, ledger: Ledger) -> Ledger:
-        """Write the first ledger unless one exists; return the ledger that exists afterwards."""
-
-        def action(txn: Any) -> Ledger:
-            found = self._get(txn)
-            if found is None:
-                self._put(txn, ledger)
-            return found or ledger
-
-        return self._env.write(action)
-
-    def change(self, epoch: int | None, action: Callable[[Ledger], Ledger]) -> Ledger:
-        """Read the ledger, apply the change and write the result in one transaction."""
-
-        def transact(txn: Any) -> Ledger:
-            found = self._get(txn)
-            changed = _changed(found, epoch, action)
-            if changed != found:
-                self._put(txn, changed)
-            return changed
-
-        return self._env.write(transact)
-
-    def close(self) -> None:
-        """Close the environment."""
-        release_environment(self._env)
-
-    def _get(self, txn: Any) -> Ledger | None:
-        data = txn.get(b"ledger", db=self._env.db("ledger"))
-        if data is None:
-            return None
-        data = bytes(data)
-        if zlib.crc32(data[4:]) != int.from_bytes(data[:4], "little"):
-            file = self._env.path / "data.mdb"
-            raise DataError(f"the ledger's checksum is wrong: file={file}", "restore it from a backup")
-        return decode_ledger(json.loads(data[4:]))
-
-    def _put(self, txn: Any, ledger: Ledger) -> None:
-        data = json.dumps(encode_ledger(ledger), separators=(",", ":"), sort_keys=True).encode()
-        txn.put(b"ledger", zlib.crc32(data).to_bytes(4, "little") + data, db=self._env.db("ledger"))
-
-
-def _changed(ledger: Ledger | None, epoch: int | None, action: Callable[[Ledger], Ledger]) -> Ledger:
+def changed_ledger(ledger: Ledger | None, epoch: int | None, action: Callable[[Ledger], Ledger]) -> Ledger:
+    """Return the ledger with an action applied; refuse an older epoch, and a ledger that was never begun."""
     if ledger is None:
         raise DataError("the ledger is empty: the pipeline was never started")
     if epoch is not None:
         refuse_older(ledger, epoch)
     return action(ledger)
-
-
-def encode_ledger(ledger: Ledger) -> dict[str, Any]:
-    """Return the ledger as JSON values."""
-    return {
-        "run": ledger.run,
-        "fingerprint": ledger.fingerprint,
-        "epoch": ledger.epoch,
-        "rescale": ledger.rescale,
-        "strategy": ledger.strategy,
-        "nodes": [list(pair) for pair in ledger.nodes],
-        "members": sorted(ledger.members),
-        "forming": sorted(ledger.forming),
-        "layouts": [to_stored(layout) for _, layout in sorted(ledger.layouts.items())],
-        "courses": [_encode_course(migration_plan) for _, migration_plan in sorted(ledger.migration_plans.items())],
-        "saved": [_encode_saved(saved) for _, saved in sorted(ledger.saved.items())],
-        "accepted": [to_stored(acceptance) for acceptance in ledger.accepted],
-        "signatures": None if ledger.signatures is None else ledger.signatures.to_json(),
-        "fill": None if ledger.fill is None else to_stored(ledger.fill),
-        "views": None if ledger.views is None else {"by": ledger.views.by, "text": ledger.views.text},
-        "retired": sorted(ledger.retired),
-        "began": dict(sorted(ledger.began.items())),
-        "name": ledger.name,
-        "input": ledger.input,
-        "output": ledger.output,
-        "deaths": None if ledger.deaths is None else {"step": ledger.deaths.step, "count": ledger.deaths.count},
-        "moved": [asdict(moved) for moved in ledger.moved],
-        "hosts": None if ledger.hosts is None else asdict(ledger.hosts),
-        "own_disk_since": ledger.own_disk_since,
-        "copied": ledger.copied,
-        "returned": [list(pair) for pair in sorted(ledger.returned.items())],
-        "given_up": ledger.given_up,
-        "standbys": [asdict(place) for place in ledger.standbys],
-    }
-
-
-def decode_ledger(found: Mapping[str, Any]) -> Ledger:
-    """Return the ledger from JSON values."""
-    layouts = {layout.version: layout for layout in map(decode_layout, found["layouts"])}
-    migration_plans = [_decode_course(migration_plan, layouts) for migration_plan in found.get("courses", ())]
-    saved = [_decode_saved(entry) for entry in found["saved"]]
-    return Ledger(
-        run=found["run"],
-        fingerprint=found["fingerprint"],
-        epoch=found["epoch"],
-        rescale=found["rescale"],
-        strategy=found.get("strategy", COLD),
-        nodes=tuple((label, token) for label, token in found["nodes"]),
-        members=frozenset(found["members"]),
-        forming=frozenset(found["forming"]),
-        layouts=layouts,
-        migration_plans={migration_plan.version: migration_plan for migration_plan in migration_plans},
-        saved={entry.version: entry for entry in saved},
-        accepted=tuple(from_stored(engines.Acceptance, entry) for entry in found.get("accepted", ())),
-        signatures=Signatures.from_json(found.get("signatures")),
-        fill=None if found.get("fill") is None else from_stored(Fill, found["fill"]),
-        views=None if found.get("views") is None else StoredViews(**found["views"]),
-        retired=frozenset(found.get("retired", ())),
-        began=dict(found.get("began", {})),
-        name=found.get("name", ""),
-        input=found.get("input", ""),
-        output=found.get("output", ""),
-        deaths=_decode_deaths(found.get("deaths")),
-        moved=tuple(MovedWorker(**moved) for moved in found.get("moved", ())),
-        hosts=_decode_hosts(found.get("hosts")),
-        own_disk_since=found.get("own_disk_since", 0),
-        copied=found.get("copied"),
-        returned=dict(found.get("returned", ())),
-        given_up=found.get("given_up", 0),
-        standbys=tuple(StandbyPlace(**place) for place in found.get("standbys", ())),
-    )
-
-
-def _decode_hosts(found: Mapping[str, Any] | None) -> HostChoice | None:
-    if found is None:
-        return None
-    named = found["named"]
-    return HostChoice(settings=_offered(found["settings"]), named=None if named is None else _offered(named))
-
-
-def _offered(found: Iterable[Iterable[Any]]) -> Offered:
-    """Return pairs of host and weight out of JSON lists."""
-    return tuple((host, weight) for host, weight in found)
-
-
-def _decode_deaths(found: Mapping[str, Any] | None) -> Deaths | None:
-    return None if found is None else Deaths(step=found["step"], count=found["count"])
-
-
-def decode_layout(found: Mapping[str, Any]) -> Layout:
-    """Return a layout from JSON values."""
-    return Layout(
-        version=found["version"], owners=tuple(found["owners"]), workers=tuple(found["workers"]),
-        hosts=tuple(found["hosts"]), first_steps=tuple(found["first_steps"]), dynamic_k=found["dynamic_k"],
-        offered=_offered(found.get("offered", ())), zones=tuple((host, zone) for host, zone in found.get("zones", ())),
-        readers=tuple((table, tuple(workers)) for table, workers in found.get("readers", ())),
-    )  # fmt: skip
-
-
-def _encode_course(migration_plan: MigrationPlan) -> dict[str, Any]:
-    """Return a migration plan as JSON values, with the versions of its layouts, which the ledger also contains."""
-    return {
-        "strategy": migration_plan.strategy, "version": migration_plan.version, "old": migration_plan.old.version,
-        "new": migration_plan.new.version,
-        "first": migration_plan.first, "budget": migration_plan.budget, "turned": migration_plan.turned,
-    }  # fmt: skip
-
-
-def _decode_course(found: Mapping[str, Any], layouts: Mapping[int, Layout]) -> MigrationPlan:
-    return MigrationPlan(
-        strategy=found["strategy"], version=found["version"], old=layouts[found["old"]], new=layouts[found["new"]],
-        first=found["first"], budget=found["budget"], turned=found["turned"],
-    )  # fmt: skip
-
-
-def _encode_saved(saved: Saved) -> dict[str, Any]:
-    positions = [[table, partition, offset] for (table, partition), offset in sorted(saved.positions.items())]
-    return {
-        "version": saved.version, "checkpoint": to_stored(saved.checkpoint), "positions": positions,
-        "timing": timing_to_json(saved.timing), "wall_us": saved.wall_us, "published": saved.published,
-    }  # fmt: skip
-
-
-def _decode_saved(found: Mapping[str, Any]) -> Saved:
-    return Saved(
-        version=found["version"], checkpoint=from_stored(CheckpointId, found["checkpoint"]),
-        timing=timing_from_json(found["timing"]), wall_us=found["wall_us"], published=found["published"],
-        positions={(table, partition): offset for table, partition, offset in found["positions"]},
-    )  # fmt: skip

@@ -16,7 +16,8 @@ from typing import cast
 
 from dbsp.coordinator.config import Config
 from dbsp.coordinator.doctor import read_ledger
-from dbsp.coordinator.running.control import Control, Ledger, decode_ledger, encode_ledger
+from dbsp.coordinator.running.control import Control, Ledger
+from dbsp.coordinator.running.ledger_file import decode_ledger, encode_ledger
 from dbsp.errors import ConfigError
 from dbsp.logs import CarriesLedger, StepLog
 

@@ -22,6 +22,7 @@ class LoopSettings:
     limits: StepLimits = field(default_factory=StepLimits)
     checkpoint_interval_s: float | None = 10.0
     retention_s: float = 0.0
+    rollback_window_s: float = 0.0
     back_off_s: float = 0.2
     back_off_s_max: float = 10.0
     failures_max: int = 5

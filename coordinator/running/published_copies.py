@@ -18,7 +18,8 @@ from typing import Any, TypeVar
 
 from dbsp.coordinator.running import control as ledgers
 from dbsp.coordinator.running.clock import Clock, SystemClock
-from dbsp.coordinator.running.control import Control, Ledger, encode_ledger
+from dbsp.coordinator.running.control import Control, Ledger
+from dbsp.coordinator.running.ledger_file import encode_ledger
 from dbsp.errors import AwayError, ConfigError, DataError, InternalError, UnavailableError
 from dbsp.logs import InputLog, ResumableInput
 from dbsp.runtime.copying import AWAY_RETRY_S

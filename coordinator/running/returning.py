@@ -18,8 +18,9 @@ from dataclasses import replace
 from dbsp.coordinator.decisions import commands, events
 from dbsp.coordinator.running import control as ledgers
 from dbsp.coordinator.running import lagging
-from dbsp.coordinator.running.control import Ledger, decode_ledger
+from dbsp.coordinator.running.control import Ledger
 from dbsp.coordinator.running.lagging import CopiedVersion
+from dbsp.coordinator.running.ledger_file import decode_ledger
 from dbsp.coordinator.running.published_copies import PublishedParts, nothing_saved, read_back
 from dbsp.errors import DataError, InternalError
 from dbsp.storage.copied_checkpoints import CheckpointName

@@ -1,8 +1,8 @@
 """Small records with a checksum, in a database whose pages have none, so that a read detects and names a flipped bit.
 
-The checksum covers key and value, and follows the value. Records of version 0.1.0 have no checksum. Their length shows
-that, and they are read without a check. Records with a format of their own (chunks, versions, steps, the ledger) have
-checksums of their own.
+The checksum covers key and value, and follows the value. Records of version 0.1.0, and of a
+pipeline that it may still continue, have none (`levels`). Their length shows that, and they are read without a check.
+Records with a format of their own (chunks, versions, steps, the ledger) have checksums of their own.
 """
 
 from __future__ import annotations
@@ -11,17 +11,22 @@ import struct
 import zlib
 
 from dbsp.errors import DataError
+from dbsp.stored.levels import NEWEST, SEALED_SINCE
 
 _CRC = struct.Struct("<I")
 CRC_BYTES = _CRC.size
 
 
-def sealed(key: bytes, data: bytes) -> bytes:
-    """Return a value as it is stored under a key.
+def sealed(key: bytes, data: bytes, level: int = NEWEST) -> bytes:
+    """Return a value as it is stored under a key, with its checksum if the pipeline's level of formats has them.
 
     >>> sealed(b"progress", b"1234")[:4], len(sealed(b"progress", b"1234"))
     (b'1234', 8)
+    >>> sealed(b"progress", b"1234", level=1)
+    b'1234'
     """
+    if level < SEALED_SINCE:
+        return data
     return data + _CRC.pack(_of(key, data))
 
 

@@ -7,6 +7,8 @@ layout of an older one is never guessed.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from dbsp.errors import DataError, FormatError
 
 NEWER = "a newer version of dbsp wrote it: run that version"
@@ -53,6 +55,15 @@ def check_name(kind: str, place: str, found: bytes, known: bytes) -> None:
         check_format(kind, place, int(number), int(known_number))
     text = found.decode("ascii", errors="replace")
     raise DataError(f"{kind} is of another kind: {place} found={text!r} expected={known.decode()!r}")
+
+
+def check_names(kind: str, place: str, found: bytes, known: Sequence[str]) -> None:
+    """Refuse all names but the known ones, of which the last is the newest; see `check_name`.
+
+    >>> check_names("the log file", "file=data.mdb", b"dbsp control 2", ("dbsp control 2", "dbsp control 3"))
+    """
+    if found not in [name.encode() for name in known]:
+        check_name(kind, place, found, known[-1].encode())
 
 
 def _parted(name: bytes) -> tuple[bytes, bytes]:

@@ -71,7 +71,9 @@ class EmbeddedInput(LocalInput, ReadsTopics):
         """Open the input log in the data folder."""
         from dbsp.io.embedded_input import EmbeddedInputLog  # noqa: PLC0415 - reading settings loads no engine
 
-        return EmbeddedInputLog(residence.data_dir, tables, partitions=self.partitions, create=create)
+        return EmbeddedInputLog(
+            residence.data_dir, tables, partitions=self.partitions, create=create, level=residence.level
+        )
 
     def resume(self, residence: Residence, tables: Sequence[Table], at: ResumePoint) -> None:
         """Make step log and input log again, both without records."""
@@ -131,7 +133,12 @@ class EmbeddedOutput(LocalOutput):
         from dbsp.io.embedded_output import EmbeddedOutputLog  # noqa: PLC0415 - reading settings loads no engine
 
         return EmbeddedOutputLog(
-            residence.data_dir, worker, first_step=first_step, create=create, retention_steps=self.retention_steps
+            residence.data_dir,
+            worker,
+            first_step=first_step,
+            create=create,
+            retention_steps=self.retention_steps,
+            level=residence.level,
         )
 
     def resume(self, residence: Residence, workers: Iterable[int], step: int) -> None:

@@ -60,7 +60,7 @@ class FilesInput(LocalInput):
 
         return FileInputLog(
             residence.data_dir, tables, folder=str(residence.path(self.directory)), partitions=self.partitions,
-            create=create, look_every_s=self.look_every_s,
+            create=create, look_every_s=self.look_every_s, level=residence.level,
         )  # fmt: skip
 
     def places(self, residence: Residence, names: Sequence[str]) -> Iterable[Place]:
@@ -104,7 +104,7 @@ class FilesOutput(FolderOutput):
         from dbsp.io.file_output import FileOutputLog  # noqa: PLC0415 - reading settings loads no engine
 
         return FileOutputLog(
-            self.folder(residence), worker, format=self.format, first_step=first_step, create=create
+            self.folder(residence), worker, format=self.format, first_step=first_step, create=create, level=residence.level
         )  # fmt: skip
 
     def no_retraction(self, before: ViewSpec, now: ViewSpec) -> str | None:

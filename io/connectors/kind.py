@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 from dbsp.settings import at_least, at_most, one_of, seconds_of
 from dbsp.steps.timing import IDLE_S
+from dbsp.stored.levels import NEWEST
 
 if TYPE_CHECKING:
     from dbsp.algebra.table import Table
@@ -36,11 +37,15 @@ MEBIBYTE = 1 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Residence:
-    """The pipeline that a connector belongs to: its name, its data folder, the folder in which relative paths begin."""
+    """The pipeline that a connector belongs to: its name, its data folder, the folder in which relative paths begin.
+
+    `level` is the level of formats at which logs are written (`dbsp.stored.levels`).
+    """
 
     data_dir: Path
     pipeline: str
     folder: Path = Path()
+    level: int = NEWEST
 
     def path(self, directory: str) -> Path:
         """Return a folder of the settings as an absolute path."""

@@ -12,13 +12,11 @@ import pytest
 from dbsp.coordinator.running import control as ledgers
 from dbsp.coordinator.running.control import (
     Control,
-    LmdbControl,
     MemoryControl,
     Saved,
-    decode_ledger,
-    encode_ledger,
     new_ledger,
 )
+from dbsp.coordinator.running.ledger_file import LmdbControl, decode_ledger, encode_ledger
 from dbsp.distribute.migration_plan import MigrationPlan
 from dbsp.errors import DataError, FencedError
 from dbsp.layout import homes, initial, rescaled

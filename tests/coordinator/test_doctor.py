@@ -17,7 +17,7 @@ import pytest
 
 from dbsp.coordinator.config import load_config
 from dbsp.coordinator.doctor import Diagnosis, diagnose
-from dbsp.coordinator.running.control import LmdbControl
+from dbsp.coordinator.running.ledger_file import LmdbControl
 from dbsp.coordinator.service import Service
 from dbsp.errors import UnavailableError
 from dbsp.stored.checksums import sealed

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from dbsp.coordinator.decisions import commands, events, states
 from dbsp.coordinator.decisions.engines import Acceptance, accepted_anew, still_needed
 from dbsp.coordinator.running import control
-from dbsp.coordinator.running.control import Saved, decode_ledger, encode_ledger, new_ledger
+from dbsp.coordinator.running.control import Saved, new_ledger
+from dbsp.coordinator.running.ledger_file import decode_ledger, encode_ledger
 from dbsp.errors import EngineError
 from dbsp.logs import StepRecord
 from dbsp.steps.timing import Timing

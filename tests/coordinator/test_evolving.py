@@ -22,7 +22,7 @@ from dbsp.coordinator.decisions.fills import Fill
 from dbsp.coordinator.doctor import diagnose
 from dbsp.coordinator.evolving import Here, OnHosts, carry_out
 from dbsp.coordinator.running import control as ledgers
-from dbsp.coordinator.running.control import LmdbControl
+from dbsp.coordinator.running.ledger_file import LmdbControl
 from dbsp.coordinator.service import Service
 from dbsp.coordinator.worker_resources import close_resources
 from dbsp.errors import CircuitError, UnavailableError

@@ -20,6 +20,7 @@ from dbsp.coordinator.layout_section import LayoutSection
 from dbsp.coordinator.running import control as ledgers
 from dbsp.coordinator.running import far_standbys, watch
 from dbsp.coordinator.running.far_standbys import kept, with_places
+from dbsp.coordinator.running.ledger_file import decode_ledger, encode_ledger
 from dbsp.coordinator.service import Service
 from dbsp.errors import ConfigError, UnavailableError
 from dbsp.layout import initial
@@ -303,7 +304,7 @@ def test_the_ledger_knows_every_place_until_its_standby_is_deleted() -> None:
     then = with_places(first, [route(0, "c"), route(1, "c")])
     assert kept(then) == {0: ["c"], 1: ["c"]}
     assert [(place.worker, place.host) for place in then.standbys if not place.kept] == [(0, "b")]
-    assert ledgers.decode_ledger(json.loads(json.dumps(ledgers.encode_ledger(then)))) == then
+    assert decode_ledger(json.loads(json.dumps(encode_ledger(then)))) == then
     assert [place.host for place in with_places(then, [route(0, "c")], gone=[(0, "b")]).standbys] == ["c", "c"]
     assert kept(with_places(then, [route(0, "b")])) == {0: ["b"]}
 

@@ -36,7 +36,7 @@ FORMATS = {
     "input log": (embedded_input, "FORM", "input/data.mdb"),
     "input record": (chunk, "MAGIC", "input/data.mdb"),
     "output log": (EmbeddedOutput, "form", "outputs/0/data.mdb"),
-    "ledger": (preflight, "FORM", "control/data.mdb"),
+    "ledger": (preflight, "FORMS", "control/data.mdb"),
     "database file (LMDB)": (lmdb_files, "FORMAT", "data.mdb"),
     "version record": (records, "FORMAT", "durable/data.mdb"),
     "trace manifest": (manifest, "FORMAT", "durable/data.mdb"),
@@ -103,15 +103,24 @@ def test_another_format_is_refused_before_anything_is_written(
     monkeypatch.setattr(module, name, moved(found, -further))
     with pytest.raises(DataError) as refused:
         build(config)
-    number = found if isinstance(found, int) else int(found[-1:])
-    assert f"found={number} known={number - further}" in refused.value.message
+    number, known = number_of(found), number_of(getattr(module, name))
+    assert f"found={number} known={known}" in refused.value.message
     assert file in refused.value.message
     assert refused.value.hint == (NEWER if further > 0 else OLDER)
     assert contents(tmp_path) == before
 
 
-def moved(found: int | str | bytes, by: int) -> int | str | bytes:
-    """The number itself, or the one that ends a name."""
+def number_of(found: int | str | bytes | tuple[str, ...]) -> int:
+    """The number itself, or the one that ends a name; of several the newest."""
+    if isinstance(found, tuple):
+        return number_of(found[-1])
+    return found if isinstance(found, int) else int(found[-1:])
+
+
+def moved(found: int | str | bytes | tuple[str, ...], by: int) -> int | str | bytes | tuple[str, ...]:
+    """The number itself, or the one that ends a name; of several so far that the newest is not read."""
+    if isinstance(found, tuple):
+        return tuple(str(moved(name, by * (len(found) if by > 0 else 1))) for name in found)
     if isinstance(found, int):
         return found + by
     if isinstance(found, str):

@@ -8,7 +8,8 @@ import pytest
 
 from dbsp.coordinator.build import facts_of
 from dbsp.coordinator.layouts import StateRates, check_named, layout_as_json, plan_rescale
-from dbsp.coordinator.running.control import decode_ledger, encode_ledger, new_ledger
+from dbsp.coordinator.running.control import new_ledger
+from dbsp.coordinator.running.ledger_file import decode_ledger, encode_ledger
 from dbsp.coordinator.running.notices import (
     CheckpointPublished,
     CommandFailed,

@@ -10,7 +10,7 @@ import pytest
 from dbsp.coordinator.build import build, check_start, load_plan
 from dbsp.coordinator.config import Config
 from dbsp.coordinator.remains import refuse_logged, refuse_remains
-from dbsp.coordinator.running.control import LmdbControl
+from dbsp.coordinator.running.ledger_file import LmdbControl
 from dbsp.errors import DataError
 from dbsp.logs import StepRecord
 from tests.coordinator import fakes

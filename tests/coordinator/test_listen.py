@@ -17,7 +17,8 @@ from dbsp.coordinator.config import HttpSection
 from dbsp.coordinator.http import listen
 from dbsp.coordinator.http.app import make_app
 from dbsp.coordinator.http.listen import HttpServer, bind
-from dbsp.coordinator.running.control import LmdbControl, raise_epoch
+from dbsp.coordinator.running.control import raise_epoch
+from dbsp.coordinator.running.ledger_file import LmdbControl
 from dbsp.coordinator.running.notices import EpochClaimed, Notice
 from dbsp.coordinator.serve import announce
 from dbsp.coordinator.service import Service

@@ -16,6 +16,7 @@ from dbsp.coordinator import build
 from dbsp.coordinator.decisions.lost_hosts import relocated
 from dbsp.coordinator.running import control as ledgers
 from dbsp.coordinator.running import relocations, watch
+from dbsp.coordinator.running.ledger_file import decode_ledger, encode_ledger
 from dbsp.coordinator.running.lost_hosts import HostLoss, SilentHosts
 from dbsp.coordinator.service import Service
 from dbsp.errors import AwayError, UnavailableError
@@ -210,7 +211,7 @@ def test_a_worker_that_leaves_the_pipeline_and_joins_again_is_not_stale() -> Non
     assert [(stray.worker, stray.host, stray.since) for stray in relocations.strays(lost)] == [(1, "b", 7)]
     assert relocations.moved_since(ledgers.settle_members(lost, {0})) == {}
     assert relocations.moved_since(replace(lost, forming=frozenset({1}))) == {}
-    assert ledgers.decode_ledger(json.loads(json.dumps(ledgers.encode_ledger(lost)))) == lost
+    assert decode_ledger(json.loads(json.dumps(encode_ledger(lost)))) == lost
     back = relocations.move_workers(lost, {1: "b"}, 9, 0, common_disk=False)
     assert relocations.moved_since(back) == {1: 9}
     assert [stray.host for stray in relocations.strays(back)] == ["a"], "not where it is now"

@@ -299,7 +299,7 @@ def test_the_formats_are_told(shop: Path, installed: Installations) -> None:
     done = installed.run("serve", "--formats", folder=shop)
     told = json.loads(done.stdout)
     assert told["engine"] == "0.9.1"
-    assert told["formats"] == {kind: [number] for kind, number in formats().items()}
+    assert told["formats"] == {kind: [number] for kind, number in formats().items()} | {"ledger": [2, 3]}
 
 
 def test_only_formats_that_are_written_count(shop: Path) -> None:

@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 
 from dbsp.coordinator.address import read_address
-from dbsp.coordinator.running.control import LmdbControl, new_ledger, raise_epoch
+from dbsp.coordinator.running.control import new_ledger, raise_epoch
+from dbsp.coordinator.running.ledger_file import LmdbControl
 from dbsp.errors import FencedError
 from dbsp.io.embedded_steps import EmbeddedStepLog
 from dbsp.layout import initial

@@ -35,7 +35,7 @@ import pytest
 
 import dbsp.io.environment as log_files
 from dbsp.circuit.names import DEAD_LETTERS
-from dbsp.coordinator.running.control import LmdbControl
+from dbsp.coordinator.running.ledger_file import LmdbControl
 from dbsp.coordinator.worker_resources import database_home
 from dbsp.errors import ConfigError, DbspError, UnavailableError
 from dbsp.io.embedded_output import EmbeddedOutputLog, read_outputs

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from databases import BY_KEY, CHUNK_BYTES, checkpoint, first_id, run_step
 
-from dbsp.coordinator.running import control
+from dbsp.coordinator.running import ledger_file
 from dbsp.errors import DataError
 from dbsp.io import chunk, embedded_input, embedded_output, embedded_steps, file_output, step_codec
 from dbsp.io.embedded_input import EmbeddedInputLog
@@ -39,6 +39,8 @@ class Kind:
     read: Callable[[Path], Any]
     names: str
     known: int = 1
+    reads: int = 1
+    """How many numbers this version reads, the known one and those before it."""
 
 
 # --- a worker's database --------------------------------------------------------------------------------------------
@@ -185,7 +187,10 @@ KINDS = {
     "step log": open_with(embedded_steps, steps, "the log file has another format: file={}/steps/data.mdb"),
     "output log": open_with(embedded_output, outputs, "the log file has another format: file={}/outputs/0/data.mdb"),
     "file outputs": open_with(file_output, files, "the log file has another format: file={}/.progress/0/data.mdb"),
-    "ledger": open_with(control, control.LmdbControl, "the log file has another format: file={}/control/data.mdb"),
+    "ledger": replace(
+        open_with(ledger_file, ledger_file.LmdbControl, "the log file has another format: file={}/control/data.mdb"),
+        reads=2,
+    ),
     "input record": Kind(write=write_rows, read=read_rows, names="an input record has another format: file={}/input"),
     "step record": Kind(write=write_steps, read=read_steps, names="a log record has another format: file={}/steps"),
     "log file": Kind(
@@ -200,12 +205,13 @@ KINDS = {
 @pytest.mark.parametrize("kind", KINDS)
 def test_another_format_is_refused(tmp_path: Path, kind: str, further: int, hint: str) -> None:
     found = KINDS[kind]
+    number = found.known + further * (1 if further > 0 else found.reads)
     with Patch.context() as patch:
-        found.write(tmp_path, patch, found.known + further)
+        found.write(tmp_path, patch, number)
     with pytest.raises(DataError) as refused:
         found.read(tmp_path)
     assert found.names.format(tmp_path) in refused.value.message
-    assert f"found={found.known + further} known={found.known}" in refused.value.message
+    assert f"found={number} known={found.known}" in refused.value.message
     assert refused.value.hint == hint
 
 

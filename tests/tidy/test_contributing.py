@@ -79,7 +79,7 @@ def test_the_changelog_has_its_form() -> None:
     text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
     versions = re.findall(r"^## \[(.+?)\]", text, re.MULTILINE)
     assert versions[0] == "Unreleased"
-    assert VERSION in versions
+    assert VERSION in versions or VERSION.endswith(".dev0"), "only a version under development has no heading"
     assert headings(text) == []
     assert headings("## 0.2\n\n### Mended\n") == ["## 0.2", "### Mended"]
 

@@ -1,0 +1,42 @@
+"""The rollback window: how long after an upgrade the version before can continue from what is stored.
+
+A pipeline that an older version has made keeps its level of formats (`dbsp.stored.levels`). The level rises with the first
+checkpoint that is published `rollback_window_s` after this version's first one. The process that publishes it writes
+the old formats until it ends; the next start writes the new ones.
+
+Within the window a user may do what the older version would misread. Then the ledger has the newer form as long as this is
+so, and the older version refuses it (`beyond`). Source: docs/design/0062.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from dbsp.stored.levels import NEWEST
+
+if TYPE_CHECKING:
+    from dbsp.coordinator.running.control import Ledger
+
+
+def risen(ledger: Ledger, wall_us: int, window_us: int) -> Ledger:
+    """Return the ledger after a checkpoint of this version was published at `wall_us`: the level rises after the window."""
+    if ledger.level >= NEWEST:
+        return ledger
+    since = wall_us if ledger.own_since_us is None else ledger.own_since_us
+    level = NEWEST if wall_us - since >= window_us else ledger.level
+    return replace(ledger, own_since_us=since, level=level)
+
+
+def beyond(ledger: Ledger) -> tuple[str, ...]:
+    """Return what of a ledger the version before must not ignore, in words; empty if it can continue."""
+    found = {
+        "new formats are written": ledger.level >= NEWEST,
+        f"views began anew: {', '.join(sorted(ledger.began))}": bool(ledger.began),
+        "copies of checkpoints lag behind": ledger.copied is not None,
+        "workers have left lost hosts": bool(ledger.moved),
+        "workers have returned to the copies": bool(ledger.returned) or bool(ledger.given_up),
+        "another host has been the coordinator": bool(ledger.own_disk_since),
+        "workers read input partitions by a table": any(layout.readers for layout in ledger.layouts.values()),
+    }
+    return tuple(words for words, is_so in found.items() if is_so)

@@ -1,0 +1,158 @@
+"""An upgrade from the released 0.1.0 and back, with 0.1.0 itself (row 67): by hand, by `coordinator upgrade`, and after kills.
+
+Both versions run one story in turn, on the same data. Either is killed before each of its commands; the other one goes on.
+"""
+
+from __future__ import annotations
+
+import itertools
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from dbsp.coordinator.doctor import read_ledger
+from dbsp.version import VERSION
+from tests.coordinator.released import RELEASED, SETTINGS, DiedError, Pipeline, missing, python
+from tests.pace import in_turn, turn
+
+ABSENT = missing()
+pytestmark = [
+    pytest.mark.crash,
+    pytest.mark.skipif(ABSENT is not None, reason=str(ABSENT)),
+    pytest.mark.timeout(7200),
+]
+COMMANDS = 60
+"""About so many commands has the story that is killed; the soak test kills at each until it ends alive."""
+AT_ONCE = "upgrade.rollback_window_s=0"
+
+
+def story(pipeline: Pipeline) -> Iterator[Callable[[], None]]:
+    """Yield what is done with a pipeline of two or three workers, one thing after the other; each may be repeated."""
+    yield pipeline.push
+    yield pipeline.checkpoint
+    yield pipeline.push
+    yield lambda: pipeline.rescale(2)
+    yield pipeline.push
+    yield pipeline.checkpoint
+    yield lambda: pipeline.rescale(3)
+    yield pipeline.push
+    yield pipeline.check
+
+
+def run(doings: Iterator[Callable[[], None]], last: Callable[[], None] | None = None) -> Callable[[], None] | None:
+    """Go on with a story; return what the service died in, None at the end."""
+    for doing in itertools.chain([] if last is None else [last], doings):
+        try:
+            doing()
+        except DiedError:
+            return doing
+    return None
+
+
+@pytest.fixture(scope="module")
+def begun(tmp_path_factory: pytest.TempPathFactory) -> Pipeline:
+    """A pipeline of 0.1.0 with two checkpoints, and steps above them; 0.1.0 was killed."""
+    made = Pipeline(tmp_path_factory.mktemp("begun") / "shop")
+    with made.served(RELEASED):
+        assert run(story(made)) is None
+        made.push()
+    return made
+
+
+@pytest.fixture(scope="module")
+def continued(begun: Pipeline, tmp_path_factory: pytest.TempPathFactory) -> Pipeline:
+    """The same, gone on with by this version, which was killed."""
+    made = begun.copy(tmp_path_factory.mktemp("continued") / "shop")
+    with made.served(VERSION):
+        made.check()
+        assert run(story(made)) is None
+        made.push()
+    return made
+
+
+def killed(base: Pipeline, folder: Path, version: str, number: int) -> bool:
+    """Let a version die at a command of the story, the other one go on, and the first one again; return whether it died."""
+    other = VERSION if version == RELEASED else RELEASED
+    pipeline = base.copy(folder)
+    doings = story(pipeline)
+    last: Callable[[], None] | None = None
+    try:
+        try:
+            pipeline.start(version, dies_at=number)
+            last = run(doings)
+            died = last is not None
+        except DiedError:
+            died = True
+    finally:
+        pipeline.kill()
+    for each in (other, version):
+        with pipeline.served(each):
+            assert run(doings, last) is None
+            pipeline.check()
+            pipeline.push()
+            pipeline.check()
+        last = None
+    return died
+
+
+def test_it_goes_on_there_and_back(begun: Pipeline, continued: Pipeline, tmp_path: Path) -> None:
+    """Each version runs again what the other one has logged; one kill of each, at another command in each commit."""
+    assert killed(begun, tmp_path / "there", VERSION, 1 + turn() % COMMANDS)
+    assert killed(continued, tmp_path / "back", RELEASED, 1 + turn() // 7 % COMMANDS)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("version", [VERSION, RELEASED])
+def test_killed_at_every_command(begun: Pipeline, continued: Pipeline, tmp_path: Path, version: str) -> None:
+    base = begun if version == VERSION else continued
+    numbers = itertools.count(1)
+    while killed(base, tmp_path / str(number := next(numbers)), version, number):
+        print(f"{version} killed before command {number}")
+    assert number >= COMMANDS, "the story has fewer commands than the short test kills at"
+
+
+def ended(folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
+    """Run a command of an interpreter to its end."""
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300, check=False)
+
+
+@pytest.mark.skipif(not in_turn(1, 3), reason="at every third commit; `make soak` runs it")
+def test_upgrade_takes_it_back_until_the_window_is_over(begun: Pipeline, tmp_path: Path) -> None:
+    pipeline, old = begun.copy(tmp_path / "shop"), str(python(tmp_path))
+    upgrade = (sys.executable, "-m", "dbsp.coordinator.cli", "upgrade", "--python", old)
+    with pipeline.served(VERSION):
+        pipeline.push()
+        pipeline.checkpoint()
+        assert read_ledger(pipeline.folder / "data").level == 1
+        done = ended(pipeline.folder, *upgrade)
+        assert done.returncode == 0, done.stderr
+        assert f"upgraded from dbsp {VERSION} to {RELEASED}" in done.stdout
+        assert pipeline.want("GET", "/v1/status")["engine"] == RELEASED
+        pipeline.push()
+        pipeline.check()
+    with pipeline.served(VERSION, "--set", AT_ONCE):
+        pipeline.push()
+        pipeline.checkpoint()
+        done = ended(pipeline.folder, *upgrade)
+        assert done.returncode == 7
+        assert "ledger: written=3 read=[2] (new formats are written)" in done.stderr
+        pipeline.push()
+        pipeline.check()
+    refused = ended(pipeline.folder, old, "-m", "dbsp.coordinator.serve", "pipeline.toml")
+    assert refused.returncode == 3
+    assert "found=3 known=2" in refused.stderr
+    with pipeline.served(VERSION):
+        pipeline.check()
+
+
+@pytest.mark.skipif(not in_turn(2, 3), reason="at every third commit; `make soak` runs it")
+def test_a_new_pipeline_is_refused(tmp_path: Path) -> None:
+    pipeline = Pipeline(tmp_path / "shop", SETTINGS)
+    with pipeline.served(VERSION):
+        pipeline.push()
+    refused = ended(pipeline.folder, str(python(tmp_path)), "-m", "dbsp.coordinator.serve", "pipeline.toml")
+    assert refused.returncode == 3
+    assert "a newer version of dbsp wrote it" in refused.stderr
