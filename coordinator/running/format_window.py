@@ -33,6 +33,7 @@ def beyond(ledger: Ledger) -> tuple[str, ...]:
     found = {
         "new formats are written": ledger.level >= NEWEST,
         f"views began anew: {', '.join(sorted(ledger.began))}": bool(ledger.began),
+        "a step that fills a changed circuit may have to run again": ledger.fill is not None,
         "copies of checkpoints lag behind": ledger.copied is not None,
         "workers have left lost hosts": bool(ledger.moved),
         "workers have returned to the copies": bool(ledger.returned) or bool(ledger.given_up),

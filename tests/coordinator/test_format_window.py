@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from dbsp.coordinator.build import build
+from dbsp.coordinator.decisions.fills import Fill
 from dbsp.coordinator.doctor import diagnose, read_ledger
 from dbsp.coordinator.preflight import formats, formats_read, ledger_format
 from dbsp.coordinator.running.control import Ledger, new_ledger
@@ -97,6 +98,7 @@ def test_the_window_begins_with_the_first_own_checkpoint_and_ends_with_one() -> 
 
 BEYOND: dict[str, dict[str, Any]] = {
     "views began anew: v": {"began": {"v": 3}},
+    "a step that fills a changed circuit may have to run again": {"fill": Fill(step=1, command="fill {}")},
     "copies of checkpoints lag behind": {"copied": 0},
     "workers have returned to the copies": {"given_up": 2},
     "another host has been the coordinator": {"own_disk_since": 2},
