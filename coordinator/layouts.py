@@ -7,7 +7,7 @@ else from an assumption; `pause_from` says which.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -22,7 +22,7 @@ from dbsp.coordinator.running.notices import (
 )
 from dbsp.distribute.migration_plan import MigrationPlan
 from dbsp.errors import ConfigError
-from dbsp.layout import Layout, least_moved, moves, rescaled
+from dbsp.layout import Layout, is_balanced, least_moved, moved_partitions, moves, rescaled
 from dbsp.logs import StepRecord
 from dbsp.runtime.runtime import StepReport
 
@@ -40,11 +40,22 @@ class PlacedWorker:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MovedPartition:
+    """An input partition that another worker reads after a rescale."""
+
+    table: str
+    partition: int
+    worker_before: int
+    worker: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RescalePlan:
     """The effects of a rescale: shards that move, out of all, and the least that must; bytes of state; the pause of the steps.
 
     `bytes_moved` and `bytes_total` are None before a step has reported the size of the state. On the hosts in
-    `hosts_joining` and `hosts_leaving` is no worker before, and after.
+    `hosts_joining` and `hosts_leaving` is no worker before, and after. `partitions_moved` are the input partitions that
+    another worker reads then.
     """
 
     workers: int
@@ -60,11 +71,12 @@ class RescalePlan:
     leaving: tuple[PlacedWorker, ...] = ()
     hosts_joining: tuple[str, ...] = ()
     hosts_leaving: tuple[str, ...] = ()
+    partitions_moved: tuple[MovedPartition, ...] = ()
 
     @property
     def changes(self) -> bool:
         """Return whether the layout is another one afterwards."""
-        return bool(self.shards_moved or self.joining or self.leaving)
+        return bool(self.shards_moved or self.joining or self.leaving or self.partitions_moved)
 
     @property
     def share(self) -> float:
@@ -132,10 +144,20 @@ def _writing_s(count: int, seconds: float, written: int) -> float:
 
 
 def plan_rescale(
-    layout: Layout, workers: int, *, step: int, state_bytes: Mapping[int, int], rates: StateRates
+    layout: Layout,
+    workers: int,
+    *,
+    step: int,
+    state_bytes: Mapping[int, int],
+    rates: StateRates,
+    partitions: Mapping[str, Sequence[int]] | None = None,
 ) -> RescalePlan:
-    """Return the effects of a rescale of this layout to `workers`; `ConfigError` if there cannot be so many."""
-    new = rescaled(layout, workers, step=step)
+    """Return the effects of a rescale of this layout to `workers`; `ConfigError` if there cannot be so many.
+
+    `partitions` has per table the recent rows of each input partition; with None those of the layout count the same.
+    """
+    balanced = is_balanced(layout, workers, partitions)
+    new = layout if balanced else rescaled(layout, workers, step=step, partitions=partitions)
     shards = max(layout.shards, new.shards)
     pairs = moves(layout, new)
     moved = total = seconds = None
@@ -153,7 +175,16 @@ def plan_rescale(
         least=least_moved(layout, new), bytes_moved=moved, bytes_total=total, pause_seconds=seconds, pause_from=origin,
         joining=_only_in(new, layout), leaving=_only_in(layout, new),
         hosts_joining=_hosts_only_in(new, layout), hosts_leaving=_hosts_only_in(layout, new),
+        partitions_moved=partitions_between(layout, new),
     )  # fmt: skip
+
+
+def partitions_between(old: Layout, new: Layout) -> tuple[MovedPartition, ...]:
+    """Return the input partitions that the second layout lists and another worker reads than in the first."""
+    return tuple(
+        MovedPartition(table=table, partition=partition, worker_before=before, worker=worker)
+        for table, partition, before, worker in moved_partitions(old, new)
+    )
 
 
 def _only_in(one: Layout, other: Layout) -> tuple[PlacedWorker, ...]:

@@ -20,7 +20,7 @@ import numpy as np
 
 from dbsp.errors import ConfigError
 from dbsp.hosts import Offered, Zones, check_hosts, zone_of
-from dbsp.input_readers import Readers, assigned, reader_of
+from dbsp.input_readers import Readers, balanced, reader_of
 from dbsp.stored import stored
 
 SHARDS_MAX = 1 << 16
@@ -187,11 +187,9 @@ def quotas(shards: int, hosts: Sequence[str], offered: Sequence[tuple[str, float
     >>> quotas(16, ["a", "b", "b"], []), quotas(16, ["a", "b", "b"], [("a", 1.0), ("b", 3.0)])
     ([6, 5, 5], [4, 6, 6])
     """
-    weights = dict(offered)
-    if len(set(weights.values())) < 2:  # noqa: PLR2004 - hosts that weigh the same
+    each = _shares(hosts, offered)
+    if len(set(dict(offered).values())) < 2:  # noqa: PLR2004 - hosts that weigh the same
         return _even_sizes(shards, len(hosts))
-    least = min(weights.values())
-    each = [weights.get(host, least) / hosts.count(host) for host in hosts]
     exact = [shards * weight / sum(each) for weight in each]
     sizes = [int(share) for share in exact]
     ranked = sorted(range(len(hosts)), key=lambda at: (sizes[at] - exact[at], at))
@@ -202,6 +200,18 @@ def quotas(shards: int, hosts: Sequence[str], offered: Sequence[tuple[str, float
             sizes[at], richest = 1, max(range(len(sizes)), key=sizes.__getitem__)
             sizes[richest] -= 1
     return sizes
+
+
+def _shares(hosts: Sequence[str], offered: Sequence[tuple[str, float]]) -> list[float]:
+    """Return the part that each worker should have, in some unit: its host's weight, divided by the workers there.
+
+    If all hosts weigh the same, all workers have the same part.
+    """
+    weights = dict(offered)
+    if len(set(weights.values())) < 2:  # noqa: PLR2004 - hosts that weigh the same
+        return [1.0] * len(hosts)
+    least = min(weights.values())
+    return [weights.get(host, least) / hosts.count(host) for host in hosts]
 
 
 def dynamic_shards(workers: int, k: float) -> int:
@@ -219,7 +229,12 @@ def dynamic_shards(workers: int, k: float) -> int:
 
 
 def rescaled(
-    old: Layout, workers: int, *, step: int, host: str = "", partitions: Mapping[str, int] | None = None
+    old: Layout,
+    workers: int,
+    *,
+    step: int,
+    host: str = "",
+    partitions: Mapping[str, Sequence[int]] | None = None,
 ) -> Layout:
     """Return the next layout with `workers` workers: the old one with the fewest shards moved.
 
@@ -227,8 +242,9 @@ def rescaled(
     1/(W+1) of the shards move. The workers are spread over the offered hosts by weight (`seats`). Workers on hosts that
     are no longer offered, or have too many, leave. Of one host's workers those with the highest numbers leave first. New
     workers take the lowest free numbers. The same input gives the same layout, and a second call changes nothing. With
-    hosts of different weights the shares follow `quotas`, and only the necessary shards move. `partitions` has the number of
-    input partitions of each table; with None it is that of the old layout. `dbsp.input_readers.assigned` chooses their readers.
+    hosts of different weights the shares follow `quotas`, and only the necessary shards move. `partitions` has the rows that each
+    input partition of each table had lately. With None the partitions are those of the old layout, without known rows.
+    `dbsp.input_readers.balanced` chooses their readers.
     **Errors** `ConfigError` when there would be more workers than shards (fixed sharding).
 
     **Example** a host is replaced: its worker's shards move once, to the new worker on the other host
@@ -251,12 +267,12 @@ def rescaled(
     numbers = tuple(sorted((*kept, *new)))
     places = placed({worker: known[worker][0] for worker in kept}, new, base.offered, host, base.zones)
     hosts = tuple(places[worker] for worker in numbers)
-    counts = {table: len(found) for table, found in old.readers} if partitions is None else partitions
+    rows = {table: (0,) * len(found) for table, found in old.readers} if partitions is None else partitions
     return replace(
         base, version=old.version + 1, workers=numbers, hosts=hosts,
         owners=_reassign(base.owners, numbers, quotas(base.shards, hosts, base.offered)),
         first_steps=tuple(known[worker][1] if worker in kept else step for worker in numbers),
-        readers=_read_by(old, numbers, counts),
+        readers=_read_by(old, numbers, rows, _shares(hosts, base.offered)),
     )  # fmt: skip
 
 
@@ -266,11 +282,14 @@ def with_readers(layout: Layout, partitions: Mapping[str, int]) -> Layout:
     >>> with_readers(initial(2), {"t": 3, "u": 1}).readers
     (('t', (0, 1, 0)), ('u', (1,)))
     """
-    return replace(layout, readers=_read_by(layout, layout.workers, partitions))
+    rows = {table: (0,) * count for table, count in partitions.items()}
+    return replace(layout, readers=_read_by(layout, layout.workers, rows, [1.0] * len(layout.workers)))
 
 
-def is_balanced(layout: Layout, workers: int) -> bool:
+def is_balanced(layout: Layout, workers: int, partitions: Mapping[str, Sequence[int]] | None = None) -> bool:
     """Return whether a rescale to this many workers on the offered hosts would change nothing.
+
+    `partitions` are as for `rescaled`. Other readers alone are a change only where rows are known.
 
     >>> two = initial(2, hosts=[("a", 1.0), ("b", 1.0)])
     >>> is_balanced(two, 2), is_balanced(replace(two, offered=(("a", 1.0), ("c", 1.0))), 2)
@@ -278,8 +297,25 @@ def is_balanced(layout: Layout, workers: int) -> bool:
     """
     if len(layout.workers) != workers:
         return False
-    new = rescaled(layout, workers, step=0)
-    return (new.workers, new.owners) == (layout.workers, layout.owners)
+    new = rescaled(layout, workers, step=0, partitions=partitions)
+    if (new.workers, new.owners) != (layout.workers, layout.owners):
+        return False
+    known = any(any(rows) for rows in (partitions or {}).values())
+    return not (known and moved_partitions(layout, new))
+
+
+def moved_partitions(old: Layout, new: Layout) -> list[tuple[str, int, int, int]]:
+    """Return the input partitions that the second layout lists and another worker reads: (table, partition, before, then).
+
+    >>> moved_partitions(with_readers(initial(1), {"t": 2}), with_readers(initial(2), {"t": 2}))
+    [('t', 1, 0, 1)]
+    """
+    return [
+        (table, partition, before, reader)
+        for table, found in new.readers
+        for partition, reader in enumerate(found)
+        if (before := old.reader_of(table, partition)) != reader
+    ]
 
 
 def seats(
@@ -385,10 +421,12 @@ def _staying(layout: Layout, workers: int) -> list[int]:
     return staying
 
 
-def _read_by(old: Layout, workers: Sequence[int], partitions: Mapping[str, int]) -> Readers:
-    """Return who of the workers reads each of so many partitions per table, where the old layout's workers read until now."""
-    before = {table: [old.reader_of(table, each) for each in range(count)] for table, count in partitions.items()}
-    return assigned(before, workers)
+def _read_by(
+    old: Layout, workers: Sequence[int], rows: Mapping[str, Sequence[int]], shares: Sequence[float]
+) -> Readers:
+    """Return who of the workers reads each partition that has a number of rows, where the old layout's workers read until now."""
+    before = {table: [old.reader_of(table, each) for each in range(len(found))] for table, found in rows.items()}
+    return balanced(before, workers, rows, shares, anew=old.workers != tuple(workers))
 
 
 def _lowest_free(taken: Collection[int], count: int) -> list[int]:

@@ -135,10 +135,10 @@ class Discarded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepsRead:
-    """The records of the step log from the checkpoint on, and how many partitions the input of each table has now."""
+    """The records of the step log from the checkpoint on, and per table the recent rows of each input partition."""
 
     records: tuple[StepRecord, ...]
-    partitions: Mapping[str, int] | None = None
+    partitions: Mapping[str, tuple[int, ...]] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -291,13 +291,13 @@ class ResumeAsked:
 class RescaleAsked:
     """Go on with `workers` workers, on these hosts if some are named; the ledger contains the request already.
 
-    `partitions` has the number of input partitions of each table now; None where nobody has counted them.
+    `partitions` has per table the recent rows of each input partition; None where nobody has counted them.
     """
 
     workers: int
     strategy: str = COLD
     hosts: Offered | None = None
-    partitions: Mapping[str, int] | None = None
+    partitions: Mapping[str, tuple[int, ...]] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

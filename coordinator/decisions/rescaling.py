@@ -392,7 +392,7 @@ def _target(facts: states.Facts, workers: int) -> Layout | str | None:
 
     If there can be none, return the reason.
     """
-    if is_balanced(replace(facts.layout, offered=facts.offered), workers):
+    if is_balanced(replace(facts.layout, offered=facts.offered), workers, facts.partitions):
         return None
     try:
         return _after(facts, workers, max(facts.layouts) + 1)

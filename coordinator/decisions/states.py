@@ -141,7 +141,7 @@ class Facts:
     - `moved` are the workers that left lost hosts.
     - `copies_lag`: the copies of checkpoints may lag behind. `returned` is the version of the copies to which this recovery has
       returned all workers.
-    - `partitions` has the number of input partitions of each table, as of the last look; None before one.
+    - `partitions` has per table the recent rows of each input partition, as of the last look; None before one.
     - `only_published`: no version above the published one is opened, because standbys on other hosts may lack it.
     """
 
@@ -181,7 +181,7 @@ class Facts:
     moved: tuple[MovedWorker, ...] = ()
     copies_lag: bool = False
     returned: int | None = None
-    partitions: Mapping[str, int] | None = None
+    partitions: Mapping[str, tuple[int, ...]] | None = None
 
     @property
     def offered(self) -> Offered:

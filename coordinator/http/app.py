@@ -35,6 +35,7 @@ from dbsp.coordinator.http.rendering import plain
 from dbsp.coordinator.http.tokens import tokens_of
 from dbsp.coordinator.http.views import add_views
 from dbsp.coordinator.http.waiting import Followers, Waiters
+from dbsp.coordinator.layouts import partitions_between
 from dbsp.coordinator.service import Service
 from dbsp.errors import ConfigError, DbspError
 from dbsp.version import VERSION
@@ -305,10 +306,11 @@ def _add_turns(app: FastAPI, service: Service, lane: Lane) -> None:
 
 def _rescale(service: Service, body: RescaleBody) -> dict[str, Any]:
     hosts = None if body.hosts is None else tuple(body.hosts.items())
-    planned = service.plan_rescale(body.workers, hosts)
+    planned, before = service.plan_rescale(body.workers, hosts), service.layout()
     shown = {**asdict(planned), "share": planned.share, "done": False}
     if not body.dry_run:
         moved = service.rescale(body.workers, strategy=body.strategy, hosts=hosts)
         shown |= {"done": True, "layout_version": service.layout().version, "pause_seconds": None}
+        shown["partitions_moved"] = [asdict(each) for each in partitions_between(before, service.layout())]
         shown |= NOTHING_MOVED if moved is None else {**asdict(moved), "share": moved.share}
     return shown

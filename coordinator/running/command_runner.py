@@ -36,7 +36,7 @@ from dbsp.coordinator.running.copies_behind import CopyingBehind
 from dbsp.coordinator.running.failing import Failing
 from dbsp.coordinator.running.far_standbys import Beside, FarStandbys, in_thread
 from dbsp.coordinator.running.fencing import Fencing
-from dbsp.coordinator.running.intake import counted, readable, taken
+from dbsp.coordinator.running.intake import readable, taken
 from dbsp.coordinator.running.letters import KeepsLetters, NoLetters
 from dbsp.coordinator.running.loop_settings import LoopSettings
 from dbsp.coordinator.running.lost_hosts import SilentHosts
@@ -57,6 +57,7 @@ from dbsp.coordinator.running.notices import (
 )
 from dbsp.coordinator.running.progress import MovingProgress, RescaleProgress
 from dbsp.coordinator.running.published_copies import PublishedCopies
+from dbsp.coordinator.running.recent_rows import RecentRows
 from dbsp.coordinator.running.returning import return_to_copies
 from dbsp.coordinator.running.status import LiveStatus, NewSteps, StepIndex, begun
 from dbsp.coordinator.running.warmups import WarmUps
@@ -121,6 +122,7 @@ class CommandRunner:
         self._helper = helper or ThreadPoolExecutor(1, thread_name_prefix="cut-ahead")
         self._cut: Positions = NOWHERE
         self._places: frozenset[tuple[str, int]] = frozenset()
+        self._recent = RecentRows()
         self._timing = Timing()
         self._waiting_since: float | None = None
         self._first_rows: int | None = None
@@ -314,11 +316,14 @@ class CommandRunner:
         return events.StepsRead(records=records, partitions=self.partitions)
 
     @property
-    def partitions(self) -> Mapping[str, int]:
-        """Return how many partitions of each table's input were ever seen; none if layouts must not have their readers yet."""
+    def partitions(self) -> Mapping[str, tuple[int, ...]]:
+        """Return per table the recent rows of each partition that was ever seen; any thread may read.
+
+        The result is empty if layouts must not have their readers yet.
+        """
         if self._parts.level < READERS_SINCE:
             return {}
-        return counted(self._places)
+        return self._recent.of(self._places, self._parts.clock.monotonic_s())
 
     def _note_decision(self, command: commands.LogDecision | commands.AcceptEngines) -> events.Event:
         """Log a user's decision about logged steps."""
@@ -434,6 +439,8 @@ class CommandRunner:
             following = ahead.result() if ahead is not None else None
         report = self._parts.letters.keep(record, report)
         self.failing.done(record.step)
+        if not command.replay:  # a step that runs again was counted before
+            self._recent.read(record.ranges, self._parts.clock.monotonic_s())
         self.done = advance(self.done, [record])
         if not is_filling(record.commands):
             self._timing = self._timing.finished(report.signals)

@@ -298,7 +298,7 @@ class EventLoop:
         self._left = frozenset()
 
     def _counted(self, request: events.Request) -> events.Request:
-        """Tell a rescale how many input partitions there are."""
+        """Tell a rescale which input partitions there are, and their recent rows."""
         if not isinstance(request, events.RescaleAsked):
             return request
         return replace(request, partitions=self.runner.partitions)

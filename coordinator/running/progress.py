@@ -5,11 +5,13 @@ A client that only shows responses of a service imports this module without the 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 RANGES_SHOWN = 3
+PARTITIONS_SHOWN = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,9 +115,9 @@ def rescale_text(rescale: RescaleProgress | MovingProgress) -> str:
 def rescale_as_text(found: Mapping[str, Any]) -> str:
     """Describe a planned or a finished rescale for people."""
     before, after = found["workers_before"], found["workers"]
-    if found["done"] and not found["shards_moved"]:
+    if found["done"] and not found["shards_moved"] and not found.get("partitions_moved"):
         return f"there are {after} workers already: nothing was moved"
-    hosts = "".join(f"\n{line}" for line in _host_lines(found))
+    hosts = "".join(f"\n{line}" for line in (*_host_lines(found), *_partition_lines(found)))
     moved = f"{found['shards_moved']} of {found['shards']} shards ({found['share']:.1%}; at least {found['least']:.1%} must)"
     known = found["bytes_moved"] is not None
     size = f"{found['bytes_moved']:,} of {found['bytes_total']:,} bytes" if known else "how many bytes is not known yet"
@@ -135,6 +137,25 @@ def _host_lines(found: Mapping[str, Any]) -> Iterator[str]:
                 yield f"worker {placed['worker']} {verb} on host {placed['host']}"
     if left := found.get("hosts_leaving"):
         yield f"no worker is on {', '.join(left)} {'any more' if found['done'] else 'then'}: what runs there can be stopped"
+
+
+def _partition_lines(found: Mapping[str, Any]) -> Iterator[str]:
+    """Yield which input partitions get another worker; of many, how many of each table.
+
+    >>> moved = [{"table": "orders", "partition": 3, "worker_before": 0, "worker": 2}]
+    >>> [*_partition_lines({"done": False, "partitions_moved": moved})]
+    ['partition 3 of orders would go from worker 0 to worker 2']
+    >>> [*_partition_lines({"done": True, "partitions_moved": moved * 20})]
+    ['20 partitions of orders went to other workers']
+    """
+    moved, verb = found.get("partitions_moved", ()), "went" if found["done"] else "would go"
+    if len(moved) > PARTITIONS_SHOWN:
+        for table, count in sorted(Counter(each["table"] for each in moved).items()):
+            yield f"{count:,} partition{'s' if count > 1 else ''} of {table} {verb} to other workers"
+        return
+    for each in moved:
+        workers = f"from worker {each['worker_before']} to worker {each['worker']}"
+        yield f"partition {each['partition']} of {each['table']} {verb} {workers}"
 
 
 def ranges_as_text(ranges: list[list[str]]) -> str:

@@ -25,7 +25,10 @@ class Rescales(ServiceCore):
     def plan_rescale(self, workers: int, hosts: Offered | None = None) -> RescalePlan:
         """Return what a rescale to `workers` would move after the present moves; raise `ConfigError` for an impossible count."""
         layout, step = replace(self._layout_to_be(), offered=self._offered(hosts)), self.snapshot.step
-        return plan_rescale(layout, workers, step=step, state_bytes=self._state_bytes(), rates=self._rates)
+        return plan_rescale(
+            layout, workers, step=step, state_bytes=self._state_bytes(), rates=self._rates,
+            partitions=self._loop.runner.partitions or None,
+        )  # fmt: skip
 
     def _offered(self, named: Offered | None) -> Offered:
         """Return the hosts that a rescale names, else those on offer.

@@ -7,6 +7,7 @@ import threading
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,7 @@ from dbsp.coordinator.strategies import STRATEGIES
 from dbsp.errors import ConfigError, DbspError
 from tests.coordinator import hosted, shop
 from tests.coordinator.hosted import homes
-from tests.coordinator.under_traffic import check_golden, make_folder, settings, traffic
+from tests.coordinator.under_traffic import check_golden, make_folder, names, orders, settings, traffic
 from tests.pace import in_turn
 from tests.spark.waiting import until
 
@@ -65,7 +66,7 @@ def test_hosts_come_go_and_are_replaced_under_traffic(folder: Path, tmp_path: Pa
 
 
 def test_a_host_that_joins_reads_input(folder: Path, tmp_path: Path) -> None:
-    """Of five partitions each worker reads its share, by every strategy; workers that stay keep theirs, also behind a restart."""
+    """All workers read rows of five partitions, by every strategy; who reads a partition reads it behind a restart, too."""
     machines, several = hosted.Machines(folder / "hosts"), (*FIRST, "input.partitions=5")
     read = {0: {0, 1, 2, 3, 4}}
     for strategies in (STRATEGIES[:2], STRATEGIES[2:]):
@@ -74,17 +75,53 @@ def test_a_host_that_joins_reads_input(folder: Path, tmp_path: Path) -> None:
             for strategy in strategies:
                 workers = len(read) % 3 + 1
                 service.rescale(workers, 60, strategy=strategy, hosts=of(HOSTS[:workers]))
-                before, read = read, orders_of(service)
-                shares = [len(read[worker]) for worker in sorted(read)]
-                assert sorted(shares) == {1: [5], 2: [2, 3], 3: [1, 2, 2]}[workers]
-                for worker in before.keys() & read.keys():
-                    assert before[worker] <= read[worker] or read[worker] <= before[worker]
+                read = orders_of(service)
+                assert (len(read), sorted(chain(*read.values()))) == (workers, [0, 1, 2, 3, 4])
                 behind = service.snapshot.step + 1
                 assert service.live_status.wait_for(
                     lambda now, workers=workers: now.last_report is not None and now.last_report.step > behind  # type: ignore[misc] # noqa: B023
                     and sum(each.rows_in > 0 for each in now.last_report.workers) == workers,
                     60,
                 ), "all workers read rows"  # fmt: skip
+    check_golden(folder, tmp_path)
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_hot_partitions_are_read_by_different_workers(strategy: str, folder: Path, tmp_path: Path) -> None:
+    """Both partitions of a worker are hot: a rescale to as many workers parts them, as `--dry-run` said, and a second is idle."""
+    machines, draw = hosted.Machines(folder / "hosts"), random.Random(1)
+    several = (*FIRST, "input.partitions=6", "pipeline.workers=3")
+
+    def push(rows: dict[int, int]) -> None:
+        for partition, count in rows.items():
+            found = orders(draw, count, partition, 6)
+            service.wait_until_processed(service.push("orders", found, partition=partition), 60)
+
+    with running(folder, machines, *several) as service, shop.answering(service) as client:
+
+        def said(*arguments: str) -> list[str]:
+            result = CliRunner().invoke(command, ["--url", str(client.base_url), "rescale", "3", *arguments])
+            assert result.exit_code == 0, result.output
+            return result.output.splitlines()
+
+        service.push("names", names(draw, 200))
+        first = orders_of(service)
+        hot, other = sorted(next(mine for mine in first.values() if len(mine) == 2))
+        assert said("--dry-run")[0].startswith("3 -> 3 workers would move 0 of")
+        push({partition: 600 if partition in (hot, other) else 20 for partition in range(6)})
+        planned = [line for line in said("--dry-run") if line.startswith("partition ")]
+        before = orders_of(service)
+        assert before == first, "a dry run moves nothing"
+        done = [line for line in said("--strategy", strategy) if line.startswith("partition ")]
+        assert done == [line.replace("would go", "went") for line in planned]
+        after = orders_of(service)
+        assert [mine for mine in after.values() if {hot, other} <= mine] == [], "on different workers"
+        moved = {f"partition {each} of orders went from worker {old} to worker {new}"
+                 for old in before for new in after if old != new for each in before[old] & after[new]}  # fmt: skip
+        assert moved == {line for line in done if " orders " in line}
+        assert moved
+        assert said("--strategy", strategy) == ["there are 3 workers already: nothing was moved"]
+        push(dict.fromkeys(range(6), 20))
     check_golden(folder, tmp_path)
 
 

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from dbsp.distribute.encoding import decode, encode
 from dbsp.distribute.icadd import IcaddDistributor
 from dbsp.errors import ConfigError
-from dbsp.input_readers import Readers, assigned, reader_of
-from dbsp.layout import initial, rescaled, with_readers
+from dbsp.input_readers import BEGINS_ABOVE, ENDS_BELOW, Readers, assigned, balanced, reader_of
+from dbsp.layout import initial, is_balanced, moved_partitions, rescaled, with_readers
 from dbsp.logs import Range
 from dbsp.runtime import ahead
 
@@ -108,7 +108,8 @@ def test_layouts_that_go_on_have_one_reader_of_each_partition(
     layouts = [with_readers(initial(first), counts) if listed else initial(first)]
     for step, (workers, more) in enumerate(rest):
         counts = {table: max(counts.get(table, 0), more.get(table, 0)) for table in counts | more}
-        layouts.append(rescaled(layouts[-1], workers, step=step, partitions=counts))
+        known = {table: (0,) * count for table, count in counts.items()}
+        layouts.append(rescaled(layouts[-1], workers, step=step, partitions=known))
         assert is_even(layouts[-1].readers, layouts[-1].workers)
         assert {table: len(found) for table, found in layouts[-1].readers} == counts
     for old, new in pairwise(layouts):
@@ -146,3 +147,118 @@ def test_a_layout_is_small_for_a_distributor() -> None:
     stored = encode(IcaddDistributor(worker=0, old=with_readers(layout, {"t": 3}), region=0))
     assert stored == encode(IcaddDistributor(worker=0, old=layout, region=0))
     assert decode(stored).old == layout
+
+
+# --- with the rows of the last minutes -----------------------------------------------------------------------------
+
+Counted = dict[str, list[tuple[int, int]]]
+"""Per table, for each partition its present reader and its rows."""
+counted_drawn: st.SearchStrategy[Counted] = st.dictionaries(
+    st.sampled_from("tuv"),
+    st.lists(st.tuples(st.integers(0, 5), st.integers(0, 9) | st.integers(0, 1000)), max_size=9),
+)
+
+
+@st.composite
+def cases(draw: st.DrawFn, *, even: bool = False) -> tuple[Counted, list[int], list[float], bool]:
+    """Partitions with rows, workers with shares, and whether the workers have changed: else all readers are workers."""
+    counted, workers, anew = draw(counted_drawn), draw(workers_drawn), draw(st.booleans())
+    weights = [1.0] if even else [1.0, 1.0, 2.0, 0.3]
+    shares = [draw(st.sampled_from(weights)) for _ in workers]
+    if not anew:
+        counted = {t: [(workers[at % len(workers)], rows) for at, rows in found] for t, found in counted.items()}
+    return counted, workers, shares, anew
+
+
+def columns(counted: Counted) -> tuple[dict[str, list[int]], dict[str, list[int]]]:
+    return (
+        {table: [reader for reader, _ in found] for table, found in counted.items()},
+        {table: [rows for _, rows in found] for table, found in counted.items()},
+    )
+
+
+def rows_of(readers: Readers, workers: Sequence[int], rows: Mapping[str, Sequence[int]]) -> list[int]:
+    pairs = [(reader, count) for table, found in readers for reader, count in zip(found, rows[table], strict=True)]
+    return [sum(count for reader, count in pairs if reader == worker) for worker in workers]
+
+
+@given(cases())
+def test_no_worker_has_much_more_than_its_share_of_the_rows(case: tuple[Counted, list[int], list[float], bool]) -> None:
+    counted, workers, shares, anew = case
+    before, rows = columns(counted)
+    readers = balanced(before, workers, rows, shares, anew=anew)
+    assert [(table, len(found)) for table, found in readers] == [
+        (table, len(before[table])) for table in sorted(before)
+    ]
+    assert {reader for _, found in readers for reader in found} <= {*workers}, "every partition has one reader"
+    assert readers == balanced(before, workers, rows, shares, anew=anew)
+    assert balanced(dict(readers), workers, rows, shares, anew=False) == readers, "a second call changes nothing"
+    total, most = sum(map(sum, rows.values())), max((count for found in rows.values() for count in found), default=0)
+    for count, share in zip(rows_of(readers, workers, rows), shares, strict=True):
+        part = share / sum(shares)
+        known_even = total == 0 or (len({*shares}) == 1 and len({c for found in rows.values() for c in found}) == 1)
+        assert known_even or count <= part * (total * (1 + 2 * BEGINS_ABOVE) + most * len(shares)) + 1e-6
+
+
+@given(cases(), st.integers(1, 1000))
+def test_where_rows_are_equal_or_unknown_partitions_count_the_same(
+    case: tuple[Counted, list[int], list[float], bool], each: int
+) -> None:
+    counted, workers, shares, anew = case
+    before, _ = columns(counted)
+    for count, parts in ((0, shares), (each, [0.7] * len(workers))):
+        rows = {table: [count] * len(found) for table, found in before.items()}
+        assert balanced(before, workers, rows, parts, anew=anew) == assigned(before, workers)
+
+
+@given(cases(even=True), st.data())
+def test_small_fluctuations_move_nothing(
+    case: tuple[Counted, list[int], list[float], bool], data: st.DataObject
+) -> None:
+    counted, workers, shares, anew = case
+    before, rows = columns(counted)
+    rows = {table: [count * 1000 for count in found] for table, found in rows.items()}
+    readers = balanced(before, workers, rows, shares, anew=anew)
+    if readers in (assigned(before, workers), tuple((table, tuple(before[table])) for table in sorted(before))):
+        return  # nothing moved for its rows
+    average = sum(map(sum, rows.values())) / len(workers)
+    partitions = sum(map(len, rows.values()))
+    change = int(average * (BEGINS_ABOVE - ENDS_BELOW) / 4 / partitions)
+    other = {
+        table: [max(0, count + data.draw(st.integers(-change, change))) if count else 0 for count in found]
+        for table, found in rows.items()
+    }
+    assert balanced(dict(readers), workers, other, shares, anew=False) == readers
+
+
+def test_only_what_gains_moves() -> None:
+    two, even = (0, 1), (1.0, 1.0)
+    hot = {"t": (90, 1, 90, 1)}
+    assert balanced({"t": (0, 1, 0, 1)}, two, hot, even, anew=False) == (("t", (1, 1, 0, 1)),)
+    assert balanced({"t": (0, 0, 1)}, two, {"t": (104, 104, 92)}, even, anew=False) == (("t", (0, 0, 1)),)
+    assert balanced({"t": (0, 0, 1)}, two, {"t": (900, 1, 0)}, even, anew=False) == (("t", (0, 0, 1)),), "one row"
+    many = {"t": (0,) * 1000}
+    spread_over = rows_of(balanced(many, two, {"t": [*range(1000)]}, even, anew=False), two, {"t": range(1000)})
+    assert spread(spread_over) < sum(spread_over) / 2 * ENDS_BELOW + 1000, "many small ones move together"
+
+
+@given(st.integers(1, 6), st.integers(1, 6), st.lists(st.integers(0, 1000), max_size=12))
+def test_layouts_are_balanced_by_rows_and_then_stay(first: int, second: int, counts: list[int]) -> None:
+    rows = {"t": counts, "u": counts[:3]}
+    new = rescaled(initial(first), second, step=1, partitions=rows)
+    assert is_balanced(new, second, rows)
+    assert rescaled(new, second, step=2, partitions=rows).readers == new.readers
+    moved_there = moved_partitions(initial(first), new)
+    assert len(moved_there) == sum(
+        initial(first).reader_of(t, p) != new.reader_of(t, p) for t in rows for p in range(len(rows[t]))
+    )
+
+
+def test_the_weights_of_hosts_are_the_shares() -> None:
+    old = with_readers(initial(2, hosts=[("small", 1.0), ("large", 1.5)]), {"t": 10})
+    large = old.workers[old.hosts.index("large")]
+    assert len(old.partitions_of(large, "t", 10)) == 5
+    assert is_balanced(old, 2, {"t": (0,) * 10})
+    rows = {"t": (100,) * 10}
+    assert not is_balanced(old, 2, rows)
+    assert len(rescaled(old, 2, step=1, partitions=rows).partitions_of(large, "t", 10)) == 6
