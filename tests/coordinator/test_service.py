@@ -255,6 +255,19 @@ def test_a_rescale_that_finds_its_number_there_has_moved_nothing(
     assert service.rescale(2, 60) is None
 
 
+def test_steps_that_run_again_are_not_counted_for_the_readers(folder: Path) -> None:
+    """After a restart no rows of partitions are known, although the last steps were replayed."""
+    more = pa.table({"id": [7, 8], "customer": ["a", "b"], "amount": [5, 6]})
+    with Service(settings(folder)) as first:
+        first.wait_until_processed(first.push("orders", more), 60)
+        step = first.snapshot.step
+        assert first._loop.runner.partitions["orders"] == (2,)
+        first.stop(now=True)
+    with Service(settings(folder)) as second:
+        assert second.live_status.wait_for(lambda now: now.state == "Running" and now.step >= step, 60)
+        assert second._loop.runner.partitions["orders"] == (0,)
+
+
 def test_a_rescale_that_cannot_be_is_refused(service: Service) -> None:
     with pytest.raises(ConfigError):
         service.rescale(5000)
