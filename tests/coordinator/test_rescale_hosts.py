@@ -7,7 +7,6 @@ import threading
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -66,7 +65,10 @@ def test_hosts_come_go_and_are_replaced_under_traffic(folder: Path, tmp_path: Pa
 
 
 def test_a_host_that_joins_reads_input(folder: Path, tmp_path: Path) -> None:
-    """All workers read rows of five partitions, by every strategy; who reads a partition reads it behind a restart, too."""
+    """Of five partitions with as many rows each worker reads its share, by every strategy, also behind a restart.
+
+    Who keeps which is decided by the few rows of the names, too (`tests/layout/test_input_readers.py`).
+    """
     machines, several = hosted.Machines(folder / "hosts"), (*FIRST, "input.partitions=5")
     read = {0: {0, 1, 2, 3, 4}}
     for strategies in (STRATEGIES[:2], STRATEGIES[2:]):
@@ -76,7 +78,9 @@ def test_a_host_that_joins_reads_input(folder: Path, tmp_path: Path) -> None:
                 workers = len(read) % 3 + 1
                 service.rescale(workers, 60, strategy=strategy, hosts=of(HOSTS[:workers]))
                 read = orders_of(service)
-                assert (len(read), sorted(chain(*read.values()))) == (workers, [0, 1, 2, 3, 4])
+                assert sorted(partition for mine in read.values() for partition in mine) == [0, 1, 2, 3, 4]
+                shares = [len(read[worker]) for worker in sorted(read)]
+                assert sorted(shares) == {1: [5], 2: [2, 3], 3: [1, 2, 2]}[workers]
                 behind = service.snapshot.step + 1
                 assert service.live_status.wait_for(
                     lambda now, workers=workers: now.last_report is not None and now.last_report.step > behind  # type: ignore[misc] # noqa: B023

@@ -91,7 +91,9 @@ def traffic(service: Service, seed: int, pause_s: float = PAUSE_S, partitions: i
                 return
 
     service.push("names", names(draw, 200))
-    service.wait_until_processed(service.push("orders", orders(draw, 1000, 0, partitions)), 60)
+    for partition in range(partitions):
+        found = orders(draw, 1000 // partitions, partition, partitions)
+        service.wait_until_processed(service.push("orders", found, partition=partition), 60)
     thread = threading.Thread(target=pushing)
     thread.start()
     try:
