@@ -26,7 +26,14 @@ pytestmark = [
 ]
 COMMANDS = 60
 """About so many commands has the story that is killed; the soak test kills at each until it ends alive."""
+PARTS = 4
+"""Each test runs at every fourth commit: a start of 0.1.0 loads all of it."""
 AT_ONCE = "upgrade.rollback_window_s=0"
+
+
+def rotates(place: int) -> pytest.MarkDecorator:
+    """Mark a test that runs at every fourth commit, and in `make soak`."""
+    return pytest.mark.skipif(not in_turn(place, PARTS), reason="at every fourth commit; `make soak` runs it")
 
 
 def story(pipeline: Pipeline) -> Iterator[Callable[[], None]]:
@@ -98,10 +105,16 @@ def killed(base: Pipeline, folder: Path, version: str, number: int) -> bool:
     return died
 
 
-def test_it_goes_on_there_and_back(begun: Pipeline, continued: Pipeline, tmp_path: Path) -> None:
-    """Each version runs again what the other one has logged; one kill of each, at another command in each commit."""
-    assert killed(begun, tmp_path / "there", VERSION, 1 + turn() % COMMANDS)
-    assert killed(continued, tmp_path / "back", RELEASED, 1 + turn() // 7 % COMMANDS)
+@rotates(0)
+def test_0_1_0_goes_on_from_this_version_killed(begun: Pipeline, tmp_path: Path) -> None:
+    """It runs again what this version has logged; another command is the last one in each commit."""
+    assert killed(begun, tmp_path / "there", VERSION, 1 + turn() // PARTS % COMMANDS)
+
+
+@rotates(2)
+def test_this_version_goes_on_from_0_1_0_killed(continued: Pipeline, tmp_path: Path) -> None:
+    """0.1.0 was killed after it had gone on with data of this version."""
+    assert killed(continued, tmp_path / "back", RELEASED, 1 + turn() // PARTS % COMMANDS)
 
 
 @pytest.mark.soak
@@ -119,7 +132,7 @@ def ended(folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300, check=False)
 
 
-@pytest.mark.skipif(not in_turn(1, 3), reason="at every third commit; `make soak` runs it")
+@rotates(1)
 def test_upgrade_takes_it_back_until_the_window_is_over(begun: Pipeline, tmp_path: Path) -> None:
     pipeline, old = begun.copy(tmp_path / "shop"), str(python(tmp_path))
     upgrade = (sys.executable, "-m", "dbsp.coordinator.cli", "upgrade", "--python", old)
@@ -148,7 +161,7 @@ def test_upgrade_takes_it_back_until_the_window_is_over(begun: Pipeline, tmp_pat
         pipeline.check()
 
 
-@pytest.mark.skipif(not in_turn(2, 3), reason="at every third commit; `make soak` runs it")
+@rotates(3)
 def test_a_new_pipeline_is_refused(tmp_path: Path) -> None:
     pipeline = Pipeline(tmp_path / "shop", SETTINGS)
     with pipeline.served(VERSION):
