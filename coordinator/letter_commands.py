@@ -159,7 +159,7 @@ def _replay_lines(found: dict[str, Any]) -> list[str]:
         for place in found["positions"]
     ]
     if found["failed_again"]:
-        again = "would fail again" if found["dry_run"] else "failed again, and are new dead letters"
+        again = "would fail again as new dead letters" if found["dry_run"] else "failed again, and are new dead letters"
         lines.append(f"{found['failed_again']:,} {again}:")
         lines += [f"  {each['at']}: {each['reason']}" for each in found["again"]]
     if found["replayed_before"]:

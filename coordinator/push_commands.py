@@ -40,7 +40,9 @@ WAIT = click.option(
     "--format", "form", type=click.Choice(["json", "csv", "tsv", "arrow", "parquet"]),
     help="The format of standard input, or of a file whose name does not say it. JSON, Arrow and Parquet are recognized.",
 )  # fmt: skip
-@click.option("--strict", is_flag=True, help="Exit with code 3 if a row is bad; the good rows are taken all the same.")
+@click.option(
+    "--strict", is_flag=True, help="Exit with code 3 if a row is bad. The good ones are taken, unless most are bad."
+)
 @click.pass_obj
 def push(
     context: CommandContext,

@@ -6,7 +6,7 @@ JSON has a row a line (`dbsp.io.formats.json_rows`). CSV and TSV have a record a
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -95,9 +95,9 @@ class Text:
             return ""
         if not self.header:
             return "no header: the first record must name the columns"
+        if reason := misnamed(self.header, table):
+            return reason
         for column in table.schema:
-            if self.header.count(column.name) != 1:
-                return f"column {column.name}: {'repeated' if column.name in self.header else 'missing'}"
             if column.type != BINARY and not castable(STRING, column.type):
                 return f"column {column.name}: {column.type} has no text form, send it as JSON or Parquet"
         return ""
@@ -129,6 +129,22 @@ class Text:
         )
         bad: list[BadRow] = sorted((*found.bad, *unfit), key=lambda row: row.index)
         return replace(push, bad=tuple(bad))
+
+
+def misnamed(names: Sequence[str], table: Table) -> str:
+    """Return why columns of these names are not those of a table; empty if they are.
+
+    Columns that may be null can be absent, as in JSON: they may be newer than the file. Not if there are other names, which
+    may be misspelt.
+    """
+    others = [name for name in names if name not in table.schema and name != OPERATION]
+    is_strict = bool(others) or not any(name in table.schema for name in names)
+    for column in table.schema:
+        if names.count(column.name) > 1:
+            return f"column {column.name}: repeated"
+        if column.name not in names and (is_strict or not column.nullable):
+            return f"column {column.name}: missing" + (f"; not in the table: {', '.join(others)}" if others else "")
+    return ""
 
 
 def read_text(path: Path, bytes_max: int | None = None) -> Text:

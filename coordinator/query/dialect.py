@@ -394,7 +394,7 @@ def _decimal_of(text: str | None) -> exp.DataType:
 
     PostgreSQL's has as many as a value needs; DuckDB's would have three.
     """
-    found = PLAIN_NUMBER.fullmatch(text or "")
+    found = PLAIN_NUMBER.fullmatch(text) if text else None
     if found is None:
         return exp.DataType.build(USUAL_DECIMAL, dialect="duckdb")
     whole, places = len(found[1].lstrip("0")), len(found[2] or "")

@@ -219,10 +219,25 @@ def test_nested_columns_are_read_field_by_field(tmp_path: Path) -> None:
         ]
 
 
+@pytest.mark.parametrize("columns", [None, frozenset({"name"}), frozenset({"id"})])
+@pytest.mark.parametrize("file", ["1.parquet", "1.csv"])
+def test_an_absent_column_that_may_be_null_is_null(landing: Landing, file: str, columns: frozenset[str] | None) -> None:
+    """A file may be older than the column."""
+    land(landing.files / "other", file, pa.table({"id": [1, 2]}) if file == "1.parquet" else b"id\n1\n2\n")
+    log = landing.open()
+    piece = Range(table="other", partition=0, first=0, last=log.ends()["other", 0])
+    (found,) = log.read(piece, 0) if columns is None else log.read_columns(piece, 0, columns)
+    assert len(found.batch) == 2
+    rows = {"id": [1, 2], "name": [None, None]}
+    wanted = rows if columns is None else {name: rows[name] for name in found.batch.schema.names}
+    assert {name: found.batch.column(name).to_pylist() for name in found.batch.schema.names} == wanted
+
+
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
-        (pa.table({"id": pa.array([1], INT64)}), "column name: missing"),
+        (pa.table({"name": ["a"]}), "column id: missing"),
+        (pa.table({"id": [1], "nam": ["a"]}), "column name: missing; not in the table: nam"),
         (pa.table({"id": ["1"], "name": ["a"]}), "column id: expected int64, found string"),
         (pa.table({"id": [1], "name": ["a"], "__op": [1]}), "column __op: expected int8, found int64"),
         (b"PAR1 this is none", "not a whole file of its ending: "),

@@ -229,7 +229,9 @@ def test_operations_are_a_column(tmp_path: Path) -> None:
     [
         (b"", "no header: the first record must name the columns"),
         (b'id,"name\n1,a\n', "no header: the first record must name the columns"),
-        (b"id\n1\n", "column name: missing"),
+        (b"name\na\n", "column id: missing"),
+        (b"id,nam\n1,a\n", "column name: missing; not in the table: nam"),
+        (b"__op\n0\n", "column id: missing"),
         (b"id,name,id\n1,a,2\n", "column id: repeated"),
     ],
 )

@@ -92,6 +92,14 @@ def test_cursors_give_their_rows_in_parts(connect: Connect) -> None:
         assert [cursor.fetchmany(3), cursor.fetchmany(3), cursor.fetchmany(3)] == [[(0,), (1,), (2,)], [(3,), (4,)], []]
 
 
+@pytest.mark.parametrize(
+    "asked", ["i / 8.0::float8", "round((i / 8.0::float8)::numeric, 3)", "cast(i / 8.0::float8 as decimal)"]
+)
+def test_a_number_cast_to_numeric_without_places_keeps_its_own(connect: Connect, asked: str) -> None:
+    rows = connect().execute(f"select {asked} from range(1000, 1003) t(i)").fetchall()
+    assert [float(row[0]) for row in rows] == [125.0, 125.125, 125.25]
+
+
 def test_prepared_statements_are_run_again(connect: Connect) -> None:
     connection = connect()
     for number in range(8):  # psycopg prepares from the sixth time on
