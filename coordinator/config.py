@@ -305,17 +305,20 @@ class CoordinatorSection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpgradeSection:
-    """The time after an upgrade in which the version before can still continue.
+    """The time after an upgrade in which the version before can still continue, and the bound of what a proof copies.
 
     The first checkpoint that is published `rollback_window_s` after this version's first one ends that: the next start writes
-    this version's own formats.
+    this version's own formats. Where workers' disks are on other hosts, a state of more than `max_proof_bytes` is not copied for
+    a proof before an upgrade; 0 copies nothing.
     """
 
     rollback_window_s: float = 604_800.0
+    max_proof_bytes: int = 1 << 30
 
     def __post_init__(self) -> None:
-        """Refuse a negative time."""
+        """Refuse a negative time or size."""
         at_least("upgrade.rollback_window_s", self.rollback_window_s, 0)
+        at_least("upgrade.max_proof_bytes", self.max_proof_bytes, 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,8 @@ Invariants
 2. Outputs are compared by the checksums with which a replay after a crash is compared, for every kind of output.
 
 Limits: at most `ROWS_MAX` rows, and no step begins after `SECONDS_MAX`. The proof ends before a step in which keys move, or
-which fills a changed circuit. Workers whose databases are on other hosts are not proved. Source: docs/design/0054.
+which fills a changed circuit. Where the workers' databases are on other hosts,
+the proof reads copies (`proof_copies`); without copies nothing is proved. Source: docs/design/0054.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from dbsp.coordinator.build import load_plan, resources_of
@@ -27,7 +29,7 @@ from dbsp.coordinator.decisions.recovery import Choice, complete
 from dbsp.coordinator.doctor import read_ledger
 from dbsp.coordinator.layouts import shares_disk
 from dbsp.coordinator.running.control import Ledger
-from dbsp.coordinator.worker_resources import ConfiguredResources, database_home
+from dbsp.coordinator.worker_resources import ConfiguredResources, database_home, home_in
 from dbsp.errors import DataError, DbspError, EngineError, MismatchError
 from dbsp.io.output_part import checksum_of, with_dead_letters
 from dbsp.layout import Layout
@@ -47,7 +49,7 @@ SECONDS_MAX = 20.0
 TRIES = 3
 """How often to begin again when the running version has trimmed the logs meanwhile."""
 NO_STEPS = "no finished step with rows is kept"
-OTHER_HOSTS = "the workers' databases are on other hosts"
+OTHER_HOSTS = "the workers' databases are on other hosts, and only `coordinator upgrade` copies what a proof reads"
 GOES_ON_ALONE = (
     "the running version goes on; if the other answers are the right ones, stop the service and start the other version:"
     " it goes on from the checkpoint"
@@ -63,6 +65,13 @@ class Proof:
     rows: int = 0
     seconds: float = 0.0
     left_out: str = ""
+    copied_bytes: int = 0
+    """The bytes of state that came from other hosts for the proof."""
+
+
+def copies_home(data_dir: Path) -> Path:
+    """Return the folder with copies of the workers' databases on other hosts, while an upgrade needs them."""
+    return data_dir / "proof"
 
 
 def prove(config: Config, *, rows_max: int = ROWS_MAX, seconds_max: float = SECONDS_MAX) -> Proof:
@@ -72,7 +81,7 @@ def prove(config: Config, *, rows_max: int = ROWS_MAX, seconds_max: float = SECO
     """
     if not (config.data_dir / "control").is_dir():
         return Proof(left_out=NO_STEPS)
-    if not shares_disk(config):
+    if not shares_disk(config) and not copies_home(config.data_dir).is_dir():
         return Proof(left_out=OTHER_HOSTS)
     plan = load_plan(config)
     for _ in range(TRIES):
@@ -181,7 +190,10 @@ class _Replay:
 
 def _databases(config: Config, ledger: Ledger, opened: ExitStack) -> dict[int, WorkerDatabase]:
     """Open the databases that are there, for reading."""
-    homes = {worker: database_home(config.data_dir, worker) for worker in sorted(ledger.members)}
+    if shares_disk(config):
+        homes = {worker: database_home(config.data_dir, worker) for worker in sorted(ledger.members)}
+    else:
+        homes = {worker: home_in(copies_home(config.data_dir), worker) for worker in sorted(ledger.members)}
     return {
         worker: opened.enter_context(closing(WorkerDatabase(home))) for worker, home in homes.items() if home.exists()
     }

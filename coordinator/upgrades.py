@@ -19,7 +19,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, NoReturn
@@ -29,6 +29,7 @@ from dbsp.coordinator.build import folder_ledger
 from dbsp.coordinator.config import Config
 from dbsp.coordinator.decisions import events, states
 from dbsp.coordinator.preflight import formats, ledger_format
+from dbsp.coordinator.proof_copies import NOT_NEEDED, ProofCopies, discard_copies
 from dbsp.coordinator.proving import Proof
 from dbsp.coordinator.running.clock import Clock
 from dbsp.coordinator.running.format_window import beyond
@@ -47,7 +48,14 @@ IGNORED = frozenset({"letter log"})
 """Kinds of files that version 0.1.0 does not have, and leaves alone."""
 CLOSED = "the pipeline goes on; the other version can only continue from a backup of before the upgrade"
 Met = Callable[[states.State], Any]
+Copied = Callable[[], AbstractContextManager[ProofCopies]]
+"""Copy for a proof what the other version cannot read, until the block ends."""
 UNHARMED = "repair what is installed, or install another version; the pipeline was not touched and goes on"
+
+
+def nothing_copied() -> AbstractContextManager[ProofCopies]:
+    """Copy nothing: the other version reads the workers' files."""
+    return nullcontext(NOT_NEEDED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,6 +163,7 @@ class Upgrades:
         self._last_step_us = 0
         self._leaving: _Leaving | None = None
         self._found = read_note(config.data_dir)
+        discard_copies(config.data_dir)  # a crash amid an upgrade left them
         self._arrival: Arrival | None = None
 
     # --- the old version ----------------------------------------------------------------------------------------
@@ -167,10 +176,11 @@ class Upgrades:
         python: str | None = None,
         *,
         accepts_pause: bool = False,
+        copied: Copied = nothing_copied,
     ) -> Departure:
         """Have the service end for another version, after a check that it can start here; see `Service.upgrade`."""
         other = self._restart_by(python, now())
-        target = examine(other, self._config)
+        target = examine(other, self._config, copied)
         if target.version == VERSION:
             return self._departure(now())
         successor = None
@@ -327,8 +337,10 @@ def note_failure(data_dir: Path, words: str, *, goes_on: bool = False) -> None:
 # --- asking the installed version -----------------------------------------------------------------------------------
 
 
-def examine(restart: Restart, config: Config) -> OtherVersion:
+def examine(restart: Restart, config: Config, copied: Copied = nothing_copied) -> OtherVersion:
     """Return the installed version if it can take this pipeline over; prepare what its start would wait for.
+
+    Inside `copied` the other version finds the state that it needs for the proof.
 
     **Errors** `EngineError` if it does not read a format, cannot start, or gives other outputs for finished steps.
     """
@@ -337,13 +349,24 @@ def examine(restart: Restart, config: Config) -> OtherVersion:
     if version == VERSION:
         return OtherVersion(version=version)
     _refuse_unread(config, version, reported["formats"])
-    checked = _asked(restart.other("--check", *(["--prove"] if reported["proves"] else [])), config)
-    proof = _proof_of(checked) if reported["proves"] else None
+    proof = _proof(restart, config, copied) if reported["proves"] else None
+    if proof is None:
+        _asked(restart.other("--check"), config)
     _asked((*restart.interpreter[:1], "-m", "dbsp.zset.kernels.compile"), config)
     if config.pipeline.runtime != "local":
         with suppress(EngineError):  # Spark starts without its archive, too
             _asked((*restart.interpreter[:1], "-m", "dbsp.runtime.spark.prepare"), config)
     return OtherVersion(version=version, proof=proof, succeeds=bool(reported["proves"]))
+
+
+def _proof(restart: Restart, config: Config, copied: Copied) -> Proof:
+    """Have the other version check itself and run finished steps again; return what it has proved, or why it has not."""
+    with copied() as found:
+        if found.left_out:
+            _asked(restart.other("--check"), config)
+            return Proof(left_out=found.left_out, copied_bytes=found.sent_bytes)
+        proof = _proof_of(_asked(restart.other("--check", "--prove"), config))
+        return replace(proof, copied_bytes=found.sent_bytes)
 
 
 def _refuse_unread(config: Config, version: str, read: dict[str, list[int]]) -> None:

@@ -5,6 +5,7 @@ Layout of the data folder:
     workers/NNNN    a worker's database (a standby of it is `<folder>/<pipeline>/NNNN`)
     standbys/NNNN   the standby of a worker on another host
     visits/NNNN     shards received from workers of other hosts during a rescale
+    proof/NNNN      a copy of a worker's database on another host, while an upgrade is proved
     input, steps, outputs/    the embedded logs
     control         the ledger
     coordinator.json, coordinator.log    the address and the event log

@@ -189,4 +189,6 @@ def _proof_as_text(found: dict[str, Any]) -> str:
         return f"not proved{left_out}"
     first, last = proof["first"], proof["last"] - 1
     steps = f"step {first:,}" if first == last else f"steps {first:,} to {last:,}"
-    return f"proved: {steps} ({proof['rows']:,} rows) gave the same outputs again in {proof['seconds']:.2f} s{left_out}"
+    copied = proof.get("copied_bytes", 0)
+    over = f", over {copied:,} bytes copied from other hosts" if copied else ""
+    return f"proved: {steps} ({proof['rows']:,} rows) gave the same outputs again in {proof['seconds']:.2f} s{over}{left_out}"

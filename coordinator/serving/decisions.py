@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
 
@@ -11,6 +12,7 @@ from dbsp.coordinator.backup.process import Backups
 from dbsp.coordinator.build import Built
 from dbsp.coordinator.config import Config
 from dbsp.coordinator.decisions import events, states
+from dbsp.coordinator.proof_copies import ProofCopies, copied_for_proof
 from dbsp.coordinator.running.copies import TopicCopies
 from dbsp.coordinator.running.event_loop import SETTLED
 from dbsp.coordinator.serving.core import ServiceCore, refuse_halted, refuse_in
@@ -124,6 +126,13 @@ class Decisions(ServiceCore):
         def submit(request: events.Request, met: Callable[[states.State], Any]) -> None:
             self._result(lambda: self._loop.submit(request, met), timeout_s)
 
+        @contextmanager
+        def copied() -> Iterator[ProofCopies]:
+            runtime, facts = self._result(lambda: self._loop.ask(lambda runtime, facts: (runtime, facts)), timeout_s)
+            with copied_for_proof(self.config, runtime, facts) as found:
+                yield found
+
         return self.upgrades.leave(
-            lambda: self.snapshot, lambda: self.checkpoint(timeout_s), submit, python, accepts_pause=accepts_pause
-        )
+            lambda: self.snapshot, lambda: self.checkpoint(timeout_s), submit, python, accepts_pause=accepts_pause,
+            copied=copied,
+        )  # fmt: skip

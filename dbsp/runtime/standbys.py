@@ -238,7 +238,12 @@ def piece(work: Work, worker: int, version: int, settled: Any, bytes_max: int) -
 
 def take(work: Work, worker: int, epoch: int, shipment: Shipment) -> PieceStored:
     """Store a piece; runs on the standby's host."""
-    _store(work, worker).take(shipment, epoch)
+    return stored(_store(work, worker), shipment, epoch)
+
+
+def stored(store: StandbyStore, shipment: Shipment, epoch: int) -> PieceStored:
+    """Store a piece in a standby of this host."""
+    store.take(shipment, epoch)
     numbers = np.array([number for number, _ in shipment.chunks], np.uint64)
     return PieceStored(numbers=numbers, left_bytes=shipment.left_bytes, whole=shipment.record is not None)
 

@@ -140,12 +140,37 @@ class HostedStandbys:
         return near
 
 
+@dataclass(frozen=True, slots=True)
+class HostedFarReads:
+    """Reads beside steps on simulated hosts: a silent one is known to be, as one without executor is."""
+
+    work: tasks.Work
+    machines: Machines
+
+    def run(
+        self,
+        what: str,
+        workers: tuple[int, ...],
+        hosts: tuple[str, ...],
+        function: Callable[..., Any],
+        *arguments: Any,
+    ) -> Mapping[int, Any]:
+        for host in hosts:
+            if host in self.machines.silent:
+                raise UnavailableError(f"the host does not answer: host={host}")
+        return {worker: function(self.work, worker, *arguments) for worker in workers}
+
+
 class HostedRuntime(InProcessRuntime):
     """Runs workers on simulated hosts, and knows which of these are silent."""
 
     @property
     def standbys(self) -> HostedStandbys:
         return HostedStandbys(self.work, self.machines)
+
+    @property
+    def far_reads(self) -> HostedFarReads:
+        return HostedFarReads(self.work, self.machines)
 
     @property
     def machines(self) -> Machines:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -25,12 +26,18 @@ OTHER = "0.9.2"
 
 
 @contextmanager
-def shop_on(hosts: Sequence[str], folder: Path, broker: Broker, conf: str = "") -> Iterator[Shop]:
-    """A shop on a cluster with a core on each host, whose workers run on any of them; its outputs are right at the end."""
+def shop_on(
+    hosts: Sequence[str], folder: Path, broker: Broker, conf: str = "", *, apart: bool = False
+) -> Iterator[Shop]:
+    """A shop on a cluster with a core on each host; its outputs are right at the end.
+
+    Its workers run on any of the hosts, or each on its own if the disks are `apart`.
+    """
     (folder / "shop").mkdir()
-    with standalone(folder / "cluster", hosts) as cluster:
+    offered = f"hosts = {list(hosts)}" if apart else "common_disk = true"
+    with standalone(folder / "cluster", hosts, apart=folder / "shop" / "data" if apart else None) as cluster:
         spark = SPARK.format(master=cluster.master, driver="127.0.0.1") + conf
-        shop = Shop(folder / "shop", broker.brokers, 3, spark=spark, hosts="common_disk = true")
+        shop = Shop(folder / "shop", broker.brokers, 3, spark=spark, hosts=offered)
         try:
             shop.start()
             shop.until(lambda: shop.processed() > 0, "its first step")
@@ -72,8 +79,12 @@ def goes_on(shop: Shop, engine: str) -> None:
     shop.until(takes_rows, f"{engine} takes rows")
 
 
-def test_where_a_cluster_has_no_room_the_pause_is_said_before(broker: Broker, tmp_path: Path, other: Path) -> None:
-    with shop_on(HOSTS[:1], tmp_path, broker) as shop:
+@pytest.mark.parametrize("apart", [False, True], ids=["one disk", "disks apart"])
+def test_where_a_cluster_has_no_room_the_pause_is_said_before(
+    broker: Broker, tmp_path: Path, other: Path, apart: bool
+) -> None:
+    """Where disks are apart, the other version has proved itself over what was copied from both hosts."""
+    with shop_on(HOSTS if apart else HOSTS[:1], tmp_path, broker, apart=apart) as shop:
         refused = upgrade(shop, "--python", str(other))
         print(refused.stderr)
         assert refused.returncode == 4, refused.stderr
@@ -85,6 +96,7 @@ def test_where_a_cluster_has_no_room_the_pause_is_said_before(broker: Broker, tm
         print(done.stdout)
         assert done.returncode == 0, done.stderr + shop.said()
         assert f"upgraded from dbsp {VERSION} to {OTHER}" in done.stdout
+        assert not apart or re.search(r"proved: steps? .* gave the same .* over [\d,]+ bytes copied from", done.stdout)
         goes_on(shop, OTHER)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import threading
 from collections.abc import Callable
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
@@ -20,14 +21,20 @@ from dbsp.errors import UnavailableError
 from dbsp.runtime import far_views
 from dbsp.runtime.far_views import FarViews
 from dbsp.runtime.inprocess import InProcessRuntime
-from dbsp.runtime.leases import ALL, Wanted, condition_of
+from dbsp.runtime.leases import ALL, NO_OLD_VIEWS, Wanted, condition_of, traces_of
 from dbsp.runtime.ranges import ColumnRange
 from dbsp.runtime.runtime import Runtime
 from dbsp.runtime.spark import far_reads
 from dbsp.runtime.spark.placement import live_hosts
 from dbsp.runtime.spark.runtime import SparkRuntime
 from dbsp.runtime.spark.session import SparkHandle
+from dbsp.runtime.standbys import Lag, StandbyRoute, follow
 from dbsp.runtime.tasks import Work
+from dbsp.runtime.version_copies import CopiesHere, version_sizes
+from dbsp.storage import WorkerDatabase
+from dbsp.storage.far_standby import FarStandby
+from dbsp.trace.manifest import state_bytes
+from dbsp.trace.spine import Spine
 from tests.spark.pipelines import Open, Pipeline, customers, orders, push_some
 from tests.spark.waiting import until
 from tests.spark.wrapped_resources import Delegate, HaltingResources
@@ -131,7 +138,7 @@ def parts(pipeline: Pipeline) -> list[tuple[str, Wanted]]:
 def asked(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, ...]]:
     """The workers that are asked for each round of pages from now on."""
     found: list[tuple[int, ...]] = []
-    reads = pipeline.runtime._far_reads  # type: ignore[attr-defined]
+    reads = pipeline.runtime.far_reads  # type: ignore[attr-defined]
     original = reads.pages
     monkeypatch.setattr(reads, "pages", lambda order, asks: (found.append(tuple(asks)), original(order, asks))[1])
     return found
@@ -254,7 +261,7 @@ def test_a_host_without_an_executor_is_not_waited_for(pipeline: Pipeline, monkey
 
 def test_ended_leases_hold_no_chunks(pipeline: Pipeline) -> None:
     """The end of a lease that was lost comes with the next grant."""
-    reads: Any = pipeline.runtime._far_reads  # type: ignore[attr-defined]
+    reads: Any = pipeline.runtime.far_reads  # type: ignore[attr-defined]
     databases = [pipeline.runtime.work.resources.inner.database(worker) for worker in pipeline.layout.workers]  # type: ignore[attr-defined]
 
     def held() -> set[int]:
@@ -279,3 +286,52 @@ def test_ended_leases_hold_no_chunks(pipeline: Pipeline) -> None:
     assert held() == {1}
     last.end()
     until(lambda: held() == {0}, "the end has come to all workers")
+
+
+def test_versions_are_copied_here_while_steps_run(pipeline: Pipeline, tmp_path: Path) -> None:
+    """As before an upgrade: each copy is the version on its worker, whatever steps and checkpoints come meanwhile."""
+    pipeline.checkpoint()
+    runtime: Any = pipeline.runtime
+    workers, version = pipeline.layout.workers, pipeline.version
+    sizes = runtime.far_reads.run("ask for versions", workers, ("",) * WORKERS, version_sizes)
+    copies = {worker: FarStandby(tmp_path / "copies" / str(worker)) for worker in workers}
+    carrier = CopiesHere(runtime.far_reads, copies.__getitem__, 3000)
+    lags: list[Lag] = []
+
+    def on_lag(lag: Lag) -> None:
+        lags.append(lag)
+        if len(lags) == 2 * WORKERS:  # some pieces have come
+            push_some(pipeline, 2, 100)
+            pipeline.run_step()
+            pipeline.checkpoint()
+
+    routes = [StandbyRoute(worker=worker, home="", host="") for worker in workers]
+    with ExitStack() as opened:
+        originals = [opened.enter_context(database.read_version(version)) for database in databases(pipeline)]
+        expected = [read_all(pipeline, view) for view in originals]
+        follow(carrier, version, pipeline.epoch, routes, on_lag, lambda: False)
+        assert (len(lags) > 4 * WORKERS, pipeline.version) == (True, version + 1)
+        left = carrier.sent_bytes
+        for worker, copy in copies.items():
+            ((info, size),) = [(info, size) for info, size in sizes[worker].items() if info.version == version]
+            assert copy.versions() == (info,)
+            with closing(WorkerDatabase(copy.home)) as database, database.read_version(version) as view:
+                assert read_all(pipeline, view) == expected[worker]
+                assert size == sum(state_bytes(state) for state in view.traces.values()) > 0
+                left -= size
+    assert 0 <= left < carrier.sent_bytes // 10, "each chunk is sent once, in its frame"
+
+
+def databases(pipeline: Pipeline) -> list[Any]:
+    resources = pipeline.runtime.work.resources.inner  # type: ignore[attr-defined]
+    return [resources.database(worker) for worker in pipeline.layout.workers]
+
+
+def read_all(pipeline: Pipeline, version: Any) -> dict[int, list[pa.Table]]:
+    """All rows of each view's trace in a version."""
+    specs = {trace.id: trace.arrangement for trace in traces_of(pipeline.plan, NO_OLD_VIEWS)}
+    return {
+        trace: [part.to_arrow(weight_column="weight") for part in Spine(specs[trace], state, version.chunks).parts()]
+        for trace, state in version.traces.items()
+        if trace in specs
+    }

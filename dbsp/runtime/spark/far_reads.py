@@ -98,9 +98,19 @@ class FarReads:
             raise lease_over("the lease has ended")
         homes = dict(zip(lease.workers, lease.hosts, strict=True))
         hosts = tuple(homes[worker] for worker in asks)
-        arguments = (order, dict(asks))
-        self._check_hosts(tuple(asks), hosts)
-        return self._control(f"read {order.view}", tuple(asks), hosts, far_views.page, arguments, self._thread())
+        return self.run(f"read {order.view}", tuple(asks), hosts, far_views.page, order, dict(asks))
+
+    def run(
+        self,
+        what: str,
+        workers: tuple[int, ...],
+        hosts: tuple[str, ...],
+        function: Callable[..., Any],
+        *arguments: Any,
+    ) -> Mapping[int, Any]:
+        """Run one short function for each worker on its host; see `dbsp.runtime.version_copies.RunsBesideSteps`."""
+        self._check_hosts(workers, hosts)
+        return self._control(what, workers, hosts, function, arguments, self._thread())
 
     def end(self, name: int) -> None:
         """End a lease in a job that nobody waits for; if it fails, the next grant or end does it."""

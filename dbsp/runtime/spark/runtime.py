@@ -104,7 +104,7 @@ class SparkRuntime:
         self._warm_jobs, self._behind_jobs = self._job_thread("warm-ups"), self._job_thread("copies behind")
         runs = self._control_at, self._ground, self._job_thread, self.silent, self._await_hosts
         self.standbys = SparkStandbys(self._packed, *runs)
-        self._far_reads = FarReads(self, self._context, self._control_at, self._control_rdd, self._job_thread)
+        self.far_reads = FarReads(self, self._context, self._control_at, self._control_rdd, self._job_thread)
         self._near, self._toucher = self._near_background(), BackgroundThread(0)
         self._copier, self._warmer, self._behind = Copier(), Copier(), Copier()
         self._beside_steps: list[Future[Any]] = []
@@ -379,7 +379,7 @@ class SparkRuntime:
         self._warmer.end(self._warm_jobs.cancel)
         self._behind.end(self._behind_jobs.cancel)
         self.standbys.cancel()
-        self._far_reads.cancel()
+        self.far_reads.cancel()
 
     def read_view(self, view: str, layout: Layout) -> pa.Table:
         """Return all workers' rows of a view, consolidated, with their weights in the column `weight`."""
@@ -391,7 +391,7 @@ class SparkRuntime:
     def lease_views(self, views: Sequence[str], step: int, layout: Layout, old: OldViews = NO_OLD_VIEWS) -> Leased:  # noqa: ARG002 - all views cost the same
         """Return a lease on all views, which are read here if the workers' files are here, else on the workers' hosts."""
         if not self._one_host:
-            return self._far_reads.lease(step, layout, old)
+            return self.far_reads.lease(step, layout, old)
         bases = map(self.work.resources.database, layout.workers)
         return LeasedViews.grant(self.work.plan, step, self.epoch, bases, old)
 
@@ -445,7 +445,7 @@ class SparkRuntime:
             self._here.end_copies(COPY_WAIT_S)
         self._task_server.send_away()
         self._end_copy_jobs()
-        for jobs in (self._copy_jobs, self._warm_jobs, self._behind_jobs, self.standbys, self._far_reads, self._jobs):
+        for jobs in (self._copy_jobs, self._warm_jobs, self._behind_jobs, self.standbys, self.far_reads, self._jobs):
             jobs.close()
         if self._stage is not None:
             self._stage.steps.close()
