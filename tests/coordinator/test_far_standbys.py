@@ -180,10 +180,11 @@ def goes_on_with_rows(service: Service) -> None:
 def test_a_lost_host_of_standbys_alone_costs_no_worker(folder: Path, tmp_path: Path) -> None:
     """Checkpoints wait for it until it counts as lost; then its standbys are made elsewhere, and here again when it is back."""
     machines = hosted.Machines(folder / "hosts")
-    with running(folder, machines, *STANDBYS, "pipeline.workers=2", ZONES) as service, traffic(service, 1):
+    heavy, idle = "layout.weights={ a = 3 }", "c"  # both workers are on a, and only c is in another zone
+    with running(folder, machines, *STANDBYS, "pipeline.workers=2", heavy, ZONES) as service, traffic(service, 1):
         goes_on(service)
         before = homes(service)
-        (idle,) = set(HOSTS) - set(before.values())
+        assert set(before.values()) == {"a"}
         until(lambda: idle in standby_hosts(service), "a standby is on the host without workers")
         machines.silent.add(idle)
         goes_on(service)
