@@ -107,7 +107,8 @@ class Change:
 
     `next` is the position after this step. A reader stores `next` in one transaction with the results of the rows, and starts
     again with `first=next`. So it uses each change exactly once. With `anew` the view was edited, or made again, in this step.
-    The rows of all steps before no longer count, and these rows are the whole view.
+    The rows of all steps before no longer count, and these rows are the whole view. Values are those of JSON: decimals, dates
+    and times are texts (docs/values.md), where `view` and `query` return values of Python and Arrow.
     """
 
     step: int

@@ -59,7 +59,22 @@ def _run_all(client: Client, texts: Iterable[str], form: str) -> None:
             f"an Arrow stream has the rows of one statement: statements={len(found)}", "run them one by one"
         )
     for text in found:
-        answer(client, text, form)
+        if text.startswith("\\"):
+            describe(client, text, form)
+        else:
+            answer(client, text, form)
+
+
+def describe(client: Client, text: str, form: str) -> None:
+    """Run a command that begins with a backslash; raise `ConfigError` for one that does not exist."""
+    word, _, name = text.partition(" ")
+    if word != r"\d":
+        raise ConfigError(f"no such command: {word}", HELP)
+    if not name.strip():
+        print_rows(form, ["view"], [[view] for view in client.views()])
+        return
+    schema = client.view(name.strip().rstrip(";"), limit=0).table.schema
+    print_rows(form, ["column", "type"], [[each.name, str(each.type)] for each in schema if each.name != "weight"])
 
 
 def answer(client: Client, text: str, form: str) -> int:
@@ -165,7 +180,7 @@ class Shell:
         """Run one input: a command, or statements."""
         try:
             if text.strip().startswith("\\"):
-                self._described(text.strip())
+                describe(self._client, text.strip(), "table")
                 return
             for each in statements(text):
                 began = time.monotonic()
@@ -173,19 +188,6 @@ class Shell:
                 click.echo(f"{(time.monotonic() - began) * 1000:,.0f} ms", err=True)
         except DbspError as error:
             report(error)
-
-    def _described(self, text: str) -> None:
-        """Run a command that begins with a backslash."""
-        word, _, name = text.partition(" ")
-        if word == r"\d" and not name.strip():
-            print_rows("table", ["view"], [[view] for view in self._client.views()])
-        elif word == r"\d":
-            schema = self._client.view(name.strip().rstrip(";"), limit=0).table.schema
-            print_rows(
-                "table", ["column", "type"], [[each.name, str(each.type)] for each in schema if each.name != "weight"]
-            )
-        else:
-            click.echo(HELP)
 
     def complete(self, begun: str) -> list[str]:
         """Return the keywords, views and columns that begin with `begun`."""

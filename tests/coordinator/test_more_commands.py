@@ -88,6 +88,11 @@ def test_statements_of_standard_input_end_at_the_first_that_fails(run: Run) -> N
     assert good.stdout.splitlines() == ["a", "1", "b", ";"]
     wrong = run("sql", "-o", "csv", given="select 1 as a; selec; select 2 as c")
     assert (wrong.stdout.splitlines(), error_of(wrong).exit_code) == (["a", "1"], 2)
+    columns = run("sql", "-o", "csv", "-c", r"\d large", "-c", "select 1 as a").stdout.splitlines()
+    assert (columns[0], columns[-2:]) == ("column,type", ["a", "1"])
+    assert "amount,int64" in columns
+    assert "per_customer" in run("sql", given=r"\d").stdout
+    assert r"no such command: \x" in error_of(run("sql", "-c", r"\x")).message
     assert "no statement" in error_of(run("sql", given=" -- nothing\n ;")).message
     assert "one statement" in error_of(run("sql", "-o", "arrow", "-c", "select 1; select 2")).message
 
