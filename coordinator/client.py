@@ -106,9 +106,8 @@ class Change:
     """The rows that one step changed in a view; a negative weight means that a row was removed.
 
     `next` is the position after this step. A reader stores `next` in one transaction with the results of the rows, and starts
-    again with `first=next`. So it uses each change exactly once. With `anew` the view was edited, or made again, in this step.
-    The rows of all steps before no longer count, and these rows are the whole view. Values are those of JSON: decimals, dates
-    and times are texts (docs/values.md), where `view` and `query` return values of Python and Arrow.
+    again with `first=next`. So it uses each change exactly once. With `anew` the view was edited, or made again, in this step:
+    these rows are the whole view. Values are those of JSON: decimals, dates and times are texts (docs/values.md).
     """
 
     step: int
@@ -180,8 +179,7 @@ class Client:
 
         `rows` are dicts, an Arrow table or anything with `__arrow_c_stream__` (pandas, Polars, DuckDB), or the bytes of a text
         or a file: JSON, an Arrow IPC stream or file, Parquet; CSV with `content_type="text/csv"`. With `producer` and a growing
-        `sequence` a repeated push adds nothing. With
-        `wait_s` it also waits, at most so long, until a step has taken the rows.
+        `sequence` a repeated push adds nothing. With `wait_s` it also waits, at most so long, until a step has taken the rows.
         **Errors** `DataError` if all or too many rows are bad; `CapacityError` if too many rows wait.
         """
         body = _body(rows)
@@ -552,6 +550,8 @@ def _arrow(rows: Any) -> Any:
 
 def _dicts(rows: Any) -> list[dict[str, Any]]:
     """Return rows as a list of dicts."""
+    if isinstance(rows, Mapping):
+        raise DataError(f"rows are a list of dicts, and this is one: columns={list(rows)}", "write [row]")
     table = _arrow(rows)
     return list(rows) if table is None else list(table.to_pylist())
 

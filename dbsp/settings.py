@@ -31,8 +31,17 @@ def one_of(name: str, value: str, known: Sequence[str]) -> None:
 
 def near(name: str, known: Iterable[str]) -> str:
     """Return a hint: the most similar known name, or all known names if none is similar."""
-    similar = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
-    return f"did you mean `{similar[0]}`?" if similar else f"known: {', '.join(sorted(known))}"
+    return similar(name, known) or f"known: {', '.join(sorted(known))}"
+
+
+def similar(name: str, known: Iterable[str]) -> str | None:
+    """Return a hint with the most similar known name; None if none is similar.
+
+    >>> similar("ordrs", ["orders", "names"]), similar("x", ["orders"])
+    ('did you mean `orders`?', None)
+    """
+    found = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
+    return f"did you mean `{found[0]}`?" if found else None
 
 
 def seconds_of(setting: str, given: Mapping[str, str], name: str, default: float) -> float:

@@ -28,6 +28,7 @@ from dbsp.coordinator.query.explaining import plan_table
 from dbsp.coordinator.query.pushdown import Needed, needed_parts, only_selects
 from dbsp.coordinator.query.sieve import sieves_of
 from dbsp.errors import CapacityError, ConfigError, InternalError
+from dbsp.settings import similar
 
 TABLE_FUNCTIONS = frozenset({"range", "generate_series", "unnest"})
 RECURSIVE = "RECURSIVE_CTE_NODE"
@@ -94,7 +95,7 @@ def not_readable(view: str, views: Sequence[str], unread: Unreadable) -> ConfigE
             f"read a view, or add one of all rows: `{ADD_VIEW.format(view)}` (in Python name the table in `views`)",
         )
     if view not in unread.views:
-        return ConfigError(f"no such view: view={view} views={shown}")
+        return ConfigError(f"no such view: view={view} views={shown}", similar(view, shown))
     hint = f"`coordinator changes {view}` tells what every step changed in it"
     if view == DEAD_LETTERS:
         hint = "`coordinator dead-letters` lists them, and SQL reads them: SELECT * FROM dead_letters"

@@ -31,6 +31,7 @@ from dbsp.io.embedded_output import EmbeddedOutputLog, by_step, output_workers
 from dbsp.io.letter_log import LetterLog
 from dbsp.io.output_part import DEAD_LETTER_SCHEMA, to_table
 from dbsp.plan.plan import Plan
+from dbsp.settings import similar
 from dbsp.zset.batch import Batch, consolidate
 from dbsp.zset.merge import sum_of
 from dbsp.zset.schema import Schema
@@ -138,7 +139,7 @@ class Feed:
 
     def _refuse_unknown(self, view: str) -> None:
         if view not in self._schemas:
-            raise ConfigError(f"no such view: view={view} views={sorted(self._schemas)}")
+            raise ConfigError(f"no such view: view={view} views={sorted(self._schemas)}", similar(view, self._schemas))
         if self._output.changes_elsewhere is not None:
             raise ConfigError(
                 f"changes are not kept in this output: output.kind={self._output.kind}", self._output.changes_elsewhere

@@ -22,6 +22,7 @@ from dbsp.coordinator.running.traces import Traces
 from dbsp.coordinator.upgrades import Upgrades
 from dbsp.errors import ConfigError, UnavailableError
 from dbsp.logs.step_commands import ACCEPT_OUTPUT
+from dbsp.settings import similar
 
 
 class ServiceCore:
@@ -61,7 +62,7 @@ class ServiceCore:
     def table(self, name: str) -> Table:
         """Return a table of the circuit; raise `ConfigError`, with the names of all tables, if there is none."""
         if name not in self._tables:
-            raise ConfigError(f"no such table: table={name} tables={sorted(self._tables)}")
+            raise ConfigError(f"no such table: table={name} tables={sorted(self._tables)}", similar(name, self._tables))
         return self._tables[name]
 
     def _result(self, hand_in: Callable[[], Any], timeout_s: float | None) -> Any:

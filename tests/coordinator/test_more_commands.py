@@ -26,7 +26,7 @@ from dbsp.coordinator.resetting import carry_out_reset, survey_reset
 from dbsp.coordinator.rows_out import csv_line
 from dbsp.coordinator.service import Service
 from dbsp.coordinator.sql_shell import Shell, ends, statements
-from dbsp.errors import ConfigError, DbspError, UnavailableError
+from dbsp.errors import ConfigError, DataError, DbspError, UnavailableError
 from tests.coordinator.shop import CIRCUIT, ORDERS, SETTINGS, killable, settings
 
 Run = Callable[..., Result]
@@ -95,6 +95,18 @@ def test_statements_of_standard_input_end_at_the_first_that_fails(run: Run) -> N
     assert r"no such command: \x" in error_of(run("sql", "-c", r"\x")).message
     assert "no statement" in error_of(run("sql", given=" -- nothing\n ;")).message
     assert "one statement" in error_of(run("sql", "-o", "arrow", "-c", "select 1; select 2")).message
+
+
+def test_a_misspelt_name_gets_the_most_similar_one(client: httpx.Client, run: Run) -> None:
+    for words in (
+        ["changes", "per_custmer"],
+        ["query", "select * from per_custmer"],
+        ["sql", "-c", "select 1 from per_custmer"],
+    ):
+        assert error_of(run(*words)).hint == "did you mean `per_customer`?"
+    assert error_of(run("push", "order", given="[]")).hint == "did you mean `orders`?"
+    with pytest.raises(DataError, match="rows are a list of dicts, and this is one"):
+        dbsp.Client(url=str(client.base_url)).push("orders", {"id": 1})
 
 
 @given(st.lists(st.sampled_from(["a", ";", "'", '"', "--", "\n", "/*", "*/", "$$", " "])))
