@@ -35,13 +35,14 @@ def near(name: str, known: Iterable[str]) -> str:
 
 
 def similar(name: str, known: Iterable[str]) -> str | None:
-    """Return a hint with the most similar known name; None if none is similar.
+    """Return a hint with the most similar known name, whatever its case; None if none is similar.
 
     >>> similar("ordrs", ["orders", "names"]), similar("x", ["orders"])
     ('did you mean `orders`?', None)
     """
-    found = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
-    return f"did you mean `{found[0]}`?" if found else None
+    folded = {each.casefold(): each for each in known}
+    found = difflib.get_close_matches(name.casefold(), folded, n=1, cutoff=0.5)
+    return f"did you mean `{folded[found[0]]}`?" if found else None
 
 
 def seconds_of(setting: str, given: Mapping[str, str], name: str, default: float) -> float:

@@ -126,7 +126,7 @@ def test_csv_is_pushed_by_the_rules_of_files(client: httpx.Client, service: Serv
     some = client.post(path, content=body.encode(), headers=tabs, params={"wait": "true"})
     assert (some.json()["bad_rows"], some.json()["bad"][0]["row"]) == (1, 1)
     assert [row["id"] for row in service.query("select id from large")[1].to_pylist()] == [6], "1 was deleted"
-    for wrong in (b"id,customer\n1,a\n", b"id,customer,amount,id\n1,a,1,1\n"):
+    for wrong in (b"customer,amount\na,1\n", b"id,customer,amount,id\n1,a,1,1\n"):
         refused = client.post(path, content=wrong, headers=kind)
         assert (refused.status_code, refused.json()["error"]["code"]) == (422, "data")
         assert "does not fit the table: table=orders column" in refused.json()["error"]["message"]
@@ -378,7 +378,7 @@ def test_http_a_view_that_is_not_materialized_is_told_from_none(folder: Path) ->
         error = client.get("/v1/views/dead_letters").json()["error"]
         assert error["hint"] == "`coordinator dead-letters` lists them, and SQL reads them: SELECT * FROM dead_letters"
         assert client.post("/v1/query", json={"sql": "select * from DEAD_LETTERS"}).json()["rows"] == []
-        assert told("larg", 404) == ("no such view: view=larg views=['large']", "None")
+        assert told("larg", 404) == ("no such view: view=larg views=['large']", "did you mean `large`?")
         message, hint = told("orders", 404)
         assert message == "no such view, but a table, whose rows are not kept: table=orders views=['large']"
         assert "`create materialized view all_orders as select * from orders`" in hint

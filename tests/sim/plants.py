@@ -122,7 +122,7 @@ def no_fence(patch: Patch) -> None:
         return action(ledger)
 
     patch.setattr(fakes.FakeDatabase, "check", lambda self, epoch: None)
-    patch.setattr(control, "_changed", changed)
+    patch.setattr(control, "changed_ledger", changed)
 
 
 def same_epoch(patch: Patch) -> None:

@@ -84,7 +84,13 @@ class CopiesMachine(StandbyMachine):
 
     @rule(torn=st.booleans(), first=st.booleans())
     def lose(self, torn: bool, first: bool) -> None:
-        """Its disk is gone, or (`torn`) its file; a process of the old epoch goes on (`first`) on the lost host."""
+        """Its disk is gone, or (`torn`) its file; a process of the old epoch goes on (`first`) on the lost host.
+
+        The readers of its leases are gone with it: they have its files open, also those that are deleted or cut here.
+        """
+        for _, lease, _ in self.leases:
+            lease.end()
+        self.leases, self.named = [], {}
         told = max(self.versions) if self.behind is None else max(self.versions) - 1
         zombie, home = self.database, self.database.path  # type: ignore[attr-defined]
         self.epoch += 1
