@@ -274,13 +274,18 @@ def _output(config: Config, ledger: Ledger, worker: int, found: _Found) -> bool:
 
 def _joins(ledger: Ledger, worker: int) -> bool:
     """Return whether a worker may have no outputs yet: they are made when the version by which it joined is first opened."""
-    newest, before = ledger.saved.get(ledger.published), ledger.saved.get(ledger.published - 1)
     if worker in ledger.forming:
         return True
-    if newest is None or before is None:
-        return False
-    has, had = (ledger.layouts[saved.checkpoint.layout_version].workers for saved in (newest, before))
-    return worker in has and worker not in had
+    has, had = (_workers_of(ledger, version) for version in (ledger.published, ledger.published - 1))
+    return has is not None and had is not None and worker in has and worker not in had
+
+
+def _workers_of(ledger: Ledger, version: int) -> tuple[int, ...] | None:
+    """Return the workers of a version that can be opened; None if it cannot. Version 0, the empty one, is saved nowhere."""
+    saved = ledger.saved.get(version)
+    if saved is None:
+        return ledger.layouts[min(ledger.layouts)].workers if version == 0 else None
+    return ledger.layouts[saved.checkpoint.layout_version].workers
 
 
 def _output_folder(config: Config, worker: int) -> Path | None:

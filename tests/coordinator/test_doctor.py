@@ -15,11 +15,16 @@ import lmdb
 import pyarrow as pa
 import pytest
 
+from dbsp.coordinator import doctor
 from dbsp.coordinator.config import load_config
 from dbsp.coordinator.doctor import Diagnosis, diagnose
+from dbsp.coordinator.running.control import Saved, new_ledger
 from dbsp.coordinator.running.ledger_file import LmdbControl
 from dbsp.coordinator.service import Service
 from dbsp.errors import UnavailableError
+from dbsp.layout import initial, rescaled
+from dbsp.steps.timing import Timing
+from dbsp.store import CheckpointId
 from dbsp.stored.checksums import sealed
 from tests.coordinator.shop import script, settings_text
 
@@ -90,6 +95,21 @@ def test_sound_files_are_sound_and_stay_as_they_are(folder: Path) -> None:
     assert files["steps/data.mdb"] == {"step records": 6 - 2}
     assert files["input/data.mdb"]["input rows"] == 300 * 4
     assert "everything that was read is sound" in found.as_text()
+
+
+def test_a_worker_that_joins_before_the_first_step_may_have_no_outputs() -> None:
+    """The version before the one by which it joined is the empty one, which is saved nowhere."""
+    two = initial(2)
+    three = rescaled(two, 3, step=0)
+    checkpoint = CheckpointId(run="r", epoch=2, step=0, layout_version=three.version, fingerprint="f")
+    saved = Saved(version=1, checkpoint=checkpoint, positions={}, timing=Timing(), wall_us=0, published=True)
+    ledger = replace(
+        new_ledger(fingerprint="f", nodes=(), layout=two), layouts={0: two, three.version: three}, saved={1: saved},
+        members=frozenset(three.workers), forming=frozenset(),
+    )  # fmt: skip
+    assert [doctor._joins(ledger, worker) for worker in three.workers] == [False, False, True]
+    later = replace(ledger, saved={2: replace(saved, version=2)})
+    assert not any(doctor._joins(later, worker) for worker in three.workers), "the version before cannot be opened"
 
 
 def test_a_worker_that_left_and_joined_again_is_sound(folder: Path) -> None:
