@@ -22,7 +22,7 @@ from dbsp.io import forms
 from dbsp.io.accepted import Accepted
 from dbsp.io.environment import MAP_BYTES_START
 from dbsp.io.output_part import Verdict, checksum_of, encode_part, with_dead_letters
-from dbsp.io.progress import LocalOutputLog
+from dbsp.io.progress import LocalOutputLog, ProgressStore
 from dbsp.logs import DeadLetter
 from dbsp.stored.checksums import sealed, unsealed
 from dbsp.stored.levels import NEWEST
@@ -57,14 +57,16 @@ class EmbeddedOutputLog(LocalOutputLog):
         **Errors** `DataError` without `create` if the log is absent.
         """
         super().__init__(
-            _folder(directory, worker),
-            form=FORM,
-            first_step=first_step,
-            create=create,
-            map_bytes=map_bytes,
-            level=level,
+            ProgressStore(
+                _folder(directory, worker),
+                form=FORM,
+                first_step=first_step,
+                create=create,
+                map_bytes=map_bytes,
+                level=level,
+            )
         )
-        self._retention_steps = retention_steps
+        self._retention_steps, self._level = retention_steps, level
 
     def write(self, epoch: int, step: int, parts: Mapping[str, Batch], dead: Sequence[DeadLetter]) -> None:
         """Write one step's part in one synced transaction; see `dbsp.logs.OutputLog.write`."""

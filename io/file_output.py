@@ -21,7 +21,7 @@ from dbsp.errors import ConfigError, InternalError
 from dbsp.io import forms
 from dbsp.io.formats import encode_arrow, encode_json
 from dbsp.io.output_part import Verdict, by_view, checksum_of, decide, to_table, with_dead_letters
-from dbsp.io.progress import LocalOutputLog
+from dbsp.io.progress import LocalOutputLog, ProgressStore
 from dbsp.logs import DeadLetter
 from dbsp.processes import find_process
 from dbsp.stored.levels import NEWEST
@@ -49,7 +49,7 @@ class FileOutputLog(LocalOutputLog):
         self._directory, self._worker = Path(directory), worker
         self._ending, self._encode = _ENCODERS[format]
         path = self._directory / ".progress" / str(worker)
-        super().__init__(path, form=FORM, first_step=first_step, create=create, level=level)
+        super().__init__(ProgressStore(path, form=FORM, first_step=first_step, create=create, level=level))
         self._sweep()
 
     def write(self, epoch: int, step: int, parts: Mapping[str, Batch], dead: Sequence[DeadLetter]) -> None:

@@ -153,22 +153,9 @@ def checksum_of_step(key: bytes, data: bytes, where: str) -> int:
 class LocalOutputLog:
     """The half of an output log on local files that keeps the progress; a subclass keeps the rows."""
 
-    def __init__(
-        self,
-        path: Path,
-        *,
-        form: str,
-        first_step: int,
-        create: bool,
-        map_bytes: int = MAP_BYTES_START,
-        level: int = NEWEST,
-    ) -> None:
-        """Open the progress; `create` begins it at `first_step` if it is absent or behind, else absence is a `DataError`."""
-        self._store = ProgressStore(
-            path, form=form, first_step=first_step, create=create, map_bytes=map_bytes, level=level
-        )
-        self._level = level
-        self._env = self._store.env
+    def __init__(self, store: ProgressStore) -> None:
+        """Use the progress in `store`, which `close` closes."""
+        self._store, self._env = store, store.env
 
     @property
     def place(self) -> str:
