@@ -22,7 +22,7 @@ from dbsp.coordinator.running.notices import (
 )
 from dbsp.distribute.migration_plan import MigrationPlan
 from dbsp.errors import ConfigError
-from dbsp.layout import Layout, is_balanced, least_moved, moved_partitions, moves, rescaled
+from dbsp.layout import Layout, is_change, least_moved, moved_partitions, moves, rescaled
 from dbsp.logs import StepRecord
 from dbsp.runtime.runtime import StepReport
 
@@ -156,8 +156,8 @@ def plan_rescale(
 
     `partitions` has per table the recent rows of each input partition; with None those of the layout count the same.
     """
-    balanced = is_balanced(layout, workers, partitions)
-    new = layout if balanced else rescaled(layout, workers, step=step, partitions=partitions)
+    new = rescaled(layout, workers, step=step, partitions=partitions)
+    new = new if is_change(layout, new, partitions) else layout
     shards = max(layout.shards, new.shards)
     pairs = moves(layout, new)
     moved = total = seconds = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import socket
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -18,13 +18,13 @@ Zones = tuple[tuple[str, str], ...]
 """Pairs of a host and its zone, sorted: hosts of one zone may fail together, such as those of one rack."""
 
 
-def zone_of(host: str, zones: Zones) -> str:
-    """Return the zone of a host; a host that no pair names is a zone of its own.
+def zone_of(host: str, zones: Mapping[str, str]) -> str:
+    """Return the zone of a host; a host without an entry is a zone of its own.
 
-    >>> zone_of("a", (("a", "north"),)), zone_of("b", (("a", "north"),))
+    >>> zone_of("a", {"a": "north"}), zone_of("b", {"a": "north"})
     ('north', 'host b')
     """
-    return next((zone for name, zone in zones if name == host), f"host {host}")
+    return zones.get(host, f"host {host}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

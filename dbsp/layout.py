@@ -163,17 +163,18 @@ def placed(
     {0: 'b', 1: 'b', 2: 'a', 3: 'b'}
     """
     places = dict(known)
+    if not offered:
+        return places | dict.fromkeys(joining, host)
+    named, there = dict(zones), Counter(places.values())
+    near = Counter(zone_of(place, named) for place in places.values())
     for worker in joining:
-        if not offered:
-            places[worker] = host
-            continue
-        there = Counter(places.values())
-        near = _by_zone(there, zones)
-        best = max(
+        best, _ = max(
             offered,
-            key=lambda pair: (pair[1] / (there[pair[0]] + 1), -near[zone_of(pair[0], zones)], -there[pair[0]]),
+            key=lambda pair: (pair[1] / (there[pair[0]] + 1), -near[zone_of(pair[0], named)], -there[pair[0]]),
         )
-        places[worker] = best[0]
+        places[worker] = best
+        there[best] += 1
+        near[zone_of(best, named)] += 1
     return places
 
 
@@ -188,9 +189,8 @@ def quotas(shards: int, hosts: Sequence[str], offered: Sequence[tuple[str, float
     ([6, 5, 5], [4, 6, 6])
     """
     each = _shares(hosts, offered)
-    if len(set(dict(offered).values())) < 2:  # noqa: PLR2004 - hosts that weigh the same
-        return _even_sizes(shards, len(hosts))
-    exact = [shards * weight / sum(each) for weight in each]
+    total = sum(each)
+    exact = [shards * weight / total for weight in each]
     sizes = [int(share) for share in exact]
     ranked = sorted(range(len(hosts)), key=lambda at: (sizes[at] - exact[at], at))
     for at in ranked[: shards - sum(sizes)]:
@@ -289,7 +289,7 @@ def with_readers(layout: Layout, partitions: Mapping[str, int]) -> Layout:
 def is_balanced(layout: Layout, workers: int, partitions: Mapping[str, Sequence[int]] | None = None) -> bool:
     """Return whether a rescale to this many workers on the offered hosts would change nothing.
 
-    `partitions` are as for `rescaled`. Other readers alone are a change only where rows are known.
+    `partitions` are as for `rescaled`.
 
     >>> two = initial(2, hosts=[("a", 1.0), ("b", 1.0)])
     >>> is_balanced(two, 2), is_balanced(replace(two, offered=(("a", 1.0), ("c", 1.0))), 2)
@@ -297,11 +297,18 @@ def is_balanced(layout: Layout, workers: int, partitions: Mapping[str, Sequence[
     """
     if len(layout.workers) != workers:
         return False
-    new = rescaled(layout, workers, step=0, partitions=partitions)
-    if (new.workers, new.owners) != (layout.workers, layout.owners):
-        return False
+    return not is_change(layout, rescaled(layout, workers, step=0, partitions=partitions), partitions)
+
+
+def is_change(old: Layout, new: Layout, partitions: Mapping[str, Sequence[int]] | None = None) -> bool:
+    """Return whether a rescale with this result would change anything; `partitions` are as for `rescaled`.
+
+    Other readers alone are a change only where rows are known.
+    """
+    if (new.workers, new.owners) != (old.workers, old.owners):
+        return True
     known = any(any(rows) for rows in (partitions or {}).values())
-    return not (known and moved_partitions(layout, new))
+    return known and bool(moved_partitions(old, new))
 
 
 def moved_partitions(old: Layout, new: Layout) -> list[tuple[str, int, int, int]]:
@@ -331,22 +338,15 @@ def seats(
     >>> seats({"a": 1, "b": 1}, 2, [("a", 1.0), ("b", 1.0), ("c", 1.0)], (("a", "north"), ("b", "north")))
     {'a': 1, 'b': 0, 'c': 1}
     """
-    found = dict.fromkeys((host for host, _ in offered), 0)
+    found, named, near = dict.fromkeys((host for host, _ in offered), 0), dict(zones), Counter[str]()
     for _ in range(workers):
-        near = _by_zone(found, zones)
         ranks = {
-            host: (weight / (found[host] + 1), -near[zone_of(host, zones)], found[host] < present.get(host, 0), -found[host])
+            host: (weight / (found[host] + 1), -near[zone_of(host, named)], found[host] < present.get(host, 0), -found[host])
             for host, weight in offered
         }  # fmt: skip
-        found[max(ranks, key=ranks.__getitem__)] += 1
-    return found
-
-
-def _by_zone(there: Mapping[str, int], zones: Zones) -> Counter[str]:
-    """Return the number of workers in each zone, for their numbers on each host."""
-    found = Counter[str]()
-    for host, count in there.items():
-        found[zone_of(host, zones)] += count
+        best = max(ranks, key=ranks.__getitem__)
+        found[best] += 1
+        near[zone_of(best, named)] += 1
     return found
 
 
@@ -398,11 +398,6 @@ def least_moved(old: Layout, new: Layout) -> float:
 def _check_count(workers: int) -> None:
     if not 1 <= workers <= WORKERS_MAX:
         raise ConfigError(f"worker count out of range: workers={workers} workers_min=1 workers_max={WORKERS_MAX}")
-
-
-def _even_sizes(total: int, parts: int) -> list[int]:
-    """Return `parts` sizes that sum to `total` and differ by at most one, the larger ones first."""
-    return [total // parts + (1 if part < total % parts else 0) for part in range(parts)]
 
 
 def _staying(layout: Layout, workers: int) -> list[int]:

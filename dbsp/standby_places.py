@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from dbsp.errors import InternalError
+from dbsp.hosts import zone_of
 
 LOAD_UNIT = 1_000_000_007
 """Loads are integers, so that sums of costs are exact: a standby on an empty host of weight 1 costs this much."""
@@ -99,7 +100,7 @@ class _Placing:
     def _of(self, worker: int, host: str) -> Cost:
         """Return the cost of a standby of the worker on this host, without its load."""
         home = self.homes[worker]
-        near = self.zones.get(host, f"host {host}") == self.zones.get(home, f"host {home}")
+        near = zone_of(host, self.zones) == zone_of(home, self.zones)
         return int(near), 0, int(host not in self.before.get(worker, ()))
 
     def _load(self, host: str, number: int) -> Cost:

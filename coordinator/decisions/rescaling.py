@@ -35,7 +35,7 @@ from dbsp.coordinator.decisions import commands, events, migrating, states
 from dbsp.coordinator.decisions.recovery import hosts_of, serves
 from dbsp.coordinator.strategies import COLD, WARMUP
 from dbsp.errors import ConfigError, InternalError
-from dbsp.layout import Layout, is_balanced, rescaled
+from dbsp.layout import Layout, is_change, rescaled
 from dbsp.logs import StepRecord
 from dbsp.store import CheckpointId
 
@@ -392,12 +392,11 @@ def _target(facts: states.Facts, workers: int) -> Layout | str | None:
 
     If there can be none, return the reason.
     """
-    if is_balanced(replace(facts.layout, offered=facts.offered), workers, facts.partitions):
-        return None
     try:
-        return _after(facts, workers, max(facts.layouts) + 1)
+        new = _after(facts, workers, max(facts.layouts) + 1)
     except ConfigError as error:
         return str(error)
+    return new if is_change(facts.layout, new, facts.partitions) else None
 
 
 def _after(facts: states.Facts, workers: int, version: int) -> Layout:
