@@ -104,6 +104,7 @@ class CheckpointsMachine(CopiesMachine):
                 with pytest.raises(FencedError):
                     late.copy(opened, behind, None)
         late.close()
+        self._end_leases()
         shutil.rmtree(home)
         self.epoch += 1
         assert self._copies().restore(home, self.epoch, MAP_SIZE_BYTES)

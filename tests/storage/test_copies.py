@@ -70,7 +70,15 @@ class CopiesMachine(StandbyMachine):
 
     def make_kit(self) -> Kit:
         self.folder, self.place, self.standbys = Path(tempfile.mkdtemp()), MemoryPlace(), []
-        return WorkerKit(self.folder, map_size_bytes=256 << 10, copies=lambda: WorkerCopies(self.place, "p/0000"))
+        return WorkerKit(self.folder, map_size_bytes=256 << 10, copies=self._copies)
+
+    def _copies(self) -> WorkerCopies:
+        return WorkerCopies(self.place, "p/0000")
+
+    def _end_leases(self) -> None:
+        for _, lease, _ in self.leases:
+            lease.end()
+        self.leases, self.named = [], {}
 
     @precondition(lambda self: self.behind is not None)
     @rule(times=st.integers(1, 3))
@@ -88,9 +96,7 @@ class CopiesMachine(StandbyMachine):
 
         The readers of its leases are gone with it: they have its files open, also those that are deleted or cut here.
         """
-        for _, lease, _ in self.leases:
-            lease.end()
-        self.leases, self.named = [], {}
+        self._end_leases()
         told = max(self.versions) if self.behind is None else max(self.versions) - 1
         zombie, home = self.database, self.database.path  # type: ignore[attr-defined]
         self.epoch += 1
@@ -103,9 +109,9 @@ class CopiesMachine(StandbyMachine):
                 data_file(home / "durable").write_bytes(b"")
             else:
                 shutil.rmtree(home)
-        assert WorkerCopies(self.place, "p/0000").restore(home, self.epoch, MAP_SIZE_BYTES)
+        assert self._copies().restore(home, self.epoch, MAP_SIZE_BYTES)
         self.database = WorkerDatabase(
-            home, map_size_bytes=256 << 10, chunk_bytes_max=CHUNK_BYTES, copies=WorkerCopies(self.place, "p/0000")
+            home, map_size_bytes=256 << 10, chunk_bytes_max=CHUNK_BYTES, copies=self._copies()
         )
         held = {info.version: info.checkpoint for info in self.database.versions()}
         assert held == {version: self.versions[version].checkpoint for version in held}
@@ -124,7 +130,7 @@ class CopiesMachine(StandbyMachine):
     def standbys_hold_what_was_told(self) -> None:
         if not hasattr(self, "database"):
             return
-        copies = WorkerCopies(self.place, "p/0000")
+        copies = self._copies()
         names = copies._manifest_names(self.epoch)
         if self.behind is None:
             assert {name.version for name in names} == self.versions.keys()
