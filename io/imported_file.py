@@ -243,12 +243,11 @@ class ImportedFileReader:
         if columns is None:
             return self._table
         found = file.schema_arrow
-        there = [column for column in self._table.schema if column.name in found.names]
-        unsure = {c.name for c in there if not c.nullable or found.field(c.name).type != c.type}
+        unsure = {c.name for c in self._table.schema if not c.nullable or found.field(c.name).type != c.type}
         some = columns | unsure | (int96_columns(file) & set(self._table.schema.names))
-        if not some.intersection(found.names):
-            some |= {there[0].name}  # one column gives the number of rows
-        return some_columns(self._table, some)
+        return some_columns(
+            self._table, some or frozenset(self._table.schema.names[:1])
+        )  # one column gives the number of rows
 
     def _keep(self, key: tuple[Any, ...], make: Callable[[], Any]) -> Any:
         with self._lock:
@@ -273,9 +272,9 @@ def some_columns(table: Table, columns: frozenset[str] | None) -> Table:
 def _misfit(found: pa.Schema, table: Table) -> str:
     """Return why no row of a file with these columns can be used; empty if it can."""
     names = found.names
-    if reason := texts.misnamed(names, table):
-        return reason
-    for column in (column for column in table.schema if column.name in names):
+    for column in table.schema:
+        if names.count(column.name) != 1:
+            return f"column {column.name}: {'repeated' if column.name in names else 'missing'}"
         type_ = found.field(column.name).type
         if not takes(column.type, type_):
             return f"column {column.name}: expected {column.type}, found {type_}"

@@ -95,7 +95,7 @@ class Text:
             return ""
         if not self.header:
             return "no header: the first record must name the columns"
-        if reason := misnamed(self.header, table):
+        if reason := _misnamed(self.header, table):
             return reason
         for column in table.schema:
             if column.type != BINARY and not castable(STRING, column.type):
@@ -131,7 +131,7 @@ class Text:
         return replace(push, bad=tuple(bad))
 
 
-def misnamed(names: Sequence[str], table: Table) -> str:
+def _misnamed(names: Sequence[str], table: Table) -> str:
     """Return why columns of these names are not those of a table; empty if they are.
 
     Columns that may be null can be absent, as in JSON: they may be newer than the file. Not if there are other names, which

@@ -220,10 +220,9 @@ def test_nested_columns_are_read_field_by_field(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("columns", [None, frozenset({"name"}), frozenset({"id"})])
-@pytest.mark.parametrize("file", ["1.parquet", "1.csv"])
-def test_an_absent_column_that_may_be_null_is_null(landing: Landing, file: str, columns: frozenset[str] | None) -> None:
-    """A file may be older than the column."""
-    land(landing.files / "other", file, pa.table({"id": [1, 2]}) if file == "1.parquet" else b"id\n1\n2\n")
+def test_an_absent_column_of_a_text_that_may_be_null_is_null(landing: Landing, columns: frozenset[str] | None) -> None:
+    """A text may be older than the column. In Parquet a column that is missing may be a damaged footer."""
+    land(landing.files / "other", "1.csv", b"id\n1\n2\n")
     log = landing.open()
     piece = Range(table="other", partition=0, first=0, last=log.ends()["other", 0])
     (found,) = log.read(piece, 0) if columns is None else log.read_columns(piece, 0, columns)
@@ -236,8 +235,7 @@ def test_an_absent_column_that_may_be_null_is_null(landing: Landing, file: str, 
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
-        (pa.table({"name": ["a"]}), "column id: missing"),
-        (pa.table({"id": [1], "nam": ["a"]}), "column name: missing; not in the table: nam"),
+        (pa.table({"id": pa.array([1], INT64)}), "column name: missing"),
         (pa.table({"id": ["1"], "name": ["a"]}), "column id: expected int64, found string"),
         (pa.table({"id": [1], "name": ["a"], "__op": [1]}), "column __op: expected int8, found int64"),
         (b"PAR1 this is none", "not a whole file of its ending: "),
