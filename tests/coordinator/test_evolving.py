@@ -29,6 +29,7 @@ from dbsp.errors import CircuitError, UnavailableError
 from dbsp.io.embedded_output import read_outputs
 from dbsp.io.embedded_steps import EmbeddedStepLog
 from dbsp.runtime.tasks import Work
+from dbsp.stored.levels import NEWEST
 from tests.coordinator.copies import prints
 from tests.coordinator.shop import CIRCUIT, ORDERS, rows, script, settings, settings_text
 from tests.crash.coordinator_child import Child
@@ -502,7 +503,8 @@ def test_where_only_tasks_on_hosts_reach_the_databases(tmp_path: Path, lost: int
     control, steps = LmdbControl(config.data_dir), EmbeddedStepLog(config.data_dir)
     before = prints(config.data_dir)
     elsewhere = Elsewhere(
-        work_of(config, plan, evolution.saved.checkpoint.run), frozenset() if lost is None else frozenset([lost])
+        work_of(config, plan, evolution.saved.checkpoint.run, NEWEST),
+        frozenset() if lost is None else frozenset([lost]),
     )
     try:
         if lost is not None:
