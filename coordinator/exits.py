@@ -16,7 +16,6 @@ The codes:
 
 from __future__ import annotations
 
-import errno
 import os
 import sys
 import traceback
@@ -25,6 +24,7 @@ from typing import Any
 
 import click
 
+from dbsp.disk import NO_ROOM
 from dbsp.errors import (
     KINDS,
     DbspError,
@@ -32,7 +32,6 @@ from dbsp.errors import (
     UnavailableError,
 )
 
-NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
 OK = 0
 INTERRUPTED = 130
 

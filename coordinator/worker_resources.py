@@ -31,7 +31,7 @@ from typing import Any, cast
 
 from dbsp.algebra.table import Table
 from dbsp.coordinator.config import Config
-from dbsp.disk import numbered
+from dbsp.disk import is_writable, numbered
 from dbsp.errors import ConfigError, DataError, InternalError
 from dbsp.io.connectors import InputKind, OutputKind, Residence
 from dbsp.io.connectors.embedded import EmbeddedInput, EmbeddedOutput
@@ -170,6 +170,14 @@ class ConfiguredResources:
                         raise
                 return True
         return copies is not None and self._made_again(copies, home, epoch)
+
+    def has_database(self, worker: int) -> bool:
+        """Return whether the worker has a database here whose file can be opened."""
+        return is_sound(self._home(worker))
+
+    def is_writable(self) -> bool:
+        """Return whether databases can be written on this disk; a full disk counts as one that can."""
+        return is_writable(self._home(0).parent)
 
     def _made_again(self, copies: WorkerCopies, home: Path, epoch: int) -> bool:
         """Make a database again from its copies; return False if they do not have it."""

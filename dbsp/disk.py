@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
+
+NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
+"""The numbers of system errors that say that a disk has no room."""
 
 
 def shown(path: Path | str) -> str:
@@ -43,6 +48,25 @@ def make_folder(path: Path, mode: int = PRIVATE_FOLDER) -> None:
     make_folder(path.parent, mode)
     path.mkdir(mode=mode, exist_ok=True)
     sync_path(path.parent)
+
+
+def is_writable(folder: Path) -> bool:
+    """Return whether a file can be written in a folder and synced; make the folder if it is missing.
+
+    A disk without room counts as one that can be written: its files are there.
+    """
+    probe = folder / f".probe-{uuid.uuid4().hex}"
+    try:
+        make_folder(folder)
+        probe.touch(PRIVATE_FILE)
+        try:
+            probe.write_bytes(b"x")
+            sync_path(probe)
+        finally:
+            probe.unlink()
+    except OSError as error:
+        return error.errno in NO_ROOM
+    return True
 
 
 def replace_text(file: Path, text: str) -> None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import sys
 from collections import defaultdict, deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import get_args
@@ -184,22 +184,37 @@ def _standing(world: World) -> events.LedgerState:
     )  # fmt: skip
 
 
+def _lost(world: World, workers: Sequence[int], hosts: Sequence[str]) -> Next:
+    """Yield that a host, or its disk alone, is lost, where there is another host."""
+    if len({*hosts}) <= 1:
+        return
+    for movable in (True, False):
+        yield events.HostsLost(hosts=(hosts[0],), silent=(hosts[0],), movable=movable), world
+        yield (
+            events.DisksLost(
+                workers=(workers[0],), unwritable=(hosts[0],), silent=(), movable=movable, standbys=(), message="disk"
+            ),
+            world,
+        )
+
+
 def _answers(now: Situation, command: commands.Command) -> Next:  # noqa: C901, PLR0912, PLR0915 - one case a command  # long: a table
     """Yield the events that a command's docstring promises, with the world after each."""
     world, facts = now.world, now.state.facts
     match command:
         case commands.ClaimEpoch():
             yield events.Claimed(epoch=facts.epoch + 1, standing=_standing(world)), world
-        case commands.CreateWorkers():
+        case commands.CreateWorkers(workers=workers, hosts=hosts):
             yield events.Created(), world
-        case commands.FenceWorkers(hosts=hosts):
+            if isinstance(now.state, states.Recovering):
+                yield from _lost(world, workers, hosts)
+        case commands.FenceWorkers(workers=workers, hosts=hosts):
             yield events.Fenced(), world
-            if isinstance(now.state, states.Recovering) and len({*hosts}) > 1:
-                for movable in (True, False):
-                    yield events.HostsLost(hosts=hosts[:1], silent=hosts[:1], movable=movable), world
-        case commands.MoveWorkers(places=places):
+            if isinstance(now.state, states.Recovering):
+                yield from _lost(world, workers, hosts)
+        case commands.MoveWorkers(places=places, anew=anew):
             layouts = {number: with_hosts(layout, dict(places)) for number, layout in world.layouts.items()}
-            moved_world = replace(world, layouts=layouts)
+            moved_world = replace(world, layouts=layouts, forming=world.forming | frozenset(anew))
             yield events.WorkersMoved(standing=_standing(moved_world)), moved_world
         case commands.ReadVersions(workers=workers):
             infos = tuple(VersionInfo(version=number, checkpoint=id_) for number, id_ in world.held.items())

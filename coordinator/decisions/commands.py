@@ -23,18 +23,22 @@ class ClaimEpoch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreateWorkers:
-    """Create version 0 for workers that may have no database. → `Created`."""
+    """Create version 0 for workers that may have no database. → `Created`.
+
+    In a recovery `offered` are the hosts to which workers of lost hosts may move. → `HostsLost` | `DisksLost`.
+    """
 
     workers: tuple[int, ...]
     checkpoint: CheckpointId
     hosts: tuple[str, ...] = ()
+    offered: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FenceWorkers:
     """Write the epoch into the databases of `workers`, and of all reachable workers in `others`. → `Fenced`.
 
-    `offered` are the hosts to which workers of lost hosts may move.
+    `offered` are the hosts to which workers of lost hosts and disks may move. → `HostsLost` | `DisksLost`.
     """
 
     epoch: int
@@ -47,13 +51,14 @@ class FenceWorkers:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MoveWorkers:
-    """Note in the ledger that the workers of lost hosts are on other hosts from epoch `epoch` on. → `WorkersMoved`.
+    """Note in the ledger that the workers of lost hosts and disks are on other hosts from epoch `epoch` on. → `WorkersMoved`.
 
-    `places` are pairs of a worker and its new host.
+    `places` are pairs of a worker and its new host. The workers `anew` begin again from version 0: nothing was published.
     """
 
     epoch: int
     places: tuple[tuple[int, str], ...]
+    anew: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

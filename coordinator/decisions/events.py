@@ -87,8 +87,25 @@ class HostsLost:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DisksLost:
+    """The databases of `workers` are gone, or cannot be written, though their hosts answer.
+
+    `unwritable` are the hosts whose disks cannot be written, and `silent` those that do not answer now. `movable`: the state of
+    workers can be made again on any other host. `standbys` are pairs of such a worker and a host that answers, whose standby has
+    the published version. `message` is that of the error by which the loss was noticed.
+    """
+
+    workers: tuple[int, ...]
+    unwritable: tuple[str, ...]
+    silent: tuple[str, ...]
+    movable: bool
+    standbys: tuple[tuple[int, str], ...]
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WorkersMoved:
-    """The ledger has the new hosts of the workers of lost hosts; `standing` is its contents."""
+    """The ledger has the new hosts of the workers of lost hosts and disks; `standing` is its contents."""
 
     standing: LedgerState
 
@@ -333,7 +350,7 @@ Request = (
 )  # fmt: skip
 News = CopyEnded | WarmEnded
 Event = (
-    LoopReady | Claimed | Created | Fenced | HostsLost | WorkersMoved
+    LoopReady | Claimed | Created | Fenced | HostsLost | DisksLost | WorkersMoved
     | VersionsRead | ReturnedToCopies | NothingCopied | VersionOpened | Discarded | StepsRead | EnginesAccepted | Recorded
     | StepDone | VersionPinned
     | Copied | News | Published | LayoutLogged | Redistributed | MergesHeld | WarmBegun | Cooled | Forgotten | Decided | Woken

@@ -1,7 +1,7 @@
-"""Choose new hosts for the workers of hosts that are lost for ever.
+"""Choose new hosts for the workers of hosts that are lost for ever, and of disks that are lost while their hosts answer.
 
-Law: a worker whose host answers stays where it is, so the fewest workers move. The moved workers are spread over the hosts that
-are left, by their weights. Shards keep their owners: only the host of a worker changes.
+Law: a worker whose host answers and whose disk is there stays where it is, so the fewest workers move. The moved workers are
+spread over the hosts that are left, by their weights. Shards keep their owners: only the host of a worker changes.
 
 Source: docs/design/0049-lost-hosts.md.
 """
@@ -16,35 +16,93 @@ from dbsp.coordinator.decisions.recovery import needed
 from dbsp.hosts import Zones
 from dbsp.layout import Layout, homes, placed
 
+Decided = tuple[states.Recovering | states.Broken, tuple[commands.Command, ...]]
+
 HINT = "start the host again, add another one to [layout] hosts, or restore a backup"
 
 
-def decided(
-    facts: states.Facts, event: events.HostsLost
-) -> tuple[states.Recovering | states.Broken, tuple[commands.Command, ...]]:
+def decided(facts: states.Facts, event: events.HostsLost | events.DisksLost) -> Decided | events.Failed:
+    """Return what is done about lost hosts, or about disks that are lost while their hosts answer.
+
+    If nothing can be done about a disk, it is a failure as any other: somebody may put the disk back before the next try.
+    """
+    if isinstance(event, events.HostsLost):
+        return _of_hosts(facts, event)
+    return _of_disks(facts, event) or _without_state(facts, event)
+
+
+def _of_hosts(facts: states.Facts, event: events.HostsLost) -> Decided:
     """Move the needed workers of lost hosts to other hosts; end with an error that names what is lost if they cannot move."""
     there = homes(facts.layouts.values())
-    gone = sorted(worker for worker in needed(facts) if there.get(worker) in event.hosts)
-    if not event.movable:
-        saved = {worker for worker, _ in event.standbys}
-        gone = [worker for worker in gone if worker not in saved]
-    places = None
-    if event.movable or not gone:
-        places = relocated(
-            there, needed(facts), event.hosts, event.silent, facts.offered, event.standbys, facts.layout.zones
-        )
+    moving = frozenset(worker for worker in needed(facts) if there.get(worker) in event.hosts)
+    saved = {worker for worker, _ in event.standbys}
+    anew = _begin_again(facts, moving - saved, movable=event.movable)
+    gone = [] if event.movable else sorted(moving - saved - anew - facts.forming)
+    away = {*event.hosts, *event.silent}
+    places = None if gone else _elsewhere(facts, there, moving, away, event.standbys)
     if places is not None:
-        command = commands.MoveWorkers(epoch=facts.epoch, places=tuple(places.items()))
-        return states.Recovering(facts=facts, awaits="moved"), (command,)
-    why = "no other host is left" if event.movable else "there are no copies of it"
-    if facts.only_published and not event.movable:
+        return _moved(facts, places, anew)
+    why = "there are no copies of it" if gone else "no other host is left"
+    if facts.only_published and gone:
         why = "no standby that answers has the published version, and there are no copies"
     message = (
         f"a host is lost, and with it the state of its workers, as {why}:"
-        f" hosts={', '.join(event.hosts)} workers={gone} published={facts.published}"
+        f" hosts={', '.join(event.hosts)} workers={gone or sorted(moving)} published={facts.published}"
     )
     end = commands.Shutdown(code="unavailable", message=message, hint=HINT)
     return states.Broken(facts=facts, code="unavailable", message=message), (end,)
+
+
+def _of_disks(facts: states.Facts, event: events.DisksLost) -> Decided | None:
+    """Let workers whose disks are lost, while their hosts answer, go on; None if nothing can be done now.
+
+    - A worker goes to a host whose standby has the published version.
+    - Else it stays, if its disk can be written: where there are copies, the fence has made its database again from these.
+    - Else it moves to another host, if it has no state yet, or if its state is among the copies.
+    - Before the first checkpoint a worker without any of these begins again from version 0.
+    """
+    there = homes(facts.layouts.values())
+    lost = needed(facts).intersection(event.workers)
+    saved = {worker for worker, _ in event.standbys}
+    bad = frozenset(worker for worker in lost - saved if there.get(worker) in event.unwritable)
+    anew = _begin_again(facts, lost - saved, movable=event.movable)
+    if not event.movable:
+        bad &= anew | facts.forming
+    moving = (lost & saved) | bad
+    away = {*event.unwritable, *event.silent}
+    places = _elsewhere(facts, there, moving, away, event.standbys) if moving else {}
+    return _moved(facts, places, anew) if places or (places is not None and anew) else None
+
+
+def _without_state(facts: states.Facts, event: events.DisksLost) -> events.Failed:
+    """Return the failure that names the workers whose disks are lost, and the hosts."""
+    there = homes(facts.layouts.values())
+    hosts = sorted({there.get(worker, "") for worker in event.workers})
+    unwritable = f" cannot_be_written={', '.join(event.unwritable)}" if event.unwritable else ""
+    story = f"workers={list(event.workers)} hosts={', '.join(hosts)}{unwritable} published={facts.published}"
+    why = "no standby that answers has their state, and neither have copies"
+    message = f"the disks of workers are lost, and {why}: {story} cause={event.message}"
+    return events.Failed(code="data", message=message)
+
+
+def _begin_again(facts: states.Facts, lost: frozenset[int], *, movable: bool) -> frozenset[int]:
+    """Return the workers that begin again from version 0: before the first checkpoint the logs have all of their state."""
+    return lost - facts.forming if not (movable or facts.published) else frozenset()
+
+
+def _elsewhere(
+    facts: states.Facts,
+    there: Mapping[int, str],
+    moving: Collection[int],
+    away: Collection[str],
+    standbys: Collection[tuple[int, str]],
+) -> dict[int, str] | None:
+    return _placed_elsewhere(there, needed(facts), moving, away, facts.offered, standbys, facts.layout.zones)
+
+
+def _moved(facts: states.Facts, places: Mapping[int, str], anew: Collection[int]) -> Decided:
+    command = commands.MoveWorkers(epoch=facts.epoch, places=tuple(places.items()), anew=tuple(sorted(anew)))
+    return states.Recovering(facts=facts, awaits="moved"), (command,)
 
 
 def relocated(
@@ -69,12 +127,24 @@ def relocated(
     >>> relocated({0: "a"}, [0], ["a"], ["a", "b"], [("a", 1.0), ("b", 1.0)]) is None
     True
     """
-    away = {*lost, *silent}
+    moving = [worker for worker in workers if there.get(worker) in lost]
+    return _placed_elsewhere(there, workers, moving, {*lost, *silent}, offered, standbys, zones)
+
+
+def _placed_elsewhere(
+    there: Mapping[int, str],
+    workers: Collection[int],
+    moving: Collection[int],
+    away: Collection[str],
+    offered: Sequence[tuple[str, float]],
+    standbys: Collection[tuple[int, str]],
+    zones: Zones,
+) -> dict[int, str] | None:
+    """Return the new host of each worker in `moving`, none of them in `away`; see `relocated`."""
     left = [(host, weight) for host, weight in offered if host not in away]
-    left = left or [(host, 1.0) for host in sorted({there[worker] for worker in workers} - away)]
-    moving = [worker for worker in sorted(workers) if there.get(worker) in lost]
+    left = left or [(host, 1.0) for host in sorted({there[worker] for worker in workers}.difference(away))]
     places = {worker: host for worker, host in there.items() if worker not in moving}
-    ready = {worker: {host for of, host in standbys if of == worker} - away for worker in moving}
+    ready = {worker: {host for of, host in standbys if of == worker}.difference(away) for worker in moving}
     if not left and not (moving and all(ready.values())):
         return None
     for worker in sorted(moving, key=lambda worker: (not ready[worker], worker)):
@@ -82,7 +152,7 @@ def relocated(
         choice = [(host, weight) for host, weight in left if not found or host in found]
         choice = choice or [(host, 1.0) for host in sorted(found)]
         places = placed(places, [worker], choice, zones=zones)
-    return {worker: places[worker] for worker in moving}
+    return {worker: places[worker] for worker in sorted(moving)}
 
 
 def with_hosts(layout: Layout, places: Mapping[int, str]) -> Layout:

@@ -31,6 +31,8 @@ from dbsp.coordinator.decisions.recovery import (
     return_to_copies,
     serves,
     without_choice,
+    without_copy,
+    without_upgrade,
 )
 from dbsp.coordinator.decisions.rescaling import checkpoint_id, impossible
 from dbsp.errors import AwayError, EngineError, InternalError
@@ -150,7 +152,7 @@ def _failed(state: states.State, event: events.Failed) -> Answer:
     replay ends before their step, or runs it without the deferred rows. The wait for an unavailable external system is
     unbounded. An error that a retry cannot cure ends the service when it occurs again.
     """
-    facts = _without_upgrade(rescaling.without_warming(_without_copy(state.facts)), event.message)
+    facts = without_upgrade(rescaling.without_warming(without_copy(state.facts)), event.message)
     moving = isinstance(state, states.Rescaling | states.WarmingUp)
     if (event.halt is not None or event.deferred) and not moving:
         facts = replace(facts, halt=event.halt)
@@ -178,20 +180,6 @@ def _failed(state: states.State, event: events.Failed) -> Answer:
 def _stopped_recovering(facts: states.Facts) -> Answer:
     """Stop without another try: the next start recovers from the same point."""
     return states.Stopped(facts=facts), (commands.Shutdown(code=None, message="stopped while recovering"),)
-
-
-def _without_copy(facts: states.Facts) -> states.Facts:
-    """Forget the checkpoint in flight because of a rollback, and request it again."""
-    if facts.copying is None:
-        return facts
-    return replace(facts, copying=None, requested=replace(facts.requested, checkpoint=True))
-
-
-def _without_upgrade(facts: states.Facts, reason: str) -> states.Facts:
-    """Drop a requested upgrade after a failure: steps above the next checkpoint are logged, and this version must run them."""
-    if not facts.requested.upgrade:
-        return facts
-    return replace(facts, requested=replace(facts.requested, upgrade=False), upgrade_error=reason)
 
 
 def _broken(facts: states.Facts, code: str, message: str, hint: str | None = None) -> Answer:
@@ -226,12 +214,13 @@ def _recovering(state: states.Recovering, event: events.Event) -> Answer:  # noq
             return _claimed(replace(learned(facts, standing), epoch=epoch))
         case "created", events.Created():
             return _fence(facts)
+        case "created" | "fenced", events.HostsLost() | events.DisksLost():
+            decided = lost_hosts.decided(facts, event)
+            return _failed(state, decided) if isinstance(decided, events.Failed) else decided
         case "fenced", events.Fenced(others=others):
             return states.Recovering(facts=facts, awaits="held"), (read_versions(facts, others),)
-        case "fenced", events.HostsLost():
-            return lost_hosts.decided(facts, event)
         case "moved", events.WorkersMoved(standing=standing):
-            return _fence(learned(facts, standing))
+            return _claimed(learned(facts, standing))
         case "held", events.VersionsRead():
             return _choose(facts, event)
         case "returned", events.ReturnedToCopies(version=version, standing=standing):
@@ -270,7 +259,10 @@ def _claimed(facts: states.Facts) -> Answer:
     if facts.requested.cancel and facts.requested.rescale is not None and facts.migration_plan is None:
         return _take_back(facts)
     if facts.forming & needed(facts):
-        return states.Recovering(facts=facts, awaits="created"), (rescaling.create_joining(facts, facts.layout),)
+        command = replace(
+            rescaling.create_joining(facts, facts.layout), offered=tuple(host for host, _ in facts.offered)
+        )
+        return states.Recovering(facts=facts, awaits="created"), (command,)
     return _fence(facts)
 
 

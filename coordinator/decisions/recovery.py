@@ -66,8 +66,9 @@ def chosen(facts: states.Facts, held: Mapping[int, Sequence[VersionInfo]]) -> Ch
     """Return the greatest complete version (`choose`), but none above the published one that standbys on other hosts may lack.
 
     When a version is opened, workers discard the one before it. A host that is lost then would take its workers' state along.
+    Before the first checkpoint the workers of a lost host begin again from version 0, which the others must still have.
     """
-    if facts.only_published:
+    if facts.only_published or (not facts.published and any(facts.layout.hosts)):
         held = {worker: [info for info in infos if info.version <= facts.published] for worker, infos in held.items()}
     return choose(held, facts.layouts, run=facts.run, fingerprint=facts.fingerprint)
 
@@ -198,3 +199,17 @@ def lasting_story(event: events.Failed) -> str | None:
     if event.code in PASSING:
         return None
     return f"{event.code}: {re.sub('[0-9]+', '#', event.message.partition(chr(10))[0])}"
+
+
+def without_copy(facts: states.Facts) -> states.Facts:
+    """Forget the checkpoint in flight because of a rollback, and request it again."""
+    if facts.copying is None:
+        return facts
+    return replace(facts, copying=None, requested=replace(facts.requested, checkpoint=True))
+
+
+def without_upgrade(facts: states.Facts, reason: str) -> states.Facts:
+    """Drop a requested upgrade after a failure: steps above the next checkpoint are logged, and this version must run them."""
+    if not facts.requested.upgrade:
+        return facts
+    return replace(facts, requested=replace(facts.requested, upgrade=False), upgrade_error=reason)

@@ -435,7 +435,7 @@ def _discard_joining(facts: states.Facts, new: Layout) -> commands.Command:
     )
 
 
-def create_joining(facts: states.Facts, new: Layout) -> commands.Command:
+def create_joining(facts: states.Facts, new: Layout) -> commands.CreateWorkers:
     """Return the command that creates version 0 for the workers of a layout that have no database yet."""
     workers = joining(facts, new)
     return commands.CreateWorkers(workers=workers, checkpoint=empty_checkpoint(facts), hosts=hosts_of(facts, workers))

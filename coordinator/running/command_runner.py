@@ -24,7 +24,7 @@ from dbsp.coordinator.decisions.cutting import (
     unread,
 )
 from dbsp.coordinator.decisions.fills import is_filling
-from dbsp.coordinator.exits import NO_ROOM, refused
+from dbsp.coordinator.exits import refused
 from dbsp.coordinator.limits import StepLimits
 from dbsp.coordinator.running import control as ledgers
 from dbsp.coordinator.running.attempts import Attempts, Marker, NoMarker, Trials
@@ -62,6 +62,7 @@ from dbsp.coordinator.running.returning import return_to_copies
 from dbsp.coordinator.running.status import LiveStatus, NewSteps, StepIndex, begun
 from dbsp.coordinator.running.warmups import WarmUps
 from dbsp.coordinator.running.waterlines import Waterlines
+from dbsp.disk import NO_ROOM
 from dbsp.errors import DataError, DbspError, InternalError
 from dbsp.layout import Layout
 from dbsp.logs import InputLog, StepLog, StepRecord
@@ -260,9 +261,8 @@ class CommandRunner:
         match command:
             case commands.ClaimEpoch():
                 return self._claim()
-            case commands.CreateWorkers(workers=workers, checkpoint=checkpoint, hosts=hosts):
-                self.runtime.create(workers, checkpoint, hosts)
-                return events.Created()
+            case commands.CreateWorkers():
+                return self._fencing.create(self.runtime, command)
             case commands.FenceWorkers():
                 return self._fencing.fence(self.runtime, command)
             case commands.MoveWorkers():

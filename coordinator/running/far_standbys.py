@@ -24,10 +24,11 @@ from dbsp.coordinator.running.clock import Clock
 from dbsp.coordinator.running.control import Control, Ledger
 from dbsp.coordinator.running.lost_hosts import SilentHosts
 from dbsp.coordinator.running.notices import Notify, StandbysBehind, TookOver
-from dbsp.errors import DbspError, InternalError, UnavailableError
+from dbsp.errors import AwayError, DbspError, InternalError, UnavailableError
 from dbsp.layout import Layout
 from dbsp.layout import homes as homes_of
-from dbsp.runtime.runtime import Runtime
+from dbsp.runtime import disks
+from dbsp.runtime.runtime import RunsOnHosts, Runtime
 from dbsp.runtime.standbys import FollowsStandbys, HasStandbys, Lag, StandbyRoute
 from dbsp.standby_places import place_standbys
 from dbsp.store import CheckpointId, VersionInfo
@@ -101,6 +102,7 @@ class FarStandbys:
         self._missing: dict[int, int] = {}
         self._whole: dict[Place, int] = {}
         self._deleted: set[Place] = set()
+        self._unwritable: frozenset[str] = frozenset()
         self.trouble: str | None = None
         """Why the standbys cannot follow now; any thread may read it."""
 
@@ -167,6 +169,7 @@ class FarStandbys:
         ledger = self._control.load()
         if ledger is None:
             raise InternalError("standbys follow before there is a ledger")
+        self._look_at_disks(runtime)
         routes = self._routes(ledger, layout)
         ledger = self._control.change(epoch, lambda found: with_places(found, routes, self._deleted))
         self._deleted = set()
@@ -183,9 +186,9 @@ class FarStandbys:
         )  # fmt: skip
 
     def _routes(self, ledger: Ledger, layout: Layout) -> tuple[StandbyRoute, ...]:
-        """Return the routes to the standbys of a layout's workers, none of them on a host that counts as lost."""
+        """Return the routes to the standbys of a layout's workers, on hosts that are not lost and whose disks can be written."""
         offered = ledger.offered or layout.offered
-        lost = self._hosts.long_silent(host for host, _ in offered)
+        lost = {*self._hosts.long_silent(host for host, _ in offered), *self._unwritable}
         homes = dict(zip(layout.workers, layout.hosts, strict=True))
         places = place_standbys(
             homes, [(host, weight) for host, weight in offered if host not in lost], self.rule.per_worker,
@@ -196,12 +199,18 @@ class FarStandbys:
         )
 
     def _unneeded(self, ledger: Ledger, layout: Layout) -> tuple[Place, ...]:
-        """Return the places that are kept no more, of workers whose kept standbys have the published version."""
+        """Return the places that are kept no more, of workers whose kept standbys have the published version.
+
+        A worker that a rescale lets go is one of the published version's until the version of the rescale is published.
+        """
         published, found = ledger.published, list[Place]()
+        saved = ledger.saved.get(published)
+        of_version = None if saved is None else ledger.layouts.get(saved.checkpoint.layout_version)
+        needed = {*layout.workers, *(() if of_version is None else of_version.workers)}
         now = kept(ledger)
         for place in ledger.standbys:
             hosts = now.get(place.worker, ())
-            safe = place.worker not in layout.workers or (
+            safe = place.worker not in needed or (
                 hosts and all(self._whole.get((place.worker, host)) == published for host in hosts)
             )
             if not place.kept and safe:
@@ -229,7 +238,7 @@ class FarStandbys:
                     if not patient or following.ended.is_set() or self._hosts.long_silent(hosts):
                         raise
                     failures = 0 if self._hosts.silent(hosts) else failures + 1
-                    if failures > FAILURES_MAX:
+                    if failures > FAILURES_MAX or self._finds_unwritable(following, hosts):
                         raise
                     self.trouble = str(error)
                     self._clock.wait(following.ended, RETRY_S)
@@ -239,6 +248,25 @@ class FarStandbys:
                     break
             self.trouble = None
             self._whole |= dict.fromkeys(((route.worker, route.host) for route in following.routes), following.version)
+
+    def note_unwritable(self, hosts: Iterable[str]) -> None:
+        """Place no standby on these hosts, as their disks cannot be written, until they can."""
+        self._unwritable |= frozenset(hosts)
+
+    def _look_at_disks(self, runtime: Runtime) -> None:
+        """Ask the hosts whose disks could not be written again; those that are silent stay as they are."""
+        if not self._unwritable or not isinstance(runtime, RunsOnHosts):
+            return
+        away = frozenset(self._hosts.silent(self._unwritable))
+        self._unwritable = away | frozenset(disks.unwritable(runtime, sorted(self._unwritable - away)))
+
+    def _finds_unwritable(self, following: _Following, hosts: Collection[str]) -> bool:
+        """Return whether a following failed because a disk cannot be written; then other places are chosen next time."""
+        if not isinstance(following.runtime, RunsOnHosts) or self._hosts.silent(hosts):
+            return False
+        found = disks.unwritable(following.runtime, sorted(hosts))
+        self.note_unwritable(found)
+        return bool(found)
 
     def _delete(self, standbys: FollowsStandbys, following: _Following) -> None:
         """Delete standbys that are kept no more, on hosts that answer; the ledger forgets them at the next following."""
@@ -259,11 +287,33 @@ class FarStandbys:
         ledger = self._control.load()
         if ledger is None or not self.rule.per_worker:
             return ()
-        homes = homes_of(ledger.layouts.values())
+        workers = {worker for worker, host in homes_of(ledger.layouts.values()).items() if host in lost}
+        return self._holding(runtime, ledger, workers, {*lost, *silent})
+
+    def ready_for(self, runtime: Runtime, workers: Collection[int], away: Collection[str]) -> tuple[Place, ...]:
+        """Return the places whose standby has the published version of one of these workers, on hosts that are not `away`.
+
+        **Errors** `AwayError` if a worker has no such place, and a standby of it is on a silent host that is not yet
+        lost.
+        """
+        ledger = self._control.load()
+        if ledger is None or not self.rule.per_worker:
+            return ()
+        found = self._holding(runtime, ledger, workers, away)
+        left = set(workers) - {worker for worker, _ in found}
+        hosts = {host for worker, kept_on in kept(ledger).items() if worker in left for host in kept_on}
+        self._hosts.look(runtime, hosts)
+        if awaited := set(self._hosts.silent(hosts)).difference(self._hosts.long_silent(hosts)):
+            raise AwayError(f"hosts with standbys of lost disks do not answer: hosts={', '.join(sorted(awaited))}")
+        return found
+
+    def _holding(
+        self, runtime: Runtime, ledger: Ledger, workers: Collection[int], away: Collection[str]
+    ) -> tuple[Place, ...]:
         places = [
             (place.worker, place.host)
             for place in ledger.standbys
-            if homes.get(place.worker) in lost and place.host not in {*lost, *silent}
+            if place.worker in workers and place.host not in away
         ]
         if not places:
             return ()

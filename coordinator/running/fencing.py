@@ -1,8 +1,8 @@
-"""Fence the workers of a start or a rollback; move the workers of lost hosts, and delete what they left there."""
+"""Fence the workers of a start or a rollback; move the workers of lost hosts and disks, and delete what they left there."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from dbsp.coordinator.decisions import commands, events
 from dbsp.coordinator.decisions.moved_workers import MovedWorker
@@ -13,14 +13,16 @@ from dbsp.coordinator.running.control import Control, Ledger
 from dbsp.coordinator.running.far_standbys import FarStandbys
 from dbsp.coordinator.running.lost_hosts import SilentHosts
 from dbsp.coordinator.running.notices import (
+    DiskLost,
     Notify,
     StraysDiscarded,
     WorkerMoved,
     WorkersNotReached,
     WorkersRestored,
 )
-from dbsp.errors import DbspError
-from dbsp.runtime.runtime import KnowsHosts, Runtime
+from dbsp.errors import DbspError, FencedError, UnavailableError
+from dbsp.runtime import disks
+from dbsp.runtime.runtime import KnowsHosts, RunsOnHosts, Runtime
 
 Change = Callable[[Callable[[Ledger], Ledger]], Ledger]
 
@@ -35,17 +37,39 @@ class Fencing:
         self._control, self._clock, self._hosts, self._change, self._note = control, clock, hosts, change, note
         self._standbys = standbys
 
-    def fence(self, runtime: Runtime, command: commands.FenceWorkers) -> events.Fenced | events.HostsLost:
-        """Fence the workers that the start needs, then the reachable ones of the others, unless a needed host is lost."""
-        if (lost := self._hosts.await_all(runtime, command.hosts, command.offered)) is not None:
-            rule, ready = self._hosts.loss, self._standbys.ready(runtime, lost.hosts, lost.silent)
-            movable = rule.movable and not rule.only_standbys
-            return events.HostsLost(hosts=lost.hosts, silent=lost.silent, movable=movable, standbys=ready)
+    def create(
+        self, runtime: Runtime, command: commands.CreateWorkers
+    ) -> events.Created | events.HostsLost | events.DisksLost:
+        """Create the databases of workers that may have none; in a recovery look for lost hosts and disks."""
+        if command.offered and (lost := self._lost_hosts(runtime, command.hosts, command.offered)) is not None:
+            return lost
+        try:
+            runtime.create(command.workers, command.checkpoint, command.hosts)
+        except DbspError as error:
+            found = self._lost_disks(runtime, command, error)
+            if found is None:
+                raise
+            return found
+        return events.Created()
+
+    def fence(
+        self, runtime: Runtime, command: commands.FenceWorkers
+    ) -> events.Fenced | events.HostsLost | events.DisksLost:
+        """Fence the workers that the start needs, then the reachable ones of the others, unless a host or disk is lost."""
+        if (lost := self._lost_hosts(runtime, command.hosts, command.offered)) is not None:
+            return lost
         ledger = self._control.load()
         since = {} if ledger is None else relocations.moved_since(ledger)
         moved = {worker: epoch for worker, epoch in since.items() if worker in command.workers}
-        self._standbys.take_over(runtime, ledger, command.epoch, moved)
-        if restored := runtime.fence(command.epoch, command.workers, command.hosts, since):
+        try:
+            self._standbys.take_over(runtime, ledger, command.epoch, moved)
+            restored = runtime.fence(command.epoch, command.workers, command.hosts, since)
+        except DbspError as error:
+            found = self._lost_disks(runtime, command, error)
+            if found is None:
+                raise
+            return found
+        if restored:
             self._note(WorkersRestored(workers=list(restored)))
         if not command.others:
             return events.Fenced()
@@ -54,13 +78,63 @@ class Fencing:
             self._note(WorkersNotReached(workers=missed))
         return events.Fenced(others=tuple(reached))
 
+    def _lost_hosts(self, runtime: Runtime, hosts: Sequence[str], offered: Sequence[str]) -> events.HostsLost | None:
+        """Wait until all these hosts answer; return the lost ones, with the standbys of their workers."""
+        lost = self._hosts.await_all(runtime, hosts, offered)
+        if lost is None:
+            return None
+        if not offered:  # a rescale: it fails, and the recovery after it moves workers
+            raise UnavailableError(f"hosts of joining workers are lost: hosts={', '.join(lost.hosts)}")
+        ready = self._standbys.ready(runtime, lost.hosts, lost.silent)
+        return events.HostsLost(hosts=lost.hosts, silent=lost.silent, movable=self._movable, standbys=ready)
+
+    @property
+    def _movable(self) -> bool:
+        """Return whether a worker's state can be made again on any host."""
+        return self._hosts.loss.movable and not self._hosts.loss.only_standbys
+
+    def _lost_disks(
+        self, runtime: Runtime, command: commands.FenceWorkers | commands.CreateWorkers, error: DbspError
+    ) -> events.DisksLost | None:
+        """Return the workers whose disks are lost though their hosts answer; None if `error` has another cause.
+
+        Only after an error this asks the hosts, so that a usual start asks nothing more.
+        """
+        if isinstance(error, FencedError) or self._hosts.loss.common_disk or not isinstance(runtime, RunsOnHosts):
+            return None
+        homes = dict(zip(command.workers, command.hosts, strict=False))
+        if not homes or not command.offered:  # no host has a name, or it is no recovery
+            return None
+        everywhere = sorted({*homes.values(), *command.offered})
+        silent = tuple(self._hosts.silent(everywhere))
+        unwritable = disks.unwritable(runtime, [host for host in everywhere if host not in silent])
+        gone = {worker for worker, host in homes.items() if host in unwritable}
+        if isinstance(command, commands.FenceWorkers):  # before that a worker may have no database yet
+            near = [worker for worker, host in homes.items() if host not in (*silent, *unwritable)]
+            gone |= {*disks.without_database(runtime, near, [homes[worker] for worker in near])}
+        if not gone:
+            return None
+        self._standbys.note_unwritable(unwritable)
+        workers = tuple(sorted(gone))
+        self._note(
+            DiskLost(workers=list(workers), hosts=sorted({homes[worker] for worker in workers}), error=str(error))
+        )
+        ready = self._standbys.ready_for(runtime, gone, {*silent, *unwritable})
+        return events.DisksLost(
+            workers=workers, unwritable=unwritable, silent=silent, movable=self._movable, standbys=ready,
+            message=error.message,
+        )  # fmt: skip
+
     def move(self, command: commands.MoveWorkers) -> events.WorkersMoved:
-        """Note in the ledger that workers of lost hosts are on other hosts from this epoch on."""
+        """Note in the ledger that workers of lost hosts and disks are on other hosts from this epoch on."""
         wall_us, common_disk = self._clock.wall_us(), self._hosts.loss.common_disk
         places = dict(command.places)
-        ledger = self._change(
-            lambda found: relocations.move_workers(found, places, command.epoch, wall_us, common_disk=common_disk)
-        )
+
+        def moved_in(ledger: Ledger) -> Ledger:
+            ledger = ledgers.doubt_members(ledger, command.anew)
+            return relocations.move_workers(ledger, places, command.epoch, wall_us, common_disk=common_disk)
+
+        ledger = self._change(moved_in)
         for moved in ledger.moved:
             if moved.epoch == command.epoch:
                 self._note(WorkerMoved(worker=moved.worker, host=moved.host, lost=moved.lost, epoch=moved.epoch))

@@ -277,8 +277,18 @@ class WorkersReturned(Notice):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DiskLost(Notice):
+    """The databases of these workers are gone, or cannot be written, though their hosts answer."""
+
+    EVENT: ClassVar[str] = "disk-lost"
+    workers: Sequence[int]
+    hosts: Sequence[str]
+    error: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerMoved(Notice):
-    """A host was lost: one of its workers is on `host` from this epoch on, where its database is made again."""
+    """A host or its disk was lost: one of its workers is on `host` from this epoch on, where its database is made again."""
 
     EVENT: ClassVar[str] = "worker-moved"
     worker: int

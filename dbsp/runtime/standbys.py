@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dbsp.errors import InternalError, UnavailableError
+from dbsp.runtime.disks import failing_disk
 from dbsp.store import Shipment, VersionInfo
 
 if TYPE_CHECKING:
@@ -228,7 +229,8 @@ def offer(work: Work, worker: int, version: int) -> Any:
 
 def settle(work: Work, worker: int, offers: Mapping[int, Any], epoch: int) -> Any:
     """Prepare a standby to follow; runs on the standby's host."""
-    return _store(work, worker).settle(offers[worker], epoch)
+    with failing_disk(worker):
+        return _store(work, worker).settle(offers[worker], epoch)
 
 
 def piece(work: Work, worker: int, version: int, settled: Any, bytes_max: int) -> Shipment:
@@ -238,12 +240,13 @@ def piece(work: Work, worker: int, version: int, settled: Any, bytes_max: int) -
 
 def take(work: Work, worker: int, epoch: int, shipment: Shipment) -> PieceStored:
     """Store a piece; runs on the standby's host."""
-    return stored(_store(work, worker), shipment, epoch)
+    return stored(_store(work, worker), worker, shipment, epoch)
 
 
-def stored(store: StandbyStore, shipment: Shipment, epoch: int) -> PieceStored:
+def stored(store: StandbyStore, worker: int, shipment: Shipment, epoch: int) -> PieceStored:
     """Store a piece in a standby of this host."""
-    store.take(shipment, epoch)
+    with failing_disk(worker):
+        store.take(shipment, epoch)
     numbers = np.array([number for number, _ in shipment.chunks], np.uint64)
     return PieceStored(numbers=numbers, left_bytes=shipment.left_bytes, whole=shipment.record is not None)
 
@@ -255,9 +258,11 @@ def versions(work: Work, worker: int) -> tuple[VersionInfo, ...]:
 
 def take_over(work: Work, worker: int, epoch: int, since: Mapping[int, int], wanted: VersionInfo) -> bool:
     """Let a standby become the worker's database; runs on the standby's host, which is the worker's now."""
-    return _resources(work).take_over(worker, epoch, since[worker], wanted)
+    with failing_disk(worker):
+        return _resources(work).take_over(worker, epoch, since[worker], wanted)
 
 
 def discard(work: Work, worker: int, epoch: int) -> None:
     """Delete a standby; runs on its host."""
-    _store(work, worker).discard(epoch)
+    with failing_disk(worker):
+        _store(work, worker).discard(epoch)

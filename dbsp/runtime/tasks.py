@@ -29,6 +29,7 @@ from dbsp.runtime.backfill import BackfillSegment
 from dbsp.runtime.background import BackgroundWorkers
 from dbsp.runtime.dead_counts import LATE_ROWS, counted
 from dbsp.runtime.dead_rows import sendable
+from dbsp.runtime.disks import failing_disk
 from dbsp.runtime.event_times import signals_of
 from dbsp.runtime.loop_state import after_loops, flush
 from dbsp.runtime.moved import Migration, moved_over
@@ -348,9 +349,10 @@ def read_ahead(work: Work, worker: int, record: StepRecord, epoch: int, layout: 
 
 def fence(work: Work, worker: int, epoch: int, since: Mapping[int, int] = NOTHING) -> bool:
     """Raise the worker's epoch; return whether its lost or stale database was first restored from a standby or copies."""
-    restored = work.resources.restore_database(worker, epoch, since.get(worker, 0))
-    if not _is_lost(work, worker):
-        work.resources.database(worker).raise_epoch(epoch)
+    with failing_disk(worker):
+        restored = work.resources.restore_database(worker, epoch, since.get(worker, 0))
+        if not _is_lost(work, worker):
+            work.resources.database(worker).raise_epoch(epoch)
     return restored
 
 
@@ -363,7 +365,8 @@ def relabeled(work: Work, worker: int, order: Relabeling) -> None:
 
 def discard_stray(work: Work, worker: int, stray: Stray, epoch: int) -> None:
     """Delete the database that a worker left here when it moved to another host."""
-    work.resources.discard_stray(worker, epoch, stray.since)
+    with failing_disk(worker):
+        work.resources.discard_stray(worker, epoch, stray.since)
 
 
 def fence_other(work: Work, worker: int, epoch: int) -> bool:

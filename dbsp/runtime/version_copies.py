@@ -83,7 +83,7 @@ class CopiesHere:
     def _stored(self, worker: int, shipment: Shipment, epoch: int) -> PieceStored:
         """Store a piece."""
         self.sent_bytes += sum(len(value) for _, value in shipment.chunks)
-        return standbys.stored(self._store(worker), shipment, epoch)
+        return standbys.stored(self._store(worker), worker, shipment, epoch)
 
 
 def _places(routes: Sequence[StandbyRoute]) -> tuple[tuple[int, ...], tuple[str, ...]]:

@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from functools import partial
+from types import SimpleNamespace
+from typing import Any
 
 import pyarrow as pa
 
@@ -111,6 +113,20 @@ class FakeWarm(Beside):
         databases[target_worker].warm |= lacked
         done = self.reports[target_worker]
         self.reports[target_worker] = replace(done, copied_bytes=done.copied_bytes + len(lacked))
+
+
+@dataclass(frozen=True, slots=True)
+class FakeDisk:
+    """The disk of a host."""
+
+    world: World
+    host: str
+
+    def has_database(self, worker: int) -> bool:
+        return self.host not in self.world.broken and self.world.has_database(worker, self.host)
+
+    def is_writable(self) -> bool:
+        return self.host not in self.world.broken
 
 
 @dataclass(slots=True)
@@ -358,6 +374,17 @@ class FakeRuntime(Closed):
             del self.world.databases[worker]
             if self.world.off is not None:
                 self.world.off.pop(worker, None)
+
+    def on_hosts(
+        self, what: str, workers: Sequence[int], hosts: Sequence[str], function: Callable[..., Any], *arguments: Any
+    ) -> Mapping[int, Any]:
+        self.world.point(what)
+        if away := self.world.silent.intersection(hosts):
+            raise UnavailableError(f"hosts do not answer: hosts={sorted(away)}")
+        return {
+            worker: function(SimpleNamespace(resources=FakeDisk(self.world, host)), worker, *arguments)
+            for worker, host in at(workers, hosts)
+        }
 
     @property
     def standbys(self) -> FakeStandbys:

@@ -113,3 +113,5 @@ class FakeStandbys:
     def _ask(self, host: str) -> None:
         if host in self.world.silent:
             raise UnavailableError(f"the host does not answer: host={host}")
+        if host in self.world.broken:
+            raise UnavailableError(f"the disk cannot be used: host={host}")

@@ -126,6 +126,8 @@ class World:
     elsewhere: dict[tuple[int, str], FakeDatabase] = field(default_factory=dict)
     """Databases of the same workers on other hosts than those in `databases`: who was asked for last at which host is there."""
     silent: set[str] = field(default_factory=set)
+    broken: set[str] = field(default_factory=set)
+    """Hosts that answer, on whose disks nothing can be read or written."""
     off: dict[int, tuple[int, dict[int, tuple[CheckpointId, frozenset[Row]]]]] | None = None
     """Of each worker the epoch and the versions of its newest copy off the host; None where there are no copies."""
 
@@ -143,6 +145,16 @@ class World:
         self.databases = {worker: database for worker, database in self.databases.items() if database.host != host}
         if self.far is not None:
             self.far = {place: kept for place, kept in self.far.items() if place[1] != host}
+
+    def break_disk(self, host: str) -> None:
+        """Lose a host's disk, so that nothing can be written in its place, either."""
+        self.wipe(host)
+        self.broken.add(host)
+
+    def has_database(self, worker: int, host: str) -> bool:
+        """Return whether a worker's database is at this host."""
+        found = self.databases.get(worker)
+        return (found is not None and found.host == host) or (worker, host) in self.elsewhere
 
     def remake(self, worker: int, host: str, since: int) -> bool:
         """Make a worker's database anew from the copies, if there is none at the host or one that is older than the move."""
@@ -178,6 +190,8 @@ class World:
         """Let the worker's database be the one at this host; whether there is one."""
         if host in self.silent:
             raise UnavailableError(f"the host does not answer: host={host}")
+        if host in self.broken:
+            raise UnavailableError(f"the disk cannot be used: host={host}")
         found = self.databases.get(worker)
         if found is not None and found.host == host:
             return True

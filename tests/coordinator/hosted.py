@@ -50,6 +50,15 @@ class Machines:
         """Lose a host's disk; what has files open there goes on with them."""
         (self.folder / host).rename(self.folder / f"lost-{uuid.uuid4().hex}")
 
+    def break_disk(self, host: str) -> None:
+        """Lose a host's disk, so that nothing can be written in its place, either."""
+        self.wipe(host)
+        (self.folder / host).touch()
+
+    def replace_disk(self, host: str) -> None:
+        """Give a host an empty disk in the place of a broken one."""
+        (self.folder / host).unlink()
+
     def ask(self, host: str) -> None:
         """Hang at a silent host until somebody cancels, then fail."""
         if host in self.silent:
@@ -171,6 +180,14 @@ class HostedRuntime(InProcessRuntime):
     @property
     def far_reads(self) -> HostedFarReads:
         return HostedFarReads(self.work, self.machines)
+
+    def on_hosts(
+        self, what: str, workers: Sequence[int], hosts: Sequence[str], function: Callable[..., Any], *arguments: Any
+    ) -> Mapping[int, Any]:
+        return {
+            worker: function(self.standbys._at(host), worker, *arguments)
+            for worker, host in zip(workers, hosts, strict=True)
+        }
 
     @property
     def machines(self) -> Machines:

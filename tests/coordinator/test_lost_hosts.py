@@ -131,8 +131,10 @@ def test_without_copies_one_error_names_what_is_lost(folder: Path) -> None:
     def lose_b() -> None:
         with running(folder, machines, *LOST) as service:
             assert homes(service)[1] == "b"
+            service.wait_until_processed(service.push("orders", orders(random.Random(1), 5)), 60)
+            assert service.checkpoint(60)
             machines.silent.add("b")
-            service.push("orders", orders(random.Random(1), 5))
+            service.push("orders", orders(random.Random(2), 5))
             assert service.live_status.wait_for(lambda now: now.ended, 60)
 
     with pytest.raises(UnavailableError, match=r"there are no copies of it: hosts=b workers=\[1\]"):

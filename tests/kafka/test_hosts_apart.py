@@ -178,6 +178,27 @@ def test_a_host_is_lost_for_ever_with_its_disk(broker: Broker, tmp_path: Path) -
         assert databases(tmp_path, HOSTS[:1]) == {HOSTS[0]: ["0000", "0001"]}
 
 
+@pytest.mark.soak
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("kept", ["standbys", "copies", "broken"])
+def test_a_disk_is_lost_while_its_host_answers(broker: Broker, tmp_path: Path, kept: str) -> None:
+    """Its worker moves to its standby, or is made again from the copies: here, or elsewhere if the disk cannot be written."""
+    options = ("layout.standbys_per_worker=1",) if kept == "standbys" else (f"checkpoint.copies={tmp_path / 'copies'}",)
+    pairs = [part for each in options for part in ("--set", each)]
+    with cluster_shop(tmp_path, broker, seed=12, options=pairs) as (_, shop):
+        shop.until(lambda: (shop.status() or {}).get("version", 0) > 2, "three checkpoints")
+        reached, began, workers = shop.sent, time.monotonic(), tmp_path / "cluster" / f"disk-{HOSTS[1]}" / "workers"
+        workers.rename(tmp_path / "lost")
+        if kept == "broken":
+            workers.touch()
+        shop.until(lambda: shop.processed() > reached, "steps go on", 300)
+        print(f"{kept}: first new step after {time.monotonic() - began:.1f} s")
+        there = ["0001"] if kept == "copies" else []
+        assert databases(tmp_path) == {HOSTS[0]: sorted({"0000", "0001"}.difference(there)), HOSTS[1]: there}
+        version = (shop.status() or {})["version"]
+        shop.until(lambda: (shop.status() or {}).get("version", 0) > version + 1, "two more checkpoints", 300)
+
+
 @contextmanager
 def small_place(folder: Path) -> Iterator[Path]:
     """A file system of its own at `folder`; yield the file that fills it, while it is there."""

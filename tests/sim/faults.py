@@ -11,7 +11,7 @@ from random import Random
 
 KINDS = (
     "crash", "crash-in-recovery", "error", "pause", "disk-full", "slow", "straggler", "clock", "zombie", "engine", "standby",
-    "away", "lost",
+    "away", "lost", "disk-lost",
 )  # fmt: skip
 OUTSIDE = ("before append", "before claim", "before decide", "read steps", "step trim", "input ends", "output")
 """Points at which a broker is asked."""

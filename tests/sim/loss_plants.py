@@ -46,23 +46,28 @@ def move_in_the_first_layout_alone(patch: Patch) -> None:
 def promote_a_standby_that_lags(patch: Patch) -> None:
     """Any standby takes over, whatever version it has."""
 
-    def ready(
-        self: FarStandbys, _runtime: Runtime, lost: Collection[str], silent: Collection[str]
+    def holding(
+        _self: FarStandbys, _runtime: Runtime, ledger: Ledger, workers: Collection[int], away: Collection[str]
     ) -> tuple[Place, ...]:
-        ledger = self._control.load()
-        places = () if ledger is None else ledger.standbys
-        return tuple((place.worker, place.host) for place in places if place.host not in {*lost, *silent})
+        places = ((place.worker, place.host) for place in ledger.standbys)
+        return tuple((worker, host) for worker, host in places if worker in workers and host not in away)
 
     def takes_over(self: FakeStandbys, epoch: int, worker: int, host: str, since: int, wanted: VersionInfo) -> bool:
         found = self._versions((worker, host))
         return bool(found) and take_over(self, epoch, worker, host, since, found[-1] if wanted not in found else wanted)
 
     take_over = FakeStandbys._takes_over
-    patch.setattr(FarStandbys, "ready", ready)
+    patch.setattr(FarStandbys, "_holding", holding)
     patch.setattr(FakeStandbys, "_takes_over", takes_over)
 
 
+def ask_only_what_is_silent(patch: Patch) -> None:
+    """A disk that is lost while its host answers is an error as any other."""
+    patch.setattr(fencing.Fencing, "_lost_disks", lambda *_: None)
+
+
 RULES = (
+    ("the worker of a lost disk goes on where its state is", ask_only_what_is_silent, "9", 60),
     ("a standby that lags is not promoted", promote_a_standby_that_lags, "9", 60),
     ("a worker of a published layout is never made anew", make_published_workers_anew, "9", 400),
     ("what a moved worker left is deleted", leave_strays, "9", 200),

@@ -1,4 +1,4 @@
-"""Hosts that fall silent in the simulator, and come back after a while, with their disks or without.
+"""Hosts that fall silent in the simulator, and come back with their disks or without; disks lost while hosts answer.
 
 The runner is the product's own: after some seconds of silence it moves the workers, and their databases are made again from the
 copies that `fakes.World.off` has.
@@ -12,13 +12,14 @@ from random import Random
 
 from dbsp.coordinator.running.far_standbys import StandbyRule
 from dbsp.coordinator.running.lost_hosts import HostLoss
-from dbsp.layout import homes
 from tests.coordinator.fakes import World
 from tests.sim.faults import Fired
 
 LOSS = HostLoss(after_s=8.0, movable=True)
 SEEDS, EMPTY, FAR = 0.7, 0.3, 0.5
 """In how many seeds with hosts one is lost, how often its disk is lost, too, and how often standbys take the place of copies."""
+ANSWERS, BROKEN = 0.4, 0.5
+"""How often a disk is lost while its host answers, and how often nothing can be written in its place then."""
 AWAY_TURNS_MAX = 200
 OFTEN, UNREADY = 8, 0.3
 """How much more often a host is lost with standbys on others, and how often so while they lack something.
@@ -29,7 +30,7 @@ Then the service may end, until the host is back with its disk. It may not go on
 
 @dataclass
 class Losses:
-    """At most one host is silent at a time."""
+    """At most one host is silent, or has a broken disk, at a time."""
 
     seed: int
     world: World
@@ -38,8 +39,6 @@ class Losses:
     random: Random = field(init=False)
     claims: Callable[[], bool] = lambda: False
     until: int = -1
-    is_empty: bool = False
-    """Whether the silent host has lost its disk, with standbys in the place of copies."""
     emptied_at: int = -1
     """The version that was published when a disk was lost last."""
 
@@ -67,33 +66,34 @@ class Losses:
         """Perhaps one falls silent now, or the silent one answers again."""
         if self.world.off is None and self.world.far is None:
             return
-        if self.world.silent:
-            if turn >= self.until and not (self.is_empty and self.world.silent & self._in_ledger()):
+        if self.world.silent or self.world.broken:
+            if turn >= self.until:
                 self.world.silent.clear()
+                self.world.broken.clear()
         elif self.random.random() < self.rate * (1 if self.world.far is None else OFTEN):
             whole = self._all_are_copied()
             if whole or (self.world.far is not None and self._no_worker_joins() and self.random.random() < UNREADY):
                 self._lose(turn, whole)
 
     def _lose(self, turn: int, whole: bool) -> None:
-        """Let a host fall silent; with its disk only if all that it has is elsewhere (`whole`)."""
+        """Let a host fall silent, or lose its disk, or both; a disk only if all that it has is elsewhere (`whole`)."""
         host = self.random.choice(sorted({*self.world.offered, *self._homes()}))
-        self.fired.note("lost")
-        self.world.silent.add(host)
         self.until = turn + self.random.randint(1, AWAY_TURNS_MAX)
-        self.is_empty = False
-        if whole and self.random.random() < EMPTY:
-            self.world.wipe(host)
+        answers = whole and self.random.random() < ANSWERS
+        if not answers:
+            self.fired.note("lost")
+            self.world.silent.add(host)
+        if answers or (whole and self.random.random() < EMPTY):
             self.emptied_at = self._published()
-            self.is_empty = self.world.far is not None
+            if answers:
+                self.fired.note("disk-lost")
+            if answers and self.random.random() < BROKEN:
+                self.world.break_disk(host)
+            else:
+                self.world.wipe(host)
 
     def _homes(self) -> set[str]:
         return {database.host for database in self.world.databases.values()}
-
-    def _in_ledger(self) -> set[str]:
-        """The hosts of the workers: without copies a database is made again where its standby is, and not on an empty host."""
-        ledger = self.world.control.load()
-        return set() if ledger is None else set(homes(ledger.layouts.values()).values())
 
     def _no_worker_joins(self) -> bool:
         """Whether no rescale is under way: what a joining worker leaves on a host that is lost then may stay there."""

@@ -36,6 +36,7 @@ Sections: 4 circuits, 5 steps, 6 storage, 7 logs, 8 coordinator, 9 rescale.
 | 9 | what a warm-up lacks is copied at the switch | `take-over-early` | the simulator |
 | 9 | the switch slices what all steps have made | `slice-the-version-before` | the simulator |
 | 9 | what workers left on a lost host is deleted, and they move in all layouts | `leave-strays`, `move-in-the-first-layout-alone` | the simulator |
+| 9 | the worker of a disk that is lost while its host answers goes on where its state is | `ask-only-what-is-silent` | the simulator |
 | 9 | a standby on another host that lags does not take over | `promote-a-standby-that-lags` | the simulator |
 | 9 | a worker of a published layout is never made anew | `make-published-workers-anew` | the simulator |
 | 9 | the deviations of the two hot strategies | the rules as first written | `tests/distribute/test_deviations.py` |
