@@ -9,6 +9,7 @@ service, and by an SQL query.
 from __future__ import annotations
 
 import statistics
+import sys
 import tempfile
 import threading
 import time
@@ -21,6 +22,7 @@ import pyarrow as pa
 from benchmarks import report
 from benchmarks.report import Target
 from dbsp.coordinator.config import load_config
+from dbsp.coordinator.serve import SWITCH_S
 from dbsp.coordinator.service import Service
 
 PUSH_ROWS, STEPS, LOOKUPS, QUERIES = 500_000, 50, 100, 20
@@ -168,6 +170,7 @@ def main() -> None:
     parser.add_argument("--spark", action="store_true")
     chosen = parser.parse_args()
     runtime = "spark" if chosen.spark else "local"
+    sys.setswitchinterval(SWITCH_S)  # As the service's own process does.
     targets = {
         "ratio_beside_reads": Target(1.2, at_most=True),
         "look_up_ms": Target(50.0 if chosen.spark else 10.0, at_most=True),

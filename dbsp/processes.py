@@ -22,6 +22,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 STALL_S = 2.0
@@ -46,8 +47,21 @@ class Process:
 
 def own_name() -> str:
     """Return the name of this process; its start time is 0 if there is no /proc."""
-    own = find_process(os.getpid())
-    return f"{os.getpid()}.0" if own is None else own.name
+    pid = os.getpid()
+    return f"{pid}.{_started(pid)}"
+
+
+@lru_cache(maxsize=1)
+def _started(pid: int) -> int:
+    """Return when this process began, 0 if there is no /proc.
+
+    It is read once: every write asks for it, and each system call gives the interpreter's lock away.
+    """
+    own = find_process(pid)
+    return 0 if own is None else own.started
+
+
+os.register_at_fork(after_in_child=_started.cache_clear)
 
 
 def lives(name: str) -> bool:
@@ -106,11 +120,11 @@ class Note:
 
 def leave_note(folder: Path, epoch: int) -> Note:
     """Note this process as a writer of an epoch."""
-    own = find_process(os.getpid())
-    started = 0 if own is None else own.started
-    file = folder / f"{os.getpid()}.{started}.{epoch}.{next(_numbers)}"
+    pid = os.getpid()
+    started = _started(pid)
+    file = folder / f"{pid}.{started}.{epoch}.{next(_numbers)}"
     os.close(os.open(file, os.O_CREAT | os.O_WRONLY, 0o600))
-    return Note(file=file, pid=os.getpid(), started=started, epoch=epoch)
+    return Note(file=file, pid=pid, started=started, epoch=epoch)
 
 
 def notes_of_others(folder: Path) -> list[Note]:
@@ -176,7 +190,7 @@ class Writers:
         """
         if self._own is not None and self._own.pid == os.getpid() and self._own.file.exists():
             return
-        if find_process(os.getpid()) is None:
+        if not _started(os.getpid()):
             return
         with suppress(OSError):
             self._folder.mkdir(mode=0o700, exist_ok=True)

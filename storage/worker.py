@@ -256,9 +256,10 @@ class WorkerDatabase:
         """Return both sides, for a caller of this epoch; release the scratch of another epoch."""
         durable = self._disk()
         scratch = self._scratch
-        if scratch is None or scratch.epoch != epoch or not scratch.is_current():
-            with durable.environment.reading() as txn:
-                durable.check_epoch(txn, epoch)
+        if scratch is not None and scratch.epoch == epoch and scratch.is_current():
+            return scratch, durable
+        with durable.environment.reading() as txn:
+            durable.check_epoch(txn, epoch)
         self.attach(epoch)
         return self._both()
 

@@ -30,6 +30,7 @@ from dbsp.runtime.copying import Copier, MissingBytes, WarmRound
 from dbsp.runtime.disks import failing_disk
 from dbsp.runtime.leases import NO_OLD_VIEWS, Leased, LeasedViews, OldViews
 from dbsp.runtime.runtime import NOTHING, BehindOrder, MoveReport, StepReport, WarmProgress, WorkerReport
+from dbsp.runtime.steps_first import StepsFirst
 from dbsp.steps.exchange import Parcel, from_bytes, least_round, to_bytes
 from dbsp.store import CheckpointId, CommitReport, VersionInfo
 from dbsp.zset.batch import concat, consolidate
@@ -54,6 +55,7 @@ class InProcessRuntime:
     _copier: Copier = field(default_factory=Copier)
     _warmer: Copier = field(default_factory=Copier)
     _behind: Copier = field(default_factory=Copier)
+    _first: StepsFirst = field(default_factory=StepsFirst)
     _migrations: migrating.Driver = field(default_factory=migrating.Driver)
 
     def create(self, workers: Sequence[int], checkpoint: CheckpointId, hosts: Sequence[str] = ()) -> None:  # noqa: ARG002 - all are here
@@ -106,6 +108,11 @@ class InProcessRuntime:
         With `coming`, the step is one of a migration from `layout`, on the workers of both layouts; its record holds
         the command.
         """
+        with self._first.step():
+            return self._run_step(record, layout, coming)
+
+    def _run_step(self, record: StepRecord, layout: Layout, coming: Layout | None) -> StepReport:
+        """Run the segments of a step."""
         began_s, started = time.time(), time.perf_counter()
         moving = self._moving(record, layout, coming) if coming is not None else None
         order = tasks.StepOrder(
@@ -290,7 +297,7 @@ class InProcessRuntime:
     ) -> Leased:
         """Return a lease on all views of every worker; nothing is read or copied yet."""
         databases = map(self.work.resources.database, layout.workers)
-        return LeasedViews.grant(self.work.plan, step, self.epoch, databases, old)
+        return LeasedViews.grant(self.work.plan, step, self.epoch, databases, old, self._first.give_way)
 
     def discard(self, workers: Sequence[int], hosts: Sequence[str] = (), *, must: bool = True) -> tuple[int, ...]:  # noqa: ARG002 - all are here
         """Delete databases that no openable version names."""

@@ -13,7 +13,7 @@ Invariant 12 of ARCHITECTURE.md holds for leased chunks; see `dbsp.store.Lease`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from types import MappingProxyType
@@ -92,6 +92,10 @@ class Leased(Protocol):
         ...
 
 
+def at_once() -> None:
+    """Wait for nothing."""
+
+
 def views_of(plan: Plan, old: OldViews) -> dict[str, ViewSpec]:
     """Return the views that can be read, by name; those in `old` are read from their old traces."""
     return {view.name: view for view in plan.views if view.trace is not None} | dict(old)
@@ -106,15 +110,30 @@ def traces_of(plan: Plan, old: OldViews) -> tuple[TraceSpec, ...]:
 class LeasedViews:
     """All materialized views of a plan, read through a lease of every worker."""
 
-    def __init__(self, plan: Plan, step: int, leases: Sequence[Lease], old: OldViews = NO_OLD_VIEWS) -> None:
-        """Read through these leases, which are on the state before `step`; the views `old` are read from their old traces."""
-        self.step = step
+    def __init__(
+        self,
+        plan: Plan,
+        step: int,
+        leases: Sequence[Lease],
+        old: OldViews = NO_OLD_VIEWS,
+        between_pieces: Callable[[], None] = at_once,
+    ) -> None:
+        """Read through these leases, which are on the state before `step`; the views `old` are read from their old traces.
+
+        `between_pieces` is called after each piece of a whole trace, and may wait for a moment.
+        """
+        self.step, self._between_pieces = step, between_pieces
         self._plan, self._leases = plan, leases
         self._views = views_of(plan, old)
 
     @staticmethod
     def grant(
-        plan: Plan, step: int, epoch: int, databases: Iterable[Database], old: OldViews = NO_OLD_VIEWS
+        plan: Plan,
+        step: int,
+        epoch: int,
+        databases: Iterable[Database],
+        old: OldViews = NO_OLD_VIEWS,
+        between_pieces: Callable[[], None] = at_once,
     ) -> LeasedViews:
         """Return a lease on the views of these databases, between two steps."""
         traces = traces_of(plan, old)
@@ -126,7 +145,7 @@ class LeasedViews:
         except BaseException:
             _end(leases)
             raise
-        return LeasedViews(plan, step, tuple(leases), old)
+        return LeasedViews(plan, step, tuple(leases), old, between_pieces)
 
     def holds(self, views: Sequence[str]) -> bool:
         """Return whether these views are materialized."""
@@ -149,6 +168,8 @@ class LeasedViews:
                 if len(table):
                     empty = False
                     yield table
+                if part.span is WHOLE:  # a look-up reads a piece or two
+                    self._between_pieces()
         if empty:
             yield parts[0].none()
 
