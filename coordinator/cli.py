@@ -113,6 +113,13 @@ def _where(found: dict[str, Any]) -> list[str]:
     ]
 
 
+def _size_of_state(found: dict[str, Any]) -> str:
+    """Return the size of the state, which the workers report with each step."""
+    if found["last_step_seconds"] is None:
+        return "the size of the state is known after the first step"
+    return f"{found['state_bytes']:,} bytes of state"
+
+
 @command.command()
 @click.pass_obj
 def status(context: CommandContext) -> None:
@@ -123,8 +130,10 @@ def status(context: CommandContext) -> None:
         *_where(found),
         f"since this start: {found['rows_in']:,} rows in, {found['rows_out']:,} rows out, {found['dead_letters']:,} dead letters,"
         f" {found['lag_rows']:,} waiting",
-        f"{found['state_bytes']:,} bytes of state, {found['rollbacks']} rollbacks",
+        f"{_size_of_state(found)}, {found['rollbacks']} rollbacks",
     ]
+    if until := found.get("rollback_until"):
+        lines.append(f"the version of dbsp before can continue from this pipeline until {until}")
     lines += rescale_lines(found)
     lines += map(waterline_text, found["waterlines"])
     lines += map(_copy_line, found["copies"])

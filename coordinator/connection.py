@@ -35,6 +35,13 @@ class Connection:
     met: list[Expected] = field(default_factory=list)
     """The service that was found and checked; empty before the first request."""
 
+    def __post_init__(self) -> None:
+        """Refuse an address in the place of the settings file; `Path` has made one slash of two in it."""
+        if self.url is None and str(self.pipeline).startswith(("http:/", "https:/")):
+            address = str(self.pipeline).replace(":/", "://", 1)
+            hint = f'write Client(url="{address}"), or `coordinator --url {address}`'
+            raise ConfigError(f"an address was given in the place of a settings file: {address}", hint)
+
     def ask(self, method: str, path: str, *, at_rest: str | None = None, **options: Any) -> Any:
         """Send a request and return its response as JSON, however long it takes; `at_rest` is the hint if no service runs.
 

@@ -21,7 +21,7 @@ from dbsp.coordinator.exits import error_of, say
 from dbsp.coordinator.layouts import RescalePlan
 from dbsp.coordinator.rows_in import Rows
 from dbsp.coordinator.running.notices import BugFound, LedgerFound, Observer, ServiceCrashed
-from dbsp.coordinator.running.status_json import as_json, health_as_json, snapshot_as_json
+from dbsp.coordinator.running.status_json import as_json, at, health_as_json, snapshot_as_json
 from dbsp.coordinator.running.watch import is_ready
 from dbsp.coordinator.serving.decisions import Decisions
 from dbsp.coordinator.serving.queries import QueryReads
@@ -187,6 +187,11 @@ class Service(QueryReads, Decisions, Rescales):
         """Return the standbys of workers on other hosts, as they are in the status."""
         return self._loop.runner.standbys.status
 
+    def rollback_until(self) -> str | None:
+        """Return until when the version of dbsp before can continue from what is stored; None if it cannot."""
+        ends_us = self._loop.runner.checkpoints.rollback_until_us
+        return None if ends_us is None else at(ends_us / 1e6)
+
     def status(self) -> dict[str, Any]:
         """Return the status of the service as JSON values."""
         now, layout = self.snapshot, self.layout()
@@ -194,7 +199,8 @@ class Service(QueryReads, Decisions, Rescales):
             "name": self.config.pipeline.name, "run": self.built.facts.run, **snapshot_as_json(now),
             "workers": len(layout.workers), "layout_version": layout.version, "lag_rows": self.lag_rows(),
             "tables": sorted(self._tables), "views": sorted(self.views()), "engine": VERSION,
-            "upgrade": self.upgrades.status(), "fingerprint": self.built.plan.fingerprint,
+            "upgrade": self.upgrades.status(), "rollback_until": self.rollback_until(),
+            "fingerprint": self.built.plan.fingerprint,
             "rescale": as_json(self._loop.runner.rescale), "backup": as_json(self._backups.progress),
             "last_backup": self._backups.last, "delta": self.delta.status, "copies": self.copies.status,
             "checkpoint_copies": self.copies_lag(),

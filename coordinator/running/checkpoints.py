@@ -19,7 +19,7 @@ from dbsp.coordinator.running.clock import Clock
 from dbsp.coordinator.running.control import Ledger, Saved
 from dbsp.coordinator.running.copies_behind import CopyingBehind
 from dbsp.coordinator.running.far_standbys import FarStandbys
-from dbsp.coordinator.running.format_window import risen
+from dbsp.coordinator.running.format_window import risen, window_ends_us
 from dbsp.coordinator.running.intake import all_wait
 from dbsp.coordinator.running.loop_settings import LoopSettings
 from dbsp.coordinator.running.notices import Observer, TrimFailed
@@ -75,6 +75,12 @@ class Checkpoints:
         self._live_status, self._observer, self._retention_s = live_status, observer, settings.retention_s
         self._copying: CheckpointCopy | None = None
         self._floors: list[tuple[float, int, Positions]] = []
+        self.rollback_until_us: int | None = None
+        """Until when the version of dbsp before can continue; any thread may read it."""
+
+    def opened(self, ledger: Ledger) -> None:
+        """Note what the ledger of an opened or published version says of the rollback window."""
+        self.rollback_until_us = window_ends_us(ledger, self._window_us)
 
     def forget(self) -> None:
         """Forget the checkpoint in flight, as a new epoch begins or the service ends."""
@@ -134,6 +140,7 @@ class Checkpoints:
                 self._clock.wall_us(), self._window_us,
             )
         )  # fmt: skip
+        self.opened(ledger)
         self._behind.published(ledger)
         if not command.ends_rescale:  # steps wait for the end of a rescale, so leave trimming to the next checkpoint
             self._trim(ledger)

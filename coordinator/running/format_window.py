@@ -28,6 +28,13 @@ def risen(ledger: Ledger, wall_us: int, window_us: int) -> Ledger:
     return replace(ledger, own_since_us=since, level=level)
 
 
+def window_ends_us(ledger: Ledger, window_us: int) -> int | None:
+    """Return until when the version before can continue; None if it cannot, or before this version's first checkpoint."""
+    if ledger.own_since_us is None or beyond(ledger):
+        return None
+    return ledger.own_since_us + window_us
+
+
 def beyond(ledger: Ledger) -> tuple[str, ...]:
     """Return what of a ledger the version before must not ignore, in words; empty if it can continue."""
     found = {

@@ -109,6 +109,12 @@ def test_without_a_service_it_says_what_to_do(folder: Path) -> None:
     assert repr(dbsp.Client(url="http://127.0.0.1:1", token="secret")) == "Client('http://127.0.0.1:1')"
 
 
+def test_an_address_is_given_by_its_name() -> None:
+    with pytest.raises(ConfigError, match="in the place of a settings file: https://h:1/x") as refused:
+        dbsp.Client("https://h:1/x")
+    assert refused.value.hint == 'write Client(url="https://h:1/x"), or `coordinator --url https://h:1/x`'
+
+
 def test_it_loads_no_engine() -> None:
     engine = {"numpy", "numba", "pyarrow", "pyspark", "duckdb"}
     said = f"import sys, dbsp; dbsp.Client; print(sorted({engine} & set(sys.modules)))"

@@ -17,6 +17,7 @@ from dbsp.coordinator.preflight import formats, formats_read, ledger_format
 from dbsp.coordinator.running.control import Ledger, new_ledger
 from dbsp.coordinator.running.format_window import beyond, risen
 from dbsp.coordinator.running.ledger_file import FORM, OLDER, LmdbControl, decode_ledger, encode_ledger
+from dbsp.coordinator.running.status_json import at
 from dbsp.coordinator.service import Service
 from dbsp.io import embedded_input, embedded_output
 from dbsp.io.examine import reading
@@ -29,6 +30,7 @@ OF_0_1_0 = keep.KEPT / "0.1.0-embedded.zip"
 SPAN, PROGRESS, CHECKSUM = 32, 24, 8
 """Bytes of the small records of 0.1.0; a checksum is four more."""
 SEALED = 4
+A_WEEK_S = 604_800
 
 
 def sizes(data: Path) -> Mapping[str, set[int]]:
@@ -48,25 +50,28 @@ def form(data: Path) -> str:
         return (log.get("meta", b"format") or b"").decode()
 
 
-def gone_on(folder: Path, *overrides: str, workers: int = 3) -> None:
-    """Go on with a service: push, rescale, take a checkpoint."""
+def gone_on(folder: Path, *overrides: str, workers: int = 3) -> str | None:
+    """Go on with a service: push, rescale, take a checkpoint; return until when it says that 0.1.0 can go on."""
     config = shop.settings(folder, *overrides)
     with Service(config, build(config, accepting=["0.1.0"])) as service:
         keep.push(service, 6)
         service.rescale(workers)
         keep.push(service, 7)
         service.checkpoint()
+        return service.status()["rollback_until"]
 
 
 def test_data_of_0_1_0_stay_as_it_reads_them_within_the_window_and_are_sealed_after_it(tmp_path: Path) -> None:
     data = unpacked(OF_0_1_0, tmp_path) / "data"
-    gone_on(tmp_path)
+    until = gone_on(tmp_path)
     assert sizes(data) == {"spans": {SPAN}, "progress": {PROGRESS}, "checksums": {CHECKSUM}}
     ledger = read_ledger(data)
+    assert ledger.own_since_us is not None
+    assert until == at(ledger.own_since_us / 1e6 + A_WEEK_S)
     assert (form(data), ledger.level) == (OLDER, BEFORE)
     assert not any(layout.readers for layout in ledger.layouts.values())
 
-    gone_on(tmp_path, "upgrade.rollback_window_s=0", workers=2)
+    assert gone_on(tmp_path, "upgrade.rollback_window_s=0", workers=2) is None
     assert sizes(data)["progress"] == {PROGRESS}, "the process that raises the level writes on as before"
     assert (form(data), read_ledger(data).level) == (FORM, NEWEST)
 
