@@ -22,7 +22,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
 
 STALL_S = 2.0
@@ -47,21 +47,20 @@ class Process:
 
 def own_name() -> str:
     """Return the name of this process; its start time is 0 if there is no /proc."""
-    pid = os.getpid()
-    return f"{pid}.{_started(pid)}"
+    return f"{os.getpid()}.{_own_start()}"
 
 
-@lru_cache(maxsize=1)
-def _started(pid: int) -> int:
+@cache
+def _own_start() -> int:
     """Return when this process began, 0 if there is no /proc.
 
     It is read once: every write asks for it, and each system call gives the interpreter's lock away.
     """
-    own = find_process(pid)
+    own = find_process(os.getpid())
     return 0 if own is None else own.started
 
 
-os.register_at_fork(after_in_child=_started.cache_clear)
+os.register_at_fork(after_in_child=_own_start.cache_clear)
 
 
 def lives(name: str) -> bool:
@@ -120,8 +119,7 @@ class Note:
 
 def leave_note(folder: Path, epoch: int) -> Note:
     """Note this process as a writer of an epoch."""
-    pid = os.getpid()
-    started = _started(pid)
+    pid, started = os.getpid(), _own_start()
     file = folder / f"{pid}.{started}.{epoch}.{next(_numbers)}"
     os.close(os.open(file, os.O_CREAT | os.O_WRONLY, 0o600))
     return Note(file=file, pid=pid, started=started, epoch=epoch)
@@ -190,7 +188,7 @@ class Writers:
         """
         if self._own is not None and self._own.pid == os.getpid() and self._own.file.exists():
             return
-        if not _started(os.getpid()):
+        if not _own_start():
             return
         with suppress(OSError):
             self._folder.mkdir(mode=0o700, exist_ok=True)

@@ -245,9 +245,8 @@ class ImportedFileReader:
         found = file.schema_arrow
         unsure = {c.name for c in self._table.schema if not c.nullable or found.field(c.name).type != c.type}
         some = columns | unsure | (int96_columns(file) & set(self._table.schema.names))
-        return some_columns(
-            self._table, some or frozenset(self._table.schema.names[:1])
-        )  # one column gives the number of rows
+        any_one = frozenset(self._table.schema.names[:1])  # it gives the number of rows
+        return some_columns(self._table, some or any_one)
 
     def _keep(self, key: tuple[Any, ...], make: Callable[[], Any]) -> Any:
         with self._lock:

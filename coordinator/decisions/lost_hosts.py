@@ -34,7 +34,7 @@ def decided(facts: states.Facts, event: events.HostsLost | events.DisksLost) -> 
 def _of_hosts(facts: states.Facts, event: events.HostsLost) -> Decided:
     """Move the needed workers of lost hosts to other hosts; end with an error that names what is lost if they cannot move."""
     there = homes(facts.layouts.values())
-    moving = frozenset(worker for worker in needed(facts) if there.get(worker) in event.hosts)
+    moving = workers_on(there, needed(facts), event.hosts)
     saved = {worker for worker, _ in event.standbys}
     anew = _begin_again(facts, moving - saved, movable=event.movable)
     gone = [] if event.movable else sorted(moving - saved - anew - facts.forming)
@@ -64,7 +64,7 @@ def _of_disks(facts: states.Facts, event: events.DisksLost) -> Decided | None:
     there = homes(facts.layouts.values())
     lost = needed(facts).intersection(event.workers)
     saved = {worker for worker, _ in event.standbys}
-    bad = frozenset(worker for worker in lost - saved if there.get(worker) in event.unwritable)
+    bad = workers_on(there, lost - saved, event.unwritable)
     anew = _begin_again(facts, lost - saved, movable=event.movable)
     if not event.movable:
         bad &= anew | facts.forming
@@ -97,7 +97,7 @@ def _elsewhere(
     away: Collection[str],
     standbys: Collection[tuple[int, str]],
 ) -> dict[int, str] | None:
-    return _placed_elsewhere(there, needed(facts), moving, away, facts.offered, standbys, facts.layout.zones)
+    return relocated(there, needed(facts), moving, away, facts.offered, standbys, facts.layout.zones)
 
 
 def _moved(facts: states.Facts, places: Mapping[int, str], anew: Collection[int]) -> Decided:
@@ -105,42 +105,33 @@ def _moved(facts: states.Facts, places: Mapping[int, str], anew: Collection[int]
     return states.Recovering(facts=facts, awaits="moved"), (command,)
 
 
+def workers_on(there: Mapping[int, str], workers: Collection[int], hosts: Collection[str]) -> frozenset[int]:
+    """Return those of these workers that are on one of the hosts; `there` are the hosts of all workers."""
+    return frozenset(worker for worker in workers if there.get(worker) in hosts)
+
+
 def relocated(
-    there: Mapping[int, str],
-    workers: Collection[int],
-    lost: Collection[str],
-    silent: Collection[str],
-    offered: Sequence[tuple[str, float]],
-    standbys: Collection[tuple[int, str]] = (),
-    zones: Zones = (),
-) -> dict[int, str] | None:
-    """Return the new host of each of these workers whose host is lost; None if no host is left that answers.
-
-    `there` are the hosts of all workers. Where no offered host is left, the hosts of the other workers are used. `standbys` are
-    pairs of a worker and a host. A worker that has some goes to one of their hosts, to an offered one if it can. Of hosts that
-    are equal otherwise, one in the zone with the fewest workers is chosen.
-
-    >>> relocated({0: "a", 1: "b", 2: "c"}, [0, 1, 2], ["b"], ["b"], [("a", 1.0), ("b", 1.0), ("c", 2.0)])
-    {1: 'c'}
-    >>> relocated({0: "a", 1: "b", 2: "c"}, [1], ["b"], ["b"], [("a", 1.0), ("c", 9.0)], [(1, "a")])
-    {1: 'a'}
-    >>> relocated({0: "a"}, [0], ["a"], ["a", "b"], [("a", 1.0), ("b", 1.0)]) is None
-    True
-    """
-    moving = [worker for worker in workers if there.get(worker) in lost]
-    return _placed_elsewhere(there, workers, moving, {*lost, *silent}, offered, standbys, zones)
-
-
-def _placed_elsewhere(
     there: Mapping[int, str],
     workers: Collection[int],
     moving: Collection[int],
     away: Collection[str],
     offered: Sequence[tuple[str, float]],
-    standbys: Collection[tuple[int, str]],
-    zones: Zones,
+    standbys: Collection[tuple[int, str]] = (),
+    zones: Zones = (),
 ) -> dict[int, str] | None:
-    """Return the new host of each worker in `moving`, none of them in `away`; see `relocated`."""
+    """Return the new host of each worker in `moving`, none of them in `away`; None if no host is left.
+
+    `there` are the hosts of all workers. Where no offered host is left, the hosts of the other ones of `workers` are used.
+    `standbys` are pairs of a worker and a host. A worker that has some goes to one of their hosts, to an offered one if it can.
+    Of hosts that are equal otherwise, one in the zone with the fewest workers is chosen.
+
+    >>> relocated({0: "a", 1: "b", 2: "c"}, [0, 1, 2], [1], ["b"], [("a", 1.0), ("b", 1.0), ("c", 2.0)])
+    {1: 'c'}
+    >>> relocated({0: "a", 1: "b", 2: "c"}, [1], [1], ["b"], [("a", 1.0), ("c", 9.0)], [(1, "a")])
+    {1: 'a'}
+    >>> relocated({0: "a"}, [0], [0], ["a", "b"], [("a", 1.0), ("b", 1.0)]) is None
+    True
+    """
     left = [(host, weight) for host, weight in offered if host not in away]
     left = left or [(host, 1.0) for host in sorted({there[worker] for worker in workers}.difference(away))]
     places = {worker: host for worker, host in there.items() if worker not in moving}

@@ -78,7 +78,7 @@ class Checkpoints:
         self.rollback_until_us: int | None = None
         """Until when the version of dbsp before can continue; any thread may read it."""
 
-    def opened(self, ledger: Ledger) -> None:
+    def note_window(self, ledger: Ledger) -> None:
         """Note what the ledger of an opened or published version says of the rollback window."""
         self.rollback_until_us = window_ends_us(ledger, self._window_us)
 
@@ -140,7 +140,7 @@ class Checkpoints:
                 self._clock.wall_us(), self._window_us,
             )
         )  # fmt: skip
-        self.opened(ledger)
+        self.note_window(ledger)
         self._behind.published(ledger)
         if not command.ends_rescale:  # steps wait for the end of a rescale, so leave trimming to the next checkpoint
             self._trim(ledger)

@@ -290,7 +290,7 @@ class CommandRunner:
         ledger = self._change(lambda ledger: ledgers.opened(ledger, command.version, command.layout))
         self.published.opened(ledger, command.epoch)
         ledger = self.behind.begin(self.runtime, ledger, command.epoch, self._change)
-        self.checkpoints.opened(ledger)
+        self.checkpoints.note_window(ledger)
         self.standbys.opened(self.runtime, command.version, command.epoch, command.layout)
         moved = self._fencing.discard_strays(self.runtime, command.epoch, ledger)
         self.done, self._timing = ledger.positions(found)

@@ -27,7 +27,6 @@ from dbsp.layout import Layout
 from dbsp.logs import StepRecord
 from dbsp.runtime import ahead, loops, migrating, tasks
 from dbsp.runtime.copying import Copier, MissingBytes, WarmRound
-from dbsp.runtime.disks import failing_disk
 from dbsp.runtime.leases import NO_OLD_VIEWS, Leased, LeasedViews, OldViews
 from dbsp.runtime.runtime import NOTHING, BehindOrder, MoveReport, StepReport, WarmProgress, WorkerReport
 from dbsp.runtime.steps_first import StepsFirst
@@ -61,8 +60,7 @@ class InProcessRuntime:
     def create(self, workers: Sequence[int], checkpoint: CheckpointId, hosts: Sequence[str] = ()) -> None:  # noqa: ARG002 - all are here
         """Make version 0 where it is absent."""
         for worker in workers:
-            with failing_disk(worker):
-                self.work.resources.database(worker, checkpoint)
+            tasks.create(self.work, worker, checkpoint)
 
     def fence(
         self,

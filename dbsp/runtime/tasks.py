@@ -347,6 +347,12 @@ def read_ahead(work: Work, worker: int, record: StepRecord, epoch: int, layout: 
     ahead.begin(work.readers, work.resources, worker, mine, record.step, epoch, _columns(work, mine))
 
 
+def create(work: Work, worker: int, checkpoint: CheckpointId) -> None:
+    """Make the worker's database with version 0, if it is absent."""
+    with failing_disk(worker):
+        work.resources.database(worker, checkpoint)
+
+
 def fence(work: Work, worker: int, epoch: int, since: Mapping[int, int] = NOTHING) -> bool:
     """Raise the worker's epoch; return whether its lost or stale database was first restored from a standby or copies."""
     with failing_disk(worker):

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from dbsp.coordinator import build, layouts
 from dbsp.coordinator.decisions import states
-from dbsp.coordinator.decisions.lost_hosts import relocated
+from dbsp.coordinator.decisions.lost_hosts import relocated, workers_on
 from dbsp.coordinator.decisions.recovery import chosen
 from dbsp.coordinator.layout_section import LayoutSection
 from dbsp.coordinator.running import control as ledgers
@@ -278,8 +278,9 @@ def test_hosts_are_lost_and_come_back_at_random(folder: Path, tmp_path: Path) ->
 def test_a_worker_moves_to_a_standby_that_answers_if_it_has_one(
     homes: dict[int, str], lost: set[str], silent: set[str], offered: list[str], standbys: set[tuple[int, str]]
 ) -> None:
-    found = relocated(homes, set(homes), lost, silent, [(host, 1.0) for host in offered], standbys)
-    away, anywhere = lost | silent, relocated(homes, set(homes), lost, silent, [(host, 1.0) for host in offered])
+    away, on_lost, weighed = lost | silent, workers_on(homes, homes, lost), [(host, 1.0) for host in offered]
+    found = relocated(homes, homes, on_lost, away, weighed, standbys)
+    anywhere = relocated(homes, homes, on_lost, away, weighed)
     moving = {worker for worker, host in homes.items() if host in lost}
     ready = {worker: {host for of, host in standbys if of == worker} - away for worker in moving}
     if found is None:

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dbsp.coordinator import build
-from dbsp.coordinator.decisions.lost_hosts import relocated
+from dbsp.coordinator.decisions.lost_hosts import relocated, workers_on
 from dbsp.coordinator.running import control as ledgers
 from dbsp.coordinator.running import relocations, watch
 from dbsp.coordinator.running.ledger_file import decode_ledger, encode_ledger
@@ -152,8 +152,8 @@ def test_only_workers_of_lost_hosts_move_and_they_are_spread(
     homes: dict[int, str], lost: set[str], silent: set[str], offered: list[str], zones: dict[str, str]
 ) -> None:
     weighed = [(host, 1.0) for host in offered]
-    found = relocated(homes, set(homes), lost, silent, weighed, zones=tuple(sorted(zones.items())))
     away = lost | silent
+    found = relocated(homes, homes, workers_on(homes, homes, lost), away, weighed, zones=tuple(sorted(zones.items())))
     left = [host for host in offered if host not in away] or sorted(set(homes.values()) - away)
     if not left:
         assert found is None

@@ -16,7 +16,6 @@ import pyarrow as pa
 from dbsp.errors import DbspError
 from dbsp.layout import Layout
 from dbsp.runtime import tasks
-from dbsp.runtime.disks import failing_disk
 from dbsp.runtime.spark.failures import TaskFailure, failure_of
 from dbsp.runtime.spark.placement import drain, refuse_elsewhere
 from dbsp.runtime.spark.shared import PackedWork, settle, unpack
@@ -61,12 +60,6 @@ def run_control(task: ControlTask, index: int, nothing: Iterable[int]) -> Iterat
         yield worker, task.function(work, worker, *task.arguments)
     except DbspError as error:
         yield failure_of(error, worker)
-
-
-def create(work: tasks.Work, worker: int, checkpoint: CheckpointId) -> None:
-    """Make the worker's database with version 0, if it is absent."""
-    with failing_disk(worker):
-        work.resources.database(worker, checkpoint)
 
 
 def view_bytes(work: tasks.Work, worker: int, view: str, epoch: int) -> bytes:

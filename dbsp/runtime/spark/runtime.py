@@ -128,7 +128,7 @@ class SparkRuntime:
 
     def create(self, workers: Sequence[int], checkpoint: CheckpointId, hosts: Sequence[str] = ()) -> None:
         """Make version 0 of each worker that has none."""
-        self.on_hosts("create", workers, hosts, control_job.create, checkpoint)
+        self.on_hosts("create", workers, hosts, tasks.create, checkpoint)
 
     def fence(
         self, epoch: int, workers: Sequence[int], hosts: Sequence[str] = (), since: Mapping[int, int] = NOTHING
