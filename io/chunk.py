@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from dbsp.algebra.table import Table
 from dbsp.errors import DataError
 from dbsp.io import forms
 from dbsp.io.pushed import BadRow, Push, loose_batch
@@ -122,14 +123,14 @@ class Chunk:
         return Chunk(columns=columns, operations=self.operations[low : low + size], bad=bad, rows=last - first)
 
 
-def decode_chunk(data: bytes, schema: Schema, where: str) -> Chunk:
+def decode_chunk(data: bytes, table: Table, where: str) -> Chunk:
     """Decode a record without copying its bytes.
 
-    Columns that were added to the table after the record was written are null.
+    Columns that were added to the table after the record was written have their default, else null.
 
     **Errors** `DataError` with `where` if it is damaged, or has another schema.
     """
-    rows = check_chunk(data, where)
+    rows, schema = check_chunk(data, where), table.schema
     size = int(_HEADER.unpack_from(data)[3])
     with pa.ipc.open_stream(pa.py_buffer(data).slice(_HEADER.size, size)) as reader:
         stored = reader.read_next_batch()
@@ -138,13 +139,13 @@ def decode_chunk(data: bytes, schema: Schema, where: str) -> Chunk:
     if (
         stored.schema.types[:-1] != [column.type for column in schema.columns[:count]]
         or tuple(stored.schema.names[:-1]) != schema.names[:count]
-        or not all(column.nullable for column in added)
+        or not all(table.may_lack(column) for column in added)
     ):
         raise DataError(
             f"an input record has another schema: {where} found={stored.schema.names} expected={list(schema.names)}"
         )
     *columns, operations = stored.columns
-    columns += [pa.nulls(stored.num_rows, column.type) for column in added]
+    columns += [table.absent(column, stored.num_rows) for column in added]
     bad = tuple(BadRow(index=i, reason=r, payload=p) for i, r, p in json.loads(data[_HEADER.size + size :] or b"[]"))
     if stored.num_rows + len(bad) != rows:
         raise DataError(f"an input record is damaged: {where} rows={stored.num_rows + len(bad)} expected={rows}")

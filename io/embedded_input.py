@@ -262,7 +262,7 @@ class EmbeddedInputLog(LocalInputLog):
         wanted, stored = range_.first, 0
         for offset, data in found:
             where = f"{self._env.where} table={range_.table} partition={range_.partition} offset={offset}"
-            chunk = decode_chunk(data, table.schema, where)
+            chunk = decode_chunk(data, table, where)
             low, high = wanted - offset, min(chunk.rows, range_.last - offset)
             if low < 0 or low >= high:
                 raise DataError(f"input rows are missing: {where} wanted={wanted}")

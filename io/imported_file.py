@@ -243,10 +243,11 @@ class ImportedFileReader:
         if columns is None:
             return self._table
         found = file.schema_arrow
-        unsure = {c.name for c in self._table.schema if not c.nullable or found.field(c.name).type != c.type}
+        there = [column for column in self._table.schema if column.name in found.names]
+        unsure = {c.name for c in there if not c.nullable or found.field(c.name).type != c.type}
         some = columns | unsure | (int96_columns(file) & set(self._table.schema.names))
-        any_one = frozenset(self._table.schema.names[:1])  # it gives the number of rows
-        return some_columns(self._table, some or any_one)
+        any_one = {there[0].name}  # it gives the number of rows
+        return some_columns(self._table, some if some & set(found.names) else some | any_one)
 
     def _keep(self, key: tuple[Any, ...], make: Callable[[], Any]) -> Any:
         with self._lock:
@@ -271,7 +272,10 @@ def some_columns(table: Table, columns: frozenset[str] | None) -> Table:
 def _misfit(found: pa.Schema, table: Table) -> str:
     """Return why no row of a file with these columns can be used; empty if it can."""
     names = found.names
+    lacks_any = not any(column.name in names for column in table.schema)
     for column in table.schema:
+        if column.name not in names and table.default(column.name) is not None and not lacks_any:
+            continue
         if names.count(column.name) != 1:
             return f"column {column.name}: {'repeated' if column.name in names else 'missing'}"
         type_ = found.field(column.name).type

@@ -134,15 +134,15 @@ class Text:
 def _misnamed(names: Sequence[str], table: Table) -> str:
     """Return why columns of these names are not those of a table; empty if they are.
 
-    Columns that may be null can be absent, as in JSON: they may be newer than the file. Not if there are other names, which
-    may be misspelt.
+    Columns that may be null or have a default can be absent, as in JSON: they may be newer than the file. Not if there are
+    other names, which may be misspelt.
     """
     others = [name for name in names if name not in table.schema and name != OPERATION]
     is_strict = bool(others) or not any(name in table.schema for name in names)
     for column in table.schema:
         if names.count(column.name) > 1:
             return f"column {column.name}: repeated"
-        if column.name not in names and (is_strict or not column.nullable):
+        if column.name not in names and (is_strict or not table.may_lack(column)):
             return f"column {column.name}: missing" + (f"; not in the table: {', '.join(others)}" if others else "")
     return ""
 

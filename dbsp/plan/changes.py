@@ -24,7 +24,7 @@ from dbsp.plan.signatures import Signatures, declaration, meanings, rows_of_tabl
 from dbsp.steps.timing import Timing
 from dbsp.store import TraceSpec
 from dbsp.trace.relabel import Narrowed
-from dbsp.zset.schema import Arrangement, Schema
+from dbsp.zset.schema import Arrangement, Column, Schema
 
 T = TypeVar("T")
 KEEP = "nothing was changed: put the circuit back, or correct the new one"
@@ -46,6 +46,7 @@ class CircuitChange:
     tables_added: tuple[str, ...]
     tables_dropped: tuple[str, ...]
     columns_added: tuple[str, ...]
+    columns_filled: tuple[str, ...]
     kept: Mapping[int, int]
     narrowed: tuple[Narrowed, ...]
     filled: tuple[str, ...]
@@ -80,13 +81,14 @@ class CircuitChange:
             (self.tables_added, "tables added: {}"),
             (self.tables_dropped, "tables dropped: {}"),
             (self.columns_added, "columns added: {}; old rows are null there"),
+            (self.columns_filled, "columns added: {}; old rows have the default there"),
         ):
             if names:
                 yield text.format(", ".join(names))
         kept = len(self.kept) + len(self.narrowed)
         yield f"traces: {kept} kept, {len(self.filled)} filled, {self.dropped} dropped"
         for each in self.narrowed:
-            yield f"  kept with other columns: table {each.table}"
+            yield f"  kept with other columns: table {each.table.name}"
         for line, count in Counter(self.filled).items():
             yield f"  filled: {line}" + (f" ({count} traces)" if count > 1 else "")
         if self.sources:
@@ -139,7 +141,8 @@ def change(
         views_dropped=tuple(name for name in old.views if name not in new.views),
         tables_added=tuple(name for name in new.tables if name not in old.tables),
         tables_dropped=tuple(name for name in old.tables if name not in new.tables),
-        columns_added=tuple(f"{name}.{column}" for name in before for column in _added(plan, before, name)),
+        columns_added=_names_added(plan, before, with_default=False),
+        columns_filled=_names_added(plan, before, with_default=True),
         kept=kept, narrowed=narrowed, filled=tuple(_filled(plan, there)), sources=tuple(_sources(plan, found)),
         dropped=len(old.traces) - len(there), backfill=backfill,
         watermarks={old.watermarks[each]: number for each, number in new.watermarks.items()},
@@ -147,25 +150,40 @@ def change(
 
 
 def _widened(old: Signatures, plan: Plan) -> dict[str, Table]:
-    """Return the tables as they were declared before nullable columns were added after all others."""
+    """Return the tables as they were declared before columns were added after all others, nullable or with a default."""
     found = {}
     for table in plan.tables:
         columns = table.schema.columns
-        while table.name in old.tables and len(columns) > 1 and columns[-1].nullable:
+        while table.name in old.tables and len(columns) > 1 and table.may_lack(columns[-1]):
             columns = columns[:-1]
-            was = replace(table, schema=Schema(columns))
+            was = _without(table, columns)
             if declaration(was) == old.tables[table.name]:
                 found[table.name] = was
                 break
     return found
 
 
+def _without(table: Table, columns: tuple[Column, ...]) -> Table:
+    """Return the table with these columns alone, and with their defaults."""
+    names = {column.name for column in columns}
+    return replace(table, schema=Schema(columns), defaults=tuple(each for each in table.defaults if each[0] in names))
+
+
 def _added(plan: Plan, before: Mapping[str, Table], name: str) -> tuple[str, ...]:
     """Return the columns that were added to a table."""
-    if name not in before:
-        return ()
-    (table,) = (table for table in plan.tables if table.name == name)
-    return table.schema.names[len(before[name].schema) :]
+    return _table(plan, name).schema.names[len(before[name].schema) :] if name in before else ()
+
+
+def _table(plan: Plan, name: str) -> Table:
+    return next(table for table in plan.tables if table.name == name)
+
+
+def _names_added(plan: Plan, before: Mapping[str, Table], *, with_default: bool) -> tuple[str, ...]:
+    """Return the added columns that have a default, or those that have none, as `table.column`."""
+    added = ((name, column) for name in before for column in _added(plan, before, name))
+    return tuple(
+        f"{name}.{column}" for name, column in added if (_table(plan, name).default(column) is not None) == with_default
+    )
 
 
 def _narrowed(
@@ -175,14 +193,14 @@ def _narrowed(
 
     Each key has one row, so dropping columns never makes two rows one.
     """
-    declared = {table.name: table for table in plan.tables}
     for name, trace in rows_of_tables(plan).items():
         if trace.id in kept or name not in old.rows:
             continue
         number, columns = old.rows[name]
         if set(trace.arrangement.schema.names) <= {*columns, *_added(plan, before_of, name)}:
-            before = Arrangement(schema=declared[name].schema.select(columns), key=declared[name].primary_key)
-            yield Narrowed(table=name, old=TraceSpec(id=number, arrangement=before), new=trace)
+            table = _table(plan, name)
+            before = Arrangement(schema=table.schema.select(columns), key=table.primary_key)
+            yield Narrowed(table=table, old=TraceSpec(id=number, arrangement=before), new=trace)
 
 
 # --- refusals -------------------------------------------------------------------------------------------------------
@@ -200,7 +218,8 @@ def _refuse_other(old: Signatures, new: Signatures, fresh: frozenset[str], widen
         if name in old.tables and old.tables[name] != signature and name not in widened:
             raise CircuitError(
                 f"a table is declared otherwise than the rows that are kept: table={name}",
-                "put its declaration back; only columns that may be null may be added, after the others",
+                "put its declaration back; only columns that may be null or have a default may be added, after the others;"
+                " the default of a column stays, as its rows were filled with it",
             )
         if name not in old.tables and name not in fresh:
             raise CircuitError(

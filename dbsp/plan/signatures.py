@@ -140,7 +140,7 @@ def _views(circuit: Circuit, before: Mapping[str, Table] = NOT_WIDENED) -> dict[
 def _tokens(circuit: Circuit, before: Mapping[str, Table]) -> Iterator[str]:
     """Yield the tokens of a circuit's nodes; a table in `before` has the token of its earlier columns."""
     was = {
-        f"{parameters(table)} schema={schema_name(table.schema)} inputs=[]": f"{parameters(table)} schema="
+        f"{parameters(table)} schema={schema_name(table.schema)} inputs=[]": f"{parameters(before[table.name])} schema="
         f"{schema_name(before[table.name].schema)} inputs=[]"
         for table in circuit.tables
         if table.name in before

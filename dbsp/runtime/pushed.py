@@ -39,7 +39,7 @@ _MISFITS = (pa.ArrowException, TypeError, ValueError, OverflowError, ArithmeticE
 
 
 def rows_to_batch(table: Table, rows: Rows, operation: int) -> Batch:
-    """Convert rows of any accepted kind to a batch with the table's columns; absent nullable columns are null.
+    """Convert rows of any accepted kind to a batch with the table's columns; an absent one has its default, else null.
 
     **Errors** `CircuitError` for rows that do not fit the table.
     """
@@ -51,7 +51,7 @@ def rows_to_batch(table: Table, rows: Rows, operation: int) -> Batch:
     columns = []
     for column in table.schema:
         values = given.get(column.name)
-        array = pa.nulls(source.num_rows, column.type) if values is None else _fitted(table, column, values)
+        array = table.absent(column, source.num_rows) if values is None else _fitted(table, column, values)
         if isinstance(rows, Mapping):
             array = pa.concat_arrays([array])  # numpy arrays lie in it, which their owner may write to again
         if column.name in needed and array.null_count:
@@ -79,7 +79,10 @@ def _source(table: Table, rows: Rows) -> pa.Table:
         return pa.table(columns)
     listed = _listed(table, rows)
     _refuse_unknown(table, {name for row in listed for name in row})
-    return pa.table({c.name: _fitted(table, c, [row.get(c.name) for row in listed]) for c in table.schema})
+    default = {name: constant.value for name, constant in table.defaults}
+    return pa.table(
+        {c.name: _fitted(table, c, [row.get(c.name, default.get(c.name)) for row in listed]) for c in table.schema}
+    )
 
 
 def _in_arrow(rows: Rows) -> pa.Table | None:

@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 
+from dbsp.algebra.table import Table
 from dbsp.logs import DELETE, Changes
 from dbsp.operators.source import OPERATION, POSITION
 from dbsp.plan.plan import Plan
@@ -29,7 +30,7 @@ def table_batches(plan: Plan, changes: Sequence[Changes]) -> dict[str, Batch]:
             continue
         node = next(n for n in plan.nodes if getattr(n.operator, "table", None) == table.name)
         convert = _keyed if table.primary_key else _bare
-        found[table.name] = concat([convert(change, node.schema) for change in own], node.schema)
+        found[table.name] = concat([convert(table, change, node.schema) for change in own], node.schema)
     return found
 
 
@@ -40,25 +41,25 @@ def whole_table(plan: Plan, name: str, changes: Sequence[Changes]) -> Batch:
     return table_batches(plan, read)[name]
 
 
-def _bare(change: Changes, schema: Schema) -> Batch:
-    """Convert a change: an insert has weight +1, a delete -1; columns that were left unread are null."""
+def _bare(table: Table, change: Changes, schema: Schema) -> Batch:
+    """Convert a change: an insert has weight +1, a delete -1."""
     batch, rows = change.batch, len(change.batch)
     weights = np.ones((rows, 1), np.int64)
     weights[change.operations == DELETE] = -1
-    return Batch(schema=schema, columns=tuple(_column(batch, c) for c in schema), weights=weights)
+    return Batch(schema=schema, columns=tuple(_column(table, batch, c) for c in schema), weights=weights)
 
 
-def _column(batch: Batch, column: Column) -> pa.Array:
-    """Return a column; nulls if it was left unread."""
-    return batch.held_column(column.name) if column.name in batch.schema else pa.nulls(len(batch), column.type)
+def _column(table: Table, batch: Batch, column: Column) -> pa.Array:
+    """Return a column; its default, else nulls, if it is newer than the batch, or was left unread as no node reads it."""
+    return batch.held_column(column.name) if column.name in batch.schema else table.absent(column, len(batch))
 
 
-def _keyed(change: Changes, schema: Schema) -> Batch:
+def _keyed(table: Table, change: Changes, schema: Schema) -> Batch:
     """Convert a change of a table with a key.
 
     The operation and the row's position in the step are sent with the row to the owner of its key.
     """
     place = (np.int64(change.partition) << _PARTITION_SHIFT) + change.offsets.astype(np.int64)
     extra = {OPERATION: pa.array(change.operations.astype(np.int8)), POSITION: pa.array(place)}
-    columns = tuple(extra[c.name] if c.name in extra else _column(change.batch, c) for c in schema)
+    columns = tuple(extra[c.name] if c.name in extra else _column(table, change.batch, c) for c in schema)
     return Batch(schema=schema, columns=columns, weights=np.ones((len(change.batch), 1), dtype=np.int64))

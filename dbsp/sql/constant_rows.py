@@ -33,11 +33,15 @@ def rows_of_values(node: Any, tables: Mapping[str, QueryRows]) -> QueryRows:
     """Return the rows of VALUES, in columns `col0`, `col1`, …, each of the common type of all its values."""
     understood(node, ("expressions", "alias", "order", "limit", "offset"))
     scope = one_row(node, tables)
+    hint = "compute from columns and now() in a query that reads a table"
     rows = [_cells(row) for row in node.expressions]
     for row, cells in zip(node.expressions, rows, strict=True):
         if len(cells) != len(rows[0]):
             refuse(row, f"rows of other numbers of values: first={len(rows[0])} this={len(cells)}", "write as many")
-    columns = [folded([_value(cell, scope) for cell in cells], cells) for cells in zip(*rows, strict=True)]
+    columns = [
+        folded([_value(cell, scope, "VALUES takes constants", hint) for cell in cells], cells)
+        for cells in zip(*rows, strict=True)
+    ]
     row = struct_of({f"col{at}": type_ for at, (type_, _) in enumerate(columns)})
     held = tuple(zip(*(values for _, values in columns), strict=True))
     with about(node):
@@ -45,13 +49,25 @@ def rows_of_values(node: Any, tables: Mapping[str, QueryRows]) -> QueryRows:
         return QueryRows(made.select(*(field.name for field in row)), one=len(rows) == 1)
 
 
+def constant_value(node: Any) -> Any:
+    """Return the Python value of the constant of a DEFAULT; None for NULL."""
+    refusal, hint = "a default is a constant", "write one, such as 0, 'new' or date '2024-05-31'"
+    if isinstance(node, exp.Null):
+        return None
+    if node.find(exp.Query):
+        refuse(node, refusal, hint)
+    value = _value(node, one_row(node, {}), refusal, hint)
+    _, (found,) = folded([value], [node])
+    return found
+
+
 def _cells(row: Any) -> Sequence[Any]:
     return row.expressions if isinstance(row, exp.Tuple) else [row.this if isinstance(row, exp.Paren) else row]
 
 
-def _value(node: Any, scope: Scope) -> Expr:
+def _value(node: Any, scope: Scope, refusal: str, hint: str) -> Expr:
     with about(node):
         value = lowered(node, scope)
     if not reads_nothing(value):
-        refuse(node, "VALUES takes constants", "compute from columns and now() in a query that reads a table")
+        refuse(node, refusal, hint)
     return value

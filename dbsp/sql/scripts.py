@@ -15,6 +15,7 @@ from dbsp.diagnostics.source_lines import SourceLine, written_at
 from dbsp.errors import CircuitError
 from dbsp.expr.build import lit
 from dbsp.expr.names import nearest
+from dbsp.sql.constant_rows import constant_value
 from dbsp.sql.errors import Script, about, offset_of, refuse, reported
 from dbsp.sql.intervals import interval
 from dbsp.sql.queries import rows_of
@@ -26,6 +27,7 @@ from dbsp.stream.table import table
 from dbsp.zset.schema import Column
 
 SORTED_BY = "sorted_by"
+_CONSTRAINTS = frozenset(["NotNullColumnConstraint", "PrimaryKeyColumnConstraint", "DefaultColumnConstraint"])
 _PUSHED = "tables change by what is pushed; a script has CREATE TABLE, CREATE VIEW and SET"
 _OPTIONS = "there are append_only = true and watermark = 'at 5 minutes'"
 
@@ -134,17 +136,19 @@ def _sorted_by(option: Any, names: Sequence[str]) -> tuple[str, ...]:
 
 
 def _table(node: Any) -> Stream:
-    """Return the table of a CREATE TABLE; refuse constraints other than NOT NULL and one primary key."""
+    """Return the table of a CREATE TABLE; refuse constraints other than NOT NULL, DEFAULT and one primary key."""
     columns: list[Column] = []
+    defaults: dict[str, Any] = {}
     keys: list[list[str]] = []
     for part in node.this.expressions:
         if isinstance(part, exp.ColumnDef):
-            kinds = {type(constraint.kind).__name__ for constraint in part.constraints}
-            others = kinds - {"NotNullColumnConstraint", "PrimaryKeyColumnConstraint"}
-            if others:
-                refuse(part, "a column has NOT NULL and PRIMARY KEY alone", "leave the other constraints out")
+            kinds = {type(constraint.kind).__name__: constraint.kind for constraint in part.constraints}
+            if kinds.keys() - _CONSTRAINTS:
+                refuse(part, "a column has NOT NULL, DEFAULT and PRIMARY KEY alone", "leave the other constraints out")
             columns.append(Column(part.name, column_type(part.args["kind"]), "NotNullColumnConstraint" not in kinds))
             keys += [[part.name]] if "PrimaryKeyColumnConstraint" in kinds else []
+            if "DefaultColumnConstraint" in kinds:
+                defaults[part.name] = constant_value(kinds["DefaultColumnConstraint"].this)
         elif isinstance(part, exp.PrimaryKey):
             keys.append([_column_name(each) for each in part.expressions])
         else:
@@ -154,7 +158,7 @@ def _table(node: Any) -> Stream:
     options = _options(node)
     key = keys[0] if keys else None
     with about(node):
-        return table(node.this.this.name, columns, key, options["watermark"], bool(options["append_only"]))
+        return table(node.this.this.name, columns, key, options["watermark"], bool(options["append_only"]), defaults)
 
 
 def _column_name(node: Any) -> str:

@@ -10,7 +10,7 @@ A class without stored names cannot be stored: trying is an `InternalError`, nev
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import Field, dataclass, fields, is_dataclass
+from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
 from typing import Any, TypeVar
 
 from dbsp.errors import InternalError
@@ -21,19 +21,25 @@ _NAMES = "__stored_names__"
 
 @dataclass(frozen=True, slots=True)
 class _Names:
-    """The stored name of a class, and for each stored field its Python name and its stored name."""
+    """The stored name of a class, and for each stored field its Python name and its stored name.
+
+    `later` maps the Python names of fields that are left out while they have their default to that default.
+    """
 
     name: str
     fields: tuple[tuple[str, str], ...]
+    later: Mapping[str, object]
 
 
 def stored(name: str, names: str = "") -> Callable[[type[T]], type[T]]:
     """Declare the stored name of a dataclass and, separated by spaces, those of its fields in the order of the class.
 
     Stored fields are those that take part in equality; of a logical node neither its inputs nor its schema, which the
-    fingerprint writes by itself.
+    fingerprint writes by itself. A field that was added to a stored class later has a `?` behind its name. It is left out
+    while it has its default, so that older data keeps its meaning and its fingerprint.
 
-    **Errors** `InternalError` when the class is defined, if the number of names is not that of the fields.
+    **Errors** `InternalError` when the class is defined: for another number of names than fields, or for a `?` behind a
+    field without a default.
 
     **Example**
 
@@ -48,13 +54,17 @@ def stored(name: str, names: str = "") -> Callable[[type[T]], type[T]]:
 
     def declare(cls: type[T]) -> type[T]:
         apart = {*getattr(cls, "INPUTS", ()), "schema"} if hasattr(cls, "INPUTS") else set()
-        own = [field.name for field in _stored_fields(cls) if field.name not in apart]
-        given = names.split()
+        found = [field for field in _stored_fields(cls) if field.name not in apart]
+        own, given = [field.name for field in found], names.split()
         if len(own) != len(given):
             raise InternalError(
                 f"stored names do not match the fields: class={cls.__name__} fields={own} names={given}"
             )
-        setattr(cls, _NAMES, _Names(name, tuple(zip(own, given, strict=True))))
+        later = {field.name: field.default for field, each in zip(found, given, strict=True) if each.endswith("?")}
+        if MISSING in later.values():
+            raise InternalError(f"a field that may be left out has no default: class={cls.__name__} fields={[*later]}")
+        stored_as = (each.removesuffix("?") for each in given)
+        setattr(cls, _NAMES, _Names(name, tuple(zip(own, stored_as, strict=True)), later))
         return cls
 
     return declare
@@ -70,8 +80,12 @@ def stored_name(cls: type) -> str:
 
 
 def stored_fields(value: object) -> Iterator[tuple[str, Any]]:
-    """Yield the stored name and the value of each stored field."""
-    return ((name, getattr(value, python)) for python, name in _names(type(value)).fields)
+    """Yield the stored name and the value of each stored field that is not left out."""
+    names = _names(type(value))
+    for python, name in names.fields:
+        part = getattr(value, python)
+        if python not in names.later or part != names.later[python]:
+            yield name, part
 
 
 def to_stored(value: Any) -> dict[str, Any]:

@@ -11,8 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-import pyarrow as pa
-
+from dbsp.algebra.table import Table
 from dbsp.store import CheckpointId, CommitReport, TraceSpec, VersionView
 from dbsp.trace.chunks import ChunkStore
 from dbsp.trace.manifest import SpineState
@@ -23,9 +22,12 @@ from dbsp.zset.batch import Batch, arrange, concat
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Narrowed:
-    """The rows of a table, stored by its key as trace `old`, and as trace `new` with other columns. Added columns are null."""
+    """The rows of a table, stored by its key as trace `old`, and as trace `new` with other columns.
 
-    table: str
+    Added columns have their default, else null.
+    """
+
+    table: Table
     old: TraceSpec
     new: TraceSpec
 
@@ -68,7 +70,7 @@ def _narrow(view: VersionView, narrowed: Narrowed, chunks: ChunkStore) -> SpineS
     parts = list(Spine(before, view.traces[narrowed.old.id], view.chunks).parts())
     stored = concat(parts, before.schema).loose()
     columns = (
-        stored.held_column(column.name) if column.name in before.schema else pa.nulls(len(stored), column.type)
+        stored.held_column(column.name) if column.name in before.schema else narrowed.table.absent(column, len(stored))
         for column in after.schema
     )
     rows = Batch(schema=after.schema, columns=tuple(columns), weights=stored.weights)

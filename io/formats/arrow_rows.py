@@ -152,7 +152,7 @@ def push_of(found: pa.Table, table: Table, reasons: Mapping[int, str] = MappingP
     if unknown:
         raise _StreamError(f"unknown column: {unknown[0]}")
     operations, bad_operation = _operations(found)
-    columns = [_column(found, column) for column in table.schema]
+    columns = [_column(found, column, table) for column in table.schema]
     reasons = dict(reasons)
     for row in np.flatnonzero(bad_operation):
         reasons.setdefault(int(row), f"{OPERATION} is neither 0 nor 1")
@@ -189,9 +189,9 @@ def _operations(found: pa.Table) -> tuple[NDArray[np.int8], NDArray[np.bool_]]:
     return operations, (operations != INSERT) & (operations != DELETE)
 
 
-def _column(found: pa.Table, column: Column) -> pa.Array:
+def _column(found: pa.Table, column: Column, table: Table) -> pa.Array:
     if column.name not in found.schema.names:
-        return pa.nulls(found.num_rows, column.type)
+        return table.absent(column, found.num_rows)
     return _whole(found.column(column.name), column.type)
 
 

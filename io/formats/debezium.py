@@ -1,9 +1,10 @@
 """Changes of a database as Debezium writes them in JSON, with or without schemas.
 
 A message is `{"before": {…}, "after": {…}, "op": "u", …}`. The table's columns are matched by name; others are not
-read; a missing column is null. Tombstones (messages without a value) are no rows; in the flat shape, each deletes the
-row of its key. A message may carry its schema (`{"schema": …, "payload": …}`), which says how to read numbers and
-bytes; otherwise `Encodings` says it. `dbsp.io.formats.envelopes` defines the effect of a change on its table.
+read; a missing column has its default, else null. Without a schema it is null, too, where one of a message's two rows names it.
+Tombstones (messages without a value) are no rows; in the flat shape, each deletes the row of
+its key. A message may carry its schema (`{"schema": …, "payload": …}`), which says how to read numbers and bytes;
+otherwise `Encodings` says it. `dbsp.io.formats.envelopes` defines the effect of a change on its table.
 
 pyarrow's parser decodes whole runs of messages. Source: Debezium's documentation of its connectors.
 """
@@ -21,6 +22,7 @@ import pyarrow as pa
 
 from dbsp.algebra.table import Table
 from dbsp.errors import ConfigError
+from dbsp.io.formats.absent import unnamed
 from dbsp.io.formats.debezium_shapes import DELETED, ENVELOPE, FLAT, EnvelopeShape
 from dbsp.io.formats.envelopes import change_rows
 from dbsp.io.formats.json_rows import bad_row
@@ -143,14 +145,16 @@ class DebeziumJson:
         other content.
         """
         opened = [self._opened(value) for value in values]
-        kinds = [(payload is None, id(fields)) for fields, payload in opened]
+        kinds = [(payload is None, id(fields), self._unnamed(fields, payload)) for fields, payload in opened]
         if keys is not None:
             opened = [part if part[1] is not None else (None, key) for part, key in zip(opened, keys, strict=True)]
         return by_kind(kinds, opened, self._run, self._table)
 
-    def _run(self, kind: tuple[bool, int], opened: list[tuple[_Fields | None, bytes | None]]) -> list[Decoded]:
-        """Decode messages of one schema, or without a schema, or the keys of tombstones."""
-        without_value, _ = kind
+    def _run(
+        self, kind: tuple[bool, int, frozenset[str]], opened: list[tuple[_Fields | None, bytes | None]]
+    ) -> list[Decoded]:
+        """Decode messages of one schema, or without one that leave out the same columns, or the keys of tombstones."""
+        without_value, _, _ = kind
         if not without_value:
             return self._changes(opened[0][0], [payload for _, payload in opened if payload is not None])
         if not self.reads_keys:
@@ -239,7 +243,13 @@ class DebeziumJson:
                 values |= {name: value for name, value in row.items() if value is not None}
             if len(values) >= len(self._table.schema):
                 break
-        return {column.name: self._guessed(column, values.get(column.name)) for column in self._table.schema}
+        left_out = self._unnamed(None, payloads[0])
+        named = (column for column in self._table.schema if column.name not in left_out)
+        return {column.name: self._guessed(column, values.get(column.name)) for column in named}
+
+    def _unnamed(self, fields: _Fields | None, payload: bytes | None) -> frozenset[str]:
+        """Return the columns with a default that a message without a schema does not name."""
+        return frozenset() if fields is not None or payload is None else unnamed(payload, self._table)
 
     def _guessed(self, column: Column, value: Any) -> _Field:
         """Return the form of a column without a schema, guessed from one value."""
@@ -313,7 +323,7 @@ class _Changes:
         return [
             fields[column.name].column(found[column.name], column.type)
             if column.name in found
-            else pa.nulls(len(rows), column.type)
+            else self._table.absent(column, len(rows))
             for column in self._table.schema
         ]
 

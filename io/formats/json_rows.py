@@ -1,7 +1,7 @@
 """JSON into rows: JSON lines, one array, or one object, as plain rows or as `{"insert": {...}}` and `{"delete": {...}}`.
 
 A plain row is an insert. In an envelope exactly one of the two keys holds an object. Types are strict
-(`dbsp.io.formats.wire`). A missing column is null. A row is bad, with a reason, if it has one of these:
+(`dbsp.io.formats.wire`). A missing column has its default, else null. A row is bad, with a reason, if it has one of these:
 
 - a null in a column that is not nullable or is part of the key
 - an unknown or repeated column or field of a struct
@@ -18,10 +18,10 @@ import io
 import json
 import math
 import re
-from collections.abc import Container, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -32,9 +32,11 @@ import pyarrow.json as pj
 from dbsp.algebra.table import NO_DELETE, Table
 from dbsp.errors import CapacityError, DataError
 from dbsp.io.chunk import join_pushes
+from dbsp.io.formats.absent import default_texts, filled
 from dbsp.io.formats.arrow_sizes import row_bytes
 from dbsp.io.formats.json_elements import walk_elements
 from dbsp.io.formats.json_scan import count_plain_rows, holds_long_exponent
+from dbsp.io.formats.json_values import Integer, Real, Repeating, RowError, decoder, refuse_repeated, row_errors
 from dbsp.io.formats.lines import MARK
 from dbsp.io.formats.wire import from_wire, wire_type
 from dbsp.io.pushed import BadRow, Push, PushBounds, loose_batch
@@ -54,22 +56,6 @@ _ENVELOPE = re.compile(rb'\s*\{\s*"(insert|delete)"\s*:\s*\{')
 _ENVELOPE_WITHIN = re.compile(rb'"(insert|delete)"\s*:\s*\{')
 _SPACE = re.compile(r"[ \t\r\n]*")
 _OPERATIONS = {"insert": INSERT, "delete": DELETE}
-
-
-class _Integer(str):
-    """A JSON number without point or exponent, as written."""
-
-    __slots__ = ()
-
-
-class _Real(str):
-    """Any other JSON number, as written."""
-
-    __slots__ = ()
-
-
-class _RowError(Exception):
-    """The reason why a row is bad."""
 
 
 class _KindError(Exception):
@@ -207,10 +193,11 @@ def _decode_fast(block: bytes, table: Table, extras: bool = False) -> Push | Non
             if opened is None:
                 return None
             arrays, deletes = opened
-        columns = [from_wire(array, column.type) for array, column in zip(arrays, table.schema, strict=True)]
+        parsed_columns = [from_wire(array, column.type) for array, column in zip(arrays, table.schema, strict=True)]
     except (pa.ArrowException, ValueError):
         return None
-    if table.append_only and deletes.any():
+    columns = filled(parsed_columns, block, table)
+    if columns is None or (table.append_only and deletes.any()):
         return None
     if not all(nulls_fit(array, column, deletes, table) for array, column in zip(columns, table.schema, strict=True)):
         return None
@@ -277,7 +264,7 @@ def _decode_lines(lines: Sequence[bytes], table: Table, extras: bool = False, bo
             bounds.refuse_bad(bad)
         try:
             good.append(_read_row(_parse(line, extras), table, extras))
-        except _RowError as error:
+        except RowError as error:
             bad.append(_bad(index, error, text_of(line)))
     return _assemble(good, bad, table.schema)
 
@@ -294,7 +281,7 @@ def _decode_array(data: bytes, table: Table, extras: bool, bounds: PushBounds | 
         _refuse_long("an array of rows", len(data), DOCUMENT_BYTES_MAX)
     try:
         return _array_elements(data, table, extras, bounds).joined()
-    except _RowError as error:
+    except RowError as error:
         return _assemble([], [_bad(0, error, text_of(data))], table.schema)
 
 
@@ -312,16 +299,16 @@ def _array_elements(data: bytes, table: Table, extras: bool, bounds: PushBounds 
     def visit(value: Any, first: int, last: int) -> None:
         try:
             good.append(_read_row(value, table, extras))
-        except _RowError as error:
+        except RowError as error:
             bad.append(_bad(len(good) + len(bad), error, text[first:last]))
             if bounds is not None:
                 bounds.refuse_bad(bad)
         if len(good) + len(bad) == ARRAY_PIECE_ROWS:
             flush()
 
-    with _row_errors():
+    with row_errors():
         text = data.decode()
-        end = walk_elements(text, 0, _decoder(extras), visit)
+        end = walk_elements(text, 0, decoder(extras), visit)
         if _SPACE.match(text, end).end() != len(text):  # type: ignore[union-attr]
             raise json.JSONDecodeError("Extra data", text, end)
     flush()
@@ -334,70 +321,24 @@ def _one_object(data: bytes, table: Table, extras: bool) -> Push | None:
         return None
     try:
         value = _parse(data, extras)
-    except _RowError:
+    except RowError:
         return None
     try:
         return _assemble([_read_row(value, table, extras)], [], table.schema)
-    except _RowError as error:
+    except RowError as error:
         return _assemble([], [_bad(0, error, text_of(data))], table.schema)
 
 
 def _parse(data: bytes, extras: bool) -> Any:
     if data.startswith(MARK):
-        raise _RowError("a byte order mark that does not begin the whole")
-    with _row_errors():
-        return _decoder(extras).decode(data.decode())
-
-
-def _decoder(extras: bool) -> json.JSONDecoder:
-    hook = _object_with_extras if extras else _object
-    return json.JSONDecoder(parse_int=_Integer, parse_float=_Real, parse_constant=_Real, object_pairs_hook=hook)
-
-
-@contextmanager
-def _row_errors() -> Iterator[None]:
-    """Turn the errors of JSON's reader into reasons of a bad row."""
-    try:
-        yield
-    except UnicodeDecodeError as error:
-        raise _RowError(f"not UTF-8 at byte {error.start}") from None
-    except RecursionError:
-        raise _RowError("nested too deeply") from None
-    except ValueError as error:
-        raise _RowError(f"not JSON: {error}") from None
-
-
-class _Repeating(dict[str, Any]):
-    """An object in which a name is repeated."""
-
-    repeated: Sequence[str] = ()
-
-
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = _object_with_extras(pairs)
-    _refuse_repeated(found, found)
-    return found
-
-
-def _object_with_extras(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Build an object; its repeated names are refused later, and only if they matter."""
-    found = dict(pairs)
-    if len(found) == len(pairs):
-        return found
-    repeating, names = _Repeating(found), [name for name, _ in pairs]
-    repeating.repeated = [name for name in names if names.count(name) > 1]
-    return repeating
-
-
-def _refuse_repeated(value: dict[str, Any], known: Container[str]) -> None:
-    for name in value.repeated if isinstance(value, _Repeating) else ():
-        if name in known:
-            raise _RowError(f"repeated name: {name}")
+        raise RowError("a byte order mark that does not begin the whole")
+    with row_errors():
+        return decoder(extras).decode(data.decode())
 
 
 def _read_row(value: Any, table: Table, extras: bool) -> _Row:
     if not isinstance(value, dict):
-        raise _RowError(f"expected an object, found {_kind(value)}")
+        raise RowError(f"expected an object, found {_kind(value)}")
     operation, row = INSERT, value
     inside = {name: value[name] for name in _OPERATIONS if isinstance(value.get(name), dict)}
     if inside:
@@ -405,20 +346,26 @@ def _read_row(value: Any, table: Table, extras: bool) -> _Row:
             name for name, part in value.items() if name not in inside and not (name in _OPERATIONS and part is None)
         ]
         if len(inside) > 1 or (others and not extras):
-            raise _RowError("an envelope holds one row, under insert or delete, and nothing else")
+            raise RowError("an envelope holds one row, under insert or delete, and nothing else")
         name, row = next(iter(inside.items()))
         operation = _OPERATIONS[name]
     if operation == DELETE and table.append_only:
-        raise _RowError(NO_DELETE)
+        raise RowError(NO_DELETE)
     if extras:
-        _refuse_repeated(value, _OPERATIONS)
-        _refuse_repeated(row, table.schema)
+        refuse_repeated(value, _OPERATIONS)
+        refuse_repeated(row, table.schema)
         row = {name: _known(part, table.schema[name].type) for name, part in row.items() if name in table.schema}
     unknown = [name for name in row if name not in table.schema]
     if unknown:
-        raise _RowError(f"unknown column: {unknown[0]}")
+        raise RowError(f"unknown column: {unknown[0]}")
+    row = _defaults(table) | row if table.defaults else row
     needs_all = operation == INSERT or not table.primary_key
     return _Row(operation, [_read_value(row.get(column.name), column, table, needs_all) for column in table.schema])
+
+
+@cache
+def _defaults(table: Table) -> dict[str, Any]:
+    return {name: decoder(extras=False).decode(text) for name, text in default_texts(table)}
 
 
 def _known(value: Any, type_: pa.DataType) -> Any:
@@ -426,7 +373,7 @@ def _known(value: Any, type_: pa.DataType) -> Any:
     if is_list(type_) and isinstance(value, list):
         return [_known(element, type_.value_type) for element in value]
     if is_struct(type_) and isinstance(value, dict):
-        _refuse_repeated(value, [field.name for field in type_])
+        refuse_repeated(value, [field.name for field in type_])
         places = {name: type_.get_field_index(name) for name in value}
         return {name: _known(value[name], type_.field(place).type) for name, place in places.items() if place >= 0}
     return value
@@ -436,12 +383,12 @@ def _read_value(value: Any, column: Column, table: Table, needs_all: bool) -> An
     """Return a value in wire form, checked to be one that `from_wire` accepts."""
     if value is None:
         if column.name in table.primary_key or (needs_all and not column.nullable):
-            raise _RowError(f"column {column.name}: missing or null")
+            raise RowError(f"column {column.name}: missing or null")
         return None
     try:
         return _fitted(value, column.type)
     except _MISFITS:
-        raise _RowError(_reason(value, column.type, f"column {column.name}")) from None
+        raise RowError(_reason(value, column.type, f"column {column.name}")) from None
 
 
 def _fitted(value: Any, type_: pa.DataType) -> Any:
@@ -505,9 +452,9 @@ def _convert(value: Any, wire: pa.DataType) -> Any:
     if wire == BOOL:
         return value if isinstance(value, bool) else None
     if pa.types.is_integer(wire):
-        return _whole(value) if isinstance(value, _Integer | _Real) else None
+        return _whole(value) if isinstance(value, Integer | Real) else None
     if pa.types.is_floating(wire):
-        return _float(value) if isinstance(value, _Integer | _Real) else None
+        return _float(value) if isinstance(value, Integer | Real) else None
     if pa.types.is_decimal256(wire):
         return _decimal(value, wire) if isinstance(value, str) else None
     return value if type(value) is str else None
@@ -536,7 +483,7 @@ def _whole(text: str) -> int | None:
     """
     if len(text) >= _DIGITS_MAX:
         return 1 << 70
-    if isinstance(text, _Integer):
+    if isinstance(text, Integer):
         return int(text)
     number = _float(text)
     if abs(number) < 1:
@@ -566,14 +513,14 @@ def _assemble(good: Sequence[_Row], bad: Sequence[BadRow], schema: Schema) -> Pu
     return Push(batch=loose_batch(schema, columns), operations=operations, bad=tuple(bad))
 
 
-def _bad(index: int, error: _RowError, payload: str) -> BadRow:
+def _bad(index: int, error: RowError, payload: str) -> BadRow:
     reason = str(error).encode("utf-8", "backslashreplace").decode()
     return BadRow(index=index, reason=reason[:REASON_CHARS_MAX], payload=payload)
 
 
 def bad_row(reason: str, data: bytes, table: Table) -> Push:
     """Return a push with one bad row, whose payload is `data`."""
-    return _assemble([], [_bad(0, _RowError(reason), text_of(data))], table.schema)
+    return _assemble([], [_bad(0, RowError(reason), text_of(data))], table.schema)
 
 
 def text_of(data: bytes) -> str:
@@ -586,11 +533,11 @@ def _kind(value: Any) -> str:
         return "null"
     names = {
         bool: "a boolean",
-        _Integer: "an integer",
-        _Real: "a number",
+        Integer: "an integer",
+        Real: "a number",
         str: "a string",
         dict: "an object",
-        _Repeating: "an object",
+        Repeating: "an object",
         list: "a list",
     }
     return names[type(value)]

@@ -419,9 +419,10 @@ def letters(run: Any) -> Counter[tuple[str, str]]:
 PLAIN = {"k": dbsp.INT64, "b": dbsp.STRING, "a": dbsp.INT64}
 
 
-def columned(key: str | None, *, added: bool) -> Any:
+def columned(key: str | None, *, added: bool, default: int | None = None) -> Any:
     """A table without and with a column, and views over it: of all columns, of some, and of the new one."""
-    table = dbsp.table("w", PLAIN | ({"extra": dbsp.INT64} if added else {}), primary_key=key)
+    more = {"columns": {**PLAIN, "extra": dbsp.INT64}, "defaults": {"extra": default}} if added else {"columns": PLAIN}
+    table = dbsp.table("w", primary_key=key, **more)
     views = {
         "whole": table, "n": table.group_by("b").aggregate(n=dbsp.count()), "some": table.select("k", "a").distinct(),
         "up": table.filter(dbsp.col("a") > 1), "least": table.group_by("b").aggregate(least=dbsp.min("a")),
@@ -432,12 +433,12 @@ def columned(key: str | None, *, added: bool) -> Any:
     return circuit(views)
 
 
-def widen(key: str | None, seed: int, at: int, workers: int) -> CircuitChange:
-    """Rows are pushed with the new column after step `at`, or a step before or after; to the whole run as nulls before."""
+def widen(key: str | None, seed: int, at: int, workers: int, default: int | None = None) -> CircuitChange:
+    """Rows are pushed with the new column after step `at`, or a step before or after; to the whole run without it before."""
     chance, found = random.Random(seed), None
     with (
         dbsp.open(columned(key, added=False), workers=workers, partitions=2) as changed,
-        dbsp.open(columned(key, added=True), workers=workers, partitions=2) as whole,
+        dbsp.open(columned(key, added=True, default=default), workers=workers, partitions=2) as whole,
     ):
         pair = Pair(changed, whole, others={"whole", "up"})
         for number in range(8):
@@ -452,7 +453,7 @@ def widen(key: str | None, seed: int, at: int, workers: int) -> CircuitChange:
             if chance.random() < 0.3:
                 changed.restart()
             if number == at:
-                found = pair.evolve(columned(key, added=True))
+                found = pair.evolve(columned(key, added=True, default=default))
             if chance.random() < 0.3:
                 changed.checkpoint()
         pair.compare()
@@ -461,19 +462,46 @@ def widen(key: str | None, seed: int, at: int, workers: int) -> CircuitChange:
 
 
 @settings(max_examples=examples(20), deadline=None)
-@given(st.sampled_from(["k", None]), st.integers(0, 2**32), st.integers(0, 6), st.integers(1, 3))
-def test_a_column_is_added_to_a_table(key: str | None, seed: int, at: int, workers: int) -> None:
-    """Old rows are null there, in state and in the log; views that do not read it go on."""
-    found = widen(key, seed, at, workers)
-    assert found.columns_added == ("w.extra",)
+@given(
+    st.sampled_from(["k", None]),
+    st.integers(0, 2**32),
+    st.integers(0, 6),
+    st.integers(1, 3),
+    st.sampled_from([None, 1]),
+)
+def test_a_column_is_added_to_a_table(key: str | None, seed: int, at: int, workers: int, default: int | None) -> None:
+    """Old rows have the default there, or null, in state and in the log; views that do not read it go on."""
+    found = widen(key, seed, at, workers, default)
+    assert (found.columns_added, found.columns_filled)[default is not None] == ("w.extra",)
     assert set(found.views_kept) == {"n", "some", "least"}
 
 
-def test_old_rows_with_another_value_than_null_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    widen("k", 1, 3, 2)
-    monkeypatch.setattr(relabelling, "pa", SimpleNamespace(nulls=lambda count, kind: pa.array([1] * count, kind)))
+@pytest.mark.parametrize(("default", "planted"), [(None, 1), (1, None)])
+def test_old_rows_with_another_value_are_seen(
+    default: int | None, planted: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The state of old rows is not filled with the default but with another value."""
+    widen("k", 1, 3, 2, default)
+    absent = SimpleNamespace(absent=lambda column, rows: pa.array([planted] * rows, column.type))
+    monkeypatch.setattr(
+        relabelling, "_narrow", lambda view, each, chunks: narrow(view, replace(each, table=absent), chunks)
+    )
     with pytest.raises(AssertionError):
-        widen("k", 1, 3, 2)
+        widen("k", 1, 3, 2, default)
+
+
+def test_the_default_of_a_column_stays() -> None:
+    """Its rows were filled with it, so a backfill from the log would have others."""
+    with dbsp.open(columned("k", added=True, default=1)) as run:
+        run.push("w", [{"k": 1}])
+        run.step()
+        for default in (None, 2):
+            with pytest.raises(CircuitError, match="a table is declared otherwise") as raised:
+                run.evolve(columned("k", added=True, default=default))
+            assert "the default of a column stays" in str(raised.value.hint)
+
+
+narrow = relabelling._narrow
 
 
 @pytest.mark.parametrize("columns", [{"a": dbsp.STRING}, {"z": dbsp.INT64}])
@@ -485,7 +513,9 @@ def test_other_declarations_are_refused(columns: dict[str, Any]) -> None:
         table = dbsp.table("w", {**columns, **PLAIN, **columns}, primary_key="k")
         with pytest.raises(CircuitError, match=r"a table is declared otherwise.*table=w") as raised:
             run.evolve(circuit({"whole": table}))
-        assert "only columns that may be null may be added, after the others" in str(raised.value.hint)
+        assert "only columns that may be null or have a default may be added, after the others" in str(
+            raised.value.hint
+        )
 
 
 # --- planted bugs ---------------------------------------------------------------------------------------------------

@@ -134,6 +134,15 @@ class Compiler:
         self._open.pop()
         return slot, fields
 
+    def names_in(self, schema: Any, name: str) -> frozenset[str]:
+        """Return the names of the fields of a record's field `name`, which is a record or a union with one."""
+        record, space = self._found(schema, "")
+        type_ = next(part["type"] for part in record["fields"] if part["name"] == name)
+        inside = _full_name(record, space).rpartition(".")[0]
+        found = [self._found(each, inside)[0] for each in (type_ if isinstance(type_, list) else [type_])]
+        fields = [each["fields"] for each in found if isinstance(each, Mapping) and "fields" in each]
+        return frozenset(part["name"] for each in fields for part in each)
+
     def value(self, schema: Any, wanted: Any, space: str) -> Made | None:
         """Compile any value; return the function that makes its column, or None if `wanted` is `...`: unwanted."""
         schema, space = self._found(schema, space)

@@ -1,8 +1,8 @@
 """Messages in Avro as rows: each record is a row, or a change of Debezium's.
 
 A message begins with a zero byte and the number of its schema. The table's columns are matched by name; other fields
-are not read, and a missing column is null. In a plain record a field `__op` is 0 for an insert, 1 for a delete, as in
-Parquet files. A field `__deleted` is "true" or "false", as Debezium's `ExtractNewRecordState` writes it.
+are not read, and a missing column has its default, else null. In a plain record a field `__op` is 0 for an insert, 1
+for a delete, as in Parquet files. A field `__deleted` is "true" or "false", as Debezium's `ExtractNewRecordState` writes it.
 
 In a table with a primary key, a plain message without a value is a tombstone. It deletes the row of its key, which is
 Avro too, or any key that `message_keys` reads. Messages of one schema are decoded together
@@ -127,7 +127,12 @@ class _Reader:
         return self._rows(self._program.run([value[_HEAD.size :] for value in values]))
 
     def _columns(self, fields: Mapping[str, Made], messages: Messages) -> list[pa.Array]:
-        return [column_of(fields.get(column.name), messages, column.name, column.type) for column in self._table.schema]
+        return [
+            column_of(fields.get(column.name), messages, column.name, column.type)
+            if column.name in fields
+            else self._table.absent(column, len(messages))
+            for column in self._table.schema
+        ]
 
 
 class _Records(_Reader):
@@ -170,12 +175,17 @@ class _Changes(_Reader):
         wanted = _wanted(self._table)
         _, self._fields = compiler.record(schema, {"before": wanted, "after": wanted, "op": None})
         require({"before", "after", "op"} <= self._fields.keys(), "not one of Debezium's changes")
+        self._named = compiler.names_in(schema, "after")
 
     def _rows(self, messages: Messages) -> Decoded:
         type_ = pa.struct([(column.name, column.type) for column in self._table.schema])
         before, after = (self._fields[name](messages, type_) for name in ("before", "after"))
         was, comes = (rows.is_valid().to_numpy(zero_copy_only=False) for rows in (before, after))
-        columns = pa.concat_arrays([before, after]).flatten()
+        found = pa.concat_arrays([before, after]).flatten()
+        columns = [
+            column if part.name in self._named else self._table.absent(part, len(column))
+            for part, column in zip(self._table.schema, found, strict=True)
+        ]
         return change_rows(self._table, columns, was, comes, self._fields["op"](messages, STRING))
 
 
