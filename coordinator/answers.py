@@ -86,12 +86,13 @@ class Skipped:
 class LetterPage:
     """A page of dead letters of the steps below `step`, each with the position to which it was replayed.
 
-    `total` letters pass the filter. `next` is the cursor of the next page; None at the end. Letters of steps below `kept_from`
-    were dropped, and `left_out` letters of later steps were too many to keep.
+    `total` letters pass the filter, and `hidden` ones pass all of it but `replayed`. `next` is the cursor of the next page; None
+    at the end. Letters of steps below `kept_from` were dropped, and `left_out` letters of later steps were too many to keep.
     """
 
     step: int
     total: int
+    hidden: int
     next: str | None
     kept_from: int
     left_out: int
@@ -108,10 +109,11 @@ class LetterRefused:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LetterReplay:
-    """The results of a replay: of `matched` letters, `replayed` rows were pushed, and `failed_again` are new dead letters.
+    """The results of a replay: of `matched` letters, `replayed` rows were pushed, and `failed_again` still cannot be read.
 
-    `replayed_before` letters were replayed earlier. `not_replayable` counts the others by the reason. `again` and `refused` show
-    the first of them. `positions` are the places of all pushed rows. A dry run pushes nothing.
+    Those are not pushed, and their letters stay. `replayed_before` letters were replayed earlier. `not_replayable` counts the
+    others by the reason. `again` and `refused` show the first of them. `positions` are the places of all pushed rows. A dry run
+    pushes nothing.
     """
 
     dry_run: bool

@@ -46,17 +46,22 @@ def dead_letters() -> None:
 @click.option(
     "--limit", type=click.IntRange(1, 10_000), default=20, show_default=True, help="How many letters, the newest first."
 )
+@click.option("--all", "all_", is_flag=True, help="Also the letters whose rows were replayed.")
 @OUTPUT
 @click.pass_obj
-def list_(context: CommandContext, /, limit: int, form: str, **wanted: Any) -> None:
-    """Show the newest letters: position, kind, table, partition and offset, reason, text."""
-    found = context.client.ask("GET", "/v1/dead-letters", params=_given(wanted) | {"limit": limit, "newest": True})
+def list_(context: CommandContext, /, limit: int, form: str, *, all_: bool, **wanted: Any) -> None:
+    """Show the newest letters that were not replayed: position, kind, table, partition and offset, reason, text."""
+    which = {} if all_ else {"replayed": False}
+    params = _given(wanted) | {"limit": limit, "newest": True} | which
+    found = context.client.ask("GET", "/v1/dead-letters", params=params)
     if form != "table" and not context.as_json:
         print_rows(form, COLUMNS, (_values(letter) for letter in found["letters"]))
         return
     lines = [line for letter in found["letters"] for line in _lines(letter)]
     shown, total = len(found["letters"]), found["total"]
     lines.append(f"{shown:,} of {total:,} dead letters, the newest first, as of step {found['step']:,}")
+    if found["hidden"]:
+        lines.append(f"{found['hidden']:,} further letters were replayed: --all shows them")
     if found["kept_from"]:
         lines.append(f"letters of steps below {found['kept_from']:,} are not kept any more ([letters])")
     if found["left_out"]:
@@ -143,7 +148,8 @@ def _show_change(context: CommandContext, change: dict[str, Any]) -> None:
 def replay(context: CommandContext, /, dry_run: bool, wait_s: float | None, **wanted: Any) -> None:
     """Push the rows of letters again, each letter at most once, after the table or the settings were fixed.
 
-    A row that fails again becomes a new letter. Letters that cannot be replayed are named with the reason.
+    A row that still cannot be read is named and not pushed, and its letter stays. Letters that cannot be replayed are counted
+    by the reason.
     """
     found = context.client.replay_dead_letters(**_given(wanted), dry_run=dry_run, wait_s=wait_s)
     context.show(found, "\n".join(_replay_lines(found)))
@@ -159,14 +165,13 @@ def _replay_lines(found: dict[str, Any]) -> list[str]:
         for place in found["positions"]
     ]
     if found["failed_again"]:
-        again = "would fail again as new dead letters" if found["dry_run"] else "failed again, and are new dead letters"
-        lines.append(f"{found['failed_again']:,} {again}:")
+        lines.append(f"{found['failed_again']:,} still cannot be read; nothing is pushed, and their letters stay:")
         lines += [f"  {each['at']}: {each['reason']}" for each in found["again"]]
     if found["replayed_before"]:
         lines.append(f"{found['replayed_before']:,} were replayed before")
     for reason, count in found["not_replayable"].items():
         lines.append(f"{count:,} cannot be replayed: {reason}")
-    if "processed" in found:
+    if "processed" in found and found["positions"]:
         lines.append(
             "processed: the views have them" if found["processed"] else f"not processed yet: {found['waiting']}"
         )

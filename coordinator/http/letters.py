@@ -45,7 +45,7 @@ def add_letters(app: FastAPI, service: DeadLetters, lanes: Lanes, waiters: Waite
     """Add the routes of dead letters."""
 
     @app.get("/v1/dead-letters", summary="Rows that could not be used: table, partition, offset, reason, text")
-    async def dead_letters(
+    async def dead_letters(  # noqa: PLR0913 - each is a parameter of the request
         *,
         table: str | None = None,
         code: Code | None = None,
@@ -55,15 +55,19 @@ def add_letters(app: FastAPI, service: DeadLetters, lanes: Lanes, waiters: Waite
         limit: int = Query(default=100, ge=0, le=LIMIT_MAX),
         cursor: str | None = Query(default=None, pattern=POSITION),
         newest: bool = False,
+        replayed: bool | None = None,
     ) -> JSONResponse:
         """Return the letters of finished steps in the order of `at`, or the `newest` first.
 
         Pass `next` as `cursor` to go on. `code` says what kind of letter it is. A letter without an offset says why in
-        `unplaced`. `replayed` is where its row was pushed again. `reason` is a part of the letter's reason. Follow
+        `unplaced`. `replayed` is where its row was pushed again. `replayed=false` leaves such letters out, and
+        `replayed=true` the others; `hidden` counts what was left out. `reason` is a part of the letter's reason. Follow
         letters at `/v1/views/dead_letters/changes`.
         """
         wanted = LetterFilter(table=table, code=code, reason=reason, first=first, last=last)
-        page = await lanes.reads.run(service.dead_letters, wanted, limit=limit, cursor=cursor, newest=newest)
+        page = await lanes.reads.run(
+            service.dead_letters, wanted, limit=limit, cursor=cursor, newest=newest, replayed=replayed
+        )
         return JSONResponse(_page(page))
 
     @app.post(
@@ -76,8 +80,9 @@ def add_letters(app: FastAPI, service: DeadLetters, lanes: Lanes, waiters: Waite
     ) -> JSONResponse:
         """Read the text of each letter as the table's rows are read now, and push its row as new input.
 
-        `failed_again` rows become new letters, which name the old ones. `not_replayable` counts the others by the
-        reason. A letter that was replayed before adds nothing, so the request can be repeated. `wait` as for pushes.
+        `failed_again` rows still cannot be read. They are not pushed, and their letters stay; `again` has the reasons.
+        `not_replayable` counts the others by the reason. A letter that was replayed before adds nothing, so the request
+        can be repeated. `wait` as for pushes.
         """
         if wait:
             waiters.followers.admit(request)
@@ -90,7 +95,8 @@ def add_letters(app: FastAPI, service: DeadLetters, lanes: Lanes, waiters: Waite
 
 def _page(page: LetterPage) -> dict[str, Any]:
     return {
-        "step": page.step, "total": page.total, "next": page.next, "kept_from": page.kept_from, "left_out": page.left_out,
+        "step": page.step, "total": page.total, "hidden": page.hidden, "next": page.next,
+        "kept_from": page.kept_from, "left_out": page.left_out,
         "letters": [_letter(letter, position) for letter, position in page.letters],
     }  # fmt: skip
 

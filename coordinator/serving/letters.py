@@ -2,7 +2,7 @@
 
 A replay reads the text of a letter again, as its table's rows are read now, and pushes the row as new input. Law: each letter
 is replayed at most once, whatever is killed or repeated, because the input log writes row and note together
-(`dbsp.io.replayed`). A row that fails again becomes a new letter, which names the old one.
+(`dbsp.io.replayed`). A row that still cannot be read is not pushed: its letter stays, and can be replayed later.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from dbsp.coordinator.serving.ingest import Ingest
 from dbsp.errors import ConfigError
 from dbsp.io.connectors.messages import ReadsTopics
 from dbsp.io.formats import decode_json
-from dbsp.io.pushed import BadRow, Incoming, Position, Push
+from dbsp.io.pushed import Incoming, Position, Push
 
 REPLAY_PIECE = 1_000
 """How many letters one transaction replays."""
@@ -86,14 +86,22 @@ class DeadLetters(Ingest):
     """The interface of those who care for rows that could not be used."""
 
     def dead_letters(
-        self, wanted: LetterFilter, *, limit: int = 100, cursor: str | None = None, newest: bool = False
+        self,
+        wanted: LetterFilter,
+        *,
+        limit: int = 100,
+        cursor: str | None = None,
+        newest: bool = False,
+        replayed: bool | None = None,
     ) -> LetterPage:
         """Return a page of the kept letters of finished steps, in the order of their positions, or the `newest` first.
 
-        `cursor` is the last position of the page before.
+        `cursor` is the last position of the page before. With `replayed`, only letters that were replayed, or only the others.
         """
         step, log = self.finished_steps(), self.built.letters.log
-        found = wanted.of(self.built.letters.below(step))
+        matched = found = wanted.of(self.built.letters.below(step))
+        if replayed is not None:
+            found = [each for each, was in zip(matched, self._are_replayed(matched), strict=True) if was is replayed]
         total = len(found)
         if newest:
             found.reverse()
@@ -102,7 +110,8 @@ class DeadLetters(Ingest):
             found = [e for e in found if ((e.step, e.number) < seen if newest else (e.step, e.number) > seen)]
         page = found[:limit]
         return LetterPage(
-            step=step, total=total, next=page[-1].at if len(found) > limit and page else None, kept_from=log.kept_from,
+            step=step, total=total, hidden=len(matched) - total,
+            next=page[-1].at if len(found) > limit and page else None, kept_from=log.kept_from,
             left_out=sum(each.left_out for each in log.steps.values()),
             letters=tuple(zip(page, self._replayed(page), strict=True)),
         )  # fmt: skip
@@ -177,10 +186,14 @@ class DeadLetters(Ingest):
                     total.refuse(letter, why)
                 else:
                     fresh.append(letter)
-            incoming = [self._incoming(letter) for letter in fresh]
-            positions = [None] * len(incoming) if dry_run else self.push_many(incoming)
-            for letter, item, position in zip(fresh, incoming, positions, strict=True):
-                total.add(letter, item.push, position)
+            read = [(letter, self._incoming(letter)) for letter in fresh]
+            for letter, item in read:
+                if item.push.bad:
+                    total.keep(letter, item.push.bad[0].reason)
+            good = [(letter, item) for letter, item in read if not item.push.bad]
+            positions = [None] * len(good) if dry_run else self.push_many([item for _, item in good])
+            for position in positions:
+                total.add(position)
         return total.answer()
 
     def _why_not(self, letter: Letter) -> str | None:
@@ -210,13 +223,11 @@ class DeadLetters(Ingest):
         return decode_json(letter.text.encode(), table, extras=self.config.input.ignores_unknown)
 
     def _incoming(self, letter: Letter) -> Incoming:
-        """Return the replay of a letter: its row, or its text with the new reason."""
+        """Return the replay of a letter: its row as it is read now, or the reason why it is not read."""
         table, partition, offset = self.table(letter.table or ""), letter.partition or 0, letter.offset or 0
-        push = self._decoded(letter, table)
-        again = f"replayed from partition {partition} offset {offset}: "
-        bad = tuple(BadRow(index=row.index, reason=again + row.reason, payload=letter.text) for row in push.bad)
         into = partition if partition < self.config.input.partitions else 0
-        return Incoming(table=table.name, push=replace(push, bad=bad), partition=into, letter=(partition, offset))
+        push = self._decoded(letter, table)
+        return Incoming(table=table.name, push=push, partition=into, letter=(partition, offset))
 
 
 class _Total:
@@ -235,16 +246,17 @@ class _Total:
         self._reasons[why] += 1
         self._show(self._refused, letter, why)
 
-    def add(self, letter: Letter, push: Push, position: Position | None) -> None:
+    def keep(self, letter: Letter, why: str) -> None:
+        """Note a letter whose row still cannot be read."""
+        self._bad += 1
+        self._show(self._again, letter, why)
+
+    def add(self, position: Position | None) -> None:
         """Note a letter that was replayed to a position; None for a dry run."""
         if position is not None and position.repeated:  # by another request, meanwhile
             self.before += 1
             return
-        if push.bad:
-            self._bad += 1
-            self._show(self._again, letter, push.bad[0].reason)
-        else:
-            self._good += 1
+        self._good += 1
         if position is not None:
             self._positions.append(position)
 

@@ -159,20 +159,25 @@ def test_replayed_once_after_the_settings_are_fixed(folder: Path) -> None:
         assert list(found["not_replayable"]) == [
             "a node failed on it, and its table has the row: correct the row there, or change the circuit"
         ]
-        again = letters(client, reason="replayed from partition 0 offset 3")
-        assert [json.loads(each["text"]) for each in again] == [WRONG]
+        assert found["again"] == [{"at": "0-2", "reason": "column id: expected int64, found a string"}]
+        assert [(each["first"], each["last"]) for each in found["positions"]] == [(7, 9)], "the bad row is not pushed"
+        waiting = letters(client, code="unreadable", replayed=False)
+        assert [(each["at"], json.loads(each["text"])) for each in waiting] == [("0-2", WRONG)]
         last = client.get("/v1/status").json()["last_dead_letters"]
-        assert [(each["at"], each["reason"]) for each in last if each["code"] == "unreadable"] == [
-            (each["at"], each["reason"]) for each in again
-        ], "what was replayed is not current"
+        assert [each["at"] for each in last if each["code"] == "unreadable"] == ["0-2"], (
+            "what was replayed is not current"
+        )
         assert [each["replayed"] for each in letters(client, code="unreadable")] == [
-            {"partition": 0, "offset": offset} for offset in (7, 8, 9)
-        ] + [None]
+            {"partition": 0, "offset": 7}, None, {"partition": 0, "offset": 8}
+        ]  # fmt: skip
+        page = client.get("/v1/dead-letters", params={"replayed": "true"}).json()
+        assert ([each["at"] for each in page["letters"]], page["total"], page["hidden"]) == (["0-1", "0-3"], 2, 2)
         service.checkpoint()
-        assert counts(replay(client, last="0")) == (0, 0, 3, 1)
+        assert counts(replay(client, last="0")) == (0, 1, 2, 1)
     with running(folder, IGNORE) as (service, client):
         service.rescale(3)
-        assert counts(replay(client)) == (0, 1, 3, 1), "the new letter is replayed, the old ones are not"
+        assert counts(replay(client)) == (0, 1, 2, 1)
+        assert len(letters(client)) == 4, "a replay that fails makes no letter"
         assert totals(client) == AFTER
     assert not diagnose(settings(folder)).findings
 
@@ -293,9 +298,14 @@ def test_the_command_line(folder: Path) -> None:
         assert "of 1 dead letters, 0 would be replayed" in said(
             "dead-letters", "replay", "--code", "unreadable", "--dry-run"
         )
+        assert "of 1 dead letters, 0 were replayed" in said(
+            "dead-letters", "replay", "--table", "orders", "--to", "0-0"
+        )
         done = said("dead-letters", "replay", "--code", "unreadable", "--wait", "60")
-        assert "1 failed again, and are new dead letters" in done
-        assert "processed: the views have them" in done
+        assert "1 still cannot be read; nothing is pushed, and their letters stay:" in done
+        assert "  0-1: column amount: expected int64, found a string" in done
+        assert "processed" not in done, "nothing was pushed"
+        assert "2 of 2 dead letters" in said("dead-letters", "list")
         wrong = script("cli", "--url", url, "dead-letters", "replay", "--from", "soon")
         assert wrong.returncode == 2
         assert "first: string should match pattern" in wrong.stderr

@@ -72,9 +72,10 @@ export interface Letter {
   unplaced: string | null; node: string | null; reason: string; text: string; count: number; is_delete?: boolean;
   replayed: { partition: number; offset: number } | null;
 }
-export interface LetterPage { step: number; total: number; next: string | null; kept_from: number; left_out: number; letters: Letter[] }
+export interface LetterPage { step: number; total: number; hidden: number; next: string | null; kept_from: number; left_out: number; letters: Letter[] }
 export interface Replay {
   matched: number; replayed: number; failed_again: number; replayed_before: number; not_replayable: Record<string, number>;
+  again: { at: string; reason: string }[];
 }
 export interface LayoutRow {
   worker: number; host: string; shards: number; first_step: number; ranges: [string, string][];
