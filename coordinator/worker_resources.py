@@ -133,10 +133,15 @@ class ConfiguredResources:
         self.end_transfers(worker, epoch)
 
     def discard_stray(self, worker: int, epoch: int, since: int) -> bool:
-        """Delete the database that a worker left here when it moved away in epoch `since`; return whether there was one."""
+        """Delete what a worker left here when it moved away in epoch `since`; return whether there was a database.
+
+        With the database go the shards that it received here from other hosts for a rescale.
+        """
         with _LOCK:
             self._let_go(worker)
-            return discard_older(self._home(worker), epoch, since)
+            found = discard_older(self._home(worker), epoch, since)
+        self.end_transfers(worker, since)
+        return found
 
     def _homes(self, worker: int) -> tuple[Path, ...]:
         """Return the folders of the worker's standbys, then that of its database."""

@@ -46,6 +46,10 @@ class Machines:
         """Return the folder of a worker's database on a host."""
         return home_in(self.folder / host / "workers", worker)
 
+    def visits(self, host: str, worker: int) -> Path:
+        """Return the folder of what a worker on this host received from workers of other hosts."""
+        return home_in(self.folder / host / "visits", worker)
+
     def wipe(self, host: str) -> None:
         """Lose a host's disk; what has files open there goes on with them."""
         (self.folder / host).rename(self.folder / f"lost-{uuid.uuid4().hex}")
@@ -86,6 +90,9 @@ class HostedResources(ConfiguredResources):
 
     def _home(self, worker: int) -> Path:
         return self.machines.home(self.here or self.machines.places[worker], worker)
+
+    def _transfers(self, worker: int) -> Path:
+        return self.machines.visits(self.here or self.machines.places[worker], worker)
 
     def _far(self, worker: int) -> Path:
         return self.machines.standby(self.here, worker)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import shutil
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -113,12 +114,15 @@ def test_a_host_that_comes_back_late_loses_what_workers_left_there(folder: Path,
     with running(folder, machines, *COPIES) as service, traffic(service, 2):
         goes_on(service)
         (worker,) = [worker for worker, host in homes(service).items() if host == "b"]
+        received = machines.visits("b", worker) / "0000-1"
+        shutil.copytree(machines.home("a", 0) / "durable", received / "durable")  # a rescale was cut off by the loss
         lose(service, machines, "b")
         assert machines.home("b", worker).is_dir()
     machines.silent.clear()
     with running(folder, machines, *COPIES) as service, traffic(service, 3):
         goes_on(service)
         assert not machines.home("b", worker).exists()
+        assert not received.exists()
         assert not service.status()["moved_workers"][0]["left_database"]
         assert "b" not in homes(service).values()
     assert [event["workers"] for event in events(folder, "strays-discarded")] == [[worker]]

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import threading
@@ -197,6 +198,50 @@ def test_a_disk_is_lost_while_its_host_answers(broker: Broker, tmp_path: Path, k
         assert databases(tmp_path) == {HOSTS[0]: sorted({"0000", "0001"}.difference(there)), HOSTS[1]: there}
         version = (shop.status() or {})["version"]
         shop.until(lambda: (shop.status() or {}).get("version", 0) > version + 1, "two more checkpoints", 300)
+
+
+def lose_every_disk(shop: Shop, folder: Path, hosts: Sequence[str]) -> None:
+    """End the service by force, and lose what the coordinator and these hosts have on their disks."""
+    os.killpg(shop.running().pid, signal.SIGKILL)
+    shop.running().wait(30)
+    shop.until(lambda: not shop.marked(), "nothing of it is left", 30)
+    for disk in (shop.folder / "data", *(folder / "cluster" / f"disk-{host}" for host in hosts)):
+        for each in disk.iterdir():
+            shutil.rmtree(each) if each.is_dir() else each.unlink()
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(900)
+def test_every_disk_is_lost_and_a_start_goes_on_from_the_copies(broker: Broker, tmp_path: Path) -> None:
+    """First the same hosts go on, with empty disks; then two others, with one worker more, as the old hosts are gone."""
+    others = ("127.0.0.4", "127.0.0.5")
+    options = ("--set", f"checkpoint.copies={tmp_path / 'copies'}", "--set", "layout.host_lost_s=5")
+    with cluster_shop(tmp_path, broker, seed=9, options=options, hosts=(*HOSTS, *others)) as (cluster, shop):
+
+        def goes_on() -> None:
+            reached, began = shop.sent, time.monotonic()
+            shop.until(lambda: shop.processed() > reached, "steps go on", 300)
+            print(f"first new step after {time.monotonic() - began:.1f} s")
+            version = (shop.status() or {})["version"]
+            shop.until(lambda: (shop.status() or {}).get("version", 0) > version + 1, "two more checkpoints", 300)
+
+        goes_on()
+        lose_every_disk(shop, tmp_path, HOSTS)
+        shop.start()
+        goes_on()
+        assert databases(tmp_path) == {HOSTS[0]: ["0000"], HOSTS[1]: ["0001"]}
+        lose_every_disk(shop, tmp_path, HOSTS)
+        for host in HOSTS:
+            for pid in (cluster.workers[host].pid, *cluster.executors(host)):
+                os.kill(pid, signal.SIGKILL)
+        shop.options = (*options, "--set", f"layout.hosts={json.dumps(others)}")
+        shop.start("--rescale", "3")
+        goes_on()
+        shop.until(lambda: (shop.status() or {}).get("workers") == 3, "three workers", 300)
+        assert databases(tmp_path) == {HOSTS[0]: [], HOSTS[1]: []}
+        found = databases(tmp_path, others)
+        assert sorted(worker for each in found.values() for worker in each) == ["0000", "0001", "0002"]
+        assert all(found.values())
 
 
 @contextmanager
