@@ -215,7 +215,7 @@ def lose_every_disk(shop: Shop, folder: Path, hosts: Sequence[str]) -> None:
 def test_every_disk_is_lost_and_a_start_goes_on_from_the_copies(broker: Broker, tmp_path: Path) -> None:
     """First the same hosts go on, with empty disks; then two others, with one worker more, as the old hosts are gone."""
     others = ("127.0.0.4", "127.0.0.5")
-    options = ("--set", f"checkpoint.copies={tmp_path / 'copies'}", "--set", "layout.host_lost_s=5")
+    options = ("--set", f"checkpoint.copies={tmp_path / 'copies'}", "--set", "layout.host_lost_s=20")
     with cluster_shop(tmp_path, broker, seed=9, options=options, hosts=(*HOSTS, *others)) as (cluster, shop):
 
         def goes_on() -> None:
