@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import click
 
-from dbsp.coordinator.client import ARROW
+from dbsp.coordinator.bodies import ARROW
 from dbsp.coordinator.command_context import CommandContext
 from dbsp.coordinator.rows_out import ArrowOutput, csv_line
 
@@ -107,4 +107,4 @@ class _ArrowChanges:
 
 
 def _say_anew(step: int) -> None:
-    click.echo(f"the view began anew at step {step:,}: the rows before this step no longer count", err=True)
+    click.echo(f"the view began anew at step {step}: the rows before this step no longer count", err=True)

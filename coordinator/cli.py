@@ -107,9 +107,9 @@ def _where(found: dict[str, Any]) -> list[str]:
     if found["state"] in UNREAD and not found["step"]:
         return [f"dbsp {found['engine']}; step and checkpoint are known when recovery ends"]
     return [
-        f"step {found['step']:,}, epoch {found['epoch']}, {found['workers']} workers (layout {found['layout_version']}),"
+        f"step {found['step']}, epoch {found['epoch']}, {found['workers']} workers (layout {found['layout_version']}),"
         f" dbsp {found['engine']}",
-        f"checkpoint {found['version']} at step {found['checkpoint_step']:,}",
+        f"checkpoint {found['version']} at step {found['checkpoint_step']}",
     ]
 
 
@@ -164,7 +164,7 @@ def _lag_line(lag: dict[str, Any]) -> str:
 
 def _delta_line(table: dict[str, Any]) -> str:
     """Return the line on the progress of a Delta table, with the error that stops it."""
-    line = f"{table['view']} as a Delta table: up to step {table['step']:,}, {table['behind_steps']:,} behind"
+    line = f"{table['view']} as a Delta table: up to step {table['step']}, {table['behind_steps']:,} behind"
     return f"{line}; {table['error']}" if table["error"] else line
 
 
@@ -180,20 +180,20 @@ def _halt_lines(halt: dict[str, Any]) -> list[str]:
     """Return the lines on a halt: the failing rows, their origin and a remedy; or the step that ends its process."""
     if halt["death"]:
         return [
-            f"step {halt['step']:,} has ended its process again and again, and once more where it was tried: {halt['death']}",
+            f"step {halt['step']} has ended its process again and again, and once more where it was tried: {halt['death']}",
             *(
-                f"  it takes {r['table']} partition {r['partition']} offsets {r['first']:,} to {r['last'] - 1:,}"
+                f"  it takes {r['table']} partition {r['partition']} offsets {r['first']} to {r['last'] - 1}"
                 for r in halt["ranges"]
             ),
             "find the rows that do, and go on without them (they go to the dead letters): coordinator skip",
         ]
     if not halt["rows"]:
-        return [f"halted before step {halt['step']:,}: {halt['message']}"]
-    lines = [f"{halt['count']:,} rows of step {halt['step']:,} fail at {halt['name']}; no further step is taken"]
+        return [f"halted before step {halt['step']}: {halt['message']}"]
+    lines = [f"{halt['count']:,} rows of step {halt['step']} fail at {halt['name']}; no further step is taken"]
     for row in halt["rows"]:
         known = row["offset"] >= 0
         place = (
-            f"{row['table']} partition {row['partition']} offset {row['offset']:,}"
+            f"{row['table']} partition {row['partition']} offset {row['offset']}"
             if known
             else "computed from input rows"
         )
@@ -214,11 +214,11 @@ def skip(context: CommandContext, step: int | None) -> None:
     with _patience("looking for the rows"):
         found = context.client.skip(step)
     rows = [
-        f"  {row['table']} partition {row['partition']} offset {row['offset']:,}: {row['payload']}"
+        f"  {row['table']} partition {row['partition']} offset {row['offset']}: {row['payload']}"
         for row in found["dropped"]
     ]
-    text = "\n".join([f"step {found['step']:,} goes on without {found['rows']:,} rows: they are dead letters", *rows])
-    context.show(found, f"step {found['step']:,} was decided before" if found["before"] else text)
+    text = "\n".join([f"step {found['step']} goes on without {found['rows']:,} rows: they are dead letters", *rows])
+    context.show(found, f"step {found['step']} was decided before" if found["before"] else text)
 
 
 @command.command("accept-output")
@@ -227,8 +227,8 @@ def skip(context: CommandContext, step: int | None) -> None:
 def accept_output(context: CommandContext, step: int | None) -> None:
     """Accept that a replayed step gives another output than before; the next new step emits the difference."""
     found = context.client.accept_output(step)
-    text = f"step {found['step']:,} goes on: what its output differs by is put out with the next new step"
-    context.show(found, f"step {found['step']:,} was decided before" if found["before"] else text)
+    text = f"step {found['step']} goes on: what its output differs by is put out with the next new step"
+    context.show(found, f"step {found['step']} was decided before" if found["before"] else text)
 
 
 @command.command()
@@ -237,7 +237,7 @@ def checkpoint(context: CommandContext) -> None:
     """Commit the state now."""
     with _patience("taking a checkpoint"):
         found = context.client.checkpoint()
-    context.show(found, f"checkpoint {found['version']} at step {found['step']:,}")
+    context.show(found, f"checkpoint {found['version']} at step {found['step']}")
 
 
 @command.command()
@@ -245,7 +245,7 @@ def checkpoint(context: CommandContext) -> None:
 def pause(context: CommandContext) -> None:
     """Pause the pipeline: no further step runs; rows that are pushed meanwhile wait."""
     found = context.client.pause()
-    context.show(found, f"paused before step {found['step']:,}")
+    context.show(found, f"paused before step {found['step']}")
 
 
 @command.command()
@@ -253,7 +253,7 @@ def pause(context: CommandContext) -> None:
 def resume(context: CommandContext) -> None:
     """Resume a paused pipeline."""
     found = context.client.resume()
-    context.show(found, f"running from step {found['step']:,}")
+    context.show(found, f"running from step {found['step']}")
 
 
 @command.command()
@@ -388,7 +388,7 @@ def changes(context: CommandContext, view: str, first: int, follow: bool, form: 
     finally:
         shown.close()
         if follow:
-            click.echo(f"all before step {first:,} was shown; go on with --first {first}", err=True)
+            click.echo(f"all before step {first} was shown; go on with --first {first}", err=True)
 
 
 def _say_waiting(error: UnavailableError) -> None:

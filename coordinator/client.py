@@ -14,18 +14,18 @@ from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal
 
+from dbsp.coordinator.bodies import ARROW, Pushed, body_of, dicts_of, json_of
 from dbsp.coordinator.connection import Connection
+from dbsp.coordinator.file_parts import text_kind
+from dbsp.coordinator.file_push import FileOptions, PushedFile, push_file
 from dbsp.coordinator.http.kinds import kind_of
-from dbsp.errors import ConfigError, DataError, DbspError, UnavailableError
+from dbsp.errors import ConfigError, DbspError, UnavailableError
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-ARROW = "application/vnd.apache.arrow.stream"
-ARROW_FILE, PARQUET = b"ARROW1", b"PAR1"
-"""How files begin."""
 STEP_HEADER = "Dbsp-Step"
 FOLLOW_WAIT_S = 60.0
 """How long a request for changes waits for the next change."""
@@ -36,25 +36,6 @@ LOOK_S = 0.5
 """How often the progress of a rescale is read."""
 
 Strategy = Literal["cold", "warmup", "icadd", "redistribute"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pushed:
-    """The result of a push: the rows `first` to `end` - 1 of the table are durable.
-
-    `repeated` is True if the service knew this push by producer and sequence, and added nothing. `bad` has the reasons of the
-    first of `bad_rows` rows that became dead letters. `processed` says whether a step had taken the rows in time; None without
-    `wait_s`.
-    """
-
-    table: str
-    first: int
-    end: int
-    repeated: bool = False
-    bad_rows: int = 0
-    bad: tuple[dict[str, Any], ...] = ()
-    processed: bool | None = None
-    answer: Mapping[str, Any] = field(repr=False, default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,12 +163,43 @@ class Client:
         `sequence` a repeated push adds nothing. With `wait_s` it also waits, at most so long, until a step has taken the rows.
         **Errors** `DataError` if all or too many rows are bad; `CapacityError` if too many rows wait.
         """
-        body = _body(rows)
+        body = body_of(rows)
         headers = _pushing(producer, sequence) | {"Content-Type": content_type or kind_of(body)}
         found = self.ask(
             "POST", f"/v1/tables/{table}/rows", content=body, headers=headers, params=_waiting(wait_s)
         )  # fmt: skip
         return _pushed(table, found, found)
+
+    def push_file(
+        self,
+        table: str,
+        file: str | Path | BinaryIO,
+        *,
+        producer: str | None = None,
+        sequence: int | None = None,
+        wait_s: float | None = None,
+        content_type: str | None = None,
+        strict: bool = False,
+    ) -> PushedFile:
+        """Push a file of any size, packed or not: JSON, CSV, TSV, Arrow or Parquet; gzip, zstd, bz2, xz or lz4.
+
+        A file of more than 32 MiB, unpacked, is pushed in parts that are durable one after the other, in bounded memory. They
+        have the numbers `sequence`, `sequence` + 1, …, so a repeat with the same producer adds nothing twice. With `strict` no
+        part is pushed after one with bad rows. CSV and TSV are known by the file's name, or by `content_type`.
+        **Errors** those of `push`; they name the part, and what is durable.
+        """
+        refuse_half(producer, sequence)
+        if isinstance(file, (str, Path)):
+            content_type = content_type or text_kind(str(file))
+            with Path(file).open("rb") as opened:
+                return self.push_file(
+                    table, opened, producer=producer, sequence=sequence, wait_s=wait_s, content_type=content_type,
+                    strict=strict,
+                )  # fmt: skip
+        options = FileOptions(
+            content_type=content_type, producer=producer, sequence=sequence, wait_s=wait_s, strict=strict
+        )
+        return push_file(self.push, table, file, options)
 
     def transaction(
         self,
@@ -198,7 +210,7 @@ class Client:
         wait_s: float | None = None,
     ) -> PushedTogether:
         """Push rows to several tables, of which one step takes all or none; see `push`."""
-        body = tables if isinstance(tables, bytes) else _json({name: _dicts(rows) for name, rows in tables.items()})
+        body = tables if isinstance(tables, bytes) else json_of({name: dicts_of(rows) for name, rows in tables.items()})
         headers = _pushing(producer, sequence) | {"Content-Type": "application/json"}
         found = self.ask("POST", "/v1/transactions", content=body, headers=headers, params=_waiting(wait_s))
         pushed = tuple(_pushed(each["table"], each, found) for each in found["tables"])
@@ -403,6 +415,10 @@ class AsyncClient:
         """Push rows to a table; see `Client.push`."""
         return await asyncio.to_thread(self.client.push, table, rows, **options)
 
+    async def push_file(self, table: str, file: str | Path | BinaryIO, **options: Any) -> PushedFile:
+        """Push a file of any size; see `Client.push_file`."""
+        return await asyncio.to_thread(self.client.push_file, table, file, **options)
+
     async def transaction(self, tables: Mapping[str, Any], **options: Any) -> PushedTogether:
         """Push rows to several tables in one transaction; see `Client.transaction`."""
         return await asyncio.to_thread(self.client.transaction, tables, **options)
@@ -507,58 +523,6 @@ def looking(look: Callable[[], object], every_s: float = LOOK_S) -> Iterator[Non
         yield
     finally:
         over.set()
-
-
-def _body(rows: Any) -> bytes:
-    """Return rows as a body: bytes as they are, files of Arrow and Parquet and Arrow's rows as a stream, dicts as JSON."""
-    if isinstance(rows, bytes):
-        if not rows.startswith((ARROW_FILE, PARQUET)):
-            return rows
-        rows = _file(rows)
-    table = _arrow(rows)
-    if table is None:
-        return _json(_dicts(rows))
-    import pyarrow as pa  # noqa: PLC0415 - programs that push dicts do without it
-
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as writer:
-        writer.write_table(table)
-    return bytes(sink.getvalue().to_pybytes())
-
-
-def _file(data: bytes) -> Any:
-    """Return the rows of an Arrow IPC file or a Parquet file; raise `DataError` for one that is damaged."""
-    import pyarrow as pa  # noqa: PLC0415 - programs that push no files do without it
-    import pyarrow.parquet as pq  # noqa: PLC0415 - as above
-
-    source = pa.BufferReader(data)
-    try:
-        return pq.read_table(source) if data.startswith(PARQUET) else pa.ipc.open_file(source).read_all()
-    except (pa.ArrowException, OSError) as error:
-        kind = "Parquet" if data.startswith(PARQUET) else "Arrow IPC"
-        raise DataError(f"the {kind} file cannot be read: {' '.join(str(error).split())[:200]}") from None
-
-
-def _arrow(rows: Any) -> Any:
-    """Return Arrow rows, or rows that can export Arrow, as a `pyarrow.Table`; None for other rows."""
-    if not hasattr(rows, "__arrow_c_stream__"):
-        return None
-    import pyarrow as pa  # noqa: PLC0415 - as above
-
-    return pa.table(rows)
-
-
-def _dicts(rows: Any) -> list[dict[str, Any]]:
-    """Return rows as a list of dicts."""
-    if isinstance(rows, Mapping):
-        raise DataError(f"rows are a list of dicts, and this is one: columns={list(rows)}", "write [row]")
-    table = _arrow(rows)
-    return list(rows) if table is None else list(table.to_pylist())
-
-
-def _json(value: Any) -> bytes:
-    """Return rows as JSON; values that JSON does not have, such as dates and decimals, as text."""
-    return json.dumps(value, default=str).encode()
 
 
 def refuse_half(producer: str | None, sequence: int | None, names: str = "producer and sequence") -> None:

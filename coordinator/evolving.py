@@ -77,13 +77,13 @@ class Evolution:
     def as_text(self, name: str) -> str:
         """Return the change as text for a user."""
         step = self.saved.checkpoint.step
-        text = f"{name}: the circuit was changed; the state of step {step:,} goes on\n{self.change.as_text()}"
+        text = f"{name}: the circuit was changed; the state of step {step} goes on\n{self.change.as_text()}"
         if not self.again:
             return text
         names = ", ".join(self.again)
         if self.retracts:
-            return f"{text}\nstep {step:,} puts out what changes, old rows retracted and new ones inserted: {names}"
-        return f"{text}\nbegin anew at step {step:,} with all rows, and followers are notified: {names}"
+            return f"{text}\nstep {step} puts out what changes, old rows retracted and new ones inserted: {names}"
+        return f"{text}\nbegin anew at step {step} with all rows, and followers are notified: {names}"
 
 
 def survey(config: Config, plan: Plan, ledger: Ledger, resources: ConfiguredResources) -> Evolution:

@@ -59,11 +59,11 @@ def list_(context: CommandContext, /, limit: int, form: str, *, all_: bool, **wa
         return
     lines = [line for letter in found["letters"] for line in _lines(letter)]
     shown, total = len(found["letters"]), found["total"]
-    lines.append(f"{shown:,} of {total:,} dead letters, the newest first, as of step {found['step']:,}")
+    lines.append(f"{shown:,} of {total:,} dead letters, the newest first, as of step {found['step']}")
     if found["hidden"]:
         lines.append(f"{found['hidden']:,} further letters were replayed: --all shows them")
     if found["kept_from"]:
-        lines.append(f"letters of steps below {found['kept_from']:,} are not kept any more ([letters])")
+        lines.append(f"letters of steps below {found['kept_from']} are not kept any more ([letters])")
     if found["left_out"]:
         lines.append(f"{found['left_out']:,} further letters were too many to keep")
     context.show(found, "\n".join(lines))
@@ -120,7 +120,7 @@ def follow(context: CommandContext, first: int) -> None:
             for change in found["changes"]:
                 _show_change(context, change)
     finally:
-        click.echo(f"all before step {first:,} was shown; go on with --first {first}", err=True)
+        click.echo(f"all before step {first} was shown; go on with --first {first}", err=True)
 
 
 def _say_waiting(error: Exception) -> None:
@@ -133,7 +133,7 @@ def _show_change(context: CommandContext, change: dict[str, Any]) -> None:
         click.echo(json.dumps(change))
         return
     for row, weight in zip(change["rows"], change["weights"], strict=True):
-        place = f" partition {row['partition']} offset {row['offset']:,}" if row["partition"] >= 0 else ""
+        place = f" partition {row['partition']} offset {row['offset']}" if row["partition"] >= 0 else ""
         click.echo(f"{change['step']}\t{weight:+d}\t{row['origin']}{place}: {row['reason']}: {_short(row['payload'])}")
 
 
@@ -161,7 +161,7 @@ def _replay_lines(found: dict[str, Any]) -> list[str]:
     would = "would be" if found["dry_run"] else "were"
     lines = [f"of {found['matched']:,} dead letters, {found['replayed']:,} {would} replayed"]
     lines += [
-        f"  {place['table']} partition {place['partition']}, offsets {place['first']:,} to {place['last'] - 1:,}"
+        f"  {place['table']} partition {place['partition']}, offsets {place['first']} to {place['last'] - 1}"
         for place in found["positions"]
     ]
     if found["failed_again"]:
@@ -187,12 +187,12 @@ def _lines(letter: dict[str, Any]) -> list[str]:
     """Return a letter as two lines: where and why, and its text."""
     place = f"{letter['table'] or letter['node']}"
     if letter["offset"] is not None:
-        place += f" partition {letter['partition']} offset {letter['offset']:,}"
+        place += f" partition {letter['partition']} offset {letter['offset']}"
     elif letter["table"] is not None:
         place += f" at {letter['node']}"
     times = f" ({letter['count']} times)" if letter["count"] > 1 else ""
     replayed = letter["replayed"]
-    done = "" if replayed is None else f" (replayed: offset {replayed['offset']:,})"
+    done = "" if replayed is None else f" (replayed: offset {replayed['offset']})"
     deleted = " (a delete)" if letter["is_delete"] else ""
     unplaced = f"; no offset: {letter['unplaced']}" if letter["unplaced"] else ""
     head = f"{letter['at']}  {letter['code']}  {place}: {letter['reason']}{times}{deleted}{done}{unplaced}"
@@ -208,5 +208,5 @@ def reason_line(letter: dict[str, Any]) -> str:
     """Return one of the newest letters as a line of the status."""
     place = f"{letter['table'] or letter['node']}"
     if letter["offset"] is not None:
-        place += f" partition {letter['partition']} offset {letter['offset']:,}"
+        place += f" partition {letter['partition']} offset {letter['offset']}"
     return f"dead letter {letter['at']}: {place}: {letter['reason']}"

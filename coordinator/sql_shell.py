@@ -91,7 +91,7 @@ def answer(client: Client, text: str, form: str) -> int:
     print_rows(form, rows["columns"], rows["rows"])
     count = len(rows["rows"])
     if form == "table":
-        click.echo(f"{count:,} {'row' if count == 1 else 'rows'} as of step {rows['step']:,}")
+        click.echo(f"{count:,} {'row' if count == 1 else 'rows'} as of step {rows['step']}")
     return count
 
 

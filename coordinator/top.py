@@ -72,7 +72,7 @@ def screen(found: Mapping[str, Any], status: Mapping[str, Any]) -> list[str]:
     """Return the lines of the screen."""
     last = found["last_step_seconds"]
     lines = [
-        f"{found['name']}: {found['state']}, step {found['step']:,}, checkpoint at {found['checkpoint_step']:,}",
+        f"{found['name']}: {found['state']}, step {found['step']}, checkpoint at {found['checkpoint_step']}",
         f"rows in {_rate(found['rows_in_per_s'])}, rows out {_rate(found['rows_out_per_s'])}, steps {_rate(found['steps_per_s'])}"
         + ("" if last is None else f", last step {last * 1000:,.1f} ms"),
         f"lag {found['lag_rows']:,} rows, state {found['state_bytes'] / 1e6:,.1f} MB, {found['dead_letters']:,} dead letters",

@@ -74,13 +74,13 @@ def backup(context: CommandContext, folder: Path | None) -> None:
     """
     if folder is None:
         kept = context.client.keep_version()
-        context.show(kept, f"kept version {kept['version']}: step {kept['step']:,}, {kept['place']}")
+        context.show(kept, f"kept version {kept['version']}: step {kept['step']}, {kept['place']}")
         return
     folder = folder.absolute()
     with _Bar("backup") as bar:
         found = _by_service(context, folder, bar) if _runs(context) else _by_ourselves(context, folder, bar)
     text = (
-        f"{found['folder']}: step {found['step']:,}, {found['bytes']:,} bytes, {found['seconds']:,.1f} s"
+        f"{found['folder']}: step {found['step']}, {found['bytes']:,} bytes, {found['seconds']:,.1f} s"
         + (f", steps waited {found['pause_seconds'] * 1000:,.0f} ms for it" if "pause_seconds" in found else "")
         + "".join(f"\nnot in it: {left}" for left in found["left_out"])
     )
@@ -220,7 +220,7 @@ def _lines(one: ListedBackup, check: bool) -> list[str]:
         return [f"{one.name}  {one.bytes:,} bytes  {text}"]
     found = one.manifest
     state = ("whole, every checksum is right" if check else "whole") if not one.damage else "damaged"
-    line = f"{one.name}  {found.at}  {found.pipeline}  step {found.step:,}  {one.bytes:,} bytes  {state}"
+    line = f"{one.name}  {found.at}  {found.pipeline}  step {found.step}  {one.bytes:,} bytes  {state}"
     return [line, *(f"  {what}" for what in one.damage)]
 
 
@@ -257,7 +257,7 @@ def restore(
         found = put_back(folder, config, bar.more)
     seconds = time.monotonic() - at
     text = (
-        f"restored {found.bytes:,} bytes to {config.data_dir} in {seconds:,.1f} s: step {found.step:,} of {found.at}\n"
+        f"restored {found.bytes:,} bytes to {config.data_dir} in {seconds:,.1f} s: step {found.step} of {found.at}\n"
         f"go on with `dbsp-coordinator {settings}`" + "".join(f"\nwas not in it: {left}" for left in found.left_out)
     )
     context.show({**found.as_json(), "data_dir": str(config.data_dir), "seconds": round(seconds, 3)}, text)
@@ -277,7 +277,7 @@ def _restore_copies(
     with Console(stderr=True).status("restoring"):
         found = restore_from_copies(place, config, version=version, workers=workers)
     lines = [
-        f"restored version {found.version}: step {found.step:,} of {found.at}, in {config.data_dir}",
+        f"restored version {found.version}: step {found.step} of {found.at}, in {config.data_dir}",
         f"go on with `dbsp-coordinator {settings}`: it makes the databases of {found.workers} workers again",
         f"lost are the rows that arrived later than {found.at}, and the outputs of earlier steps in the data folder",
         *(

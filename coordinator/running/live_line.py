@@ -63,7 +63,7 @@ def line(now: Snapshot, rate: float) -> str:
     """
     parts = [
         "Replaying" if now.replaying else now.state,
-        f"step {now.step:,}",
+        f"step {now.step}",
         f"{now.rows_in:,} rows",
         f"{rate:,.0f} rows/s",
     ]

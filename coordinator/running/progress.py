@@ -174,7 +174,7 @@ def upgrade_as_text(found: dict[str, Any]) -> str:
     if found["before"] == found["to"]:
         return f"dbsp {found['to']} is installed and runs: there is nothing to upgrade"
     return (
-        f"upgraded from dbsp {found['before']} to {found['to']} before step {found['step']:,};"
+        f"upgraded from dbsp {found['before']} to {found['to']} before step {found['step']};"
         f" no step could run for {found['pause_seconds']:.2f} s\n{_proof_as_text(found)}"
     )
 
@@ -188,7 +188,7 @@ def _proof_as_text(found: dict[str, Any]) -> str:
     if not proof["rows"]:
         return f"not proved{left_out}"
     first, last = proof["first"], proof["last"] - 1
-    steps = f"step {first:,}" if first == last else f"steps {first:,} to {last:,}"
+    steps = f"step {first}" if first == last else f"steps {first} to {last}"
     copied = proof.get("copied_bytes", 0)
     over = f", over {copied:,} bytes copied from other hosts" if copied else ""
     return f"proved: {steps} ({proof['rows']:,} rows) gave the same outputs again in {proof['seconds']:.2f} s{over}{left_out}"
