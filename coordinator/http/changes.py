@@ -20,13 +20,14 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from fastapi import FastAPI, Query, Request, Response
-from fastapi.responses import JSONResponse, StreamingResponse
+from fastapi.responses import StreamingResponse
 
 from dbsp.coordinator.answers import ViewChanges
 from dbsp.coordinator.http.event_pages import EventPage, event_pages
 from dbsp.coordinator.http.lanes import Lane, Lanes
 from dbsp.coordinator.http.notifier import Notifier
-from dbsp.coordinator.http.rendering import ARROW, ipc, step_json
+from dbsp.coordinator.http.rendering import ARROW, ipc
+from dbsp.coordinator.http.row_texts import json_list, json_object, step_json
 from dbsp.coordinator.http.waiting import Waiters
 from dbsp.coordinator.serving.reads import Reads
 from dbsp.errors import ConfigError, DbspError
@@ -127,9 +128,9 @@ async def _page(request: Request, read: _Reader, waiters: Waiters, first: int, w
 
 
 def _json(page: ViewChanges) -> Response:
-    steps = [step_json(each) for each in page.steps]
     anew = {} if page.anew is None else {"anew": page.anew}
-    return JSONResponse({"view": page.view, "first": page.first, "next": page.next, **anew, "changes": steps})
+    head = {"view": page.view, "first": page.first, "next": page.next, **anew}
+    return Response(json_object(head, changes=json_list(map(step_json, page.steps))), media_type="application/json")
 
 
 def _arrow(page: ViewChanges) -> Response:

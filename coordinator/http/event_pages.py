@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from dbsp.coordinator.answers import ViewChanges
 from dbsp.coordinator.http.change_pages import ChangePages
 from dbsp.coordinator.http.lanes import Lane
-from dbsp.coordinator.http.rendering import step_json
+from dbsp.coordinator.http.row_texts import step_json
 from dbsp.coordinator.serving.reads import Reads
 
 KEPT_CHARS_MAX = 16 << 20
@@ -35,5 +35,5 @@ def event_pages(service: Reads, lane: Lane) -> ChangePages[EventPage]:
 
 def _rendered(page: ViewChanges) -> EventPage:
     began = [] if page.anew is None else [f"event: anew\ndata: {json.dumps({'step': page.anew})}\n\n"]
-    steps = (f"id: {each.step}\ndata: {json.dumps(step_json(each))}\n\n" for each in page.steps)
+    steps = (f"id: {each.step}\ndata: {step_json(each).decode()}\n\n" for each in page.steps)
     return EventPage(page.next, (*began, *steps))

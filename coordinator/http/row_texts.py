@@ -1,60 +1,66 @@
-"""Rows as CSV and as JSON lines, portion by portion."""
+"""Rows as bodies of responses: in JSON objects with their weights, as CSV, and as JSON lines."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 import pyarrow as pa
 from pyarrow.csv import WriteOptions, write_csv
 
-from dbsp.coordinator.http.rendering import plain, rows_of
+from dbsp.coordinator.answers import StepChanges, ViewRows
+from dbsp.coordinator.http.cell_texts import csv_texts, number_texts, object_rows, portions
 from dbsp.coordinator.serving.results import Tables
 
 CSV, JSON_LINES = "text/csv", "application/x-ndjson"
-PORTION_ROWS = 5_000
-"""Rows that are rendered at a time."""
 
 
 def as_csv(tables: Tables) -> Iterator[bytes]:
     """Yield a line with the names of the columns, then a line for each row; null is empty, an empty text is `""`."""
     begun = False
     while (table := tables.next()) is not None:
-        for at in range(0, max(1, len(table)), PORTION_ROWS):
+        for some in portions(table) if begun or table.num_rows else [table]:
             sink = pa.BufferOutputStream()
-            write_csv(_in_csv(table.slice(at, PORTION_ROWS)), sink, WriteOptions(include_header=not begun))
+            texts = pa.table([csv_texts(column) for column in some.columns], names=some.column_names)
+            write_csv(texts, sink, WriteOptions(include_header=not begun))
             begun = True
             yield sink.getvalue().to_pybytes()
 
 
-def _in_csv(table: pa.Table) -> pa.Table:
-    """Return a table whose values CSV has: times and decimals as JSON has them, lists and structs as JSON texts."""
-    columns = [
-        column if _is_plain(column.type) else pa.array([_text(value) for value in column.to_pylist()], pa.string())
-        for column in table.columns
-    ]
-    return pa.table(columns, names=table.column_names)
-
-
-def _is_plain(type_: pa.DataType) -> bool:
-    kinds = (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean, pa.types.is_string)
-    return any(is_kind(type_) for is_kind in kinds)
-
-
-def _text(value: object) -> str | None:
-    found = plain(value)
-    return found if found is None or isinstance(found, str) else json.dumps(found, ensure_ascii=False)
-
-
 def as_json_lines(tables: Tables) -> Iterator[bytes]:
     """Yield a JSON object for each row, each on a line of its own."""
-    for names, rows in _portions(tables):
-        lines = (json.dumps(dict(zip(names, row, strict=True)), ensure_ascii=False) for row in rows)
-        yield "".join(f"{line}\n" for line in lines).encode()
-
-
-def _portions(tables: Tables) -> Iterator[tuple[list[str], list[list[object]]]]:
-    """Yield the names of the columns and the rows, as JSON has their values; at least once."""
     while (table := tables.next()) is not None:
-        for at in range(0, max(1, len(table)), PORTION_ROWS):
-            yield table.column_names, plain(rows_of(table.slice(at, PORTION_ROWS)))
+        for some in object_rows(table, "\n"):
+            yield some + b"\n"
+
+
+def json_object(values: Mapping[str, Any], **texts: bytes) -> bytes:
+    """Return an object of JSON values, and of members that are JSON texts already; there is a value or a text at least."""
+    members = [json.dumps(name) + ":" + json.dumps(value, ensure_ascii=False) for name, value in values.items()]
+    return b"{%s}" % b",".join(
+        [*map(str.encode, members), *(b'"%s":%s' % (name.encode(), text) for name, text in texts.items())]
+    )
+
+
+def json_list(portions: Iterable[bytes]) -> bytes:
+    """Return a list of elements that are JSON texts already."""
+    return b"[%s]" % b",".join(portions)
+
+
+def weighted(table: pa.Table) -> dict[str, bytes]:
+    """Return the rows and their weights, which are the last column, as JSON texts."""
+    last = table.num_columns - 1
+    rows = object_rows(table.remove_column(last))
+    return {"rows": json_list(rows), "weights": json_list(number_texts(table.column(last)))}
+
+
+def view_json(found: ViewRows, table: pa.Table) -> bytes:
+    """Return a view, or the requested part of it, as a JSON object."""
+    total = str(found.table.num_rows).encode()
+    return json_object({"view": found.view, "step": found.step}, **weighted(table), rows_total=total)
+
+
+def step_json(changes: StepChanges) -> bytes:
+    """Return the changes of a step as a JSON object."""
+    return json_object({"step": changes.step}, **weighted(changes.table))

@@ -16,9 +16,19 @@ from fastapi.responses import JSONResponse, StreamingResponse
 from pydantic import BaseModel, Field
 
 from dbsp.coordinator.answers import ViewRows
+from dbsp.coordinator.http.cell_texts import list_rows, number_texts, object_rows
 from dbsp.coordinator.http.lanes import Lane, Lanes
-from dbsp.coordinator.http.rendering import ARROW, ipc, plain, rows_of, view_json, weighted
-from dbsp.coordinator.http.row_texts import CSV, JSON_LINES, as_csv, as_json_lines
+from dbsp.coordinator.http.rendering import ARROW, ipc
+from dbsp.coordinator.http.row_texts import (
+    CSV,
+    JSON_LINES,
+    as_csv,
+    as_json_lines,
+    json_list,
+    json_object,
+    view_json,
+    weighted,
+)
 from dbsp.coordinator.service import Service
 from dbsp.coordinator.serving.pages import Page, ViewRead
 from dbsp.coordinator.serving.reads import KEPT_VIEW_BYTES_MAX
@@ -26,14 +36,13 @@ from dbsp.coordinator.serving.results import OpenResult, Tables, small
 from dbsp.errors import ConfigError
 from dbsp.runtime.leases import ALL, Wanted
 
+JSON = "application/json"
 STEP_HEADER, NEXT_HEADER = "Dbsp-Step", "Dbsp-Next"
 OR_ARROW: dict[int | str, dict[str, Any]] = {200: {"content": {ARROW: {}}}}
 OR_STREAMED: dict[int | str, dict[str, Any]] = {200: {"content": {ARROW: {}, CSV: {}, JSON_LINES: {}}}}
 ROWS_MAX = (1 << 63) - 1
 KEY_CHARS_MAX, CURSOR_CHARS_MAX = 16_384, 64
 PAGE_ROWS, PAGE_ROWS_MAX = 1_000, 100_000
-JSON_ROWS = 5_000
-"""Rows of a large view that are rendered at a time."""
 
 
 class QueryBody(BaseModel):
@@ -94,7 +103,8 @@ def add_views(app: FastAPI, service: Service, lanes: Lanes) -> None:
 
 def _query(service: Service, sql: str) -> Response:
     step, table = service.query(sql)
-    return JSONResponse({"step": step, "columns": table.column_names, "rows": plain(rows_of(table))})
+    head = {"step": step, "columns": table.column_names}
+    return Response(json_object(head, rows=json_list(list_rows(table))), media_type=JSON)
 
 
 def _opened(service: Service, sql: str, kind: str) -> Response | OpenResult:
@@ -135,7 +145,9 @@ def _page_answer(page: Page, as_arrow: bool) -> Response:
     if as_arrow:
         more = {} if page.cursor is None else {NEXT_HEADER: page.cursor}
         return Response(ipc(page.table), media_type=ARROW, headers={STEP_HEADER: str(page.step), **more})
-    return JSONResponse({"view": page.view, "step": page.step, **weighted(page.table), "next": page.cursor})
+    following = json.dumps(page.cursor).encode()
+    body = json_object({"view": page.view, "step": page.step}, **weighted(page.table), next=following)
+    return Response(body, media_type=JSON)
 
 
 def _view(service: Service, view: str, limit: int | None, key: str | None, as_arrow: bool) -> Response | ViewRead:
@@ -152,14 +164,14 @@ def _view(service: Service, view: str, limit: int | None, key: str | None, as_ar
     table = found.table if limit is None else found.table.slice(0, limit)
     if as_arrow:
         return Response(ipc(table), media_type=ARROW, headers={STEP_HEADER: str(found.step)})
-    return JSONResponse(view_json(found, table))
+    return Response(view_json(found, table), media_type=JSON)
 
 
 def _streamed(lane: Lane, read: ViewRead, limit: int | None, as_arrow: bool) -> Response:
     """Send a large view while it is read; an error cuts the connection, so that no client takes a part for the whole."""
     pieces = (_as_arrow if as_arrow else _as_json)(read, limit)
     headers = {STEP_HEADER: str(read.step)} if as_arrow else {}
-    media_type = ARROW if as_arrow else "application/json"
+    media_type = ARROW if as_arrow else JSON
     return StreamingResponse(_sent(lane, read, lambda: next(pieces, None)), media_type=media_type, headers=headers)
 
 
@@ -227,17 +239,16 @@ def _as_arrow(read: Tables, limit: int | None = None) -> Iterator[bytes]:
 def _as_json(read: ViewRead, limit: int | None) -> Iterator[bytes]:
     """Yield the JSON object of `view_json` in pieces; the rows after `limit` are only counted."""
     yield f'{{"view":{json.dumps(read.view)},"step":{read.step},"rows":['.encode()
-    weights: list[int] = []
-    rows_total = 0
+    weights: list[bytes] = []
+    rows_total, comma = 0, b""
     while (table := read.next()) is not None:
         shown = table if limit is None else table.slice(0, max(0, limit - rows_total))
-        for at in range(0, len(shown), JSON_ROWS):
-            some = weighted(shown.slice(at, JSON_ROWS))
-            comma = "," if weights else ""
-            weights += some["weights"]
-            yield (comma + json.dumps(some["rows"], ensure_ascii=False, separators=(",", ":"))[1:-1]).encode()
+        weights += number_texts(shown.column(shown.num_columns - 1))
+        for some in object_rows(shown.remove_column(shown.num_columns - 1)):
+            yield comma + some
+            comma = b","
         rows_total += len(table)
-    yield f'],"weights":{json.dumps(weights, separators=(",", ":"))},"rows_total":{rows_total}}}'.encode()
+    yield b'],"weights":%s,"rows_total":%d}' % (json_list(weights), rows_total)
 
 
 STREAMED: Mapping[str, Callable[[Tables], Iterator[bytes]]] = {ARROW: _as_arrow, CSV: as_csv, JSON_LINES: as_json_lines}

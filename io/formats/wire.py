@@ -112,44 +112,52 @@ def _binary_from_hex(array: pa.Array) -> pa.Array:
     return pa.Array.from_buffers(BINARY, len(array), [validity, pa.py_buffer(offsets), pa.py_buffer(data)])
 
 
-def to_json_text(array: pa.Array) -> pa.Array:
-    """Return each value as JSON text (`null` for a null), on the whole array."""
+Texts = Callable[[pa.Array], pa.Array]
+
+
+def to_json_text(array: pa.Array, plainly: Texts | None = None) -> pa.Array:
+    """Return each value as JSON text (`null` for a null), on the whole array; `plainly` writes what is no list or struct."""
+    write = _plain_text if plainly is None else plainly
     if pa.types.is_list(array.type):
-        inside = pc.binary_join(_over_elements(array, to_json_text), ",")
+        inside = pc.binary_join(_over_elements(array, lambda elements: to_json_text(elements, write)), ",")
         text = pc.binary_join_element_wise("[", inside, "]", "")
     elif pa.types.is_struct(array.type):
-        text = _objects(array)
-    elif array.type == STRING:
-        text = _quoted_strings(array)
-    elif array.type == BINARY:
-        text = _quoted(_hex_from_binary(array))
-    elif array.type in (DATE, TIME, TIMESTAMP, TIMESTAMP_UTC):
-        text = _quoted(array.cast(STRING))
-    elif array.type in (FLOAT32, FLOAT64):
-        text = _float_text(array)
-    elif pa.types.is_decimal128(array.type):
-        text = _quoted(array.cast(STRING))
+        text = _objects(array, write)
     else:
-        text = (array.cast(INT64) if array.type == DURATION else array).cast(STRING)
+        text = write(array)
     return pc.fill_null(text, "null")
 
 
-def _objects(array: pa.Array) -> pa.Array:
+def _plain_text(array: pa.Array) -> pa.Array:
+    """Return values that are neither lists nor structs as JSON text."""
+    if array.type == STRING:
+        return quoted_strings(array)
+    if array.type == BINARY:
+        return quoted(_hex_from_binary(array))
+    if array.type in (DATE, TIME, TIMESTAMP, TIMESTAMP_UTC) or pa.types.is_decimal128(array.type):
+        return quoted(array.cast(STRING))
+    if array.type in (FLOAT32, FLOAT64):
+        return _float_text(array)
+    return (array.cast(INT64) if array.type == DURATION else array).cast(STRING)
+
+
+def _objects(array: pa.Array, write: Texts) -> pa.Array:
     """Return structs as JSON objects with all their fields; null for a null."""
     parts: list[pa.Array | pa.Scalar] = []
     for number, (field, values) in enumerate(zip(array.type, array.flatten(), strict=True)):
         name = ("{" if number == 0 else ",") + json.dumps(field.name, ensure_ascii=False) + ":"
-        parts += [pa.scalar(name, STRING), to_json_text(values)]
+        parts += [pa.scalar(name, STRING), to_json_text(values, write)]
     text = pc.binary_join_element_wise(*parts, pa.scalar("}", STRING), "")
     return text if array.null_count == 0 else pc.if_else(array.is_valid(), text, pa.scalar(None, STRING))
 
 
-def _quoted(text: pa.Array) -> pa.Array:
+def quoted(text: pa.Array) -> pa.Array:
+    """Return the texts in quotes; they need no escapes."""
     quote = pa.scalar('"', STRING)
     return pc.binary_join_element_wise(quote, text, quote, "")
 
 
-def _quoted_strings(array: pa.Array) -> pa.Array:
+def quoted_strings(array: pa.Array) -> pa.Array:
     """Quote strings with JSON's escapes; one search finds out whether any value needs them: most do not."""
     if pc.any(pc.match_substring_regex(array, r'["\\\x00-\x1f\x7f]'), min_count=0).as_py():
         array = pc.replace_substring(array, "\\", "\\\\")
@@ -157,7 +165,7 @@ def _quoted_strings(array: pa.Array) -> pa.Array:
         for code in range(32):
             if pc.any(pc.match_substring(array, chr(code)), min_count=0).as_py():
                 array = pc.replace_substring(array, chr(code), f"\\u{code:04x}")
-    return _quoted(array)
+    return quoted(array)
 
 
 def _float_text(array: pa.Array) -> pa.Array:

@@ -8,7 +8,7 @@ import httpx
 import pyarrow as pa
 import pytest
 
-from dbsp.coordinator.http import views
+from dbsp.coordinator.http import cell_texts, views
 from dbsp.coordinator.http.rendering import ARROW, plain
 from dbsp.coordinator.service import Service
 from tests.coordinator.shop import answering, settings
@@ -21,7 +21,7 @@ ROWS = 500
 def large(service: Service, monkeypatch: pytest.MonkeyPatch) -> Service:
     """A view of some rows, in chunks of several steps, which counts as large."""
     monkeypatch.setattr(views, "KEPT_VIEW_BYTES_MAX", 100)
-    monkeypatch.setattr(views, "JSON_ROWS", 7)
+    monkeypatch.setattr(cell_texts, "TEXT_ROWS", 7)
     for first in range(0, ROWS, 100):
         pushed(service, first, 100)
     return service
