@@ -27,6 +27,7 @@ class LedgerState:
     """The contents of the ledger, such as layouts, migration plans (`migration_plans`), workers and the requested rescale.
 
     `used` is the version of the layout in use. `offered` are the hosts on offer, None if the ledger has never noted any.
+    `rescale_rows` are the recent rows of each input partition as of the request to rescale.
     """
 
     layouts: Mapping[int, Layout]
@@ -41,6 +42,7 @@ class LedgerState:
     fill: Fill | None = None
     moved: tuple[MovedWorker, ...] = ()
     offered: Offered | None = None
+    rescale_rows: Mapping[str, tuple[int, ...]] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

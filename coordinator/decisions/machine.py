@@ -21,6 +21,7 @@ from dbsp.coordinator.decisions import commands, events, fills, lost_hosts, migr
 from dbsp.coordinator.decisions.engines import accepted_anew
 from dbsp.coordinator.decisions.recovery import (
     chosen,
+    counted,
     fence,
     hosts_of,
     lasting_story,
@@ -232,8 +233,8 @@ def _recovering(state: states.Recovering, event: events.Event) -> Answer:  # noq
         case "discarded", events.Discarded(left=left):
             facts = rescaling.settled(facts, left)
             return states.Recovering(facts=facts, awaits="steps"), (commands.ReadSteps(first=facts.next_step),)
-        case "steps", events.StepsRead(records=records, partitions=counted):
-            return _judge_engines(replace(facts, partitions=counted or facts.partitions), records)
+        case "steps", events.StepsRead(records=records, partitions=seen):
+            return _judge_engines(replace(facts, partitions=counted(facts, seen)), records)
         case "accepted", events.EnginesAccepted(accepted=accepted):
             requested = replace(
                 facts.requested, checkpoint=True
@@ -294,7 +295,7 @@ def _choose(facts: states.Facts, event: events.VersionsRead) -> Answer:
 
 def _opened(facts: states.Facts, event: events.VersionOpened) -> Answer:
     """Note the opened version, and discard the workers outside its layout, which no version names any more."""
-    if serves(event.layout, facts.migration_plans, facts.requested.rescale, facts.offered):
+    if serves(event.layout, facts.migration_plans, facts.requested.rescale, facts.offered, facts.partitions):
         facts = rescaling.without_request(facts)
     facts = replace(
         facts, version=event.version, layout=event.layout, checkpoint_step=event.checkpoint.step,

@@ -82,13 +82,26 @@ def learned(facts: states.Facts, standing: events.LedgerState) -> states.Facts:
         number: under_way(migration_plan, layouts) for number, migration_plan in standing.migration_plans.items()
     }
     requested = replace(facts.requested, rescale=standing.rescale, strategy=standing.strategy, hosts=None)
+    partitions = facts.partitions if standing.rescale is None else standing.rescale_rows
     return replace(
         facts, layouts=layouts, layout=layouts[standing.used], members=standing.members, forming=standing.forming,
         published=standing.published, accepted=standing.accepted, fill=standing.fill, requested=requested,
-        moved=standing.moved,
+        moved=standing.moved, partitions=partitions,
         migration_plans=migration_plans,
         migration_plan=migration_plans.get(standing.used),
     )  # fmt: skip
+
+
+def counted(facts: states.Facts, seen: Mapping[str, tuple[int, ...]] | None) -> Mapping[str, tuple[int, ...]] | None:
+    """Return the rows of each input partition, by those that were `seen` now.
+
+    A requested rescale goes on with the rows of its request, as after a restart none are known; newer partitions have none.
+    """
+    asked = facts.partitions or {}
+    if facts.requested.rescale is None or not any(any(rows) for rows in asked.values()):
+        return seen or facts.partitions
+    more = {table: (0,) * (len(rows) - len(asked.get(table, ()))) for table, rows in (seen or {}).items()}
+    return {table: (*asked.get(table, ()), *more.get(table, ())) for table in sorted({*asked, *more})}
 
 
 def needed(facts: states.Facts) -> frozenset[int]:
@@ -152,17 +165,22 @@ def under_way(migration_plan: MigrationPlan, layouts: Mapping[int, Layout]) -> M
 
 
 def serves(
-    layout: Layout, migration_plans: Mapping[int, MigrationPlan], workers: int | None, offered: Offered | None
+    layout: Layout,
+    migration_plans: Mapping[int, MigrationPlan],
+    workers: int | None,
+    offered: Offered | None,
+    partitions: Mapping[str, Sequence[int]] | None = None,
 ) -> bool:
     """Return whether a layout is what a rescale to this many workers on these hosts asks for; False without a rescale.
 
     If a migration's steps run in the layout, the layout at its end decides. With None the hosts of the layout count.
+    `partitions` has the rows of each input partition by which the rescale chooses their readers.
     """
     if workers is None:
         return False
     migration_plan = migration_plans.get(layout.version)
     final = layout if migration_plan is None else migration_plan.new
-    return is_balanced(final if offered is None else replace(final, offered=offered), workers)
+    return is_balanced(final if offered is None else replace(final, offered=offered), workers, partitions)
 
 
 def hosts_of(facts: states.Facts, workers: Iterable[int]) -> tuple[str, ...]:

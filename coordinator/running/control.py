@@ -80,6 +80,7 @@ class Ledger:
     - `returned` are the workers whose databases of before an epoch are stale, since all workers returned to the copies.
     - `given_up` is the epoch of the last such return: versions of this epoch and before, above the one of the copies, are void.
     - `standbys` are all places on other hosts where a standby of a worker may be.
+    - `rescale_rows` are the recent rows of each input partition, by which the requested rescale balances their readers.
     - `level` is the level of the formats (`dbsp.stored.levels`); ledgers of versions that did not note it have the first.
     - `own_since_us` is the time of the first checkpoint of a version with a newer level. An older version that writes the ledger
       drops it.
@@ -95,6 +96,7 @@ class Ledger:
     epoch: int = 0
     rescale: int | None = None
     strategy: str = COLD
+    rescale_rows: Mapping[str, tuple[int, ...]] | None = None
     migration_plans: Mapping[int, MigrationPlan] = field(default_factory=dict)
     accepted: tuple[engines.Acceptance, ...] = ()
     signatures: Signatures | None = None
@@ -172,7 +174,7 @@ def standing(ledger: Ledger) -> LedgerState:
         used=saved.checkpoint.layout_version if saved is not None else min(ledger.layouts),
         members=ledger.members, forming=ledger.forming, published=ledger.published,
         rescale=ledger.rescale, strategy=ledger.strategy, accepted=ledger.accepted, fill=ledger.fill,
-        moved=ledger.moved, offered=ledger.offered,
+        moved=ledger.moved, offered=ledger.offered, rescale_rows=ledger.rescale_rows,
     )  # fmt: skip
 
 
@@ -292,7 +294,7 @@ def opened(ledger: Ledger, version: int, layout: Layout) -> Ledger:
 
 def _serves(ledger: Ledger, layout: Layout) -> bool:
     """Return whether a layout is what the requested rescale asks for."""
-    return serves(layout, ledger.migration_plans, ledger.rescale, ledger.offered)
+    return serves(layout, ledger.migration_plans, ledger.rescale, ledger.offered, ledger.rescale_rows)
 
 
 def log_layout(
@@ -323,9 +325,19 @@ def settle_members(ledger: Ledger, members: Iterable[int], forming: Iterable[int
     return replace(ledger, members=frozenset(members), forming=frozenset(forming))
 
 
-def request_rescale(ledger: Ledger, workers: int | None, strategy: str = COLD, hosts: Offered | None = None) -> Ledger:
-    """Note the request for another worker count; with None remove it. Hosts that it names are on offer from now on."""
-    ledger = replace(ledger, rescale=workers, strategy=strategy)
+def request_rescale(
+    ledger: Ledger,
+    workers: int | None,
+    strategy: str = COLD,
+    hosts: Offered | None = None,
+    rows: Mapping[str, tuple[int, ...]] | None = None,
+) -> Ledger:
+    """Note the request for a rescale to this many workers; with None remove it.
+
+    Hosts that it names are on offer from now on. `rows` are the recent rows of each input partition. They are known to this
+    process alone, and a start that continues the rescale needs them: they may be all that the rescale is about.
+    """
+    ledger = replace(ledger, rescale=workers, strategy=strategy, rescale_rows=None if workers is None else rows)
     if hosts is None:
         return ledger
     before = HostChoice(settings=()) if ledger.hosts is None else ledger.hosts

@@ -275,15 +275,15 @@ class EventLoop:
         return self._scale_to(offer.workers, offer.hosts)
 
     def _scale_to(self, wanted: int, hosts: Offered | None) -> events.Request | None:
-        facts, strategy = self._state.facts, self._settings.strategy
+        facts, strategy, rows = self._state.facts, self._settings.strategy, self.runner.partitions
         try:
-            self._control.change(facts.epoch, lambda ledger: request_rescale(ledger, wanted, strategy, hosts))
+            self._control.change(facts.epoch, lambda ledger: request_rescale(ledger, wanted, strategy, hosts, rows))
         except DbspError as error:
             self._observer.noted(AutoscaleFailed(workers=wanted, error=str(error)))
             return None
         lag, workers = self.live_status.now.lag_rows, len(facts.layout.workers)
         self._observer.noted(Autoscaled(workers=wanted, workers_before=workers, lag_rows=lag))
-        return self._counted(events.RescaleAsked(workers=wanted, strategy=strategy, hosts=hosts))
+        return events.RescaleAsked(workers=wanted, strategy=strategy, hosts=hosts, partitions=rows)
 
     def _release(self) -> None:
         """Give back the hosts that the last rescale of autoscale has left, now that it is over."""

@@ -105,6 +105,7 @@ def encode_ledger(ledger: Ledger) -> dict[str, Any]:
         "epoch": ledger.epoch,
         "rescale": ledger.rescale,
         "strategy": ledger.strategy,
+        "rescale_rows": None if ledger.rescale_rows is None else dict(sorted(ledger.rescale_rows.items())),
         "nodes": [list(pair) for pair in ledger.nodes],
         "members": sorted(ledger.members),
         "forming": sorted(ledger.forming),
@@ -144,6 +145,7 @@ def decode_ledger(found: Mapping[str, Any]) -> Ledger:
         epoch=found["epoch"],
         rescale=found["rescale"],
         strategy=found.get("strategy", COLD),
+        rescale_rows=_decode_rows(found.get("rescale_rows")),
         nodes=tuple((label, token) for label, token in found["nodes"]),
         members=frozenset(found["members"]),
         forming=frozenset(found["forming"]),
@@ -170,6 +172,10 @@ def decode_ledger(found: Mapping[str, Any]) -> Ledger:
         level=found.get("level", BEFORE),
         own_since_us=found.get("own_since_us"),
     )
+
+
+def _decode_rows(found: Mapping[str, Iterable[int]] | None) -> dict[str, tuple[int, ...]] | None:
+    return None if found is None else {table: tuple(rows) for table, rows in found.items()}
 
 
 def _decode_hosts(found: Mapping[str, Any] | None) -> HostChoice | None:

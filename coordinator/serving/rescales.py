@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -83,7 +84,7 @@ class Rescales(ServiceCore):
             return None
         refuse_halted(self.snapshot.halt)
         before = self._loop.runner.moved
-        self.request_rescale(workers, strategy, hosts)
+        rows = self.request_rescale(workers, strategy, hosts)
 
         def met(state: states.State) -> bool | None:
             refuse_in(state)
@@ -96,7 +97,7 @@ class Rescales(ServiceCore):
                 raise UnavailableError(f"another rescale took its place: workers={len(facts.layout.workers)}")
             return True
 
-        asked = events.RescaleAsked(workers=workers, strategy=strategy, hosts=hosts)
+        asked = events.RescaleAsked(workers=workers, strategy=strategy, hosts=hosts, partitions=rows)
         self._result(lambda: self._loop.submit(asked, met), timeout_s)
         moved = self._loop.runner.moved
         return None if moved is before else moved
@@ -127,21 +128,28 @@ class Rescales(ServiceCore):
 
         self._result(lambda: self._loop.submit(events.CancelAsked(), met), timeout_s)
 
-    def request_rescale(self, workers: int, strategy: str = COLD, hosts: Offered | None = None) -> None:
-        """Note the request durably; before `start`, the service begins with the rescale.
+    def request_rescale(
+        self, workers: int, strategy: str = COLD, hosts: Offered | None = None
+    ) -> Mapping[str, tuple[int, ...]]:
+        """Note the request durably, with the recent rows of each input partition, and return these.
+
+        Before `start`, the service begins with the rescale.
 
         A start or a rollback may claim a new epoch at the same time. So the epoch is read inside the transaction: an earlier
         one of this service must not refuse the request.
         """
 
+        rows = self._loop.runner.partitions
+
         def noted(ledger: ledgers.Ledger) -> ledgers.Ledger:
             if epoch := self._loop.runner.epoch:  # 0 before the first claim
                 ledgers.refuse_older(ledger, epoch)
-            return ledgers.request_rescale(ledger, workers, strategy, hosts)
+            return ledgers.request_rescale(ledger, workers, strategy, hosts, rows)
 
         self.built.parts.control.change(None, noted)
         if self._thread is None:
             self._loop.begin_with_rescale(workers, strategy)
+        return rows
 
     def layout(self) -> Layout:
         """Return the layout in use; while keys move, it has the workers of both sides."""

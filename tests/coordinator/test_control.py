@@ -93,7 +93,9 @@ def test_everything_comes_back(tmp_path: Path) -> None:
     layout = rescaled(LAYOUT, 3, step=7)
     control.change(None, lambda ledger: ledgers.log_layout(ledger, layout, [0, 1, 2], [2]))
     control.change(None, lambda ledger: ledgers.intend(ledger, saved(1)))
-    kept = control.change(None, lambda ledger: ledgers.request_rescale(ledger, 3))
+    rows = {"t": (5, 0), "u": (1,)}
+    kept = control.change(None, lambda ledger: ledgers.request_rescale(ledger, 3, rows=rows))
+    assert kept.rescale_rows == rows
     control.close()
     again = LmdbControl(tmp_path, create=False)
     assert again.load() == kept

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import threading
 from collections import Counter
@@ -14,6 +15,8 @@ from click.testing import CliRunner
 
 from dbsp.coordinator import build
 from dbsp.coordinator.cli import command
+from dbsp.coordinator.decisions import commands, events
+from dbsp.coordinator.running.command_runner import CommandRunner
 from dbsp.coordinator.running.control import request_rescale
 from dbsp.coordinator.service import Service
 from dbsp.coordinator.strategies import STRATEGIES
@@ -21,7 +24,7 @@ from dbsp.errors import ConfigError, DbspError
 from tests.coordinator import hosted, shop
 from tests.coordinator.hosted import homes
 from tests.coordinator.under_traffic import check_golden, make_folder, names, orders, settings, traffic
-from tests.pace import in_turn
+from tests.pace import in_turn, start, stride
 from tests.spark.waiting import until
 
 FIRST = ('layout.hosts=["a"]', "pipeline.workers=1", "checkpoint.interval_s=0.2")
@@ -234,6 +237,60 @@ def test_a_request_for_the_same_number_outlives_a_crash(folder: Path) -> None:
     with running(folder, machines) as service:
         reaches(service, 1, of("b"))
         assert homes(service) == {1: "b"}
+
+
+def requested(service: Service) -> tuple[int | None, object]:
+    """Return the rescale of the ledger, and its rows."""
+    ledger = service.built.parts.control.load()
+    assert ledger is not None
+    return ledger.rescale, ledger.rescale_rows
+
+
+@contextmanager
+def dying(monkeypatch: pytest.MonkeyPatch, at: int) -> Iterator[threading.Event]:
+    """From its command of this number on, the service does nothing any more but end; the event says that it came so far."""
+    died, numbers, perform = threading.Event(), itertools.count(1), CommandRunner.perform
+
+    def instead(runner: CommandRunner, command: commands.Command) -> events.Event:
+        if isinstance(command, commands.Shutdown) or next(numbers) < at:
+            return perform(runner, command)
+        died.set()
+        return events.Failed(code="fenced", message="it died")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(CommandRunner, "perform", instead)
+        yield died
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_a_rescale_of_partitions_alone_outlives_a_crash_at_every_command(
+    strategy: str, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A restart knows no recent rows: those of the request decide, and two hot partitions are parted as they were to be."""
+    machines, draw = hosted.Machines(folder / "hosts"), random.Random(1)
+    several = (*FIRST, "input.partitions=6", "pipeline.workers=3", "checkpoint.interval_s=1000")
+    points = 0
+    for at in itertools.count(1 + start(4), stride(4)):
+        with running(folder, machines, *several) as service:
+            if not points:
+                service.push("names", names(draw, 200))
+            hot, other = sorted(next(mine for mine in orders_of(service).values() if len(mine) > 1))[:2]
+            for partition in range(6):
+                rows = orders(draw, 600 if partition in (hot, other) else 20, partition, 6)
+                position = service.push("orders", rows, partition=partition)
+            service.wait_until_processed(position, 60)
+            with dying(monkeypatch, at) as died:
+                rescale(service, 3, service.layout().offered, strategy)
+                if not died.is_set():
+                    break
+                assert service.wait_for_end(60) is not None
+            service._finish = None  # the end was looked at
+        with running(folder, machines, *several) as service:
+            until(lambda: requested(service) == (None, None), f"the rescale has ended: {at}")
+            assert [mine for mine in orders_of(service).values() if {hot, other} <= mine] == [], f"dropped: {at}"
+        points += 1
+    print(f"{strategy}: {points} points")
+    check_golden(folder, tmp_path)
 
 
 def test_hosts_that_cannot_be_are_refused(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> None:

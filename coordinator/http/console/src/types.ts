@@ -86,7 +86,8 @@ export interface RescalePlan {
   workers: number; workers_before: number; shards: number; shards_moved: number; least: number; share: number;
   bytes_moved: number | null; bytes_total: number | null; pause_seconds: number | null; pause_from?: string; done: boolean;
   layout_version?: number;
-  joining: Placed[]; leaving: Placed[]; hosts_leaving: string[];
+  joining: Placed[]; leaving: Placed[]; hosts_leaving: string[]; partitions_moved: MovedPartition[];
 }
+export interface MovedPartition { table: string; partition: number; worker_before: number; worker: number }
 export interface Placed { worker: number; host: string }
 export interface Setting { section: string; key: string; value: unknown; default: unknown; set: boolean; origin: string }

@@ -7,7 +7,7 @@ import { Badge, Card, Empty, Facts, Field, Grid, Meter, Page, Problem, Refused }
 import { Progress, rescaling } from "../parts/Progress";
 import { useSignal } from "../signal";
 import { status, useRead } from "../state";
-import type { Dataflow, Layout, Placed, RescalePlan } from "../types";
+import type { Dataflow, Layout, MovedPartition, Placed, RescalePlan } from "../types";
 
 const STRATEGIES: { key: string; label: string; says: string }[] = [
   { key: "", label: "As the settings say", says: "The strategy of [layout] in the settings; cold unless it is set." },
@@ -77,7 +77,11 @@ function Rescale({ hosts }: { hosts: [string, number][] }) {
     setPlanned(null);
     void rescaling(`Rescaling to ${plural(workers, "worker")}`, async () => {
       const done = await post<RescalePlan>("/v1/rescale", body);
-      return done.shards_moved ? `${plural(workers, "worker")}: ${count(done.shards_moved)} of ${plural(done.shards, "shard")} moved` : `There are ${plural(workers, "worker")} already`;
+      const what = [
+        ...(done.shards_moved ? [`${count(done.shards_moved)} of ${plural(done.shards, "shard")}`] : []),
+        ...(done.partitions_moved.length ? [plural(done.partitions_moved.length, "input partition")] : []),
+      ];
+      return what.length ? `${plural(workers, "worker")}: ${what.join(" and ")} moved` : `There are ${plural(workers, "worker")} already`;
     });
   };
   return (
@@ -106,6 +110,7 @@ function Rescale({ hosts }: { hosts: [string, number][] }) {
             ["State that moves", moved(planned)],
             ["Workers that join", placed(planned.joining)],
             ["Workers that leave", placed(planned.leaving)],
+            ...(planned.partitions_moved.length ? [["Input partitions that move", partitions(planned.partitions_moved)] as [string, string]] : []),
             ...(planned.hosts_leaving.length ? [["Hosts without a worker afterwards", planned.hosts_leaving.join(", ")] as [string, string]] : []),
             ["Steps would stop, cold, for about", planned.pause_seconds === null ? "not known yet" : `${seconds(planned.pause_seconds)} (from ${planned.pause_from})`],
           ]} />
@@ -115,6 +120,11 @@ function Rescale({ hosts }: { hosts: [string, number][] }) {
     </Card>
   );
 }
+
+const PARTITIONS_SHOWN = 8;
+const partitions = (of: MovedPartition[]): string =>
+  of.length > PARTITIONS_SHOWN ? count(of.length)
+  : of.map((each) => `${each.partition} of ${each.table} from worker ${each.worker_before} to ${each.worker}`).join(", ");
 
 // The size is that of the last step: before one has run, nothing is known, which is not 0.
 const moved = (of: RescalePlan): string =>
