@@ -1,4 +1,4 @@
-"""Changes of steps as `coordinator changes` prints them: lines, JSON, CSV, or an Arrow IPC stream."""
+"""Changes of steps as `coordinator changes` prints them: lines, tables, JSON, CSV, or an Arrow IPC stream."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import click
 
 from dbsp.coordinator.bodies import ARROW
 from dbsp.coordinator.command_context import CommandContext
-from dbsp.coordinator.rows_out import ArrowOutput, csv_line
+from dbsp.coordinator.rows_out import ArrowOutput, csv_line, print_rows
 
 NEXT_HEADER, ANEW_HEADER = "Dbsp-Next-Step", "Dbsp-Anew-Step"
 
@@ -58,6 +58,9 @@ class _Changes:
             _say_anew(step)
 
     def show(self, page: Mapping[str, Any]) -> None:
+        if self._form == "table" and not self._as_json:
+            _print_page(page)
+            return
         for change in page["changes"]:
             if self._as_json:
                 click.echo(json.dumps(change))
@@ -78,6 +81,18 @@ class _Changes:
             click.echo(csv_line([step, weight, *row.values()]))
         else:
             click.echo(f"{step}\t{weight:+d}\t{json.dumps(row, ensure_ascii=False)}")
+
+
+def _print_page(page: Mapping[str, Any]) -> None:
+    """Print a page as one table; nothing for a page without rows."""
+    rows = [
+        [change["step"], f"{weight:+d}", *row.values()]
+        for change in page["changes"]
+        for row, weight in zip(change["rows"], change["weights"], strict=True)
+    ]
+    if rows:
+        columns = next(list(row) for change in page["changes"] for row in change["rows"])
+        print_rows("table", ["step", "weight", *columns], rows)
 
 
 class _ArrowChanges:

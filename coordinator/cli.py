@@ -28,7 +28,7 @@ from dbsp.coordinator.completing import VIEWS
 from dbsp.coordinator.config import load_config
 from dbsp.coordinator.exits import exit_code, guarded
 from dbsp.coordinator.letter_commands import dead_letters, reason_line
-from dbsp.coordinator.rows_out import OUTPUT, print_rows, print_table
+from dbsp.coordinator.rows_out import LINES_OUTPUT, OUTPUT, print_rows, print_table
 from dbsp.coordinator.running.progress import (
     error_lines,
     ranges_as_text,
@@ -374,7 +374,7 @@ def query(context: CommandContext, sql: str, explain: bool, analyze: bool, form:
 @click.argument("view", shell_complete=VIEWS)
 @click.option("--first", type=click.IntRange(min=0), default=0, show_default=True, help="The first step to show.")
 @click.option("--follow", is_flag=True, help="Continue with each new step, until interrupted.")
-@OUTPUT
+@LINES_OUTPUT
 @click.pass_obj
 def changes(context: CommandContext, view: str, first: int, follow: bool, form: str) -> None:
     """Show what every step changed in VIEW (or in dead_letters): step, weight, row, from an embedded output."""

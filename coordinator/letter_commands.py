@@ -11,10 +11,11 @@ from typing import Any, TextIO
 
 import click
 
+from dbsp.coordinator.changes_out import printer_of
 from dbsp.coordinator.command_context import CommandContext
 from dbsp.coordinator.exits import exit_code
 from dbsp.coordinator.letter_codes import CODES
-from dbsp.coordinator.rows_out import OUTPUT, print_rows
+from dbsp.coordinator.rows_out import LINES, LINES_OUTPUT, print_rows
 
 COLUMNS = (
     "at", "step", "code", "table", "partition", "offset", "unplaced", "node", "reason", "count", "is_delete", "replayed", "text",
@@ -47,14 +48,14 @@ def dead_letters() -> None:
     "--limit", type=click.IntRange(1, 10_000), default=20, show_default=True, help="How many letters, the newest first."
 )
 @click.option("--all", "all_", is_flag=True, help="Also the letters whose rows were replayed.")
-@OUTPUT
+@LINES_OUTPUT
 @click.pass_obj
 def list_(context: CommandContext, /, limit: int, form: str, *, all_: bool, **wanted: Any) -> None:
     """Show the newest letters that were not replayed: position, kind, table, partition and offset, reason, text."""
     which = {} if all_ else {"replayed": False}
     params = _given(wanted) | {"limit": limit, "newest": True} | which
     found = context.client.ask("GET", "/v1/dead-letters", params=params)
-    if form != "table" and not context.as_json:
+    if form != LINES and not context.as_json:
         print_rows(form, COLUMNS, (_values(letter) for letter in found["letters"]))
         return
     lines = [line for letter in found["letters"] for line in _lines(letter)]
@@ -111,15 +112,23 @@ def _values(letter: dict[str, Any]) -> list[Any]:
 
 @dead_letters.command()
 @click.option("--first", type=click.IntRange(min=0), default=0, show_default=True, help="The first step to show.")
+@LINES_OUTPUT
 @click.pass_obj
-def follow(context: CommandContext, first: int) -> None:
+def follow(context: CommandContext, first: int, form: str) -> None:
     """Show the letters that every step adds and removes, until interrupted."""
+    shown = None if form == LINES else printer_of(context, form)
+    ask = None if shown is None else shown.ask
     try:
-        for found in context.client.pages("dead_letters", first=first, follow=True, waiting=_say_waiting):
+        for found in context.client.pages("dead_letters", first=first, follow=True, waiting=_say_waiting, ask=ask):
             first = found["next"]
+            if shown is not None:
+                shown.show(found)
+                continue
             for change in found["changes"]:
                 _show_change(context, change)
     finally:
+        if shown is not None:
+            shown.close()
         click.echo(f"all before step {first} was shown; go on with --first {first}", err=True)
 
 

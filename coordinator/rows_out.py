@@ -25,6 +25,12 @@ OUTPUT = click.option(
     help="How rows are printed; json: an object a line.",
 )  # fmt: skip
 
+LINES = "lines"
+LINES_OUTPUT = click.option(
+    "-o", "--output", "form", type=click.Choice((LINES, *FORMS)), default=LINES, show_default=True,
+    help="How rows are printed; lines: a line or two for each; json: an object a line.",
+)  # fmt: skip
+
 
 def print_table(table: Table) -> None:
     """Print a table; if the output is no terminal, its lines are not cut to a screen's width."""

@@ -16,7 +16,7 @@ from dbsp.coordinator.command_context import CommandContext
 from dbsp.coordinator.config import load_config
 from dbsp.coordinator.exits import exit_code
 from dbsp.coordinator.http.identity import OTHER
-from dbsp.coordinator.rows_out import OUTPUT, print_rows
+from dbsp.coordinator.rows_out import LINES, LINES_OUTPUT, print_rows
 from dbsp.errors import ConfigError, UnavailableError
 
 if TYPE_CHECKING:  # it loads numpy, which the command line starts without
@@ -133,7 +133,7 @@ def _by_ourselves(context: CommandContext, folder: Path, bar: _Bar) -> dict[str,
 @click.argument("place", metavar="FOLDER")
 @click.option("--check", is_flag=True, help="Read every file or object and compare its checksum.")
 @click.option("--delete", type=int, metavar="VERSION", help="Delete this kept version among the copies of checkpoints.")
-@OUTPUT
+@LINES_OUTPUT
 @click.pass_obj
 def backups(context: CommandContext, place: str, check: bool, delete: int | None, form: str) -> None:
     """List the backups in FOLDER, oldest first; unfinished ones can be deleted.
@@ -157,7 +157,7 @@ def backups(context: CommandContext, place: str, check: bool, delete: int | None
         }
         for one in found
     ]  # fmt: skip
-    if form != "table" and not context.as_json:
+    if form != LINES and not context.as_json:
         print_rows(form, COLUMNS, map(_values, found))
     else:
         context.show({"backups": answer}, "\n".join(lines) or f"no backups: folder={place}")
@@ -191,12 +191,12 @@ def _copied(context: CommandContext, copies: Copies, check: bool, delete: int | 
         line
         for one in found
         for line in (
-            f"version {one.name.version}  {one.at}  step {'?' if one.step is None else format(one.step, ',')}"
+            f"version {one.name.version}  {one.at}  step {'?' if one.step is None else one.step}"
             f"  {'kept' if one.kept else 'until retention deletes it'}  {'damaged' if one.damage else whole}",
             *(f"  {what}" for what in one.damage),
         )
     ]
-    if form != "table" and not context.as_json:
+    if form != LINES and not context.as_json:
         columns = ("version", "at", "kept", "step", "workers", "damage")
         shown = [one.as_json() for one in found]
         print_rows(form, columns, ([*list(one.values())[:-1], "; ".join(one["damage"])] for one in shown))

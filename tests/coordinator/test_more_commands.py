@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -71,6 +72,16 @@ def test_rows_are_printed_in_every_form(run: Run) -> None:
     assert changed[0] == "step,weight,id,customer,amount"
     assert changed[1].endswith(",1,2,b,600")
     assert json.loads(run("changes", "large", "-o", "json").stdout)["row"] == {"id": 2, "customer": "b", "amount": 600}
+    table = run("changes", "large", "-o", "table").stdout
+    assert [word.strip() for word in re.split("[┃]", table.splitlines()[1])[1:-1]] == [
+        "step",
+        "weight",
+        "id",
+        "customer",
+        "amount",
+    ]
+    assert [word.strip() for word in table.splitlines()[3].split("│")[2:-1]] == ["+1", "2", "b", "600"]
+    assert '\t+1\t{"id": 2, ' in run("changes", "large").stdout, "lines, if nothing else is asked for"
     assert len(run("layout", "-o", "csv").stdout.splitlines()) == 3
     layout = arrow_rows(run("layout", "-o", "arrow"))
     assert [(row["worker"], len(row["ranges"])) for row in layout] == [(0, 1), (1, 1)]
@@ -295,10 +306,12 @@ def test_letters_and_backups_are_printed_as_rows(run: Run, service: Service, tmp
     (same,) = arrow_rows(run("dead-letters", "list", "-o", "arrow"))
     assert (same["reason"], same["offset"], same["step"]) == (letter["reason"], 3, int(letter["step"]))
     assert arrow_rows(run("dead-letters", "list", "--code", "late", "-o", "arrow")) == []
+    assert f"│ {letter['at']} " in run("dead-letters", "list", "-o", "table").output
     made = service.back_up(tmp_path / "backups", 60)
     (backup,) = csv.DictReader(io.StringIO(run("backups", str(tmp_path / "backups"), "-o", "csv").output))
     assert arrow_rows(run("backups", str(tmp_path / "backups"), "-o", "arrow"))[0]["bytes"] == int(backup["bytes"])
     assert (backup["name"], backup["step"]) == (Path(made["folder"]).name, str(made["step"]))
+    assert f"│ {backup['name']} │ {backup['state']} " in run("backups", str(tmp_path / "backups"), "-o", "table").output
     (tmp_path / "backups" / "half.unfinished").mkdir()
     states = [
         json.loads(line)["state"]
