@@ -112,14 +112,14 @@ class Fencing:
         if isinstance(command, commands.FenceWorkers):  # before that a worker may have no database yet
             near = [worker for worker, host in homes.items() if host not in (*silent, *unwritable)]
             gone |= {*disks.without_database(runtime, near, [homes[worker] for worker in near])}
-        if not gone:
-            return None
+        ready = self._standbys.ready_for(runtime, gone, {*silent, *unwritable}) if gone else ()
+        if not gone or (self._movable and not ready and not {*homes.values()}.intersection(unwritable)):
+            return None  # where there are copies, each try of the fence makes databases from them: what failed is this
         self._standbys.note_unwritable(unwritable)
         workers = tuple(sorted(gone))
         self._note(
             DiskLost(workers=list(workers), hosts=sorted({homes[worker] for worker in workers}), error=str(error))
         )
-        ready = self._standbys.ready_for(runtime, gone, {*silent, *unwritable})
         return events.DisksLost(
             workers=workers, unwritable=unwritable, silent=silent, movable=self._movable, standbys=ready,
             message=error.message,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import random
 import shutil
@@ -20,7 +21,8 @@ from dbsp.coordinator.running import relocations, watch
 from dbsp.coordinator.running.ledger_file import decode_ledger, encode_ledger
 from dbsp.coordinator.running.lost_hosts import HostLoss, SilentHosts
 from dbsp.coordinator.service import Service
-from dbsp.errors import AwayError, UnavailableError
+from dbsp.coordinator.worker_resources import ConfiguredResources
+from dbsp.errors import AwayError, DbspError, UnavailableError
 from dbsp.layout import initial
 from tests.coordinator import fakes, hosted
 from tests.coordinator.hosted import events, goes_on, homes, running
@@ -126,6 +128,31 @@ def test_a_host_that_comes_back_late_loses_what_workers_left_there(folder: Path,
         assert not service.status()["moved_workers"][0]["left_database"]
         assert "b" not in homes(service).values()
     assert [event["workers"] for event in events(folder, "strays-discarded")] == [[worker]]
+    check_golden(folder, tmp_path)
+
+
+@pytest.mark.parametrize("error", [AwayError, UnavailableError])
+def test_a_moved_worker_waits_for_its_copies(
+    error: type[DbspError], folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has no database where it came to, and the place does not answer: its disk there is not lost, and no try is the last."""
+    machines, tries, restore = (
+        hosted.Machines(folder / "hosts"),
+        itertools.count(1),
+        ConfiguredResources.restore_database,
+    )
+
+    def away_at_first(resources: ConfiguredResources, worker: int, epoch: int, since: int = 0) -> bool:
+        if since and next(tries) <= 3:
+            raise error("the place for copies does not answer")
+        return restore(resources, worker, epoch, since)
+
+    monkeypatch.setattr(ConfiguredResources, "restore_database", away_at_first)
+    with running(folder, machines, *COPIES) as service, traffic(service, 1):
+        goes_on(service)
+        lose(service, machines, "b")
+    assert events(folder, "disk-lost") == []
+    assert next(tries) > 4
     check_golden(folder, tmp_path)
 
 
