@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from dbsp.errors import UnavailableError
-from dbsp.logs import DeadLetter
+from dbsp.layout import Layout
+from dbsp.logs import DeadLetter, Range, StepRecord
 from dbsp.runtime import tasks
 from dbsp.runtime.memory_logs import MemoryOutputLog
 from dbsp.store import CheckpointId
@@ -109,6 +110,17 @@ def let_stragglers_write(patch: Patch) -> None:
     patch.setattr(memory, "step_is_open", lambda step, held, base_step: True)
 
 
+def forget_the_table_of_partitions(patch: Patch) -> None:
+    """The last worker reads as if no layout said which partitions each worker reads."""
+    original = tasks._ranges_read
+
+    def ranges_read(record: StepRecord, ranges: Sequence[Range], layout: Layout, worker: int) -> tuple[Range, ...]:
+        forgets = worker == max(layout.workers)
+        return original(record, ranges, replace(layout, readers=()) if forgets else layout, worker)
+
+    patch.setattr(tasks, "_ranges_read", ranges_read)
+
+
 STRAGGLERS = replace(
     FAULTS, error=0.01, straggler=1.0, crash=0.0, crash_again=0.0, pause=0.0, zombie=0.0, power=0.0, outage=0.0
 )
@@ -124,5 +136,6 @@ RULES = (
     ("a database that lost its steps is opened anew", lost_steps_count_as_empty, "6", 20, POWER),
     ("a version is synced before it is acknowledged", acknowledge_before_the_sync, "6", 30, FAULTS),
     ("dead letters of a step are written once", tell_dead_letters_again, "7", 12, FAULTS),
+    ("one worker reads each input partition", forget_the_table_of_partitions, "9", 12, FAULTS),
 )
 """The rule, how it is broken, the number of its concept page (`test_traps`), within how many seeds, which faults."""

@@ -31,6 +31,7 @@ Sections: 4 circuits, 5 steps, 6 storage, 7 logs, 8 coordinator, 9 rescale.
 | 8 | a copy that lags counts when it was read back, and logs stay until then | `trust-what-was-put`, `keep-logs-from-a-copy-under-way` | the simulator |
 | 9 | a worker is asked at its host | `ask-anywhere` | the simulator |
 | 9 | every shard has one owner through a rescale | `move-a-shard-twice`, `forget-a-shard` | the simulator |
+| 9 | one worker reads each input partition, as the step's layout says | `forget-the-table-of-partitions` | the simulator |
 | 9 | a leaver stays until no openable version names it | `discard-leavers-early` | the simulator |
 | 9 | warm slices lie outside the manifest | `slices-in-the-manifest` | the simulator |
 | 9 | what a warm-up lacks is copied at the switch | `take-over-early` | the simulator |
