@@ -134,12 +134,20 @@ def told(folder: Path, kind: str) -> list[dict[str, Any]]:
     ]
 
 
+def size_of_state(service: Service) -> int:
+    """Return the size of the state after the last step."""
+    found = service.snapshot.state_bytes
+    if found is None:
+        raise RuntimeError("no step has measured the state")
+    return found
+
+
 def measured(service: Service, folder: Path, keys: int, strategy: str) -> dict[str, float]:
     """Rescale 1 -> 2 under traffic."""
-    row_bytes = service.snapshot.state_bytes / keys
+    row_bytes = size_of_state(service) / keys
     with traffic(service, keys):
         time.sleep(CALM_S)
-        state_bytes, asked = service.snapshot.state_bytes, time.time()
+        state_bytes, asked = size_of_state(service), time.time()
         moved = service.rescale(2, 3600, strategy=strategy)
         answered, step = time.time(), service.snapshot.step
         service.live_status.wait_for(lambda now: now.step > step + STEPS_AFTER, 600)

@@ -115,9 +115,15 @@ def _where(found: dict[str, Any]) -> list[str]:
 
 def _size_of_state(found: dict[str, Any]) -> str:
     """Return the size of the state, which the workers report with each step."""
-    if found["last_step_seconds"] is None:
-        return "the size of the state is known after the first step"
+    if found["state_bytes"] is None:
+        return "the size of the state is known after the next step"
     return f"{found['state_bytes']:,} bytes of state"
+
+
+def _waiting(found: dict[str, Any]) -> str:
+    """Return how many rows wait, which a start does not know before it has read what steps have taken."""
+    lag = found["lag_rows"]
+    return "the number that waits is known when recovery ends" if lag is None else f"{lag:,} waiting"
 
 
 @command.command()
@@ -129,7 +135,7 @@ def status(context: CommandContext) -> None:
         f"{found['name']}: {found['state']}" + (" (replaying)" if found["replaying"] else ""),
         *_where(found),
         f"since this start: {found['rows_in']:,} rows in, {found['rows_out']:,} rows out, {found['dead_letters']:,} dead letters,"
-        f" {found['lag_rows']:,} waiting",
+        f" {_waiting(found)}",
         f"{_size_of_state(found)}, {found['rollbacks']} rollbacks",
     ]
     if until := found.get("rollback_until"):

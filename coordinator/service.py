@@ -197,7 +197,8 @@ class Service(QueryReads, Decisions, Rescales):
         now, layout = self.snapshot, self.layout()
         return {
             "name": self.config.pipeline.name, "run": self.built.facts.run, **snapshot_as_json(now),
-            "workers": len(layout.workers), "layout_version": layout.version, "lag_rows": self.lag_rows(),
+            "workers": len(layout.workers), "layout_version": layout.version,
+            "lag_rows": self.lag_rows() if now.knows_positions else None,
             "tables": sorted(self._tables), "views": sorted(self.views()), "engine": VERSION,
             "upgrade": self.upgrades.status(), "rollback_until": self.rollback_until(),
             "fingerprint": self.built.plan.fingerprint,
@@ -208,7 +209,7 @@ class Service(QueryReads, Decisions, Rescales):
             "postgres": None if self.postgres_status is None else dict(self.postgres_status()),
             "flight": None if self.flight_status is None else dict(self.flight_status()),
             "not_deterministic": list(self.first_steps.found),
-            **health_as_json(self.watch.health, sorted(self._tables), now.processed),
+            **health_as_json(self.watch.health, sorted(self._tables), now.processed if now.knows_positions else None),
             "waterlines": self.built.parts.waterlines.status, "last_dead_letters": self.newest_letters(),
         }  # fmt: skip
 

@@ -75,7 +75,8 @@ def screen(found: Mapping[str, Any], status: Mapping[str, Any]) -> list[str]:
         f"{found['name']}: {found['state']}, step {found['step']}, checkpoint at {found['checkpoint_step']}",
         f"rows in {_rate(found['rows_in_per_s'])}, rows out {_rate(found['rows_out_per_s'])}, steps {_rate(found['steps_per_s'])}"
         + ("" if last is None else f", last step {last * 1000:,.1f} ms"),
-        f"lag {found['lag_rows']:,} rows, state {found['state_bytes'] / 1e6:,.1f} MB, {found['dead_letters']:,} dead letters",
+        f"lag {_lag(found['lag_rows'])} rows, state {_megabytes(found['state_bytes'])} MB,"
+        f" {found['dead_letters']:,} dead letters",
         *rescale_lines(dict(status)),
         "",
         f"{'worker':>8}  {'shards':>8}  {'state MB':>10}  host",
@@ -87,9 +88,16 @@ def screen(found: Mapping[str, Any], status: Mapping[str, Any]) -> list[str]:
     return lines
 
 
+def _lag(rows: int | None) -> str:
+    return "-" if rows is None else f"{rows:,}"
+
+
+def _megabytes(size: int | None) -> str:
+    return "-" if size is None else f"{size / 1e6:,.1f}"
+
+
 def _worker_line(row: Mapping[str, Any]) -> str:
-    size = "-" if row["state_bytes"] is None else f"{row['state_bytes'] / 1e6:,.1f}"
-    return f"{row['worker']:>8}  {row['shards']:>8,}  {size:>10}  {row['host'] or '-'}"
+    return f"{row['worker']:>8}  {row['shards']:>8,}  {_megabytes(row['state_bytes']):>10}  {row['host'] or '-'}"
 
 
 def _more(found: Sequence[Any], shown: int) -> list[str]:

@@ -392,8 +392,8 @@ class EventLoop:
                 now = now.recovered(self._clock.wall_us() / 1e6)
         self.live_status.post(
             replace(
-                now, state=name, epoch=facts.epoch, step=facts.next_step, version=facts.version,
-                checkpoint_step=facts.checkpoint_step, layout=facts.layout, processed=self.runner.done,
+                now.in_layout(facts.layout), state=name, epoch=facts.epoch, step=facts.next_step, version=facts.version,
+                checkpoint_step=facts.checkpoint_step, processed=self.runner.done,
                 replaying=isinstance(self._state, states.Replaying),
                 halt=facts.halt if isinstance(self._state, states.Halted) else None, rescale=self.runner.rescale,
                 waiting=waiting_rescale(facts), migration_plan=facts.migration_plan, moved=facts.moved,

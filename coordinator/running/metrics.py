@@ -5,6 +5,7 @@ Seconds and bytes are base units, counters end in `_total`, and the values of la
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
@@ -251,8 +252,10 @@ class Metrics:
             self._beside["delta_behind_steps"].labels(table["view"]).set(table["behind_steps"])
             self._beside["delta_failing"].labels(table["view"]).set(table["error"] is not None)
         values: dict[str, float] = {
-            "step": now.step, "epoch": now.epoch, "version": now.version, "input_lag_rows": now.lag_rows,
-            "workers": len(now.layout.workers) if now.layout else 0, "state_bytes": now.state_bytes,
+            "step": now.step, "epoch": now.epoch, "version": now.version,
+            "input_lag_rows": now.lag_rows if now.knows_positions else math.nan,
+            "state_bytes": math.nan if now.state_bytes is None else now.state_bytes,
+            "workers": len(now.layout.workers) if now.layout else 0,
             "running": int(now.state == "Running"),
         }  # fmt: skip
         warming = now.rescale if isinstance(now.rescale, RescaleProgress) else None
@@ -276,7 +279,7 @@ class Metrics:
     def _watched(self, now: Snapshot, health: Health) -> dict[str, float]:
         """Set the gauges by table and by kind of alarm, and return the values of the other watched gauges."""
         for table, rows in unread_rows(health, now.processed).items():
-            self._beside["input_waiting_rows"].labels(table).set(rows)
+            self._beside["input_waiting_rows"].labels(table).set(rows if now.knows_positions else math.nan)
             self._beside["input_away"].labels(table).set(any(wait.table == table for wait in health.waits))
         for kind in KINDS:
             self._beside["alarm"].labels(kind).set(any(alarm.kind == kind for alarm in health.alarms))

@@ -56,6 +56,7 @@ class Snapshot:
     """The service as of the last event.
 
     - `step` is the next step; `lag_rows` is the rows that waited at the end of the last step.
+    - `state_bytes` is the size of the state after the last step; None before the first step in a layout.
     - `away` is the external system that all of the pipeline waits for.
     - `halt` says which rows of the next step fail, when only a user's decision lets the pipeline go on.
     - `rescale` is the progress of a warm-up, or of the migration by the plan `migration_plan`; `waiting` is the next rescale.
@@ -73,7 +74,7 @@ class Snapshot:
     rows_out: int = 0
     dead: int = 0
     lag_rows: int = 0
-    state_bytes: int = 0
+    state_bytes: int | None = None
     checkpoints: int = 0
     checkpoint_seconds: float = 0.0
     rollbacks: int = 0
@@ -104,6 +105,17 @@ class Snapshot:
             dead=self.dead + sum(worker.dead for worker in counted),
             state_bytes=sum(worker.state_bytes for worker in report.workers),
         )  # fmt: skip
+
+    def in_layout(self, layout: Layout | None) -> Snapshot:
+        """Return the snapshot in a layout; of another one than before, no step has measured the state yet."""
+        before = None if self.layout is None else self.layout.version
+        is_same = layout is not None and layout.version == before
+        return replace(self, layout=layout, state_bytes=self.state_bytes if is_same else None)
+
+    @property
+    def knows_positions(self) -> bool:
+        """Return True if `processed` says what steps have read; a start has not read it before its recovery ends."""
+        return self.state not in ("Starting", "Recovering") or self.step > 0
 
     def has_processed(self, position: Position) -> bool:
         """Return True if the results of these rows are durable and visible."""

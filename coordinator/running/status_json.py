@@ -49,9 +49,13 @@ def as_json(
     return None if progress is None else asdict(progress)
 
 
-def health_as_json(health: Health, tables: Sequence[str], processed: Positions) -> dict[str, Any]:
-    """Return the alarms, inputs and running command of the last look, as JSON values for the status."""
-    rows, waits = unread_rows(health, processed), {wait.table: wait for wait in health.waits}
+def health_as_json(health: Health, tables: Sequence[str], processed: Positions | None) -> dict[str, Any]:
+    """Return the alarms, inputs and running command of the last look, as JSON values for the status.
+
+    How many rows wait is not known while it is not known what was `processed`.
+    """
+    rows: dict[str, int] = {} if processed is None else unread_rows(health, processed)
+    waits = {wait.table: wait for wait in health.waits}
     doing = health.doing
     return {
         "alarms": [alarm_as_json(alarm) for alarm in health.alarms],

@@ -50,9 +50,11 @@ class Rescales(ServiceCore):
         return named
 
     def _state_bytes(self) -> dict[int, int]:
-        """Return the state bytes of every worker as of the last step; empty before the first step."""
-        report = self.snapshot.last_report
-        return {worker.worker: worker.state_bytes for worker in report.workers} if report is not None else {}
+        """Return the state bytes of every worker as of the last step; empty before the first step in this layout."""
+        now = self.snapshot
+        if now.last_report is None or now.state_bytes is None:
+            return {}
+        return {worker.worker: worker.state_bytes for worker in now.last_report.workers}
 
     def rescale(
         self,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Iterator
 from dataclasses import fields
@@ -23,7 +24,7 @@ from dbsp.plan.explain import explain
 from dbsp.plan.planner import plan
 from dbsp.runtime.totals import NodeTotals
 from examples.recursion import programs
-from tests.coordinator.shop import CIRCUIT, SETTINGS, answering, settings
+from tests.coordinator.shop import CIRCUIT, SETTINGS, answering, script, settings
 from tests.examples.test_queries import QUERIES
 
 ORDERS = [{"id": number, "customer": "abc"[number % 3], "amount": 100 * number} for number in range(12)]
@@ -173,6 +174,51 @@ def test_the_log_can_be_read_and_searched(shop: tuple[Service, httpx.Client]) ->
     assert {event["event"] for event in chosen} == {"checkpoint"}
     for wrong in ({"lines": 0}, {"lines": 10**6}, {"contains": "x" * 999}, {"line": 1}):
         assert client.get("/v1/logs", params=wrong).status_code in (400, 422)
+
+
+# --- figures that are not known yet -----------------------------------------------------------------------------------
+
+
+def sizes(client: httpx.Client) -> tuple[Any, list[Any]]:
+    found = client.get("/v1/layout").json()["rows"]
+    return client.get("/v1/status").json()["state_bytes"], [row["state_bytes"] for row in found]
+
+
+def gauge(client: httpx.Client, name: str) -> float:
+    return next(
+        float(line.split()[1]) for line in client.get("/metrics").text.splitlines() if line.startswith(f"{name} ")
+    )
+
+
+def test_size_of_state_and_waiting_rows_are_null_until_they_are_known(folder: Path) -> None:
+    with Service(settings(folder)) as service, answering(service) as client:
+        client.post("/v1/tables/orders/rows", json=ORDERS, params={"wait": "true"}).raise_for_status()
+        total, workers = sizes(client)
+        assert total == sum(workers) > 0
+        service.rescale(3)
+        assert sizes(client) == (None, [None] * 3), "the sizes of the layout before are not those of this one"
+        assert math.isnan(gauge(client, "dbsp_state_bytes"))
+        client.post("/v1/tables/orders/rows", json=ORDERS[:1], params={"wait": "true"}).raise_for_status()
+        total, workers = sizes(client)
+        assert total == sum(workers) > 0
+    service = Service(settings(folder))
+    try:
+        with answering(service) as client:
+            found = client.get("/v1/status").json()
+            assert (found["state"], found["lag_rows"], found["state_bytes"]) == ("Starting", None, None)
+            assert [each["waiting_rows"] for each in found["inputs"]] == [None]
+            assert math.isnan(gauge(client, "dbsp_input_lag_rows"))
+            said = script("cli", "--url", str(client.base_url), "status").stdout
+            assert "the number that waits is known when recovery ends" in said
+            service.start(timeout_s=60)
+            found = client.get("/v1/status").json()
+            assert (found["lag_rows"], found["state_bytes"]) == (0, None)
+            assert (
+                "the size of the state is known after the next step"
+                in script("cli", "--url", str(client.base_url), "status").stdout
+            )
+    finally:
+        service.stop(quiet=True)
 
 
 # --- access -----------------------------------------------------------------------------------------------------------

@@ -21,11 +21,11 @@ export interface Rescaling {
 export interface BackupUnderWay { phase: string; folder: string; bytes: number; bytes_max: number; seconds: number }
 export interface Status {
   name: string; run: string; state: string; epoch: number; step: number; version: number; checkpoint_step: number;
-  replaying: boolean; rows_in: number; rows_out: number; dead_letters: number; state_bytes: number;
+  replaying: boolean; rows_in: number; rows_out: number; dead_letters: number; state_bytes: number | null;
   checkpoints: number; rollbacks: number; checkpoint_seconds: number; last_step_seconds: number | null;
   processed: { table: string; partition: number; offset: number }[];
   last_error: string | null; past_error: { message: string; over: string } | null; halt: Halt | null;
-  workers: number; layout_version: number; lag_rows: number; tables: string[]; views: string[]; engine: string;
+  workers: number; layout_version: number; lag_rows: number | null; tables: string[]; views: string[]; engine: string;
   fingerprint: string; rescale: Rescaling | null;
   rescale_waiting: { workers: number; strategy: string; waits_for: string } | null;
   backup: BackupUnderWay | null; last_backup: Record<string, unknown> | null;

@@ -23,7 +23,7 @@ export function Checkpoints() {
         <Card title="Last checkpoint">
           <Facts of={[
             ["Before step", count(now.checkpoint_step)], ["Version", count(now.version)], ["Steps to repeat after a crash now", count(Math.max(0, now.step - now.checkpoint_step))],
-            ["Since this start", plural(now.checkpoints, "checkpoint")], ["State", bytes(now.state_bytes)],
+            ["Since this start", plural(now.checkpoints, "checkpoint")], ["State", now.state_bytes === null ? "not known yet" : bytes(now.state_bytes)],
           ]} />
         </Card>
         <Copies />

@@ -57,8 +57,8 @@ function Tiles({ now, past }: { now: Status; past: History }) {
       <Tile label="Rows in a second" shown={current(points.rows_in, point)} note={under} />
       <Tile label="Changes a second" shown={current(points.rows_out, point)} note="of all views" />
       <Tile label="Latency" shown={latency === null ? "–" : seconds(latency)} note="arrival of rows to their results" />
-      <Tile label="Waiting rows" shown={count(now.lag_rows)} note="arrived, in no step yet" />
-      <Tile label="State" shown={bytes(now.state_bytes)} note="of all workers" />
+      <Tile label="Waiting rows" shown={now.lag_rows === null ? "not known yet" : count(now.lag_rows)} note="arrived, in no step yet" />
+      <Tile label="State" shown={now.state_bytes === null ? "not known yet" : bytes(now.state_bytes)} note="of all workers" />
       <Tile label="Dead letters" shown={count(dead)} note="in the last hour" tone={dead ? "warn" : ""} />
       <Tile label="Errors" shown={count(errors)} note="in the last hour" tone={errors ? "bad" : ""} />
     </div>
