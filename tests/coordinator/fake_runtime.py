@@ -188,6 +188,7 @@ class FakeRuntime(Closed):
             database.check(epoch)
             checkpoint, state = database.versions[version]
             database.versions = {version: (checkpoint, state)}
+            self.world.copy_off(worker, epoch)
             database.opened, database.state, database.next_step = version, state, checkpoint.step
             database.pins, database.warm = {}, frozenset()
             found.add(checkpoint)

@@ -89,10 +89,15 @@ def test_a_lost_disk_is_made_again_from_the_copies(required: str, folder: Path, 
     check_golden(folder, tmp_path)
 
 
-def test_before_the_first_checkpoint_workers_begin_again_from_the_logs(folder: Path, tmp_path: Path) -> None:  # noqa: F811
-    """Without checkpoint, copies and standbys: disks and hosts are lost, and every step runs again elsewhere."""
+@pytest.mark.parametrize("more", [(), ("checkpoint.copies=spare",)], ids=["nothing", "copies"])
+def test_before_the_first_checkpoint_workers_begin_again_from_the_logs(
+    more: tuple[str, ...],
+    folder: Path,  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    """Without checkpoint and standbys: disks and hosts are lost, and every step runs again elsewhere."""
     machines = hosted.Machines(folder / "hosts")
-    with running(folder, machines, *NEVER) as service:
+    with running(folder, machines, *NEVER, *more) as service:
         push_rows(service, 1)
         machines.wipe("a")
         push_rows(service, 2)

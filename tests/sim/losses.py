@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from random import Random
 
+from dbsp.coordinator.decisions import states
 from dbsp.coordinator.running.far_standbys import StandbyRule
 from dbsp.coordinator.running.lost_hosts import HostLoss
 from tests.coordinator.fakes import World
@@ -20,6 +21,8 @@ SEEDS, EMPTY, FAR = 0.7, 0.3, 0.5
 """In how many seeds with hosts one is lost, how often its disk is lost, too, and how often standbys take the place of copies."""
 ANSWERS, BROKEN = 0.4, 0.5
 """How often a disk is lost while its host answers, and how often nothing can be written in its place then."""
+EARLY, EARLY_TURNS = 0.3, 30
+"""In how many of these seeds one is lost before the first version is published, and in how many turns at most."""
 AWAY_TURNS_MAX = 200
 OFTEN, UNREADY = 8, 0.3
 """How much more often a host is lost with standbys on others, and how often so while they lack something.
@@ -38,6 +41,8 @@ class Losses:
     rate: float
     random: Random = field(init=False)
     claims: Callable[[], bool] = lambda: False
+    early: int = -1
+    """The turn in which one is lost if no version is published by then: the logs have everything."""
     until: int = -1
     emptied_at: int = -1
     """The version that was published when a disk was lost last."""
@@ -49,6 +54,9 @@ class Losses:
                 self.world.far = {}
             else:
                 self.world.off = {}
+            early = Random(f"early losses of {self.seed}")
+            if early.random() < EARLY:
+                self.early = early.randrange(EARLY_TURNS)
 
     @property
     def rule(self) -> HostLoss:
@@ -70,6 +78,8 @@ class Losses:
             if turn >= self.until:
                 self.world.silent.clear()
                 self.world.broken.clear()
+        elif turn == self.early and not self._published():
+            self._lose(turn, whole=True)
         elif self.random.random() < self.rate * (1 if self.world.far is None else OFTEN):
             whole = self._all_are_copied()
             if whole or (self.world.far is not None and self._no_worker_joins() and self.random.random() < UNREADY):
@@ -115,3 +125,10 @@ class Losses:
         if self.world.far is not None:
             return self._published() > self.emptied_at and self.claims()
         return self.world.databases.keys() <= (self.world.off or {}).keys()
+
+
+def opens_yet(state: states.State) -> bool:
+    """Whether this recovery still opens a version, and then deletes what workers left on hosts that answer again."""
+    if isinstance(state, states.Recovering):
+        return state.awaits not in ("discarded", "steps", "accepted")
+    return isinstance(state, states.Starting)

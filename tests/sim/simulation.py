@@ -32,7 +32,7 @@ from tests.coordinator import fake_runtime, fakes
 from tests.sim.coordinator import Coordinator
 from tests.sim.coverage import Coverage
 from tests.sim.faults import NONE, OUTSIDE, WRITES, Faults, Fired, drawn
-from tests.sim.losses import Losses
+from tests.sim.losses import Losses, opens_yet
 
 LIMITS = StepLimits(max_rows_per_step=12, max_step_delay_ms=5)
 RECOVERY_COMMANDS_USUAL = 12
@@ -484,7 +484,7 @@ class Simulation:
         coordinator = self.main
         if coordinator is None or coordinator.finished is not None or self.world.epoch != coordinator.state.facts.epoch:
             coordinator = self.start()
-        fresh = isinstance(coordinator.state, states.Starting | states.Recovering)
+        fresh = opens_yet(coordinator.state)
         coordinator.decide(events.ResumeAsked())
         stopping, issued, steps = False, 0, len(self.world.steps)
         waiting = sum(self.world.ends.values())
