@@ -15,11 +15,12 @@ The file is created with the first letter. **State** at most `LetterLimits`. Sou
 
 from __future__ import annotations
 
+import json
 import struct
 import threading
 import zlib
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,11 +32,15 @@ from dbsp.io import forms
 from dbsp.io.environment import LogEnvironment, open_environment, release_environment
 from dbsp.io.output_part import dead_letter_batch, encode_part
 from dbsp.logs import DeadLetter
-from dbsp.stored.checksums import sealed, unsealed
+from dbsp.stored.checksums import CRC_BYTES, sealed, unsealed
 
 FORM = forms.LETTER_LOG
 PARTS = ("letters", "steps")
 KEPT_FROM = b"kept from"
+NODES = b"nodes"
+"""The key of the signatures of the circuit's nodes, by name: the circuit whose names the letters have."""
+FORMER = " (of a former circuit)"
+"""What follows the name of a node that the circuit has no more."""
 A_DAY_US = 86_400_000_000
 _STEP = struct.Struct(">Q")
 _PLACE = struct.Struct(">QI")
@@ -73,6 +78,8 @@ class LetterLog:
         self._steps: dict[int, LettersOfStep] = {}
         self._kept_from = 0
         self._changes = 0
+        self._nodes: dict[str, str] = {}
+        self._nodes_stored: dict[str, str] | None = None
         if self._path.exists():
             self._open()
 
@@ -83,6 +90,10 @@ class LetterLog:
                 self._steps[_STEP.unpack(key)[0]] = about_step(key, value, env.where)
             kept = txn.get(KEPT_FROM, db=env.db("meta"))
             self._kept_from = 0 if kept is None else kept_from_of(kept, env.where)
+            nodes = txn.get(NODES, db=env.db("meta"))
+            self._nodes_stored = (
+                None if nodes is None else json.loads(unsealed(NODES, nodes, len(nodes) - CRC_BYTES, env.where))
+            )
         self._env = env
         return env
 
@@ -119,6 +130,27 @@ class LetterLog:
             others = {number: each for number, each in self._steps.items() if number != step}
             self._replace({**others, step: about} if kept or left_out else others, {step: pieces}, clock_us)
 
+    def adopt(self, nodes: Mapping[str, str], drops: Callable[[str], bool]) -> None:
+        """Give the letters the names of these nodes, which map to their signatures: of a circuit that may be another one.
+
+        Letters of a node that both circuits have get its present name. Letters of other nodes whose reason `drops` accepts get
+        the weight 0: so all others keep their numbers. The rest stay under a name that no node has. One transaction.
+        """
+        with self._lock:
+            self._nodes = dict(nodes)
+            before = self._nodes_stored
+            if self._env is None or before == self._nodes:
+                return
+            names = {} if before is None else _renamed(before, self._nodes)
+            moved = {before_ for before_, now in names.items() if before_ != now}
+            pieces: dict[int, list[bytes]] = {}
+            with self._env.read() as txn:
+                for step in self._steps if moved else ():
+                    found = [decode_letters(value, step, self._env.where) for _, value in _pieces(txn, self._env, step)]
+                    if any(moved.intersection(table.column("origin").to_pylist()) for table in found):
+                        pieces[step] = [_as_stream(_adopted(table, names, drops)) for table in found]
+            self._replace(self._steps, pieces, None)
+
     def drop_from(self, step: int) -> None:
         """Drop the letters of `step` and of later steps, which the pipeline has not run yet."""
         with self._lock:
@@ -145,8 +177,11 @@ class LetterLog:
                 _put(txn, env, step, kept[step], pieces[step])
             if kept_from > self._kept_from:
                 txn.put(KEPT_FROM, sealed(KEPT_FROM, _STEP.pack(kept_from)), db=env.db("meta"))
+            if self._nodes_stored != self._nodes:
+                txn.put(NODES, sealed(NODES, json.dumps(self._nodes).encode()), db=env.db("meta"))
 
         env.write(action)
+        self._nodes_stored = self._nodes
         self._steps, self._kept_from, self._changes = kept, kept_from, self._changes + 1
 
     def _beyond(self, steps: dict[int, LettersOfStep], clock_us: int | None) -> set[int]:
@@ -197,6 +232,39 @@ def _summed(letters: Sequence[DeadLetter]) -> list[DeadLetter]:
         for (step, origin, partition, offset, reason, payload), weight in sorted(sums.items())
         if weight
     ]  # fmt: skip
+
+
+def _renamed(before: Mapping[str, str], now: Mapping[str, str]) -> dict[str, str | None]:
+    """Return the present name of each former node; None for a node that is there no more."""
+    by_signature: dict[str, list[str]] = {}
+    for name, signature in now.items():
+        by_signature.setdefault(signature, []).append(name)
+    found: dict[str, str | None] = {}
+    for name, signature in before.items():
+        names = by_signature.get(signature)
+        found[name] = None if not names else names.pop(0) if len(names) > 1 else names[0]
+    return found
+
+
+def _adopted(table: pa.Table, names: Mapping[str, str | None], drops: Callable[[str], bool]) -> pa.Table:
+    """Return letters with the present names of their nodes."""
+    origins, weights = list[str](), list[int]()
+    for row in table.to_pylist():
+        of_node = row["partition"] < 0 and row["origin"] in names
+        name = names[row["origin"]] if of_node else row["origin"]
+        origins.append(f"{row['origin']}{FORMER}" if name is None else name)
+        weights.append(0 if name is None and drops(row["reason"]) else row["weight"])
+    for column, values in (("origin", origins), ("weight", weights)):
+        at = table.schema.get_field_index(column)
+        table = table.set_column(at, table.schema.field(at), pa.array(values, table.schema.field(at).type))
+    return table
+
+
+def _as_stream(table: pa.Table) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return bytes(sink.getvalue().to_pybytes())
 
 
 def _pieces(txn: Any, env: LogEnvironment, step: int) -> Iterator[tuple[bytes, bytes]]:

@@ -24,6 +24,7 @@ from dbsp.operators.joins.lookup_join import REASON as TAKEN_BACK
 from dbsp.operators.keep_first import REASON as SECOND_ROW
 from dbsp.plan.nodes import PlanNode
 from dbsp.plan.plan import Plan
+from dbsp.plan.signatures import meanings
 from dbsp.runtime.runtime import StepReport
 from dbsp.steps.timing import LATE
 
@@ -120,7 +121,8 @@ class Letters:
         return replace(report, workers=tuple(replace(worker, letters=()) for worker in workers))
 
     def drop_from(self, step: int) -> None:
-        """Drop what is kept of `step` and later steps."""
+        """Drop what is kept of `step` and later steps; after a change of the circuit, also letters of nodes that it dropped."""
+        self.log.adopt(node_signatures(self._plan), lambda reason: _code(False, reason) == "failed")
         self.log.drop_from(step)
 
     def below(self, step: int) -> Sequence[Letter]:
@@ -144,6 +146,8 @@ class Letters:
     def _of_step(self, step: int, table: pa.Table) -> Iterator[tuple[Letter, int]]:
         """Yield the letters of a step with their weights."""
         for number, row in enumerate(table.to_pylist()):
+            if not row["weight"]:  # a former circuit had its node
+                continue
             yield self._letter(step, number, row), row["weight"]
 
     def _letter(self, step: int, number: int, row: Mapping[str, Any]) -> Letter:
@@ -161,7 +165,9 @@ class Letters:
         if name not in self._origins:
             nodes = [node for node in self._plan.nodes if node.name == name]
             tables = sorted({table for node in nodes for table in self._tables(node)})
-            if not nodes:
+            if not nodes and any(node.name == name for loop in self._plan.loops for node in loop.body.nodes):
+                self._origins[name] = _Origin(None, name, f"made in a recursion; {BY_CONTENT}")
+            elif not nodes:
                 self._origins[name] = _Origin(None, name, NO_NODE)
             elif len(tables) == 1:
                 self._origins[name] = _Origin(tables[0], name, BY_CONTENT)
@@ -195,7 +201,7 @@ class Letters:
         letters = sorted(_standing(looked_at), key=lambda letter: (-letter.step, letter.number))
         found: dict[tuple[str | None, str], Letter] = {}
         for letter, replayed in zip(letters, is_replayed(letters), strict=True):
-            if not replayed and len(found) < NEWEST:
+            if not replayed and letter.unplaced != NO_NODE and len(found) < NEWEST:
                 found.setdefault((letter.table, letter.reason), letter)
         return [
             {
@@ -204,6 +210,17 @@ class Letters:
             }
             for each in found.values()
         ]  # fmt: skip
+
+
+def node_signatures(plan: Plan) -> dict[str, str]:
+    """Return the signature of each node by its name, those of loops too, by which a changed circuit is compared."""
+    meaning = meanings(plan)
+    found = {node.name: meaning.nodes[node.id] for node in plan.nodes}
+    arrivals = {spec.id: spec.receiver for spec in plan.exchanges}
+    for loop in plan.loops:
+        place = meaning.nodes[arrivals[loop.leaves[0][1]]]
+        found |= {node.name: f"{place} {node.id}" for node in loop.body.nodes}
+    return found
 
 
 def _code(is_placed: bool, reason: str) -> Code:

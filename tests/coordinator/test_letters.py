@@ -19,8 +19,10 @@ from dbsp.coordinator.doctor import diagnose
 from dbsp.coordinator.running.letters import Letters, NoLetters
 from dbsp.coordinator.service import Service
 from dbsp.errors import ConfigError, DbspError
+from dbsp.io.letter_log import LetterLog
 from dbsp.io.replayed import Replayed
 from tests.coordinator.shop import answering, script, settings, settings_text
+from tests.coordinator.test_evolving import changed, write
 from tests.crash.coordinator_child import serve
 from tests.forked import Forked
 from tests.spark.waiting import until
@@ -327,3 +329,46 @@ def test_what_cannot_be_replayed_says_why(folder: Path, tmp_path: Path) -> None:
         }  # fmt: skip
         with pytest.raises(ConfigError):
             service.query("SELECT * FROM dead_letter")
+
+
+def _at(client: httpx.Client) -> list[tuple[str, str | None, str]]:
+    return [(each["at"], each["table"], each["reason"]) for each in letters(client, code="failed")]
+
+
+def test_letters_of_a_changed_circuit_are_those_of_its_nodes(tmp_path: Path) -> None:
+    """Letters of an edited view go, those of a kept one stay under their numbers, whatever name their nodes have now."""
+    zero = ("1-0", None, "divide by zero")
+    with changed(write(tmp_path, CIRCUIT, more=KEEP)) as service, answering(service) as client:
+        push(client, ROWS)
+        push(client, [{"customer": "a", "size": 0}], "names")
+        assert _at(client) == [("0-0", "orders", "divide by zero"), zero]
+    edited = CIRCUIT.replace('share=1000 // col("amount")', 'share=col("amount") * 2')
+    with changed(write(tmp_path, edited, more=KEEP)) as service, answering(service) as client:
+        push(client, MORE)
+        assert _at(client) == [zero], "the edited view fails no more"
+        assert [each["at"] for each in letters(client)] == ["0-1", "0-2", "0-3", "1-0"], "the numbers stay"
+        last = client.get("/v1/status").json()["last_dead_letters"]
+        assert [each["at"] for each in last if each["code"] == "failed"] == ["1-0"]
+    dropped = CIRCUIT.replace('"shares": shares, ', "").replace(', "joined": joined', "")
+    again = CIRCUIT.replace("1000 //", "2000 //").replace(
+        "pipeline =", 'more = orders.filter(col("id") > 5)\npipeline ='
+    )
+    again = again.replace('{"per_customer"', '{"more": more, "per_customer"')
+    with changed(write(tmp_path, again, more=KEEP)) as service, answering(service) as client:
+        push(client, MORE)
+        found = letters(client, code="failed")
+        assert [(each["table"], json.loads(each["text"])["id"]) for each in found] == [(None, 1), ("orders", 4)]
+        assert found[0]["at"] == "1-0"
+        names = [node.name for node in service.built.plan.nodes]
+        assert all(each["node"] in names for each in found), "each under the present name of its node"
+    with changed(write(tmp_path, dropped, more=KEEP)) as service, answering(service) as client:
+        push(client, MORE)
+        assert _at(client) == []
+        assert len(letters(client, code="unreadable")) == 3, "rows that could not be read stay"
+
+
+def test_letters_of_former_circuits_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted: the letters are not looked at after a change."""
+    monkeypatch.setattr(LetterLog, "adopt", lambda *_arguments: None)
+    with pytest.raises(AssertionError):
+        test_letters_of_a_changed_circuit_are_those_of_its_nodes(tmp_path)
