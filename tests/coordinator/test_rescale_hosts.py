@@ -228,15 +228,33 @@ def test_the_later_choice_of_hosts_counts(folder: Path) -> None:
 
 
 def test_a_request_for_the_same_number_outlives_a_crash(folder: Path) -> None:
-    """It was noted, and the process ended before it began: the number is reached, the hosts are not."""
+    """It was noted, and the process ended before it began: the number is reached, the hosts, the zones or the weights are not."""
     machines = hosted.Machines(folder / "hosts")
-    with running(folder, machines) as service:
-        control = service.built.parts.control
-        control.change(None, lambda ledger: request_rescale(ledger, 1, hosts=of("b")))
-        service.stop(now=True)
+
+    def crashed(workers: int, *settings: str, hosts: tuple[tuple[str, float], ...] | None = None) -> None:
+        with running(folder, machines, *settings) as service:
+            control = service.built.parts.control
+            control.change(None, lambda ledger: request_rescale(ledger, workers, hosts=hosts))
+            service.stop(now=True)
+
+    crashed(1, hosts=of("b"))
     with running(folder, machines) as service:
         reaches(service, 1, of("b"))
         assert homes(service) == {1: "b"}
+    two = (*FIRST, 'layout.hosts=["a", "b"]')
+    with running(folder, machines, *two) as service:
+        service.rescale(2, 60)
+        assert homes(service) == {0: "a", 1: "b"}
+    zones = (*FIRST, 'layout.zones={a="north", b="north", c="south"}', 'layout.hosts=["a", "b", "c"]')
+    crashed(2, *zones)
+    with running(folder, machines, *zones) as service:
+        until(lambda: homes(service) == {0: "a", 2: "c"}, "a worker is in the other zone")
+    weights = (*FIRST, 'layout.hosts=["a", "c"]', "layout.weights={c=1.5}")
+    crashed(2, *weights)
+    with running(folder, machines, *weights) as service:
+        until(lambda: requested(service) == (None, None), "the rescale has ended")
+        owned = service.layout().shard_counts()
+        assert owned[2] > owned[0] + 2, owned
 
 
 def requested(service: Service) -> tuple[int | None, object]:
