@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from decimal import Decimal
+from itertools import count
 from typing import Any
+from uuid import UUID
 
 from dbsp.errors import DataError
 
@@ -85,5 +89,41 @@ def dicts_of(rows: Any) -> list[dict[str, Any]]:
 
 
 def json_of(value: Any) -> bytes:
-    """Return rows as JSON; values that JSON does not have, such as dates and decimals, as text."""
-    return json.dumps(value, default=str).encode()
+    """Return rows as JSON: dates, times and decimals as text, bytes as hexadecimal digits, spans as microseconds.
+
+    Scalars of numpy are numbers, and an absent time of pandas is a null. **Errors** `DataError` for a value of another kind.
+    """
+    return json.dumps(value, default=_in_json).encode()
+
+
+def _in_json(value: Any) -> Any:
+    """Return the form in which pushed JSON has a value that JSON lacks."""
+    if isinstance(value, bytes | bytearray | memoryview):
+        return bytes(value).hex()
+    if isinstance(value, datetime.date | datetime.time | datetime.timedelta) and value != value:  # noqa: PLR0124 - pandas' NaT
+        return None
+    if isinstance(value, datetime.timedelta):
+        return value // datetime.timedelta(microseconds=1)
+    if isinstance(value, datetime.date | datetime.time | Decimal | UUID):
+        return str(value)
+    if type(value).__module__ == "numpy" and hasattr(value, "tolist"):
+        return value.tolist()
+    raise DataError(
+        f"a value of a kind that no column takes: kind={type(value).__name__} value={repr(value)[:80]}",
+        "push numbers, texts, bytes, dates, times, lists and dicts, or an Arrow table",
+    )
+
+
+def unlike(names: Sequence[str]) -> list[str]:
+    """Return names for the members of an object: of equal names, the later ones get a number.
+
+    **Example**
+
+    >>> unlike(["a", "b", "a", "a_1", "a"])
+    ['a', 'b', 'a_1', 'a_1_1', 'a_2']
+    """
+    found: dict[str, None] = {}
+    for name in names:
+        numbered = (f"{name}_{number}" for number in count(1))
+        found[name if name not in found else next(each for each in numbered if each not in found)] = None
+    return list(found)

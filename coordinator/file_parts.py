@@ -139,6 +139,10 @@ class _Source:
             have += len(more)
         return b"".join(pieces)
 
+    def close(self) -> None:
+        """Note the end, as pyarrow requires; the caller closes the file."""
+        self.closed = True
+
     def _more(self, size: int) -> bytes:
         try:
             return bytes(self._file.read(size))

@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from dbsp.coordinator.bodies import unlike
 from dbsp.errors import ConfigError
 
 FORMS = ("table", "json", "csv", "arrow")
@@ -61,7 +62,7 @@ def print_rows(form: str, columns: Sequence[str], rows: Iterable[Sequence[Any]])
         if form == "csv":
             click.echo(csv_line(row))
         else:
-            click.echo(json.dumps(dict(zip(columns, row, strict=True)), ensure_ascii=False))
+            click.echo(json.dumps(dict(zip(unlike(columns), row, strict=True)), ensure_ascii=False))
 
 
 def csv_line(values: Iterable[Any]) -> str:

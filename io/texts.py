@@ -98,7 +98,7 @@ class Text:
         if reason := _misnamed(self.header, table):
             return reason
         for column in table.schema:
-            if column.type != BINARY and not castable(STRING, column.type):
+            if column.name in self.header and column.type != BINARY and not castable(STRING, column.type):
                 return f"column {column.name}: {column.type} has no text form, send it as JSON or Parquet"
         return ""
 

@@ -152,10 +152,13 @@ async def _on_error(_request: Request, error: Exception) -> Response:
     return refusal_of(error if isinstance(error, DbspError) else DbspError(str(error)))
 
 
-async def _on_wrong_request(_request: Request, error: Exception) -> Response:
+async def _on_wrong_request(request: Request, error: Exception) -> Response:
     """Return the refusal of a body or parameter that does not fit: its name, and the reason."""
     assert isinstance(error, RequestValidationError)  # noqa: S101 - it is registered for nothing else
     found = error.errors()[0]
+    if found["loc"] == ("body",) and found["type"] != "json_invalid" and isinstance(found.get("input"), bytes | str):
+        said = f"the body is not marked as JSON: Content-Type={request.headers.get('content-type', 'none')}"
+        return refuse(422, "config", said, "send Content-Type: application/json")
     place = ".".join(str(part) for part in found["loc"] if part not in ("body", "query", "path"))
     where = f": {place}" if place and found["type"] != "json_invalid" else ""
     reason = str(found["msg"]).lower() if found["type"] != "json_invalid" else "not JSON"

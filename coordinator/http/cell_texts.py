@@ -15,6 +15,7 @@ from decimal import Decimal
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from dbsp.coordinator.bodies import unlike
 from dbsp.coordinator.http.rendering import EXACT_MAX, plain
 from dbsp.errors import ConfigError
 from dbsp.io.formats.wire import quoted, quoted_strings, to_json_text
@@ -31,11 +32,10 @@ An array of texts holds 2 GiB, and escapes take up to six characters. Between tw
 def object_rows(table: pa.Table, between: str = ",") -> Iterator[bytes]:
     """Yield portions of the rows as JSON objects, with `between` between the rows of a portion; none for no rows.
 
-    Of several columns of one name, the last has its value.
+    Of several columns of one name, the later ones are called `name_1` and so on.
     """
-    columns = dict(zip(table.column_names, table.columns, strict=True))
-    names = [json.dumps(name, ensure_ascii=False) + ":" for name in columns]
-    return _joined(pa.table([*columns.values()], names=[*columns]), names, "{", "}", between)
+    names = [json.dumps(name, ensure_ascii=False) + ":" for name in unlike(table.column_names)]
+    return _joined(table, names, "{", "}", between)
 
 
 def list_rows(table: pa.Table) -> Iterator[bytes]:

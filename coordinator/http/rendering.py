@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import math
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
@@ -23,10 +22,12 @@ def ipc(table: pa.Table) -> bytes:
 
 
 def plain(value: Any) -> Any:
-    """Return a value as JSON has it: decimals, times and numbers that JSON lacks as text, bytes in base64."""
+    """Return a value as JSON has it: decimals, times and numbers that JSON lacks as text, bytes as hexadecimal digits."""
     match value:
         case dict():
             return {str(key): plain(item) for key, item in value.items()}
+        case pa.MonthDayNano():
+            return _interval(value)
         case list() | tuple():
             return [plain(item) for item in value]
         case float():
@@ -36,8 +37,14 @@ def plain(value: Any) -> Any:
         case Decimal() | date() | datetime() | time() | timedelta():
             return str(value)
         case bytes():
-            return base64.b64encode(value).decode()
+            return value.hex()
     return value
+
+
+def _interval(value: pa.MonthDayNano) -> str:
+    """Return an interval of a query as a span of a view is shown, after its months."""
+    rest = str(timedelta(days=value.days, microseconds=value.nanoseconds // 1000))
+    return f"{value.months} months, {rest}" if value.months else rest
 
 
 def _has_point(value: Decimal) -> bool:

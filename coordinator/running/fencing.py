@@ -59,8 +59,9 @@ class Fencing:
         if (lost := self._lost_hosts(runtime, command.hosts, command.offered)) is not None:
             return lost
         ledger = self._control.load()
-        since = {} if ledger is None else relocations.moved_since(ledger)
-        moved = {worker: epoch for worker, epoch in since.items() if worker in command.workers}
+        since = {} if ledger is None else relocations.counts_since(ledger)
+        moves = {} if ledger is None else relocations.moved_since(ledger)
+        moved = {worker: epoch for worker, epoch in moves.items() if worker in command.workers}
         try:
             self._standbys.take_over(runtime, ledger, command.epoch, moved)
             restored = runtime.fence(command.epoch, command.workers, command.hosts, since)

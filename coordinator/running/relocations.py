@@ -54,6 +54,21 @@ def strays(ledger: Ledger) -> tuple[Stray, ...]:
     )
 
 
+def counts_since(ledger: Ledger) -> dict[int, int]:
+    """Return for each worker with state the epoch since which its database counts: one of an older epoch is stale.
+
+    That is `moved_since`, or the epoch of the published version, in which every database with that version was fenced. An older
+    one is of an old disk that was put back. Or a late task made an empty one where a disk was lost.
+    """
+    found, saved = moved_since(ledger), ledger.saved.get(ledger.published)
+    if saved is None:
+        return found
+    checkpoint = saved.checkpoint
+    layout = ledger.layouts.get(checkpoint.layout_version)
+    had = () if layout is None else sorted(set(layout.workers) & (ledger.members - ledger.forming))
+    return found | {worker: max(checkpoint.epoch, found.get(worker, 0)) for worker in had}
+
+
 def moved_since(ledger: Ledger) -> dict[int, int]:
     """Return for each worker whose database was made again the epoch since which it counts: one of an older epoch is stale.
 

@@ -88,7 +88,7 @@ def together(pieces: Iterator[bytes]) -> Any:
 def test_two_columns_of_one_name() -> None:
     table = pa.table([pa.array([1]), pa.array([2]), pa.array([3])], names=["x", "y", "x"])
     assert together(list_rows(table)) == [[1, 2, 3]]
-    assert together(object_rows(table)) == [{"x": 3, "y": 2}]
+    assert together(object_rows(table)) == [{"x": 1, "y": 2, "x_1": 3}]
 
 
 @pytest.mark.parametrize("type_", [t.DATE, t.TIMESTAMP, t.TIMESTAMP_UTC])

@@ -243,6 +243,7 @@ def test_a_worker_that_leaves_the_pipeline_and_joins_again_is_not_stale() -> Non
     assert relocations.moved_since(lost) == {1: 7}
     assert [(stray.worker, stray.host, stray.since) for stray in relocations.strays(lost)] == [(1, "b", 7)]
     assert relocations.moved_since(ledgers.settle_members(lost, {0})) == {}
+    assert relocations.counts_since(lost) == {1: 7}, "nothing is published yet"
     assert relocations.moved_since(replace(lost, forming=frozenset({1}))) == {}
     assert decode_ledger(json.loads(json.dumps(encode_ledger(lost)))) == lost
     back = relocations.move_workers(lost, {1: "b"}, 9, 0, common_disk=False)

@@ -8,7 +8,7 @@ from collections import Counter
 
 import pytest
 
-from tests.pace import rotating
+from tests.pace import in_turn, rotating
 from tests.sim.__main__ import with_copies
 from tests.sim.copied import CopiedSimulation
 from tests.sim.seeds import run_seed
@@ -22,6 +22,12 @@ FAULTS = ("lost-disk", "returned", "place-away", "place-answer", "place-flight",
 @pytest.mark.parametrize("seed", rotating(range(400, 412), 4))
 def test_a_lost_disk_takes_no_row_with_it(seed: int) -> None:
     run_seed(seed, TURNS, with_copies, " --copied")
+
+
+@pytest.mark.skipif(not in_turn(1, 4), reason="at every fourth commit; `make soak` runs it")
+def test_an_empty_database_where_a_disk_was_lost_is_made_again() -> None:
+    """A late task created it there: its worker has state in the copies, and it was fenced before the published version."""
+    run_seed(558757222, 300, with_copies, " --copied")
 
 
 def test_a_seed_repeats() -> None:
