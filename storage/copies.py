@@ -22,6 +22,8 @@ Invariants:
    another attempt may be about to name them.
 5. No epoch can be compared in the place itself. So a late manifest does not count: the mark of a newer epoch is above it.
 6. The manifest of a version that a checkpoint of the pipeline names stays, with its chunks (`copied_checkpoints`).
+7. Two attempts may put the manifest of one version, each with the chunks that it uploaded in its own epoch. The first one stays, so
+   the chunks that it names are those that may not be deleted.
 
 **Behind the checkpoints** (`follow_behind`, with `copies_required = 0`) a copy is no part of the commit. It is of a version
 that was published, and that the database holds for it (`behind`). Then a version of the place counts when a checkpoint of the
@@ -121,7 +123,7 @@ class WorkerCopies:
                 )  # once more, because pieces may be minutes apart: a newer owner ends this
                 kept = of_database(names)
                 self._put_manifest(goal, VersionManifest(record=held[version], values=values, chunks=chunks))
-                kept.append(goal)
+                kept = [*kept, goal] if goal not in kept else kept
             self._drop([name for name in names if name not in kept and _is_past(name, version, epoch)])
             self._whole, self._uploaded = goal, {}
             return True
@@ -178,8 +180,9 @@ class WorkerCopies:
         return {int(number): name for name, of, number, _ in parts if of == life}
 
     def _put_manifest(self, name: ManifestName, manifest: VersionManifest) -> None:
+        """Put a manifest; what its chunks are is read from the place from now on (invariant 7)."""
         self.place.put(f"{self.prefix}/{name}", manifest.encoded())
-        self._known[name] = manifest
+        self._known.pop(name, None)
 
     def _drop(self, past: Sequence[ManifestName], *, always: bool = False) -> set[str]:
         """Delete manifests of the past that no checkpoint names, then the chunks that only they name; return all other chunks.

@@ -275,6 +275,29 @@ def test_a_second_attempt_that_opens_late_deletes_nothing_of_the_first(tmp_path:
     assert restored(tmp_path / "again", place, 3) == {1: checkpoint(1, 1), 2: checkpoint(2, 2)}
 
 
+def test_the_chunks_of_a_manifest_that_a_late_attempt_put_stay(tmp_path: Path) -> None:
+    """The next epoch uploads the chunks once more; the manifest of the late attempt is there, and names its own."""
+    place = MemoryPlace()
+    database = made(tmp_path, place)
+    run_step(database, 1, 1, ROWS)
+    plain_put = place.put
+
+    def breaks(name: str, data: bytes | memoryview) -> None:
+        if "/versions/" in name:
+            raise AwayError("the place does not answer")
+        plain_put(name, data)
+
+    place.put = breaks  # type: ignore[method-assign]
+    with pytest.raises(AwayError):
+        database.commit(2, checkpoint(1, 2))
+    place.put = plain_put  # type: ignore[method-assign]
+    assert WorkerCopies(place, "p/0000").follow(database._disk(), 2, 1), "the late attempt"
+    database.raise_epoch(2)
+    database.open(2, 2)
+    database.close()
+    assert restored(tmp_path / "again", place, 3) == {2: checkpoint(1, 2)}
+
+
 def test_a_database_made_again_uploads_nothing_twice(tmp_path: Path) -> None:
     place = MemoryPlace()
     made(tmp_path, place).close()
