@@ -13,10 +13,11 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal
 
-from dbsp.coordinator.bodies import ARROW, Pushed, body_of, dicts_of, json_of
+from dbsp.coordinator.bodies import ARROW, Pushed, body_of, dicts_of, json_of, unlike
 from dbsp.coordinator.connection import Connection
 from dbsp.coordinator.file_parts import text_kind
 from dbsp.coordinator.file_push import FileOptions, PushedFile, push_file
@@ -62,8 +63,8 @@ class Result:
         return int(self.table.num_rows)
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        """Yield the rows as dicts."""
-        return iter(self.table.to_pylist())
+        """Yield the rows as dicts; of columns of one name, the later ones are called `name_1` and so on."""
+        return iter(self.table.rename_columns(unlike(self.table.column_names)).to_pylist())
 
     def to_arrow(self) -> pa.Table:
         """Return the rows as a `pyarrow.Table`."""
@@ -72,6 +73,13 @@ class Result:
     def to_pandas(self) -> Any:
         """Return the rows as a pandas data frame."""
         return self.table.to_pandas()
+
+    def to_polars(self) -> Any:
+        """Return the rows as a Polars data frame. **Errors** `ConfigError` where Polars is not installed."""
+        try:
+            return import_module("polars").from_arrow(self.table)
+        except ModuleNotFoundError:
+            raise ConfigError("polars is not installed", "pip install polars") from None
 
     def to_pylist(self) -> list[dict[str, Any]]:
         """Return the rows as dicts."""

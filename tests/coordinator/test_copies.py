@@ -53,6 +53,22 @@ def test_lost_databases_are_made_again_after_a_rescale(strategy: str, folder: Pa
     check_golden(folder, tmp_path)
 
 
+def test_an_old_disk_that_is_put_back_counts_as_lost(folder: Path, tmp_path: Path) -> None:
+    """Its database is sound, and older than the published version: the copies have that one."""
+    home, old = folder / "data" / "workers" / "0000", folder / "old"
+    for number in range(3):
+        with Service(settings(folder, COPIES, "checkpoint.interval_s=0.2")) as service, traffic(service, number + 1):
+            before = service.snapshot.version
+            assert service.live_status.wait_for(lambda now, before=before: now.version > before, 60)
+        if number == 0:
+            shutil.copytree(home, old)
+        if number == 1:
+            shutil.rmtree(home)
+            old.rename(home)
+    assert len(events(folder, "restored")) == 1
+    check_golden(folder, tmp_path)
+
+
 def test_a_place_that_does_not_answer_delays_checkpoints_alone(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Steps go on, and the alarm says why no checkpoint is published; it ends when the place answers again."""
     away = list[bool]()
