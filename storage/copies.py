@@ -22,8 +22,8 @@ Invariants:
    another attempt may be about to name them.
 5. No epoch can be compared in the place itself. So a late manifest does not count: the mark of a newer epoch is above it.
 6. The manifest of a version that a checkpoint of the pipeline names stays, with its chunks (`copied_checkpoints`).
-7. Two attempts may put the manifest of one version, each with the chunks that it uploaded in its own epoch. The first one stays, so
-   the chunks that it names are those that may not be deleted.
+7. Two attempts may put the manifest of one version, each with the chunks that it uploaded in its own epoch. The first
+   manifest stays. So the chunks that it names may not be deleted.
 
 **Behind the checkpoints** (`follow_behind`, with `copies_required = 0`) a copy is no part of the commit. It is of a version
 that was published, and that the database holds for it (`behind`). Then a version of the place counts when a checkpoint of the
