@@ -73,11 +73,20 @@ def rescale_lines(status: Mapping[str, Any]) -> list[str]:
 
 
 def error_lines(status: Mapping[str, Any]) -> list[str]:
-    """Return a line for each error and alarm in the status of a service."""
-    lines = []
+    """Return a line for each error and alarm in the status of a service; the error of a halt is shown with the halt.
+
+    **Example**
+
+    >>> past = {"over": "2024-05-31T10:00:00.000Z", "message": "a worker was away"}
+    >>> error_lines({"halt": None, "last_error": None, "past_error": past, "alarms": []})
+    ['past error, over since 2024-05-31T10:00:00.000Z: a worker was away']
+    >>> error_lines({"halt": {"message": "a row fails"}, "last_error": None, "past_error": past, "alarms": []})
+    []
+    """
+    lines, past = [], status["past_error"]
     if not status["halt"] and status["last_error"]:
         lines.append(f"last error: {status['last_error']}")
-    elif past := status["past_error"]:
+    elif not status["halt"] and past:
         lines.append(f"past error, over since {past['over']}: {past['message']}")
     return lines + [f"alarm since {alarm['since']}: {alarm['text']}" for alarm in status["alarms"]]
 

@@ -36,6 +36,8 @@ def java_command(environment: Mapping[str, str] = os.environ) -> str:
     command = str(Path(home) / "bin" / "java") if home else shutil.which("java", path=environment.get("PATH"))
     if command is None:
         raise ConfigError("Spark needs Java, and there is no `java` on the PATH", _HINT)
+    if home and not Path(command).is_file():
+        raise ConfigError(f"Spark needs Java, and it cannot be run: java={command} JAVA_HOME={home}", _HINT)
     return command
 
 
