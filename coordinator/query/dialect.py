@@ -444,7 +444,19 @@ def _list_literal(literal: exp.Literal) -> exp.Expr:
 def _function_name(node: exp.Expr) -> str:
     if isinstance(node, exp.Anonymous):
         return node.name.lower()
+    if isinstance(node, exp.CurrentVersion):
+        return "version"
     return node.sql_name().lower() if isinstance(node, exp.Func) else ""
+
+
+def _written_name(node: exp.Expr) -> str:
+    """Return the name of a call as PostgreSQL has it, whatever the parser calls it; empty for another expression."""
+    if not isinstance(node, exp.Func) or isinstance(node, exp.Anonymous):
+        return _function_name(node)
+    if isinstance(node, exp.CurrentTimestamp) and node.meta.get("end", 0) - node.meta.get("start", 0) + 1 == len("now"):
+        return "now"
+    name = node.sql(dialect="postgres").partition("(")[0].lower()
+    return name if name.isidentifier() else _function_name(node)
 
 
 def _arguments(node: exp.Expr) -> list[exp.Expr]:
@@ -490,7 +502,9 @@ def _label(node: exp.Expr) -> str | None:  # noqa: PLR0911 (one return per kind 
         return _label(node.this.expressions[0])
     if isinstance(node, exp.Exists):
         return "exists"
-    name = _function_name(node)
+    if isinstance(node, exp.Filter | exp.Window | exp.WithinGroup | exp.IgnoreNulls):
+        return _label(node.this)
+    name = _written_name(node)
     if name and not isinstance(node, exp.Binary | exp.Connector | exp.Unary):
         return name
     return "?column?"

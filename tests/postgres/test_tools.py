@@ -160,3 +160,17 @@ def test_sqlalchemy_reflects_and_selects(server: Any) -> None:
         with pytest.raises(sa.exc.DBAPIError, match="coordinator push"):
             connection.execute(sa.insert(orders).values(customer="z"))
     engine.dispose()
+
+
+def test_columns_have_the_names_that_postgresql_gives_them(connect: Connect) -> None:
+    sql = (
+        "select to_char(now(), 'YYYY'), date_trunc('day', now()), string_agg(customer, ','), count(*) filter (where true),"
+        " now(), current_timestamp, row_number() over (), coalesce(max(customer), ''), to_timestamp(3), version(),"
+        " extract(year from now()), 1 + 1, generate_series(1, 1) from per_customer"
+    )
+    found = connect().execute(sql)
+    assert [each.name for each in found.description] == [
+        "to_char", "date_trunc", "string_agg", "count", "now", "current_timestamp", "row_number", "coalesce", "to_timestamp",
+        "version", "extract", "?column?", "generate_series",
+    ]  # fmt: skip
+    assert found.fetchone()[9].startswith("PostgreSQL ")
