@@ -15,8 +15,8 @@ import shutil
 import signal
 import subprocess
 import sys
-import tarfile
 import tempfile
+import zipfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -99,10 +99,12 @@ def tree() -> Path:
         place.parent.mkdir(exist_ok=True)
         aside = Path(tempfile.mkdtemp(prefix=".released-", dir=place.parent))
         archive = subprocess.run(
-            ["git", "-C", str(ROOT), "archive", COMMIT, "dbsp", *MAPPED], capture_output=True, check=True
+            ["git", "-C", str(ROOT), "archive", "--format=zip", COMMIT, "dbsp", *MAPPED],
+            capture_output=True,
+            check=True,
         )
-        with tarfile.open(fileobj=io.BytesIO(archive.stdout)) as files:
-            files.extractall(aside, filter="data")
+        with zipfile.ZipFile(io.BytesIO(archive.stdout)) as files:
+            files.extractall(aside)
         imported = aside / "imported"
         (imported / "dbsp").mkdir(parents=True)
         for each in (*(aside / "dbsp").iterdir(), *(aside / name for name in MAPPED)):
