@@ -27,6 +27,7 @@ from dbsp.object_places import FolderPlace
 from dbsp.plan.planner import plan as make_plan
 from dbsp.runtime import copying
 from dbsp.storage.copies import WorkerCopies
+from dbsp.storage.copy_manifests import ManifestName, VersionManifest
 from tests.coordinator.copies import pipeline
 from tests.coordinator.shop import rows, settings
 from tests.coordinator.test_backups import Run, Step, histories
@@ -334,7 +335,13 @@ def test_a_torn_copy_is_not_whole(mode: str, folder: Path) -> None:
 
 
 def test_a_torn_copy_that_counts_as_whole_is_found(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The bug is planted: what was put is not compared with what is there."""
+    """The bug is planted: what was put is not compared with what is there, and the manifest is not read again."""
+
+    def put_manifest(copies: WorkerCopies, name: ManifestName, manifest: VersionManifest) -> None:
+        copies.place.put(f"{copies.prefix}/{name}", manifest.encoded())
+        copies._known[name] = manifest
+
+    monkeypatch.setattr(WorkerCopies, "_put_manifest", put_manifest)
     monkeypatch.setattr(WorkerCopies, "_compare", lambda *_: None)
     monkeypatch.setattr(WorkerCopies, "_is_readable", lambda *_: True)
     monkeypatch.setattr("dbsp.coordinator.running.published_copies.read_back", lambda *_: None)
