@@ -13,7 +13,6 @@ from uuid import UUID
 
 from dbsp.errors import DataError
 
-ARROW = "application/vnd.apache.arrow.stream"
 ARROW_FILE, PARQUET = b"ARROW1", b"PAR1"
 """How files begin."""
 

@@ -8,8 +8,8 @@ from typing import Any, Protocol
 
 import click
 
-from dbsp.coordinator.bodies import ARROW
 from dbsp.coordinator.command_context import CommandContext
+from dbsp.coordinator.http.kinds import ARROW
 from dbsp.coordinator.rows_out import ArrowOutput, csv_line, print_rows
 
 NEXT_HEADER, ANEW_HEADER = "Dbsp-Next-Step", "Dbsp-Anew-Step"

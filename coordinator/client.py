@@ -17,11 +17,11 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal
 
-from dbsp.coordinator.bodies import ARROW, Pushed, body_of, dicts_of, json_of, unlike
+from dbsp.coordinator.bodies import Pushed, body_of, dicts_of, json_of, unlike
 from dbsp.coordinator.connection import Connection
 from dbsp.coordinator.file_parts import text_kind
 from dbsp.coordinator.file_push import FileOptions, PushedFile, push_file
-from dbsp.coordinator.http.kinds import kind_of
+from dbsp.coordinator.http.kinds import ARROW, JSON, kind_of
 from dbsp.errors import ConfigError, DbspError, UnavailableError
 
 if TYPE_CHECKING:
@@ -219,7 +219,7 @@ class Client:
     ) -> PushedTogether:
         """Push rows to several tables, of which one step takes all or none; see `push`."""
         body = tables if isinstance(tables, bytes) else json_of({name: dicts_of(rows) for name, rows in tables.items()})
-        headers = _pushing(producer, sequence) | {"Content-Type": "application/json"}
+        headers = _pushing(producer, sequence) | {"Content-Type": JSON}
         found = self.ask("POST", "/v1/transactions", content=body, headers=headers, params=_waiting(wait_s))
         pushed = tuple(_pushed(each["table"], each, found) for each in found["tables"])
         return PushedTogether(tables=pushed, processed=found.get("processed"), answer=found)

@@ -27,8 +27,8 @@ from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any, BinaryIO, cast
 
-from dbsp.coordinator.bodies import ARROW, ARROW_FILE, PARQUET, as_stream
-from dbsp.coordinator.http.kinds import CSV, TSV, kind_of
+from dbsp.coordinator.bodies import ARROW_FILE, PARQUET, as_stream
+from dbsp.coordinator.http.kinds import ARROW, CSV, TSV, kind_of
 from dbsp.errors import DataError
 
 PART_BYTES = 32 << 20

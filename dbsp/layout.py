@@ -27,7 +27,7 @@ SHARDS_MAX = 1 << 16
 WORKERS_MAX = 4096
 
 
-@stored("Layout", "version owners workers hosts first_steps dynamic_k offered readers zones")
+@stored("Layout", "version owners workers hosts first_steps dynamic_k? offered? readers? zones?")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
     """Shards to workers, workers to hosts, input partitions to workers.

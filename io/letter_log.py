@@ -33,6 +33,7 @@ from dbsp.io.environment import LogEnvironment, open_environment, release_enviro
 from dbsp.io.output_part import dead_letter_batch, encode_part
 from dbsp.logs import DeadLetter
 from dbsp.stored.checksums import CRC_BYTES, sealed, unsealed
+from dbsp.zset.arrow_stream import arrow_stream
 
 FORM = forms.LETTER_LOG
 PARTS = ("letters", "steps")
@@ -148,7 +149,7 @@ class LetterLog:
                 for step in self._steps if moved else ():
                     found = [decode_letters(value, step, self._env.where) for _, value in _pieces(txn, self._env, step)]
                     if any(moved.intersection(table.column("origin").to_pylist()) for table in found):
-                        pieces[step] = [_as_stream(_adopted(table, names, drops)) for table in found]
+                        pieces[step] = [arrow_stream(_adopted(table, names, drops)) for table in found]
             self._replace(self._steps, pieces, None)
 
     def drop_from(self, step: int) -> None:
@@ -258,13 +259,6 @@ def _adopted(table: pa.Table, names: Mapping[str, str | None], drops: Callable[[
         at = table.schema.get_field_index(column)
         table = table.set_column(at, table.schema.field(at), pa.array(values, table.schema.field(at).type))
     return table
-
-
-def _as_stream(table: pa.Table) -> bytes:
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as writer:
-        writer.write_table(table)
-    return bytes(sink.getvalue().to_pybytes())
 
 
 def _pieces(txn: Any, env: LogEnvironment, step: int) -> Iterator[tuple[bytes, bytes]]:

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from dbsp.circuit.names import DEAD_LETTERS, is_former, view_of
 from dbsp.errors import CircuitError, DataError, FencedError, MismatchError
 from dbsp.logs import DeadLetter
+from dbsp.zset.arrow_stream import arrow_stream
 from dbsp.zset.batch import Batch
 from dbsp.zset.hashing import hash_columns
 from dbsp.zset.schema import INT32, INT64, STRING, Column, Schema
@@ -172,7 +173,4 @@ def encode_part(batch: Batch, bytes_max: int = PART_BYTES_MAX) -> Iterator[bytes
     pieces = max(1, -(-batch.nbytes // bytes_max))
     step = max(1, -(-len(batch) // pieces))
     for first in range(0, len(batch), step):
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, table.schema) as writer:
-            writer.write_table(table.slice(first, step))
-        yield sink.getvalue().to_pybytes()
+        yield arrow_stream(table.slice(first, step))

@@ -55,7 +55,7 @@ def _joined(table: pa.Table, names: Sequence[str], opening: str, closing: str, b
 def number_texts(column: pa.ChunkedArray) -> Iterator[bytes]:
     """Yield portions of a column of integers as texts with commas between them; none for no values."""
     for first in range(0, len(column), TEXT_ROWS):
-        yield _in_one(_whole(column.slice(first, TEXT_ROWS)).cast(STRING), ",")
+        yield _in_one(column.slice(first, TEXT_ROWS).combine_chunks().cast(STRING), ",")
 
 
 def _in_one(texts: pa.Array, between: str) -> bytes:
@@ -84,7 +84,7 @@ def json_texts(column: pa.ChunkedArray, name: str) -> pa.Array:
 
     **Errors** `ConfigError` for a day that DuckDB can make and Python cannot hold; views have none.
     """
-    array = _whole(column)
+    array = column.combine_chunks()
     try:
         if counts_days(array.type) and outside(array).any():
             raise OverflowError
@@ -98,7 +98,7 @@ def json_texts(column: pa.ChunkedArray, name: str) -> pa.Array:
 
 def csv_texts(column: pa.ChunkedArray) -> pa.Array:
     """Return each value as CSV has it: times and decimals as JSON has them, lists and structs as JSON texts."""
-    array = _whole(column)
+    array = column.combine_chunks()
     if any(kind(array.type) for kind in _WRITTEN_BY_ARROW):
         return array
     text = _moments(array)
@@ -113,10 +113,6 @@ _WRITTEN_BY_ARROW = (pa.types.is_integer, pa.types.is_floating, pa.types.is_bool
 def _csv_text(value: object) -> str | None:
     found = plain(value)
     return found if found is None or isinstance(found, str) else json.dumps(found, ensure_ascii=False)
-
-
-def _whole(column: pa.ChunkedArray) -> pa.Array:
-    return column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks or [pa.array([], column.type)])
 
 
 def _in_json(array: pa.Array) -> pa.Array:

@@ -24,13 +24,14 @@ from fastapi.responses import StreamingResponse
 
 from dbsp.coordinator.answers import ViewChanges
 from dbsp.coordinator.http.event_pages import EventPage, event_pages
+from dbsp.coordinator.http.kinds import ARROW, JSON
 from dbsp.coordinator.http.lanes import Lane, Lanes
 from dbsp.coordinator.http.notifier import Notifier
-from dbsp.coordinator.http.rendering import ARROW, ipc
 from dbsp.coordinator.http.row_texts import json_list, json_object, step_json
 from dbsp.coordinator.http.waiting import Waiters
 from dbsp.coordinator.serving.reads import Reads
 from dbsp.errors import ConfigError, DbspError
+from dbsp.zset.arrow_stream import arrow_stream
 
 EVENTS = "text/event-stream"
 FIRST_HEADER, NEXT_HEADER, ANEW_HEADER = "Dbsp-First-Step", "Dbsp-Next-Step", "Dbsp-Anew-Step"
@@ -130,14 +131,14 @@ async def _page(request: Request, read: _Reader, waiters: Waiters, first: int, w
 def _json(page: ViewChanges) -> Response:
     anew = {} if page.anew is None else {"anew": page.anew}
     head = {"view": page.view, "first": page.first, "next": page.next, **anew}
-    return Response(json_object(head, changes=json_list(map(step_json, page.steps))), media_type="application/json")
+    return Response(json_object(head, changes=json_list(map(step_json, page.steps))), media_type=JSON)
 
 
 def _arrow(page: ViewChanges) -> Response:
     headers = {FIRST_HEADER: str(page.first), NEXT_HEADER: str(page.next)}
     if page.anew is not None:
         headers[ANEW_HEADER] = str(page.anew)
-    return Response(ipc(page.with_steps()), media_type=ARROW, headers=headers)
+    return Response(arrow_stream(page.with_steps()), media_type=ARROW, headers=headers)
 
 
 async def _follow(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+JSON, JSON_LINES, ARROW = "application/json", "application/x-ndjson", "application/vnd.apache.arrow.stream"
 CSV, TSV = "text/csv", "text/tab-separated-values"
 
 
@@ -11,4 +12,4 @@ def kind_of(body: bytes) -> str:
     >>> kind_of(b'{"id": 1}')
     'application/json'
     """
-    return "application/vnd.apache.arrow.stream" if body.startswith(b"\xff\xff\xff\xff") else "application/json"
+    return ARROW if body.startswith(b"\xff\xff\xff\xff") else JSON

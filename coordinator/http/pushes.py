@@ -10,8 +10,8 @@ from fastapi import FastAPI, Query, Request
 from fastapi.responses import JSONResponse
 
 from dbsp.coordinator.http.doors import whole_body
+from dbsp.coordinator.http.kinds import ARROW, CSV, TSV
 from dbsp.coordinator.http.lanes import Lanes
-from dbsp.coordinator.http.rendering import ARROW
 from dbsp.coordinator.http.waiting import Waiters
 from dbsp.coordinator.running.status import Snapshot
 from dbsp.coordinator.serving.ingest import Ingest
@@ -22,7 +22,7 @@ from dbsp.io.texts import decode_csv
 
 OTHER_KINDS = ("multipart/", "application/vnd.", "application/avro", "application/gzip", "application/zip")
 """Bodies that are surely no JSON: read as that, each line would be a bad row."""
-CSV_KINDS = {"text/csv": ",", "text/tab-separated-values": "\t"}
+CSV_KINDS = {CSV: ",", TSV: "\t"}
 """The kinds of texts with a header, and the delimiter of each."""
 PRODUCER_HEADER, SEQUENCE_HEADER = "Dbsp-Producer", "Dbsp-Sequence"
 BAD_ROWS_SHOWN_MAX = 20

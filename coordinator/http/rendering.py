@@ -1,4 +1,4 @@
-"""Values as JSON has them, and rows as an Arrow stream."""
+"""Values as JSON has them."""
 
 from __future__ import annotations
 
@@ -9,16 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-ARROW = "application/vnd.apache.arrow.stream"
 EXACT_MAX = 1 << 53
-
-
-def ipc(table: pa.Table) -> bytes:
-    """Return a table as an Arrow IPC stream."""
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as writer:
-        writer.write_table(table)
-    return bytes(sink.getvalue().to_pybytes())
 
 
 def plain(value: Any) -> Any:

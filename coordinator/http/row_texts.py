@@ -13,8 +13,6 @@ from dbsp.coordinator.answers import StepChanges, ViewRows
 from dbsp.coordinator.http.cell_texts import csv_texts, number_texts, object_rows, portions
 from dbsp.coordinator.serving.results import Tables
 
-CSV, JSON_LINES = "text/csv", "application/x-ndjson"
-
 
 def as_csv(tables: Tables) -> Iterator[bytes]:
     """Yield a line with the names of the columns, then a line for each row; null is empty, an empty text is `""`."""

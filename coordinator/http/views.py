@@ -17,11 +17,9 @@ from pydantic import BaseModel, Field
 
 from dbsp.coordinator.answers import ViewRows
 from dbsp.coordinator.http.cell_texts import list_rows, number_texts, object_rows
+from dbsp.coordinator.http.kinds import ARROW, CSV, JSON, JSON_LINES
 from dbsp.coordinator.http.lanes import Lane, Lanes
-from dbsp.coordinator.http.rendering import ARROW, ipc
 from dbsp.coordinator.http.row_texts import (
-    CSV,
-    JSON_LINES,
     as_csv,
     as_json_lines,
     json_list,
@@ -35,8 +33,8 @@ from dbsp.coordinator.serving.reads import KEPT_VIEW_BYTES_MAX
 from dbsp.coordinator.serving.results import OpenResult, Tables, small
 from dbsp.errors import ConfigError
 from dbsp.runtime.leases import ALL, Wanted
+from dbsp.zset.arrow_stream import arrow_stream
 
-JSON = "application/json"
 STEP_HEADER, NEXT_HEADER = "Dbsp-Step", "Dbsp-Next"
 OR_ARROW: dict[int | str, dict[str, Any]] = {200: {"content": {ARROW: {}}}}
 OR_STREAMED: dict[int | str, dict[str, Any]] = {200: {"content": {ARROW: {}, CSV: {}, JSON_LINES: {}}}}
@@ -144,7 +142,7 @@ def _page(service: Service, view: str, limit: int | None, key: str | None, curso
 def _page_answer(page: Page, as_arrow: bool) -> Response:
     if as_arrow:
         more = {} if page.cursor is None else {NEXT_HEADER: page.cursor}
-        return Response(ipc(page.table), media_type=ARROW, headers={STEP_HEADER: str(page.step), **more})
+        return Response(arrow_stream(page.table), media_type=ARROW, headers={STEP_HEADER: str(page.step), **more})
     following = json.dumps(page.cursor).encode()
     body = json_object({"view": page.view, "step": page.step}, **weighted(page.table), next=following)
     return Response(body, media_type=JSON)
@@ -163,7 +161,7 @@ def _view(service: Service, view: str, limit: int | None, key: str | None, as_ar
             service.keep(found)
     table = found.table if limit is None else found.table.slice(0, limit)
     if as_arrow:
-        return Response(ipc(table), media_type=ARROW, headers={STEP_HEADER: str(found.step)})
+        return Response(arrow_stream(table), media_type=ARROW, headers={STEP_HEADER: str(found.step)})
     return Response(view_json(found, table), media_type=JSON)
 
 

@@ -45,8 +45,6 @@ MAGIC = b"DBSPDIS\x00"
 FORMAT = 1
 _HEADER = struct.Struct("<8sHHIQII")
 _ICADD, _REDISTRIBUTE = 1, 2
-_LEFT_OUT = {"dynamic_k": None, "offered": (), "readers": (), "zones": ()}
-"""Stored fields of a layout that are not written where they have this value, their default."""
 
 
 def encode(distributor: AnyDistributor) -> bytes:
@@ -97,12 +95,11 @@ def _common(distributor: AnyDistributor) -> dict[str, Any]:
 
 
 def _layout(layout: Layout) -> dict[str, Any]:
-    """Return a layout's fields under their stored names, without those that have their default value.
+    """Return a layout's fields under their stored names, without those that are left out.
 
     Readers of input and zones are never written: a distributor sends keys, and a version that does not know them reads it, too.
     """
-    layout = replace(layout, readers=(), zones=())
-    return {name: value for name, value in stored_fields(layout) if name not in _LEFT_OUT or value != _LEFT_OUT[name]}
+    return dict(stored_fields(replace(layout, readers=(), zones=())))
 
 
 def decode(data: bytes) -> AnyDistributor:

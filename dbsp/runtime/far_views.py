@@ -43,6 +43,7 @@ from dbsp.runtime.leases import (
 from dbsp.store import Lease, LeaseNames, NamesLeases, TraceSpec, is_lease_over, lease_over
 from dbsp.trace.manifest import SpineState, StoredBatch, state_bytes
 from dbsp.trace.sorted_read import WORD_MAX, Place, SortedRead
+from dbsp.zset.arrow_stream import arrow_stream
 from dbsp.zset.batch import Batch, Words
 
 PAGE_BYTES_FIRST, PAGE_BYTES_MAX = 256 << 10, 8 << 20
@@ -233,11 +234,8 @@ class _Filled:
     def page(self, part: Part, cursor: FarCursor | None, read_up_to: int) -> FarPage:
         """Return the page."""
         table = pa.concat_tables(self.tables or [part.none()])
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, table.schema) as writer:
-            writer.write_table(table)
         hashes = np.concatenate([_NO_HASHES, *self.hashes]).tobytes()
-        return FarPage(data=sink.getvalue().to_pybytes(), hashes=hashes, cursor=cursor, read_up_to=read_up_to)
+        return FarPage(data=arrow_stream(table), hashes=hashes, cursor=cursor, read_up_to=read_up_to)
 
 
 # ---- in the driver

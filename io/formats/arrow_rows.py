@@ -27,6 +27,7 @@ from dbsp.io.formats.arrow_sizes import decoded_bytes, row_bytes, stream_sizes
 from dbsp.io.formats.wire import to_json_text
 from dbsp.io.pushed import PAYLOAD_CHARS_MAX, BadRow, Push, PushBounds, loose_batch
 from dbsp.logs import DELETE, INSERT
+from dbsp.zset.arrow_stream import arrow_stream
 from dbsp.zset.batch import Batch
 from dbsp.zset.calendar import OUTSIDE, counts_days, outside
 from dbsp.zset.coded import is_alike, is_coded
@@ -223,8 +224,4 @@ def _payloads(batch: Batch) -> list[str]:
 
 def encode_arrow(batch: Batch) -> bytes:
     """Encode a batch as one IPC stream with the weights in the last column."""
-    table = batch.to_arrow("__weight" if "weight" in batch.schema else "weight")
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as writer:
-        writer.write_table(table)
-    return bytes(sink.getvalue().to_pybytes())
+    return arrow_stream(batch.to_arrow("__weight" if "weight" in batch.schema else "weight"))

@@ -27,8 +27,8 @@ from dbsp.coordinator.client import Client
 from dbsp.coordinator.http import changes as changes_module
 from dbsp.coordinator.http.app import make_app
 from dbsp.coordinator.http.changes import EVENTS, NEXT_HEADER
+from dbsp.coordinator.http.kinds import ARROW
 from dbsp.coordinator.http.listen import HttpServer, bind
-from dbsp.coordinator.http.rendering import ARROW
 from dbsp.coordinator.running.status import Snapshot
 from dbsp.coordinator.service import Service
 from dbsp.errors import ConfigError, PositionError, UnavailableError

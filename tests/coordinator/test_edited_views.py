@@ -16,7 +16,7 @@ from dbsp.coordinator.build import build, load_plan, surveyed
 from dbsp.coordinator.config import Config
 from dbsp.coordinator.doctor import diagnose
 from dbsp.coordinator.http.changes import ANEW_HEADER, EVENTS, NEXT_HEADER
-from dbsp.coordinator.http.rendering import ARROW
+from dbsp.coordinator.http.kinds import ARROW
 from dbsp.coordinator.service import Service
 from dbsp.errors import BegunAnewError, CircuitError
 from tests.coordinator import test_kept_data as kept_data

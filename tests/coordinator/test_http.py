@@ -14,9 +14,9 @@ import pyarrow as pa
 import pytest
 
 from dbsp.coordinator.config import HttpSection
+from dbsp.coordinator.http.kinds import ARROW
 from dbsp.coordinator.http.listen import bind
 from dbsp.coordinator.http.pages import CONSOLE
-from dbsp.coordinator.http.rendering import ARROW
 from dbsp.coordinator.running.progress import rescale_as_text
 from dbsp.coordinator.service import Service
 from dbsp.errors import UnavailableError

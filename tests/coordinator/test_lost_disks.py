@@ -39,7 +39,7 @@ def push_rows(service: Service, seed: int) -> None:
     service.wait_until_processed(service.push("orders", orders(draw, 50)), 60)
 
 
-def test_a_worker_whose_disk_is_lost_goes_on_from_its_standby(folder: Path, tmp_path: Path) -> None:  # noqa: F811
+def test_a_worker_whose_disk_is_lost_goes_on_from_its_standby(folder: Path, tmp_path: Path) -> None:  # noqa: F811 - the fixture
     """One disk is empty, another one cannot be written: both workers move to their standbys; the latter has none then."""
     machines = hosted.Machines(folder / "hosts")
     with running(folder, machines, *STANDBYS) as service, traffic(service, 1):
@@ -68,7 +68,7 @@ def test_a_worker_whose_disk_is_lost_goes_on_from_its_standby(folder: Path, tmp_
 
 
 @pytest.mark.parametrize("required", ["1", "0"])
-def test_a_lost_disk_is_made_again_from_the_copies(required: str, folder: Path, tmp_path: Path) -> None:  # noqa: F811
+def test_a_lost_disk_is_made_again_from_the_copies(required: str, folder: Path, tmp_path: Path) -> None:  # noqa: F811 - the fixture
     """On the same host where its disk is empty; on another one where it cannot be written."""
     machines = hosted.Machines(folder / "hosts")
     with (
@@ -92,7 +92,7 @@ def test_a_lost_disk_is_made_again_from_the_copies(required: str, folder: Path, 
 @pytest.mark.parametrize("more", [(), ("checkpoint.copies=spare",)], ids=["nothing", "copies"])
 def test_before_the_first_checkpoint_workers_begin_again_from_the_logs(
     more: tuple[str, ...],
-    folder: Path,  # noqa: F811
+    folder: Path,  # noqa: F811 - the fixture
     tmp_path: Path,
 ) -> None:
     """Without checkpoint and standbys: disks and hosts are lost, and every step runs again elsewhere."""
@@ -112,7 +112,7 @@ def test_before_the_first_checkpoint_workers_begin_again_from_the_logs(
     check_golden(folder, tmp_path)
 
 
-def test_a_host_that_is_lost_before_the_first_start_costs_nothing(folder: Path, tmp_path: Path) -> None:  # noqa: F811
+def test_a_host_that_is_lost_before_the_first_start_costs_nothing(folder: Path, tmp_path: Path) -> None:  # noqa: F811 - the fixture
     machines = hosted.Machines(folder / "hosts")
     machines.silent.add("b")
     with running(folder, machines, *NEVER) as service:
@@ -121,7 +121,7 @@ def test_a_host_that_is_lost_before_the_first_start_costs_nothing(folder: Path, 
     check_golden(folder, tmp_path)
 
 
-def test_without_standby_and_copies_one_error_names_what_is_lost(folder: Path) -> None:  # noqa: F811
+def test_without_standby_and_copies_one_error_names_what_is_lost(folder: Path) -> None:  # noqa: F811 - the fixture
     machines = hosted.Machines(folder / "hosts")
 
     def lose_b() -> None:
@@ -136,7 +136,7 @@ def test_without_standby_and_copies_one_error_names_what_is_lost(folder: Path) -
 
 @pytest.mark.soak
 @pytest.mark.parametrize("settings", [STANDBYS, COPIES], ids=["standbys", "copies"])
-def test_disks_are_lost_at_random(settings: tuple[str, ...], folder: Path, tmp_path: Path) -> None:  # noqa: F811
+def test_disks_are_lost_at_random(settings: tuple[str, ...], folder: Path, tmp_path: Path) -> None:  # noqa: F811 - the fixture
     """One after the other, empty or broken, with the host silent for a while or not; the service ends at any moment."""
     seed = random.SystemRandom().randrange(1 << 32)
     print(f"seed {seed}")

@@ -9,7 +9,8 @@ import pyarrow as pa
 import pytest
 
 from dbsp.coordinator.http import cell_texts, views
-from dbsp.coordinator.http.rendering import ARROW, plain
+from dbsp.coordinator.http.kinds import ARROW
+from dbsp.coordinator.http.rendering import plain
 from dbsp.coordinator.service import Service
 from tests.coordinator.shop import answering, settings
 from tests.spark.waiting import until

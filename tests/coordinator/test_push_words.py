@@ -9,8 +9,7 @@ import pytest
 
 import dbsp.coordinator
 from dbsp.coordinator.bodies import body_of
-from dbsp.coordinator.http.kinds import kind_of
-from dbsp.coordinator.http.rendering import ARROW
+from dbsp.coordinator.http.kinds import ARROW, kind_of
 from dbsp.coordinator.push_commands import durable
 from dbsp.errors import DataError
 

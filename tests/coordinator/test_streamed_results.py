@@ -12,8 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from dbsp.coordinator.http.rendering import ARROW
-from dbsp.coordinator.http.row_texts import CSV, JSON_LINES
+from dbsp.coordinator.http.kinds import ARROW, CSV, JSON_LINES
 from dbsp.coordinator.service import Service
 from dbsp.errors import CapacityError, ConfigError, UnavailableError
 from tests.coordinator.shop import ORDERS, answering, settings

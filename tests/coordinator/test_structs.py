@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from dbsp.coordinator.http.rendering import ARROW
+from dbsp.coordinator.http.kinds import ARROW
 from dbsp.coordinator.service import Service
 from tests.coordinator.shop import answering, settings, settings_text
 
