@@ -22,7 +22,7 @@ from dbsp.runtime.copying import WarmRound
 from dbsp.runtime.runtime import MoveReport
 from dbsp.runtime.transfers import Route
 from dbsp.storage import WorkerDatabase
-from dbsp.storage.discarding import Condemned, condemn, discard_folder, discard_leftovers
+from dbsp.storage.discarding import Condemned, condemn, discard_folder, discard_leftovers, discard_older, is_older
 from dbsp.storage.standby import Standby, is_sound, restore_from
 from dbsp.storage.transfers import ShardTransfer, end_transfers
 from dbsp.store import CheckpointId
@@ -69,11 +69,12 @@ class ApartResources(DiskResources):
         self.end_transfers(number, epoch)
 
     def restore_database(self, number: int, epoch: int, since: int = 0) -> bool:
-        """Make a lost database again from its standby; return whether that was needed and possible."""
+        """As `ConfiguredResources.restore_database` without copies: a late task may have put an empty database in the place."""
         standby, home = Standby(self._standby(number), MAP_BYTES), self.disks.home(number)
-        if not standby.exists or is_sound(home):
+        if not standby.exists or is_older(standby.home, since) or (is_sound(home) and not is_older(home, since)):
             return False
         self._leave(number)
+        discard_older(home, epoch, since)
         discard_leftovers(home, epoch)
         restore_from([standby], home, epoch)
         return True
