@@ -112,7 +112,7 @@ function Rescale({ hosts }: { hosts: [string, number][] }) {
             ["Workers that leave", placed(planned.leaving)],
             ...(planned.partitions_moved.length ? [["Input partitions that move", partitions(planned.partitions_moved)] as [string, string]] : []),
             ...(planned.hosts_leaving.length ? [["Hosts without a worker afterwards", planned.hosts_leaving.join(", ")] as [string, string]] : []),
-            ["Steps would stop, cold, for about", planned.pause_seconds === null ? "not known yet" : `${seconds(planned.pause_seconds)} (from ${planned.pause_from})`],
+            ["Pause of steps, if cold", planned.pause_seconds === null ? "not known yet" : `about ${seconds(planned.pause_seconds)}, from ${planned.pause_from}`],
           ]} />
           <div class="bar"><button type="button" class="primary" onClick={go}>Rescale to {plural(workers, "worker")}</button><button type="button" onClick={() => setPlanned(null)}>Not now</button></div>
         </div>
@@ -124,7 +124,7 @@ function Rescale({ hosts }: { hosts: [string, number][] }) {
 const PARTITIONS_SHOWN = 8;
 const partitions = (of: MovedPartition[]): string =>
   of.length > PARTITIONS_SHOWN ? count(of.length)
-  : of.map((each) => `${each.partition} of ${each.table} from worker ${each.worker_before} to ${each.worker}`).join(", ");
+  : of.map((each) => `${each.table} ${each.partition}: worker ${each.worker_before} to ${each.worker}`).join(", ");
 
 // The size is that of the last step: before one has run, nothing is known, which is not 0.
 const moved = (of: RescalePlan): string =>

@@ -80,7 +80,7 @@ const MARKS = { ascending: " ▲", descending: " ▼", none: " ↕" };
 export const Cell = ({ of }: { of: unknown }) =>
   of === null || of === undefined ? <span class="null">null</span> : <span class="cell" title={value(of).length > 60 ? value(of) : undefined}>{value(of)}</span>;
 
-export const isNumber = (type: string): boolean => /^(u?int|float|decimal)/.test(type);
+export const isNumber = (type: string): boolean => /^(u?int|float|double|decimal)/.test(type);
 
 export const Facts = ({ of }: { of: [ComponentChildren, ComponentChildren][] }) => (
   <dl class="facts">{of.map(([name, found]) => <div><dt>{name}</dt><dd>{found}</dd></div>)}</dl>
