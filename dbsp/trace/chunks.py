@@ -31,10 +31,10 @@ from dbsp.zset.schema import Arrangement, fits_a_word
 
 CHUNK_BYTES_MAX_MEMORY = 32 << 20
 OWN_NUMBERS = 1 << 63
-"""First number of chunks in memory above another store: no database reaches it."""
+"""First chunk number of a `MemoryChunks` above another store; the other store's own numbers never grow so large."""
 _OFFSET_BYTES = 4
 CUT_SHARE = 32
-"""A chunk is not cut for another owner's sake where one side would be less than this part of a chunk."""
+"""At a shard boundary, a chunk is cut only if both sides have at least 1/32 of the largest size of a chunk."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,7 +126,7 @@ def plain_size(rows: int, nbytes: int, arrangement: Arrangement) -> int:
 
 @lru_cache(maxsize=1024)
 def _row_bytes_min(arrangement: Arrangement) -> int:
-    """Return the plain bytes of a row whose texts are empty."""
+    """Return the plain bytes of the smallest row: sort words, weights and values, with empty texts."""
     words = 1 + bool(arrangement.order) + arrangement.hashes_rows
     widths = (_OFFSET_BYTES if not fits_a_word(c.type) else c.type.bit_width // 8 for c in arrangement.schema)
     return 8 * (words + arrangement.weights) + sum(widths)
@@ -175,9 +175,9 @@ def divided(batch: Batch, cuts: Sequence[int], bytes_min: int) -> Iterator[Batch
 
 
 def _halves(batch: Batch, chunk_bytes_max: int) -> Iterator[Batch]:
-    """Split a batch in two until the pieces fit.
+    """Yield the pieces of a batch, halved until each has at most 5/4 of `chunk_bytes_max` bytes.
 
-    A cut by row numbers makes pieces that are too large if rows differ much in size.
+    `split` cuts by row counts, which makes pieces that are too large if rows differ much in size.
     """
     middle = cut_after(batch, len(batch) // 2)
     if middle >= len(batch) or batch.nbytes <= chunk_bytes_max * 5 // 4:
@@ -224,7 +224,7 @@ class MemoryChunks:
         return ref
 
     def get(self, ref: ChunkRef, arrangement: Arrangement) -> Batch:
-        """Return the batch that was put, or the chunk below; raise `InternalError` if the chunk was dropped."""
+        """Return the chunk from this store or from the store below; raise `InternalError` if the chunk was dropped."""
         found = self._chunks.get(ref.id)
         if found is not None:
             return found

@@ -57,8 +57,8 @@ _NO_CODES = np.empty(0, np.uint64)
 class FirstRows:
     """The first rows of the queries, each row once, ordered by (query, sort words), with its weights before and after a change.
 
-    Read backwards, these are the last rows, with falling words. A weight is 0 if the row is not among the first rows
-    of that side. Columns are gathered only of the rows that are taken.
+    Read backwards, these are the last rows, with falling words. `before[i]` is 0 if row i is not among the first rows
+    before the change; `after[i]` likewise. Columns are gathered only for rows that `take` or `column` asks for.
     """
 
     arrangement: Arrangement
@@ -104,7 +104,8 @@ class FirstRows:
         hashes, codes, hashed = taken.words
         if codes is None:
             raise InternalError("rows of an ordered trace carry their codes")
-        shared = (self.key_hash[1:] == self.key_hash[:-1]).any()  # then rows come by query, not by words
+        # If two queries share a key hash, the rows are ordered by query, and so not by their words.
+        shared = (self.key_hash[1:] == self.key_hash[:-1]).any()
         if not shared and begins(hashes, codes, codes if hashed is None else hashed).all():
             return taken.but(arrangement=self.arrangement)
         return rearrange(taken, self.arrangement)
@@ -116,7 +117,7 @@ class FirstRows:
 
 
 Places = tuple[list[tuple[int, I64]], I64 | None]
-"""Positions in each chunk that has some, and how rows lie that are gathered so; None where they are in order."""
+"""(chunk, positions) of the chunks with rows, and the permutation that restores the rows' order; None if in order."""
 
 
 def _places(chunks: int, chunk: I64, position: I64) -> Places:
@@ -258,7 +259,7 @@ class _Reading:
         return np.concatenate(wrong) if wrong else _NO_ROWS
 
     def in_full(self, queries: I64) -> None:
-        """Answer these queries by the sum of all rows of their hashes."""
+        """Find the first rows of these queries by reading and summing all rows of their hashes."""
         if not len(queries):
             return
         asked = self.key_hash.take(queries)

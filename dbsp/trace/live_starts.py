@@ -23,9 +23,9 @@ from dbsp.zset.batch import Batch
 from dbsp.zset.kernels import run_starts
 
 KEYS_MIN, ROWS_MIN = 256, 4096
-"""Live starts are kept up by appends that take rows from so many keys, or fewer; of keys with at least so many rows in a run."""
+"""An append updates live starts if it retracts rows of at most 256 keys. Only keys with at least 4,096 rows in a run get one."""
 ROWS_PER_KEY = 1024
-"""An append that takes rows away updates the starts if it does so for at most one key per this many rows of the trace."""
+"""In a large trace, the limit of `KEYS_MIN` keys grows to one key per this many rows of the trace."""
 
 U64 = npt.NDArray[np.uint64]
 _NOTHING: U64 = np.empty((0, 2), np.uint64)
@@ -75,9 +75,9 @@ class LiveStarts:
 
 
 Long = Callable[[U64], npt.NDArray[np.bool_]]
-"""Which of some sorted hashes have many rows in a run."""
+"""A function that returns the mask of the hashes, given sorted, that have many rows in a run."""
 Firsts = Callable[[U64], U64]
-"""The code of the first row that is there of each of some sorted hashes."""
+"""A function that returns, for each of the sorted hashes, the order code of its first uncancelled row."""
 
 
 def moved(live_starts: LiveStarts, batch: Batch, rows: int, long: Long, firsts: Firsts) -> LiveStarts:
@@ -100,7 +100,7 @@ def moved(live_starts: LiveStarts, batch: Batch, rows: int, long: Long, firsts: 
         return lowered
     hashes, front = key_hash[first], live_starts.of(key_hash[first])
     in_front = code[first] <= front
-    if len(hashes) > keys_max:  # these are found anew when fewer keys change
+    if len(hashes) > keys_max:  # too many to look up now: drop these starts; an append that changes fewer keys finds new ones
         return lowered.replaced(hashes[in_front], np.zeros(int(in_front.sum()), np.uint64))
     hashes = hashes[in_front | (front == 0)]
     found, large = np.zeros(len(hashes), np.uint64), long(hashes)

@@ -25,7 +25,7 @@ from dbsp.trace.chunks import ChunkRef
 from dbsp.trace.live_starts import LiveStarts
 
 ID, ROWS, FIRST, LAST, NBYTES, CHECKSUM, FIRST_CODE, LAST_CODE = range(8)
-"""The columns of an array of references."""
+"""The column numbers of an array of references (`Refs`); the columns are the fields of `ChunkRef`."""
 
 REF_WORDS = 8
 _WORD = np.dtype("<u8")

@@ -42,7 +42,7 @@ class _Version:
     table: Mapping[Table, bytes] = field(default_factory=dict)
     report: CommitReport | None = None
     sliced: bool = False
-    """Made of slices, and no step was run since: by its first one nothing is merged."""
+    """True if the version was made of slices and no step has run since. Its first step merges no existing runs."""
 
 
 class MemoryDatabase:
@@ -98,9 +98,9 @@ class MemoryDatabase:
 
     @classmethod
     def over(cls, version: int, view: VersionView) -> MemoryDatabase:
-        """Return a database that goes on from a version of another one, in memory alone.
+        """Return a database in memory that continues from `version` of another database, and never writes to it.
 
-        Chunks of the version are read through `view`, which must stay open. Small values of the version are not there.
+        Chunks of the version are read through `view`, which must stay open. The version's small tables are not copied.
         """
         made = cls(view.checkpoint, None)
         made.chunks = MemoryChunks(view.chunks.chunk_bytes_max, below=view.chunks)
@@ -205,7 +205,7 @@ class MemoryDatabase:
         return self._opened is not None and self._versions[self._opened[0]].sliced and step == self._base_step
 
     def take_back(self, step: int) -> None:
-        """Drop what segments have written of the newest step, which did not complete."""
+        """Drop the states that segments have written for `step`, the newest step, which did not complete."""
         with self._lock:
             for held in self._held.values():
                 held.pop(step, None)
@@ -399,7 +399,7 @@ class MemoryDatabase:
                 sliced=True,
             )
             self._versions = ({version - 1: kept} if kept else {}) | {version: made}
-            if cut is None:  # else others still read it, until `open`
+            if cut is None:  # with a cut, other workers still read the pinned cut here, until `open`
                 self._opened, self._held, self._pinned = None, {}, {}
             self._warm, self._warms = {}, False
             self._sweep(force=True)

@@ -1,8 +1,8 @@
 """Merge neighbouring runs chunk by chunk, with a bounded amount of work at a time.
 
-A piece reads the next window of each run. The cut is the least last sort word of the windows that do not end their
-run. After the cut, a run may have unread rows that precede rows of the other windows. The piece merges the rows up to
-the cut and emits chunks. A cut never divides rows with equal words, because such rows must be consolidated together.
+A piece of work reads the next rows of each run, its window, and merges them up to a cut. The cut is the least last sort
+word of the windows after which their run has more rows. Beyond the cut, a run may have unread rows that precede rows of
+the other windows. A cut never divides rows with equal words, because such rows must be consolidated together.
 The windows share one chunk's bytes, so a piece costs about the same for runs of any length.
 
 Invariants:

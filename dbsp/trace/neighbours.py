@@ -27,7 +27,7 @@ U64 = npt.NDArray[np.uint64]
 I64 = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 SameKey = Callable[[I64, Batch], tuple[I64, Batch]]
-"""Keeps the (query, row) pairs with equal keys; the queries are returned in their order."""
+"""A function that returns the (query, row) pairs in which the row has the query's key, in the given order."""
 
 FIRST, LAST = np.uint64(0), np.uint64(0xFFFF_FFFF_FFFF_FFFF)
 _ROWS_MIN = 4
@@ -67,7 +67,7 @@ def reach(sources: Sequence[SortedRun], arrangement: Arrangement, asked: Positio
 
 
 def _of_active(active: I64, same: SameKey) -> SameKey:
-    """Return `same` for queries that are numbered among the active ones."""
+    """Return `same` for queries numbered by their index in `active` instead of among all queries."""
 
     def kept(query: I64, rows: Batch) -> tuple[I64, Batch]:
         query, rows = same(active[query], rows)
@@ -87,7 +87,7 @@ class _Nearest:
         self.limit = np.full(len(asked.key_hash), FIRST if asked.backward else LAST)
 
     def present(self, sources: Sequence[SortedRun], arrangement: Arrangement, same: SameKey) -> tuple[I64, U64]:
-        """Return (query, order code) of every row that is known in all runs and has a positive sum."""
+        """Return (query, order code) of every row within the limit whose weights in all runs add up to more than 0."""
         found = [part for source in sources for part in self._of(source)]
         if not found:
             return np.empty(0, np.int64), np.empty(0, np.uint64)

@@ -68,7 +68,8 @@ class Redistributable(Readable, Protocol):
 
         One transaction of `epoch` writes them. Parts for an earlier layout are dropped.
         The call fails if a warm-up for this layout or a later one has ended.
-        `opened` is True if steps run on this database in this epoch: their chunks and these never get the same number.
+        `opened` is True if steps run on this database in this epoch. The database then gives the chunks of steps and
+        the warm chunks different numbers.
         """
         ...
 
@@ -78,7 +79,7 @@ class Redistributable(Readable, Protocol):
 
 
 Givers = Mapping[int, tuple[Readable, Sequence[HashRange]]]
-"""By the number of a worker: its database, and the hash ranges that are taken from it."""
+"""The sources of a rescale: for each worker number, its database and the hash ranges to take from that database."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,9 +22,9 @@ from dbsp.zset.batch import Batch, arrange, concat
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Narrowed:
-    """The rows of a table, stored by its key as trace `old`, and as trace `new` with other columns.
+    """A table whose columns change: trace `old` has its rows, and trace `new` gets them with the new columns.
 
-    Added columns have their default, else null.
+    Both traces are keyed by the table's key. An added column has its default value, or null if it has no default.
     """
 
     table: Table
@@ -34,7 +34,7 @@ class Narrowed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Relabeling:
-    """The change of one pipeline's versions, as `relabel` carries it out for every worker."""
+    """The arguments with which `relabel` makes the next version in every worker's database of a pipeline."""
 
     version: int
     checkpoint: CheckpointId

@@ -13,7 +13,7 @@ from dbsp.zset.schema import Arrangement
 
 
 def end_to_end(batches: Sequence[Batch], arrangement: Arrangement) -> Batch:
-    """Return one arranged batch of batches whose rows follow each other in order.
+    """Return one arranged batch that contains `batches`, whose rows must already follow each other in order.
 
     **Cost**: copies every row; a single batch is returned as is.
     """

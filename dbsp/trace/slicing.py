@@ -26,7 +26,7 @@ HashRange = tuple[int, int]
 """Key hashes from the first (included) to the second (excluded, at most 2**64)."""
 
 Warm = Mapping[bytes, Sequence[ChunkRef]]
-"""The slices of earlier versions at a target: the key of a part, and the chunks that hold the part."""
+"""The parts that a warm-up has copied to a target: for the key of each part, the chunks that contain its rows."""
 
 NOTHING_WARM: Warm = MappingProxyType({})
 _HASH_MAX = (1 << 64) - 1
@@ -127,8 +127,8 @@ class SlicePiece:
 class SlicePart:
     """Pieces that follow each other in hash order and are stored together in the target.
 
-    A large piece is a part by itself, so that the rows before it in its run do not decide how it is stored.
-    So a slice of the next version of a trace shares the parts of all chunks that still exist.
+    A large piece is a part by itself, so that its part does not depend on the rows before it in its run. Therefore a
+    slice of the trace's next version has the same part for each large chunk that still exists.
     """
 
     pieces: tuple[SlicePiece, ...]
@@ -181,8 +181,8 @@ def gather_slices(
 ) -> SpineState:
     """Return one state of slices whose hash ranges do not overlap.
 
-    Run n consists of the n-th oldest run of every source, in hash order.
-    So a source's newer runs change nothing in the runs below: slices of its next version have the same parts.
+    Run n consists of the n-th oldest run of every source, in hash order. So a new run of a source does not change the
+    parts of older runs. Parts that a warm-up copied stay valid for slices of the source's next version.
 
     **Law** the rows, runs and bounds of chunks do not depend on `warm`.
     The parts in `warm` only save copying what the target already has for the layout of this version.

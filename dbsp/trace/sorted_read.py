@@ -1,8 +1,8 @@
 """Read leased traces in the order of their sort words, piece by piece, while steps run.
 
-One trace of one arrangement is read from the leases of several workers at once. A piece is the sum of the rows of all
-runs up to a common cut. So each row comes once, with its whole weight, wherever its parts are stored. The order does
-not depend on the number of workers.
+One trace is read from the leases of several workers at once. A piece is the sum of the rows of all runs up to a common
+cut. So each row is returned once, with its whole weight, whichever runs and workers store parts of the weight. The
+order does not depend on the number of workers.
 
 Each piece reads at most one chunk of each run, and only of runs that overlap the piece. The fences decide this without
 reading. A piece is used inside a short read of the databases, and the position moves on only after that. So a failed
@@ -39,7 +39,7 @@ T = TypeVar("T")
 class Span(NamedTuple):
     """The sort words from (`first_hash`, `first_code`) to (`last_hash`, `last_code`), both included.
 
-    The codes are those of the arrangement's order; without an order they are not looked at.
+    The codes are order codes. They are ignored if the arrangement has no order.
     """
 
     first_hash: int = 0
@@ -50,7 +50,7 @@ class Span(NamedTuple):
 
 WHOLE = Span()
 Place: TypeAlias = tuple[tuple[int, int], ...]
-"""Where a read goes on: the next chunk and row of each run, in the order of the manifests."""
+"""The position at which a read continues: (next chunk, row in the chunk) of each run, in the order of the manifests."""
 
 
 @dataclass(slots=True)
@@ -89,7 +89,7 @@ class SortedRead:
             for side in self._of(number, entry)
         ]
         self.read_up_to = 0
-        """All rows of smaller key hashes have been read, and perhaps some of this one."""
+        """Key hash below which all rows have been read; rows of this hash itself may have been read in part."""
         if after is not None:
             for side, (chunk, row) in zip(self._sides, after, strict=True):
                 side.chunk, side.row = chunk, row

@@ -26,7 +26,7 @@ from dbsp.zset.runs import begins
 U64 = npt.NDArray[np.uint64]
 I64 = npt.NDArray[np.int64]
 Asked = slice | I64
-"""Some of the queries, ascending: those between two bounds, or these."""
+"""Ascending query numbers: a slice for neighbouring queries, or an array of numbers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +68,7 @@ class SortedRun:
 
     def overlapped(self, key_hash: U64, first: U64, last: U64) -> Iterator[tuple[Asked, int]]:
         """Yield (queries, chunk) for every chunk that can contain rows of these hashes with codes from `first` to `last`."""
-        if len(self.first) - self.start <= 1:  # most runs of a small state: there is nothing to tell apart
+        if len(self.first) - self.start <= 1:  # most runs of a small state: one chunk, so the codes cannot exclude any
             yield from self.touched(key_hash)
             return
         query, chunk = expand_ranges(*self.span(key_hash, first, last))
@@ -104,7 +104,7 @@ class SortedRun:
     def _touched(self, key_hash: U64) -> Iterator[tuple[slice, int]]:
         """Yield the pairs of `touched` without announcing the look-up."""
         first, last = self.first[self.start :], self.last[self.start :]
-        if len(first) == 1:  # most runs of a small state: no arrays of bounds
+        if len(first) == 1:  # most runs of a small state: two scalar searches are faster than arrays of bounds
             low, high = int(key_hash.searchsorted(first[0], "left")), int(key_hash.searchsorted(last[0], "right"))
             if low < high:
                 yield slice(low, high), self.start
@@ -121,5 +121,5 @@ class SortedRun:
 
 
 def numbers(asked: Asked) -> I64:
-    """Return the numbers of these queries as an array."""
+    """Return `asked` as an array of query numbers."""
     return np.arange(asked.start, asked.stop) if isinstance(asked, slice) else asked

@@ -10,7 +10,7 @@ runs. The number of levels is logarithmic in the rows of the trace. Neighbouring
 ordered by age.
 **Why each merge ends in time.** Every append of r rows gives each merge a credit of `fuel_for(r)` = 4 r + 8,192 rows.
 A merge of n rows ends when its credits add up to n, so before n / 4 more rows arrive. Wide rows get half: n / 2.
-An append that merges small runs in memory (`_absorb`) gives the rest of its fuel only.
+An append that merges small runs in memory (`_absorb`) gives the merges only the fuel that this work leaves.
 A piece may overdraw the credit by about a chunk; the merge then waits until later appends have paid.
 An unfinished merge is part of the state. Readers read its finished part and the unread rest of its runs.
 
@@ -69,27 +69,27 @@ from dbsp.zset.schema import Arrangement
 __all__ = ["FUEL_FLOOR_ROWS", "FUEL_PER_ROW", "Spine", "SpineState", "append", "fuel_for"]
 
 FAN = 4
-"""Merge fan-in: runs of similar length merged at once; 2 if the new rows mostly retract, so that cancelled rows leave early."""
+"""Merge fan-in: the number of runs of similar length that merge at once. See `_fan` for the appends with a fan of 2."""
 
 WIDE_FAN, WIDE_BYTES = 8, 128
-"""Fan-in for rows of at least this many bytes in stored chunks: writing them costs more than looking up in one run more."""
+"""Fan-in for rows of at least `WIDE_BYTES` bytes: writing a wide row to a file costs more than searching a further run."""
 
 SLACK = 1.25
-"""A run may be so many times as long as it should be to merge with the newer ones: appends of one size differ a little."""
+"""Tolerance of the merge rule: a run merges although it is up to 1.25 times too long, because equal appends differ a little."""
 
 SHORT_ROWS = 65_536
-"""Where runs have fewer rows together two are enough to merge: a run more to look things up in costs more than that."""
+"""Below this many rows in total, two runs merge: searching a further run costs more than writing so few rows again."""
 
 RUNS_MAX = 16
-"""Most runs that merge at once."""
+"""The maximum number of runs that one merge reads, the new batch included."""
 
 WIDE_SHARE = 2
-"""Their merges go forward by this part of the fuel: what a step makes is in memory, and new in the scratch, until it ends."""
+"""Divisor of the fuel for wide rows: all chunks that a step writes stay in memory and in the scratch until the step ends."""
 
 FUEL_PER_ROW = 4
 FUEL_FLOOR_ROWS = 8192
 KEPT_RUNS_MAX, KEPT_SHARE = 48, 16
-"""With so many runs a merge of what is to be kept waits only if it is of more than this part of the trace."""
+"""From 48 entries on, a merge that rewrites kept chunks waits only if it has more than 1/16 of the trace's rows (`_Policy`)."""
 
 _LOOKED_AT = 256
 _LAST_CODE = np.uint64(0xFFFF_FFFF_FFFF_FFFF)
@@ -98,7 +98,7 @@ U64 = npt.NDArray[np.uint64]
 I64 = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 _Found = tuple[Asked, I64, I64, Batch]
-"""(queries, from and to which position for each, chunk)."""
+"""(queries, first position of each query, position after the last of each query, chunk): the rows found in one chunk."""
 
 
 def fuel_for(rows: int) -> int:
@@ -225,7 +225,7 @@ def _absorb(
 ) -> tuple[int, Batch]:
     """Merge the newest runs into the batch in memory if they are due and short.
 
-    So the batch is not stored alone first.
+    This saves storing the batch as a run of its own, only to read it back for the merge.
 
     Return the rows merged (0 if none) and the batch to store. The absorbed runs are removed from `entries`.
     """
@@ -279,8 +279,8 @@ def _work(
 ) -> list[Entry]:
     """Advance every merge as far as its credit allows, and begin the merges that are due, newest first.
 
-    At most one merge begins that this append cannot finish. Many merges may be due at once: a rescale gives up all
-    merges under way, and waiting merges become free. The others begin at the next appends.
+    At most one merge begins that this append cannot finish; other due merges begin at the next appends. Many merges
+    may be due at once: a rescale gives up all merges under way, and the end of a warm-up frees those that waited.
     """
     end, may_begin = len(entries), True
     while end > 0:
@@ -508,7 +508,7 @@ class Spine:
                 yield asked, low, high, chunk
 
     def reach(self, asked: Positions, k: int, keys: Batch) -> U64:
-        """Return how far to look from one end of each range of codes to see `k` rows of positive weight.
+        """Return the order code up to which each range must be read, from its chosen end, to see `k` rows of positive weight.
 
         **Shape**: `asked.key_hash` is sorted and may repeat; `keys` is a batch of the key columns, aligned with these
         hashes. The result is the order code of the k-th row from the chosen end, or the other end of a range with
@@ -586,7 +586,7 @@ class Spine:
     def first_rows_twice(
         self, key_hash: U64, k: int, keys: Batch | None, delta: Batch, *, backwards: bool = False
     ) -> FirstRows:
-        """Return `first_rows` of this trace, and of the trace with `delta`.
+        """Return the rows of `first_rows` of this trace, and of the trace with `delta`, in one result.
 
         `delta` is arranged as the trace is, and the queries contain all its keys. With `backwards`, read the end of
         each key's rows: at least the last `k` rows of positive weight, from the last row on.
