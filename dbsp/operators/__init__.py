@@ -1,1 +1,1 @@
-"""Operators: frozen values that turn the changes of their inputs into the change of their output; one file each."""
+"""Physical operators, one file each: frozen values that compute the change of their output from the changes of their inputs."""

@@ -71,7 +71,7 @@ def _named(name: str, value: Expression) -> str:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Made:
-    """Computed columns in the form of rows that a later stage reads."""
+    """The columns that a projection computed, readable by the next stage in the same way as a batch."""
 
     columns: Mapping[str, pa.Array]
     rows: int

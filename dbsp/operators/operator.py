@@ -113,7 +113,7 @@ class StepContext:
     def _timed(self, needed: Time) -> Moment:
         if self.depends_on is not needed:
             raise InternalError(
-                f"an operator reads of the time what its depends_on_time does not say: reads={needed.value}"
+                f"an operator reads a part of the time that its depends_on_time does not name: reads={needed.value}"
                 f" says={self.depends_on.value}"
             )
         return self.moment
@@ -181,7 +181,7 @@ class SignatureParts(Protocol):
         ...
 
     def whole(self, operator: Operator, text: str | None = None) -> str:
-        """Return the signature of the node's schemas, what it lets go, and all stored fields of the operator, or `text`."""
+        """Return the signature of the node's schemas, its retention bounds, and all fields of the operator, or `text`."""
         ...
 
 
@@ -222,7 +222,7 @@ class WatermarkFacts:
 
 
 STATED = ("depends_on_time", "step", "__str__")
-"""The facts that every operator states."""
+"""The members that every operator class must define; other members of `Operator` have a default."""
 
 
 class Operator(ABC):
@@ -235,7 +235,9 @@ class Operator(ABC):
     __slots__ = ()
 
     depends_on_time: ClassVar[Time]
-    """What decides the answer besides the sums of the inputs' rows; `StepContext` shows the operator nothing else of the time.
+    """The part of a step's time that decides the output besides the sums of the inputs' rows.
+
+    `StepContext` refuses to return any other part.
 
     An operator that depends on time never runs in a backfill, which gives the whole past of the inputs in one step.
     """

@@ -1,7 +1,7 @@
-"""Slots: rows are distributed by hash over a fixed number of groups, each of which can be sorted by time.
+"""Slots: distribute rows by hash over a fixed number of groups, each sorted by time.
 
-Rows that are found by time alone have no key of their own, and a single group would place all of them on one worker. A slot is an
-ordinary key, so a rescale moves slots like keys.
+Rows that are looked up by time alone have no key of their own. A single group would place all of them on one worker. A slot
+number is an ordinary key, so a rescale moves slots like keys.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """DBSP's basic operators on the stream of changes: delay, integration, differentiation, lifted operators.
 
-The rest of the engine never uses them: its operators are the incremental operators that the paper derives from them. They serve
-to write down the paper's equations and try them (`dbsp.core`).
+The rest of the engine never uses these operators: it has the incremental operators that the paper derives from them. The basic
+operators serve to write down the paper's equations and to try them (`dbsp.core`).
 
 Source: DBSP, section 2 (streams) and 4 (incremental computation).
 """

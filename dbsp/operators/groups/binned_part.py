@@ -22,7 +22,7 @@ Sums = npt.NDArray[np.int64]
 
 
 class BinnedForm(Protocol):
-    """The form of rows that is summed before the exchange: one row per group and bin, with integer sums as weights."""
+    """The form in which rows are summed before the exchange: one row per group and bin, with integer sums as weights."""
 
     def arrangement(self) -> Arrangement:
         """Return the arrangement by group."""

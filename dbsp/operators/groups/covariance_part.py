@@ -46,9 +46,9 @@ _XY, _XX, _YY, _INTERCEPT = range(4)
 @stored("PairForm", "keys x y")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairForm:
-    """The form of rows that pairs are summed in: per group and bin, parts of the sums of both columns and their products.
+    """The form in which pairs are summed: one row per group and bin, with parts of five sums.
 
-    Rows with a null in either column are left out. The five sums are of x, y, x x, y y and x y.
+    The sums are of x, y, x x, y y and x y. Rows with a null in either column are left out.
     """
 
     keys: Schema
@@ -139,7 +139,7 @@ class PairMoments:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairFunction:
-    """The formula of a function of pairs, by which differences SQL divides, and how many pairs it needs."""
+    """A function of pairs: its formula, the indices of the differences that SQL divides by, and its least number of pairs."""
 
     values: Callable[[PairMoments], Floats]
     divisors: tuple[int, ...] = ()

@@ -1,15 +1,15 @@
 """The least and the greatest numbers of groups whose rows are never removed, stored among the sums of the group.
 
-Such an extreme is a function of the last one and the new rows. So it needs no rows and no trace of its own. The trace of sums
-has two more weights for each extreme. They add up to it, because each step appends the difference to the last value. Code that
-adds up rows (a merge, a look-up, a move to another worker) needs no special case. One look-up and one append serve counts,
-sums and extremes.
-On the way to the owner of the group extremes are columns, since the extremes of two workers do not add up.
+Such an extreme is a function of the previous extreme and the new rows. So it needs no stored rows and no trace of its own. The
+trace of sums has two more weights for each extreme. Their sum over all runs is the extreme, because each step appends the
+difference from the previous extreme. Code that adds up rows (a merge, a look-up, a move to another worker) needs no special
+case. One look-up and one append serve counts, sums and extremes.
+In the exchange to the owner of the group, extremes are columns, because the extremes of two workers do not add up.
 
 **Law** for rows of positive weight the weights of a group after some steps are those after one step with all of these rows.
 
-**State** two weights for each extreme: the low 32 bits of its number (that of `number_words`, with a sign) and the others. So
-no difference of two extremes overflows 64 bits.
+**State** two weights for each extreme. They are the low 32 bits and the high 32 bits of its signed number (`to_numbers`). So no
+difference of two extremes overflows 64 bits.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class ExtremeMeasure:
         return least_of_groups(self.words(batch, numbers), groups.of, len(groups))
 
     def to_numbers(self, words: Words) -> Sums:
-        """Return words as signed whole numbers, which are small where the values are."""
+        """Return words as signed whole numbers; a value near zero gives a number near zero."""
         turned: Sums = numbers_of(~words if self.greatest else words, INT64)
         return turned
 
@@ -167,7 +167,7 @@ class ExtremesForm:
         """Return the sums and the least words of each group, given rows in the form of the exchange."""
         numbers = [value_view(column) for column in rows.held[len(self.keys) :]]
         words = [extreme.to_words(each) for extreme, each in zip(self.extremes, numbers, strict=True)]
-        # As many of one as of the other is not enough: keys that share a hash have an order of their own.
+        # Equal lengths do not prove that row i belongs to group i: keys that share a hash may be in another order.
         if len(groups) == len(rows) and all(map(is_, groups.held, rows.held)):
             return rows.weights, words
         group = group_of(groups, rows)
@@ -197,7 +197,7 @@ def _plain_words(numbers: Sums) -> Words:
 
 
 def _joined(halves: Sums) -> Sums:
-    """Return the numbers that pairs of weights denote."""
+    """Return the number of each pair of weights: the low half and the high half."""
     return np.asarray((halves[:, 1] << BITS) | halves[:, 0])
 
 

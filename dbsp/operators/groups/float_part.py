@@ -33,7 +33,7 @@ from dbsp.zset.schema import INT16, Arrangement, Schema
 @stored("FloatForm", "keys columns")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FloatForm:
-    """The form of rows that floats are summed in: per group and bin, a part of the sum of each float column.
+    """The form in which floats are summed: one row per group and bin, with a part of the sum of each float column.
 
     Each bin has a fixed binary exponent and a whole-number sum, so insertions and retractions cancel exactly.
     """

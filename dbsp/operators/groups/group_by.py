@@ -67,10 +67,10 @@ class _Side:
 @stored("GroupBy", "keys linear others streams schema")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupByOperator(Operator):
-    """Emits one row per group. `streams[i]` is the input that has part i's form; part 0 counts the rows.
+    """Emit one row per group. `streams[i]` is the input that has part i's form; part 0 counts the rows.
 
-    Without keys there is one group, which exists also without rows. One more input, the last, then has a row for it in the
-    first step, on the worker that owns it (`dbsp.operators.groups.once`).
+    Without keys there is one group, which exists even if it has no rows. In this case the last input, an additional one, has
+    a row in the first step on the worker that owns the group (`dbsp.operators.groups.once`).
     """
 
     depends_on_time: ClassVar[Time] = Time.NOTHING

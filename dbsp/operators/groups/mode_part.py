@@ -135,7 +135,7 @@ class ModePart(ValuePart):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _One:
-    """A value for each of some groups, with its frequency."""
+    """The mode of each of some groups (`group` has their indices), with its frequency in `times`."""
 
     group: Positions
     values: pa.Array

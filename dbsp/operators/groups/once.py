@@ -1,7 +1,7 @@
 """Once: a row without columns in step 0, so that the one group of an aggregate without keys exists.
 
-Every worker emits one, and the exchange sends them to the owner of the empty key; any number of them means the same. A
-worker that joins later emits none: the group already exists in the trace that was moved to its owner.
+Every worker emits such a row, and the exchange sends the rows to the owner of the empty key. One row or several have the same
+effect. A worker that joins later emits no row, because the group already exists in the trace that was moved to its owner.
 """
 
 from __future__ import annotations

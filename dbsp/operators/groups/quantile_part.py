@@ -63,13 +63,13 @@ class QuantilePlace:
         return f"{self.part}/{self.whole}"
 
     def index(self, count: Counts) -> Counts:
-        """Return the place from 0; of the lower value if the quantile lies between two."""
+        """Return the index, from 0, of the quantile among `count` sorted values; of the lower value if it lies between two."""
         if self.between:
             return np.maximum(count - 1, 0) * self.part // self.whole
         return np.maximum(-(-count * self.part // self.whole) - 1, 0)
 
     def beyond(self, count: Counts) -> Counts:
-        """Return how far the place lies towards the next value, in parts of `whole`."""
+        """Return how far the quantile lies from the value at `index` towards the next value, in units of 1/`whole`."""
         if not self.between:
             return np.zeros(len(count), np.int64)
         return np.asarray(np.maximum(count - 1, 0) * self.part % self.whole)
@@ -120,7 +120,7 @@ class QuantilePart(ValuePart):
         return old, new
 
     def _answer(self, heaps: _Heaps) -> Values:
-        """Return the values at the place."""
+        """Return each group's quantile, computed from the first row of each heap."""
         low_order, high_order = self.orders()
         total, in_low = heaps.counts[:, 0], heaps.counts[:, 1]
         lower = first_values(heaps.spines[_LOW], heaps.groups, low_order, self.value)
@@ -158,7 +158,7 @@ def _floats(array: pa.Array) -> npt.NDArray[np.float64]:
 
 @dataclass(frozen=True, slots=True)
 class _Pivots:
-    """The greatest value per group that may be in the low heap; null where none may."""
+    """The pivot of each group: the greatest value that may be in the low heap; null if the low heap takes no value."""
 
     values: pa.Array
 
@@ -207,7 +207,7 @@ class _Heaps:
         group = group_of(self.groups, delta)
         below = not_above(delta.column(self.part.value), gather(self.pivots.values, group))
         old = owed.sums(delta)[:, 0]
-        gone = (delta.weight < 0) & (old == 0)  # what comes needs no look-up
+        gone = (delta.weight < 0) & (old == 0)  # only deletions are looked up in a heap; insertions need no look-up
         for heap, side in ((_LOW, below), (_HIGH, ~below)):
             some = np.flatnonzero(gone & side)
             if len(some):
@@ -265,7 +265,7 @@ class _Heaps:
         gone = (self.counts[group, 0] == 0) & (rows.weight != 0)
         moving = _prefix(group, (left > wanted[group]) & ~gone)
         moved = np.flatnonzero(moving)
-        lost = ~np.asarray(self.pivots.values.is_valid())  # all that was read before moved
+        lost = ~np.asarray(self.pivots.values.is_valid())  # no pivot: every row that an earlier round read has moved
         stays = _first_after(group, moving, lost)
         self._move(group[moved], rows.take(moved), _LOW, _HIGH)
         self.pivots = self.pivots.moved(group[stays], rows.column(self.part.value).take(pa.array(stays)))
@@ -324,7 +324,7 @@ def _last_of(group: Positions, among: Mask) -> Positions:
 
 
 def _first_after(group: Positions, moving: Mask, lost: Mask) -> Positions:
-    """Return the first row of each group that stays, where rows before it move, or moved when they were read."""
+    """Return the first row that stays, of each group in which the rows before it move or moved in an earlier round (`lost`)."""
     first = begins(group)
     after = first & lost[group]
     after[1:] |= moving[:-1] & ~first[1:]

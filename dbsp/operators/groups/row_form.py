@@ -46,7 +46,7 @@ class RowForm:
         return Arrangement(schema=self.schema, key=self.keys.names)
 
     def kept(self, batch: Batch) -> npt.NDArray[np.bool_]:
-        """Return the mask of the rows that count."""
+        """Return the mask of the rows that the aggregate reads: no null in a `present` column, and `where` is true."""
         keep = np.ones(len(batch), np.bool_)
         for name in self.present:
             valid = valid_rows(batch.column(name))
@@ -56,16 +56,16 @@ class RowForm:
         return keep
 
     def counted(self, batch: Batch) -> Batch:
-        """Return the rows that count, with all their columns."""
+        """Return the rows that the aggregate reads, with all their columns."""
         keep = self.kept(batch)
         return batch if keep.all() else batch.take(np.flatnonzero(keep))
 
     def of(self, batch: Batch) -> Batch:
-        """Return the keys and the values of the rows that count."""
+        """Return the keys and the values of the rows that the aggregate reads."""
         return self.shaped(self.counted(batch))
 
     def shaped(self, counted: Batch) -> Batch:
-        """Return the keys and the values of rows that all count."""
+        """Return the keys and the values of `counted`, the rows that `counted()` returned."""
         columns = key_columns(counted, (*self.keys.names, *(column.name for column in self.columns)))
         return Batch(schema=self.schema, columns=columns, weights=counted.held_weights)
 

@@ -34,7 +34,7 @@ from dbsp.zset.schema import INT16, Arrangement, Schema
 @stored("VarianceForm", "keys column")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VarianceForm:
-    """The form of rows that variances are summed in: per group and bin, parts of the sums of values and of squares.
+    """The form in which variances are summed: one row per group and bin, with parts of the sums of values and of squares.
 
     Each bin has a fixed binary exponent and a whole-number sum, so insertions and retractions cancel exactly.
     """

@@ -30,7 +30,10 @@ Integers = npt.NDArray[np.int64]
 @stored("Vectors", "function reads shown where names rows")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Vectors(Operator):
-    """Adds the columns `names`: the function of the columns `reads`, which it sees as `shown`; 0 where `where` is not true."""
+    """Add the columns `names`: the function's result, or 0 where `where` is not true.
+
+    The function gets the columns `reads` under the names `shown`.
+    """
 
     depends_on_time: ClassVar[Time] = Time.NOTHING
     function: UserFunction
@@ -72,7 +75,7 @@ class Vectors(Operator):
         return whole.loose().filter(valid)
 
     def _chosen(self, batch: Batch) -> Integers:
-        """Return the indices of the rows that take part."""
+        """Return the indices of the rows for which `where` is true; all rows without `where`."""
         if self.where is None:
             return np.arange(len(batch))
         array = batch.column(self.where)

@@ -1,1 +1,1 @@
-"""Operators inside a recursion, whose rows carry the round in which they follow."""
+"""Operators inside a recursion, whose rows have a column with the iteration in which the row changes."""

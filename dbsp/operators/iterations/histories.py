@@ -84,7 +84,7 @@ def histories(spine: Spine, delta: Batch, keys: Sequence[str]) -> Histories:
     """
     if delta.key_hash is None:
         raise InternalError("changes are arranged by their key")
-    # sorted as they are: `np.unique` would build a hash table, many times slower
+    # The hashes are sorted already. `np.unique` would build a hash table, which is many times slower.
     _, stored = spine.matches(delta.key_hash[begins(delta.key_hash)])
     rows = concat([stored.loose(), delta.loose()], delta.schema)
     came = np.arange(len(rows)) >= len(stored)
@@ -94,7 +94,7 @@ def histories(spine: Spine, delta: Batch, keys: Sequence[str]) -> Histories:
     fresh[runs.starts] = 1
     run = np.cumsum(fresh) - 1
     touched = np.bincount(run[came], minlength=len(runs.starts)) > 0
-    if not touched.all():  # another key with the hash of one that changed
+    if not touched.all():  # some stored rows belong to unchanged keys that share the hash of a changed key
         kept = np.flatnonzero(touched[run])
         rows, came, run = rows.take(kept), came[kept], (np.cumsum(touched) - 1)[run[kept]]
     round_ = iterations_of(rows)
@@ -111,7 +111,7 @@ def histories(spine: Spine, delta: Batch, keys: Sequence[str]) -> Histories:
 
 def integrated(found: Histories, weights: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     """Return per moment the sum of the weights of its key up to its iteration."""
-    total = np.cumsum(weights, axis=0)  # may wrap; what is subtracted wraps alike
+    total = np.cumsum(weights, axis=0)  # may wrap around 64 bits; `base` wraps equally, so the difference is exact
     base = (total - weights)[begins(found.run)]
     here: npt.NDArray[np.int64] = total[found.last_rows] - base[np.cumsum(found.begins) - 1]
     return here

@@ -135,7 +135,8 @@ class AsofJoinOperator(Operator):
         by_time = Arrangement(schema=schema, key=shape.right_on, order=by_right.order)
         ones = np.ones((len(right), 1), np.int64)
         changed = arrange(right.project(schema.names).with_weights(ones), by_time)
-        lacking = np.minimum(rights.sums(right), 0)  # deleted more often than they came: a mark must be there even so
+        # A right row may be stored with a negative weight. Its mark outweighs that, so that the time exists in `_ranges`.
+        lacking = np.minimum(rights.sums(right), 0)
         marks = arrange(right.loose().with_weights(1 - lacking), by_right)
         first, last = self._ranges(rights.with_batch(marks), changed)
         query, rows = lefts.ranges(changed.words[0], first, last)

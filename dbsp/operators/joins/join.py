@@ -75,7 +75,7 @@ class JoinOperator(Operator):
         return self.shape.monotone_bounds(inputs)
 
     def closing(self, inputs: Sequence[MonotoneBounds]) -> tuple[tuple[str, Bound] | None, ...]:
-        """Return the key columns and the bound below which stored rows find no further partner; (None, None) without a bound."""
+        """Return the key columns and the bound below which stored rows match no later row; (None, None) without a bound."""
         return self.shape.closing(inputs)
 
     def step(self, context: StepContext, state: State, inputs: tuple[Batch, ...]) -> Batch:  # noqa: ARG002 (protocol)

@@ -7,7 +7,7 @@ It depends on how the tables' changes are split into steps. The log records the 
 
 **Cost** Per new left row one look-up, and the resulting pairs.
 
-**Errors** The deletion of a left row has no answer. It is written to the dead-letter log, and the row's earlier output remains.
+**Errors** The deletion of a left row changes no output. It becomes a dead letter, and the row's earlier output remains.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Operators on rows in an order: the first rows, and each row beside its neighbours."""
+"""Operators on ordered rows: top-k, and window functions, which compute a value of each row from the rows around it."""

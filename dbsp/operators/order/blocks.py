@@ -32,7 +32,7 @@ BLOCK_ROWS, BLOCK_SLOTS = 256, 256
 
 
 def block_rows(slots: int) -> int:
-    """Return the number of rows with which a block begins, whose summary has so many sums.
+    """Return the number of rows of a new block whose summary has `slots` sums.
 
     The number grows with the sums, so that all blocks together need less space than the rows.
     """
@@ -71,9 +71,9 @@ class Blocks:
         return np.arange(1, len(self.part) + 1) + self.part
 
     def _entries(self, part: I64, codes: U64) -> tuple[I64, I64, I64]:
-        """Return three entries for each position: the first of its partition, the first that starts after it, and the end.
+        """Return three entry indices for each position.
 
-        The end is that of the partition's entries.
+        They are the first entry of its partition, the first entry that starts after the position, and the partition's end.
         """
         first, end = self.part.searchsorted(part, "left"), self.part.searchsorted(part, "right")
         low, behind = first.copy(), end.copy()
@@ -81,12 +81,12 @@ class Blocks:
         return first, behind, end
 
     def before(self, part: I64, low: U64) -> tuple[I64, I64]:
-        """Return (stretch, entry) for each entry before a stretch; a stretch begins with a block."""
+        """Return a (stretch, entry) pair for each entry before a stretch; stretches begin at the start of a block."""
         first, behind, _ = self._entries(part, low)
         return expand_ranges(first, np.maximum(behind - 1, first))
 
     def behind(self, part: I64, high: U64) -> tuple[I64, I64]:
-        """Return (stretch, entry) for each entry after a stretch; a stretch ends with a block."""
+        """Return a (stretch, entry) pair for each entry after a stretch; stretches end at the end of a block."""
         _, behind, end = self._entries(part, high)
         return expand_ranges(behind, end)
 

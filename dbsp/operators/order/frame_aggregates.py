@@ -1,7 +1,7 @@
 """Aggregates over frames of sorted rows, each for all places of some segments at once.
 
 **Law** each value is the aggregate of the rows of its frame, to the bit. Sums, variances and covariances are exact until they
-are rounded once, whatever the frame before held. Rows of a frame beyond the segment are represented by their summary.
+are rounded once, independent of the frames before. Rows of a frame beyond the segment are represented by their summary.
 
 **Cost** neither end of a frame moves backwards from one place to the next, so each row enters and leaves once. The work per row
 is:

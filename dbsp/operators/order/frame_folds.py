@@ -2,8 +2,8 @@
 
 **Law** each value is the fold over the rows of the frame, in the fold's own order.
 
-**Cost** a fold has no inverse, so each frame is assembled anew. That is as many rows as all frames hold, `PIECE_ROWS` at a
-time.
+**Cost** a fold has no inverse, so the rows of each frame are gathered anew: as many rows as all frames have together. At most
+about `PIECE_ROWS` rows are gathered at a time.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Values of rows beyond the stretches that are read, for functions that run to an end of the partition: from blocks, not rows.
+"""Summaries of the rows outside the stretches that are read, computed from stored blocks instead of rows.
 
-A function from the partition's start needs all blocks before a stretch, and a function to its end all blocks after it. A
-function over all rows has one value per partition, made of all its blocks.
+Functions whose frame reaches to an end of the partition need these summaries. A frame from the partition's start needs all
+blocks before a stretch, and a frame to the partition's end all blocks after the stretch. A function over all rows has one
+value per partition, computed from all its blocks.
 """
 
 from __future__ import annotations
@@ -25,7 +26,10 @@ Seen = Mapping[str, Beyond]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunningTotals:
-    """The old and the new summary of all rows of some partitions; `of` has the number of a partition among them, or -1."""
+    """The summaries of all rows of some partitions before and after the change.
+
+    `of` has for each partition its index in both summaries, or -1 for a partition without a summary.
+    """
 
     of: I64
     old: Summaries
@@ -33,9 +37,9 @@ class RunningTotals:
 
 
 def totals(calls: Sequence[WindowCall], summing: Summing, change: BlocksChange) -> RunningTotals:
-    """Return the totals of the partitions that have stored blocks, if a call needs them.
+    """Return the totals of the partitions that have stored blocks, if a call needs totals.
 
-    Of other partitions all rows are read anyway.
+    The other partitions need no total, because all their rows are read anyway.
     """
     blocks = change.blocks
     divided = blocks.divided
@@ -85,7 +89,10 @@ def other_totals(
 def beyond(
     calls: Sequence[WindowCall], summing: Summing, blocks: Blocks, found: RunningTotals, part: I64, low: U64, high: U64
 ) -> tuple[Seen, Seen]:
-    """Return what each call saw before the change and sees after it beyond each stretch, which consists of whole blocks."""
+    """Return for each call the summaries of the rows outside each stretch, before and after the change.
+
+    Stretches consist of whole blocks.
+    """
     both: dict[str, Beyond] = {}
     if any(call.from_start for call in calls):
         front = _outside(summing, blocks, *blocks.before(part, low), len(part))

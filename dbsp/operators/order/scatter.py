@@ -32,7 +32,7 @@ def part_column(schema: Schema) -> Column:
 @stored("Scatter", "schema")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scatter(Operator):
-    """Adds the last column of `schema`: a number below `PARTS`."""
+    """Add the last column of `schema`: the part number of each row, from 0 to below `PARTS`."""
 
     depends_on_time: ClassVar[Time] = Time.NOTHING
     schema: Schema

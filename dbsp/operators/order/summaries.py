@@ -79,7 +79,7 @@ class Measured:
 
 @dataclass(frozen=True, slots=True)
 class Binned:
-    """The bins of `sums` sums of floats, one after another, each in the kernels' form: `specials`, then `bins`."""
+    """The bins of `sums` sums of floats, one sum after another; each sum has `specials` slots and then `bins` slots."""
 
     columns: tuple[str, ...]
     form: SummaryForm
@@ -106,9 +106,9 @@ class Binned:
 
 @dataclass(frozen=True, slots=True)
 class First:
-    """The values of the first row in the order of some columns; the result is that of the last column.
+    """The values of `columns` in the first row by these columns; the aggregate's result is the value of the last column.
 
-    Rows with a null in one of the columns take no part, unless `nulls` is set. With `where`, the first column selects the rows.
+    Rows with a null in one of the columns are ignored, unless `nulls` is set. With `where`, the first column selects the rows.
     """
 
     columns: tuple[str, ...]
@@ -122,7 +122,7 @@ class First:
         return 0
 
     def part(self, columns: Sequence[pa.Array]) -> Mask:
-        """Return the mask of the rows that take part."""
+        """Return the mask of the rows that may be the first row."""
         if not self.nulls:
             return all_valid(columns)
         return all_valid(columns[:1]) & bool_values(columns[0]) if self.where else np.ones(len(columns[0]), np.bool_)
@@ -139,7 +139,7 @@ Summary = Measured | Binned | First
 
 
 def summary_of(call: WindowCall, schema: Schema) -> Summary:
-    """Return the summary of an aggregate of `SUMMED` over these rows."""
+    """Return the kind of summary that represents rows for the call, whose function is in `SUMMED`."""
     if call.column is None:
         return Measured((RowCount(),))
     column = call.column

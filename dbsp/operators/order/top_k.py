@@ -36,7 +36,7 @@ Positions = npt.NDArray[np.int64]
 @stored("TopK", "input partition order k rank schema offset appends")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopKOperator(Operator):
-    """Emits `k` rows per partition by `order` after the first `offset`; `rank` names an added column of places from 1."""
+    """Emit `k` rows per partition by `order` after the first `offset`; `rank` names an added column of places from 1."""
 
     depends_on_time: ClassVar[Time] = Time.NOTHING
     input: Schema
@@ -131,7 +131,7 @@ class TopKOperator(Operator):
 
 @dataclass(frozen=True, slots=True)
 class _Places:
-    """The places of each row: the first after the offset, the number of all, and the number after the offset."""
+    """The places of each row: its first place after the offset, its number of places, and its number after the offset."""
 
     first: Positions
     held: Positions

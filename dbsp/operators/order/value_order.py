@@ -19,7 +19,7 @@ Way = tuple[bool, bool]
 
 
 def sorted_by(columns: Sequence[pa.Array], valid: Mask, ways: Sequence[Way]) -> I64:
-    """Return the rows that take part, in the order of the columns."""
+    """Return the indices of the `valid` rows, in the order of the columns."""
     schema = Schema(tuple(Column(str(at), column.type) for at, column in enumerate(columns)))
     rows = Batch(schema=schema, columns=tuple(columns), weights=np.ones((len(valid), 1), np.int64))
     order = sort_rows(rows, [OrderBy(name, *way) for name, way in zip(schema.names, ways, strict=True)])
@@ -27,7 +27,7 @@ def sorted_by(columns: Sequence[pa.Array], valid: Mask, ways: Sequence[Way]) -> 
 
 
 def ranks_by(columns: Sequence[pa.Array], valid: Mask, ways: Sequence[Way]) -> I64:
-    """Return the place of each row in the order of the columns; -1 for rows that take no part."""
+    """Return the place of each row among the `valid` rows in the order of the columns; -1 for other rows."""
     order = sorted_by(columns, valid, ways)
     ranks = np.full(len(valid), -1, np.int64)
     ranks[order] = np.arange(len(order))
@@ -35,9 +35,9 @@ def ranks_by(columns: Sequence[pa.Array], valid: Mask, ways: Sequence[Way]) -> I
 
 
 def codes_of(array: pa.Array, valid: Mask) -> tuple[I64, I64]:
-    """Return the number of each row's value among the different values, in order, and one row of each value.
+    """Return each row's code, and the index of one row for each code.
 
-    The number is -1 for rows that take no part.
+    A code is the place of the row's value among the different values in ascending order; -1 for rows that are not `valid`.
     """
     order = sorted_by([array], valid, [(False, False)])
     fresh = np.ones(len(order), np.bool_)

@@ -130,7 +130,7 @@ class _Found:
 @stored("Window", "input partition order calls schema")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WindowOperator(Operator):
-    """Emits rows with the values of `calls`, over partitions in an order."""
+    """Emit the input rows with the values of the window functions `calls` as further columns."""
 
     depends_on_time: ClassVar[Time] = Time.NOTHING
     input: Schema
@@ -231,12 +231,12 @@ class WindowOperator(Operator):
 
     @property
     def _runs(self) -> bool:
-        """Return whether a value depends on the summary of all rows on one side."""
+        """Return whether the frame of a call reaches to an end of the partition, so that block summaries are stored."""
         return any(call.runs for call in self.calls)
 
     @property
     def _blocks(self) -> BlockTrace:
-        """Return the stored form of these summaries."""
+        """Return the stored form of the block summaries that `_runs` calls for."""
         return BlockTrace(partition=self.input.select(self.partition), summing=Summing.of_calls(self.calls, self.input))
 
     def _beside_blocks(
@@ -278,7 +278,7 @@ class WindowOperator(Operator):
         return {column: state.spine(index) for index, column in enumerate(self._skipped, self._sparse_at)}
 
     def _changes(self, delta: Batch) -> dict[str, Batch]:
-        """Return the changes of those traces, by column."""
+        """Return the changes of the traces of `_sparse`, by column."""
         arrangement, made = self._places_kept, {}
         for column in self._skipped:
             valid = valid_rows(delta.column(column))
@@ -291,7 +291,7 @@ class WindowOperator(Operator):
     ) -> dict[EndValue, tuple[pa.Array, I64]]:
         """Return for each edge that a call reads its values, and the index of each partition's value (-1: none).
 
-        An edge is a row of a partition from which all of its rows take a value.
+        An edge is one row of a partition, such as the first row, whose value all rows of the partition take.
         """
         wanted = dict.fromkeys(call.edge for call in self.calls if call.edge is not None)
         return {edge: self._edge(spine, sparse.get(edge.column, spine), partitions, edge) for edge in wanted}
@@ -299,7 +299,7 @@ class WindowOperator(Operator):
     def _edge(self, spine: Spine, sparse: Spine, partitions: Batch, edge: EndValue) -> tuple[pa.Array, I64]:
         """Return the values at one edge, and the index of each partition's value.
 
-        If nulls are skipped, `sparse` has the places that count.
+        If nulls are skipped, `sparse` has the places of the rows where the column is not null.
         """
         key_hash, count = partitions.words[0], len(partitions)
         low, high = np.full(count, FIRST), np.full(count, LAST)
@@ -325,7 +325,10 @@ class WindowOperator(Operator):
         new: Mapping[EndValue, tuple[pa.Array, I64]],
         partitions: int,
     ) -> Mask:
-        """Return the mask of the partitions of which each row may change: all, or those with another value at an edge."""
+        """Return the mask of the partitions in which every row may change.
+
+        All partitions if a call depends on whole partitions; else the partitions whose value at an edge changed.
+        """
         moved = np.full(partitions, any(call.whole for call in self.calls))
         for edge, (column, at) in old.items():
             column_now, at_now = new[edge]
@@ -335,7 +338,7 @@ class WindowOperator(Operator):
         return moved
 
     def _shifts(self, spine: Spine, delta: Batch, partitions: Batch, points: _Points) -> tuple[Mask, Batch]:
-        """Return the mask of the points where the number of different values of the order changes, and these values' change."""
+        """Return the mask of the points at which a value of the order appears or disappears, and the change of the values."""
         count = len(points.part)
         if not self._dense:
             return np.zeros(count, np.bool_), Batch.empty(self.input)
@@ -412,7 +415,10 @@ class WindowOperator(Operator):
         self, sights: Sequence[tuple[Spine, tuple[int, int]]], partitions: Batch, part: I64, between: tuple[U64, U64],
         span: tuple[int, int],
     ) -> tuple[U64, U64]:  # fmt: skip
-        """Return the codes that many rows, or that much of the order, before the first position and after the second."""
+        """Return the codes before the first positions and after the second ones, at the distances of `span` and `sights`.
+
+        `span` is a distance in the order column. `sights` has distances in rows, each in a trace. The farthest code counts.
+        """
         key_hash = partitions.words[0][part]
         low, high = around(between[0], span[0], 0)[0], around(between[1], 0, span[1])[1]
         for spine, rows in sights:

@@ -26,7 +26,7 @@ LEAST, GREATEST = ("min", "bool_and"), ("max", "bool_or")
 ARGS = ("arg_min", "arg_max")
 FIRSTS, BITS = ("first", "last"), ("bit_and", "bit_or", "bit_xor")
 SUMMED = (*("count", "sum", "avg"), *VARIANCES, *COVARIANCES, *LEAST, *GREATEST, *ARGS, *FIRSTS, *BITS)
-"""The aggregates that have a summary."""
+"""The aggregates of which a summary of bounded size represents rows (`dbsp.operators.order.summaries`)."""
 
 QUANTILES = ("quantile_cont", "quantile_disc")
 AGGREGATES = (*SUMMED, "count_distinct", "mode", *QUANTILES)
@@ -39,7 +39,7 @@ class WindowCall:
 
     - `offset`: the distance of lag and lead, the place of nth_value, or the number of parts of ntile.
     - `default`: the column whose value replaces that of a missing row.
-    - `skips`: only rows count where `column` is not null.
+    - `skips`: rows where `column` is null are ignored.
     - `other`: an aggregate's second column; `place`: the quantile.
     - `by`: the order of first and last; `where`: the column that selects their rows.
     - `fold`: an aggregate of all rows of the frame.
@@ -80,7 +80,7 @@ class WindowCall:
     def reaches(self) -> tuple[int, int]:
         """Return how many rows before and after their own lag and lead look.
 
-        With `skips`, only rows count where the column is not null.
+        With `skips`, only the rows where the column is not null are counted.
         """
         return (self.offset, 0) if self.function == "lag" else (0, self.offset)
 

@@ -36,7 +36,8 @@ _MOST = (1 << 64) - 1
 class Frame:
     """The rows around a row that an aggregate sees: a number of `rows` or a `range` of the order column, both ends included.
 
-    None means no bound; a negative number denotes the other side of the row. A range of None and 0 is one of ties.
+    None means no bound; a negative number denotes the other side of the row. A range whose ends are None or 0 is a frame of
+    ties: it starts and ends with rows that are equal in the order.
     """
 
     kind: str

@@ -22,7 +22,7 @@ from dbsp.zset.schema import FLOAT64, INT64, Schema
 
 UNFIT = "a sum does not fit its type"
 Failed = Mapping[str, Mask]
-"""Places without a value, by the reason."""
+"""For each failure reason, the mask of the places that have no value for this reason."""
 
 
 def values_of(call: WindowCall, places: WindowPlaces, schema: Schema) -> tuple[pa.Array, Failed]:
@@ -47,7 +47,7 @@ def _by_reason(reasons: Mapping[int, str], count: int) -> Failed:
 
 
 def _place(call: WindowCall, places: WindowPlaces) -> pa.Array:
-    """Return the values of a function that depends on the order alone."""
+    """Return the values of a function that reads no column, such as row_number: it depends on the order alone."""
     within, size = places.at - places.start, places.end - places.start
     peers = places.peers_start - places.start
     match call.function:

@@ -17,7 +17,7 @@ Micros = npt.NDArray[np.int64]
 def windowed(
     context: StepContext, batch: Batch, timed: Mask, least: Micros, most: Micros, *, nulls: bool = True
 ) -> tuple[Batch, Mask]:
-    """Return the rows that stay, and the mask of those that have windows.
+    """Return the rows that stay in the stream, and the mask of the returned rows that have windows.
 
     A `timed` row has windows if its times, from `least` to `most`, are within the calendar. Other timed rows leave the stream
     and are reported. Under the policy `null` they stay without windows, if windows may be null.

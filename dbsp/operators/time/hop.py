@@ -71,7 +71,7 @@ class HopOperator(Operator):
         valid = np.asarray(pc.is_valid(batch.column(self.time)))
         ends = (before + 1) * self.slide_us + self.offset_us, last * self.slide_us + self.offset_us + self.size_us
         rows, valid = windowed(context, batch, valid, *ends, nulls=self.schema[self.end].nullable)
-        if rows is not batch:  # some have left
+        if rows is not batch:  # some rows have left the stream, so the numbers no longer match
             before, last = self._numbers(rows)
         count = np.where(valid, last - before, 1)
         row = np.repeat(np.arange(len(rows)), count)
