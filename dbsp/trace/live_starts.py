@@ -100,7 +100,8 @@ def moved(live_starts: LiveStarts, batch: Batch, rows: int, long: Long, firsts: 
         return lowered
     hashes, front = key_hash[first], live_starts.of(key_hash[first])
     in_front = code[first] <= front
-    if len(hashes) > keys_max:  # too many to look up now: drop these starts; an append that changes fewer keys finds new ones
+    # Too many keys to look up now: drop their starts. A later append that changes fewer keys finds new ones.
+    if len(hashes) > keys_max:
         return lowered.replaced(hashes[in_front], np.zeros(int(in_front.sum()), np.uint64))
     hashes = hashes[in_front | (front == 0)]
     found, large = np.zeros(len(hashes), np.uint64), long(hashes)
