@@ -1,1 +1,1 @@
-"""Runtimes: where the workers' tasks run, in one process or on Spark, and the run of a notebook (`dbsp.open`)."""
+"""Run the workers' tasks: in one process or on Spark, and for a notebook (`dbsp.open`)."""

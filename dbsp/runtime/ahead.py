@@ -5,7 +5,7 @@ Where a worker stays from step to step and its input needs no background worker,
 does so when its part of a step is done, and the other workers or the driver are not ready.
 
 **Law** a read ahead returns the same rows as a read by the task: the ranges of a record name rows that never change.
-A task takes the rows from its background worker if they are there, and otherwise reads them, whatever the reason.
+A task takes the rows from its background worker if the read is complete. In every other case it reads the rows itself.
 
 **Cost** the input of a step, at most `max_step_bytes` for all workers together, is held in memory until its step
 takes it. The read of the next step may begin before that, so for a moment two inputs are held; a third one replaces
@@ -33,10 +33,10 @@ from dbsp.zset.encoding import decode, encode
 from dbsp.zset.schema import Schema
 
 WAIT_S = 60.0
-"""How long a task waits for a read that its background worker has begun."""
+"""Seconds that a task waits at most for a read that its background worker has begun."""
 
 Columns: TypeAlias = Mapping[str, frozenset[str]]
-"""Per table the columns that a step needs; a table that is not in it is read whole."""
+"""The columns that a step needs, by table; all columns of a table that is absent are read."""
 
 
 @runtime_checkable
@@ -99,11 +99,12 @@ def begin(
         return
     try:
         background_worker = background.of(worker)
-        needed = {} if background.apart else columns  # how to read the others after all does not pass between processes
+        # `Changes.whole`, which reads the other columns on demand, cannot be sent between processes. So read all columns.
+        needed = {} if background.apart else columns
         if background_worker is not None:
             background_worker.start(_job(ranges, step, epoch, (resources, ranges, step, needed)))
     except DbspError:
-        return  # the task reads by itself, and meets what is wrong
+        return  # the task reads the rows itself, and raises the error if it lasts
 
 
 def taken(
@@ -116,7 +117,7 @@ def taken(
     try:
         found: list[Changes] = finish(background_worker, _job(ranges, step, epoch), WAIT_S)
     except DbspError:
-        return None  # as above
+        return None  # the task reads the rows itself, and raises the error if it lasts
     return found
 
 
@@ -159,7 +160,7 @@ def read(log: InputLog, range_: Range, step: int, columns: Columns) -> Sequence[
 
 def begin_touching(background_worker: BackgroundWorker, resources: Any, record: StepRecord, epoch: int) -> None:
     """Let all rows of a step be loaded into memory, if they are on this host; for tasks in other processes."""
-    with suppress(DbspError):  # the tasks meet what is wrong
+    with suppress(DbspError):  # the tasks read the rows anyway, and raise the error if it lasts
         if isinstance(resources.input_log(), LiesNear):
             arguments = (resources, record.ranges)
             background_worker.start(Job(kind="touch", key=str(record.step), epoch=epoch, arguments=arguments))
@@ -175,7 +176,7 @@ def touch(task: Task, resources: Any, ranges: Sequence[Range]) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Packed:
-    """Changes as they pass between processes: the batch is bytes, which the receiver decodes in place."""
+    """Changes in the form that is sent between processes: the batch is bytes, which the receiver decodes in place."""
 
     table: str
     partition: int
@@ -213,4 +214,4 @@ def _unpack(packed: Sequence[_Packed]) -> list[Changes]:
 
 FETCH = JobKind(run=fetch, pack=_pack, unpack=_unpack, kept=2)
 TOUCH = JobKind(run=touch)
-"""Loads a step's input into memory for tasks in other processes."""
+"""The kind of job that loads a step's input into memory for tasks in other processes."""

@@ -1,7 +1,8 @@
-"""Run a backfill step (`dbsp.plan.backfill`): what each node reads, and which of its results are written.
+"""Run a backfill step (`dbsp.plan.backfill`): decide what each node reads, and which of its results are written.
 
-The segments run as in any other step, by the same function. A node that does not run gets its change from outside. A
-node that runs sees its kept traces empty, because the rows that it would add to them are there already.
+The segments run as in any other step, by the same function. For a node that does not run, this module passes the sum of
+its past changes as its change. A node that runs sees its kept traces empty, because they already contain the rows that
+the node adds in this step.
 
 Where the readers of an output add up its changes, the step also retracts the old rows of edited views (`Backfill.taken_back`).
 Each worker reads its own part of the view's old trace, which the changed version retains. Rows that are in the old view and
@@ -85,13 +86,13 @@ class BackfillSegment:
 
     @cached_property
     def taken_back(self) -> tuple[ViewSpec, ...]:
-        """Return how the old rows of the edited views are read; they are retracted in the last segment."""
+        """Return the specs by which the last segment reads, and retracts, the old rows of edited views; empty before it."""
         if self.segment < self.plan.segments - 1:
             return ()
         return tuple(views_of(self.backfill.taken_back).values())
 
     def shared(self) -> Mapping[int, Sequence[TraceSpec]]:
-        """Return the traces of other segments that this step reads, including those that the segment always reads."""
+        """Return the traces that this segment reads, by the segment that owns them: shared ones, and those of kept views."""
         found = {of: {trace.id: trace for trace in traces} for of, traces in self.plan.shared(self.segment).items()}
         for node in self.plan.segment(self.segment):
             known = self.modes.known.get(node.id)
@@ -103,11 +104,11 @@ class BackfillSegment:
         return {of: tuple(traces.values()) for of, traces in sorted(found.items())}
 
     def emptied(self, begun: StepTransaction) -> StepTransaction:
-        """Return the transaction that nodes see."""
+        """Return the transaction for the operators: `begun`, with the kept traces empty."""
         return Emptied(begun, self.backfill.kept)
 
     def given(self, begun: StepTransaction) -> dict[int, Batch]:
-        """Return the changes of the nodes that do not run."""
+        """Return the changes of the nodes that do not run: all rows that each node has emitted so far."""
         found = {}
         for node in self.plan.segment(self.segment):
             known = self.modes.known.get(node.id)
@@ -130,7 +131,7 @@ class BackfillSegment:
         return (rows if view.shows is None else view.shows.shown(rows, self.plan.circuit.error_policy)).loose()
 
     def outputs(self, made: Mapping[str, Batch], begun: StepTransaction) -> Mapping[str, Batch]:
-        """Return the changes of the views in the whole step, with the retractions of the rows that edited ones had before."""
+        """Return the changes of the views in the step, including the retractions of the rows that edited views had before."""
         found = dict(made)
         schemas = {view.name: view.schema for view in self.plan.views}
         for view in self.taken_back:
@@ -144,9 +145,9 @@ class BackfillSegment:
         return found
 
     def result(self, made: SegmentResult) -> SegmentResult:
-        """Return the part of the segment's result that leaves the segment.
+        """Return the segment's result without the rows that no one reads.
 
-        These are rows for nodes that run, new views, and failures at new nodes.
+        The result keeps rows sent to nodes that run, new views, and failures at new nodes.
         """
         wanted = self.modes.sent
         known = {self.plan.nodes[number].name for number in self.backfill.known}

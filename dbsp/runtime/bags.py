@@ -12,7 +12,7 @@ import pyarrow as pa
 from dbsp.zset.batch import Batch
 
 DIGITS = 12
-"""Significant digits in which floats must agree: sums in another order differ in the last ones."""
+"""Number of significant digits in which floats must agree; sums in another order differ in the last digits."""
 
 
 def bag(rows: Any) -> Counter[Any]:

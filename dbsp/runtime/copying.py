@@ -1,7 +1,7 @@
 """Copy while steps run: a pinned checkpoint, or slices for new owners, piece by piece, in threads that can be
 stopped.
 
-A copy whose place does not answer (`AwayError`) waits and goes on; `Copier.trouble` says why it waits.
+A copy whose target does not answer (`AwayError`) waits and tries again; `Copier.trouble` returns the reason.
 
 The runtime defines a piece: a call in this process, or a small Spark job. A piece is bounded, so that neither a step
 nor a rollback waits long for one to end. Stopping a copy only saves time: a copy of an older epoch that goes on is
@@ -24,10 +24,10 @@ from dbsp.trace.redistribute import WarmReport
 Report = TypeVar("Report")
 
 AWAY_RETRY_S = 1.0
-"""How long a copy waits before it asks a place again that did not answer."""
+"""Seconds that a copy waits before it tries a target again that did not answer."""
 
 Piece = Callable[[tuple[int, ...]], Mapping[int, Report | None]]
-"""Copies a bit on each of some workers; the reports of those that are done."""
+"""A function that copies one piece for each of the given workers. It returns a report per worker; None: more to copy."""
 
 
 @dataclass(slots=True)
@@ -49,7 +49,7 @@ class Copier:
         if self._copy is not None and not self._copy.future.done():
             raise InternalError("a copy is begun while another one is copied")
         for thread in self._threads:
-            thread.join()  # it is copied, but who waits for the copy may be told before the threads have ended
+            thread.join()  # the last copy's future may be done a moment before its threads have ended
         shares = [workers[first::threads] for first in range(max(1, min(threads, len(workers))))]
         copy = self._copy = _Copy(piece=piece, at_once=at_once, going=len(shares))
         self._threads = [
@@ -168,7 +168,7 @@ def whole_round(parts: Iterable[WarmProgress]) -> WarmProgress:
 
 
 class MissingBytes:
-    """The bytes that a copy behind the checkpoints still lacks: the sum over all workers that have begun."""
+    """The bytes that a lagging copy of a checkpoint still lacks: the sum over all workers that have begun."""
 
     def __init__(self, report: Callable[[int], None]) -> None:
         """Begin with no worker; call `report` with the sum after every piece."""

@@ -1,6 +1,6 @@
-"""The number of rows of a step that became dead letters, by place and kind of reason.
+"""The number of rows of a step that became dead letters, by origin and kind of reason.
 
-The reasons themselves are texts without a bound; the kinds are three, so that metrics can have them.
+Metrics need labels with few values. Reasons are texts of any number, so they are reduced to three kinds.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dbsp.logs import DeadLetter
 from dbsp.steps.timing import LATE
 
 LATE_ROWS, OF_INPUT, OF_OPERATOR = "late", "input", "operator"
-"""A row below a waterline; a row that could not be read or was skipped; a row on which a node of the plan failed."""
+"""The kinds: a row below a waterline; an input row that could not be read or was skipped; a row that failed at an operator."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,7 +26,9 @@ class DeadCount:
 
 
 def counted(letters: Iterable[DeadLetter]) -> tuple[DeadCount, ...]:
-    """Return how many rows these letters stand for; a retracted row counts as none, and a late delete as one.
+    """Return the number of dead rows of these letters, by origin and kind.
+
+    A failed retraction counts as no row, because the row's insertion was counted. A late delete counts as one row.
 
     **Example**
 

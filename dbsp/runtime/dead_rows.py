@@ -1,4 +1,4 @@
-"""The dead letters that the report of a worker contains: all of its step, or the first ones of very many."""
+"""Limit the dead letters in a worker's report of a step, which may have very many."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dbsp.logs import DeadLetter
 
 LETTERS_MAX, LETTER_CHARS_MAX = 100_000, 64 << 20
-"""How many dead letters, and how much of their text, a worker sends to the coordinator with the report of one step."""
+"""The maximum number of dead letters, and of their characters, that a worker sends with the report of one step."""
 
 
 def sendable(letters: Sequence[DeadLetter]) -> tuple[DeadLetter, ...]:

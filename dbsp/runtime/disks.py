@@ -23,7 +23,7 @@ class LooksAtDisk(Protocol):
         ...
 
     def is_writable(self) -> bool:
-        """Return whether databases can be written on this disk; a full disk counts as one that can."""
+        """Return whether databases can be written on this disk; a full disk counts as writable."""
         ...
 
 
@@ -43,14 +43,14 @@ def without_database(runtime: RunsOnHosts, workers: Sequence[int], hosts: Sequen
 
 
 def unwritable(runtime: RunsOnHosts, hosts: Sequence[str]) -> tuple[str, ...]:
-    """Return those of these hosts on whose disks databases cannot be written; a full disk is none of them."""
+    """Return the hosts on whose disks databases cannot be written; a full disk counts as writable."""
     found = runtime.on_hosts("look at disks", range(len(hosts)), hosts, is_writable) if hosts else {}
     return tuple(host for place, host in enumerate(hosts) if not found[place])
 
 
 @contextmanager
 def failing_disk(worker: int) -> Iterator[None]:
-    """Raise a system error inside the block as an `UnavailableError`, except for a disk without room."""
+    """Turn a system error inside the block into an `UnavailableError`; an error for lack of space is raised unchanged."""
     try:
         yield
     except OSError as error:

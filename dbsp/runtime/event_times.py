@@ -52,7 +52,7 @@ def _by_partition(table: str, changes: Sequence[Changes], tables: Mapping[str, B
 
 
 def _weighed(rows: Batch) -> Batch:
-    """Weigh the operations of a table with a primary key as other tables' rows are: an insert counts, a delete does not."""
+    """Return the rows with weights; operations on a table with a primary key get 1 for an insert and 0 for a delete."""
     if OPERATION not in rows.schema:
         return rows
     inserts = np.asarray(rows.column(OPERATION)) == INSERT

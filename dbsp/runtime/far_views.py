@@ -8,7 +8,7 @@ read is on a host except the lease.
     driver:  grant ──► page 1 of each worker ──► page 2 of some ──► … ──► end
     worker:  lease n    rows up to hash h1        rows up to h2           lease n is over
 
-Rows come in the order of their keys' hashes, as in a read through `LeasedViews`. A key is on one worker
+Rows are returned in the order of their keys' hashes, as in a read through `LeasedViews`. A key is on one worker
 (invariant 2). So the driver merges pages by the hash alone, up to the smallest hash that all workers have passed.
 
 **Cost** a job for each grant and for each round of pages. Memory of the driver: a page of each worker; pages begin small.
@@ -47,9 +47,9 @@ from dbsp.zset.arrow_stream import arrow_stream
 from dbsp.zset.batch import Batch, Words
 
 PAGE_BYTES_FIRST, PAGE_BYTES_MAX = 256 << 10, 8 << 20
-"""About how many bytes of rows the first page of a worker sends, and any later one: each is twice as large as the one before."""
+"""Approximate bytes of rows in a worker's first page, and in its largest; each page is twice as large as the page before."""
 PAGE_ROWS_MAX = 1 << 20
-"""About how many stored rows a task reads at most, so that a step gets the core soon."""
+"""Approximate maximum of stored rows that one task reads, so that a step gets the core soon."""
 _NO_HASHES = np.empty(0, np.uint64)
 
 
@@ -67,7 +67,7 @@ Extents = Mapping[int, Extent]
 
 
 class FarCursor(NamedTuple):
-    """The place where a worker's read goes on: in which of the wanted parts, and where in it (None: at its beginning)."""
+    """The position at which a worker's read continues: the index of a part, and the place in the part (None: its start)."""
 
     part: int = 0
     place: Place | None = None
@@ -78,9 +78,10 @@ _BEGINNING = FarCursor()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageOrder:
-    """A read, as every task of it needs to know it; `hashed` asks for the hashes of the rows' keys.
+    """The parameters of a read that every one of its tasks gets; `hashed` asks for the hashes of the rows' keys.
 
-    `old` is how an edited view is read until it is filled; else the plan says how.
+    `name` and `epoch` identify the lease. `old` is the former spec of an edited view, which is read by it until its backfill.
+    `old` is None if the view is read by the spec in the plan.
     """
 
     name: int
@@ -91,12 +92,15 @@ class PageOrder:
     hashed: bool
 
     def spec(self, plan: Plan) -> ViewSpec:
-        """Return how the view is read."""
+        """Return the spec by which the view is read."""
         return tasks.materialized_view(plan, self.view) if self.old is None else self.old
 
 
 class PageAsk(NamedTuple):
-    """The next page of one worker: from where, about how many bytes, and after how many rows it may end (None: any)."""
+    """A request for a worker's next page: its start, its approximate size in bytes, and a number of rows.
+
+    The page may end after `first` rows of positive weight (None: no such limit).
+    """
 
     cursor: FarCursor
     bytes_max: int
@@ -105,9 +109,10 @@ class PageAsk(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FarPage:
-    """Some rows of a worker as Arrow's stream, and the hashes of their keys, ascending, if they were asked for.
+    """Some rows of a worker as an Arrow stream, and the ascending hashes of their keys if the order asked for hashes.
 
-    All wanted rows with smaller hashes than `read_up_to` have come, and all with this one are on this worker.
+    With this page the reader has all wanted rows of the worker whose hashes are smaller than `read_up_to`. `cursor` is the
+    position of the next page; None after the last page.
     """
 
     data: bytes
@@ -129,7 +134,7 @@ class Hosts(Protocol):
         ...
 
     def end(self, name: int) -> None:
-        """End a lease on all workers, now or later; no error matters, as the next grant ends it too."""
+        """End a lease on all workers, now or later; ignore errors, because the next grant ends the lease too."""
         ...
 
 
@@ -153,7 +158,7 @@ def named_leases(work: tasks.Work, worker: int) -> NamesLeases:
 
 
 def grant(work: tasks.Work, worker: int, epoch: int, names: LeaseNames, step: int, old: OldViews) -> Extents:
-    """Grant the newest of these leases on all views before `step`, and end those that are over."""
+    """Grant the newest of these leases on all views before `step`, end the leases that are over, and return the extents."""
     return extents(named_leases(work, worker).grant_named(epoch, names, step, traces_of(work.plan, old)))
 
 
@@ -163,7 +168,7 @@ def end(work: tasks.Work, worker: int, epoch: int, names: LeaseNames) -> None:
 
 
 def page(work: tasks.Work, worker: int, order: PageOrder, asks: Mapping[int, PageAsk]) -> FarPage:
-    """Read a worker's next page, in this process, through the lease that an earlier one was granted."""
+    """Return a worker's next page, read through a lease that an earlier process was granted."""
     traces = (_trace(order.spec(work.plan)),)
     lease = named_leases(work, worker).named_lease(order.epoch, order.name, traces)
     try:
@@ -184,7 +189,7 @@ def extents(states: Mapping[int, SpineState]) -> Extents:
 
 
 def _runs(entry: Any) -> list[StoredBatch]:
-    """Return the runs of an entry of a manifest: one, or those that are being merged."""
+    """Return the runs of an entry of a manifest: the run itself, or the runs that a merge reads."""
     return [entry] if isinstance(entry, StoredBatch) else [run for run, _ in entry.read()]
 
 
@@ -243,7 +248,10 @@ class _Filled:
 
 @dataclass(slots=True)
 class _Side:
-    """A worker's part of a read: what has come of it and was not passed on, and where it goes on (None: all has come)."""
+    """A worker's part of a read: the received rows that were not returned yet, and the cursor of its next page.
+
+    `cursor` is None after the last page.
+    """
 
     bytes_max: int
     cursor: FarCursor | None = _BEGINNING
@@ -263,7 +271,7 @@ class _Side:
             self.left -= int(weights[weights > 0].sum())
 
     def taken(self, last: int | None) -> tuple[pa.Table, Words]:
-        """Return the rows up to this hash, and their hashes; None: all rows, whose hashes were not asked for."""
+        """Remove and return the rows up to the hash `last`, with their hashes; None: all rows, for a read without hashes."""
         table = self.table
         assert table is not None  # noqa: S101 - a side is read before
         count = len(table) if last is None else int(self.hashes.searchsorted(np.uint64(last), "right"))
@@ -273,7 +281,7 @@ class _Side:
 
     @property
     def empty(self) -> bool:
-        """Return whether all that came was passed on."""
+        """Return whether all received rows were returned to the reader."""
         return self.table is None or not len(self.table)
 
 
@@ -300,7 +308,7 @@ class FarViews:
         return self._views.keys() >= set(views)
 
     def spec(self, view: str) -> ViewSpec:
-        """Return how the view is read: of a view that is being filled, the view before."""
+        """Return the spec by which the view is read; before the backfill of an edited view, its former spec."""
         return self._views[view]
 
     def size(self, view: str) -> int:
@@ -341,7 +349,7 @@ class FarViews:
         ]
 
     def _fetch(self, order: PageOrder, sides: Mapping[int, _Side]) -> None:
-        """Fetch the next page of each worker of which nothing is left here.
+        """Fetch the next page of each worker whose received rows were all returned.
 
         **Errors** `UnavailableError` once the lease is over, or a host does not answer.
         """
@@ -384,7 +392,7 @@ def _trace(spec: ViewSpec) -> TraceSpec:
 
 
 def _merged(parts: Sequence[tuple[pa.Table, Words]]) -> pa.Table:
-    """Return the rows of several workers in the order of their hashes, of which no two workers have the same."""
+    """Return the rows of several workers in the order of their hashes; no hash is on two workers."""
     filled = sorted(((table, hashes) for table, hashes in parts if len(table)), key=lambda each: tuple(each[1][:1]))
     if not filled:
         return parts[0][0]

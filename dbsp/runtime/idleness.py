@@ -18,7 +18,7 @@ NOTHING_SAID: Mapping[Place, float | None] = MappingProxyType({})
 
 
 class Idleness:
-    """The times since when each partition has been read to its end."""
+    """A record of the time since which each partition has been read to its end."""
 
     def __init__(self, idle_s: Callable[[str], float]) -> None:
         """Start without observations; `idle_s` returns how many seconds a table's partitions rest before they are idle."""
@@ -27,7 +27,7 @@ class Idleness:
         self._met: set[Place] = set()
 
     def forget(self) -> None:
-        """Forget all times: the input may have been away."""
+        """Forget all times, because the input may have been unavailable in between."""
         self._since_s = {}
 
     def look(

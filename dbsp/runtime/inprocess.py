@@ -1,9 +1,9 @@
 """The runtime of one process: the same tasks and the same exchange as on Spark, without a JVM.
 
-It serves notebooks, unit tests, the simulator, and small services. It is not a second engine: it calls
+This runtime serves notebooks, unit tests, the simulator, and small services. It is not a second engine: it calls
 `dbsp.runtime.tasks` for each worker in turn. With `encode_parcels` every parcel is encoded and decoded, as between
-processes. Without, batches are passed as objects, which needs a database whose arrays outlive its transactions (the
-in-memory one).
+processes. Otherwise batches are passed as objects. This needs a database whose arrays outlive its transactions, such as
+`MemoryDatabase`.
 
 Steps run one worker after the other. The work between steps for a rescale mostly waits for the disk, so
 `opens_at_once` workers are fenced, sliced and opened at a time, in threads. Checkpoints of `copies_at_once` workers
@@ -137,7 +137,7 @@ class InProcessRuntime:
         )  # fmt: skip
 
     def _moving(self, record: StepRecord, old: Layout, new: Layout) -> migrating.Decision:
-        """Ask all workers of both layouts, and decide what moves."""
+        """Return the decision which keys move in the step, after asking all workers of both layouts."""
         epoch, workers = self.epoch, joint(old, new).workers
         answers = {worker: migrating.ask(self.work, worker, record, epoch, old, new) for worker in workers}
 
@@ -152,7 +152,7 @@ class InProcessRuntime:
             tasks.read_ahead(self.work, worker, record, self.epoch, layout)
 
     def _loops(self, order: tasks.StepOrder, depth: int, results: dict[int, Sent]) -> tuple[dict[int, Sent], int]:
-        """Run the loops after a segment to their end; return the last parcels, and the number of turns."""
+        """Run the loops after a segment to their end; return the last parcels, and the number of turns (tasks per worker)."""
         plan, turn = self.work.plan, 0
         place = loops.first_place(plan, depth, _least(results))
         while place is not None:
@@ -225,8 +225,8 @@ class InProcessRuntime:
     ) -> Future[Mapping[int, CommitReport]]:
         """Copy in separate threads, each worker piece by piece.
 
-        They are not the threads of `_each`: a fence must not wait for a piece that waits for a process that the fence
-        ends.
+        These threads are not those of `_each`. A piece may wait for a lock of a stopped process, which only the fence ends.
+        So a fence must not wait for the piece.
         """
 
         def piece(waiting: tuple[int, ...]) -> dict[int, CommitReport | None]:

@@ -1,10 +1,10 @@
 """Read materialized views as of one step, on any thread, while further steps run.
 
 `LeasedViews` reads the workers' chunks through their leases, piece by piece. Each piece is made into view rows,
-filtered and cut down to the wanted columns before it is copied. So memory does not grow with the view. Rows come in the
-order of their keys' hashes, for any number of workers. A condition on all columns by which a trace is keyed reads only
-the chunks that can hold that key, which are on one worker. Where a trace is ordered within its keys, a range of
-the first ordering column reads only the chunks that can hold it. Other ranges read all chunks, and keep their rows.
+filtered and reduced to the wanted columns before it is copied. So memory does not grow with the view. Rows are returned
+in the order of their keys' hashes, for any number of workers. A condition on all key columns of a trace reads only the
+chunks that can contain the key, which are on one worker. Where a trace is ordered within its keys, a range of the first
+ordering column reads only the chunks that can contain the range. Other ranges read all chunks and filter the rows.
 
 Where the chunks are on other hosts, `dbsp.runtime.far_views` reads the same parts in tasks there.
 
@@ -46,7 +46,7 @@ _HASH_OF_NONE = 0
 class Wanted:
     """The part of a view that is read: `columns` of the rows in all `ranges` that equal any row of `equal` in its columns.
 
-    With `first`, rows after so many (by their positive weights) need not come.
+    With `first`, the read may stop after that many rows, counted by their positive weights.
     """
 
     equal: Batch | None = None
@@ -73,7 +73,7 @@ class Leased(Protocol):
         ...
 
     def spec(self, view: str) -> ViewSpec | None:
-        """Return how the view is read here; None: as the plan says."""
+        """Return the spec by which the view is read here; None if it is the spec in the plan."""
         ...
 
     def size(self, view: str) -> int:
@@ -93,7 +93,7 @@ class Leased(Protocol):
 
 
 def at_once() -> None:
-    """Wait for nothing."""
+    """Return at once: the default of `between_pieces`, which does not wait."""
 
 
 def views_of(plan: Plan, old: OldViews) -> dict[str, ViewSpec]:
@@ -152,11 +152,11 @@ class LeasedViews:
         return self._views.keys() >= set(views)
 
     def spec(self, view: str) -> ViewSpec:
-        """Return how the view is read: of a view that is being filled, the view before."""
+        """Return the spec by which the view is read; before the backfill of an edited view, its former spec."""
         return self._views[view]
 
     def read(self, view: str, wanted: Wanted = ALL) -> Iterator[pa.Table]:
-        """Yield the rows piece by piece; pieces without rows are left out, unless there is no other."""
+        """Yield the rows piece by piece; skip pieces without rows, but yield at least one table."""
         spec = self._views[view]
         refuse_other_columns(spec, wanted)
         assert spec.trace is not None  # noqa: S101 - only such views are held
@@ -185,7 +185,7 @@ class LeasedViews:
 
 
 def _end(leases: Sequence[Lease]) -> None:
-    """End the leases; one that cannot be written any more ends with its epoch."""
+    """End the leases; ignore errors, because a lease whose database cannot be written any more ends with its epoch."""
     for lease in leases:
         with suppress(DbspError):
             lease.end()
@@ -203,7 +203,7 @@ class Part:
     span: Span = WHOLE
 
     def table(self, kept: Batch) -> pa.Table:
-        """Return the wanted rows of a piece of the trace, in memory of their own."""
+        """Return the wanted rows of a piece of the trace, copied, because the piece's arrays become invalid."""
         return self._wanted(self._rows(kept))[0]
 
     def hashed(self, kept: Batch) -> tuple[pa.Table, Words]:
@@ -215,11 +215,11 @@ class Part:
         return table, hashes.take(places)
 
     def _rows(self, kept: Batch) -> Batch:
-        """Return the rows of the view that a piece of its trace makes."""
+        """Return the rows of the view that follow from a piece of its trace."""
         return kept if self.spec.shows is None else self.spec.shows.shown(kept, self.error_policy)
 
     def _wanted(self, rows: Batch) -> tuple[pa.Table, Positions]:
-        """Return the wanted ones of some rows of the view, and their places."""
+        """Return the wanted rows among `rows`, and their places in `rows`."""
         among = np.ones(len(rows), np.bool_)
         if self.condition is not None:
             columns = [rows.held_column(name) for name in self.condition.schema.names]
@@ -235,9 +235,9 @@ class Part:
 
 
 def parts_of(spec: ViewSpec, wanted: Wanted, error_policy: str) -> list[Part]:
-    """Return the wanted part, in the order of its rows.
+    """Return the parts that a read consists of, in the order of their rows: the whole trace, or one part per wanted key.
 
-    A condition on all columns by which the trace is keyed gives one part for each of its keys, with one hash.
+    A condition on all key columns of the trace gives one part for each key that it names, and each part has one key hash.
     """
     columns, condition = spec.schema.names if wanted.columns is None else wanted.columns, wanted.equal
     whole = Part(spec=spec, condition=condition, ranges=wanted.ranges, columns=columns, error_policy=error_policy)
@@ -268,7 +268,7 @@ def looked_up(spec: ViewSpec, wanted: Wanted) -> tuple[str, ...]:
 
 
 def _order(spec: ViewSpec) -> OrderBy | None:
-    """Return the order of a view's rows within a key; None if the trace has none, or holds other rows than the view."""
+    """Return the order of a view's rows within a key; None if the trace has no order, or its rows are not the view's."""
     if spec.trace is None or not (spec.shows is None or isinstance(spec.shows, AsKept)):
         return None
     order = spec.trace.arrangement.order
@@ -276,7 +276,7 @@ def _order(spec: ViewSpec) -> OrderBy | None:
 
 
 def _span(spec: ViewSpec, wanted: Wanted, equal: Batch | None, key_hash: int) -> Span:
-    """Return the sort words of the wanted rows of one key hash; `equal` are those rows of the condition."""
+    """Return the span of sort words of the wanted rows of one key hash; `equal` has the condition's rows for this hash."""
     by = _order(spec)
     first, last = 0, CODE_MAX
     if by is not None:
@@ -291,7 +291,7 @@ def _span(spec: ViewSpec, wanted: Wanted, equal: Batch | None, key_hash: int) ->
 
 
 def refuse_other_columns(spec: ViewSpec, wanted: Wanted) -> None:
-    """Refuse a read that was prepared for other columns of the view, before it was filled anew or after."""
+    """Raise `UnavailableError` if a read names columns that the view does not have: it was edited since the read began."""
     types = {column.name: column.type for column in spec.schema}
     asked = dict.fromkeys(wanted.columns or ()) | {each.column: None for each in wanted.ranges}
     equal = {} if wanted.equal is None else {column.name: column.type for column in wanted.equal.schema}
@@ -302,7 +302,7 @@ def refuse_other_columns(spec: ViewSpec, wanted: Wanted) -> None:
 
 
 def rows_among(condition: Batch, columns: Sequence[pa.Array], rows: int) -> np.ndarray[Any, np.dtype[np.bool_]]:
-    """Return which rows equal any row of the condition in all its columns; null equals null."""
+    """Return the mask of the rows that equal any row of the condition in all its columns; null equals null."""
     found = np.zeros(rows, np.bool_)
     for place in range(len(condition)):
         found |= equal_columns(columns, np.arange(rows), condition.held, np.full(rows, place, np.int64))

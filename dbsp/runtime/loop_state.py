@@ -1,6 +1,6 @@
-"""The loop state: the data that a worker carries from task to task while loops run, and its use after the loops.
+"""Carry a worker's data from task to task while loops run (the loop state), and use it after the loops.
 
-Batches by (kind, number, which of several):
+The loop state has batches under (kind, number, index among several). The kinds are:
 
     held     rows from an exchange of the outer plan, which wait for the segment after the loop
     trace    runs that the loop added to a trace in this step, merged so that their lengths double
@@ -8,7 +8,7 @@ Batches by (kind, number, which of several):
     return   rows to be sent back that were made before the last segment of the body
     left     rows of a view, from one turn
 
-The loop state is in the worker's parcel to itself, so that a task that runs again gets the same.
+The loop state is sent in the worker's parcel to itself, so that a task that runs again gets the same loop state.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """A loop inside a step: iterations of its body on every worker, until no worker has anything left to do.
 
-The rows themselves say to which iteration they belong, not the order in which tasks run: every change carries its
-iteration. A change for a later iteration, found in stored history, waits (`pending`) until that iteration is the
-least that any worker has.
+Every change has a column with its iteration. So the order in which tasks run does not decide the iteration of a row. A
+change for a later iteration, found in stored history, waits (`pending`) until no worker has work for an earlier one.
 
 The state that a worker needs for the next task of the loop is sent in its parcel to itself (`Carried.loop_state`). So
 every task is a function of the state as of step-1 and of its parcels, and may run again. Nothing is written before
@@ -71,7 +70,7 @@ def ends_round(plan: Plan, place: LoopPlace) -> bool:
 def next_place(plan: Plan, place: LoopPlace, least: int | None, step: int) -> LoopPlace | None:
     """Return the next position: the body's next segment or iteration, the next loop, or None for the outer plan.
 
-    **Errors** `CapacityError` names the views of a loop that goes on past `max_rounds`.
+    **Errors** `CapacityError` for a loop that needs more than `max_rounds` iterations; it names the loop's views.
     """
     loop, turn = plan.loops[place.loop], place.turn + 1
     if not ends_round(plan, place):

@@ -1,16 +1,16 @@
-"""A step of a hot rescale: state moves at its start, after which it is a step like any other, routed by `Places`.
+"""Run a step of a hot rescale: state moves at the step's start, and then the step runs as usual, routed by `KeyPlaces`.
 
 There are three parts:
 
 - `ask` runs on every worker. It returns the worker's migration state after the step before, and the part of its traces as of
   step-1 that the command needs.
 - `decide` runs once, in the driver. It gives the command to the distributors of all workers, and runs their rounds of messages
-  (`dbsp.distribute.rounds`) with those answers. The messages contain no rows.
+  (`dbsp.distribute.rounds`) with the answers of `ask`. The messages contain no rows.
 - The result, a `Migration`, is passed to the step's tasks. It says where rows are routed, what each worker took over and
   dropped, and which migration state it keeps.
 
-The whole circuit is one region. F depends on the key hash alone, so a hash moves in all traces at once. The keys of a
-worker are those of all its traces.
+The whole circuit is one region of the migration. The owner of a row depends on its key hash alone, so a hash moves in all
+traces at once. The keys of a worker are the key hashes of all its traces.
 
 Only the record and the databases as of step-1 determine the decision. `Driver` holds the moving keys during the steps
 of one epoch, only to save reading them at every step.
@@ -68,7 +68,7 @@ from dbsp.zset.batch import Batch, rearrange
 from dbsp.zset.merge import merge
 
 STATE_BYTES_MAX = 64 << 20
-"""State that a worker gives away in one step, approximately; a single key may have more."""
+"""Approximate maximum of bytes that a worker gives away in one step; a single key may have more."""
 
 _LOOKED_UP_AT_ONCE = 1024
 
@@ -77,9 +77,9 @@ _LOOKED_UP_AT_ONCE = 1024
 class Answer:
     """A worker's answer before a step: its migration state, and the data that the command needs.
 
-    - `keys` are those of its traces that have to leave the worker.
-    - `coming` are the next ones to leave: `budget` in this step, and one more.
-    - `rows` are the state of those that leave in this step.
+    - `keys`: the keys of the worker's traces that have to leave the worker, in a step that determines them.
+    - `coming`: the next keys to leave. The first `budget` of them leave in this step; one further key is known.
+    - `rows`: the state of the keys that leave in this step, by trace.
     """
 
     kept: MigrationState | None = None
@@ -112,8 +112,8 @@ def command_of(record: StepRecord) -> MigrateCommand:
 def ask(work: Work, worker: int, record: StepRecord, epoch: int, old: Layout, new: Layout) -> Answer:
     """Return the answer of a worker, which `decide` needs.
 
-    **Cost** where keys are determined, the hashes of all stored rows are read, three times in a migration at most. In
-    any other step it is a look-up of the keys that move.
+    **Cost** a step that determines keys reads the hashes of all stored rows; a migration has at most three such steps. Any
+    other step looks up the keys that move.
     """
     command, database = command_of(record), work.resources.database(worker)
     database.attach(epoch)
@@ -143,7 +143,7 @@ def keys_of_worker(work: Work, worker: int, epoch: int, step: int) -> Keys:
 
 
 def _finds(command: MigrateCommand) -> bool:
-    """Return whether the step determines the keys that move; all later steps know them.
+    """Return whether the step of this command determines the keys that move.
 
     ICADD determines keys when it enters its second phase, not when it begins, so that keys which arrive in between
     are included.
@@ -220,12 +220,12 @@ def _rows(work: Work, worker: int, step: int, epoch: int, keys: Keys) -> dict[in
     return found
 
 
-# Beside the driver.
+# In the driver.
 
 
 @dataclass(slots=True)
 class _Operators:
-    """A worker's operators as its distributor sees them; their answers were collected before."""
+    """A stand-in for a worker's operators, with which its distributor talks; it replies from the worker's `Answer`."""
 
     worker: int
     answer: Answer
@@ -280,13 +280,13 @@ class Driver:
     _keys: Keys = field(default_factory=lambda: NO_KEYS)
 
     def moving(self, epoch: int, found: int, fetch: Callable[[], Mapping[int, Keys]]) -> Keys:
-        """Return the keys that were determined at step `found`, at least those that had yet to move when they were fetched."""
+        """Return the keys determined at step `found`; after a fetch, perhaps only those that had not moved yet."""
         if self._at != (epoch, found):
             self.found(epoch, found, all_keys(fetch().values()))
         return self._keys
 
     def found(self, epoch: int, step: int, keys: Keys) -> None:
-        """Hold the keys that were determined at this step, or were read."""
+        """Store the keys that were determined at this step, or were fetched from the workers."""
         self._at, self._keys = (epoch, step), keys
 
 
@@ -299,7 +299,7 @@ def decide(
     answers: Mapping[int, Answer],
     fetch: Callable[[], Mapping[int, Keys]],
 ) -> Decision:
-    """Give the step's command to all distributors; return what their workers do in the step and keep after it.
+    """Give the step's command to all distributors; return what moves in the step, and each worker's state after it.
 
     `fetch` reads the keys that every worker has yet to give away, if the driver does not have them.
 
@@ -349,10 +349,10 @@ def _agreed(answers: Mapping[int, Answer]) -> int:
 
 
 def _unmoved(command: MigrateCommand, answers: Mapping[int, Answer], fetch: Callable[[], Mapping[int, Keys]]) -> Keys:
-    """Return the keys that have yet to move when a migration is turned back: their state is still at the old owners.
+    """Return the keys that have not moved when a migration is cancelled: their state is still at the old owners.
 
-    The new owner may have rows of such a key, but they are no state: they add up to nothing, or are below a
-    waterline.
+    The new owner may have stored rows of such a key. These rows are no state: their weights sum to zero, or they are
+    below a waterline.
     """
     if not isinstance(command, CancelCommand) or _agreed(answers) == NEVER:
         return NO_KEYS
@@ -375,7 +375,7 @@ def _part(kept: MigrationState) -> AnyDistributor:
 def _events(command: MigrateCommand, new: Layout, host: _Operators) -> list[Event]:
     """Return a worker's events in the step.
 
-    ICADD gets its keys just before it enters its second phase. A worker whose keys are large moves fewer.
+    ICADD gets its keys just before it enters its second phase. A worker whose keys have many bytes moves fewer keys.
     """
     match command:
         case EnterCommand():

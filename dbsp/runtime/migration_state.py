@@ -8,8 +8,9 @@ kept, so that a step that runs again finds the same state.
     entry: format u16, zero u16, crc32 of the rest u32 | step i64, found i64, keys u64, gone u64 | the distributor without keys
     piece: crc32 u32 | key hashes, u64 each
 
-All are little-endian, in one table. The entry of a step is under the last bit of the step's number. A piece is under
-(step at which its keys were determined i64, number u32). A version contains what was there when it was cut.
+All numbers are little-endian. Entries and pieces are in one table of the worker's database. The key of an entry is the
+last bit of its step's number. The key of a piece is (step at which its keys were determined i64, number u32). A version
+contains the entries and pieces as of its cut.
 
 Source: docs/concepts/rescale.md; design record 0015. Invariant 3.
 """
@@ -30,10 +31,10 @@ from dbsp.stored.format_numbers import check_format
 TABLE = "distributor"
 FORMAT = 1
 PIECE_KEYS = 1 << 16
-"""How many keys one piece holds."""
+"""The number of keys in one piece."""
 
 NEVER = -1
-"""No keys were found out yet."""
+"""The value of `MigrationState.found` before any step has determined keys."""
 
 _HEAD, _ENTRY, _PIECE, _CHECK = struct.Struct("<HHI"), struct.Struct("<qqQQ"), struct.Struct(">qI"), struct.Struct("<I")
 _SLOTS = (b"even", b"odd")
@@ -82,8 +83,8 @@ def keys_kept(database: Database, kept: MigrationState, count: int | None = None
 def keep(database: Database, epoch: int, step: int, kept: MigrationState, begins: bool, keys: Keys = NO_KEYS) -> None:
     """Write the migration state after a step, and `keys` if they were determined in it; delete unneeded pieces.
 
-    A repeat has the same result, also if the first call was cut short. A late task does nothing once later steps have
-    been written.
+    A repeated call has the same result, even if the first call was interrupted. A task that is late does nothing: later
+    steps have been written.
     """
     before = _entries(database)
     if any(known > step for known in before):

@@ -1,5 +1,4 @@
-"""State that moved at the start of a step, as the step's segments see it: on top of the traces, written with their
-changes.
+"""Show a step's segments the state that moved at the step's start: added to the traces, and written with their changes.
 
 A worker takes over rows with their weights, and drops rows by adding them negated. So both are one more batch of the
 trace, and the trace after the step contains it like any other change. Nothing is written before a segment writes. So
@@ -35,9 +34,9 @@ class Migration:
     - `places` says to which worker rows are routed.
     - `moved` contains the rows that every worker took over and dropped at the start.
     - `kept` is each worker's migration state after the step.
-    - `finds` says that keys were determined in the step, `begins` that it is the first one.
+    - `finds` is True if keys were determined in the step; `begins` is True in the migration's first step.
 
-    A task may have the part of its own worker alone.
+    A task may get only the part of its own worker.
     """
 
     places: KeyPlaces
@@ -47,7 +46,7 @@ class Migration:
     begins: bool = False
 
     def keep(self, database: Database, worker: int, epoch: int, step: int) -> None:
-        """Write the worker's migration state, as its last action in the step."""
+        """Write the worker's migration state; the worker calls this as its last action in the step."""
         keys = self.places.given_by(worker) if self.finds else NO_KEYS
         keep(database, epoch, step, self.kept[worker], self.begins, keys)
 

@@ -1,9 +1,9 @@
 """Write a worker's part of a step: in the task, or in its background worker where a writer is expensive to make.
 
 A transactional producer of Kafka takes a second to start, and Spark runs a worker's tasks in changing processes. So
-the producer is in the worker's background worker. A write is repeatable, because the log compares parts that it has
-and discards them. So if the background worker is lost, in whatever state, the task writes by itself. The log's own
-fences decide between the two writers.
+the producer is in the worker's background worker. A write may be repeated, because the log compares a part with the one
+that it has, and drops the repeat. So if the background worker is lost at any moment, the task writes the part itself.
+The log's own fences decide between the two writers.
 """
 
 from __future__ import annotations

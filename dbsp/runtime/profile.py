@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeProfile:
-    """The figures of one node in one step on one worker, with the size of its state as of the step before."""
+    """Rows, seconds and state of one node in one step on one worker; the state's size is as of the step before."""
 
     node: int
     rows_in: int

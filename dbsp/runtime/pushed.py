@@ -32,10 +32,10 @@ _WRITTEN = {
     TIMESTAMP: "2024-05-31T10:00:00",
     TIMESTAMP_UTC: "2024-05-31T10:00:00Z",
 }
-"""Types whose values may be given as texts, with an example."""
+"""The types whose values may be given as texts, each with an example for error messages."""
 
 _MISFITS = (pa.ArrowException, TypeError, ValueError, OverflowError, ArithmeticError)
-"""Errors that a value raises which does not fit its column."""
+"""The errors that converting a value raises if the value does not fit its column."""
 
 
 def rows_to_batch(table: Table, rows: Rows, operation: int) -> Batch:
@@ -53,7 +53,7 @@ def rows_to_batch(table: Table, rows: Rows, operation: int) -> Batch:
         values = given.get(column.name)
         array = table.absent(column, source.num_rows) if values is None else _fitted(table, column, values)
         if isinstance(rows, Mapping):
-            array = pa.concat_arrays([array])  # numpy arrays lie in it, which their owner may write to again
+            array = pa.concat_arrays([array])  # copy: the array may share memory with a numpy array of the caller
         if column.name in needed and array.null_count:
             raise CircuitError(f"a null where none is allowed: table={table.name} column={column.name}")
         columns.append(array)
@@ -108,7 +108,9 @@ def _given(table: Table, column: Column, values: Any) -> pa.ChunkedArray:
     try:
         made = pa.table({column.name: values}).column(0)
         if isinstance(values, list | tuple) and (counts_days(made.type) or made.type == DURATION):
-            check_exact(values, made.combine_chunks())  # of what is mixed here the type found may hold a part
+            check_exact(
+                values, made.combine_chunks()
+            )  # for mixed values, the inferred type may drop parts such as times
     except _MISFITS:
         return pa.chunked_array([_fitted(table, column, list(values))])
     return made

@@ -18,15 +18,16 @@ from dbsp.runtime.bags import bag
 from dbsp.zset.batch import Batch
 
 SHOWN = 20
-"""How many rows a printed view or change shows."""
+"""The number of rows that a printed view or change shows."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Rowset(Answering):
-    """Rows with weights, to look at: a view, or what one step changed in it.
+    """Rows with weights, for reading: a view, or the change of a view in one step.
 
-    A weight says how often a row is there; in a change a negative one says how often it went. Whatever gives plain rows gives
-    each as often as its weight says, and refuses rows that went: `to_rows()`, or `weight=True`, has them.
+    A weight is the number of times that a row is present. In a change, a negative weight is the number of times that a row was
+    removed. Methods that return rows without weights repeat each row by its weight, and raise an error if a row was removed.
+    `to_rows()` and `weight=True` also return removed rows.
 
     **Example**
 
@@ -53,7 +54,7 @@ class Rowset(Answering):
         return len(self.batch)
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        """Iterate over the rows as dicts, each as often as its weight says; see `to_pylist`."""
+        """Iterate over the rows as dicts, each repeated by its weight; see `to_pylist`."""
         return iter(self.to_pylist())
 
     def __eq__(self, other: object) -> bool:
@@ -65,9 +66,9 @@ class Rowset(Answering):
     __hash__ = None  # type: ignore[assignment]  # it is a collection
 
     def to_arrow(self, weight: bool = False) -> pa.Table:
-        """Return an Arrow table; with `weight` as a last column, else every row as often as its weight says.
+        """Return an Arrow table; with `weight`, the weights are the last column, else each row is repeated by its weight.
 
-        **Errors** `CircuitError` without `weight` for a change that takes rows away.
+        **Errors** `CircuitError` without `weight` for a change that removes rows.
         """
         if weight:
             return self.batch.to_arrow(weight_column="weight")
@@ -104,7 +105,7 @@ class Rowset(Answering):
         return sorted(self.batch.to_rows(), key=repr)
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
-        """Hand the rows to whatever reads Arrow streams: DuckDB, Polars, pandas; errors as in `to_arrow`."""
+        """Return the rows as an Arrow stream for its readers, such as DuckDB, Polars and pandas; errors as in `to_arrow`."""
         return self.to_arrow().__arrow_c_stream__(requested_schema)
 
     def __repr__(self) -> str:

@@ -1,9 +1,9 @@
-"""The contract between the caller that decides (a coordinator, a test) and the runtime that runs steps (in process,
-Spark).
+"""Define the contract between the caller that decides (a coordinator, a test) and the runtime that runs steps (in
+process, Spark).
 
 A runtime makes no decisions: it opens the workers' databases at a version, runs one step on request, and commits on
-request. Every request carries the epoch. `WorkerResources` (the worker resources) gives a worker its database and its logs. It
-is a picklable value, because a Spark task builds it again in its own process.
+request. Every request carries the epoch. `WorkerResources` opens a worker's database and logs. It is a picklable value,
+because a Spark task builds it again in its own process.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ NOTHING: Mapping[int, int] = MappingProxyType({})
 
 
 class WorkerResources(Protocol):
-    """The worker resources: they open, or find again in this process, a worker's database and logs. Picklable."""
+    """A picklable value that opens a worker's database and logs, or returns those that this process opened before."""
 
     def database(self, worker: int, create: CheckpointId | None = None) -> Database:
         """Return the worker's database; with `create`, make an absent one at version 0 with this id, else raise `DataError`."""
         ...
 
     def condemn_database(self, worker: int, epoch: int) -> Any:
-        """Return which database of a worker is to be deleted, as a picklable value; refuse if it has seen a newer epoch."""
+        """Return a picklable value that identifies the worker's database, for `discard_database`; refuse an older epoch."""
         ...
 
     def discard_database(self, worker: int, epoch: int, condemned: Any) -> None:
@@ -49,8 +49,8 @@ class WorkerResources(Protocol):
     def restore_database(self, worker: int, epoch: int, since: int = 0) -> bool:
         """Restore a worker's lost database from a standby or copies; return whether that was necessary and possible.
 
-        A database that was never fenced in epoch `since` or later is of an earlier stay of the worker on this host: it is
-        replaced.
+        A database that was never fenced in epoch `since` or later remains from an earlier stay of the worker on this host.
+        Such a database is replaced.
         """
         ...
 
@@ -80,9 +80,10 @@ class Stray:
 class WorkerReport:
     """The figures of one worker in one step, with the size of its state after it.
 
-    `dead` is the number of its dead rows, with equal rows counted separately; `late` of them were late. `dead_of` has them
-    by origin and kind. `letters` are its dead letters without `letters_left`, which were too many to send. `reads` is the
-    input that the worker read, by table. `view_bytes` are the bytes of its changes by view, as Arrow with weights.
+    `dead` is the number of its dead rows, with equal rows counted separately; `late` of them were late. `dead_of` has the
+    numbers by origin and kind. `letters` are its dead letters, except `letters_left` of them, which were too many to send.
+    `reads` is the input that the worker read, by table. `view_bytes` are the bytes of its changes by view, as Arrow with
+    weights.
     """
 
     worker: int
@@ -119,7 +120,7 @@ class MigrationReport:
 class StepReport:
     """The report of a finished step: its outputs are durable, and its state is in every worker's scratch.
 
-    `began_s` counts seconds since 1970, by the clock of the runtime's process; None if nobody noted it.
+    `began_s` is the start in seconds since 1970, by the clock of the runtime's process; None if it is unknown.
     """
 
     step: int
@@ -141,10 +142,10 @@ class StepReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MoveReport:
-    """The figures of a redistribution: shards and bytes that changed owner, out of all.
+    """The figures of a redistribution: the shards and bytes that changed owner, and the totals.
 
-    `bytes_ahead` of them were copied while steps ran. `least` is the share of shards that any rescale between these
-    numbers of workers moves.
+    Of the moved bytes, `bytes_ahead` were copied while steps ran. `least` is the smallest share of shards, from 0 to 1,
+    that a rescale between these numbers of workers can move.
     """
 
     workers_before: int
@@ -193,7 +194,7 @@ class TellsAwaited(Protocol):
     """A runtime that knows which workers have not finished the running step; any thread may ask."""
 
     def awaited(self) -> Sequence[int]:
-        """Return the workers that have not answered; none where no step runs."""
+        """Return the workers that have not finished the running step; empty while no step runs."""
         ...
 
     def hosts_away(self) -> Sequence[str]:
@@ -206,7 +207,7 @@ class KnowsHosts(Protocol):
     """A runtime whose workers are on several hosts, of which one may be lost."""
 
     def silent(self, hosts: Sequence[str]) -> Sequence[str]:
-        """Return those of these hosts that do not answer now, within a bounded time; any thread may ask."""
+        """Return the hosts among `hosts` that do not answer now, within a bounded time; any thread may call."""
         ...
 
     def cancel(self) -> None:
@@ -214,7 +215,7 @@ class KnowsHosts(Protocol):
         ...
 
     def discard_strays(self, epoch: int, strays: Sequence[Stray]) -> Sequence[Stray]:
-        """Delete databases that workers left on hosts which answer again; return those that are gone from there."""
+        """Delete databases that workers left on hosts which answer again; return the strays that no longer exist."""
         ...
 
 
@@ -238,11 +239,11 @@ class ClusterApplication(Protocol):
 
     @property
     def name(self) -> str:
-        """Return the name that the cluster has given to it."""
+        """Return the name that the cluster gave to the application."""
         ...
 
     def end_other(self, name: str) -> None:
-        """Ask the cluster to end another application, and so to free its cores; do nothing if it is not there."""
+        """Ask the cluster to end another application, which frees its cores; do nothing if there is no such application."""
         ...
 
 
@@ -261,7 +262,7 @@ class TellsCopyTrouble(Protocol):
     """A runtime whose copies of checkpoints may wait for a place that does not answer; any thread may ask."""
 
     def copy_trouble(self) -> str | None:
-        """Return why a running copy waits, of a checkpoint or behind the checkpoints; None if none waits."""
+        """Return why a running copy of a checkpoint waits; None if no copy waits."""
         ...
 
 
@@ -270,21 +271,24 @@ class LagsCopies(Protocol):
     """Worker resources whose copies may lag behind the checkpoints (`copies_required = 0`)."""
 
     def copy_behind(self, worker: int, order: BehindOrder, bytes_max: int) -> int:
-        """Copy about `bytes_max` more of the worker's version; return the bytes that are missing still."""
+        """Copy about `bytes_max` further bytes of the worker's version; return the bytes that are still missing."""
         ...
 
     def is_lost(self, worker: int) -> bool:
-        """Return whether the copies lag, and the worker's database is lost and could not be made again."""
+        """Return whether the copies lag, and the worker's database is lost and could not be restored."""
         ...
 
     def outputs_needed_from(self, worker: int, epoch: int) -> int | None:
-        """Return the step from which output progress stays for a rollback to the copies; None if none is needed."""
+        """Return the first step whose output progress a rollback to the copies would need; None if it would need none."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BehindOrder:
-    """A published version to be copied while steps run, and the step from which output progress is needed until it is whole."""
+    """A request to copy a published version while steps run.
+
+    Until the copy is whole, the output progress from step `needed_from` on must stay.
+    """
 
     epoch: int
     version: int
@@ -301,8 +305,8 @@ class CopiesBehind(Protocol):
     ) -> Future[Mapping[int, int]]:
         """Begin to copy a version of every worker; the future ends when the copies are whole, or fails.
 
-        `report` is called with the bytes that are missing still, after every piece. At most one such copy runs at a time. `fence`
-        and `close` end it.
+        `report` is called after every piece with the bytes that are still missing. At most one such copy runs at a time.
+        `fence` and `close` end the copy.
         """
         ...
 
@@ -330,7 +334,7 @@ class Runtime(Protocol):
         ...
 
     def fence_others(self, epoch: int, workers: Sequence[int], hosts: Sequence[str] = ()) -> tuple[int, ...]:
-        """Fence those of these workers that can be reached and whose database can be opened; return them.
+        """Fence the workers that can be reached and whose databases can be opened; return these workers.
 
         No openable version needs these workers, so an absent host or a broken database is no error.
         """
@@ -347,8 +351,8 @@ class Runtime(Protocol):
     def run_step(self, record: StepRecord, layout: Layout, coming: Layout | None = None) -> StepReport:
         """Run one step on all workers; on return its outputs are durable. The record must be durable before.
 
-        With `coming` it is a step of a migration from `layout`, on the workers of both layouts. Its record holds the
-        command, and the report contains the migration's figures.
+        With `coming`, the step is one of a migration from `layout` to `coming`, on the workers of both layouts. Its record
+        contains the command, and the report contains the migration's figures.
         """
         ...
 
@@ -359,7 +363,7 @@ class Runtime(Protocol):
     def copy(self, version: int, checkpoint: CheckpointId, layout: Layout) -> Future[Mapping[int, CommitReport]]:
         """Begin to copy the pinned state while steps run; the future ends when every worker holds `version`, or fails.
 
-        At most one copy runs at a time. `fence` and `close` end it, and the next `open` deletes what was copied.
+        At most one copy runs at a time. `fence` and `close` end the copy, and the next `open` deletes its copied chunks.
         """
         ...
 
@@ -372,7 +376,7 @@ class Runtime(Protocol):
     ) -> MoveReport:
         """Make `version` on every worker of `new` by slicing the opened version (= version - 1, layout `old`).
 
-        With `cut`, it is made of the state before step `cut.step`, which all workers of `old` pin first. The cut is
+        With `cut`, the version is made of the state before step `cut.step`, which all workers of `old` pin first. A cut is
         no version and not durable, so other hosts cannot read it: the hosts of `old` must be those of `new`.
 
         Data that `warm` copied ahead is not copied again; the version is the same.
@@ -398,11 +402,14 @@ class Runtime(Protocol):
         ...
 
     def cool(self, workers: Sequence[int], layout_version: int, hosts: Sequence[str] = ()) -> None:
-        """End the warm-up for the layout of this version, and let these workers delete what they copied for it."""
+        """End the warm-up for the layout with this version number; the workers delete the parts that they copied for it."""
         ...
 
     def read_ahead(self, record: StepRecord, layout: Layout) -> None:
-        """Prepare for the next step, whose input may be read already; return at once, from any thread, without a `DbspError`."""
+        """Begin to read the input of the next step, whose record is durable; any thread may call.
+
+        The call returns at once and never raises a `DbspError`.
+        """
         ...
 
     def read_view(self, view: str, layout: Layout) -> pa.Table:
@@ -418,9 +425,9 @@ class Runtime(Protocol):
         ...
 
     def discard(self, workers: Sequence[int], hosts: Sequence[str] = (), *, must: bool = True) -> tuple[int, ...]:
-        """Delete the databases of workers that no openable version names; without `must`, those that can be reached.
+        """Delete the databases of workers that no openable version names; return the workers that were not reached.
 
-        Return the workers that were not reached.
+        With `must`, an unreachable worker is an error.
         """
         ...
 

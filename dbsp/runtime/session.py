@@ -214,7 +214,7 @@ class Run(Answering):
         self._pushes += 1
 
     def _parts(self, table: Table, batch: Batch, partition: int | None) -> list[tuple[int, Batch]]:
-        """Return the rows for each partition; all changes of a key are in one, because only there they have an order."""
+        """Return the rows for each partition; all changes of a key are in one partition, because order exists only there."""
         spread = self._inputs.spread
         if partition is not None:
             return [(partition, batch)]
@@ -234,8 +234,8 @@ class Run(Answering):
 
         **Shape** `clock` is the time of `dbsp.now()` (UTC if it names no zone); the wall clock if it is not given.
 
-        **Errors** `CircuitError` for a clock before that of the last step: it never goes back. A step that fails or
-        is interrupted has no effect: its rows wait for the next one.
+        **Errors** `CircuitError` for a clock before the clock of the last step. A step that fails or is interrupted has
+        no effect: its rows wait for the next step.
         """
         self._refuse_closed()
         moment = self._moment(clock)
@@ -290,16 +290,16 @@ class Run(Answering):
 
     @property
     def due(self) -> datetime.datetime | None:
-        """Return when a step is due without a push: a row enters or leaves a filter over `dbsp.now()`.
+        """Return the time at which a step is due without a push, because a row enters or leaves a filter over `dbsp.now()`.
 
-        None if never.
+        Return None if no row does.
         """
         at = self._timing.due_us
         return None if at is None else _EPOCH + at * MICROSECOND
 
     def _run(self, record: StepRecord) -> StepReport:
         report = self._runtime.run_step(record, *self._ways[record.step])
-        if backfill_of(record.commands) is None:  # else no time passes
+        if backfill_of(record.commands) is None:  # a backfill step advances neither the clock nor a waterline
             self._timing = self._timing.recorded(record.moment).finished(report.signals)
         self.reports.append(report)
         self.totals.add(report)
@@ -366,13 +366,13 @@ class Run(Answering):
         self._saved, self._saved_layout = self._timing, self.layout
 
     def restart(self) -> None:
-        """Restart as after a crash: return to the last checkpoint, under a new epoch, and replay the steps since."""
+        """Restart as after a crash: return to the last checkpoint, under a new epoch, and replay all later steps."""
         self._refuse_closed()
         self._epoch += 1
         self._roll_back()
 
     def rescale(self, workers: int) -> MoveReport:
-        """Rescale cold: checkpoint, redistribute by slicing, go on with the new layout."""
+        """Rescale cold to `workers` workers: checkpoint, slice the state, and open the new layout; return the figures."""
         self._refuse_two()
         old, new = self.layout, rescaled(self.layout, workers, step=self.step_number)
         report = self._slice(new)
@@ -397,9 +397,9 @@ class Run(Answering):
         A separate step emits the rows of the new views, and nothing else. A view with an old name and a new definition is
         a new view. It emits all its rows, and its earlier changes are forgotten.
 
-        **Law** from then on all is as if the run had had this circuit from the beginning.
+        **Law** after the change all views are as if the run had had this circuit from the beginning.
 
-        **Errors** `CircuitError` names what is impossible; then nothing was changed. Another error ends the run.
+        **Errors** `CircuitError` for an impossible change; the run is unchanged. Another error ends the run.
 
         **Example**
 
@@ -442,7 +442,7 @@ class Run(Answering):
             self._run(record)
         except BaseException:
             self.close()
-            self._resources.databases.clear()  # it is neither what it was nor what it should be
+            self._resources.databases.clear()  # the state is neither the old circuit's nor the new one's
             raise
 
     def begin_rescale(self, workers: int, strategy: str, keys_per_step: int = 1000) -> None:
@@ -519,7 +519,7 @@ def open_run(circuit: Circuit, workers: int = 1, partitions: int = 1, idle_s: fl
     A partition without new rows holds back the waterline of a table with a watermark for `idle_s` seconds of the
     steps' clock.
 
-    **State** all of it is in memory, and is lost with the run.
+    **State** all state is in memory, and is lost with the run.
 
     **Errors** `CircuitError` for an unknown table or view, or rows that do not fit the table.
     """

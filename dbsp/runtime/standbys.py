@@ -1,7 +1,8 @@
-"""Standbys on other hosts: the routes on which they follow, the tasks at both ends, and the loop of the driver.
+"""Keep standbys on other hosts up to date: the routes of their data, the tasks at both ends, and the loop of the driver.
 
-A runtime carries messages between the hosts (`Carrier`); `follow` decides which. `dbsp.storage.far_standby` says what a standby
-does with them. Source: docs/design/0056-standbys-on-other-hosts.md.
+A standby follows when it copies the chunks of each new version. A runtime carries messages between the hosts (`Carrier`), and
+`follow` decides which messages. `dbsp.storage.far_standby` handles them at the standby.
+Source: docs/design/0056-standbys-on-other-hosts.md.
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ class Offers(Protocol):
     """A database whose versions standbys on other hosts can follow."""
 
     def offer(self, version: int) -> Any:
-        """Return what a standby must know first."""
+        """Return a picklable description of a version, with which a standby decides which chunks it lacks."""
         ...
 
     def piece(self, version: int, settled: Any, bytes_max: int) -> Shipment:
@@ -89,7 +90,7 @@ class KeepsStandbys(Protocol):
     def take_over(self, worker: int, epoch: int, since: int, wanted: VersionInfo) -> bool:
         """Make the worker's standby here its database, if the standby has the wanted version; return whether it did.
 
-        Do nothing where a database is that was fenced in epoch `since` or later.
+        Do nothing if the host has a database of the worker that was fenced in epoch `since` or later.
         """
         ...
 
@@ -113,7 +114,7 @@ class Carrier(Protocol):
     def settle(
         self, routes: Sequence[StandbyRoute], offers: Mapping[int, Any], epoch: int
     ) -> Mapping[StandbyRoute, Any]:
-        """Return what each standby has (`StandbyState`)."""
+        """Return the `StandbyState` of each standby."""
         ...
 
     def pieces(
@@ -125,7 +126,7 @@ class Carrier(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lag:
-    """The bytes of a version that a standby lacks; None before it is known."""
+    """The number of bytes of a version that a standby lacks; None before the number is known."""
 
     route: StandbyRoute
     version: int
@@ -143,7 +144,7 @@ class FollowsStandbys(Protocol):
         on_lag: Callable[[Lag], None],
         ended: Callable[[], bool],
     ) -> None:
-        """Let the standbys follow until all hold the version; `on_lag` gets what each lacks, after each piece.
+        """Let the standbys follow until all hold the version; call `on_lag` for each standby after each piece.
 
         **Errors** `UnavailableError` if a host does not answer, or when `ended` returns True.
         """
@@ -160,7 +161,7 @@ class FollowsStandbys(Protocol):
         ...
 
     def discard_standbys(self, epoch: int, places: Sequence[tuple[int, str]]) -> Sequence[tuple[int, str]]:
-        """Delete standbys on hosts that answer; return those that are gone."""
+        """Delete the standbys on hosts that answer; return the places of the deleted standbys."""
         ...
 
 

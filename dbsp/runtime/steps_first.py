@@ -1,7 +1,8 @@
-"""Let steps go first where views are read beside them in one process.
+"""Give steps priority over reads of views in the same process.
 
-A step and a read need the interpreter's lock in turn. A small step gives it away some hundred times, at each system call
-and kernel, and then waits until the read gives it back. So a step of one row took twice as long beside a read.
+A step and a read need the interpreter's lock in turn. A small step releases the lock some hundred times, at each system
+call and kernel, and then waits until the read releases it. Without priority, a step of one row took twice as long during
+a read.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 GIVE_WAY_S = 0.02
-"""How long a step has read pieces wait for it.
+"""Seconds that reads wait at most for a running step before they read the next piece.
 
 A longer step loses little by a piece. A read that waits so long for each piece of some MiB still ends within its lease.
 """
@@ -29,7 +30,7 @@ class StepsFirst:
 
     @contextmanager
     def step(self) -> Iterator[None]:
-        """Have readers wait while the block runs."""
+        """Return a context manager in whose block readers wait between two pieces."""
         self._began_s = time.monotonic()
         self._idle.clear()
         try:

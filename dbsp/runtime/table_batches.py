@@ -1,4 +1,4 @@
-"""Conversion of the changes that an input log returns into the batches that each table's `Source` takes."""
+"""Convert the changes that an input log returns into the batches that each table's `SourceOperator` takes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _PARTITION_SHIFT = 44
 
 
 def table_batches(plan: Plan, changes: Sequence[Changes]) -> dict[str, Batch]:
-    """Convert changes to the form of each table's `Source`.
+    """Return the changes of each table in the form that its `SourceOperator` takes.
 
     A table without a key has weights; a table with a key has operations and positions.
     """
@@ -50,7 +50,10 @@ def _bare(table: Table, change: Changes, schema: Schema) -> Batch:
 
 
 def _column(table: Table, batch: Batch, column: Column) -> pa.Array:
-    """Return a column; its default, else nulls, if it is newer than the batch, or was left unread as no node reads it."""
+    """Return a column of the batch, or its default (else nulls) if the batch lacks the column.
+
+    A batch lacks columns that were added to the table later, and columns that were not read because no node needs them.
+    """
     return batch.held_column(column.name) if column.name in batch.schema else table.absent(column, len(batch))
 
 

@@ -1,4 +1,4 @@
-"""The tasks of a worker: open a version, run one segment, commit, read its part of a view.
+"""Carry out the tasks of a worker: open a version, run one segment, commit, read its part of a view.
 
 The same functions run inside one process (`dbsp.runtime.inprocess`) and inside Spark tasks (`dbsp.runtime.spark`). A
 runtime only decides where they run, and moves parcels. Every function takes the worker's `Work`, a picklable value,
@@ -48,7 +48,7 @@ from dbsp.zset.batch import Batch, arrange, concat, consolidate
 PIECE_BYTES = 16 << 20
 """Approximate bytes in one piece of a copy that is made while steps run."""
 COMMIT_PIECE_BYTES = 128 << 20
-"""How much one piece takes while no step waits for it; LMDB holds it in memory until it is written."""
+"""Approximate bytes of a piece while no step waits; LMDB holds the piece in memory until it is written."""
 
 Sent = TypeVar("Sent")
 
@@ -113,7 +113,7 @@ def run_first_segment(
     whole = {name: partial(whole_table, work.plan, name, changes) for name in narrow}
     dead = (*(letter for change in changes for letter in change.dead), *_dropped(order, worker))
     rows = sum(len(change.batch) for change in changes)
-    backfilled = backfill_of(order.record.commands) is not None  # the rows of its past have moved waterlines already
+    backfilled = backfill_of(order.record.commands) is not None  # rows that a backfill reads moved waterlines before
     seen = () if backfilled else signals_of(work.plan, order.record, changes, tables)
     reads = () if backfilled else figures.reads_of(changes)
     carried = Carried(dead=dead, rows_in=rows, signals=seen, reads=reads, phases=(watch.phase(figures.READ),))
@@ -272,7 +272,7 @@ def _named(work: Work, place: parts.OutputPlace, carried: Carried, error: Mismat
 def _first_step(layout: Layout, worker: int) -> int:
     """Return the step at which the worker's outputs begin.
 
-    A log on Kafka, opened in a separate process, needs it until it holds a record.
+    An output log on Kafka needs this number when another process opens it, as long as the log has no record.
     """
     return layout.first_steps[layout.workers.index(worker)]
 
@@ -348,7 +348,7 @@ def read_ahead(work: Work, worker: int, record: StepRecord, epoch: int, layout: 
 
 
 def create(work: Work, worker: int, checkpoint: CheckpointId) -> None:
-    """Make the worker's database with version 0, if it is absent."""
+    """Make the worker's database with version 0, if the worker has no database."""
     with failing_disk(worker):
         work.resources.database(worker, checkpoint)
 
@@ -386,7 +386,7 @@ def fence_other(work: Work, worker: int, epoch: int) -> bool:
 
 
 def condemn(work: Work, worker: int, epoch: int) -> Any:
-    """Return which database of the worker is to be deleted."""
+    """Return a picklable value that identifies the worker's database, which `discard` is to delete."""
     return work.resources.condemn_database(worker, epoch)
 
 
@@ -396,7 +396,7 @@ def discard(work: Work, worker: int, epoch: int, condemned: Mapping[int, Any]) -
 
 
 def versions(work: Work, worker: int) -> tuple[VersionInfo, ...]:
-    """Return the versions that the worker can open; none if its database is lost and all workers may return to the copies."""
+    """Return the versions that the worker can open; empty if its database is lost and all workers may return to the copies."""
     return () if _is_lost(work, worker) else work.resources.database(worker).versions()
 
 
@@ -415,9 +415,9 @@ def open_version(work: Work, worker: int, version: int, epoch: int, layout: Layo
 
 
 def check_outputs(work: Work, worker: int, step: int, layout: Layout) -> None:
-    """Check that the outputs below a checkpoint are still there: they were durable before it was made (11).
+    """Check that the worker's outputs of all steps below a checkpoint exist; they were durable before the checkpoint (11).
 
-    The log begins where the worker joins; it is created then, and at no later step.
+    The log begins at the step at which the worker joins, and is created only then.
 
     **Errors** `DataError` names the worker, the log's place, and both steps.
     """
@@ -446,9 +446,9 @@ def check_outputs(work: Work, worker: int, step: int, layout: Layout) -> None:
 def pin(work: Work, worker: int, version: int, checkpoint: CheckpointId, layout: Layout) -> None:
     """Pin the worker's state for `version`; trim output progress that only replays from before `version - 1` would compare.
 
-    All workers have held `version - 1` since it was published, and return to no older one (12). If copies lag
-    behind, they may return to the newest version that is whole there. The outputs are trimmed here, between two steps, and
-    not by the copy, because a worker's output log has one user at a time.
+    All workers have held `version - 1` since it was published, and return to no older version (12). If copies lag, the
+    workers may return to the newest version that is whole in the copies. The outputs are trimmed here, between two steps,
+    and not by `copy`, because a worker's output log has one user at a time.
     """
     database = work.resources.database(worker)
     database.pin(version, checkpoint)
@@ -466,7 +466,7 @@ def copy(work: Work, worker: int, version: int, checkpoint: CheckpointId) -> Com
 
 
 def copy_behind(work: Work, worker: int, order: BehindOrder) -> int:
-    """Copy a piece of a published version to the copies that lag; return the bytes that are missing still."""
+    """Copy a piece of a published version to the copies that lag; return the bytes that are still missing."""
     if not isinstance(work.resources, LagsCopies):
         raise InternalError("a version is to be copied behind the checkpoints, and the workers have no such copies")
     return work.resources.copy_behind(worker, order, PIECE_BYTES)
@@ -522,7 +522,7 @@ def take_over(
 
     **Law** invariant 2: the ranges taken from the old workers are disjoint and together are what the worker owns.
 
-    **Cost** the bytes that move are copied in; the rest is referred to.
+    **Cost** the bytes that move are copied; for the rest, the version refers to existing chunks.
     """
     target = work.resources.database(worker)
     source_workers = _givers(work, worker, checkpoint.epoch, old, new)
@@ -544,7 +544,7 @@ def warm(work: Work, worker: int, version: int, epoch: int, old: Layout, new: La
 
 
 def hold_merges(work: Work, worker: int, epoch: int, old: Layout, new: Layout) -> None:
-    """Hold the worker's merges: its chunks stay as they are, and new chunks end where a new owner's range begins."""
+    """Hold the worker's merges, so that existing chunks stay, and let new chunks end where a new owner's range begins."""
     work.resources.database(worker).hold_merges(epoch, new.version, cuts_between(worker, old, new))
 
 

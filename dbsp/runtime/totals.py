@@ -1,4 +1,4 @@
-"""The figures of nodes over a run: their totals, and the plan as text with the figures."""
+"""Add up the figures of a plan's nodes (rows, time, state) over a run, and show the plan as text with these figures."""
 
 from __future__ import annotations
 
@@ -50,10 +50,10 @@ def measured(plan: Plan, totals: NodeTotals) -> str:
 
     - its rows in and out
     - its time, and the share of all time
-    - the busiest worker's share of the rows (of two workers half is even, nearly all is a hot key)
+    - the busiest worker's share of the rows (for two workers, half is even, and nearly all indicates a hot key)
     - its state: rows, bytes, bytes per row; a shared arrangement counts at the node that owns it
 
-    With several workers each of them has the same figures.
+    With several workers, a further line has the figures of each worker.
 
     **Example**
 
@@ -65,7 +65,7 @@ def measured(plan: Plan, totals: NodeTotals) -> str:
     ...     print([line for line in run.explain().splitlines() if "rows" in line][1].split("time")[0].strip())
     rows 3 -> 2
     """
-    from dbsp.plan.explain import explain  # noqa: PLC0415 (the plan's text imports what imports this)
+    from dbsp.plan.explain import explain  # noqa: PLC0415 (a cycle: `explain` imports modules that import this one)
 
     whole = sum(total.seconds for total in totals.by_node.values()) or 1.0
     lines = [f"measured over {totals.steps} steps, {whole:.3f} s in operators"]
@@ -81,7 +81,7 @@ def measured(plan: Plan, totals: NodeTotals) -> str:
 
 
 def _figures(found: list[NodeTotal], whole: float) -> Iterator[str]:
-    """Yield a line for a node, and one by worker if there are several; nothing for a node that never ran."""
+    """Yield a line of figures for a node, and a line by worker if there are several; nothing for a node that never ran."""
     if not found:
         return
     rows, seconds = sum(total.rows_in for total in found), sum(total.seconds for total in found)

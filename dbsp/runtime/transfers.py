@@ -1,10 +1,9 @@
-"""Shard transfers: the routes on which state is sent to workers on other hosts, and the handling of a piece at both
-ends.
+"""Send state to workers on other hosts by shard transfers: their routes, and the tasks at both ends.
 
-Where every host has a disk of its own, a worker reads the databases of its own host alone. For a source on another
-host it reads a shard transfer (`dbsp.storage.transfers`), which is filled before slices are taken of it. The runtime
-decides how pieces are sent. Invariant 2 holds as for slices on one host: the ranges are the same. Source:
-docs/concepts/rescale.md; design record 0031.
+Where every host has its own disk, a worker can read only the databases of its host. For a source on another host the
+worker reads a shard transfer (`dbsp.storage.transfers`), which is filled before slices are taken of it. The runtime
+decides how pieces are sent. Invariant 2 holds as for slices on one host, because the ranges are the same.
+Source: docs/concepts/rescale.md; design record 0031.
 """
 
 from __future__ import annotations
@@ -41,15 +40,15 @@ class Ships(Protocol):
     """A database whose versions can be sent to other hosts."""
 
     def ship(self, version: int, ranges: Sequence[HashRange], held: Numbers, bytes_max: int) -> Shipment:
-        """Return about `bytes_max` of the chunks that slices of these ranges of a version need and that are not `held`."""
+        """Return about `bytes_max` bytes of the chunks that slices of these ranges need and that are not `held`."""
         ...
 
 
 class TransferStore(Protocol):
-    """The part of a source's versions that is on this host, in an epoch; it is read like the source's database."""
+    """The chunks of a source's versions that were sent to this host in one epoch; readers use it like the source's database."""
 
     def held(self) -> Numbers:
-        """Return the numbers of all chunks that are here."""
+        """Return the numbers of all chunks that this host has."""
         ...
 
     def take(self, shipment: Shipment) -> None:
@@ -57,11 +56,11 @@ class TransferStore(Protocol):
         ...
 
     def read_version(self, version: int) -> AbstractContextManager[VersionView]:
-        """Return the traces of a version; raise `UnavailableError` if not all of it is here."""
+        """Return the traces of a version; raise `UnavailableError` if this host does not have the whole version."""
         ...
 
     def read_cut(self, version: int, cut: CheckpointId) -> AbstractContextManager[VersionView]:
-        """Raise `UnavailableError`: a cut can be read on its own host alone."""
+        """Raise `UnavailableError`: a cut can be read only on its own host."""
         ...
 
 
@@ -80,7 +79,7 @@ class KeepsTransfers(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransferProgress:
-    """An imported piece: its chunks, and the bytes of the source's part that are still missing, out of all of them."""
+    """A stored piece: the numbers of its chunks, and the missing and total bytes of the source's part."""
 
     route: Route
     numbers: Numbers
@@ -129,7 +128,7 @@ def take(work: Work, route: Route, epoch: int, shipment: Shipment) -> TransferPr
 
 
 def held(work: Work, target_worker: int, source_workers: Sequence[int], epoch: int) -> Mapping[Route, Numbers]:
-    """Return the chunks that are here already, by route; runs on the target's host."""
+    """Return the numbers of the chunks that the target already has, by route; runs on the target's host."""
     found = [Route(source_worker, target_worker) for source_worker in source_workers]
     return {route: transfer_of(work, route, epoch).held() for route in found}
 

@@ -22,7 +22,7 @@ from dbsp.trace.manifest import state_bytes
 
 
 class RunsBesideSteps(Protocol):
-    """Runs short functions on the workers' hosts while steps run; a step waits for a core at most as long as one takes."""
+    """A runner of short functions on the workers' hosts while steps run; a step may wait for a core for one function."""
 
     def run(
         self,
@@ -46,18 +46,18 @@ class HasFarReads(Protocol):
 
     @property
     def far_reads(self) -> RunsBesideSteps:
-        """Return what runs the functions."""
+        """Return the runner of functions on the workers' hosts."""
         ...
 
 
 class CopiesHere:
-    """The messages between workers' hosts and copies on this one; implements `dbsp.runtime.standbys.Carrier`.
+    """The carrier between workers' hosts and copies on this host; implements `dbsp.runtime.standbys.Carrier`.
 
-    `store` returns the copy of a worker. `sent_bytes` is the sum of the chunks that came.
+    `store` returns the copy of a worker. `sent_bytes` is the sum of the bytes of all received chunks.
     """
 
     def __init__(self, far: RunsBesideSteps, store: Callable[[int], StandbyStore], bytes_max: int) -> None:
-        """Carry about `bytes_max` in each job, of all workers together."""
+        """Make a carrier of about `bytes_max` bytes in each job, for all workers together."""
         self._far, self._store, self._bytes_max = far, store, bytes_max
         self.sent_bytes = 0
 
@@ -68,7 +68,7 @@ class CopiesHere:
     def settle(
         self, routes: Sequence[StandbyRoute], offers: Mapping[int, Any], epoch: int
     ) -> Mapping[StandbyRoute, Any]:
-        """Return what each copy has."""
+        """Return the `StandbyState` of each copy."""
         return {route: self._store(route.worker).settle(offers[route.worker], epoch) for route in routes}
 
     def pieces(

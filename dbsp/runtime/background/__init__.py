@@ -1,4 +1,4 @@
-"""Background workers: they hold what must outlive a task, one for each worker and host.
+"""Background workers: processes or threads that hold work and objects which must outlive a task, one per worker and host.
 
 A task of Spark ends after milliseconds, and the next task may run in another process. Work that continues while steps
 run, and objects that are expensive to make, are in the worker's background worker. In the in-process runtime this is
@@ -11,14 +11,14 @@ To use a background worker:
    now and then, which raises when the work is cancelled. It reports progress with `task.report(done, total)`. It gets objects
    that the next job can use again from `task.cache.get(key, make)`; these are closed when the epoch changes.
 2. Add the kind to `KINDS`: a background worker runs nothing else.
-3. In a task, call `background_worker = work.background.of(worker)`, which is None where there can be none.
+3. In a task, call `background_worker = work.background.of(worker)`. It returns None where no background worker can run.
 
 | call | effect |
 | --- | --- |
-| `background_worker.start(job)` | begin the work; do nothing if this job is there |
+| `background_worker.start(job)` | begin the work; do nothing if the job was started before |
 | `background_worker.wait(job, wait_s)` | return the job's status |
-| `background_worker.take(job)` | return its result or raise its error, once |
-| `background_worker.cancel(job)` | end it |
+| `background_worker.take(job)` | return the job's result or raise its error, once |
+| `background_worker.cancel(job)` | end the job |
 | `finish(background_worker, job, wait_s)` | `wait` and `take` together |
 
 A `Job` is the name of a kind, a key, the epoch and the arguments; kind, key and epoch identify it.
@@ -27,8 +27,8 @@ Invariants:
 
 - A background worker holds only caches and work in progress. Killing it at any moment costs only time: the caller catches
   `BackgroundLostError` and does the work itself.
-- It refuses an older epoch, and drops everything at a newer one (6).
-- It ends with its owner (the executor's JVM).
+- A background worker refuses an older epoch, and drops everything at a newer one (6).
+- A background worker ends with its owner (the executor's JVM).
 
 Source: docs/concepts/steps.md.
 """

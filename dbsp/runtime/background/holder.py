@@ -121,7 +121,7 @@ class Holder:
     """The jobs of one worker's background worker."""
 
     def __init__(self, worker: int, kinds: Mapping[str, str] = KINDS, *, packs: bool = False) -> None:
-        """Start without jobs or an epoch; with `packs` the job packs its result, so that taking it is quick."""
+        """Start without jobs or an epoch; with `packs` each job also packs its result, so that `take` returns quickly."""
         self._worker, self._kinds, self._packs = worker, kinds, packs
         self._changed = threading.Condition()
         self._epoch = 0
@@ -129,7 +129,7 @@ class Holder:
         self._entries: dict[tuple[str, str], _Entry] = {}
 
     def start(self, job: Job) -> None:
-        """Begin the job; do nothing if it is there."""
+        """Begin the job; do nothing if it was started before. The oldest job of its kind is dropped if there are too many."""
         kind = find_kind(self._kinds, job.kind)
         name = (job.kind, job.key)
         with self._changed:
@@ -154,7 +154,7 @@ class Holder:
                 result = kind.pack(result)
         except DbspError as error:
             result, state = error, "failed"
-        except BaseException as error:  # noqa: BLE001 - whoever takes the result gets it
+        except BaseException as error:  # noqa: BLE001 - `take` raises the error in the caller
             story = "".join(traceback.format_exception(error))[-2000:]
             result, state = (
                 InternalError(f"a background worker's work failed: kind={job.kind} key={job.key}\n{story}"),

@@ -45,7 +45,7 @@ class SocketPlace:
             try:
                 file = os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             except FileNotFoundError:
-                continue  # swept between the two
+                continue  # `sweep` of another process deleted the folder between the two calls
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 if os.fstat(file).st_ino == (self.folder / "lock").stat().st_ino:

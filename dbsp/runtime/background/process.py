@@ -120,7 +120,7 @@ class BackgroundProcess:
         return value
 
     def _kill(self) -> None:
-        """Kill the process that noted itself in the folder."""
+        """Kill the process whose note is in the folder."""
         with suppress(OSError):
             for note in notes_of_others(self._place.folder):
                 note.end()
@@ -164,7 +164,7 @@ class BackgroundProcesses:
 
     @property
     def apart(self) -> bool:
-        """Return true: they are separate processes."""
+        """Return True: the background workers are separate processes."""
         return True
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -172,7 +172,7 @@ class BackgroundProcesses:
         return BackgroundProcesses, (self.run, self.kinds, self.owner)
 
     def of(self, worker: int) -> BackgroundProcess | None:
-        """Return the worker's background worker; None where this process works for no executor, or the system cannot tell."""
+        """Return the worker's background worker; None if no executor owns this process, or the system lacks `pidfd_open`."""
         if worker not in self._found:
             owner = (self.owner or find_owner()) if hasattr(os, "pidfd_open") else None
             if owner is None:

@@ -12,15 +12,15 @@ from dbsp.errors import InternalError, UnavailableError
 from dbsp.processes import Process
 
 LOOK_S = 0.5
-"""How long one look at a background worker takes at most: a caller can be interrupted, and a background worker that
-is stopped is noticed."""
+"""Maximum seconds of one wait for a background worker. Short waits let the caller be interrupted, and notice a stopped
+background worker."""
 
 KINDS: Mapping[str, str] = {
     "fetch": "dbsp.runtime.ahead:FETCH",
     "touch": "dbsp.runtime.ahead:TOUCH",
     "write": "dbsp.runtime.parts:WRITE",
 }
-"""The kinds of work that a background worker does: their names, and where the `JobKind` is, as `module:attribute`."""
+"""The kinds of work that a background worker does: for each name, the place of its `JobKind` as `module:attribute`."""
 
 
 class BackgroundLostError(UnavailableError):
@@ -54,9 +54,9 @@ def _same(value: Any) -> Any:
 class JobKind:
     """A kind of work.
 
-    `run(task, *arguments)` does it. Between processes a result is pickled after `pack` and before `unpack`; numpy
-    arrays in it pass in shared memory, without a copy. At most `kept` jobs of one kind are held: starting one more
-    drops the oldest.
+    `run(task, *arguments)` does the work. Between processes a result is pickled after `pack` and before `unpack`. Numpy
+    arrays in a result are sent in shared memory, without a copy. At most `kept` jobs of one kind are held: starting one
+    more drops the oldest job.
     """
 
     run: Callable[..., Any]
@@ -74,7 +74,7 @@ class BackgroundWorker(Protocol):
     """
 
     def start(self, job: Job) -> None:
-        """Begin the job; do nothing if it is there."""
+        """Begin the job; do nothing if it was started before."""
         ...
 
     def wait(self, job: Job, wait_s: float = 0.0) -> Status:
@@ -111,7 +111,7 @@ class BackgroundWorkers(Protocol):
         ...
 
     def below(self, owner: Process | None) -> BackgroundWorkers:
-        """Return the same background workers for a process that does not work for their owner, but knows it."""
+        """Return the same background workers for use in a process that is no child of their owner, such as the driver."""
         ...
 
     def close(self) -> None:

@@ -1,9 +1,9 @@
-"""The process of a background worker: it answers on its socket until its owner ends, and leaves no files.
+"""Run the process of a background worker, which answers requests on a socket until its owner ends, and leaves no files.
 
 Run as `python -m dbsp.runtime.background.server <settings as JSON>`, with the lock of its folder as descriptor 3.
 
-It watches its owner by a process descriptor, which becomes readable when the owner ends, for whatever reason. The
-process then exits at once. It also exits after `IDLE_S` without a request, when its socket was deleted, or on
+The process watches its owner by a process descriptor, which becomes readable when the owner ends for any reason. The
+process then exits at once. It also exits after `IDLE_S` seconds without a request, when its socket was deleted, or on
 request.
 """
 
@@ -116,7 +116,7 @@ class JobServer:
             return self._do(what, *arguments), None
         except DbspError as error:
             return None, error
-        except Exception as error:  # noqa: BLE001 - whoever asked gets it
+        except Exception as error:  # noqa: BLE001 - the caller's process raises the error
             return None, InternalError(
                 f"a background worker failed: request={what} error={type(error).__name__}: {error}"
             )

@@ -1,1 +1,1 @@
-"""Steps as Spark jobs: the session, the step job, small jobs for opening and committing, errors that come back whole."""
+"""Run steps as Spark jobs: the session, the step job, small jobs for opening and committing, and errors of tasks."""

@@ -4,7 +4,7 @@ The master notices the end of a driver by its connection. When the driver's host
 says so, and the executors wait for minutes. The message is the one that a driver sends at its own end. No public interface
 of Spark sends it for another application: the master's REST server knows drivers alone, and its page may be anywhere.
 
-Tried with Spark 4.3. Other kinds of masters see by themselves that a driver is gone.
+Tried with Spark 4.3. Other kinds of masters notice the loss of a driver themselves.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Application:
 
 
 def _tell(context: SparkContext, masters: list[str], application: str) -> None:
-    """Send the message over connections of its own: py4j cannot reach the context's, as classes that these name are left out."""
+    """Send the message over new connections: py4j cannot use the context's, because classes in their signatures are missing."""
     jvm: Any = context._jvm
     spark, conf = jvm.org.apache.spark, context._jsc.sc().conf()
     message = getattr(spark.deploy, "DeployMessages$UnregisterApplication")(application)

@@ -1,4 +1,4 @@
-"""Errors on their way from a task to the caller.
+"""Carry errors from a task to the caller.
 
 A `DbspError` in a task is the same at every retry. So the task returns it as a value, and Spark does not run the task
 again. The value passes through later segments as a marked block of bytes instead of a parcel. All other errors are
@@ -105,7 +105,7 @@ def successes(results: Sequence[Any], kind: type) -> list[Any]:
 
 
 def jvm_lost(what: str) -> UnavailableError:
-    """Return the error for a dead JVM of the driver; nothing in this process can go on with it."""
+    """Return the error for a dead JVM of the driver, after which this process cannot run further jobs."""
     return UnavailableError(f"the Spark JVM died: while={what}", _AGAIN)
 
 

@@ -1,9 +1,9 @@
 """Lease views on workers of other hosts, and read them in small jobs while steps run.
 
-A lease is granted in a control job between two steps, and ended in a job that nobody waits for. Pages are jobs of a
-fair pool of their own, one at a time. Steps go on meanwhile, and wait for a core at most as long as a page takes.
+A lease is granted in a control job between two steps, and ended in a job whose result is ignored. Pages are jobs of a
+separate fair pool, one at a time. Steps go on meanwhile, and wait for a core at most as long as a page takes.
 
-The set of leases is known here alone. Every grant and every end tells the workers all leases that are held. So a lease
+Only this module knows the set of leases. Every grant and every end tells the workers all leases that are held. So a lease
 whose end was lost ends with the next message, and no late message ends a newer lease (`dbsp.store.LeaseNames`).
 """
 
@@ -113,7 +113,7 @@ class FarReads:
         return self._control(what, workers, hosts, function, arguments, self._thread())
 
     def end(self, name: int) -> None:
-        """End a lease in a job that nobody waits for; if it fails, the next grant or end does it."""
+        """End a lease in a job whose result is ignored; if the job fails, the next grant or end also ends this lease."""
         with self._lock:
             lease = self._held.pop(name, None)
             if lease is None or lease.epoch != self.epoch or self._ending or self._closed:

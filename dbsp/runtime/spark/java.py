@@ -1,4 +1,4 @@
-"""Finds the Java that Spark needs, before Spark fails on it in its own words."""
+"""Find the Java that Spark needs, so that a missing one is reported clearly before Spark starts."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Runs Spark jobs from one thread of their own, and watches them.
+"""Run Spark jobs from a separate thread, and watch their progress.
 
-One thread, because PySpark pins a JVM thread to each Python one: starting a new one per step costs more than it gives. The
-caller waits with a limit, so that a job that makes no progress is cancelled and a JVM that died is noticed.
+PySpark pins a JVM thread to each Python thread. So all jobs share one thread, because starting a thread per step is
+expensive. The caller waits with a limit, so that a job without progress is cancelled and a dead JVM is noticed.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class JobThread:
         self._silence_s = silence_s
         self._alive, self._heard = alive, heard
         self.silent: Callable[[], str] = lambda: ""
-        """Who has not answered, for the error of a job that was silent for too long."""
+        """A function that returns the silent workers as text, for the error of a job without progress."""
         self._orders: queue.SimpleQueue[Order] = queue.SimpleQueue()
         self._closed = False
         self._idle_s, self._idle, self._pool = idle_s, idle, pool
@@ -75,7 +75,7 @@ class JobThread:
         self._thread.start()
 
     def run(self, what: str, job: Job) -> Any:
-        """Run a job and return its result; a `DbspError` says why there is none."""
+        """Run a job and return its result; raise a `DbspError` with the cause if the job fails."""
         if self._closed:
             raise UnavailableError(f"the Spark runtime is closed: while={what}")
         if not self._alive():
@@ -87,7 +87,7 @@ class JobThread:
         except DbspError:
             raise
         except (Py4JError, OSError, EOFError) as error:
-            raise self._translated(what, error) from None  # it tells the whole story; the JVM's is in Spark's log
+            raise self._translated(what, error) from None  # the JVM's own stack trace is in Spark's log
         except BaseException:
             self.cancel()
             raise
@@ -98,7 +98,7 @@ class JobThread:
             self._orders.put((job, Future()))
 
     def _wait(self, what: str, future: Future[Any]) -> Any:
-        """Wait for the job; between looks it must have finished a task, at least every `silence_s`."""
+        """Wait for the job and return its result; cancel a job in which no task has finished for `silence_s` seconds."""
         poll_s = min(_POLL_S, self._silence_s / 4)
         seen, since = None, time.monotonic()
         while True:
@@ -138,7 +138,7 @@ class JobThread:
         return self._heard(), tuple(finished)
 
     def cancel(self) -> None:
-        """Cancel what runs; its Python side may go on for two seconds, which the epoch fences."""
+        """Cancel the running job; its Python workers may go on for two seconds, and the epoch fences their writes."""
         with suppress(Py4JError, OSError):
             self._context.cancelJobGroup(self.group)
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pyspark import Broadcast, SparkContext
 
 PackedRows = Mapping[int, bytes]
-"""Encoded rows by the number of their trace."""
+"""Encoded rows by the trace's number."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

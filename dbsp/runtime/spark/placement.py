@@ -64,9 +64,9 @@ def _placed(context: SparkContext, hosts: Sequence[str], elements: int) -> Any:
 
 
 def refuse_elsewhere(host: str, worker: int) -> None:
-    """End a task that Spark has put on another host than its worker's: Spark runs it again.
+    """Raise an error in a task that Spark has placed on another host than its worker's, so that Spark runs it again.
 
-    **Errors** `UnavailableError`, which Spark sees; the caller of the job gets it after too many failures.
+    **Errors** `UnavailableError`; the caller of the job gets it only after too many failures of the task.
     """
     if host and not is_here(host):
         raise UnavailableError(
@@ -76,7 +76,7 @@ def refuse_elsewhere(host: str, worker: int) -> None:
 
 
 def drain(records: Iterable[int]) -> None:
-    """Read an empty partition to its end: a Python worker whose input was not read is not used again."""
+    """Read an empty partition to its end, because Spark does not reuse a Python worker whose input was not read."""
     deque(records, maxlen=0)
 
 

@@ -21,9 +21,9 @@ from dbsp.runtime.spark.class_archive import archive_file, forget_unused, making
 from dbsp.runtime.spark.session import SparkHandle, SparkSettings, start
 
 WRITES_S = 60.0
-"""How long the JVM may take to write the archive."""
+"""Seconds that the JVM may take to write the archive."""
 _CONF = {"spark.python.daemon.module": "pyspark.daemon"}
-"""Its workers need no kernels, which may not be compiled yet."""
+"""Use PySpark's own daemon: these jobs need no kernels, which may not be compiled yet."""
 WITHOUT = "Spark starts without one, too"
 
 

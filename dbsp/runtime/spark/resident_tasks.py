@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pyspark.core.rdd import RDD
 
 CLOSE_WAIT_S = 10.0
-"""How long `close` waits for the job to end."""
+"""Seconds that `close` waits for the job to end."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,7 +3,7 @@
 Every other operation is one or a few small jobs, or runs in the driver process.
 
 This module implements `dbsp.runtime.runtime.Runtime` with the functions that `dbsp.runtime.inprocess` calls, so that both give
-the same bytes. The driver process holds no durable state, only the epoch. Python workers hold none: any runs any worker's task.
+the same bytes. The driver process holds no durable state, only the epoch. Any Python worker may run the task of any worker.
 
 Source: docs/concepts/steps.md. Faults 5 to 8 of the fault tests concern this module.
 """
@@ -564,7 +564,7 @@ class SparkRuntime:
         return self._grounds[hosts]
 
     def _stage_of(self, layout: Layout) -> _Stage:
-        """Return what steps in this layout share; make it at the layout's first step and close the previous layout's."""
+        """Return the stage that steps in this layout share; make it at the layout's first step, and close the previous one."""
         stage = self._stage
         if stage is None or (stage.layout is not layout and stage.layout != layout):
             if stage is not None:

@@ -52,7 +52,7 @@ _JVM_DIR = "dbsp-jvm-"
 _SOCKET_CHARS_MAX = 107
 """Longest path of a Unix domain socket on Linux."""
 _IN_JVM_DIR = 8 + len("/.00000000-0000-0000-0000-000000000000.sock")
-"""The end of the folder's name, which is drawn, and a socket of Spark's in it."""
+"""Characters of a socket's path after the prefix of its folder: the random end of the folder's name, and Spark's socket."""
 
 _CONF = {
     "spark.python.unix.domain.socket.enabled": "true",
@@ -73,9 +73,9 @@ _CONF = {
     "spark.driver.maxResultSize": "1g",
 }
 _NAMED_IN_JOBS = ("PythonRDD", "PythonUtils", "SimplePythonFunction", "PairwiseRDD", "PythonPartitioner")
-"""Classes that PySpark calls by these short names in every job; the JVM would look through all its jars for each, every time."""
+"""Classes that PySpark calls by short names in every job. Without imports the JVM searches all its jars at each call."""
 _COMPILER = "-XX:TieredStopAtLevel=1"
-"""The JVM schedules tasks and passes bytes on: what its second compiler would gain is less than what that takes for minutes."""
+"""JVM option: use the first compiler only. The JVM only schedules tasks and moves bytes, so the second does not pay."""
 _LOOPBACK = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
@@ -276,7 +276,7 @@ def _lost(*_: Any) -> None:
 
 
 def told_by_jobs(record: logging.LogRecord) -> bool:
-    """Return False for py4j's log record of a broken connection, a traceback, since jobs report that; True for all others."""
+    """Return False for py4j's traceback of a broken connection, because the failed job reports it; True for other records."""
     return record.msg != "Exception while sending command." or Path(record.pathname).parent.name != "py4j"
 
 

@@ -1,5 +1,4 @@
-"""The values that tasks share with the driver: the `Work` of a run, pickled once, broadcast once, unpickled once per
-process.
+"""Share the `Work` of a run between the driver and its tasks: pickled once, broadcast once, unpickled once per process.
 
 The bytes are sent from the driver to its own workers only; nothing that is read from Kafka or LMDB is ever unpickled.
 """
@@ -22,7 +21,7 @@ from dbsp.version import VERSION
 
 _WORKS_KEPT = 8
 USER_MODULE_PREFIX = "dbsp_user_"
-"""How `dbsp.circuit.load` names the modules that it makes of files."""
+"""The prefix of the names of modules that `dbsp.circuit.load` makes of files."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +34,7 @@ class PackedWork:
 
 
 def pack(work: Work) -> PackedWork:
-    """Pickle what the tasks need, with the user functions of the circuit.
+    """Return the pickled `Work`, including the user functions of the circuit.
 
     Within one process, the same work gives the same digest. The module of a circuit that was loaded from a file is
     pickled with its code, because workers cannot import it by name.
@@ -67,7 +66,7 @@ def unpack(packed: PackedWork) -> Work:
 def settle(what: str) -> None:  # noqa: ARG001  (the cache's key)
     """Exclude all objects that this process has loaded so far from garbage collection, at the first call with `what`.
 
-    PySpark collects garbage between any two tasks; over the modules that a step needs that would cost 60 ms each time.
+    PySpark collects garbage between any two tasks. A collection that also visits the modules of a step takes 60 ms.
     """
     gc.collect()
     gc.freeze()

@@ -155,7 +155,10 @@ class Shipping:
                 self._whole.add(each.route)
 
     def progress(self, target_worker: int) -> WarmReport:
-        """Return how many bytes a target still lacks, at least 1; copied bytes are 0, as copying begins after the transfer."""
+        """Return a report of the bytes that a target still lacks, at least 1.
+
+        Copied bytes are 0, because copying begins after the transfer.
+        """
         mine = [sizes for route, sizes in self._left.items() if route.target_worker == target_worker]
         left, total = (sum(sizes[at] for sizes in mine) for at in (0, 1))
         return WarmReport(copied_bytes=0, missing_bytes=max(1, left), slices_bytes=total)

@@ -1,8 +1,8 @@
-"""Let standbys on other hosts follow through Spark: small jobs that offer and settle, then one shuffle a piece.
+"""Let standbys on other hosts follow through Spark: small jobs that offer and settle, then one shuffle for each piece.
 
     ground RDD of the workers ── next chunks for each standby ── partitionBy ── stored on the standby's host ── `PieceStored`
 
-Each worker sends every standby one block; the block is empty where the standby is of another worker. Spark may run a task twice:
+Each worker sends every standby one block, which is empty if the standby belongs to another worker. Spark may run a task twice:
 chunks never change, and storing a chunk again does nothing. A piece is bounded in bytes, so that steps get their cores back soon.
 
 Source: design record 0056. `dbsp.runtime.standbys` decides what is sent.
@@ -99,7 +99,7 @@ def receive(
 
 
 class RunsAt(Protocol):
-    """Runs one function for each worker at a host, on a thread for jobs; returns the results by worker."""
+    """A callable that runs one function for each worker on a host, in a thread for jobs, and returns the results by worker."""
 
     def __call__(
         self,
@@ -118,8 +118,8 @@ class RunsAt(Protocol):
 class SparkStandbys:
     """The standbys of a runtime's workers; implements `dbsp.runtime.standbys.FollowsStandbys` and its `Carrier`.
 
-    Following has a thread for jobs of its own, made with `make_jobs` when it is first used. All else is done between steps.
-    `silent` returns those of some hosts that do not answer.
+    `follow_standbys` uses a separate thread for jobs, made with `make_jobs` at its first use. All other calls are made between
+    steps. `silent` returns the hosts among the given ones that do not answer.
     """
 
     work: Broadcast[PackedWork]
@@ -140,7 +140,7 @@ class SparkStandbys:
     ) -> None:
         """Let the standbys follow until all hold the version, in small jobs, while steps run."""
         away = self.silent(sorted({host for route in routes for host in (route.home, route.host)}))
-        if away:  # Spark would wait for their executors, for long
+        if away:  # otherwise Spark would wait for their executors for a long time
             raise UnavailableError(f"hosts of standbys do not answer: hosts={', '.join(away)}")
         if self._jobs is None:
             self._jobs = self.make_jobs("standbys")
@@ -155,7 +155,7 @@ class SparkStandbys:
     def settle(
         self, routes: Sequence[StandbyRoute], offers: Mapping[int, Any], epoch: int
     ) -> Mapping[StandbyRoute, Any]:
-        """Return what each standby has, in a job for the first standby of each worker, one for the second, and so on."""
+        """Return the state of each standby, in one job for the first standby of each worker, one for the second, and so on."""
         found = dict[StandbyRoute, Any]()
         for group in in_turns([(route.worker, route.host) for route in routes]):
             answers = self._at("settle standbys", group, standbys.settle, (dict(offers), epoch), self._jobs)
@@ -193,7 +193,7 @@ class SparkStandbys:
         return tuple(worker for (worker, _), taken in found.items() if taken)
 
     def discard_standbys(self, epoch: int, places: Sequence[tuple[int, str]]) -> Sequence[tuple[int, str]]:
-        """Delete standbys on hosts that answer; return those that are gone."""
+        """Delete the standbys on hosts that answer; return the places of the deleted standbys."""
         away = set(self.silent(sorted({host for _, host in places})))
         near = [place for place in places if place[1] not in away]
         for group in in_turns(near):
@@ -201,7 +201,7 @@ class SparkStandbys:
         return near
 
     def cancel(self) -> None:
-        """Cancel a running job of a following; its caller gets an `UnavailableError`."""
+        """Cancel a running job of `follow_standbys`, which then raises an `UnavailableError`."""
         if self._jobs is not None:
             self._jobs.cancel()
 
@@ -221,7 +221,7 @@ class SparkStandbys:
         arguments: Any,
         jobs: JobThread | None = None,
     ) -> dict[tuple[int, str], Any]:
-        """Run a function at each place, which has another worker each; return the results by place."""
+        """Run a function at each place, a pair of worker and host; no worker may repeat. Return the results by place."""
         hosts = dict(places)
         found = self.control(what, tuple(hosts), tuple(hosts.values()), function, arguments, jobs)
         return {(worker, hosts[worker]): answer for worker, answer in found.items()}

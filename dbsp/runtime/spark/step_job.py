@@ -52,9 +52,9 @@ if TYPE_CHECKING:
 
 PARCEL_BYTES_MAX = 1 << 30
 ORDER = "dbsp.step"
-"""The local property with the number that identifies a job's tasks."""
+"""The local property with the record and the epoch of the step that a job runs, as `as_property` encodes them."""
 TASK_CONNECTION = "dbsp.task_connection"
-"""The local property with the number that identifies a job's tasks."""
+"""The local property with the number of a resident job, with which its tasks connect to the driver."""
 
 Record = tuple[int, bytes]
 Result = WorkerReport | TaskFailure
@@ -185,7 +185,7 @@ def _least(arrived: RDD[Record]) -> int | None:
 
 
 def looked_at(records: Iterable[Record]) -> Iterator[int | TaskFailure]:
-    """Yield, for each parcel, its least pending iteration or its failure: all that the driver needs of a parcel."""
+    """Yield the least pending iteration of each parcel, or its failure; the driver needs nothing else of a parcel."""
     for _, block in records:
         yield failure_from(block) if is_failure(block) else least_of(at_hand(block))
 
@@ -230,7 +230,7 @@ def read_before(task: StepTask, index: int) -> HeldInput | None:
 
 
 Met: TypeAlias = Callable[[Iterable[Record]], list[Record]]
-"""The records that arrive at a worker for those that it sends."""
+"""A function that sends a worker's records to all workers and returns the records that arrive at the worker."""
 
 
 def whole_step(task: StepTask, met: Met, index: int) -> Result:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 CLOSE_WAIT_S = 10.0
-"""How long `close` waits for a description under way, as `JobThread.close` does for a job."""
+"""Seconds that `close` waits for a job that is being built; `JobThread.close` also waits for a job so long."""
 
 
 class StepsAhead:
@@ -76,7 +76,7 @@ class StepsAhead:
             step, future = order
             try:
                 job = self._described(step)
-            except BaseException as error:  # noqa: BLE001 - the step gets it
+            except BaseException as error:  # noqa: BLE001 - `_made` reads the future
                 future.set_exception(error)
             else:
                 future.set_result(job)

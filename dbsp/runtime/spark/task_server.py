@@ -42,13 +42,13 @@ LINGER_S = 5.0
 """Seconds that resident tasks wait for a step. They hold cores, which nothing else in this application needs meanwhile."""
 
 _HEAD = struct.Struct("<QIII")
-"""Number of the step, depth of the exchange, who brings, how many blocks; their lengths follow, then the blocks."""
+"""A message's head: step number, exchange depth, slot of the sender, number of blocks. All lengths, then all blocks follow."""
 _ASKS = 0xFFFF_FFFF
-"""Sent instead of a depth: the task under this number asks for a step, and sends the report of the one before, if any."""
+"""Value of the depth by which a task asks for the next step; the message has the report of the step before, if any."""
 _COUNT, _LENGTH = struct.Struct("<I"), struct.Struct("<Q")
 _NUMBER = struct.Struct("<Q")
 COMES = 0
-"""Sent instead of a step's number: the step is the next one, and is not to be run yet."""
+"""Value of the step number that announces the next step, which a task may prepare but must not run yet."""
 
 Brought = dict[tuple[int, int], list[bytes]]
 
@@ -83,7 +83,7 @@ class _Step:
 
 @dataclass(frozen=True, slots=True)
 class _Coming:
-    """An announced step: its place among all steps, its order, and the slots that were told of it."""
+    """An announced step: its place among all steps, its order, and the slots that received the announcement."""
 
     place: int
     order: bytes

@@ -15,10 +15,10 @@ from collections.abc import Mapping
 from dbsp.errors import ConfigError
 
 GIVEN_UP_AFTER = 1.5
-"""Spark gives an executor up after so many times `worker_silence_s`, unless the settings say otherwise."""
+"""Factor: unless the settings say otherwise, Spark gives an executor up after 1.5 times `worker_silence_s`."""
 
 _LEAST_S = 30
-"""Executors send a heartbeat every 10 s: Spark refuses a time-out that is not above it."""
+"""Least time-out in seconds; Spark refuses a time-out that is not above the interval of heartbeats, which is 10 s."""
 
 _NETWORK, _BLOCKS, _WORKERS = (
     "spark.network.timeout",
@@ -33,7 +33,7 @@ _BARE_S = {_NETWORK: 1.0, _BLOCKS: 1e-3, _WORKERS: 1.0}
 
 
 def timeouts(worker_silence_s: float) -> dict[str, str]:
-    """Return the Spark settings under which it gives up an executor only after the silence was noticed.
+    """Return the settings under which Spark gives up an executor only after `worker_silence_s`.
 
     >>> timeouts(120.0)["spark.network.timeout"]
     '180s'
