@@ -35,6 +35,11 @@ class Pushed:
     processed: bool | None = None
     answer: Mapping[str, Any] = field(repr=False, default_factory=dict)
 
+    @property
+    def forgotten(self) -> bool:
+        """Return whether the service has forgotten which rows this repeated push had, as a checkpoint was taken since."""
+        return self.repeated and self.first == self.end
+
 
 def body_of(rows: Any) -> bytes:
     """Return rows as a body: bytes as they are, files of Arrow and Parquet and Arrow's rows as a stream, dicts as JSON."""

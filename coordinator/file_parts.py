@@ -13,15 +13,11 @@ The module loads no engine. So a regular expression finds the ends of CSV's reco
 
 from __future__ import annotations
 
-import bz2
 import codecs
-import gzip
 import json
-import lzma
 import re
 import shutil
 import tempfile
-import zlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import PurePath
@@ -29,6 +25,7 @@ from typing import Any, BinaryIO, cast
 
 from dbsp.coordinator.bodies import ARROW_FILE, PARQUET, as_stream
 from dbsp.coordinator.http.kinds import ARROW, CSV, TSV, kind_of
+from dbsp.coordinator.unpacking import ByteSource
 from dbsp.errors import DataError
 
 PART_BYTES = 32 << 20
@@ -40,13 +37,6 @@ MARK = b"\xef\xbb\xbf"
 DELIMITERS = {CSV: b",", TSV: b"\t"}
 PACKED = frozenset({".gz", ".bz2", ".zst", ".lz4", ".xz"})
 """Endings of names after the ending that names the kind."""
-PACKINGS = (
-    (re.compile(rb"\x1f\x8b\x08"), "gzip"), (re.compile(rb"\x28\xb5\x2f\xfd"), "zstd"),
-    (re.compile(rb"BZh[1-9]\x31\x41\x59\x26\x53\x59"), "bz2"), (re.compile(rb"\x04\x22\x4d\x18"), "lz4"),
-    (re.compile(rb"\xfd7zXZ\x00"), "xz"),
-)  # fmt: skip
-"""How packed files begin."""
-DAMAGED = (EOFError, OSError, zlib.error, lzma.LZMAError)
 
 
 def text_kind(name: str) -> str | None:
@@ -106,8 +96,7 @@ def _part(body: _Body, number: int, *, last: bool) -> FilePart:
 
 def _bodies(file: BinaryIO, content_type: str | None, part_bytes: int) -> Iterator[_Body]:
     """Yield the parts by the kind of the unpacked content."""
-    raw = _Source(file)
-    source = _unpacked(raw)
+    source = ByteSource(file).unpacked()
     start = source.peek(len(ARROW_FILE))
     if content_type in DELIMITERS:
         return _records(source, str(content_type), part_bytes)
@@ -116,68 +105,13 @@ def _bodies(file: BinaryIO, content_type: str | None, part_bytes: int) -> Iterat
     return _json(source, content_type or kind_of(b""), part_bytes)
 
 
-class _Source:
-    """A stream of bytes of which the next ones can be looked at."""
-
-    def __init__(self, file: Any) -> None:
-        """Store the file; nothing is read yet."""
-        self._file, self._ahead = file, b""
-        self.closed = False
-
-    def peek(self, size: int) -> bytes:
-        """Return the next bytes without taking them; fewer at the end of the file."""
-        while len(self._ahead) < size and (more := self._more(size - len(self._ahead))):
-            self._ahead += more
-        return self._ahead[:size]
-
-    def read(self, size: int = 1 << 20) -> bytes:
-        """Return the next `size` bytes, fewer at the end of the file."""
-        pieces, self._ahead = [self._ahead[:size]], self._ahead[size:]
-        have = len(pieces[0])
-        while have < size and (more := self._more(size - have)):
-            pieces.append(more)
-            have += len(more)
-        return b"".join(pieces)
-
-    def close(self) -> None:
-        """Note the end, as pyarrow requires; the caller closes the file."""
-        self.closed = True
-
-    def _more(self, size: int) -> bytes:
-        try:
-            return bytes(self._file.read(size))
-        except DAMAGED as error:
-            if isinstance(error, OSError) and error.errno is not None:
-                raise
-            raise DataError(f"the packed file cannot be read: {' '.join(str(error).split())[:200]}") from None
-
-
-def _unpacked(source: _Source) -> _Source:
-    """Return the stream of a file's unpacked bytes; its first bytes say how it is packed."""
-    start = source.peek(10)
-    kind = next((kind for begins, kind in PACKINGS if begins.match(start)), None)
-    if kind is None:
-        return source
-    opened: dict[str, Callable[[Any], Any]] = {
-        "gzip": lambda file: gzip.GzipFile(fileobj=file, mode="rb"), "bz2": bz2.BZ2File, "xz": lzma.LZMAFile,
-    }  # fmt: skip
-    return _Source(opened[kind](source) if kind in opened else _arrow_unpacked(source, kind))
-
-
-def _arrow_unpacked(source: _Source, kind: str) -> Any:
-    """Return the stream of the unpacked bytes of a kind that only pyarrow reads."""
-    import pyarrow as pa  # noqa: PLC0415 - only these kinds need it
-
-    return pa.CompressedInputStream(pa.PythonFile(source, mode="r"), kind)
-
-
 # --- texts ------------------------------------------------------------------------------------------------------------
 
 
 class _Text:
     """The unread text of a stream: the bytes that are held, and the number of their first line."""
 
-    def __init__(self, source: _Source) -> None:
+    def __init__(self, source: ByteSource) -> None:
         """Hold nothing yet."""
         self.source, self.held, self.line, self.ended = source, b"", 1, False
 
@@ -214,7 +148,7 @@ class _Text:
         return self.take(len(self.held))
 
 
-def _records(source: _Source, kind: str, part_bytes: int) -> Iterator[_Body]:
+def _records(source: ByteSource, kind: str, part_bytes: int) -> Iterator[_Body]:
     """Yield records of CSV or TSV, each time with the header before them."""
     text, last_end = _Text(source), _last_record_end(DELIMITERS[kind])
     text.fill(part_bytes + 1)
@@ -257,7 +191,7 @@ def _last_record_end(delimiter: bytes) -> Callable[[bytes], int]:
     return last_end
 
 
-def _json(source: _Source, kind: str, part_bytes: int) -> Iterator[_Body]:
+def _json(source: ByteSource, kind: str, part_bytes: int) -> Iterator[_Body]:
     """Yield JSON lines, or the elements of one array, each time as an array."""
     text = _Text(source)
     text.fill(part_bytes + 1)
@@ -359,7 +293,7 @@ class _Array:
 # --- tables -----------------------------------------------------------------------------------------------------------
 
 
-def _batches(source: _Source, start: bytes) -> Iterator[Any]:
+def _batches(source: ByteSource, start: bytes) -> Iterator[Any]:
     """Yield the schema of an Arrow or Parquet file, then its record batches.
 
     **Errors** `DataError` for a file that is damaged.

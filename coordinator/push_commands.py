@@ -130,7 +130,8 @@ def _parts_text(found: PushedFile) -> str:
     count = len(found.parts)
     before = f"; {found.repeated} of the parts were pushed before, and added nothing" if found.repeated else ""
     next_one = (found.sequence or 0) + count
-    text = f"{found.rows} rows of {found.table} are durable, in {count} parts{before}"
+    rows = "the rows" if any(part.forgotten for part in found.parts) else f"{found.rows} rows"
+    text = f"{rows} of {found.table} are durable, in {count} parts{before}"
     return f"{text}; the next number of {found.producer} is {next_one}"
 
 

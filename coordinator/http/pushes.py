@@ -15,6 +15,7 @@ from dbsp.coordinator.http.lanes import Lanes
 from dbsp.coordinator.http.waiting import Waiters
 from dbsp.coordinator.running.status import Snapshot
 from dbsp.coordinator.serving.ingest import Ingest
+from dbsp.coordinator.unpacking import ENCODINGS, unpacked_body
 from dbsp.errors import ConfigError, DataError, UnavailableError
 from dbsp.io.formats import decode_arrow, decode_json, tables_in
 from dbsp.io.pushed import Position, Producer, PushBounds
@@ -76,7 +77,7 @@ def add_pushes(app: FastAPI, service: Ingest, lanes: Lanes, waiters: Waiters) ->
     ) -> JSONResponse:
         """Push JSON lines, an array of rows, CSV with a header, or an Arrow IPC stream.
 
-        JSON may have `{"insert": {...}}` and `{"delete": {...}}` instead of plain rows.
+        JSON may have `{"insert": {...}}` and `{"delete": {...}}` instead of plain rows. `Content-Encoding` may be gzip or zstd.
 
         429 with `Retry-After`: too much waits already, nothing was taken; send the same again later.
 
@@ -94,11 +95,11 @@ def add_pushes(app: FastAPI, service: Ingest, lanes: Lanes, waiters: Waiters) ->
         insert, 1 for a delete. A stream that does not fit is one bad row. The header of CSV names all columns of the table, and
         may name `__op`; another header is refused.
         """
-        kind, producer = _kind(request), _producer(request)
+        kind, encoding, producer = _kind(request), _encoding(request), _producer(request)
         if wait:
             waiters.followers.admit(request)
         async with whole_body(request) as body:
-            position, answer = await lanes.pushes.run(_push, service, table, body, kind, producer, partition)
+            position, answer = await lanes.pushes.run(_push, service, table, body, kind, encoding, producer, partition)
         return await answered(service, waiters, request, answer, [position], timeout_s if wait else None)
 
     @app.post(
@@ -115,29 +116,37 @@ def add_pushes(app: FastAPI, service: Ingest, lanes: Lanes, waiters: Waiters) ->
         All else is as for one table's rows. A producer's number counts for each of the tables: give a transaction a
         number that its producer used for none of them.
         """
-        producer = _producer(request)
+        encoding, producer = _encoding(request), _producer(request)
         _kind(request, of_one_table=False)
         if wait:
             waiters.followers.admit(request)
         async with whole_body(request) as body:
-            positions = await lanes.pushes.run(_push_together, service, body, producer, partition)
+            positions = await lanes.pushes.run(_push_together, service, body, encoding, producer, partition)
         answer = {"tables": [position_json(position) for position in positions]}
         return await answered(service, waiters, request, answer, positions, timeout_s if wait else None)
 
 
 def _kind(request: Request, *, of_one_table: bool = True) -> str:
     """Return the content type of the body; `DataError` for kinds that are not read here, before any byte is taken."""
-    packed = request.headers.get("content-encoding", "identity")
-    if packed.lower() != "identity":
-        raise DataError(
-            f"compressed bodies are not supported: Content-Encoding={packed}", "send the rows without compression"
-        )
     kind = request.headers.get("content-type", "application/json").lower()
     is_csv = kind.startswith(tuple(CSV_KINDS))
     if (kind.startswith(OTHER_KINDS) and not kind.startswith(ARROW)) or (is_csv and not of_one_table):
         known = ["JSON", ARROW, *(CSV_KINDS if of_one_table else ())]
         raise DataError(f"bodies of this type are not supported: Content-Type={kind}", f"send {', or '.join(known)}")
     return kind
+
+
+def _encoding(request: Request) -> str | None:
+    """Return how the body is packed, None if it is not; `DataError` for what is not read here, before any byte is taken."""
+    found = request.headers.get("content-encoding", "identity").strip().lower()
+    if found == "identity":
+        return None
+    if found not in ENCODINGS:
+        raise DataError(
+            f"bodies in this encoding are not supported: Content-Encoding={found}",
+            f"send {' or '.join(ENCODINGS)}, or the rows without compression",
+        )
+    return found
 
 
 def _producer(request: Request) -> Producer | None:
@@ -157,10 +166,11 @@ def _push(
     table: str,
     body: bytes,
     kind: str,
+    encoding: str | None,
     producer: Producer | None,
     partition: int,
 ) -> tuple[Position, dict[str, Any]]:
-    found = service.table(table)
+    found, body = service.table(table), _unpacked(service, body, encoding)
     bounds = _bounds(service)
     extras = service.config.input.ignores_unknown
     delimiter = CSV_KINDS.get(kind.partition(";")[0].strip())
@@ -184,8 +194,14 @@ def _bounds(service: Ingest) -> PushBounds:
     )  # fmt: skip
 
 
-def _push_together(service: Ingest, body: bytes, producer: Producer | None, partition: int) -> list[Position]:
-    bounds = _bounds(service)
+def _unpacked(service: Ingest, body: bytes, encoding: str | None) -> bytes:
+    return body if encoding is None else unpacked_body(body, encoding, service.config.http.max_body_bytes)
+
+
+def _push_together(
+    service: Ingest, body: bytes, encoding: str | None, producer: Producer | None, partition: int
+) -> list[Position]:
+    bounds, body = _bounds(service), _unpacked(service, body, encoding)
     extras = service.config.input.ignores_unknown
     pushes = {
         name: decode_json(rows, service.table(name), extras=extras, bounds=bounds)

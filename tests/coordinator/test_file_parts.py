@@ -20,12 +20,15 @@ from hypothesis import strategies as st
 
 import dbsp
 from dbsp.coordinator import file_parts, file_push
+from dbsp.coordinator.bodies import Pushed
 from dbsp.coordinator.file_parts import FilePart, parts
 from dbsp.coordinator.file_push import FileOptions, push_file
 from dbsp.coordinator.http.kinds import CSV
+from dbsp.coordinator.push_commands import _parts_text
+from dbsp.coordinator.service import Service
 from dbsp.errors import DataError, OverloadedError, UnavailableError
 from dbsp.io.formats.csv_scan import line_ends
-from tests.coordinator.shop import script
+from tests.coordinator.shop import answering, script, settings
 
 ROWS = [{"id": number, "customer": f'c{number % 7}\n"é,', "amount": number} for number in range(500)]
 TABLE = pa.Table.from_pylist(ROWS)
@@ -218,7 +221,19 @@ def test_an_error_names_the_part_what_is_durable_and_how_to_go_on(asking: dbsp.C
         dbsp.Client(url="http://127.0.0.1:9").push_file("orders", io.BytesIO(text.encode()))
 
 
-def test_the_command_pushes_a_large_packed_file_in_parts(client: httpx.Client, tmp_path: Path) -> None:
+def test_the_command_pushes_a_large_packed_file_in_parts(folder: Path, tmp_path: Path) -> None:
+    """No checkpoint is taken meanwhile: after one, the places of parts that were pushed before are not known any more."""
+    with Service(settings(folder, "checkpoint.interval_s=3600")) as service, answering(service) as client:
+        pushed_in_parts(client, tmp_path)
+
+
+def test_rows_whose_places_are_not_known_any_more_are_not_counted() -> None:
+    again = Pushed(table="t", first=0, end=0, repeated=True)
+    found = file_push.PushedFile(table="t", producer="p", parts=[again, again])
+    assert _parts_text(found).startswith("the rows of t are durable, in 2 parts; 2 of the parts were pushed before")
+
+
+def pushed_in_parts(client: httpx.Client, tmp_path: Path) -> None:
     rows = [{"id": number, "customer": "c" * 100, "amount": 1} for number in range(20_000)]
     data = csv_text(rows).replace(b"19000,", b"bad,")
     (tmp_path / "orders.csv.gz").write_bytes(gzip.compress(data))

@@ -143,7 +143,7 @@ def test_csv_is_pushed_by_the_rules_of_files(client: httpx.Client, service: Serv
         {"Content-Type": "application/avro"},
         {"Content-Type": "Multipart/form-data; boundary=x"},
         {"Content-Type": "application/vnd.apache.arrow.file"},
-        {"Content-Type": "application/json", "Content-Encoding": "gzip"},
+        {"Content-Type": "application/json", "Content-Encoding": "br"},
     ],
 )
 def test_http_what_is_not_read_is_refused_and_no_row_of_it_taken(client: httpx.Client, headers: dict[str, str]) -> None:
