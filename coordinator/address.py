@@ -56,6 +56,6 @@ def changed_setting(data_dir: Path, name: str, value: int) -> int | None:
         found = {}
     before = found.get(name) if isinstance(found, dict) else None
     if before != value:
-        with suppress(OSError):  # it is said once more at the next start
+        with suppress(OSError):  # the next start prints the changed setting once more, which is harmless
             write_whole(file, json.dumps({name: value}) + "\n")
     return before if isinstance(before, int) else None

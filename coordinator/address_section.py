@@ -1,4 +1,4 @@
-"""A section of the settings that says where a protocol beside HTTP is answered."""
+"""The section of the settings with the address of a protocol besides HTTP."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dbsp.settings import at_least
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AddressSection:
-    """The address of a protocol; without a port it is not answered.
+    """The address at which the service listens for a protocol; without a port it does not listen.
 
     Port 0 is any free one; `coordinator status` names it.
 
@@ -26,7 +26,7 @@ class AddressSection:
     connections_max: int = 64
 
     def __post_init__(self) -> None:
-        """Refuse what is no port, and bounds under which nobody could connect."""
+        """Refuse a number that is no port, and bounds under which no client could connect."""
         if self.port is not None and not 0 <= self.port <= PORT_MAX:
             raise ConfigError(f"not a port: {self.SECTION}.port={self.port}")
         at_least(f"{self.SECTION}.connections_max", self.connections_max, 1)

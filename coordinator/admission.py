@@ -1,10 +1,10 @@
 """Bounds on waiting rows, so that a producer that is too fast waits, and the disk does not fill.
 
 The checks compute with offsets; the service asks before it appends. Before a body is decoded, the service also asks
-whether the process has the memory and the descriptors for it. A refusal replaces an exhaustion that would end the process.
+whether the process has the memory and the descriptors for it. A refused body cannot exhaust the process.
 
-A refused push leaves nothing and is sent again later. An admitted push may take the backlog over the bound by its own
-size. So a push larger than the bound is not refused for ever.
+A refused push leaves no row, and the client sends it again later. An admitted push may take the backlog over the bound
+by its own size. So a push larger than the bound is not refused for ever.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def descriptors_left() -> int | None:
         return int(most) - sum(1 for _ in Path("/proc/self/fd").iterdir()) if most != resource.RLIM_INFINITY else None
     except FileNotFoundError:
         return None
-    except OSError:  # no descriptor is left to look with
+    except OSError:  # without a free descriptor /proc cannot be read
         return 0
 
 

@@ -14,7 +14,7 @@ from dbsp.logs.step_commands import DroppedRow
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ViewRows:
-    """A view as of one step: `table` has a last column `weight`; `step` is the next step, so all earlier ones are in."""
+    """The rows of a view as of one step: `table` has a last column `weight`, and contains all steps below `step`."""
 
     view: str
     step: int

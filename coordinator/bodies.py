@@ -1,4 +1,4 @@
-"""The body of a push from rows of a Python program, and its result; only rows that are no dicts need pyarrow."""
+"""Convert rows of a Python program into the body of a push, and hold its result; only rows that are no dicts need pyarrow."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def json_of(value: Any) -> bytes:
 
 
 def _in_json(value: Any) -> Any:
-    """Return the form in which pushed JSON has a value that JSON lacks."""
+    """Return the JSON form of a value of a type that JSON lacks."""
     if isinstance(value, bytes | bytearray | memoryview):
         return bytes(value).hex()
     if isinstance(value, datetime.date | datetime.time | datetime.timedelta) and value != value:  # noqa: PLR0124 - pandas' NaT

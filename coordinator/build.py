@@ -1,6 +1,7 @@
 """From settings to the parts of a service: circuit, plan, logs, ledger, runtime.
 
-A stored fingerprint that is not the circuit's is refused here, with the node that differs, before anything is touched.
+If the stored fingerprint is not the circuit's, the build fails before it writes anything, and names the node that
+differs.
 """
 
 from __future__ import annotations
@@ -163,7 +164,7 @@ def build(
     and steps that a version outside `accepting` logged. With `evolve` a stored circuit that differs is changed to this one,
     and `report` receives the effects first.
 
-    `wrap(name, part)` may put something between the service and its "runtime", "steps", "inputs", "control" or "letters". If
+    `wrap(name, part)` may return a wrapper of the service's "runtime", "steps", "inputs", "control" or "letters". If
     the circuit is changed, it may also wrap the "resources". The fault tests stop the process there.
     **Errors** `ConfigError` or `CircuitError` if the circuit is not the one that the stored state belongs to; `DataError` and
     `EngineError` as `preflight` says.
@@ -270,7 +271,7 @@ def _check_settings(config: Config) -> Ledger | None:
 
 
 def _refuse_file(what: str, folder: Path, where: str) -> None:
-    """Refuse a folder whose place a file has."""
+    """Refuse a folder if a file has its path."""
     if folder.exists() and not folder.is_dir():
         raise ConfigError(f"a folder of the settings is a file: {what}={folder}", f"name another {where}")
 

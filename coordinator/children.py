@@ -20,7 +20,7 @@ def failure(error: DbspError) -> dict[str, Any]:
 
 
 def put(sink: BinaryIO, header: Mapping[str, Any]) -> None:
-    """Write a header to a pipe as a line of JSON."""
+    """Write a message header to a pipe as a line of JSON."""
     sink.write(json.dumps(header).encode() + b"\n")
     sink.flush()
 

@@ -121,7 +121,7 @@ def _size_of_state(found: dict[str, Any]) -> str:
 
 
 def _waiting(found: dict[str, Any]) -> str:
-    """Return how many rows wait, which a start does not know before it has read what steps have taken."""
+    """Return the text about waiting rows; a start does not know their number until it has read the positions of steps."""
     lag = found["lag_rows"]
     return "the number that waits is known when recovery ends" if lag is None else f"{lag:,} waiting"
 
@@ -304,7 +304,7 @@ def _say_if_paused(status: dict[str, Any], strategy: str | None) -> None:
 
 @contextmanager
 def _wish_stays(workers: int, dry_run: bool) -> Iterator[None]:
-    """Print that the service goes on with a rescale, if the client ends before the response."""
+    """Print that the service continues the rescale, if the client ends before the response."""
     if dry_run:
         yield
         return

@@ -111,7 +111,7 @@ class Change:
 
 
 class Client:
-    """Talk to a running service; methods return when the service has done what was asked.
+    """A client of a running service; each method returns when the service has carried out the request.
 
     The service is that of the settings `pipeline`, or the one that answers at `url`. `token` and `ca` (a file of certificates in
     PEM) are taken from the settings where they are not given.
@@ -144,7 +144,7 @@ class Client:
         return f"Client({self.connection.url or str(self.connection.pipeline)!r})"
 
     def ask(self, method: str, path: str, **options: Any) -> Any:
-        """Send any request of the HTTP interface (docs/operations.md) and return its response as JSON."""
+        """Send a request of the HTTP interface (docs/operations.md), and return its response as JSON."""
         return self.connection.ask(method, path, **options)
 
     def _dict(self, method: str, path: str, **options: Any) -> dict[str, Any]:
@@ -317,7 +317,7 @@ class Client:
     def replay_dead_letters(
         self, *, dry_run: bool = False, wait_s: float | None = None, **wanted: Any
     ) -> dict[str, Any]:
-        """Push the rows of dead letters again, each letter at most once; return what came of it.
+        """Push the rows of dead letters again, each letter at most once; return the counts of pushed and refused rows.
 
         `wanted` chooses letters as for `dead_letters`. With `dry_run` nothing is pushed; `wait_s` is as for `push`.
         **Errors** `ConfigError` where rows cannot be pushed to the tables.
@@ -381,7 +381,7 @@ class Client:
             return self._dict("POST", "/v1/rescale", json=body, at_rest=at_rest)
 
     def cancel_rescale(self) -> dict[str, Any]:
-        """Cancel a rescale that has not switched yet; return how many `workers` go on."""
+        """Cancel a rescale that has not switched yet; return the number of `workers` that stay."""
         return self._dict("DELETE", "/v1/rescale")
 
     def skip(self, step: int | None = None) -> dict[str, Any]:
@@ -393,7 +393,7 @@ class Client:
         return self._dict("POST", "/v1/accept-output", json={"step": step})
 
     def backup(self, folder: str | Path) -> dict[str, Any]:
-        """Copy all that is needed to go on from now into a new folder in `folder`, on the service's host."""
+        """Make a backup of the pipeline as of now in a new folder in `folder`, on the service's host."""
         return self._dict("POST", "/v1/backup", json={"folder": str(folder)})
 
     def keep_version(self) -> dict[str, Any]:

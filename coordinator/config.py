@@ -1,4 +1,4 @@
-"""`pipeline.toml` as values: what to run, where its data is, how often it checkpoints, where it answers.
+"""Read `pipeline.toml`, environment and command line into values: the circuit, its data, inputs, outputs, checkpoints, addresses.
 
 Each setting is looked up in this order: command line (`--set section.key=value`), environment (`DBSP_SECTION_KEY`), file,
 default. The names contain their units. An unknown section or key is refused, with the nearest one that exists.
@@ -69,7 +69,7 @@ A_DAY_S = 86_400.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PipelineSection:
-    """The circuit to run, and where and how. `workers` counts for a new pipeline; later only `coordinator rescale` changes it."""
+    """The circuit, data folder and runtime; `workers` applies to a new pipeline: later `coordinator rescale` sets the number."""
 
     circuit: str
     name: str = "pipeline"
@@ -78,7 +78,7 @@ class PipelineSection:
     runtime: str = "spark"
 
     def __post_init__(self) -> None:
-        """Refuse a runtime or a count that does not exist, and a name that no topic or folder can have."""
+        """Refuse an unknown runtime, a number of workers below 1, and a name that no topic or folder can have."""
         if not PIPELINE_NAME.fullmatch(self.name):
             raise ConfigError(
                 f"not a name of a pipeline: pipeline.name={self.name!r}",
@@ -101,7 +101,7 @@ class SparkSection:
     worker_silence_s: float = 120.0
 
     def __post_init__(self) -> None:
-        """Refuse a silence that every task would break, and one that Spark would act on first."""
+        """Refuse a `worker_silence_s` that every task would exceed, and one that is not below Spark's own time-out."""
         at_least("spark.worker_silence_s", self.worker_silence_s, 1)
         check_timeouts(self.worker_silence_s, self.conf)
 
@@ -274,7 +274,7 @@ class TracesSection:
     headers: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Refuse what is no address of HTTP, and a rate that traces nothing."""
+        """Refuse an `endpoint` that is no HTTP address, and a rate that traces no step."""
         if self.endpoint and not self.endpoint.startswith(("http://", "https://")):
             raise ConfigError(
                 f"not an address: traces.endpoint={self.endpoint}",
@@ -298,18 +298,18 @@ class CoordinatorSection:
     standby: str = "auto"
 
     def __post_init__(self) -> None:
-        """Refuse a lease that busy machines would break, and words that mean nothing."""
+        """Refuse a lease so short that a busy machine would exceed it, and unknown words."""
         at_least("coordinator.lease_s", self.lease_s, 1)
         one_of("coordinator.standby", self.standby, ("auto", "process", "spark"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpgradeSection:
-    """The time after an upgrade in which the version before can still continue, and the bound of what a proof copies.
+    """The time after an upgrade in which the older version can still continue, and the bound on state that a proof copies.
 
-    The first checkpoint that is published `rollback_window_s` after this version's first one ends that: the next start writes
-    this version's own formats. Where workers' disks are on other hosts, a state of more than `max_proof_bytes` is not copied for
-    a proof before an upgrade; 0 copies nothing.
+    The first checkpoint that is published `rollback_window_s` after this version's first one ends this time: the next
+    start writes this version's own formats. Where workers' disks are on other hosts, a state of more than
+    `max_proof_bytes` is not copied for a proof before an upgrade; 0 copies nothing.
     """
 
     rollback_window_s: float = 604_800.0

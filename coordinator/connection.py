@@ -1,4 +1,4 @@
-"""The connection of a program to a running service: find it, check that it is the right one, ask, and raise its errors as ours.
+"""The connection of a program to a running service: find the service, check its identity, send requests, raise its errors.
 
 The command line and `dbsp.Client` share it. A service is found by its address, or by `coordinator.json` in the data folder of a
 pipeline. In the second case its name and run are compared first.
@@ -36,7 +36,7 @@ class Connection:
     """The service that was found and checked; empty before the first request."""
 
     def __post_init__(self) -> None:
-        """Refuse an address in the place of the settings file; `Path` has made one slash of two in it."""
+        """Refuse an address that was given as the settings file; `Path` has turned its two slashes into one."""
         if self.url is None and str(self.pipeline).startswith(("http:/", "https:/")):
             address = str(self.pipeline).replace(":/", "://", 1)
             hint = f'write Client(url="{address}"), or `coordinator --url {address}`'
@@ -101,7 +101,7 @@ class Connection:
         return answer
 
     def _address(self, method: str, path: str) -> tuple[str, str | None, HttpSection, Path]:
-        """Return where to ask, with which token, and the settings [http] with the folder of their files."""
+        """Return the service's URL, the token, and the settings [http] with the folder of their files."""
         if self.url is not None:
             return self.url.rstrip("/"), self.token, HttpSection(), Path()
         config = load_config(self.pipeline)

@@ -1,4 +1,4 @@
-"""The views that are also Delta tables, with their columns and keys; all refusals of a start about them are here."""
+"""Find the views that are also Delta tables, with their columns and keys, and check them at a start."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """Check that user functions are deterministic: run each twice on the same rows, in two processes with different hash seeds.
 
-A result may depend on chance, the time, the order of a set, or earlier calls. When a step runs again after a crash, such a
-function gives another output, and the pipeline cannot continue by itself. So the function is named before: by `--check` on
-generated rows, and in a pipeline's first steps on the first of its real rows. The check does not see a dependence on
-something that stays the same for a while, such as today's date.
+A result may depend on random numbers, the time, the order of a set, or earlier calls. When a step is replayed after a
+crash, such a function gives another output, and the pipeline halts. So functions are checked earlier: by `--check` on
+generated rows, and in a pipeline's first steps on real rows. The check does not see a dependence on something that
+stays the same for a while, such as today's date.
 
 `determinism_child` is the program of the two processes.
 """

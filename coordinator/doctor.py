@@ -175,7 +175,7 @@ def _structure(file: Path) -> list[str]:
 
 
 def _tail(file: Path) -> list[str]:
-    """Return what the end of the file lacks: `structure_problems` looks only at the first page of a large value."""
+    """Return the problem of a truncated file; `structure_problems` reads only the first page of a large value."""
     try:
         check_lmdb_file(file, "file")
     except DataError as error:

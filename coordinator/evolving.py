@@ -1,4 +1,4 @@
-"""Continue a pipeline with a changed circuit: find the state that can be kept, then put every worker's state under it.
+"""Continue a pipeline with a changed circuit: find the traces to keep, then relabel every worker's state for the new circuit.
 
 `survey` only reads, and refuses by name what cannot be changed. `carry_out` then claims the pipeline. In every worker's
 database it makes one more version: the kept traces under their new numbers, with the new fingerprint. No chunk is copied.
@@ -123,12 +123,12 @@ def _old_views(ledger: Ledger, plan: Plan, found: CircuitChange) -> Mapping[str,
 
 
 def _stored(ledger: Ledger) -> Mapping[str, ViewSpec]:
-    """Return the views of the old circuit, as far as this version has noted them."""
+    """Return the views of the old circuit, if this version of dbsp has noted them."""
     if ledger.views is None or ledger.views.by != VERSION:
         return {}
     try:
         return views_of(ledger.views.text)
-    except DataError:  # stored by a version in the making
+    except DataError:  # stored by a development version
         return {}
 
 
@@ -260,7 +260,7 @@ def are_here(config: Config, layout: Layout) -> bool:
 
 
 def _unreadable(config: Config, ledger: Ledger, view: str) -> CircuitError:
-    """Return the error for an edited view whose old rows no stored trace has, or has in a way that this process can read."""
+    """Return the error for an edited view whose old rows are in no trace that this process can read."""
     if view in ledger.retired:
         return _irrevocable(config, view, "it was dropped, and its rows with it")
     if ledger.views is None or ledger.views.by != VERSION:

@@ -1,4 +1,4 @@
-"""The ends of `dbsp-coordinator` and `coordinator`: a line for people, and a code for each case that scripts must distinguish.
+"""End `dbsp-coordinator` and `coordinator`: print an error as a line for people, and return an exit code for scripts.
 
 The codes:
 
@@ -6,7 +6,7 @@ The codes:
     1   an error of no other kind
     2   the program, the settings or the command line are wrong: fix them
     3   stored or received bytes are wrong
-    4   something is away (the service, Spark, Kafka): try again
+    4   the service, Spark or Kafka does not answer: try again
     5   a named limit was reached: raise it
     6   fenced: another coordinator owns the pipeline
     7   another version of dbsp: start the one that logged the steps, or accept; or an upgrade was refused

@@ -40,7 +40,7 @@ PACKED = frozenset({".gz", ".bz2", ".zst", ".lz4", ".xz"})
 
 
 def text_kind(name: str) -> str | None:
-    """Return the content type of a text that only its file's name tells, also if it is packed; None for other files.
+    """Return the content type of a CSV or TSV file by its name, also if the file is compressed; None for other files.
 
     >>> text_kind("orders.csv.gz"), text_kind("orders.json")
     ('text/csv', None)

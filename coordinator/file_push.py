@@ -1,6 +1,6 @@
 """Push a file of any size in parts, under a producer whose numbers make a repeat harmless.
 
-A file that is not larger than a part is one push, as before. Each part of a larger one is durable when the next is sent. So after
+A file that is not larger than a part is one push. Each part of a larger one is durable when the next is sent. So after
 an interruption some parts are in the table. The same command with the same producer goes on after them.
 """
 
@@ -26,7 +26,7 @@ SHOWN_BAD = 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileOptions:
-    """The way in which a file is pushed; `began` is called with the first producer and number of a file in several parts."""
+    """Options of the push of a file; `began` is called with the producer and first number of a file in several parts."""
 
     content_type: str | None = None
     producer: str | None = None
@@ -41,7 +41,7 @@ class FileOptions:
 
 @dataclass(slots=True)
 class PushedFile:
-    """The result of pushing a file: what each part became, in order.
+    """The results of the parts of a pushed file, in order.
 
     `rows` counts the durable rows of the parts whose places are known. `bad` has the first bad rows, each with `part` and
     `begins` where there are several parts. With `strict`, `stopped` is True if a part had bad rows and the file has more parts:

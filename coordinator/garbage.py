@@ -1,8 +1,8 @@
 """Collect garbage seldom: the commands of the service import this module first.
 
 Python looks for cycles of garbage after every 700 new objects, and from time to time at all objects. The modules of the
-service make 600,000 objects that live until its end. So a tenth of a start's processor time went into looking at them.
-With these thresholds it does not. A service makes little garbage in cycles: columns and rows are freed by counting.
+service make 600,000 objects that live until its end. Examining them took a tenth of a start's processor time, which
+higher thresholds avoid. A service makes little garbage in cycles: columns and rows are freed by counting.
 
 Programs that use `dbsp` as a library keep Python's thresholds: no module that they import imports this one.
 """

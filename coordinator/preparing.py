@@ -1,7 +1,8 @@
 """Work done once after an installation, before the first start: compile kernels, and put Spark's classes into an archive.
 
-Both run at the same time, as each takes one processor. Kernels must be compiled before steps would wait for them. Without
-the archive Spark starts more slowly. If the archive cannot be made, this is reported once and not tried again.
+Both run at the same time, as each takes one processor. Kernels are compiled now, so that no step waits for the
+compiler. Without the archive Spark starts more slowly. If the archive cannot be made, this is reported once and not
+tried again.
 """
 
 from __future__ import annotations

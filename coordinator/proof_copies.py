@@ -1,10 +1,10 @@
-"""Copies of the workers' state on the coordinator's host, over which another version of dbsp proves itself.
+"""Copy the workers' state to the coordinator's host, so that another version of dbsp can run finished steps over it.
 
 Workers whose disks are on other hosts cannot be read by the other version. So the running version copies here what
 `proving` reads: the versions that all workers hold. The copies are in `<data_dir>/proof`, until the proof is over.
 
 1. Steps go on, and the workers' files are only read.
-2. A copy that is not whole holds no version, so nothing is proved over it.
+2. A copy that is not whole has no version that can be opened, so no proof uses it.
 3. No failure of the copying ends the upgrade or the service: the answer says why nothing was proved.
 
 Limits: a version of at most `[upgrade] max_proof_bytes`, half of the free space of the disk, and no piece after `SECONDS_MAX`.
@@ -44,7 +44,7 @@ Sizes = Mapping[int, Mapping[VersionInfo, int]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProofCopies:
-    """The result of the copying: the bytes of chunks that came, and why no version is here (empty: at least one is)."""
+    """The result of the copying: the copied bytes, and why no version is complete here (empty if at least one is)."""
 
     sent_bytes: int = 0
     left_out: str = ""
@@ -92,7 +92,7 @@ class _Copying:
     """The copying for one proof."""
 
     def __init__(self, config: Config, far: RunsBesideSteps, facts: states.Facts) -> None:
-        """Name the places; nothing is asked yet."""
+        """Store the folders; no worker is asked yet."""
         self._config, self._far, self._facts = config, far, facts
         workers = facts.layout.workers
         self._homes = dict(zip(workers, hosts_of(facts, workers) or ("",) * len(workers), strict=True))

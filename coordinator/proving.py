@@ -6,7 +6,7 @@ open, as far as their input is kept. The state of that checkpoint is read from t
 steps add to it stays in memory.
 
 Invariants
-1. Nothing of the pipeline is changed. The running version may take steps and checkpoints meanwhile.
+1. The proof changes no file of the pipeline. The running version may take steps and checkpoints meanwhile.
 2. Outputs are compared by the checksums with which a replay after a crash is compared, for every kind of output.
 
 Limits: at most `ROWS_MAX` rows, and no step begins after `SECONDS_MAX`. The proof ends before a step in which keys move, or
@@ -97,7 +97,7 @@ class _TrimmedError(Exception):
 
 
 class _Replay:
-    """A try of a proof."""
+    """An attempt of a proof."""
 
     def __init__(self, config: Config, plan: Plan, rows_max: int, seconds_max: float) -> None:
         self._config, self._plan = config, plan

@@ -1,4 +1,4 @@
-"""Refuse to begin a new pipeline where an old one has lost its ledger.
+"""Refuse to begin a new pipeline if an old one in the same place has lost its ledger.
 
 The ledger (`<data_dir>/control`) is one copy. A start without it would make a new pipeline. That pipeline would delete or
 contradict the old one's databases, logs, outputs, standbys, and step records in a topic. So an absent ledger means a new

@@ -1,4 +1,4 @@
-"""Conversion of rows as users pass them into pushes, and the input log that accepts pushes."""
+"""Convert users' rows into pushes, and find the input log that accepts pushes."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ def _make(config: Config, folder: Path, sink: BinaryIO) -> dict[str, Any]:
 
 
 def _end_with(source: BinaryIO) -> None:
-    """End the process when the parent ends, because no one would learn of this backup."""
+    """End the process when the parent ends, because no program would report this backup."""
     while os.read(source.fileno(), 1):  # not `source.read`, whose lock would be held at the end
         pass
     os._exit(1)

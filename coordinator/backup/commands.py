@@ -1,4 +1,4 @@
-"""`coordinator backup`, `backups` and `restore`. The first asks the service, or does it itself where none runs."""
+"""`coordinator backup`, `backups` and `restore`; `backup` asks the service, or makes the backup itself if no service runs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from dbsp.coordinator.http.identity import OTHER
 from dbsp.coordinator.rows_out import LINES, LINES_OUTPUT, print_rows
 from dbsp.errors import ConfigError, UnavailableError
 
-if TYPE_CHECKING:  # it loads numpy, which the command line starts without
+if TYPE_CHECKING:  # imported late: it loads numpy, which the command line does not need to start
     from dbsp.coordinator.backup.manifests import ListedBackup
     from dbsp.coordinator.config import Config
     from dbsp.object_places import ObjectPlace
@@ -68,9 +68,10 @@ class _Bar:
 @click.argument("folder", type=FOLDER, required=False)
 @click.pass_obj
 def backup(context: CommandContext, folder: Path | None) -> None:
-    """Copy all that is needed to go on from now into a new folder in FOLDER; also when the service is stopped.
+    """Make a backup of the pipeline as of now in a new folder in FOLDER, while the service runs or is stopped.
 
-    Without FOLDER, keep a new checkpoint among the copies of checkpoints until it is deleted; only what is new is copied.
+    Without FOLDER, take a checkpoint and keep it among the copies of checkpoints until you delete it; only new chunks
+    are copied.
     """
     if folder is None:
         kept = context.client.keep_version()
@@ -233,7 +234,7 @@ def _lines(one: ListedBackup, check: bool) -> list[str]:
 def restore(
     context: CommandContext, place: str, pipeline: Path | None, version: int | None, workers: int | None
 ) -> None:
-    """Make the data folder of PIPELINE out of BACKUP, checked; only where there is none, or an empty one.
+    """Check BACKUP, and make the data folder of PIPELINE from it; the folder must be absent or empty.
 
     BACKUP may also be the place for copies of checkpoints, such as s3://bucket/path, that the settings name.
     """

@@ -28,7 +28,7 @@ class ListedCheckpoint:
 
     @property
     def at(self) -> str:
-        """Return the time of its publication."""
+        """Return the time at which the checkpoint was published."""
         return datetime.fromtimestamp(self.name.second, UTC).isoformat(timespec="seconds")
 
     def as_json(self) -> dict[str, Any]:
@@ -50,7 +50,7 @@ def place_of(text: str, config: Config) -> ObjectPlace | None:
 def listed(
     place: ObjectPlace, config: Config, *, check: bool, report: Callable[[str], None] = lambda _text: None
 ) -> list[ListedCheckpoint]:
-    """Return the checkpoints, oldest first; with `check` read all that they name.
+    """Return the checkpoints, oldest first; with `check` read all objects that they name.
 
     **Errors** `AwayError` while the place does not answer.
     """

@@ -1,10 +1,11 @@
-"""Restore a pipeline from its copies of checkpoints alone: make its data folder again, so that a start goes on from one of them.
+"""Restore a pipeline from its copies of checkpoints: make its data folder again, so that a start continues from one of them.
 
-The checkpoint's object has the ledger, and what the input log remembers of producers. Workers' databases are made again from
-their own copies when the service starts, on whatever hosts the settings name. Logs in the data folder are made again without
-rows and records. So with embedded logs the rows that arrived after the checkpoint are lost; the result names them.
+The checkpoint's object has the ledger, and the numbers of producers in the input log. Workers' databases are made again
+from their own copies when the service starts, on whatever hosts the settings name. Logs in the data folder are made
+again without rows and records. So with embedded logs the rows that arrived after the checkpoint are lost; the result
+names them.
 
-The order, and why a late owner of the lost disk does no harm:
+The order of the writes, and why a coordinator that still runs with the lost disk does no harm:
 
 1. An object of the same checkpoint is put under an epoch far above all that were there. Owners of older epochs see it before they
    publish, and are refused. Then the old object must still be there: so no manifest of it was deleted meanwhile

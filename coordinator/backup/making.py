@@ -275,7 +275,7 @@ def _manifest(config: Config, pinned: PinnedFiles, made: Path, files: tuple[Back
         if database_home(made, worker).exists()
     }
     choice = choose(held, ledger.layouts, run=ledger.run, fingerprint=ledger.fingerprint)
-    if choice is None:  # the doctor has found one
+    if choice is None:  # the doctor has named the damaged file
         raise DataError(f"the copy holds no version: folder={made}")
     left_out = (*config.output.left_out(config.residence), *config.input.left_out(config.residence))
     return Manifest(

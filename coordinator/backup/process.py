@@ -152,7 +152,7 @@ class Backups:
                 process.close()
 
     def close(self) -> None:
-        """Break off the backup under way, and refuse others, because the service has ended."""
+        """Cancel the backup that is being made, and refuse others, because the service has ended."""
         self._closed = True
         if self._process is not None:
             self._process.kill()

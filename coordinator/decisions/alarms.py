@@ -50,7 +50,7 @@ class Alarm:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Looked:
-    """The observed condition of all parts of a service at one moment, the input of `alarms`.
+    """The observed condition of all parts of a service at one moment; the input of `alarms`.
 
     No step can be taken since `unsettled_s` (monotonic) or `unsettled_unix_s` (wall clock). `awaited` are the workers
     that have not answered, `hosts_away` the hosts of workers that do not answer at all. `clock_ahead_s` is how far

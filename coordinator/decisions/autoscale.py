@@ -4,10 +4,10 @@ The policy looks at a window of samples; each has a step's latency and the rows 
 the workers when most samples of the window are above a bound. It removes one worker when all samples are far below both
 bounds.
 
-After every change of the layout, by whomever requested, a cool-down of `cooldown_s` follows, in which nothing is
-decided. A change also empties the window, because measurements with other workers do not count. A change is over when
-no state moves any more. The cool-down begins then, however long the warm-up or migration took, and the window stays
-empty meanwhile.
+After every change of the layout, whoever requested it, the policy makes no decision for a cool-down of `cooldown_s`. A
+change also empties the window, because measurements with other workers do not count. A change is over when no state
+moves any more. The cool-down begins then, however long the warm-up or migration took, and the window stays empty
+meanwhile.
 
 The time of the last change is in memory only. A start, a replay and a pause are no changes. After them the policy waits
 for a full window, without a cool-down. An exception: recovery ends in another layout than the last published one, or
@@ -147,9 +147,9 @@ def decide(watching: Watching, workers: int, now_s: float, section: AutoscaleSec
 
 
 def may_do_with(fewer: int, workers: int, backlog_rows: int, section: AutoscaleSection) -> bool:
-    """Return False if the rows that wait now are too many for `fewer` workers, unless `workers` is above the maximum.
+    """Return whether `fewer` workers could process the rows that wait now; True if `workers` is above the maximum.
 
-    The window alone cannot say so: after a pause or a long replay it is as empty as without input.
+    The window is not enough to decide this: after a pause or a long replay it is as empty as without input.
     """
     return workers > section.workers_max or _fits(
         Sample(at_s=0.0, latency_ms=0.0, backlog_rows=backlog_rows), workers, fewer, section

@@ -46,9 +46,9 @@ def unfilled(fill: Fill | None, next_step: int, plan: Plan) -> frozenset[str]:
 
 
 def old_views(fill: Fill | None, next_step: int) -> Mapping[str, ViewSpec]:
-    """Return the views that answer from their old rows, because the next step is the backfill step that fills them anew.
+    """Return the edited views that are read from their old rows, because the next step is the backfill step.
 
-    Where another version stored how they are read, there are none: reads wait for the step then.
+    If another version of dbsp stored how views are read, the result is empty, and reads wait for the backfill step.
     """
     if fill is None or fill.step != next_step:
         return {}

@@ -22,9 +22,9 @@ HINT = "start the host again, add another one to [layout] hosts, or restore a ba
 
 
 def decided(facts: states.Facts, event: events.HostsLost | events.DisksLost) -> Decided | events.Failed:
-    """Return what is done about lost hosts, or about disks that are lost while their hosts answer.
+    """Return the next state and commands after the loss of hosts, or of disks whose hosts still answer.
 
-    If nothing can be done about a disk, it is a failure as any other: somebody may put the disk back before the next try.
+    If no worker of a lost disk can move, the event counts as an ordinary failure: somebody may put the disk back.
     """
     if isinstance(event, events.HostsLost):
         return _of_hosts(facts, event)
@@ -54,7 +54,7 @@ def _of_hosts(facts: states.Facts, event: events.HostsLost) -> Decided:
 
 
 def _of_disks(facts: states.Facts, event: events.DisksLost) -> Decided | None:
-    """Let workers whose disks are lost, while their hosts answer, go on; None if nothing can be done now.
+    """Continue with workers whose disks are lost while their hosts answer; None if that is impossible now.
 
     - A worker goes to a host whose standby has the published version.
     - Else it stays, if its disk can be written: where there are copies, the fence has made its database again from these.

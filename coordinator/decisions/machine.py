@@ -1,8 +1,8 @@
 """The state machine of the coordinator: one pure function from (state, event) to (state, commands).
 
-The normal course: intersect the versions, open the greatest, replay, run. On the interval pause all workers at one
-step, commit all, publish. The pause only serves to agree on the step: the cut is pinned, and copied while steps go on.
-No clock, no I/O, no threads: the event loop and the simulator run this same function.
+A start intersects the workers' versions, opens the greatest, replays, and runs. At the checkpoint interval it pauses
+all workers at one step, commits all, and publishes. The pause only serves to agree on the step: the cut is pinned, and
+copied while steps go on. No clock, no I/O, no threads: the event loop and the simulator run this same function.
 
 Invariants kept here: a step runs only after its record is durable (4). A checkpoint begins only between steps, when all
 outputs below it are durable (11), and only one at a time. A rollback forgets the checkpoint in flight, claims a new
@@ -244,7 +244,7 @@ def _recovering(state: states.Recovering, event: events.Event) -> Answer:  # noq
 
 
 def _judge_engines(facts: states.Facts, records: tuple[StepRecord, ...]) -> Answer:
-    """Check who logged the steps: steps of another engine version are replayed only if accepted, after this is noted."""
+    """Check which engine versions logged the steps; steps of another version are replayed only after the acceptance is noted."""
     try:
         anew = accepted_anew(records, facts.engine, facts.accepted, facts.accepting)
     except EngineError as error:
@@ -321,7 +321,7 @@ def _replay(facts: states.Facts, records: tuple[StepRecord, ...]) -> Answer:
         if halt.command not in records[0].commands:
             facts = replace(
                 facts, requested=replace(facts.requested, pause=False)
-            )  # a pause is refused while halted, so none follows the decision
+            )  # a halted pipeline refuses a pause, so no pause can be pending here
             return states.Halted(facts=facts, records=records), (commands.Wait(for_input=False),)
         facts = replace(facts, halt=None)
     facts = migrating.of_record(facts, records[0])

@@ -44,7 +44,7 @@ def is_open(facts: states.Facts) -> bool:
 
 
 def leavers(facts: states.Facts) -> tuple[int, ...]:
-    """Return the workers that own no key after a migration and that the opened version does not need.
+    """Return the workers that own no key after a migration and are not needed by the opened version.
 
     Unreachable workers whose databases should have been deleted (`forming`) are left out, so that nothing waits for
     them.

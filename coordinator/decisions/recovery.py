@@ -65,8 +65,9 @@ def complete(
 def chosen(facts: states.Facts, held: Mapping[int, Sequence[VersionInfo]]) -> Choice | None:
     """Return the greatest complete version (`choose`), but none above the published one that standbys on other hosts may lack.
 
-    When a version is opened, workers discard the one before it. A host that is lost then would take its workers' state along.
-    Before the first checkpoint the workers of a lost host begin again from version 0, which the others must still have.
+    When a version is opened, workers discard the one before it. If a host is lost then, its workers' state is lost,
+    too. Before the first checkpoint the workers of a lost host begin again from version 0, which the others must still
+    have.
     """
     if facts.only_published or (not facts.published and any(facts.layout.hosts)):
         held = {worker: [info for info in infos if info.version <= facts.published] for worker, infos in held.items()}
@@ -105,7 +106,7 @@ def counted(facts: states.Facts, seen: Mapping[str, tuple[int, ...]] | None) -> 
 
 
 def needed(facts: states.Facts) -> frozenset[int]:
-    """Return the workers that a start cannot do without: those of the layout of the published version.
+    """Return the workers that every start needs: those of the layout of the published version.
 
     Other workers may hold a newer version that was never acknowledged to anyone. The pipeline goes on with or without
     them.
@@ -138,7 +139,7 @@ def return_to_copies(facts: states.Facts, held: Mapping[int, Sequence[VersionInf
 
 
 def none_fits(facts: states.Facts, held: Mapping[int, Sequence[VersionInfo]], choice: Choice | None) -> str:
-    """Return the message that no version can be opened, or none as new as the published one."""
+    """Return the error message for a recovery that finds no version as new as the published one."""
     found = "none" if choice is None else choice.version
     return f"no version that every worker of its layout holds: published={facts.published} found={found} {story(held)}"
 
@@ -191,7 +192,7 @@ def hosts_of(facts: states.Facts, workers: Iterable[int]) -> tuple[str, ...]:
 
 
 def story(held: Mapping[int, Sequence[VersionInfo]]) -> str:
-    """Describe the versions that every worker holds, for the error message when none fits."""
+    """Describe the versions that every worker has, for the error message if no version is complete."""
     shown = {
         worker: [
             f"v{i.version}@step{i.checkpoint.step}/layout{i.checkpoint.layout_version}/epoch{i.checkpoint.epoch}"

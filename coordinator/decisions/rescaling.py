@@ -261,7 +261,7 @@ def _caught_up(facts: states.Facts, warming: states.Warming) -> bool:
 
 
 def _when_free(facts: states.Facts, new: Layout, ahead: StepRecord | None) -> GoOn | Rest | None:
-    """Return None if the state may be sliced now; else go on with steps, or wait for a checkpoint at rest.
+    """Return None if the state may be sliced now; else continue with steps, or wait for a checkpoint.
 
     Steps go on until the checkpoint in flight is complete, unless that checkpoint is the one to slice.
     """

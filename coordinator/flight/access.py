@@ -1,10 +1,11 @@
-"""Access to Flight SQL: a token of [http] as bearer token, or as the password of any user; and the bound on calls.
+"""Check access to Flight SQL: a token of [http] as bearer token, or as the password of any user; bound the number of calls.
 
 Invariants
 1. While any token is set, every call needs one that may read.
 2. At most `calls_max` calls run at once.
 
-Without tokens no call needs one: then only this host is listened at, and a browser's page cannot speak the protocol.
+Without tokens every call is allowed, because the service then listens on this host only, and browsers do not speak the
+protocol.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ Headers = Mapping[str, Sequence[str | bytes]]
 
 
 class FlightAccess(fl.ServerMiddlewareFactory):  # type: ignore[misc] # pyarrow comes without types
-    """Lets a call in, or refuses it. gRPC calls it on a thread of each call, before any method."""
+    """Arrow's middleware that admits or refuses each call; gRPC calls it on the call's thread, before any method."""
 
     def __init__(self, tokens: Callable[[], Tokens], calls_max: int) -> None:
         """Ask for the present tokens at each call."""
@@ -34,8 +35,8 @@ class FlightAccess(fl.ServerMiddlewareFactory):  # type: ignore[misc] # pyarrow 
         self.calls = 0
 
     def start_call(self, info: Any, headers: Headers) -> _Call:
-        """Count a call that may run. **Errors** of Flight, for a token that does not allow it and for too many calls."""
-        del info  # reading is all there is
+        """Check and count a call. **Errors** of Flight, for a token without the scope and for too many calls."""
+        del info  # Flight SQL only reads, so the scope `read` is sufficient
         kind, token = authorization_of(headers)
         tokens = self._tokens()
         if tokens.known:
@@ -67,7 +68,7 @@ def _refuse(scopes: frozenset[str]) -> None:
 
 
 def authorization_of(headers: Headers) -> tuple[str, bytes]:
-    """Return how a call brings its token, and the token; empty for none, for several, and for what is none.
+    """Return the scheme and the token of a call's header; empty for no header, several, or an invalid one.
 
     **Example**
 
@@ -95,7 +96,7 @@ class _Call(fl.ServerMiddleware):  # type: ignore[misc] # pyarrow comes without 
         self._access, self._password = access, password
 
     def sending_headers(self) -> Mapping[str, str]:
-        """Return the bearer token of later calls, for a client that came with a password."""
+        """Return the bearer token that a client with a password uses in later calls."""
         return {"authorization": f"Bearer {self._password.decode('latin-1')}"} if self._password else {}
 
     def call_completed(self, exception: BaseException | None) -> None:

@@ -1,13 +1,14 @@
-"""The socket of Flight SQL: accepts connections within a bound, ends TLS, and hands the bytes on to Arrow's server.
+"""The listening socket of Flight SQL: accept a bounded number of connections, end TLS, and forward the bytes to Arrow's server.
 
-Arrow's server binds its own port, keeps the certificate with which it began, and knows no bound on connections. So it
-listens at a socket in a private folder, and this gate stands before it. The port is bound before anything else is touched,
-and a successor can take it over, as HTTP's.
+Arrow's server binds its own port, keeps the certificate with which it began, and knows no bound on connections. So
+Arrow's server listens at a socket in a private folder, and this gate forwards to it. The port is bound before any other
+resource is touched, and a successor can inherit it, as HTTP's.
 
 Invariants
-1. At most `connections_max` connections are open, those in their TLS handshake included. One more is closed at once.
-2. Nothing that arrives ends the thread: every connection ends by itself.
-3. A side that does not read for `STALLED_S` is cut off.
+1. At most `connections_max` connections are open, those in their TLS handshake included. Further ones are closed at
+   once.
+2. No bytes of a client end the thread: an error ends one connection.
+3. A side that does not read for `STALLED_S` is disconnected.
 4. After `stop` no socket is open.
 """
 
@@ -36,7 +37,7 @@ class FlightGate:
     def __init__(
         self, bound: socket.socket, *, connections_max: int, tls: ssl.SSLContext | None, handshake_timeout_s: float
     ) -> None:
-        """Accept nothing before `start`; then connections wait for a server at `inner`."""
+        """Create the gate, which accepts no connection before `start`; `inner` is the path of the server's socket."""
         self._bound, self._connections_max = bound, connections_max
         self._tls, self._handshake_timeout_s = tls, handshake_timeout_s
         self._folder = tempfile.TemporaryDirectory(prefix="dbsp-flight-")
@@ -61,7 +62,7 @@ class FlightGate:
         """Close all connections and the port."""
         loop, main = self._loop, self._main
         if loop is not None and main is not None and self._thread.is_alive():
-            with suppress(RuntimeError):  # it has ended by itself
+            with suppress(RuntimeError):  # the thread has already ended
                 loop.call_soon_threadsafe(main.cancel)
             self._thread.join(STOP_TIMEOUT_S)
         self._bound.close()
@@ -130,7 +131,7 @@ class FlightGate:
         return reader, asyncio.StreamWriter(transport, protocol, reader, loop)
 
     async def _inner(self, address: str) -> socket.socket:
-        """Return a connection to the server, whose own name is the client's address: so the server's calls have it."""
+        """Return a connection to Arrow's server, whose socket is named by the client's address, so that the server knows it."""
         made = socket.socket(socket.AF_UNIX)
         made.setblocking(False)
         name = self.inner.with_name(address)

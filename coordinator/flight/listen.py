@@ -1,4 +1,4 @@
-"""Listening for Flight SQL: the port is bound before anything else is touched, as HTTP's is."""
+"""Listen for Flight SQL; the port is bound before any other resource is touched, as HTTP's is."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The messages of Flight SQL, made from their fields: no package on the index keeps generated ones.
+"""The Protobuf messages of Flight SQL, defined by their fields here, because no package has generated ones.
 
 A client packs a message into an `Any`, whose type URL names it. Only messages that the service reads or writes are here.
 

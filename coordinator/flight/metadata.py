@@ -1,4 +1,4 @@
-"""Answers about the service itself: catalogs, schemas, tables, kinds of tables, keys, and facts of its SQL.
+"""Results of Flight SQL's metadata commands: catalogs, schemas, tables, kinds of tables, keys, and facts about the SQL dialect.
 
 There is one catalog, with the pipeline's name, and one schema. Views are shown as tables, because tools offer those for reading.
 """
@@ -69,14 +69,14 @@ _FACTS: Mapping[int, str | bool | int] = {
 
 
 class FlightMetadata:
-    """The answers for one pipeline."""
+    """The metadata of one pipeline."""
 
     def __init__(self, catalog: str, views: Mapping[str, pa.Schema]) -> None:
         """Describe these views."""
         self._catalog, self._views = catalog, views
 
     def table(self, name: str, asked: Any) -> pa.Table | None:
-        """Return the answer to a command; None for a command that asks for something else."""
+        """Return the result of a metadata command; None for any other command."""
         match name:
             case "CommandGetCatalogs":
                 return pa.table([[self._catalog]], schema=CATALOGS)
@@ -129,7 +129,7 @@ _LIKE = {"%": ".*", "_": "."}
 
 
 def sql_info(wanted: Iterable[int]) -> pa.Table:
-    """Return the facts of these numbers, or all; a number that is not known has no row."""
+    """Return the SQL facts with these numbers, or all facts; an unknown number has no row."""
     asked = list(wanted)
     facts = {number: fact for number, fact in _FACTS.items() if not asked or number in asked}
     values: list[list[Any]] = [[] for _ in _KINDS]

@@ -1,8 +1,8 @@
-"""The columns and the rows of a statement, read as every query is.
+"""Run the statements of Flight SQL, and return their columns and rows.
 
-A view that is wanted whole is sent while it is read through a lease, as of one step. The result of any other statement is
-sent while its process makes it. So any size can be sent, within `lease_s` of [query]. A small result is read at once, so
-that its process is free for the next query; all of these are bounded by `HeldBytes`.
+The result of a plain SELECT of a whole view is sent while the view is read through a lease, as of one step. The result
+of any other statement is sent while its process makes it. So any size can be sent, within `lease_s` of [query]. A small
+result is read at once, so that its process is free for the next query; all of these are bounded by `HeldBytes`.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class FlightResults:
     """The results of a service's statements. Every method may run on any thread."""
 
     def __init__(self, service: Service) -> None:
-        """Make the catalogs, which are those of the circuit."""
+        """Make the catalogs from the circuit."""
         self._service = service
         self.database = service.config.pipeline.name
         self.views = readable_views(service)
@@ -51,7 +51,7 @@ class FlightResults:
         self.held = HeldBytes(HELD_RESULTS * service.config.query.result_mb_max << 20)
 
     def columns(self, statement: SentStatement, stop: Stop) -> tuple[pa.Schema, pa.Schema]:
-        """Return the columns of the result, and the parameters with the types that their places suggest; nothing is read.
+        """Return the columns of the result, and the inferred types of the parameters, without reading rows.
 
         **Errors** those of a query.
         """
@@ -87,7 +87,7 @@ class FlightResults:
             self.held.give(table.nbytes)
 
     def _whole_view(self, statement: SentStatement) -> WholeView | None:
-        """Return the view and the columns that a plain SELECT reads; None where the statement is any other."""
+        """Return the view and the columns that a plain SELECT reads; None for any other statement."""
         found = None if statement.values else whole_view_of(statement.sql)
         names = {name.lower(): name for name in self.views}
         if found is None or found.view.lower() not in names:
@@ -127,7 +127,7 @@ def _streamed(opened: OpenResult) -> Batches:
 
 
 def _shown(table: pa.Table, schema: pa.Schema) -> list[pa.RecordBatch]:
-    """Return rows with their weights as the rows that are sent."""
+    """Convert a Z-set to the rows to send: repeat each row by its weight."""
     return repeat_by_weight(table).select(schema.names).cast(schema).to_batches(max_chunksize=BATCH_ROWS)  # type: ignore[no-any-return] # pyarrow comes without types
 
 

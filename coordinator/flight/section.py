@@ -1,4 +1,4 @@
-"""The section [flight] of the settings: where Arrow Flight SQL is answered."""
+"""The section [flight] of the settings: the address of Arrow Flight SQL."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""The calls of Flight SQL: what is asked for becomes a ticket, and a ticket becomes Arrow batches.
+"""Serve the calls of Flight SQL: a command returns a ticket, and the ticket returns Arrow batches.
 
-A ticket holds the whole question, so nothing is kept between two calls. A statement is checked when its ticket is made,
-and runs when its rows are asked for, as of one step.
+A ticket contains the whole statement, so the service keeps no state between two calls. A statement is checked when its
+ticket is made, and runs when its rows are asked for, as of one step.
 
 Invariants
 1. Nothing is read before `FlightAccess` has let the call in.
-2. Whatever arrives ends its call at most. An error of ours is noted as a bug, and the client receives its kind.
+2. Bytes of a client end at most their own call. An error of ours is noted as a bug, and the client receives its kind.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class FlightServer:
     """Flight SQL on a bound socket."""
 
     def __init__(self, service: Service, bound: socket.socket, log: AccessLog | None = None) -> None:
-        """Answer nothing before `start`."""
+        """Create the server, which serves no call before `start`."""
         config = service.config
         self.service, self._connections_max = service, config.flight.connections_max
         self._tokens = tokens_of(config.http, config.folder)
@@ -63,29 +63,29 @@ class FlightServer:
 
     @property
     def reloadables(self) -> tuple[Reloadable[Any], ...]:
-        """Return what is to be read again when its files change."""
+        """Return the certificate and tokens that are read again when their files change."""
         return (self._tokens,) if self._certificate is None else (self._tokens, self._certificate)
 
     @property
     def url(self) -> str:
-        """Return where to connect."""
+        """Return the URL of the service."""
         host, port = self.address
         scheme = "grpc" if self._certificate is None else "grpc+tls"
         return f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
 
     def status(self) -> Mapping[str, Any]:
-        """Return what the service's status shows."""
+        """Return the entry of Flight SQL in the service's status."""
         return {
             "url": self.url, "connections": self._gate.connections, "connections_max": self._connections_max,
             "calls": self._access.calls,
         }  # fmt: skip
 
     def start(self) -> None:
-        """Answer from now on."""
+        """Serve calls from now on."""
         self._gate.start()
 
     def stop(self) -> None:
-        """Break off all calls, and close. Without connections Arrow's server has nothing to wait for."""
+        """Cancel all calls, and close; Arrow's server ends when it has no connection."""
         self._gate.stop()
         ending = threading.Thread(target=self._calls.shutdown, name="dbsp-flight-end", daemon=True)
         ending.start()
@@ -107,13 +107,13 @@ class _Calls(fl.FlightServerBase):  # type: ignore[misc] # pyarrow comes without
     # --- what Arrow calls ---------------------------------------------------------------------------------------
 
     def get_flight_info(self, context: Any, descriptor: Any) -> Any:
-        """Return the columns and the ticket of what a command asks for."""
+        """Return the result columns of a command, and a ticket for its rows."""
         with self._answering(context, "GetFlightInfo"):
             schema, ticket = self._planned(context, descriptor.command)
             return fl.FlightInfo(schema, descriptor, [fl.FlightEndpoint(ticket, [])], -1, -1)
 
     def get_schema(self, context: Any, descriptor: Any) -> Any:
-        """Return the columns of what a command asks for."""
+        """Return the result columns of a command."""
         with self._answering(context, "GetSchema"):
             return fl.SchemaResult(self._planned(context, descriptor.command)[0])
 
@@ -132,7 +132,7 @@ class _Calls(fl.FlightServerBase):  # type: ignore[misc] # pyarrow comes without
             return fl.GeneratorStream(schema, self._sent(context, batches))
 
     def do_put(self, context: Any, descriptor: Any, reader: Any, writer: Any) -> None:
-        """Bind the parameters of a prepared statement; the client goes on with the handle that is sent back."""
+        """Bind the parameters of a prepared statement; the client uses the returned handle from then on."""
         with self._answering(context, "DoPut"):
             name, asked = _command(descriptor.command)
             bound = _statement(name, asked).bind(reader.read_all())
@@ -145,11 +145,11 @@ class _Calls(fl.FlightServerBase):  # type: ignore[misc] # pyarrow comes without
             return iter(self._done(context, action))
 
     def list_actions(self, context: Any) -> list[tuple[str, str]]:
-        """Return the actions that there are."""
+        """Return the supported actions."""
         with self._answering(context, "ListActions"):
             return [(CREATE, "Prepare a statement."), (CLOSE, "Close a prepared statement.")]
 
-    # --- how it is answered -------------------------------------------------------------------------------------
+    # --- how calls are served -------------------------------------------------------------------------------------
 
     def _planned(self, context: Any, command: bytes) -> tuple[pa.Schema, Any]:
         name, asked = _command(command)
@@ -179,7 +179,7 @@ class _Calls(fl.FlightServerBase):  # type: ignore[misc] # pyarrow comes without
         return [fl.Result(pa.py_buffer(m.packed(answer)))]
 
     def _sent(self, context: Any, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield the rows, whose errors are those of Flight."""
+        """Yield the rows of a result; raise errors of the read as errors of Flight."""
         with self._translated():
             for batch in batches:
                 if context.is_cancelled():
@@ -188,7 +188,7 @@ class _Calls(fl.FlightServerBase):  # type: ignore[misc] # pyarrow comes without
 
     @contextmanager
     def _answering(self, context: Any, method: str) -> Iterator[None]:
-        """Run a call, within the bound of its address; write its line into the access log."""
+        """Run the body as a call: apply the rate limit of the client's address, and write a line into the access log."""
         client, begun, status = client_of(context.peer()), time.monotonic(), "error"
         try:
             with self._translated():
@@ -255,7 +255,7 @@ def flight_error(error: DbspError) -> Exception:
 
 @contextmanager
 def _stopping(context: Any) -> Iterator[Stop]:
-    """Give a switch that breaks a query off when the client cancels its call or leaves."""
+    """Yield a switch that cancels the query when the client cancels its call or disconnects."""
     stop, done = Stop(), threading.Event()
 
     def watch() -> None:

@@ -1,8 +1,8 @@
 """A statement with the values of its parameters, as bytes that a client holds.
 
-The service keeps nothing of a prepared statement: its handle is the statement itself. Binding returns a new handle with the
-values. So nothing has to be bounded or cleaned up, and a handle outlives a restart. Clients since Arrow 17 take the new handle;
-an older one gets an error that a parameter has no value.
+The service stores no prepared statements: the handle of one is the statement itself, and binding returns a new handle
+with the values. So no store has to be bounded or cleaned up, and a handle is valid after a restart. Clients since Arrow
+17 use the new handle; older clients get the error that a parameter has no value.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def numbered(sql: str) -> str:
             token.start for token in sqlglot.tokenize(sql, read="postgres") if token.token_type.name == "PLACEHOLDER"
         ]
     except SqlglotError:
-        return sql  # its parser says what is wrong
+        return sql  # the statement is invalid: its parser raises the error later
     parts = [sql[begin:end] for begin, end in zip([0, *(at + 1 for at in found)], [*found, len(sql)], strict=True)]
     return parts[0] + "".join(f"${number}{part}" for number, part in enumerate(parts[1:], 1))
 

@@ -1,10 +1,10 @@
-"""Access to the service: a token of the right scope (`tokens`); without tokens, only this host's own programs and pages.
+"""Check access to the service: a token of the right scope (`tokens`); without tokens, only programs and pages of this host.
 
 Invariants
 1. While any token is set, only `PUBLIC` needs none; every other request needs a token whose scope allows it.
 2. Without a token the raw `Host` header must be a loopback name, and a browser's `Origin` the service's own address. A
-   header that does not parse is refused, never guessed at. Otherwise a page whose name is rebound to 127.0.0.1 would
-   pass.
+   header that does not parse is refused, never guessed at. Otherwise a page whose DNS name is rebound to 127.0.0.1
+   would be admitted.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Headers = Sequence[tuple[bytes, bytes]]
 
 
 def refusal(tokens: Tokens, method: str, path: str, scheme: str, headers: Headers) -> JSONResponse | None:
-    """Return why a request is refused; None lets it in."""
+    """Return why a request is refused; None if it is admitted."""
     if tokens.known:
         return None if (method, path) in PUBLIC else _refused_by_token(tokens, method, path, headers)
     found = values(headers)

@@ -75,7 +75,7 @@ class BackupBody(BaseModel):
 
 
 class UpgradeBody(BaseModel):
-    """The other version: the interpreter of its environment on the service's host; without one, what is installed now.
+    """The request of an upgrade: the Python interpreter of the other version; None for the version that is installed now.
 
     With `accepts_pause` steps may wait for the whole start, if a cluster has no room for a second Spark application.
     """
@@ -131,7 +131,7 @@ def make_app(service: Service, log: AccessLog | None = None) -> FastAPI:
     return app
 
 
-# --- what every request passes ---------------------------------------------------------------------------------------
+# --- checks of every request ---------------------------------------------------------------------------------------
 
 
 async def _refuse_unknown(request: Request) -> None:
@@ -235,7 +235,7 @@ def metrics_of(service: Service) -> bytes:
 
 
 def _add_decisions(app: FastAPI, service: Service, lanes: Lanes) -> None:
-    """Add the decisions that take long; those that end or undo such a decision have threads of their own."""
+    """Add the routes of long decisions, and of those that end or undo one, which have threads of their own."""
     lane = lanes.decisions
 
     @app.post("/v1/checkpoint", summary="Commit the state; answered when it is published")

@@ -1,9 +1,9 @@
-"""Rows and values as the service's responses have them, as texts that Arrow makes of whole columns.
+"""Convert rows and values to the JSON and CSV texts of responses, by Arrow's functions over whole columns.
 
-Arrow lets other threads run meanwhile, where Python objects for each value would hold steps up. Types without such a form
-are written from Python objects, value by value.
+Arrow releases the interpreter lock meanwhile; making a Python object for each value would hold up steps. Types without
+such a form are written from Python objects, value by value.
 
-**Law** the JSON texts read back as what `rendering.plain` makes of the values.
+**Law** the JSON texts parse to the values that `rendering.plain` returns.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ An array of texts holds 2 GiB, and escapes take up to six characters. Between tw
 
 
 def object_rows(table: pa.Table, between: str = ",") -> Iterator[bytes]:
-    """Yield portions of the rows as JSON objects, with `between` between the rows of a portion; none for no rows.
+    """Yield portions of the rows as JSON objects, joined by `between`; yield nothing if there are no rows.
 
     Of several columns of one name, the later ones are called `name_1` and so on.
     """
@@ -53,19 +53,19 @@ def _joined(table: pa.Table, names: Sequence[str], opening: str, closing: str, b
 
 
 def number_texts(column: pa.ChunkedArray) -> Iterator[bytes]:
-    """Yield portions of a column of integers as texts with commas between them; none for no values."""
+    """Yield portions of a column of integers as texts joined by commas; yield nothing if there are no values."""
     for first in range(0, len(column), TEXT_ROWS):
         yield _in_one(column.slice(first, TEXT_ROWS).combine_chunks().cast(STRING), ",")
 
 
 def _in_one(texts: pa.Array, between: str) -> bytes:
-    """Return the texts as one, without a copy as a text of Python's."""
+    """Concatenate the texts without making a Python string."""
     joined = pc.binary_join(pa.ListArray.from_arrays(pa.array([0, len(texts)], pa.int32()), texts), between)
     return bytes(joined[0].as_buffer().to_pybytes())
 
 
 def portions(table: pa.Table) -> Iterator[pa.Table]:
-    """Yield the rows in runs whose texts can be made at a time; none for no rows."""
+    """Yield the rows in runs small enough to become texts; yield nothing if there are no rows."""
     for first in range(0, table.num_rows, TEXT_ROWS):
         yield from _halved(table.slice(first, TEXT_ROWS))
 
@@ -82,7 +82,7 @@ def _halved(table: pa.Table) -> Iterator[pa.Table]:
 def json_texts(column: pa.ChunkedArray, name: str) -> pa.Array:
     """Return each value as JSON text, `null` for a null.
 
-    **Errors** `ConfigError` for a day that DuckDB can make and Python cannot hold; views have none.
+    **Errors** `ConfigError` for a day outside the years of Python's dates, which only a query in DuckDB can make.
     """
     array = column.combine_chunks()
     try:
@@ -97,7 +97,7 @@ def json_texts(column: pa.ChunkedArray, name: str) -> pa.Array:
 
 
 def csv_texts(column: pa.ChunkedArray) -> pa.Array:
-    """Return each value as CSV has it: times and decimals as JSON has them, lists and structs as JSON texts."""
+    """Return each value as CSV text: times and decimals as in JSON, lists and structs as JSON texts."""
     array = column.combine_chunks()
     if any(kind(array.type) for kind in _WRITTEN_BY_ARROW):
         return array
@@ -143,7 +143,7 @@ def _moments(array: pa.Array) -> pa.Array | None:
 
 
 def _floats(array: pa.Array) -> pa.Array:
-    """Return floats as numbers with a point or an exponent; those that JSON lacks are texts."""
+    """Return floats as numbers with a point or an exponent; NaN and infinities become texts."""
     text = array.cast(STRING)
     text = pc.if_else(pc.match_substring_regex(text, "^-?[0-9]+$"), pc.binary_join_element_wise(text, ".0", ""), text)
     finite = pc.is_finite(array)
@@ -151,7 +151,7 @@ def _floats(array: pa.Array) -> pa.Array:
 
 
 def _decimals(array: pa.Array) -> pa.Array:
-    """Return decimals as texts, but whole numbers that every reader of JSON holds exactly."""
+    """Return decimals as texts, except whole numbers that every reader of JSON holds exactly."""
     text = array.cast(STRING)
     if array.type.scale > 0:
         return quoted(text)

@@ -43,7 +43,7 @@ class ChangePages(Generic[P]):
     """
 
     def __init__(self, service: Reads, lane: Lane, render: Callable[[ViewChanges], P], size_max: int) -> None:
-        """Keep no page yet."""
+        """Create the cache without any page."""
         self._service, self._lane, self._render, self._size_max = service, lane, render, size_max
         self._reading: dict[Key, asyncio.Task[P]] = {}
         self._kept: OrderedDict[Key, P] = OrderedDict()
@@ -72,7 +72,7 @@ class ChangePages(Generic[P]):
         if reading.cancelled() or reading.exception() is not None:
             return
         page = reading.result()
-        if page.next <= key[2] or page.size > self._size_max:  # without a finished step, the next read may find one
+        if page.next <= key[2] or page.size > self._size_max:  # no finished step: the next read may find one
             return
         self._kept[key] = page
         self._size += page.size

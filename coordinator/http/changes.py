@@ -6,9 +6,9 @@ step that changed the view, with the step as its id. So a client that connects a
 the last event it saw. While nothing changes, an id without data is sent now and then. It keeps the connection, and the
 client's position, alive.
 
-A client from before a view began anew is refused (416, code `anew`). With `anew=true` it promises to forget the view's
-rows when it is notified. The notice is `anew` in a JSON page, the header `Dbsp-Anew-Step`, or the event `anew`. Then the
-changes go on with the whole content of the view.
+A client from before a view began anew is refused (416, code `anew`). With `anew=true` the client promises to forget the
+view's rows when it is notified. The notice is `anew` in a JSON page, the header `Dbsp-Anew-Step`, or the event `anew`.
+Then the changes go on with the whole content of the view.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def add_changes(app: FastAPI, service: Reads, lanes: Lanes, waiters: Waiters) ->
         accepted, resumed = request.headers.get("accept", ""), _resumed(request, first)
         if EVENTS in accepted or wait_s or not service.snapshot.settled:
             waiters.followers.admit(request)
-        if not service.snapshot.settled:  # until then the newest step is unknown
+        if not service.snapshot.settled:  # the newest step is unknown until the service has recovered
             await waiters.wait_for(request, lambda now: now.settled)
         if EVENTS in accepted:
             read_events = partial(pages.read, view, rows_max=rows_max, anew=anew)
@@ -117,7 +117,7 @@ def _resumed(request: Request, first: int) -> int:
 
 
 async def _page(request: Request, read: _Reader, waiters: Waiters, first: int, wait_s: float) -> ViewChanges:
-    """Return the next page; an empty one only when time is up."""
+    """Return the next page; it is empty only if no step changed the view in time."""
     loop = asyncio.get_running_loop()
     until = loop.time() + wait_s
     found = await read.page(first)
@@ -144,7 +144,7 @@ def _arrow(page: ViewChanges) -> Response:
 async def _follow(
     read: Callable[[int], Awaitable[EventPage]], notifier: Notifier, events: EventPage
 ) -> AsyncIterator[str]:
-    """Yield the events of all steps from here on, until the service ends or the reader leaves."""
+    """Yield the events of all further steps, until the service ends or the client disconnects."""
     while True:
         for text in events.texts:
             yield text

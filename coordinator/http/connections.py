@@ -11,8 +11,9 @@ Invariants
 3. A head of a request is complete `header_timeout_s` after its first byte, or after the connection was opened. That
    holds for TLS handshakes too. The protocol sees no handshake before its end, so connections are counted on
    acceptance.
-4. A client is cut off if it does not read its response for `STALLED_S`, or sends on for `header_timeout_s` after it.
-5. Bytes that cannot be read get a response that arrives: what the client still sends is read and thrown away. To close
+4. A client is disconnected if it does not read its response for `STALLED_S`, or continues to send for
+   `header_timeout_s` after it.
+5. A response to unreadable bytes arrives, because all further bytes of the client are read and thrown away. To close
    a socket with unread bytes resets the connection, and the client loses the response.
 
 Left out: the number of requests in progress, and the size of bodies (`doors`).
@@ -111,11 +112,11 @@ class _Open:
 
     @property
     def heard_s(self) -> float:
-        """Return the time at which the client last sent bytes; during its handshake, the time of acceptance."""
+        """Return the time at which the client last sent bytes; during its TLS handshake, the time of acceptance."""
         return self.since_s if self.protocol is None else self.protocol.heard_s
 
     def end(self) -> None:
-        """Close the connection; the event loop finds by itself that a handshake is over."""
+        """Close the connection, also during its TLS handshake."""
         if self.protocol is not None:
             self.protocol.transport.abort()
         else:
@@ -138,7 +139,7 @@ class Gate(socket.socket):
     """A listening socket that keeps its connections within a bound."""
 
     def __init__(self, section: HttpSection, inherited: int | None = None) -> None:
-        """Listen nowhere yet, or where the `inherited` socket does."""
+        """Create the gate without a socket, or with an `inherited` one."""
         most = connections_max(section)
         family = socket.AF_INET6 if ":" in section.host else socket.AF_INET
         super().__init__(family, socket.SOCK_STREAM, fileno=inherited)
@@ -157,7 +158,7 @@ class Gate(socket.socket):
                 loop.call_later(self.section.header_timeout_s, self._end_handshake, number, opened)
                 return found, address
             found.setblocking(False)
-            with suppress(OSError):  # it is closed in any case
+            with suppress(OSError):  # the peer has reset the connection: it is closed in any case
                 found.send(FULL)
                 found.recv(HEAD_BYTES_MAX)
             found.close()
@@ -180,7 +181,7 @@ class Gate(socket.socket):
         self._open.pop(number, None)
 
     def _made_room(self) -> bool:
-        """End the connection that can best be spared; False if none can."""
+        """Close the connection that has been idle for longest; return False if every connection has a request."""
         spared = [each for each in self._open.values() if each.protocol is None or each.protocol.is_idle]
         if not spared:
             return False
@@ -212,7 +213,7 @@ class BoundedProtocol(H11Protocol):
         return self._is_refused or self.cycle is None or self.cycle.response_complete
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Begin to wait for a head."""
+        """Start the time limit of the request's head."""
         super().connection_made(transport)
         self._gate.met(self, transport)
         self._watch_head()
@@ -226,7 +227,7 @@ class BoundedProtocol(H11Protocol):
         self._watch_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Stop the clocks."""
+        """Stop the time limits."""
         super().connection_lost(exc)
         for timer in (self._head, self._stall):
             if timer is not None:
@@ -247,7 +248,7 @@ class BoundedProtocol(H11Protocol):
     def send_400_response(self, msg: str) -> None:  # noqa: ARG002 - uvicorn's signature
         """Refuse bytes that h11 cannot read, and let the client read that; uvicorn calls this as it handles the error.
 
-        A route that still waits for a body is notified as of a client that is gone.
+        A route that still waits for a body gets the error of a disconnected client.
         """
         if not self.is_idle:
             self.cycle.disconnected = True
@@ -268,7 +269,7 @@ class BoundedProtocol(H11Protocol):
             self.transport.close()
 
     def _watch_head(self) -> None:
-        """Run the clock of a head while there is no complete one; bytes after a response count as one."""
+        """Start the time limit of a head unless one is complete; bytes after a response begin a new head."""
         if not self.is_idle and self._head is not None:
             self._head.cancel()
             self._head = None

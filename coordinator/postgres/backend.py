@@ -1,4 +1,4 @@
-"""Results that sessions ask of the service: statements run on threads of their own, with the bounds that HTTP has."""
+"""Run the statements of PostgreSQL sessions on separate threads, with the bounds of HTTP."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from dbsp.coordinator.service import Service
 
 
 class Backend:
-    """The service, as sessions see it."""
+    """The service's interface for PostgreSQL sessions."""
 
     def __init__(self, service: Service, tokens: Tokens, log: AccessLog | None) -> None:
-        """Make the catalogs, which are those of the circuit."""
+        """Make the catalogs from the circuit."""
         self.service, self.log = service, log
         config = service.config
         self.database, self.http = config.pipeline.name, config.http
@@ -44,18 +44,18 @@ class Backend:
         self.use(tokens)
 
     def use(self, tokens: Tokens) -> None:
-        """Take these tokens for passwords."""
+        """Use these tokens as passwords from now on."""
         if tokens.known != self._known[0].known:
             distinct = tuple(dict.fromkeys(token for token, _ in tokens.known))
             self._known = tokens, Verifiers(distinct) if distinct else None
 
     @property
     def verifiers(self) -> Verifiers | None:
-        """Return the tokens, prepared for proofs; None where nobody needs one."""
+        """Return the tokens as SCRAM verifiers; None if no password is needed."""
         return self._known[1]
 
     def may_read(self, token: bytes) -> bool:
-        """Return whether a token allows to read."""
+        """Return whether a token has a scope that may read."""
         return bool(self._known[0].scopes(token) & {READ, ADMIN})
 
     async def query(
@@ -69,7 +69,7 @@ class Backend:
         stop: Stop,
         tag: str = "SELECT",
     ) -> SentRows:
-        """Return the rows of a SELECT, to be closed."""
+        """Return the rows of a SELECT; the caller closes them."""
         action = partial(
             self.service.open_in_dialect, sql, self._dialect(session, variables, values), self.relations,
             timeout_s=timeout_s, stop=stop,
@@ -90,7 +90,7 @@ class Backend:
         variables: Mapping[str, str],
         stop: Stop,
     ) -> tuple[pa.Schema, list[str]]:
-        """Return the columns of a SELECT, and the names of its parameters' types."""
+        """Return the columns of a SELECT, and the type names of its parameters."""
         dialect = self._dialect(session, variables, [(each, None) for each in types]) | {"describe": True}
         found = await self._ask(dialect, sql, None, stop)
         metadata = found.schema.metadata or {}

@@ -1,7 +1,8 @@
-"""The catalogs that tools read: `pg_catalog` and `information_schema`, as relations beside the views.
+"""Make the catalogs that tools read, `pg_catalog` and `information_schema`, as relations besides the views.
 
-Views are shown as ordinary tables of the schema `public`: tools offer those for reading, and many leave out everything else.
-All belongs to one role. What does not exist here, such as indexes and functions, is an empty relation with PostgreSQL's columns.
+Views are shown as ordinary tables of the schema `public`: tools offer those for reading, and many leave out everything
+else. One role owns all relations. Relations of objects that do not exist here, such as indexes, are empty and have
+PostgreSQL's columns.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ def _arrow(type_: str) -> pa.DataType:
 
 
 def _table(name: str, schema: pa.Schema, rows: Iterable[Row]) -> pa.Table:
-    """Return a relation. What a row does not give is null; in `pg_catalog` a number is 0, and a boolean false."""
+    """Return a relation from rows; a column that a row lacks is null, in `pg_catalog` 0 or false."""
     rows = list(rows)
     columns = []
     for field in schema:
@@ -66,7 +67,7 @@ def _table(name: str, schema: pa.Schema, rows: Iterable[Row]) -> pa.Table:
 
 
 def _server(database: str) -> dict[str, Iterable[Row]]:
-    """Return the rows that tell of the server: types, schemas, the database, the role, settings."""
+    """Return the relations about the server: types, schemas, the database, the role, settings."""
     role = {
         "rolname": OWNER_NAME, "oid": OWNER, "rolinherit": True, "rolcanlogin": True, "rolconnlimit": -1,
         "usename": OWNER_NAME, "usesysid": OWNER,
@@ -117,7 +118,7 @@ def _type_row(type_: PgType) -> Row:
 
 
 def _classes(views: Mapping[str, pa.Schema]) -> dict[str, Iterable[Row]]:
-    """Return the rows that tell of the views in `pg_catalog`."""
+    """Return the relations about the views in `pg_catalog`."""
     classes, attributes, tables = [], [], []
     for number, (view, schema) in enumerate(sorted(views.items()), FIRST_VIEW):
         classes.append(
@@ -143,7 +144,7 @@ def _classes(views: Mapping[str, pa.Schema]) -> dict[str, Iterable[Row]]:
 
 
 def _information(database: str, views: Mapping[str, pa.Schema]) -> dict[str, Iterable[Row]]:
-    """Return the rows that tell of the views in `information_schema`."""
+    """Return the relations about the views in `information_schema`."""
     tables, columns, grants, column_grants = [], [], [], []
     for view, schema in sorted(views.items()):
         named: Row = {"table_catalog": database, "table_schema": PUBLIC_NAME, "table_name": view}

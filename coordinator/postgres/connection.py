@@ -1,4 +1,4 @@
-"""Bytes of a connection: read with bounds, written with a bound on waiting, and upgraded to TLS between two messages."""
+"""The bytes of a connection: bounded reads, writes that wait a bounded time, and the change to TLS between two messages."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ READ_AHEAD_BYTES_MAX = 1 << 16
 
 
 class Gone(Exception):  # noqa: N818 - it is no fault
-    """The client has left, or does not read what it asked for."""
+    """The client has disconnected, or does not read its results."""
 
 
 class PostgresConnection(asyncio.Protocol):
@@ -52,26 +52,26 @@ class PostgresConnection(asyncio.Protocol):
     # --- what asyncio calls -------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Note the peer."""
+        """Store the client's address."""
         self._transport = cast(asyncio.Transport, transport)
         peer = transport.get_extra_info("peername")
         self.address = str(peer[0]) if peer else ""
         self._met(self)
 
     def data_received(self, data: bytes) -> None:
-        """Keep the bytes, and stop reading where many wait."""
+        """Buffer the bytes, and pause reading while many wait."""
         self._buffer += data
         self._news.set()
         if len(self._buffer) > READ_AHEAD_BYTES_MAX:
             self.transport.pause_reading()
 
     def eof_received(self) -> bool:
-        """Take the end of the input for the client's leave."""
+        """Treat the end of the input as a disconnected client."""
         self._leave()
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio's signature
-        """Note that the client has left, and that the socket is closed."""
+        """Note that the client has disconnected, and that the socket is closed."""
         self._leave()
         self._lost(self)
 
@@ -80,7 +80,7 @@ class PostgresConnection(asyncio.Protocol):
         self._writable.clear()
 
     def resume_writing(self) -> None:
-        """Go on writing."""
+        """Stop waiting for the client."""
         self._writable.set()
 
     def _leave(self) -> None:
@@ -99,7 +99,7 @@ class PostgresConnection(asyncio.Protocol):
         return self._transport
 
     async def first(self) -> First:
-        """Read a first message, which has no kind.
+        """Read the startup message, which has no kind byte.
 
         **Errors** `ProtocolError` for bytes that are none, `Gone` when the client leaves.
         """
@@ -135,12 +135,12 @@ class PostgresConnection(asyncio.Protocol):
         return not self._buffer
 
     def write(self, data: bytes) -> None:
-        """Hand bytes to the client."""
+        """Send bytes to the client."""
         if not self.gone:
             self.transport.write(data)
 
     async def drain(self) -> None:
-        """Wait until the client has read enough; cut off one that does not.
+        """Wait until the client has read enough; disconnect a client that does not read in time.
 
         **Errors** `Gone`.
         """
@@ -154,7 +154,7 @@ class PostgresConnection(asyncio.Protocol):
             raise Gone
 
     async def encrypt(self, context: ssl.SSLContext, seconds: float) -> None:
-        """Go on by TLS. **Errors** `OSError` where the handshake fails or takes too long."""
+        """Change the connection to TLS. **Errors** `OSError` if the handshake fails or takes too long."""
         try:
             found = await self._loop.start_tls(
                 self.transport, self, context, server_side=True, ssl_handshake_timeout=seconds
@@ -172,7 +172,7 @@ class PostgresConnection(asyncio.Protocol):
             self._transport.abort()
 
     def close(self) -> None:
-        """Close the connection once all is written, or after `STALLED_S`; nothing waits for a client that does not read."""
+        """Close the connection once all bytes are sent, or after `STALLED_S`; the call itself does not wait."""
         if self._transport is not None and not self._transport.is_closing():
             self._transport.close()
             if self._transport.get_write_buffer_size():

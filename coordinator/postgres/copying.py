@@ -1,4 +1,4 @@
-"""`COPY … TO STDOUT`: what is copied, and in which form."""
+"""Parse `COPY … TO STDOUT`: the copied SELECT, and the format."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ KINDS = ("text", "csv", "binary")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopyStatement:
-    """A COPY: the SELECT, the kind of its data, the signs of text and CSV, whether a first line names the columns."""
+    """A COPY: the SELECT, the format, the delimiters of text and CSV, and whether a header names the columns."""
 
     select: str
     kind: str = "text"
@@ -33,7 +33,7 @@ class CopyStatement:
         return copied_rows(line, self.kind, self.delimiter, self.null)
 
     def rows(self, batch: pa.RecordBatch, *, first: bool) -> bytes:
-        """Return rows. Binary data begins with a head, which is part of the first row's message, as readers expect."""
+        """Return rows as messages; the header of binary data is part of the first row's message, as readers expect."""
         data = copied_rows(batch, self.kind, self.delimiter, self.null)
         if not first or self.kind != "binary":
             return data
@@ -41,7 +41,7 @@ class CopyStatement:
         return HEAD.pack(kind, size + len(COPY_HEAD)) + COPY_HEAD + data[HEAD.size :]
 
     def end(self, rows: int) -> bytes:
-        """Return what comes after so many rows."""
+        """Return the bytes that follow the last row."""
         if self.kind != "binary":
             return b""
         return message(b"d", COPY_END if rows else COPY_HEAD + COPY_END)

@@ -1,4 +1,4 @@
-"""Parts of a statement in PostgreSQL's dialect beside its text, whichever interface it came by."""
+"""Make the parts of a statement in PostgreSQL's dialect besides its text, for every interface."""
 
 from __future__ import annotations
 

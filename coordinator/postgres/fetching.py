@@ -1,4 +1,4 @@
-"""`FETCH` and `MOVE`: how many rows of which cursor, and how long to wait for the first of them."""
+"""Parse `FETCH` and `MOVE`: the cursor, the number of rows, and the time to wait for the first row."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _COUNTS = {"ALL": _ALL, "NEXT": 1}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchStatement:
-    """A FETCH: the cursor, the number of rows, and the seconds to wait for the first row; None: until one comes."""
+    """A FETCH: the cursor, the number of rows, and the seconds to wait for the first row; None: without limit."""
 
     cursor: str
     count: int
@@ -44,7 +44,7 @@ def fetch_of(sql: str) -> FetchStatement:
 
 
 def _without_timeout(pieces: list[str]) -> tuple[list[str], float | None]:
-    """Return the words before WITH, and the seconds that it gives."""
+    """Return the words before WITH, and the seconds of its time-out."""
     if "WITH" not in pieces[1:]:
         return pieces, None
     place = pieces.index("WITH", 1)

@@ -3,11 +3,13 @@
 **Law** The rows whose step is below n, added up by their weights, are the view as of step n. This holds for every n from the
 first row of progress on. A follower that stores n with its results, and goes on `AS OF n`, has every change once.
 
-The rows of the view come through a lease, so they hold back no step. Rows of the view as of step n count as those of step n - 1,
-the last one that they have. Changes are read from the embedded outputs, and each read is shared by all sessions at that step.
+The rows of the view are read through a lease, so no step waits for them. Rows of the view as of step n count as those
+of step n - 1, the last one that they have. Changes are read from the embedded outputs, and each read is shared by all
+sessions at that step.
 
-**Memory** a page of changes, or a piece of the view. The next one is read when the client has taken the one before. A client
-that is slower than `retention_steps` of [output] is refused, and one that takes nothing for a minute is cut off.
+**Memory** a page of changes, or a piece of the view. The next one is read when the client has read the one before. A
+client that is slower than `retention_steps` of [output] gets an error, and a client that reads nothing for a minute is
+disconnected.
 """
 
 from __future__ import annotations
@@ -53,17 +55,17 @@ class FollowedPage:
 
 
 class SharedReads:
-    """The parts that all sessions share: the pages of changes, the threads that read, the news of steps."""
+    """The resources that all sessions share: pages of changes, reading threads, notices of new steps."""
 
     def __init__(self, service: Reads, held: HeldBytes) -> None:
-        """Listen to the service's steps."""
+        """Begin to receive the service's notices of steps."""
         self.service, self.held = service, held
         self.lane = Lane("readers", threads=2, waiting_max=1 << 16)
         self.notifier = Notifier(service.live_status)
         self.pages: ChangePages[FollowedPage] = ChangePages(service, self.lane, _page, KEPT_BYTES_MAX)
 
     def schema(self, view: str) -> tuple[str, pa.Schema]:
-        """Return the name and the columns of a view whose changes can be read. **Errors** `ConfigError`."""
+        """Return the name and the columns of a view. **Errors** `ConfigError` if its changes cannot be read."""
         return self.service.followed(view)
 
 
@@ -75,7 +77,7 @@ class Follow(RowsOfView):
     """The rows of a SUBSCRIBE; nothing is read before the first `take`."""
 
     def __init__(self, shared: SharedReads, asked: Subscription) -> None:
-        """Find the view. **Errors** `ConfigError`; `PostgresRefusal` for the rows of a view that does not keep them."""
+        """Find the view. **Errors** `ConfigError`; `PostgresRefusal` for a snapshot of a view that is not materialized."""
         self._shared, self._asked = shared, asked
         self._view, columns = shared.schema(asked.view)
         super().__init__(shared.held, followed_schema(columns, progress=asked.progress), SUBSCRIBE)
@@ -90,7 +92,8 @@ class Follow(RowsOfView):
     async def take(self, count: int, stop: StopSignal, wait_s: float | None = None) -> pa.Table:
         """Return the next rows, up to `count`; wait for the first of them, at most `wait_s`.
 
-        **Errors** `PostgresRefusal` when the statement is broken off, the service ends, or the next changes were dropped.
+        **Errors** `PostgresRefusal` when the statement is cancelled, the service ends, or the next changes were
+        dropped.
         """
         if not self._pending.count:
             self._pending.let_go()
@@ -103,7 +106,7 @@ class Follow(RowsOfView):
         return self._pending.take(count)
 
     async def _more(self, stop: StopSignal, wait_s: float | None) -> bool:
-        """Read the next rows; return whether it makes sense to go on: False when the time is over."""
+        """Read the next rows; return False when the time is over."""
         if self._at is None:
             await self._begin(stop)
             if self._read is None:
@@ -117,7 +120,7 @@ class Follow(RowsOfView):
         return True
 
     async def _begin(self, stop: StopSignal) -> None:
-        """Find the step to begin at, and take a lease where the rows of the view come first."""
+        """Find the first step, and take a lease if the statement wants a snapshot of the view."""
         service, asked = self._shared.service, self._asked
         await self._wait(stop, lambda: service.snapshot.settled, None)
         if asked.as_of is not None:
@@ -136,7 +139,7 @@ class Follow(RowsOfView):
             )  # fmt: skip
 
     async def _read_view(self, stop: StopSignal, read: ViewRead) -> None:
-        """Take the next rows of the view; after the last ones, say that they are complete."""
+        """Read the next rows of the snapshot; after the last ones add a row of progress."""
         table = await stop.during(self._shared.lane.run(read.next))
         if table is None:
             self._end_read()
@@ -180,7 +183,7 @@ class Follow(RowsOfView):
             self._pending.hold(progress_row(self.schema, self._at))
 
     async def _wait(self, stop: StopSignal, condition: Condition, wait_s: float | None) -> bool:
-        """Wait for a condition on the service's steps; return whether it holds."""
+        """Wait until a condition on the service's steps holds, or time is up; return whether it holds."""
         notifier = self._shared.notifier
         if condition():
             return True

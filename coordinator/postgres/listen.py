@@ -1,11 +1,11 @@
-"""Listening for PostgreSQL's protocol: sessions on a thread of their own, within bounds.
+"""Listen for PostgreSQL's protocol: sessions run on one thread, in a bounded number.
 
-The port is bound before anything else is touched, as HTTP's is.
+The port is bound before any other resource is touched, as HTTP's is.
 
 Invariants
-1. At most `connections_max` sessions are open, and `STARTING_MAX` connections more. These have not said what they want, or
-   have not read their last messages.
-2. Nothing that arrives ends the thread: every session ends by itself.
+1. At most `connections_max` sessions are open, and `STARTING_MAX` connections more. These further ones have not sent
+   their startup message, or have not read their last messages.
+2. No bytes of a client end the thread: an error ends one session.
 3. After `stop` no socket is open.
 """
 
@@ -61,10 +61,10 @@ def _refuse_without_sqlglot() -> None:
 
 
 class PostgresServer:
-    """Sessions answering on a bound socket, on a thread of their own."""
+    """A server of PostgreSQL sessions on a bound socket, with a thread of its own."""
 
     def __init__(self, service: Service, bound: socket.socket, log: AccessLog | None = None) -> None:
-        """Answer nothing before `start`."""
+        """Create the server, which serves no session before `start`."""
         config = service.config
         self._service, self._bound = service, bound
         self._tokens = tokens_of(config.http, config.folder)
@@ -83,17 +83,17 @@ class PostgresServer:
 
     @property
     def reloadables(self) -> tuple[Reloadable[Any], ...]:
-        """Return what is to be read again when its files change."""
+        """Return the certificate and tokens that are read again when their files change."""
         return (self._tokens,) if self.certificate is None else (self._tokens, self.certificate)
 
     @property
     def url(self) -> str:
-        """Return where to connect."""
+        """Return the URL of the service."""
         host, port = self.address
         return f"postgresql://{f'[{host}]' if ':' in host else host}:{port}/{self._backend.database}"
 
     def status(self) -> Mapping[str, Any]:
-        """Return what the service's status shows."""
+        """Return the entry of the protocol in the service's status."""
         return {
             "url": self.url,
             "sessions": len(self._sessions),
@@ -101,15 +101,15 @@ class PostgresServer:
         }
 
     def start(self) -> None:
-        """Answer from now on."""
+        """Serve sessions from now on."""
         self._thread.start()
         self._started.wait()
 
     def stop(self) -> None:
-        """Tell all clients, break off what runs, and close."""
+        """End all sessions with an error message, cancel running statements, and close the sockets."""
         loop, ended = self._loop, self._ended
         if loop is not None and ended is not None and self._thread.is_alive():
-            with suppress(RuntimeError):  # it has ended by itself
+            with suppress(RuntimeError):  # the thread has already ended
                 loop.call_soon_threadsafe(ended.set)
             self._thread.join(STOP_TIMEOUT_S)
         self._bound.close()
@@ -137,7 +137,7 @@ class PostgresServer:
             await asyncio.sleep(0)  # the loop closes the sockets
 
     def _met(self, connection: PostgresConnection) -> None:
-        """Begin a session, where there is room for one that starts."""
+        """Begin the session of a new connection, unless too many sessions are starting."""
         self._open.add(connection)
         if len(self._open) - len(self._sessions) > STARTING_MAX:
             connection.close()

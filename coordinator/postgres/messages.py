@@ -1,4 +1,4 @@
-"""The messages of PostgreSQL's protocol, version 3: bytes to values and values to bytes, without any I/O.
+"""Decode and encode the messages of PostgreSQL's protocol, version 3, without any I/O.
 
 Invariants
 1. Whatever bytes arrive, `decode` and `decode_startup` return a message or raise `ProtocolError`, in time linear in their length.
@@ -27,7 +27,7 @@ _SIGNED = struct.Struct("!i")
 
 
 class ProtocolError(Exception):
-    """Bytes that are no message; the connection ends."""
+    """The error for bytes that are no message; it ends the connection."""
 
 
 # --- what clients send ----------------------------------------------------------------------------------------------
@@ -35,7 +35,7 @@ class ProtocolError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Startup:
-    """The first message of a session."""
+    """The first message of a session: the protocol's version and the options."""
 
     minor: int
     parameters: Mapping[str, str]
@@ -43,14 +43,14 @@ class Startup:
 
 @dataclass(frozen=True, slots=True)
 class EncryptionAsked:
-    """A question for TLS (`ssl`) or for GSSAPI, before the first message."""
+    """A request for TLS (`ssl`) or for GSSAPI, before the first message."""
 
     ssl: bool
 
 
 @dataclass(frozen=True, slots=True)
 class CancelRequest:
-    """On a connection of its own: break off what session `pid` runs."""
+    """The request, on a connection of its own, to cancel the running statement of session `pid`."""
 
     pid: int
     secret: int
@@ -58,14 +58,14 @@ class CancelRequest:
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """A text of statements, to be run and answered at once."""
+    """The request to run all statements of a text (simple query)."""
 
     sql: str
 
 
 @dataclass(frozen=True, slots=True)
 class Parse:
-    """A statement to be prepared."""
+    """The request to prepare a statement."""
 
     name: str
     sql: str
@@ -74,7 +74,7 @@ class Parse:
 
 @dataclass(frozen=True, slots=True)
 class Bind:
-    """Values for a prepared statement, which make a portal."""
+    """The request to make a portal from a prepared statement and values."""
 
     portal: str
     statement: str
@@ -85,7 +85,7 @@ class Bind:
 
 @dataclass(frozen=True, slots=True)
 class Describe:
-    """A question for the columns of a statement (`S`) or a portal (`P`)."""
+    """The request for the columns of a statement (`S`) or a portal (`P`)."""
 
     kind: str
     name: str
@@ -93,7 +93,7 @@ class Describe:
 
 @dataclass(frozen=True, slots=True)
 class Execute:
-    """Rows of a portal are wanted: all, or up to `rows_max`."""
+    """The request for the rows of a portal: all, or up to `rows_max`."""
 
     portal: str
     rows_max: int
@@ -101,7 +101,7 @@ class Execute:
 
 @dataclass(frozen=True, slots=True)
 class Close:
-    """A statement (`S`) or a portal (`P`) is wanted no more."""
+    """The request to close a statement (`S`) or a portal (`P`)."""
 
     kind: str
     name: str
@@ -116,22 +116,22 @@ class Password:
 
 @dataclass(frozen=True, slots=True)
 class Sync:
-    """The end of a group of messages."""
+    """The end of a group of messages; after an error the session ignores messages up to here."""
 
 
 @dataclass(frozen=True, slots=True)
 class Flush:
-    """A request for the answers so far."""
+    """The request to send buffered responses now."""
 
 
 @dataclass(frozen=True, slots=True)
 class Terminate:
-    """The client leaves."""
+    """The end of the session."""
 
 
 @dataclass(frozen=True, slots=True)
 class CopyInput:
-    """Data for a COPY FROM, which does not exist here."""
+    """Data for a COPY FROM, which is not supported."""
 
 
 First: TypeAlias = Startup | EncryptionAsked | CancelRequest
@@ -141,7 +141,7 @@ Message: TypeAlias = (
 
 
 def decode_startup(body: bytes) -> First:
-    """Read the first message, behind its length."""
+    """Decode the first message, without its length."""
     read = _Reader(body)
     code = read.int32()
     if code == CANCEL:
@@ -158,7 +158,7 @@ def decode_startup(body: bytes) -> First:
 
 
 def decode(kind: bytes, body: bytes) -> Message:
-    """Read a message, behind its kind and length."""
+    """Decode a message of this kind, without its kind and length."""
     read = _Reader(body)
     found: Message
     match kind:
@@ -191,7 +191,7 @@ def decode(kind: bytes, body: bytes) -> Message:
 
 
 class _Reader:
-    """A message's body, read from its front."""
+    """A reader of a message's body."""
 
     def __init__(self, body: bytes) -> None:
         self._body, self._at = body, 0
@@ -243,7 +243,7 @@ class _Reader:
 
 
 def message(kind: bytes, body: bytes = b"") -> bytes:
-    """Write a message."""
+    """Encode a message of this kind."""
     return HEAD.pack(kind, len(body) + 4) + body
 
 
@@ -252,47 +252,47 @@ def _text(value: str) -> bytes:
 
 
 def authentication(code: int, data: bytes = b"") -> bytes:
-    """Write a message of authentication: 0 it is over, 10 to 12 SASL."""
+    """Encode a message of authentication: 0 success, 10 to 12 SASL."""
     return message(b"R", _INT.pack(code) + data)
 
 
 def sasl_mechanisms(names: Sequence[str]) -> bytes:
-    """Offer mechanisms of SASL."""
+    """Encode the offered mechanisms of SASL."""
     return authentication(10, b"".join(map(_text, names)) + b"\0")
 
 
 def parameter_status(name: str, value: str) -> bytes:
-    """Tell the value of a variable."""
+    """Encode the value of a variable."""
     return message(b"S", _text(name) + _text(value))
 
 
 def backend_key(pid: int, secret: int) -> bytes:
-    """Tell by what the session's queries can be cancelled."""
+    """Encode the process id and the secret by which the session's statements can be cancelled."""
     return message(b"K", _INT.pack(pid) + _INT.pack(secret))
 
 
 def ready(status: str) -> bytes:
-    """Tell that the next query may come; `I` idle, `T` in a transaction, `E` in a failed one."""
+    """Encode that the session is ready for a query: `I` idle, `T` in a transaction, `E` in a failed one."""
     return message(b"Z", status.encode())
 
 
 def complete(tag: str) -> bytes:
-    """Tell that a statement is done."""
+    """Encode the tag of a finished statement."""
     return message(b"C", _text(tag))
 
 
 def negotiate(minor: int, options: Sequence[str]) -> bytes:
-    """Tell the newest minor version, and which options of the protocol are not known."""
+    """Encode the newest supported minor version, and the unknown options of the protocol."""
     return message(b"v", _INT.pack(minor) + _INT.pack(len(options)) + b"".join(map(_text, options)))
 
 
 def error(sqlstate: str, text: str, hint: str | None = None, *, severity: str = "ERROR") -> bytes:
-    """Write an error."""
+    """Encode an error."""
     return message(b"E", _fields(sqlstate, text, hint, severity))
 
 
 def notice(sqlstate: str, text: str) -> bytes:
-    """Write a warning."""
+    """Encode a warning."""
     return message(b"N", _fields(sqlstate, text, None, "WARNING"))
 
 
@@ -302,12 +302,12 @@ def _fields(sqlstate: str, text: str, hint: str | None, severity: str) -> bytes:
 
 
 def parameter_description(types: Sequence[int]) -> bytes:
-    """Tell the types of a statement's parameters."""
+    """Encode the types of a statement's parameters."""
     return message(b"t", _SHORT.pack(len(types)) + b"".join(map(_INT.pack, types)))
 
 
 def row_description(columns: Sequence[tuple[str, PgType, int, int]]) -> bytes:
-    """Tell the columns of the rows that follow: (name, type, modifier, format)."""
+    """Encode the columns of the rows that follow: (name, type, modifier, format)."""
     parts = [_SHORT.pack(len(columns))]
     for name, type_, modifier, format_ in columns:
         parts.append(_text(name) + struct.pack("!IHIhih", 0, 0, type_.oid, type_.size, modifier, format_))
@@ -315,7 +315,7 @@ def row_description(columns: Sequence[tuple[str, PgType, int, int]]) -> bytes:
 
 
 def copy_out(columns: int, *, binary: bool) -> bytes:
-    """Tell that rows follow as the data of a COPY."""
+    """Encode that rows follow as the data of a COPY."""
     return message(b"H", struct.pack("!bH", int(binary), columns) + _SHORT.pack(int(binary)) * columns)
 
 

@@ -1,4 +1,4 @@
-"""Values of parameters: from the protocol's text or binary into the text of a literal."""
+"""Convert values of parameters from the protocol's text or binary format to the text of a literal."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _LIST_HEAD = 12
 
 
 def type_name(oid: int) -> str | None:
-    """Return the name of a parameter's type; None where the client leaves it open."""
+    """Return the name of a parameter's type; None if the client did not declare it."""
     if oid in (0, t.UNKNOWN.oid):
         return None
     found = BY_OID.get(oid)

@@ -1,7 +1,7 @@
 """The result of a SELECT that is sent while DuckDB makes it, so that it is never in memory as a whole.
 
-The process of the query serves no other one meanwhile. So when the client pauses, the rest of a result is read into memory,
-within the limits of [query]. A client pauses with a cursor, or with a portal and a number of rows.
+Meanwhile the process of the query serves no other query. So when the client pauses in a result, the rest is read into
+memory, within the limits of [query]. A client pauses if it uses a cursor, or a portal with a number of rows.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class SentRows:
     """The rows of a SELECT."""
 
     def __init__(self, result: OpenResult, lane: Lane, held: HeldBytes, tag: str = "SELECT") -> None:
-        """Begin before the first row."""
+        """Create the source, of which no row was taken."""
         self.schema, self.tag = result.schema, tag
         self._result, self._lane, self._held = result, lane, held
         self._pending = PendingRows(held, result.schema)
@@ -33,7 +33,7 @@ class SentRows:
 
     async def take(self, count: int, stop: StopSignal, wait_s: float | None = None) -> pa.Table:
         """Return the next rows, up to `count`; empty after the last."""
-        del wait_s  # DuckDB makes them as fast as it can
+        del wait_s  # no limit of time here: DuckDB produces rows as fast as it can
         while not self._pending.count and not self._ended:
             stop.refuse()
             self._pending.let_go()
@@ -45,7 +45,7 @@ class SentRows:
         return self._pending.take(count)
 
     async def keep(self, rows_max: int, bytes_max: int) -> None:
-        """Read the rest of the result into memory, and let the process of the query go.
+        """Read the rest of the result into memory, and release the process of the query.
 
         **Errors** `CapacityError` names the limit that was reached.
         """

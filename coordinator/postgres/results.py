@@ -1,4 +1,4 @@
-"""Statements that a session has prepared, and portals: statements with their values, and with what is left of their rows."""
+"""Prepared statements and portals of a session; a portal is a statement with values and its unsent rows."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Prepared:
 
 @dataclass(slots=True)
 class Portal:
-    """A statement with its values; `rows` are those that are left of its result, once it has run.
+    """A statement with its values; after it has run, `rows` are the unsent rows of its result.
 
     A portal that is `held` outlives its transaction.
     """

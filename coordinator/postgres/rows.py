@@ -1,4 +1,4 @@
-"""Rows as bytes of the protocol: whole columns at a time, in text or binary, for results and for COPY.
+"""Encode rows for results and COPY, in text or binary, whole columns at a time.
 
 A column becomes its cells: their lengths, and their bytes one after the other. Rows are put together from the cells of all
 columns by numpy, without a loop over rows. Decimals in binary, intervals, bytes, lists and structs are written value by value.
@@ -116,7 +116,7 @@ def texts_of(array: pa.Array) -> pa.Array:  # noqa: PLR0911 (one return per kind
 
 
 def _trimmed(texts: pa.Array) -> pa.Array:
-    """Take zeros off the end of parts of seconds."""
+    """Remove trailing zeros of fractions of seconds."""
     short = pc.replace_substring_regex(texts, r"\.0+$", "")
     return pc.replace_substring_regex(short, r"(\.\d*[1-9])0+$", r"\1")
 
@@ -190,7 +190,7 @@ def _array_element(text: str) -> str:
 
 
 def _flattened(array: pa.Array) -> tuple[pa.Array, list[tuple[int, int] | None]]:
-    """Return the elements of all lists, and where those of each begin and end."""
+    """Return the elements of all lists, and the first and last position of each list's elements."""
     if not pa.types.is_list(array.type):
         array = array.cast(pa.list_(array.type.value_type))
     lengths = pc.fill_null(pc.list_value_length(array), 0).to_numpy(zero_copy_only=False)
@@ -317,7 +317,7 @@ def _from_values(values: Sequence[bytes | None]) -> Cells:
 
 
 def _rows(kind: bytes, columns: Sequence[Cells], count: int) -> bytes:
-    """Return messages of a kind, each with a row: the number of its cells, and each with its length."""
+    """Return one message for each row: the number of its cells, then each cell with its length."""
     filled = [np.maximum(cells.lengths, 0) for cells in columns]
     sizes = np.full(count, 2 + 4 * len(columns), np.int64)
     for lengths in filled:
@@ -334,14 +334,14 @@ def _rows(kind: bytes, columns: Sequence[Cells], count: int) -> bytes:
 
 
 def _messages(kind: bytes, cells: Cells) -> bytes:
-    """Return messages of a kind, each with a cell."""
+    """Return one message for each cell."""
     out, at = _heads(kind, cells.lengths)
     _scatter(out, at, cells.lengths, cells.data)
     return out.tobytes()
 
 
 def _heads(kind: bytes, sizes: np.ndarray[Any, Any]) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    """Make room for messages with bodies of these sizes, and write their heads; return the room, and where bodies begin."""
+    """Allocate messages with bodies of these sizes, and write their heads; return the buffer and the starts of the bodies."""
     ends = np.cumsum(sizes + 5)
     out = np.empty(int(ends[-1]) if len(ends) else 0, np.uint8)
     at = ends - sizes - 5
@@ -351,13 +351,13 @@ def _heads(kind: bytes, sizes: np.ndarray[Any, Any]) -> tuple[np.ndarray[Any, An
 
 
 def _put(out: np.ndarray[Any, Any], at: np.ndarray[Any, Any], numbers: np.ndarray[Any, Any], width: int) -> None:
-    """Write numbers of a width, the high byte first."""
+    """Write numbers of this width into the buffer, big-endian."""
     for place in range(width):
         out[at + place] = (numbers >> (8 * (width - 1 - place))) & 0xFF
 
 
 def _scatter(out: np.ndarray[Any, Any], at: np.ndarray[Any, Any], lengths: np.ndarray[Any, Any], data: Any) -> None:
-    """Write pieces of `data`, one after the other of these lengths, at these places."""
+    """Copy consecutive pieces of `data`, of these lengths, to these places of the buffer."""
     if len(data):
         begins = np.cumsum(lengths) - lengths
         out[np.repeat(at - begins, lengths) + np.arange(len(data))] = data

@@ -59,7 +59,7 @@ class Runner:
             "LISTEN": self._nothing, "UNLISTEN": self._nothing, "DECLARE": self._declare, "COPY": self._copy,
         }  # fmt: skip
 
-    # --- what the session calls ---------------------------------------------------------------------------------
+    # --- called by the session ---------------------------------------------------------------------------------
 
     async def run_text(self, sql: str) -> None:
         """Run all statements of a simple-query message, one after the other."""
@@ -546,7 +546,7 @@ class Runner:
             _close_rows(portal)
         return f"COPY {sent}"
 
-    # --- what is held -------------------------------------------------------------------------------------------
+    # --- prepared statements, portals and cursors -----------------------------------------------------------------
 
     def _statement(self, name: str) -> Prepared:
         found = self._prepared.get(name)

@@ -1,7 +1,7 @@
-"""SCRAM-SHA-256 with the tokens as passwords (RFC 5802, RFC 7677), without I/O.
+"""Check passwords by SCRAM-SHA-256 (RFC 5802, RFC 7677), with the tokens as passwords, without I/O.
 
 The client proves that it has a token without sending it. Every known token is compared with the proof: they share one salt,
-which is drawn when the tokens are read. Names of users say nothing.
+which is drawn when the tokens are read. Names of users are ignored.
 
 Left out: channel binding (SCRAM-SHA-256-PLUS), and SASLprep, of which tokens have no need: they are ASCII.
 """
@@ -26,7 +26,7 @@ FINAL = re.compile(r"(c=([A-Za-z0-9+/=]+),r=([\x21-\x2b\x2d-\x7e]+)),p=([A-Za-z0
 
 
 class ScramError(Exception):
-    """A message that is none of SCRAM's, or a proof of no known token."""
+    """The error for a message that is not SCRAM's, or a proof of no known token."""
 
 
 @dataclass(frozen=True)
@@ -46,12 +46,12 @@ class Exchange:
     """The service's side of one exchange: `first`, then `final`."""
 
     def __init__(self, verifiers: Verifiers) -> None:
-        """Wait for the client's first message."""
+        """Create an exchange, which begins with the client's first message."""
         self._verifiers = verifiers
         self._binding = self._messages = self._nonce = ""
 
     def first(self, data: bytes) -> bytes:
-        """Answer the client's first message."""
+        """Return the server's response to the client's first message."""
         found = FIRST.fullmatch(_ascii(data))
         if found is None:
             raise ScramError("not the first message of SCRAM-SHA-256, or one with channel binding")
@@ -62,7 +62,7 @@ class Exchange:
         return answer.encode()
 
     def final(self, data: bytes) -> tuple[bytes, bytes]:
-        """Return the token that the client has, and the answer that proves the same of the service.
+        """Return the token that the client has proved, and the server's own proof.
 
         **Errors** `ScramError` for a proof of no known token.
         """

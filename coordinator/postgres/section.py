@@ -1,4 +1,4 @@
-"""The section [postgres] of the settings: where PostgreSQL's protocol is answered."""
+"""The section [postgres] of the settings: the address of PostgreSQL's protocol."""
 
 from __future__ import annotations
 

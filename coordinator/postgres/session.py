@@ -1,9 +1,10 @@
-"""Conversation of a connection: encryption, startup, password, then messages until the client leaves.
+"""Run one session: encryption, startup, password, then messages until the client disconnects.
 
 Invariants
 1. No statement runs before the client has proved a token that may read, where tokens are set.
-2. Where there is a certificate, nothing is answered without TLS.
-3. Whatever arrives ends this session at most. An error of ours is noted as a bug, and the client receives its kind.
+2. If there is a certificate, the session requires TLS.
+3. Bytes of a client end at most their own session. A bug of the service is noted, and the client receives an internal
+   error.
 4. After an error in the extended protocol everything up to the next `Sync` is ignored.
 """
 
@@ -33,7 +34,7 @@ _CLIENT_CHOOSES = frozenset({"user", "database", "options", "replication"})
 
 
 class PostgresSession:
-    """A conversation. `run` returns when it is over."""
+    """A session of PostgreSQL's protocol; `run` returns when the session is over."""
 
     def __init__(
         self,
@@ -43,7 +44,7 @@ class PostgresSession:
         admit: Callable[[PostgresSession], None],
         cancel: Callable[[int, int], None],
     ) -> None:
-        """Wait for `run`. `admit` counts or refuses the session; `cancel` cancels the running statement of another session."""
+        """Create the session. `admit` counts or refuses it; `cancel` cancels the running statement of another session."""
         self._connection, self._backend, self._certificate = connection, backend, certificate
         self._admit, self._cancel = admit, cancel
         self.secret = secrets.randbits(32)
@@ -52,7 +53,7 @@ class PostgresSession:
         self._ending = False
 
     async def run(self) -> None:
-        """Answer until the client leaves, or is refused."""
+        """Serve the client until it disconnects, or is refused."""
         try:
             async with asyncio.timeout(self._backend.http.header_timeout_s):
                 runner = await self._begin()
@@ -75,7 +76,7 @@ class PostgresSession:
             self._connection.close()
 
     def end(self) -> None:
-        """End the session because the service stops; from the thread of the sessions."""
+        """End the session because the service stops; called on the thread of the sessions."""
         self._ending = True
         if self.runner is not None:
             self.runner.cancel()
@@ -88,7 +89,7 @@ class PostgresSession:
     # --- startup ------------------------------------------------------------------------------------------------
 
     async def _begin(self) -> Runner | None:
-        """Make the connection safe, check the password, and tell that queries may come; return None after a cancellation."""
+        """Start TLS, check the password, and report that the session is ready; return None after a cancel request."""
         connection = self._connection
         encrypted = False
         while True:
@@ -131,7 +132,7 @@ class PostgresSession:
         variables = Variables({"session_authorization": user, "ssl": "on" if self._certificate else "off"})
         for name, value in given.items():
             if name not in _CLIENT_CHOOSES and name not in unknown:
-                with suppress(PostgresRefusal):  # the client is told the value that counts
+                with suppress(PostgresRefusal):  # the client receives the value that is in force
                     variables.set(name, value)
         self.runner = runner = Runner(connection, self._backend, variables, user)
         runner.apply_options(given.get("options", ""))

@@ -87,7 +87,7 @@ class HeldRows:
 
     async def take(self, count: int, stop: StopSignal, wait_s: float | None = None) -> pa.Table:
         """Return the next rows, up to `count`, without waiting."""
-        del stop, wait_s  # they are there
+        del stop, wait_s  # the rows are already in memory
         found, self._rest = self._rest.slice(0, count), self._rest.slice(count)
         return found
 

@@ -1,6 +1,6 @@
-"""Statements of a text, one by one, and the kind of each by its first words alone.
+"""Split a text into statements, and find the kind of each by its first words.
 
-SELECT is not looked into: `dbsp.coordinator.query` does that, in its own process. **Cost** linear in the text.
+`dbsp.coordinator.query` parses each SELECT, in its own process. **Cost** linear in the text.
 """
 
 from __future__ import annotations
@@ -67,12 +67,12 @@ class Statement:
 
     @property
     def is_read(self) -> bool:
-        """Return whether it looks like a SELECT."""
+        """Return whether the statement begins like a SELECT."""
         return self.verb in READS
 
 
 def split(sql: str) -> list[Statement]:
-    """Return the statements of a text, without those that are empty.
+    """Return the nonempty statements of a text.
 
     **Errors** `PostgresRefusal` for a string or a comment without an end.
 

@@ -1,4 +1,4 @@
-"""Break off a statement that waits, at once: it was cancelled, its time is over, its client has left, or the service stops."""
+"""Cancel a waiting statement at once: by request, after its time, when its client disconnects, or when the service stops."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ class StopSignal:
         self._timeout_s = timeout_s
 
     def stop(self) -> None:
-        """Break the statement off."""
+        """Cancel the statement."""
         self._set.set()
 
     def refuse(self) -> None:
-        """Raise `PostgresRefusal` if the statement is broken off, or its time is over."""
+        """Raise `PostgresRefusal` if the statement is cancelled, or its time is over."""
         if self._set.is_set():
             raise PostgresRefusal(CANCELLED, "canceling statement due to user request")
         if self._ends_s is not None and asyncio.get_running_loop().time() >= self._ends_s:
@@ -36,9 +36,10 @@ class StopSignal:
             )  # fmt: skip
 
     async def during(self, work: Coroutine[Any, Any, T], unwanted: Callable[[T], None] | None = None) -> T:
-        """Return the result of the work, or raise `PostgresRefusal` as soon as the statement is broken off.
+        """Return the result of the work, or raise `PostgresRefusal` as soon as the statement is cancelled.
 
-        Work that has begun in a thread goes on. `unwanted` gets its result then; without it the work is cancelled.
+        Work that has begun in a thread continues, and `unwanted` gets its result. Without `unwanted` the work is
+        cancelled.
         """
         task, broken = asyncio.ensure_future(work), asyncio.ensure_future(self._set.wait())
         left_s = None if self._ends_s is None else max(0.0, self._ends_s - asyncio.get_running_loop().time())
@@ -55,7 +56,7 @@ class StopSignal:
 
 
 def _leave(task: asyncio.Future[T], unwanted: Callable[[T], None] | None) -> None:
-    """Let nobody wait for a task."""
+    """Ignore the result of a task."""
 
     def ended(done: asyncio.Future[T]) -> None:
         if not done.cancelled() and done.exception() is None and unwanted is not None:

@@ -1,8 +1,8 @@
-"""`SUBSCRIBE`: which view is followed, from which step on, and in which columns.
+"""Parse `SUBSCRIBE`: the view, the steps, and the columns of its rows.
 
     SUBSCRIBE [TO] view [WITH (SNAPSHOT [= true|false], PROGRESS [= true|false])] [AS OF step] [UP TO step]
 
-The form is Materialize's. Steps count as everywhere in this project: the view as of step n has the changes of all steps below n.
+The syntax is Materialize's. As everywhere in this project, the view as of step n has the changes of all steps below n.
 So `AS OF n` goes on with the changes of step n, and `UP TO n` ends when the view as of step n is complete.
 """
 
@@ -28,7 +28,7 @@ _FALSE = frozenset({"off", "false", "no", "0"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subscription:
-    """A statement: the view, whether its rows come first, whether it is said which steps are complete, and the steps."""
+    """A SUBSCRIBE: the view, whether to begin with a snapshot, whether to report progress, and the steps."""
 
     view: str
     snapshot: bool = True
@@ -37,7 +37,7 @@ class Subscription:
     up_to: int | None = None
 
     def __post_init__(self) -> None:
-        """Refuse what the service cannot tell: the rows of a view as of an earlier step."""
+        """Refuse a snapshot as of an earlier step, because the service does not keep old rows."""
         if self.as_of and self.snapshot:
             raise PostgresRefusal(
                 NOT_SUPPORTED, "the rows of a view as of an earlier step are not kept",
@@ -48,7 +48,7 @@ class Subscription:
 
 
 def subscription_of(sql: str, values: Sequence[tuple[str | None, str | None]] | None = None) -> Subscription:
-    """Read a SUBSCRIBE; `values` are those of its parameters, None where they are not known yet.
+    """Parse a SUBSCRIBE; `values` are those of its parameters, None if they are not known yet.
 
     **Errors** `PostgresRefusal` for another form, and for parts of Materialize's that do not exist here.
 
@@ -97,7 +97,7 @@ def _with_clauses(
                 )
             case _:
                 raise PostgresRefusal(SYNTAX, f'syntax error at or near "{rest[0][:60]}"', FORM)
-    if given.get("as_of", 0) is None:  # a description, before there are values
+    if given.get("as_of", 0) is None:  # the statement is only described: its parameters have no values yet
         given["as_of"] = 0
     return replace(found, **given)
 
@@ -130,7 +130,7 @@ def _step(word: str, values: Sequence[tuple[str | None, str | None]] | None) -> 
 
 
 def parameters_of(sql: str) -> int:
-    """Return the highest number of a parameter in a statement.
+    """Return the highest parameter number of a statement.
 
     >>> parameters_of("subscribe to v as of $1 up to $2")
     2
@@ -141,9 +141,9 @@ def parameters_of(sql: str) -> int:
 
 
 def followed_schema(columns: pa.Schema, *, progress: bool) -> pa.Schema:
-    """Return the columns of the rows: the step, whether it is a row of progress, the weight, and those of the view.
+    """Return the columns of a SUBSCRIBE: the step, the mark of progress, the weight, and the view's columns.
 
-    A name that the view has, too, begins with two underscores.
+    An added column whose name the view also has gets two underscores before its name.
     """
     own = [(STEP, pa.int64()), (PROGRESSED, pa.bool_()), (DIFF, pa.int64())]
     heads = [
@@ -155,7 +155,7 @@ def followed_schema(columns: pa.Schema, *, progress: bool) -> pa.Schema:
 
 
 def with_heads(schema: pa.Schema, step: int, table: pa.Table) -> pa.Table:
-    """Return rows with their weights in the last column as rows of this schema."""
+    """Convert rows with weights in the last column to this schema."""
     count, has_progress = len(table), len(schema) > table.num_columns + 1
     heads = [pa.repeat(pa.scalar(step, pa.int64()), count)]
     if has_progress:
@@ -164,6 +164,6 @@ def with_heads(schema: pa.Schema, step: int, table: pa.Table) -> pa.Table:
 
 
 def progress_row(schema: pa.Schema, step: int) -> pa.Table:
-    """Return the row that says: all changes of the steps below this one were sent."""
+    """Return the row of progress: all changes of the steps below this one were sent."""
     first = [pa.array([step], pa.int64()), pa.array([True])]
     return pa.table([*first, *(pa.nulls(1, field.type) for field in list(schema)[2:])], schema=schema)

@@ -1,7 +1,7 @@
-"""The transaction of a session, as clients expect it: open, failed or none, and the places to go back to.
+"""Track the transaction of a session, as clients expect it: open, failed or none, and its places (`SAVEPOINT`).
 
-It protects nothing, since nothing is written. Every statement reads the views as of one step of its own, which is what READ
-COMMITTED promises.
+A transaction has no effect on reads, and nothing is written. Every statement reads the views as of one step of its own,
+as READ COMMITTED promises.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class TransactionBlock:
     """The transaction of one session. Methods that carry out a statement return its tag, and a warning or None."""
 
     def __init__(self) -> None:
-        """Have none open."""
+        """Create the tracker without an open transaction."""
         self.status = IDLE
         self._savepoints: list[str] = []
 
@@ -50,7 +50,7 @@ class TransactionBlock:
         return tag, self._end()
 
     def roll_back(self, statement: Statement) -> tuple[str, tuple[str, str] | None]:
-        """End the transaction, or go back to a place in it."""
+        """End the transaction, or return to a place in it (`ROLLBACK TO`)."""
         words = [word for word in statement.words if word not in ("WORK", "TRANSACTION", "SAVEPOINT")]
         if words[1:2] == ["TO"]:
             place = self._place_of(words[2:3])
@@ -66,7 +66,7 @@ class TransactionBlock:
         return warning
 
     def note_place(self, statement: Statement) -> str:
-        """Carry out `SAVEPOINT`: note a place in the transaction."""
+        """Carry out `SAVEPOINT`: add a named place in the transaction."""
         self._refuse_outside("SAVEPOINT")
         if len(self._savepoints) >= _SAVEPOINTS_MAX:
             raise PostgresRefusal("53400", f"too many savepoints: most={_SAVEPOINTS_MAX}")
@@ -74,7 +74,7 @@ class TransactionBlock:
         return "SAVEPOINT"
 
     def release(self, statement: Statement) -> str:
-        """Carry out `RELEASE`: forget a place, and those after it."""
+        """Carry out `RELEASE`: forget a named place, and those after it."""
         self._refuse_outside("RELEASE SAVEPOINT")
         words = [word for word in statement.words[1:] if word != "SAVEPOINT"]
         del self._savepoints[self._place_of(words) :]
@@ -92,7 +92,7 @@ class TransactionBlock:
 
 
 def refuse_isolation(pieces: Sequence[str]) -> None:
-    """Raise `PostgresRefusal` for words that ask for a stricter isolation than there is."""
+    """Raise `PostgresRefusal` for a stricter isolation than READ COMMITTED."""
     text = " ".join(pieces)
     if "SERIALIZABLE" in text or "REPEATABLE READ" in text:
         raise PostgresRefusal(

@@ -1,7 +1,7 @@
 """The variables of a session: what `SET` sets and `SHOW` shows.
 
-A variable that would change what is answered takes the one value that is true here. Those that only PostgreSQL's own planner
-or writers would use are taken as they are.
+A variable that would change results accepts only the value that is in force. Variables of PostgreSQL's planner and
+writers accept any value, without effect.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class Variables:
     """The variables of one session."""
 
     def __init__(self, own: Mapping[str, str]) -> None:
-        """Begin with the defaults, and those of this session."""
+        """Begin with the defaults, and the values of this session."""
         self._begun = {**_DEFAULTS, **own}
         self._now = dict(self._begun)
 
@@ -92,16 +92,16 @@ class Variables:
         return self._now
 
     def get(self, name: str) -> str:
-        """Return a value. **Errors** `PostgresRefusal` where there is no such variable."""
+        """Return a value. **Errors** `PostgresRefusal` if there is no such variable."""
         try:
             return self._now[name.lower()]
         except KeyError:
             raise PostgresRefusal("42704", f'unrecognized configuration parameter "{name[:60]}"') from None
 
     def set(self, name: str, value: str | None) -> None:
-        """Set a value; None sets the one that the session began with.
+        """Set a value; None sets the value with which the session began.
 
-        **Errors** `PostgresRefusal` for an unknown variable, and for a value that would not be true.
+        **Errors** `PostgresRefusal` for an unknown variable, and for a value that is not in force.
         """
         name = name.lower()
         if name not in self._begun and not ("." in name and _NAME.fullmatch(name)):
@@ -125,17 +125,17 @@ class Variables:
         self._now[name] = self._begun[name] if allowed is not None else value
 
     def reset(self) -> None:
-        """Set all values that the session began with."""
+        """Set all variables to the values with which the session began."""
         self._now = dict(self._begun)
 
     @property
     def statement_timeout_s(self) -> float | None:
-        """Return how long a statement may take; None: as long as the settings say."""
+        """Return the time limit of a statement in seconds; None: the limit of the settings."""
         return seconds_of(self._now["statement_timeout"]) or None
 
 
 def seconds_of(text: str) -> float:
-    """Read a time, of milliseconds where it names no unit.
+    """Parse a time; without a unit it is in milliseconds.
 
     **Example**
 

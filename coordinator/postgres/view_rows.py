@@ -1,4 +1,4 @@
-"""Rows of a view that a session sends while it reads the view: the part that `Follow` and `WholeViewRows` share."""
+"""Send the rows of a view while the view is read: the part that `Follow` and `WholeViewRows` share."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class RowsOfView:
     """A source of rows that may hold a read of the view, with its lease, and a piece that was not sent yet."""
 
     def __init__(self, held: HeldBytes, schema: pa.Schema, tag: str) -> None:
-        """Begin without a read and without rows."""
+        """Create the source without a read and without rows."""
         self.schema, self.tag = schema, tag
         self._pending = PendingRows(held, schema)
         self._read: ViewRead | None = None
@@ -25,13 +25,13 @@ class RowsOfView:
         return self._ended and not self._pending.count
 
     def _end_read(self) -> None:
-        """Give back the lease, if there is one."""
+        """Release the lease, if there is one."""
         if self._read is not None:
             self._read.close()
             self._read = None
 
     def close(self) -> None:
-        """Give back the lease and what is held."""
+        """Release the lease and the held rows."""
         self._end_read()
         self._ended = True
         self._pending.close()

@@ -1,7 +1,7 @@
-"""`SELECT … FROM view` without anything else, and `COPY view TO STDOUT`: sent while the view is read, without DuckDB.
+"""Run a plain `SELECT … FROM view`, and `COPY view TO STDOUT`, without DuckDB: send the view while it is read.
 
-A small view is read at once, so that a cursor over it holds back nothing. A large one is read piece by piece through a lease,
-as of one step. So any size can be sent, within `lease_s` of [query], and no bound of [query] on results counts.
+A small view is read at once, so that a cursor over it holds no lease. A large one is read piece by piece through a
+lease, as of one step. So any size can be sent, within `lease_s` of [query], and no bound of [query] on results counts.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from dbsp.runtime.leases import WEIGHT, Wanted
 
 @dataclass(frozen=True, slots=True)
 class WholeView:
-    """All rows of a view are wanted, and these columns of it in this order; None: all columns."""
+    """A plain SELECT: all rows of a view, with these columns in this order; None: all columns."""
 
     view: str
     columns: tuple[str, ...] | None = None
 
 
 def whole_view_of(sql: str) -> WholeView | None:
-    """Return what a plain SELECT reads; None for a statement with anything else in it.
+    """Return the view and columns of a plain SELECT; None for any other statement.
 
     **Example**
 
@@ -65,7 +65,7 @@ class WholeViewRows(RowsOfView):
 
     @staticmethod
     def of(shared: SharedReads, asked: WholeView | None) -> WholeViewRows | None:
-        """Return the rows that a plain SELECT asks for; None where it names anything but a view and its columns."""
+        """Return the rows of a plain SELECT; None if it names an unknown view or column."""
         if asked is None:
             return None
         names = {name.lower(): name for name in shared.service.views()}
@@ -82,9 +82,9 @@ class WholeViewRows(RowsOfView):
     async def take(self, count: int, stop: StopSignal, wait_s: float | None = None) -> pa.Table:
         """Return the next rows, up to `count`.
 
-        **Errors** `PostgresRefusal` when the statement is broken off, `UnavailableError` when its time is over.
+        **Errors** `PostgresRefusal` when the statement is cancelled, `UnavailableError` when its time is over.
         """
-        del wait_s  # they are there
+        del wait_s  # the rows are already in memory
         while not self._pending.count and not self._ended:
             stop.refuse()
             self._pending.let_go()
@@ -129,7 +129,7 @@ class WholeViewRows(RowsOfView):
             raise
 
     def _shown(self, table: pa.Table) -> pa.Table:
-        """Return rows with their weights as the rows that are sent.
+        """Convert a Z-set to the rows to send: repeat each row by its weight.
 
         **Errors** `UnavailableError` where the view was edited since the statement was described.
         """
@@ -139,6 +139,6 @@ class WholeViewRows(RowsOfView):
 
 
 def _close(opened: tuple[ViewRead | None, pa.Table]) -> None:
-    """End a read that nobody waits for."""
+    """End the read of a statement that was cancelled."""
     if opened[0] is not None:
         opened[0].close()

@@ -123,7 +123,7 @@ class QueryStatement(Protocol):
 
     @property
     def prelude(self) -> Sequence[str]:
-        """Return our own statements that come before."""
+        """Return the statements to run before it, such as those that make macros."""
 
     @property
     def sql(self) -> str:

@@ -7,7 +7,7 @@ Besides sqlglot's own rules:
 
 1. `public.v` is the view `v`. A relation of the catalogs is one name with a dot in it, such as `"pg_catalog.pg_class"`.
 2. `$1` becomes the parameter's value, as a literal of its type; without a value, in a description, a null of its type.
-3. Functions of PostgreSQL that DuckDB lacks, or answers for itself, become macros (`functions`).
+3. Functions of PostgreSQL that DuckDB lacks, or that it would evaluate for itself, become macros (`functions`).
 4. Casts to `regclass`, `regtype` and so on look names and numbers up in the catalogs.
 5. Columns without a name get PostgreSQL's.
 """
@@ -149,7 +149,7 @@ def translate(sql: str, dialect: Dialect) -> Translated:
 
 
 def parameter_types(translated: Translated, dialect: Dialect, types: Mapping[str, str]) -> list[str]:
-    """Return the types of the parameters: as they were declared, cast or compared; text where nothing says it.
+    """Return the types of the parameters, as they are declared, cast or compared; text if the statement leaves them open.
 
     `types` are PostgreSQL's names of the types of all columns that are read.
     """
@@ -193,7 +193,7 @@ def _own_names(tree: exp.Expr) -> frozenset[str]:
 
 
 class _Translation:
-    """The changes of one statement, node by node; it notes which macros they need."""
+    """The translation of one statement, node by node; it notes the macros that the statement needs."""
 
     def __init__(self, dialect: Dialect, own_names: frozenset[str], reads_catalogs: bool) -> None:
         self._dialect, self._own, self._reads_catalogs = dialect, own_names, reads_catalogs
@@ -289,7 +289,7 @@ class _Translation:
         return node
 
     def _dot(self, node: exp.Dot) -> exp.Expr:
-        """Take the schema off a function: `pg_catalog.f(x)`."""
+        """Remove the schema of a function: `pg_catalog.f(x)`."""
         right = node.expression
         is_schema = isinstance(node.this, exp.Identifier | exp.Column) and node.this.name.lower() in (*CATALOGS, PUBLIC)
         return right if is_schema and not isinstance(right, exp.Identifier) else node
@@ -326,7 +326,7 @@ class _Translation:
         arguments = _arguments(node)
         if not (arguments and isinstance(arguments[0], exp.Literal)):
             return exp.null()
-        if name == "set_config":  # the session has carried it out already
+        if name == "set_config":  # the session has already carried out set_config
             return arguments[1] if len(arguments) > 1 else exp.null()
         wanted = arguments[0].name.lower()
         value = self._dialect.variables.get(wanted)
@@ -427,7 +427,7 @@ def _is_qualified(type_: exp.Expr) -> bool:
 
 
 def _bare(node: exp.Expr) -> exp.Expr:
-    """Take the schema off a name in quotes."""
+    """Remove the schema of a quoted name."""
     if isinstance(node, exp.Literal) and node.is_string:
         return exp.Literal.string(node.name.removeprefix("pg_catalog."))
     return node

@@ -1,4 +1,4 @@
-"""`EXPLAIN SELECT …`: what a query would read of each view, and what DuckDB would do with it.
+"""Parse `EXPLAIN SELECT …`, which shows the parts of views that a query would read, and DuckDB's plan.
 
 `EXPLAIN ANALYZE SELECT …` reads the views and runs the query, with DuckDB's times.
 """

@@ -1,6 +1,6 @@
 """Functions of PostgreSQL that tools call and DuckDB lacks, as macros of DuckDB; only those that a statement calls are made.
 
-They tell of a database with one owner, whose relations are read by everybody and written by nobody.
+They describe a database with one owner, whose relations everybody can read and nobody can write.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Run queries in a process of their own, so that no statement can exhaust the coordinator's memory or time, or end it.
 
-A process is started for the first query and kept for the next. It is killed when its query reaches a limit, breaks off,
-or does not end `KILL_AFTER_S` after its time. At most `at_once_max` queries run at a time; more wait, and are refused
-after a time limit. Module `child` is the other side.
+A process is started for the first query and kept for the next. It is killed when its query reaches a limit, is
+cancelled, or does not end `KILL_AFTER_S` after its time. At most `at_once_max` queries run at a time; more wait, and
+are refused after a time limit. Module `child` is the other side.
 """
 
 from __future__ import annotations
@@ -36,21 +36,21 @@ Read: TypeAlias = Callable[[Mapping[str, Needed]], AbstractContextManager[Mappin
 
 
 class TakesBack(Protocol):
-    """Takes back the process of a query."""
+    """A function that receives the process of a finished query."""
 
     def __call__(self, process: _Process, *, sound: bool) -> None:
-        """Take it; `sound` says whether it can run another query."""
+        """Receive the process; `sound` says whether it can run another query."""
 
 
 class QueryStopped(UnavailableError):  # noqa: N818 - it is no fault
-    """A query was broken off by the one who asked."""
+    """The error of a query that its caller has cancelled."""
 
 
 class Stop:
-    """A switch that breaks one query off, from any thread: before it begins or while it runs."""
+    """A switch by which any thread can cancel one query, before it begins or while it runs."""
 
     def __init__(self) -> None:
-        """Have nothing to end yet."""
+        """Create the switch without a process to end."""
         self._lock = threading.Lock()
         self._process: ChildProcess | None = None
         self.is_set = False
@@ -150,7 +150,7 @@ class Queries:
         return found
 
     def _ended(self, process: _Process, *, sound: bool) -> None:
-        """Take the process of a query that has ended; end it where it cannot be used again."""
+        """Keep the process of a finished query for the next one, or end it if it is not usable."""
         self._places.release()
         if sound:
             self._give_back(process)

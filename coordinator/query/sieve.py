@@ -143,7 +143,7 @@ def _pure_functions() -> frozenset[str]:
 
 
 def _first(statement: Tree) -> tuple[int | None, list[dict[str, Any]]]:
-    """Return how many rows of its view a statement needs at most, and in which order; None if it may need all."""
+    """Return how many rows of its view a statement needs at most, and their order; None if it may need all rows."""
     groups = [statement.get(name) for name in ("group_expressions", "group_sets", "having", "qualify")]
     columns = statement.get("select_list") or []
     modifiers = {str(each.get("type")): each for each in statement.get("modifiers") or []}
