@@ -189,7 +189,7 @@ def main() -> None:
 
 
 def _succeed(config: Config, inheritance: Inheritance) -> PreparedStart:
-    """Prepare a start, say so to the process before this one, and return when that one has closed the pipeline."""
+    """Prepare the start of a successor, report it to the old process, and return when that process has closed the pipeline."""
     prepared = prepare_start(config, is_successor=True)
     prepared.inheritance = inheritance
     inheritance.wait_to_go_on()
@@ -275,14 +275,14 @@ def run(
 
 
 def _own(lock: OwnerLock, heart: Heart | None) -> None:
-    """Let the standbys know that a coordinator runs: those on this host by the lock, others by heartbeats."""
+    """Take the lock, and begin the heartbeats, by which standbys see that a coordinator runs."""
     lock.take()
     if heart is not None:
         heart.begin()
 
 
 def _leave(lock: OwnerLock, heart: Heart | None, *, goes_on: bool, is_stopped: bool) -> None:
-    """Let the standbys know whether the pipeline goes on as another version, or was stopped by `coordinator stop`."""
+    """Report to the standbys that the pipeline continues as another version, or was stopped by `coordinator stop`."""
     if heart is not None:
         heart.close(stopped=is_stopped, pause_s=RUNNING_S if goes_on else 0.0)
     if is_stopped:
@@ -290,7 +290,7 @@ def _leave(lock: OwnerLock, heart: Heart | None, *, goes_on: bool, is_stopped: b
 
 
 def _heart(config: Config) -> Heart | None:
-    """Return what writes heartbeats; None if the logs are in the data folder, or if the topic is not allowed to be used."""
+    """Return the writer of heartbeats; None if the logs are in the data folder, or without the right to use the topic."""
     try:
         beats = open_heartbeats(config)
     except ConfigError as error:
@@ -300,7 +300,7 @@ def _heart(config: Config) -> Heart | None:
 
 
 def _attended(built: Built, heart: Heart) -> Built:
-    """Return the parts with runtimes that free what the coordinator before has on a cluster; heartbeats name them."""
+    """Return the parts with a runtime that frees the previous coordinator's application; heartbeats name the new application."""
     make, control = built.parts.runtime, built.parts.control
     if isinstance(control, LoggedControl):
         heart.doubt = control.doubt
@@ -490,7 +490,7 @@ def _request_in_ledger(service: Service, workers: int) -> None:
 
 
 def _note_workers(service: Service, rescale: int | None) -> None:
-    """Print a note if the setting `workers` was edited since the last start, because it has no effect on this pipeline.
+    """Print a note if the setting `workers` was edited since the last start, because it has no effect on an existing pipeline.
 
     The setting is the number of workers of a new pipeline; a rescale changes that of an existing one.
     """

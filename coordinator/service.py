@@ -1,7 +1,7 @@
 """A pipeline as an object: start it, push rows, read views, checkpoint, rescale, stop. The HTTP interface is a thin layer.
 
 All methods may be called from any thread; the event loop's thread does the work that needs the runtime. A push returns
-when the rows are durable, with their position; `wait_until_processed(position)` returns when their results are.
+the position of its rows when they are durable. `wait_until_processed(position)` returns when their results are durable.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ class Service(QueryReads, Decisions, Rescales):
             say(f"the runtime could not be closed: {type(error).__name__}: {error}")
 
     def close_pipeline(self) -> None:
-        """Close logs and ledger, after the event loop has ended; on Spark its processes may still be there."""
+        """Close logs and ledger, after the event loop has ended; processes of Spark may still run."""
         if self._closed:
             return
         self._closed = True

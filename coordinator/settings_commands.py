@@ -21,7 +21,7 @@ PIPELINE = click.argument("pipeline", type=click.Path(path_type=Path, dir_okay=F
 @click.option("--plan", "shows_plan", is_flag=True, help="Print the plan, too.")
 @click.pass_obj
 def validate(context: CommandContext, pipeline: Path | None, evolve: bool, shows_plan: bool) -> None:
-    """Check the settings, the circuit, what is stored and whether brokers answer; start and write nothing."""
+    """Check the settings, the circuit, the stored state, and whether brokers answer; start and write nothing."""
     from dbsp.coordinator.checking import check_pipeline  # noqa: PLC0415 - it loads the engine
     from dbsp.plan.explain import explain  # noqa: PLC0415 - as above
 

@@ -1,4 +1,4 @@
-"""`dbsp-coordinator --standby`: a process that prepares a start, and makes it when the pipeline's coordinator has ended.
+"""`dbsp-coordinator --standby`: a process that prepares a start, and takes over when the pipeline's coordinator has ended.
 
 Two things say *when* to start:
 
@@ -9,7 +9,7 @@ Two things say *when* to start:
 The claim of the epoch makes it *safe*, as at every start: a coordinator that was wrongly taken for dead is fenced.
 
 Invariants
-1. A standby writes nothing of the pipeline before it is its turn, and nobody answers as the pipeline's service.
+1. A standby writes no file of the pipeline, and serves no request, before it takes over.
 2. Of several standbys one starts; the others wait for that one.
 3. `coordinator stop` ends the pipeline, and so its standbys. Any other end, also SIGTERM, is that of one process.
 
@@ -109,11 +109,11 @@ class OwnerLock:
 
 @dataclass(slots=True)
 class PreparedStart:
-    """The parts of a start that a standby has: the lock and, on Spark, a runtime, to be used once.
+    """The prepared parts of a start: the lock and, on Spark, a runtime, which is used once.
 
-    `of` is the run of the pipeline and the fingerprint of the circuit for which the runtime was made. `seconds` is how long
-    all of it took. A successor has an `inheritance` besides: the sockets of the process before it. A standby that has heard a
-    lease run out has a `heart`.
+    `of` is the run of the pipeline and the fingerprint of the circuit for which the runtime was made. `seconds` is how
+    long all of it took. A successor has an `inheritance` besides: the sockets of the process before it. A standby that
+    took over because a lease was over has a `heart`.
     """
 
     lock: OwnerLock
@@ -144,7 +144,7 @@ class PreparedStart:
 
 
 def stand_by(config: Config) -> PreparedStart | None:
-    """Prepare a start, and return when the pipeline has no coordinator any more; this process holds its lock then.
+    """Prepare a start, and return when the pipeline has no coordinator any more; this process then holds the pipeline's lock.
 
     Return None if a user has stopped the pipeline while this process was waiting.
     **Errors** `ConfigError` without HTTP, and those of settings and circuit.
@@ -223,7 +223,7 @@ def _answers(config: Config) -> bool:
 
 
 def prepare_start(config: Config, *, is_successor: bool = False) -> PreparedStart:
-    """Load and run everything once that a start loads and runs; on Spark, start an application.
+    """Load all modules and compile all kernels that a start needs; on Spark, start an application.
 
     A successor prepares everything, because its turn comes at once. On a cluster without room a standby keeps the driver of
     its application, which gets executors when those of the coordinator are free.
@@ -250,7 +250,7 @@ def prepare_start(config: Config, *, is_successor: bool = False) -> PreparedStar
 
 
 def _wants_spark(config: Config) -> bool:
-    """Return whether a standby starts a Spark application before its turn has come; a successor always does."""
+    """Return whether a standby starts a Spark application before it takes over; a successor always does."""
     if config.pipeline.runtime == "local" or config.coordinator.standby == "process":
         return False
     return config.coordinator.standby == "spark" or config.spark.master.startswith("local")

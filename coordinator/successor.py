@@ -1,7 +1,7 @@
 """An upgrade without a pause for the start: a process of the other version is ready before the old one stops.
 
-The old process starts the successor with its listening sockets and one end of a pair of sockets. On the pair each says a word a
-line:
+The old process starts the successor with its listening sockets and one end of a pair of sockets. On the pair each
+process writes one word a line:
 
 | word | who | meaning |
 | --- | --- | --- |
@@ -12,9 +12,9 @@ line:
 | `failed …` | successor | why it ends |
 
 Invariants
-1. The successor opens nothing of the pipeline before `go`.
+1. The successor opens no file of the pipeline before `go`.
 2. The old process ends only after `running`. Before that it can go on: it executes its own version again.
-3. Safe in any case is the claim of the epoch, as at every start.
+3. The claim of the epoch makes every order of events safe, as at every start.
 
 After `running` the old process executes `launcher`, and the successor asks the kernel to stop it if that one is killed.
 
@@ -49,18 +49,18 @@ PR_SET_PDEATHSIG = 1
 
 
 class _Words:
-    """Words in both directions, over an end of the pair."""
+    """An end of the pair of sockets: words in both directions."""
 
     def __init__(self, end: socket.socket) -> None:
         self._end, self._arrived = end, b""
 
     def say(self, word: str) -> None:
-        """Send a word; nobody may listen any more."""
+        """Send a word; ignore that the other process may have ended."""
         with suppress(OSError):
             self._end.sendall(word.replace("\n", "\t").encode() + b"\n")
 
     def next(self, timeout_s: float | None) -> str:
-        """Return the next word; empty if the other one has ended. **Errors** `TimeoutError`."""
+        """Return the next word; empty if the other process has ended. **Errors** `TimeoutError`."""
         self._end.settimeout(timeout_s)
         while b"\n" not in self._arrived:
             try:
@@ -74,15 +74,15 @@ class _Words:
         return line.decode(errors="replace").replace("\t", "\n")
 
     def close(self) -> None:
-        """Close this end; the other one notices."""
+        """Close this end; the other process reads an end of input."""
         self._end.close()
 
 
 class Successor:
-    """A started process of another version, from the side of the old one."""
+    """The old process's handle of a started process of another version."""
 
     def __init__(self, command: Sequence[str], sockets: Mapping[str, int], environment: Mapping[str, str]) -> None:
-        """Start it with the listening sockets, by name; `EngineError` if it cannot be started."""
+        """Start the successor with the listening sockets, by name; `EngineError` if it cannot be started."""
         mine, theirs = socket.socketpair()
         handles = {PAIR: theirs.fileno(), **sockets}
         text = ",".join(f"{name}={number}" for name, number in handles.items())
@@ -118,14 +118,14 @@ class Successor:
         raise EngineError(f"the other version ended before it was {word}: exit_code={self._process.poll()}")
 
     def go(self) -> None:
-        """Let it go on with the pipeline, which this process has closed; signals are for it from now on."""
+        """Hand over the pipeline, which this process has closed; from now on signals go to the successor."""
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             if signal.getsignal(number) != signal.SIG_IGN:
                 signal.signal(number, lambda number, _frame: self._process.send_signal(number))
         self._words.say(GO)
 
     def become_its_launcher(self) -> NoReturn:
-        """Replace this process by one that waits for the successor; the pair closes with that."""
+        """Replace this process by the launcher, which waits for the successor; this closes the pair."""
         script = Path(__file__).with_name("launcher.py")
         sys.stdout.flush()
         sys.stderr.flush()
@@ -134,7 +134,7 @@ class Successor:
         )
 
     def end(self) -> None:
-        """End it: it has not gone on, or must not."""
+        """End the successor, which has not taken over, or must not."""
         self._words.close()
         self._process.kill()
         self._process.wait()
@@ -164,7 +164,7 @@ class Inheritance:
         return None
 
     def wait_to_go_on(self) -> None:
-        """Report that this process is ready, and wait; exit if the old one goes on by itself."""
+        """Report that this process is ready, and wait for `go`; exit if the old process continues by itself."""
         self._words.say(READY)
         if self._words.next(None) != GO:
             sys.exit(0)
@@ -191,4 +191,4 @@ class Inheritance:
             ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
         if os.getppid() != self._before:
             os.kill(os.getpid(), signal.SIGTERM)
-        threading.Event().wait()  # for ever: the kernel forgets the wish with the thread that has made it
+        threading.Event().wait()  # for ever: the kernel drops the request with its thread

@@ -1,4 +1,4 @@
-"""Protect the pipeline from a step that kills the process which runs it: count the deaths, then try the step in a process apart.
+"""Protect the pipeline from a step that kills its process: count the deaths, then try the step in a separate process.
 
 While a step runs, a small marker file contains its (epoch, step). The file is written without a sync: it survives the
 process, and need not survive the host. A start that finds the marker counts a death in the ledger; so does a step that
@@ -37,7 +37,7 @@ _NO_STEP = -1
 
 
 class DeadlyStepError(DataError):
-    """The step ends the process that runs it; `death` says how."""
+    """The error of a step that kills its process; `death` says how the process died."""
 
     def __init__(self, message: str, hint: str | None = None, death: str = "") -> None:
         """Keep the message, the hint and how the process ended, so that the error can be pickled."""
@@ -219,7 +219,7 @@ class Attempts:
         self._note(StepDied(step=step, deaths=self._deaths.count if self._deaths is not None else 0))
 
     def _try_apart(self, command: commands.RunStep) -> None:
-        """Try a step that has killed too many processes; steps of a migration are not tried, since they have two layouts."""
+        """Try a step that has killed too many processes in a separate one; steps of a migration (two layouts) are not tried."""
         deaths, record = self._deaths, command.record
         due = deaths is not None and deaths.step == record.step and deaths.count >= DEATHS_MAX
         if not due or self._trials is None or command.coming is not None:

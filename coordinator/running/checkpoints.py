@@ -50,7 +50,7 @@ class Logs:
 
 
 class Checkpoints:
-    """The part of the command runner that takes checkpoints; `change` changes the ledger under the newest epoch."""
+    """The part of the command runner for checkpoints; `change` changes the ledger under the newest epoch."""
 
     def __init__(
         self,
@@ -64,10 +64,10 @@ class Checkpoints:
         *,
         standbys: FarStandbys,
     ) -> None:
-        """Touch nothing yet.
+        """Store the parts; change nothing yet.
 
-        Of the settings it uses two. Logs are kept `retention_s` longer than the versions need. `rollback_window_s` after this
-        version's first checkpoint the version before cannot continue any more (`format_window`).
+        Two settings are used. Logs are kept `retention_s` longer than the versions need. `rollback_window_s` after
+        this version's first checkpoint the older version cannot continue any more (`format_window`).
         """
         self._window_us = round(settings.rollback_window_s * 1e6)
         self._clock, self._logs, self._change, self._published = clock, logs, change, behind.objects
@@ -79,7 +79,7 @@ class Checkpoints:
         """Until when the version of dbsp before can continue; any thread may read it."""
 
     def note_window(self, ledger: Ledger) -> None:
-        """Note what the ledger of an opened or published version says of the rollback window."""
+        """Store the end of the rollback window, from the ledger of an opened or published version."""
         self.rollback_until_us = window_ends_us(ledger, self._window_us)
 
     def forget(self) -> None:

@@ -111,7 +111,7 @@ class CommandRunner:
         observer: Observer,
         helper: Executor | None = None,
     ) -> None:
-        """Touch nothing before the first command; `helper` logs the next step while one runs."""
+        """Store the parts; open nothing before the first command. `helper` logs the next step while one runs."""
         self.index = StepIndex()
         self.moved: MoveReport | None = None
         self.doing: Doing | None = None
@@ -178,7 +178,7 @@ class CommandRunner:
             self._observer.noted(CloseFailed(error=f"{type(error).__name__}: {error}"))
 
     def close(self, *, keep_runtime: bool = False) -> None:
-        """End what runs beside, and close the runtime unless it is kept; the caller closes the logs."""
+        """End background work, and close the runtime unless it is kept; the caller closes the logs."""
         self.checkpoints.forget()
         self._helper.shutdown(wait=True)
         if self._runtime is not None and not keep_runtime:
@@ -270,7 +270,7 @@ class CommandRunner:
             case commands.ReadVersions(epoch=epoch, workers=workers, hosts=hosts):
                 held = dict(self.runtime.versions(workers, hosts))
                 if (ledger := self._parts.control.load()) is not None:
-                    ledgers.refuse_older(ledger, epoch)  # a newer owner may have changed what was read
+                    ledgers.refuse_older(ledger, epoch)  # a newer owner may have changed the ledger since it was read
                 return events.VersionsRead(held=held)
             case commands.ReturnToCopies():
                 return self._return(command)

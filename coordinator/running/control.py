@@ -260,7 +260,7 @@ def intend(ledger: Ledger, saved: Saved) -> Ledger:
 
 
 def publish(ledger: Ledger, version: int, *, ends_rescale: bool) -> Ledger:
-    """Note a version that all workers acknowledged; only the version before it stays openable too, and that of the copies.
+    """Note a version that all workers acknowledged; the one before it, and the one of the copies, can still be opened.
 
     The workers of its layout have databases from now on: one that is missing is made again from the copies, not anew.
     """
@@ -334,8 +334,8 @@ def request_rescale(
 ) -> Ledger:
     """Note the request for a rescale to this many workers; with None remove it.
 
-    Hosts that it names are on offer from now on. `rows` are the recent rows of each input partition. They are known to this
-    process alone, and a start that continues the rescale needs them: they may be all that the rescale is about.
+    Hosts that it names are on offer from now on. `rows` are the recent rows of each input partition. Only this process
+    knows them. A start that continues the rescale needs them, because the rescale may move partitions only.
     """
     ledger = replace(ledger, rescale=workers, strategy=strategy, rescale_rows=None if workers is None else rows)
     if hosts is None:
@@ -387,7 +387,7 @@ def change_circuit(
 
 
 def renewed(ledger: Ledger, made: Collection[str]) -> tuple[str, ...]:
-    """Return those of the new views whose names belonged to other views: edited, or dropped earlier."""
+    """Return the new views whose names belonged to other views: edited ones, and ones that were dropped earlier."""
     before = frozenset() if ledger.signatures is None else ledger.signatures.views.keys()
     return tuple(sorted(name for name in made if name in ledger.retired or name in before))
 

@@ -37,7 +37,7 @@ class CopyingBehind:
     """The copies that lag of one pipeline; where copies do not lag, nothing is done. Any thread may read the status."""
 
     def __init__(self, objects: PublishedCopies, clock: Clock) -> None:
-        """Ask nothing yet."""
+        """Store the parts; send no request yet."""
         self.objects, self._clock = objects, clock
         self._whole: CopiedVersion | None = None
         self._newest: CopiedVersion | None = None
@@ -96,12 +96,12 @@ class CopyingBehind:
         return ledger if self._whole is None else lagging.note_copied(ledger, self._whole)
 
     def published(self, ledger: Ledger) -> None:
-        """Let the thread copy the version that was published, after the one under way."""
+        """Queue the published version; the thread copies it after the present one."""
         self._newest = _newest(ledger)
         self._news.set()
 
     def end(self) -> None:
-        """Let the thread give up; the caller ends the runtime's copies, or has ended them."""
+        """Ask the thread to end; the caller ends the runtime's copies."""
         self._ended.set()
         self._news.set()
         self.trouble = None
@@ -135,7 +135,7 @@ class CopyingBehind:
     def _started(
         self, runtime: Runtime, epoch: int, ended: threading.Event, before: threading.Thread | None
     ) -> threading.Thread | None:
-        """Start the thread of an epoch; the simulator lets it go on in pieces, and returns none."""
+        """Start the thread of an epoch; return None in the simulator, which runs the copying in pieces."""
         thread = threading.Thread(
             target=self._run, args=(runtime, epoch, ended, before), name="dbsp-copies-behind", daemon=True
         )
@@ -144,7 +144,7 @@ class CopyingBehind:
 
     def _run(self, runtime: Runtime, epoch: int, ended: threading.Event, before: threading.Thread | None) -> None:
         if before is not None:
-            before.join()  # what it has asked of the place has ended, too
+            before.join()  # its requests to the place have ended, too
         while not ended.is_set():
             self._news.clear()
             try:
@@ -169,14 +169,14 @@ class CopyingBehind:
 
     @contextmanager
     def _logs(self, ended: threading.Event) -> Iterator[None]:
-        """Let the block use the ledger and the logs, which the service may close after the end."""
+        """Yield the ledger and the logs, which stay open within the block."""
         with self._using:
             if ended.is_set():
                 raise UnavailableError("the copying was ended")
             yield
 
     def _note(self, ended: threading.Event, error: DbspError) -> None:
-        """Note why the copies make no progress; a copy that a rescale has interrupted is no trouble."""
+        """Store why the copies make no progress; an interruption by a rescale does not count."""
         if not ended.is_set() and (isinstance(error, AwayError) or not isinstance(error, UnavailableError)):
             self.trouble = str(error)
 

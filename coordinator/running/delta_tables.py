@@ -317,7 +317,7 @@ class _Writer:
 
 
 def _quiet(config: Config) -> int:
-    """Return after how many steps an unchanged table gets an empty commit.
+    """Return the number of steps after which an unchanged table gets an empty commit.
 
     The commit notes the position before the outputs drop the steps.
     """

@@ -49,7 +49,7 @@ Many partitions mean many requests.
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Ask:
-    """A question for the runtime."""
+    """A function to run on the event loop's thread between two steps, and the future of its result."""
 
     question: Callable[[Runtime, states.Facts], Any]
     answer: Future[Any]
@@ -57,7 +57,7 @@ class _Ask:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Watch:
-    """A request, with the test whether it is served: `met` returns None until then, and may raise."""
+    """A request and its future; `met` returns None until the request is served, and may raise."""
 
     request: events.Request
     met: Callable[[states.State], Any]
@@ -286,7 +286,7 @@ class EventLoop:
         return events.RescaleAsked(workers=wanted, strategy=strategy, hosts=hosts, partitions=rows)
 
     def _release(self) -> None:
-        """Give back the hosts that the last rescale of autoscale has left, now that it is over."""
+        """Run `release` of the hosts command for the hosts that autoscale's last rescale has left."""
         facts = self._state.facts
         if (error := self._hosts.failed()) is not None:
             self._observer.noted(AutoscaleFailed(workers=len(facts.layout.workers), error=error))
@@ -298,7 +298,7 @@ class EventLoop:
         self._left = frozenset()
 
     def _counted(self, request: events.Request) -> events.Request:
-        """Tell a rescale which input partitions there are, and their recent rows."""
+        """Return the rescale request with the input partitions and their recent rows."""
         if not isinstance(request, events.RescaleAsked):
             return request
         return replace(request, partitions=self.runner.partitions)
@@ -313,7 +313,7 @@ class EventLoop:
         return self._clock.monotonic_s() - self._checkpoint_at >= interval
 
     def _wait(self, for_input: bool) -> events.Event:
-        """Wait until there is a request or a step is due; answer questions meanwhile."""
+        """Wait until there is a request or a step is due; run the functions of `ask` meanwhile."""
         while True:
             self._wake.clear()
             request = self._next_request()
@@ -359,7 +359,7 @@ class EventLoop:
     # --- answers ------------------------------------------------------------------------------------------------
 
     def _answer_asks(self) -> None:
-        """Answer the questions if the runtime is between two steps and not replaying."""
+        """Run the functions of `ask` if the runtime is between two steps and not replaying."""
         if not isinstance(self._state, SETTLED) or is_filling(self._state):
             return
         asks, self._asks = self._asks, []
@@ -403,8 +403,8 @@ class EventLoop:
     def _end(self, finish: commands.Shutdown) -> commands.Shutdown:
         """Close the runtime, post the end, and fail the requests that still wait.
 
-        Another version need not wait for the end of processes that have the state; its claim of the epoch fences them. So
-        they are closed with the service.
+        In an upgrade the processes with the state are closed with the service. The other version need not wait for
+        them, because its claim of the epoch fences them.
         """
         self._hosts.close()
         try:

@@ -1,8 +1,9 @@
-"""Let the standbys on other hosts follow, place them, and let them take over from workers of lost hosts.
+"""Place the standbys on other hosts, copy published versions to them, and make them databases of workers of lost hosts.
 
-Every published version is whole in each standby that is *kept*. A checkpoint is published after they have followed, and so is the
-version of a rescale. A version that was opened is followed at once, too, which matters after a change of places. So whatever host
-is lost, a kept standby of each of its workers has the published version, if it could be placed before.
+Every published version is whole in each standby that is *kept*. A checkpoint, and the version of a rescale, is
+published after the standbys have it. An opened version is copied to them at once, too, which matters after a change of
+places. So whatever host is lost, a kept standby of each of its workers has the published version, if it could be placed
+before.
 
 Places are decided and noted in the ledger on the thread of the event loop, before a standby is made. A standby that is kept no
 more is deleted later, when the kept ones of that worker have the published version. So the ledger knows all places, also after
@@ -43,10 +44,10 @@ FAILURES_MAX = 3
 
 
 class Beside(Protocol):
-    """A function that runs another one while steps run, and returns the future of its result."""
+    """A function that starts another one while steps run, and returns the future of its result."""
 
     def __call__(self, run: Callable[[], T], /) -> Future[T]:
-        """Begin to run it."""
+        """Start the function."""
         ...
 
 
@@ -76,7 +77,7 @@ class StandbyRule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Following:
-    """A following: the version and the routes of the standbys, the places that are deleted first, and its end."""
+    """A copy of a version to standbys: the routes, the places to delete first, and the future of its end."""
 
     runtime: Runtime
     version: int
@@ -88,12 +89,12 @@ class _Following:
 
 
 class FarStandbys:
-    """The standbys of this pipeline's workers on other hosts; with a rule of none per worker nothing is done."""
+    """The standbys of this pipeline's workers on other hosts; if the rule is none per worker, all methods do nothing."""
 
     def __init__(
         self, rule: StandbyRule, control: Control, hosts: SilentHosts, note: Notify, clock: Clock, beside: Beside
     ) -> None:
-        """Ask nothing yet; followings are begun with `beside`."""
+        """Store the parts; `beside` starts the copying."""
         self.rule = rule
         self._control, self._hosts, self._note, self._clock, self._beside = control, hosts, note, clock, beside
         self._ended = threading.Event()
@@ -108,7 +109,7 @@ class FarStandbys:
 
     @property
     def status(self) -> dict[str, Any]:
-        """Return how many standbys each worker should have, those there are with their lag in bytes, and how many are missing.
+        """Return the wanted number of standbys per worker, the existing ones with their lag in bytes, and the number missing.
 
         A lag of None is not known yet. Any thread may ask.
         """
@@ -126,7 +127,7 @@ class FarStandbys:
     # ---- following
 
     def after(self, runtime: Runtime, copied: Future[T], version: int, epoch: int, layout: Layout) -> Future[T]:
-        """Return a future of the same result, that is set when the standbys hold the version, too."""
+        """Return a future with the result of `future`, set when the standbys have the version, too."""
         if not self.rule.per_worker:
             return copied
         following = self._begun(runtime, version, epoch, layout)
@@ -139,13 +140,13 @@ class FarStandbys:
         return self._beside(run)
 
     def reach(self, runtime: Runtime, version: int, epoch: int, layout: Layout) -> None:
-        """Let the standbys follow to a version now, while no step runs; give up at the first error."""
+        """Copy a version to the standbys now, while no step runs; stop at the first error."""
         if self.rule.per_worker:
             self.end()
             self._reach(self._begun(runtime, version, epoch, layout), patient=False)
 
     def opened(self, runtime: Runtime, version: int, epoch: int, layout: Layout) -> None:
-        """Let the standbys follow to the opened version, in a thread; the next checkpoint waits for its end."""
+        """Copy the opened version to the standbys, in a thread; the next checkpoint waits for its end."""
         if not self.rule.per_worker:
             return
         following = self._begun(runtime, version, epoch, layout)
@@ -160,7 +161,7 @@ class FarStandbys:
         self._beside(run)
 
     def end(self) -> None:
-        """Let running followings give up: a new epoch begins, or the service ends."""
+        """Stop the copying, because a new epoch begins, or the service ends."""
         self._ended.set()
         self._ended, self.trouble = threading.Event(), None
 
@@ -225,7 +226,7 @@ class FarStandbys:
         standbys = _standbys_of(following.runtime)
         hosts, failures = {host for route in following.routes for host in (route.home, route.host)}, 0
         with self._turn:
-            if self._hosts.silent(following.offered):  # does one answer again?
+            if self._hosts.silent(following.offered):  # ask whether a silent host answers again
                 self._hosts.look(following.runtime, following.offered)
             self._delete(standbys, following)
             while True:
@@ -261,7 +262,7 @@ class FarStandbys:
         self._unwritable = away | frozenset(disks.unwritable(runtime, sorted(self._unwritable - away)))
 
     def _finds_unwritable(self, following: _Following, hosts: Collection[str]) -> bool:
-        """Return whether a following failed because a disk cannot be written; then other places are chosen next time."""
+        """Return whether the copying failed because a disk cannot be written; the next one then uses other places."""
         if not isinstance(following.runtime, RunsOnHosts) or self._hosts.silent(hosts):
             return False
         found = disks.unwritable(following.runtime, sorted(hosts))

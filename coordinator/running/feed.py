@@ -82,7 +82,7 @@ class Feed:
         logs = self._open()
         found = self._read(logs, view, first, now.step, rows_max)
         found = replace(found, anew=began) if has_old else found
-        kept_from = _kept_from(logs)  # read last, because rows may be dropped during the reading
+        kept_from = _kept_from(logs)  # read after the rows, because steps may be dropped while rows are read
         if first < kept_from:
             raise PositionError(
                 f"the changes of these steps were dropped: view={view} first={first} kept_from={kept_from}",

@@ -1,4 +1,4 @@
-"""Fence the workers of a start or a rollback; move the workers of lost hosts and disks, and delete what they left there."""
+"""Fence the workers of a start or a rollback; move workers of lost hosts and disks, and delete their old databases."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Fencing:
     def __init__(
         self, control: Control, clock: Clock, hosts: SilentHosts, standbys: FarStandbys, change: Change, note: Notify
     ) -> None:
-        """Touch nothing yet."""
+        """Store the parts; contact no worker yet."""
         self._control, self._clock, self._hosts, self._change, self._note = control, clock, hosts, change, note
         self._standbys = standbys
 
@@ -84,7 +84,7 @@ class Fencing:
         lost = self._hosts.await_all(runtime, hosts, offered)
         if lost is None:
             return None
-        if not offered:  # a rescale: it fails, and the recovery after it moves workers
+        if not offered:  # in a rescale: the command fails, and the recovery that follows moves the workers
             raise UnavailableError(f"hosts of joining workers are lost: hosts={', '.join(lost.hosts)}")
         ready = self._standbys.ready(runtime, lost.hosts, lost.silent)
         return events.HostsLost(hosts=lost.hosts, silent=lost.silent, movable=self._movable, standbys=ready)
@@ -104,18 +104,18 @@ class Fencing:
         if isinstance(error, FencedError) or self._hosts.loss.common_disk or not isinstance(runtime, RunsOnHosts):
             return None
         homes = dict(zip(command.workers, command.hosts, strict=False))
-        if not homes or not command.offered:  # no host has a name, or it is no recovery
+        if not homes or not command.offered:  # hosts have no names, or this is no recovery
             return None
         everywhere = sorted({*homes.values(), *command.offered})
         silent = tuple(self._hosts.silent(everywhere))
         unwritable = disks.unwritable(runtime, [host for host in everywhere if host not in silent])
         gone = {worker for worker, host in homes.items() if host in unwritable}
-        if isinstance(command, commands.FenceWorkers):  # before that a worker may have no database yet
+        if isinstance(command, commands.FenceWorkers):  # before the first checkpoint a worker may have no database yet
             near = [worker for worker, host in homes.items() if host not in (*silent, *unwritable)]
             gone |= {*disks.without_database(runtime, near, [homes[worker] for worker in near])}
         ready = self._standbys.ready_for(runtime, gone, {*silent, *unwritable}) if gone else ()
         if not gone or (self._movable and not ready and not {*homes.values()}.intersection(unwritable)):
-            return None  # where there are copies, each try of the fence makes databases from them: what failed is this
+            return None  # with copies, each try of the fence makes databases from them: that was the failure
         self._standbys.note_unwritable(unwritable)
         workers = tuple(sorted(gone))
         self._note(

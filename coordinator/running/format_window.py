@@ -1,11 +1,11 @@
-"""The rollback window: how long after an upgrade the version before can continue from what is stored.
+"""The rollback window: the time after an upgrade in which the older version can continue from the stored state.
 
 A pipeline that an older version has made keeps its level of formats (`dbsp.stored.levels`). The level rises with the first
 checkpoint that is published `rollback_window_s` after this version's first one. The process that publishes it writes
 the old formats until it ends; the next start writes the new ones.
 
-Within the window a user may do what the older version would misread. Then the ledger has the newer form as long as this is
-so, and the older version refuses it (`beyond`). Source: docs/design/0062.
+Within the window a user may use a feature whose state the older version would misread. Meanwhile the ledger has the
+newer form, and the older version refuses it (`beyond`). Source: docs/design/0062.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ def risen(ledger: Ledger, wall_us: int, window_us: int) -> Ledger:
 
 
 def window_ends_us(ledger: Ledger, window_us: int) -> int | None:
-    """Return until when the version before can continue; None if it cannot, or before this version's first checkpoint."""
+    """Return the end of the rollback window; None if the older version cannot continue, or before the first checkpoint."""
     if ledger.own_since_us is None or beyond(ledger):
         return None
     return ledger.own_since_us + window_us
 
 
 def beyond(ledger: Ledger) -> tuple[str, ...]:
-    """Return what of a ledger the version before must not ignore, in words; empty if it can continue."""
+    """Describe the features of a ledger that the older version must not ignore; empty if it can continue."""
     found = {
         "new formats are written": ledger.level >= NEWEST,
         f"views began anew: {', '.join(sorted(ledger.began))}": bool(ledger.began),

@@ -142,7 +142,7 @@ class History:
             self._now().latency.add(seconds)
 
     def noted(self, notice: Notice) -> None:
-        """Keep a notable event, and count an error."""
+        """Store a notable event, and count an error."""
         with self._lock:
             point = self._now()
             match notice:

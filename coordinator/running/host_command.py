@@ -10,8 +10,8 @@ A new machine takes minutes to start, so the command runs on a thread of its own
 Invariants
 1. One command runs at a time.
 2. An offer is used for the layout for which it was asked, or not at all.
-3. A release comes after the rescale is over. One that an end of the service prevents is not made up for: the next `offer` names
-   the hosts on offer, which says as much.
+3. A release follows the end of the rescale. If the service ends before the release, it is not repeated. The next
+   `offer` names the present hosts, so the program can find the unused ones.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class HostCommand:
     RELEASE: ClassVar[str] = "release"
 
     def __init__(self, words: Sequence[str], timeout_s: float, woken: Callable[[], None]) -> None:
-        """Run nothing yet; without `words` there is no command."""
+        """Store the command; without `words` there is none."""
         self._words, self._timeout_s, self._woken = tuple(words), timeout_s, woken
         self._lock = threading.Lock()
         self._process: subprocess.Popen[str] | None = None
@@ -63,20 +63,20 @@ class HostCommand:
 
     @property
     def runs(self) -> bool:
-        """Return whether a command runs now, or its answer was not taken yet."""
+        """Return whether a command runs now, or its result was not taken yet."""
         return self._runs or self._offer is not None
 
     def offer(self, workers: int, layout: int, hosts: Iterable[str]) -> None:
-        """Begin to ask for the hosts of so many workers; `taken` has the answer later."""
+        """Start the command `offer` for so many workers; `taken` returns its result later."""
         asked = HostOffer(workers=workers, layout=layout)
         self._begin((self.OFFER, str(workers), *hosts), lambda text: self._offered(asked, text))
 
     def release(self, hosts: Iterable[str]) -> None:
-        """Begin to give hosts back; `failed` has the error, if there is one."""
+        """Start the command `release` for these hosts; `failed` returns its error, if there is one."""
         self._begin((self.RELEASE, *hosts), self._released)
 
     def taken(self) -> HostOffer | None:
-        """Return the answer to `offer` once it is there, and once only."""
+        """Return the result of `offer` once; None before it is there and afterwards."""
         found, self._offer = self._offer, None
         return found
 
@@ -86,7 +86,7 @@ class HostCommand:
         return found
 
     def close(self) -> None:
-        """End a command that runs; there is no other."""
+        """Terminate the running command; further ones are not started."""
         with self._lock:
             self._is_closed = True
             if self._process is not None:

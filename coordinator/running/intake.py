@@ -14,7 +14,7 @@ from dbsp.logs import InputLog, KeepsTransactions, Range, TellsWaits
 
 
 def counted(places: Iterable[tuple[str, int]]) -> dict[str, int]:
-    """Return how many partitions each table has, if these (table, partition) are all there are.
+    """Return the number of partitions of each table, given all pairs (table, partition).
 
     >>> counted([("t", 0), ("u", 0), ("t", 1)])
     {'t': 2, 'u': 1}

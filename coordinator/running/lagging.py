@@ -34,7 +34,7 @@ class CopiedVersion:
 
 
 def note_copied(ledger: Ledger, found: CopiedVersion) -> Ledger:
-    """Keep logs from this version on, and no longer from the one before; older news change nothing."""
+    """Note that logs are kept from this copied version on; a version older than the noted one changes nothing."""
     if ledger.copied is not None and ledger.copied > found.version:
         return ledger
     saved = dict(ledger.saved)

@@ -26,12 +26,12 @@ class LoggedControl:
     """A ledger whose changes a step log carries, too; see `Control`."""
 
     def __init__(self, control: Control, steps: CarriesLedger) -> None:
-        """Write nothing yet."""
+        """Store the ledger and the log."""
         self._control, self._steps = control, steps
         self._doubts = threading.Event()
 
     def doubt(self) -> None:
-        """Let the next change ask the log whether another coordinator has claimed it; any thread may call this.
+        """Make the next change check whether another coordinator has claimed the log; any thread may call this.
 
         An idle coordinator looks into its own folder every second. One on another host leaves no trace there.
         """
@@ -48,8 +48,8 @@ class LoggedControl:
     def change(self, epoch: int | None, action: Callable[[Ledger], Ledger]) -> Ledger:
         """Apply the change in one transaction of the disk; the log has it first.
 
-        If the transaction fails afterwards, the log is ahead of the disk until the next change. Nothing has used what the log
-        says more, and the disk counts as long as it is there.
+        If the transaction fails afterwards, the log is ahead of the disk until the next change. Nothing has used the
+        change that only the log has. While the disk is there, its ledger counts.
         """
 
         if self._doubts.is_set():
@@ -91,7 +91,7 @@ def ledger_in_log(config: Config) -> Ledger | None:
     there = (config.data_dir / "control").exists()
     try:
         steps = config.input.open_steps(config.residence)
-    except ConfigError:  # there is no such topic yet; what else is wrong with it, the start says when it opens the log
+    except ConfigError:  # the topic does not exist yet; any other fault is reported when the start opens the log
         return None
     try:
         if not isinstance(steps, CarriesLedger):
@@ -103,7 +103,7 @@ def ledger_in_log(config: Config) -> Ledger | None:
         found = replace(decode_ledger(carried), epoch=log.epoch())
         if known is None or _age(known) == _age(found):
             return found
-        is_newer = _age(known) < _age(found)  # else a version that notes no ledger has run since
+        is_newer = _age(known) < _age(found)  # otherwise a version that writes no ledger into the log has run since
         return replace(found, own_disk_since=found.epoch) if is_newer else None
     finally:
         steps.close()

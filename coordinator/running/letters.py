@@ -50,7 +50,7 @@ class KeepsLetters(Protocol):
 
 
 class NoLetters:
-    """Keeps nothing, for tests and simulations whose outputs have the letters."""
+    """A store without letters, for tests and simulations whose outputs have them."""
 
     def keep(self, record: StepRecord, report: StepReport) -> StepReport:  # noqa: ARG002 - as the protocol
         """Return the report."""
@@ -62,7 +62,7 @@ class NoLetters:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Letter:
-    """A dead letter: its step and number there, its table, its place in the table's input, and why it is one.
+    """A dead letter: its step and its number there, its table, its place in the table's input, and the reason.
 
     `partition` and `offset` are None for a row that failed at a node, and `unplaced` then says why. `table` is None where the
     row was made of rows of several tables. `count` equal rows have failed; with `is_delete` they were deletes.
@@ -105,7 +105,7 @@ class Letters:
     """The letters of one pipeline; any thread may read them."""
 
     def __init__(self, log: LetterLog, plan: Plan) -> None:
-        """Read nothing before the first question."""
+        """Store the parts; read no letter yet."""
         self.log, self._plan = log, plan
         self._origins: dict[str, _Origin] = {table.name: _Origin(table.name, None, None) for table in plan.tables}
         self._lock = threading.Lock()
@@ -161,7 +161,7 @@ class Letters:
         )  # fmt: skip
 
     def _origin(self, name: str) -> _Origin:
-        """Return what is known of a node: its table if all its rows come from one."""
+        """Return the origin of a node's letters: its table, if all its rows are those of one table."""
         if name not in self._origins:
             nodes = [node for node in self._plan.nodes if node.name == name]
             tables = sorted({table for node in nodes for table in self._tables(node)})

@@ -1,4 +1,4 @@
-"""Notice hosts that do not answer, for how long, and when they count as lost.
+"""Track the hosts that do not answer, and decide when they count as lost.
 
 A host that is powered off refuses no connection: it is silent. So the runtime connects with a bound, before workers are fenced
 and while a command takes long. A host that was silent at every look for `host_lost_s` counts as lost.
@@ -45,7 +45,7 @@ class Lost:
 
 
 class SilentHosts:
-    """Since when which hosts have been silent; any thread may use it. `lost` are the lost hosts of the last look."""
+    """The silent hosts, with the start of their silence; any thread may use it. `lost` are the lost hosts of the last look."""
 
     def __init__(self, clock: Clock, loss: HostLoss) -> None:
         """Begin without a silent host."""

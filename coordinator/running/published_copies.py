@@ -59,7 +59,7 @@ class PublishedCopies:
     """The checkpoints of this pipeline among its copies; without `parts` there are no copies, and nothing is done."""
 
     def __init__(self, parts: PublishedParts | None = None) -> None:
-        """Ask nothing yet."""
+        """Store the parts; send no request yet."""
         self._parts = parts
         self._ended = threading.Event()
         self._workers: frozenset[int] = frozenset()
@@ -68,7 +68,7 @@ class PublishedCopies:
         """Why the object of the running checkpoint cannot be put; any thread may read it."""
 
     def after(self, copied: Future[T], version: int, epoch: int) -> Future[T]:
-        """Return a future of the same result, that is set when the version's object is there, too."""
+        """Return a future with the result of `future`, set when the version's object is in the place, too."""
         if self._parts is None or self._parts.lags:
             return copied
         parts, ended, whole = self._parts, threading.Event(), Future[T]()
@@ -89,7 +89,7 @@ class PublishedCopies:
         return whole
 
     def opened(self, ledger: Ledger, epoch: int) -> None:
-        """Put the object of the version that was opened, and delete what workers that have left still have there.
+        """Put the object of the opened version, and delete the remaining objects of workers that have left.
 
         **Errors** `AwayError` while the place does not answer; `FencedError` if a newer owner was here.
         """
@@ -103,11 +103,11 @@ class PublishedCopies:
             self._workers = members | {w for w in self._workers - members if self._parts.copies(w).collect()}
             self._put(self._parts, ledger, epoch, names)
 
-    # ---- behind the checkpoints
+    # ---- copies that lag behind the checkpoints
 
     @property
     def parts(self) -> PublishedParts | None:
-        """Return the parts that it works on; None where there are no copies."""
+        """Return the parts of the pipeline; None if there are no copies."""
         return self._parts
 
     @property
@@ -138,7 +138,7 @@ class PublishedCopies:
             self._put(self._parts, ledger, epoch, names)
 
     def collect(self, epoch: int) -> None:
-        """Delete what workers that have left still have there, if no checkpoint names it; errors as `put_behind`."""
+        """Delete the objects of workers that have left, unless a checkpoint names them; errors as `put_behind`."""
         if self._parts is None:
             return
         with self._lock:
@@ -148,7 +148,7 @@ class PublishedCopies:
                 self._workers = members | {worker for worker in gone if self._parts.copies(worker).collect()}
 
     def end(self) -> None:
-        """Let a running thread give up; its object may still arrive, and harms nothing."""
+        """Ask a running thread to end; its object may still arrive, which is harmless."""
         self._ended.set()
         self.trouble = None
 
@@ -191,7 +191,7 @@ class PublishedCopies:
         while names := checkpoints.names():
             body = checkpoints.get(names[-1])
             checkpoints.put(names[-1], body, kept=True)
-            if names[-1] in checkpoints.names():  # so every worker that drops manifests sees one of the two objects
+            if names[-1] in checkpoints.names():  # so a worker that drops manifests sees one of the two
                 return names[-1], body
             checkpoints.delete([names[-1]], kept=True)
         raise UnavailableError("no checkpoint is whole among the copies yet", "try again")

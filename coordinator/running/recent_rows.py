@@ -28,7 +28,7 @@ class RecentRows:
             self._sums[place] = self._sum(place, now_s) + each.last - each.first, now_s
 
     def of(self, places: Collection[tuple[str, int]], now_s: float) -> Mapping[str, tuple[int, ...]]:
-        """Return per table the rows of each partition, if these (table, partition) are all there are.
+        """Return per table the rows of each partition, given all pairs (table, partition).
 
         >>> recent = RecentRows()
         >>> recent.read([Range(table="t", partition=1, first=5, last=105)], 0.0)

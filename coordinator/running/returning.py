@@ -32,7 +32,7 @@ Change = Callable[[Callable[[Ledger], Ledger]], Ledger]
 def return_to_copies(
     parts: PublishedParts | None, ledger: Ledger, command: commands.ReturnToCopies, change: Change
 ) -> events.ReturnedToCopies | events.NothingCopied:
-    """Let the newest whole version of the copies be the published one; or say what is lost.
+    """Make the newest whole version of the copies the published one; if there is none, report the lost state.
 
     **Errors** `AwayError` while the place does not answer; `FencedError` if a newer owner was here.
     """
@@ -57,7 +57,7 @@ def _returned(
     usable: tuple[CopiedVersion, CheckpointId],
     change: Change,
 ) -> events.ReturnedToCopies:
-    """Give up what is newer than the version, and note the return."""
+    """Discard all newer versions, and note the return in the ledger."""
     (version, checkpoint), epoch = usable, command.epoch
     owners = ledger.layouts[checkpoint.layout_version].workers
     for worker in sorted({*owners, *ledger.members}):
@@ -111,7 +111,7 @@ def _held(parts: PublishedParts, name: CheckpointName, epoch: int) -> bool:
 
 
 def _story(parts: PublishedParts, ledger: Ledger, command: commands.ReturnToCopies, reasons: list[str]) -> str:
-    """Return what is lost, and why no copy helps."""
+    """Describe the lost state, and the fault of each copy."""
     saved = ledger.saved.get(ledger.published)
     step = 0 if saved is None else saved.checkpoint.step
     hosts = f" hosts={', '.join(sorted(set(command.hosts)))}" if any(command.hosts) else ""

@@ -1,4 +1,4 @@
-"""The visible status of the service: one frozen snapshot, replaced after every event and read by any thread.
+"""The status of the service: one frozen snapshot, replaced after every event, which any thread may read.
 
 `StepIndex` also remembers which step read an offset, so that a producer can ask whether its rows are processed.
 """
@@ -114,7 +114,7 @@ class Snapshot:
 
     @property
     def knows_positions(self) -> bool:
-        """Return True if `processed` says what steps have read; a start has not read it before its recovery ends."""
+        """Return True if the input positions in `processed` are known; a start does not know them before its recovery ends."""
         return self.state not in ("Starting", "Recovering") or self.step > 0
 
     def has_processed(self, position: Position) -> bool:
@@ -191,7 +191,7 @@ class NewSteps:
 
 
 class StepIndex:
-    """The step that read each offset, for the last `STEPS_REMEMBERED_MAX` ranges of each place, and the decided steps."""
+    """The step that read each offset, for the last `STEPS_REMEMBERED_MAX` ranges of each partition, and steps with decisions."""
 
     def __init__(self) -> None:
         """Begin empty."""

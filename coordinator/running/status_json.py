@@ -52,7 +52,7 @@ def as_json(
 def health_as_json(health: Health, tables: Sequence[str], processed: Positions | None) -> dict[str, Any]:
     """Return the alarms, inputs and running command of the last look, as JSON values for the status.
 
-    How many rows wait is not known while it is not known what was `processed`.
+    The number of waiting rows is None while the positions in `processed` are unknown.
     """
     rows: dict[str, int] = {} if processed is None else unread_rows(health, processed)
     waits = {wait.table: wait for wait in health.waits}

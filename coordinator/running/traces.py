@@ -90,7 +90,7 @@ class Traces:
         _end(step, end_s)
 
     def _worker(self, run: Any, worker: WorkerReport) -> None:
-        """Make the spans of a worker, which has told its phases in order."""
+        """Make the spans of a worker from its phases, which are in order."""
         if not worker.phases:
             return
         figures = {"worker": worker.worker, "rows_in": worker.rows_in, "rows_out": worker.rows_out}
@@ -126,7 +126,7 @@ class Traces:
         ending.join(CLOSE_S)
 
     def _is_allowed(self) -> bool:
-        """Return whether one more step may be traced now; a second's worth of steps may come together."""
+        """Return whether one more step may be traced now; bursts of up to a second's steps are allowed."""
         now_s, most = self._clock.monotonic_s(), max(1.0, self._rate)
         self._allowed = min(most, self._allowed + (now_s - self._allowed_at_s) * self._rate)
         self._allowed_at_s = now_s

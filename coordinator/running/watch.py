@@ -1,7 +1,7 @@
 """A thread that checks a service once a second, also while the thread of the event loop is blocked.
 
 So these conditions show within seconds: a step that hangs, a recovery that does not end, an unreachable input, a clock
-that is ahead. The inputs themselves say how many rows wait, not the last step.
+that is ahead. The number of waiting rows is read from the inputs, not from the last step.
 
 The thread decides nothing (see `decisions.machine`); `decisions.alarms` judges what is wrong.
 """
@@ -81,7 +81,7 @@ class Watch:
         others: Callable[[], Sequence[Waiting]] = tuple,
         shows_clock: bool = False,
     ) -> None:
-        """Look at nothing before `look` or `start`.
+        """Store the parts; check nothing before `look` or `start`.
 
         `own_input` opens a separate handle of the input, where two threads must not share the service's handle or its
         calls may hang. `others` returns the waiting inputs that have threads of their own. `shows_clock` is True if a
@@ -186,7 +186,7 @@ class Watch:
             return (), ()
 
     def _look_at_hosts(self, now: Snapshot, doing: Doing | None, now_s: float, running_s: float) -> None:
-        """Cancel a command that waits for a lost host, so that recovery moves its workers.
+        """Cancel a command that waits for a lost host, so that the recovery moves the host's workers.
 
         The loop asks for lost hosts while no command runs (`SilentHosts.refuse_lost`). Recovery itself looks at the hosts
         before it fences workers.

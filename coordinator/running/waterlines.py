@@ -1,7 +1,7 @@
 """The waterlines of a pipeline: the time each has reached, the partition that holds it back, and the idle partitions.
 
-The event loop asks before each step; any thread may read what was found last. The set of idle partitions is a decision,
-and therefore part of the record of the step that uses it.
+The event loop computes them before each step; any thread may read the last result. The set of idle partitions is a
+decision, and therefore part of the record of the step that uses it.
 
 Elsewhere: the arithmetic (`dbsp.steps.timing`), and how long partitions have been quiet (`dbsp.runtime.idleness`).
 """

@@ -21,17 +21,17 @@ from dbsp.coordinator.upgrades import Departure
 
 
 class Decisions(ServiceCore):
-    """The interface of operators, for everything but rescales."""
+    """The methods for operators of a pipeline, except rescales."""
 
     copies: TopicCopies
 
     def __init__(self, config: Config, built: Built | None = None) -> None:
-        """Open nothing that the base class has not opened."""
+        """Create the interface; the base class opens the logs."""
         super().__init__(config, built)
         self._backups = Backups(config, self._observers.noted)
 
     def checkpoint(self, timeout_s: float | None = None) -> int:
-        """Make the present state a version, and return the version's number when it is published."""
+        """Take a checkpoint, and return its version when it is published."""
         wanted: list[int] = []
 
         def met(state: states.State) -> int | None:
@@ -66,11 +66,11 @@ class Decisions(ServiceCore):
         return {"version": name.version, "step": body["step"], "place": published.where}
 
     def pause(self, timeout_s: float | None = None) -> int:
-        """Take no further step; return the number of the next step."""
+        """Pause the pipeline: run no further step; return the number of the next step."""
         return self._settle(events.PauseAsked(), states.Paused, timeout_s)
 
     def resume(self, timeout_s: float | None = None) -> int:
-        """Take steps again; return the number of the next step."""
+        """Resume a paused pipeline; return the number of the next step."""
         return self._settle(events.ResumeAsked(), states.Running, timeout_s)
 
     def _settle(
@@ -111,9 +111,9 @@ class Decisions(ServiceCore):
     ) -> Departure:
         """Hand the pipeline over to another version of dbsp; return when all is stopped at a checkpoint.
 
-        It is the installed version or, with `python`, that of another environment's interpreter. In the second case a process
-        of that version is ready before the stop. If a cluster has no room for its Spark application, that version starts
-        after the stop if the caller `accepts_pause`.
+        The other version is the installed one or, with `python`, the one of another environment. In the second case a
+        process of the other version is ready before the stop. If a cluster has no room for its Spark application, and
+        the caller `accepts_pause`, that version starts after the stop.
 
         No step is logged above the checkpoint. Before that the other version has proved that it can start here. The
         program that started the service starts the other version afterwards.

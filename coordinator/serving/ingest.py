@@ -1,4 +1,4 @@
-"""The interface for pushing rows: append rows, wait until they are processed, ask for their progress."""
+"""The interface for pushing rows: append rows, wait until they are processed, read their progress."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from dbsp.io.pushed import Incoming, InputWriter, Position, Producer
 
 
 class Ingest(ServiceCore):
-    """The interface of producers."""
+    """The methods for producers of rows."""
 
     def __init__(self, config: Config, built: Built | None = None) -> None:
-        """Prepare the copies of topics and the watch; they begin with the service."""
+        """Prepare the copies of topics and the watch, which start with the service."""
         super().__init__(config, built)
         self.copies = TopicCopies(config, self.built.plan, self.built.parts, self, self._observers.noted)
         self.watch = Watch(

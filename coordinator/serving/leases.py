@@ -1,13 +1,13 @@
 """Leases of the views, granted between two steps and shared by all readers of that step.
 
-The event loop is asked for the grant alone, which copies nothing. The reading runs on the reader's thread while steps
+The event loop only grants the lease, which copies no rows. The reading runs on the reader's thread while steps
 run. A lease ends `LINGER_S` after its last reader, at once if a step has finished since, after `lease_s`, or with the
 service. It holds back the deletion of chunks and nothing else, so both its time and the number of leases are bounded.
 
-While the backfill step of a changed circuit runs, the event loop answers nothing, perhaps for minutes. So a lease is
-granted before, which all readers of that time share: they see the views as of the step before. It ends with the
-step. An edited view is read from the rows that it had (`dbsp.plan.stored_views`). Reads of other views that are not filled
-yet wait.
+While the backfill step of a changed circuit runs, perhaps for minutes, the event loop grants no lease. So a lease is
+granted before the step, and all readers share it: they see the views as of the step before. It ends with the step. An
+edited view is read from the rows that it had (`dbsp.plan.stored_views`). Reads of other views that are not filled yet
+wait.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class ViewLeases:
     """The leases of a service."""
 
     def __init__(self, loop: EventLoop, plan: Plan, wait: Wait, *, lease_s: float, leases_max: int) -> None:
-        """Hold no lease yet."""
+        """Create the store without a lease."""
         self._loop, self._plan, self._wait = loop, plan, wait
         self._lease_s, self._leases_max = lease_s, leases_max
         self._lock = threading.Lock()
@@ -85,7 +85,7 @@ class ViewLeases:
             self.give_back(shared)
 
     def take(self, views: Sequence[str], timeout_s: float | None = None) -> SharedLease:
-        """Return a lease on these views, to be given back.
+        """Return a lease on these views; the caller gives it back.
 
         **Errors** `OverloadedError` if too many steps are leased; `UnavailableError` if no answer comes in time.
         """
@@ -101,19 +101,19 @@ class ViewLeases:
         def hand_in() -> Future[SharedLease]:
             asked = self._loop.ask(lambda runtime, facts: self._grant(runtime, facts, views))
             asked.add_done_callback(lambda done: self._answered(waiting, done))
-            self._serve_beside()  # the lease may have come since it was looked for
+            self._serve_beside()  # the lease may have been granted after the look above
             return waiting.answer
 
         try:
             shared: SharedLease = self._wait(hand_in, timeout_s)
         except BaseException:
             if not self._ends_wait(waiting) and waiting.answer.exception() is None:
-                self.give_back(waiting.answer.result())  # it was granted after its reader had gone
+                self.give_back(waiting.answer.result())  # the lease was granted after its reader had left
             raise
         return shared
 
     def old_view(self, view: str) -> ViewSpec | None:
-        """Return how a view is read now if it answers from its old rows; else None."""
+        """Return how an edited view is read from its old rows during a backfill; None for other views."""
         return fills.old_views(self._loop.fill, self._loop.live_status.now.step).get(view)
 
     def _answered(self, waiting: _Reader, asked: Future[SharedLease]) -> None:

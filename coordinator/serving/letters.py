@@ -44,7 +44,7 @@ NOT_REPLAYED: Mapping[Code, str] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LetterFilter:
-    """The letters that a caller means; those with all of these. `reason` is a part of the reason.
+    """A filter of dead letters; a letter passes if it fits all fields. `reason` is a part of the letter's reason.
 
     `first` and `last` are positions of letters, "7-2", or steps, "7", both included.
     """
@@ -83,7 +83,7 @@ def position_of(text: str, number: int) -> tuple[int, int]:
 
 
 class DeadLetters(Ingest):
-    """The interface of those who care for rows that could not be used."""
+    """The methods for dead letters of a service."""
 
     def dead_letters(
         self,
@@ -144,7 +144,7 @@ class DeadLetters(Ingest):
         return pa.table(columns)
 
     def newest_letters(self) -> list[dict[str, Any]]:
-        """Return the newest letters of different reasons that wait for somebody, for the status."""
+        """Return the newest unreplayed letters of different reasons, for the status."""
         return self.built.letters.newest(self._are_replayed)
 
     def _are_replayed(self, letters: Sequence[Letter]) -> list[bool]:
@@ -164,10 +164,10 @@ class DeadLetters(Ingest):
         return [found.get(each.at) for each in letters]
 
     def replay_letters(self, wanted: LetterFilter, *, dry_run: bool = False) -> LetterReplay:
-        """Push the rows of these letters again; with `dry_run`, only return what would come of it.
+        """Push the rows of these letters again; with `dry_run`, return the result without pushing.
 
-        **Errors** `ConfigError` where rows cannot be pushed; `OverloadedError` while too many rows wait: what was
-        replayed before stays, and a repeat goes on after it.
+        **Errors** `ConfigError` if rows cannot be pushed; `OverloadedError` while too many rows wait. Letters that were
+        replayed before stay replayed, and a repeat continues after them.
         """
         source = self.config.input
         if source.push_elsewhere is not None:
@@ -223,7 +223,7 @@ class DeadLetters(Ingest):
         return decode_json(letter.text.encode(), table, extras=self.config.input.ignores_unknown)
 
     def _incoming(self, letter: Letter) -> Incoming:
-        """Return the replay of a letter: its row as it is read now, or the reason why it is not read."""
+        """Return the row of a letter, decoded with the present settings, as a push; or the reason why it cannot be read."""
         table, partition, offset = self.table(letter.table or ""), letter.partition or 0, letter.offset or 0
         into = partition if partition < self.config.input.partitions else 0
         push = self._decoded(letter, table)
@@ -253,7 +253,7 @@ class _Total:
 
     def add(self, position: Position | None) -> None:
         """Note a letter that was replayed to a position; None for a dry run."""
-        if position is not None and position.repeated:  # by another request, meanwhile
+        if position is not None and position.repeated:  # another request has replayed the letter meanwhile
             self.before += 1
             return
         self._good += 1

@@ -1,4 +1,4 @@
-"""Read a view as of one step in pieces: streamed to one caller, or page by page over several requests.
+"""Read a view as of one step in pieces, streamed to one caller, or page by page over several requests.
 
 A page is named by a cursor, the id of its read and the number of the page. The read holds a lease, so all pages are of
 one step. The same cursor gives the same page again, until the page after it was asked for. A read that nobody
@@ -20,7 +20,7 @@ from dbsp.runtime.leases import Wanted
 
 
 class ViewRead:
-    """A read of a part of a view as of one step, table by table, to be closed."""
+    """A read of a part of a view as of one step, table by table; the caller closes it."""
 
     def __init__(self, leases: ViewLeases, view: str, wanted: Wanted, timeout_s: float | None = None) -> None:
         """Take a lease; nothing is read yet."""
@@ -51,11 +51,11 @@ class ViewRead:
         return pa.concat_tables(parts) if parts else None
 
     def put_back(self, table: pa.Table) -> None:
-        """Let `next` return these rows, which it returned last."""
+        """Put back the rows that `next` returned last, so that it returns them again."""
         self._rest = table
 
     def close(self) -> None:
-        """Give the lease back, without waiting for a step; repeating it does nothing."""
+        """Release the lease, without waiting for a step; a second call does nothing."""
         if not self._closed:
             self._closed = True
             self._leases.leave(self._shared)
@@ -82,10 +82,10 @@ class _Paged:
 
 
 class Pages:
-    """The reads of a service that go on over several requests."""
+    """The paged reads of a service."""
 
     def __init__(self, reads_max: int) -> None:
-        """Hold none."""
+        """Create the store without a read."""
         self._reads_max = reads_max
         self._lock = threading.Lock()
         self._reads: dict[str, _Paged] = {}
@@ -104,7 +104,7 @@ class Pages:
         return page
 
     def _keep(self, name: str, paged: _Paged) -> None:
-        """Let a read wait for its next page; end the oldest if there are too many."""
+        """Store a read for its next page; end the oldest read if there are too many."""
         with self._lock:
             self._reads[name] = paged
             gone = [self._reads.pop(old) for old in list(self._reads)[: max(0, len(self._reads) - self._reads_max)]]

@@ -29,7 +29,7 @@ PIECE_ROWS = 65_536
 
 @dataclass(slots=True)
 class _Asked:
-    """The parts of a request beside the text of its statement."""
+    """The options of a query besides the text of its statement."""
 
     timeout_s: float | None
     relations: Mapping[str, pa.Table] = field(default_factory=dict)
@@ -38,7 +38,7 @@ class _Asked:
 
 
 class QueryReads(Reads):
-    """The interface of those who ask queries."""
+    """The methods for queries."""
 
     def __init__(self, config: Config, built: Built | None = None) -> None:
         """Start no process before the first query."""
@@ -162,7 +162,7 @@ class QueryReads(Reads):
         return step, plan_table([f"as of step {step}", *lines, "DuckDB:", *plan.column(0).to_pylist()])
 
     def _counted(self, given: Given, lines: list[str], line: int) -> Given:
-        """Return the rows that are read; their number is added to a line when all are."""
+        """Yield the rows of a read; after the last one add their number to the line of the plan."""
         if isinstance(given, pa.Table):
             lines[line] += f"; rows read: {len(given)}"
             return given
@@ -249,7 +249,7 @@ class QueryReads(Reads):
         return part.wanted.all_rows or not looked_up(spec, part.wanted)
 
     def _to_read(self, leased: Leased, part: ViewPart) -> ViewPart:
-        """Return what is read: all of a small view where nothing is looked up, since further queries share it.
+        """Return the part to read: the whole view if it is small and no row is looked up, because later queries share it.
 
         A few rows that are looked up need no sieve.
         """
@@ -270,7 +270,7 @@ class QueryReads(Reads):
         for table in leased.read(part.view, replace(part.wanted, first=part.rows_max)):
             tables.append(table)
             weights = table.column(table.num_columns - 1).to_numpy()
-            rows += int(weights[weights > 0].sum())  # rows of a negative weight are none in SQL
+            rows += int(weights[weights > 0].sum())  # SQL has no rows of negative weight
             if part.rows_max is not None and rows >= part.rows_max:
                 break
         return pa.concat_tables(tables)

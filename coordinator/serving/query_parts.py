@@ -1,4 +1,4 @@
-"""Turn what a statement needs of a view into what is read of it.
+"""Find the rows and columns to read of a view, from the part that a statement needs.
 
 The needed part is found in the process that runs queries, which knows neither types nor sizes.
 """
@@ -71,8 +71,8 @@ def _described(equal: Batch) -> str:
 def part_of(view: str, needed: Needed, schema: Schema, known: frozenset[str]) -> ViewPart:
     """Return the part of a view of these columns; `known` are the names of the columns of all views of the statement.
 
-    A statement with a name that nothing has, such as a misspelled one, reads all columns. Then its error can name those that are
-    like it.
+    A statement with a name that nothing has, such as a misspelled one, reads all columns. Then DuckDB's error can
+    suggest similar names.
     """
     columns: tuple[str, ...] | None = None
     if needed.columns is not None and set(needed.columns) <= known | set(needed.own):

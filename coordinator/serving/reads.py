@@ -31,10 +31,10 @@ KEPT_VIEW_BYTES_MAX = 16 << 20
 
 
 class Reads(DeadLetters):
-    """The interface of readers of views and their changes."""
+    """The methods for readers of views and their changes."""
 
     def __init__(self, config: Config, built: Built | None = None) -> None:
-        """Prepare the Delta tables, which begin with the service."""
+        """Prepare the Delta tables, which start with the service."""
         super().__init__(config, built)
         self._kept_views: dict[str, ViewRows] = {}
         self._flights: dict[tuple[str, int], Future[ViewRows]] = {}
@@ -79,7 +79,7 @@ class Reads(DeadLetters):
             return ViewRows(view=view, step=leased.step, table=pa.concat_tables(leased.read(view, wanted)))
 
     def open_read(self, view: str, wanted: Wanted = ALL, timeout_s: float | None = None) -> ViewRead:
-        """Return a read of a part of a view as of the last finished step, to be read in pieces and closed."""
+        """Return a read of a part of a view as of the last finished step; the caller reads it in pieces and closes it."""
         self._schema(view)
         return ViewRead(self.leases, view, wanted, timeout_s)
 
@@ -94,7 +94,7 @@ class Reads(DeadLetters):
             self._kept_views[found.view] = found
 
     def key_of(self, view: str, text: str) -> Batch:
-        """Return the row that a JSON object of columns and values says, as in a pushed row."""
+        """Return the key that a JSON object of columns and values describes, decoded as a pushed row is."""
         schema = self._schema(view)
         try:
             given = json.loads(text)
@@ -127,7 +127,7 @@ class Reads(DeadLetters):
         return self._spec(view).schema
 
     def _spec(self, view: str) -> ViewSpec:
-        """Return how a view is read now: one that is being filled anew as before; raise `ConfigError` for other names."""
+        """Return how a view is read now (an edited view during a backfill: from its old rows); `ConfigError` for other names."""
         for spec in self.built.plan.views:
             if spec.name == view and spec.trace is not None:
                 return self.leases.old_view(view) or spec
@@ -135,7 +135,7 @@ class Reads(DeadLetters):
 
     @property
     def unread(self) -> Unreadable:
-        """Return the names without rows that can be read."""
+        """Return the names of views and tables whose rows cannot be read."""
         return Unreadable(self._feed.views, tuple(self._tables))
 
     def _spec_in(self, leased: Leased, view: str) -> ViewSpec:

@@ -21,7 +21,7 @@ from dbsp.runtime.runtime import MoveReport
 
 
 class Rescales(ServiceCore):
-    """The interface of operators for the number of workers."""
+    """The methods for changing the number of workers."""
 
     def plan_rescale(self, workers: int, hosts: Offered | None = None) -> RescalePlan:
         """Return what a rescale to `workers` would move after the present moves; raise `ConfigError` for an impossible count."""
@@ -72,7 +72,7 @@ class Rescales(ServiceCore):
         Strategy "cold" stops the steps until all state is moved. Strategy "warmup" moves most of it while steps run.
         Strategies "icadd" and "redistribute" move it key by key in the steps. None means the strategy of the settings.
         The request is durable before anything moves, so a crash resumes it. While keys move, another rescale waits. The
-        result is what has moved since the request; None if nothing has.
+        result has the bytes and shards that moved since the request; None if the layout has not changed.
 
         **Errors** `UnavailableError` if the rescale was abandoned: because of an error, `cancel_rescale`, or a newer
         request.

@@ -10,7 +10,7 @@ from dbsp.coordinator.query.process import Portions
 
 
 class Tables(Protocol):
-    """Tables that come one after the other, to be closed: those of a query, or of a view."""
+    """The rows of a query or a view, table by table; the caller closes them."""
 
     @property
     def step(self) -> int:
@@ -22,11 +22,11 @@ class Tables(Protocol):
         ...
 
     def put_back(self, table: pa.Table) -> None:
-        """Let `next` return these rows, which it returned last."""
+        """Put back the rows that `next` returned last, so that it returns them again."""
         ...
 
     def close(self) -> None:
-        """Release what was not read; repeating it does nothing."""
+        """Release the unread rows; a second call does nothing."""
         ...
 
 
@@ -34,7 +34,7 @@ class OpenResult:
     """The result of a query; the columns are known from the beginning."""
 
     def __init__(self, step: int, schema: pa.Schema, portions: Portions | None, first: pa.Table | None = None) -> None:
-        """Read the portions; without them the result is the table `first`."""
+        """Store the portions; without portions the result is the table `first`."""
         self.step, self.schema = step, schema
         self._portions, self._rest = portions, first
 
