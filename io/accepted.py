@@ -1,5 +1,4 @@
-"""Accepted output: a step's new output counts although other rows were written, and a later step writes the
-difference.
+"""Accept another output of a replayed step than the written one: a later step writes the difference.
 
 Rows that were written never change, because consumers have read them. So the difference is owed, and the next step
 that is written includes it. For each step the log keeps the adjustment: the difference between its accepted content

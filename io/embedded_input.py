@@ -10,7 +10,7 @@ The coordinator's process appends; worker processes on the same host read at the
 - A number that the producer passed over is refused later, and never taken for a repeat (`dbsp.io.producer_numbers`).
 
 **State** rows until they are trimmed. Per table and producer: for ever, which sequence numbers were taken; until its
-rows are trimmed, the position of each push. Per replayed dead letter: for ever, that it was. Source: docs/concepts/logs.md.
+rows are trimmed, the position of each push. Per replayed dead letter: a note, for ever. Source: docs/concepts/logs.md.
 """
 
 from __future__ import annotations
@@ -339,7 +339,7 @@ class EmbeddedInputLog(LocalInputLog):
         return resuming.remembered(numbers, pushes, positions, self.ends())
 
     def resume(self, positions: Mapping[Place, int], known: Mapping[str, Any]) -> None:
-        """Let this new log go on at these positions with what `remembered` returned; the rows before are not there."""
+        """Make this new log continue at these positions, with the result of `remembered`; earlier rows are absent."""
         resuming.resume(self._env, self._spans, positions, known, _PLACE.pack)
 
     def _check(self, item: Incoming) -> None:

@@ -46,7 +46,7 @@ class EmbeddedStepLog:
         )
 
     def resume(self, epoch: int, next_step: int, positions: Positions) -> None:
-        """Let this new log go on at a step and at these positions; owners up to `epoch` are refused."""
+        """Make this new log continue at a step and at these positions; owners up to `epoch` are refused."""
         self._env.write(lambda txn: self._put_head(txn, epoch, next_step, positions))
 
     def claim(self, above: int = 0) -> int:

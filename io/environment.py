@@ -223,7 +223,7 @@ def open_environment(
 
 @contextmanager
 def _telling(path: Path) -> Iterator[None]:
-    """Turn LMDB's errors into errors of the engine, except those that mean that the map must grow."""
+    """Turn LMDB's errors in the body into errors of the engine, except those that mean that the map must grow."""
     try:
         yield
     except (lmdb.MapFullError, lmdb.MapResizedError):

@@ -1,7 +1,7 @@
-"""Examination of the embedded logs for `coordinator doctor`: every record, read only, past the first damage.
+"""Examine the embedded logs for `coordinator doctor`: read every record, and continue after damage.
 
 The caller first walks the structure of a file. LMDB trusts its pages, so LMDB must not open a file whose structure is
-broken. Each function also returns what the log says of itself, for comparing the logs with each other.
+broken. Each function also returns the log's own bounds and positions, so that the logs can be compared with each other.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class OpenedLog:
     """A log's file, opened read only, in one read transaction."""
 
     def __init__(self, txn: Any, parts: dict[str, Any]) -> None:
-        """Read these parts, `meta` among them."""
+        """Read these named databases of the file, including `meta`."""
         self._txn, self._parts = txn, parts
 
     @classmethod

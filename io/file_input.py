@@ -310,7 +310,7 @@ class FileInputLog(LocalInputLog):
         return [(piece.rows, 0 if noted.misfit else noted.size * piece.rows // noted.rows)]
 
     def _trim(self, txn: Any, place: Place, floor: int) -> None:
-        """Delete the notes of pieces below the floor; no file is deleted, and its name stays known."""
+        """Delete the notes of pieces below the first readable offset; the files stay, and their names stay known."""
         table, partition = place
         below = Range(table=table, partition=partition, first=0, last=floor)
         for piece in list(self._pieces(txn, below)):

@@ -1,8 +1,8 @@
-"""An imported file of an input: its row count, whether its columns fit the table, and any stretch of its rows as a push.
+"""Read imported files: the row count, whether the columns fit the table, and any stretch of rows as a push.
 
-Invariants: a stretch of rows is the same at every read and however it is cut (10). For a file is compared with what
-was first noted of it, and every row is judged by itself. A read loads only what the stretch needs: the row groups it
-touches, or its lines. The newest of them are kept, because steps take stretches one after the other.
+Invariants: a stretch of rows is the same at every read and however it is cut (10). For a file is compared with its
+first notes, and every row is decoded by itself. A read loads only what the stretch needs: the row groups it touches, or
+its lines. The newest of them are kept, because steps take stretches one after the other.
 
 - Parquet: the table's columns by name; others are ignored. A column of another type follows the rules of
   `dbsp.zset.given`, and a row with a value that does not fit is bad. An int8 column `__op` says 0 for insert, 1 for

@@ -117,7 +117,7 @@ class LetterLog:
             return self._changes
 
     def keep(self, step: int, clock_us: int, letters: Sequence[DeadLetter], left_out: int = 0) -> None:
-        """Make these the letters of a step, summed over its workers; drop the oldest steps beyond the limits.
+        """Store the letters of a step, summed over its workers; drop the oldest steps beyond the limits.
 
         **Cost** nothing for a step without letters, unless it had some before.
         """
@@ -132,7 +132,7 @@ class LetterLog:
             self._replace({**others, step: about} if kept or left_out else others, {step: pieces}, clock_us)
 
     def adopt(self, nodes: Mapping[str, str], drops: Callable[[str], bool]) -> None:
-        """Give the letters the names of these nodes, which map to their signatures: of a circuit that may be another one.
+        """Rename the letters' nodes after a change of the circuit; `nodes` maps the present names to signatures.
 
         Letters of a node that both circuits have get its present name. Letters of other nodes whose reason `drops` accepts get
         the weight 0: so all others keep their numbers. The rest stay under a name that no node has. One transaction.

@@ -1,4 +1,4 @@
-"""The common base of this host's input logs: tables, spans of offsets in one LMDB file, and trimming."""
+"""The base class of input logs on this host: tables, spans of offsets in one LMDB file, and trimming."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The formats of the embedded logs: read only, from the first and the last record of each kind alone.
+"""Read the formats of the embedded logs, from the first and the last record of each kind.
 
 Numbers of a format grow, and records are appended. So the oldest version of the engine that wrote to a file wrote its
 first record, and the newest version its last. At the cost of a few pages, this shows whether this version reads a

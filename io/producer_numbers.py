@@ -1,4 +1,4 @@
-"""The numbers of one producer's pushes, of which each is taken once; they remain known after their rows are trimmed.
+"""The numbers of one producer's pushes, each of which is stored once; they remain known after their rows are trimmed.
 
 Numbers grow, and some are passed over: a push is refused while the next one is taken, or a producer counts in jumps. A
 passed-over number that arrives late was never taken. It must not pass as a repeat, which would lose its rows. So the

@@ -31,7 +31,7 @@ def remembered(
     positions: Mapping[Place, int],
     ends: Mapping[Place, int],
 ) -> dict[str, Any]:
-    """Return as JSON values what `resume` needs to know of producers, and where the rows ended.
+    """Return the producers' numbers and the ends of the rows, as JSON values for `resume`.
 
     `pushes` are those whose rows are not trimmed, by the producer's key and the number.
     """
@@ -68,7 +68,7 @@ def remembered(
 def resume(
     env: LogEnvironment, spans: Spans, positions: Mapping[Place, int], known: Mapping[str, Any], pack: Any
 ) -> None:
-    """Let an empty log go on at these positions, with what `remembered` knew; `pack` encodes the place of a push."""
+    """Make an empty log continue at these positions, with the result of `remembered`; `pack` encodes the place of a push."""
 
     def action(txn: Any) -> None:
         for (table, partition), offset in positions.items():

@@ -1,7 +1,7 @@
-"""Files of text, packed or not: the offsets at which their rows begin, and any stretch of them as a push.
+"""Scan text files, compressed or not: find where rows begin, and decode any stretch of rows as a push.
 
-JSON has a row a line (`dbsp.io.formats.json_rows`). CSV and TSV have a record a row, and a header
-(`dbsp.io.formats.csv_rows`).
+A JSON file has one row in each line (`dbsp.io.formats.json_rows`). CSV and TSV have one record for each row, and a
+header (`dbsp.io.formats.csv_rows`).
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class Text:
         return Sizes.of(0, zip(np.diff(rows).tolist(), np.diff(self.starts[rows]).tolist(), strict=True))
 
     def misfit(self, table: Table) -> str:
-        """Return why no row of the file can be used; empty if it can."""
+        """Return why no row of the file can be used; empty if rows can be used."""
         if self.header is None:
             return ""
         if not self.header:
@@ -134,8 +134,8 @@ class Text:
 def _misnamed(names: Sequence[str], table: Table) -> str:
     """Return why columns of these names are not those of a table; empty if they are.
 
-    Columns that may be null or have a default can be absent, as in JSON: they may be newer than the file. Not if there are
-    other names, which may be misspelt.
+    Columns that may be null or have a default can be absent, as in JSON: they may be newer than the file. They cannot
+    be absent if the file has unknown names, which may be misspelt.
     """
     others = [name for name in names if name not in table.schema and name != OPERATION]
     is_strict = bool(others) or not any(name in table.schema for name in names)

@@ -1,4 +1,4 @@
-"""Names of a pipeline's own topics: its step log, progress and heartbeats, and those of views, which have the views' names."""
+"""Names of a pipeline's own topics: the step log, the progress, the heartbeats, and a topic with the name of each view."""
 
 STEPS = "steps"
 PROGRESS = "progress"

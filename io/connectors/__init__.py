@@ -1,4 +1,4 @@
-"""Connector kinds: one file each. A file in this folder is found by itself, and registers the kinds that it defines."""
+"""Connector kinds, one file each; every module in this folder is imported, and registers the kinds that it defines."""
 
 from __future__ import annotations
 

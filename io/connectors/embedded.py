@@ -76,7 +76,7 @@ class EmbeddedInput(LocalInput, ReadsTopics):
         )
 
     def resume(self, residence: Residence, tables: Sequence[Table], at: ResumePoint) -> None:
-        """Make step log and input log again, both without records."""
+        """Create the step log and the input log again, both without records."""
         self.resume_steps(residence, at)
         log = self.open(residence, tables, create=True)
         log.resume(at.positions, at.known or {"producers": [], "pushes": []})
@@ -102,9 +102,9 @@ class EmbeddedInput(LocalInput, ReadsTopics):
 @output_kind
 @dataclass(frozen=True, kw_only=True)
 class EmbeddedOutput(LocalOutput):
-    """The changes of all views, of all steps; with `retention_steps` of so many steps below the oldest openable checkpoint.
+    """The changes of all views, of all steps; `retention_steps` bounds the steps below the oldest openable checkpoint.
 
-    A consumer that is further behind misses rows. `format` is checked, and has no effect.
+    A consumer that is slower misses rows. `format` is checked, and has no effect.
     """
 
     kind: ClassVar[str] = "embedded"
@@ -142,17 +142,17 @@ class EmbeddedOutput(LocalOutput):
         )
 
     def resume(self, residence: Residence, workers: Iterable[int], step: int) -> None:
-        """Let each worker's log begin at `step`; readers of earlier steps are refused, as those were lost."""
+        """Make each worker's log begin at `step`; requests for earlier steps, which were lost, fail."""
         for worker in workers:
             log = self.open(residence, worker, step, create=True)
             log.trim(step)
             log.close()
 
     def no_retraction(self, before: ViewSpec, now: ViewSpec) -> None:
-        """Return None: readers are notified instead."""
+        """Return None: an edited view can always begin anew, because its readers are notified."""
 
     def folders(self, residence: Residence) -> tuple[tuple[str, Path], ...]:  # noqa: ARG002 - as it says
-        """Return nothing: the data folder is there."""
+        """Return nothing: the rows are in the data folder, which already exists."""
         return ()
 
     def progress(self, residence: Residence) -> Path:

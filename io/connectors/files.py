@@ -1,4 +1,4 @@
-"""The kind "files": files that others put into a folder per table, and files of changes per view, step and worker."""
+"""The kind "files": input files that users put into a folder per table, and files of changes per view, step and worker."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 @input_kind
 @dataclass(frozen=True, kw_only=True)
 class FilesInput(LocalInput):
-    """Files in a folder per table in `directory`, which is read every `look_every_s`. Endings say what files contain."""
+    """Files in a folder per table in `directory`, which is read every `look_every_s`; the ending of a name tells the format."""
 
     kind: ClassVar[str] = "files"
     stored_formats: ClassVar[Mapping[str, int]] = {
@@ -76,7 +76,7 @@ class FilesInput(LocalInput):
         make_folders(residence.path(self.directory), list(tables))
 
     def examine(self, residence: Residence) -> tuple[Examined, Spans]:
-        """Read what is noted of files, and look whether they are unchanged."""
+        """Read the notes about the files, and check that the files are unchanged."""
         from dbsp.io.examine import examine_files  # noqa: PLC0415 - reading settings loads no engine
 
         return examine_files(residence.data_dir, residence.path(self.directory))
@@ -108,7 +108,7 @@ class FilesOutput(FolderOutput):
         )  # fmt: skip
 
     def no_retraction(self, before: ViewSpec, now: ViewSpec) -> str | None:
-        """Refuse other columns where a file has one set of columns, as readers take the whole folder for one table."""
+        """Refuse other columns for Parquet and Arrow, because readers take the whole folder for one table."""
         if self.format == "json" or before.schema.for_both(now.schema) is not None:
             return None
         return f"its columns changed, and all files of the format {self.format} have the same"

@@ -90,7 +90,7 @@ class KafkaInput(ReadsTopics):
         return KafkaHeartbeats(kafka_settings(self, residence))
 
     def make_folders(self, residence: Residence, tables: Collection[Table]) -> None:
-        """Do nothing: others make the topics."""
+        """Do nothing: users make the topics."""
 
     def examine(self, residence: Residence) -> None:
         """Return None: nothing of the input is on this host."""
@@ -107,7 +107,7 @@ class KafkaInput(ReadsTopics):
 @output_kind
 @dataclass(frozen=True, kw_only=True)
 class KafkaOutput(OutputKind):
-    """A topic per view; `topics` names others than the views' own, and `keys` the columns of their keys ("shop, item").
+    """A topic per view; `topics` maps views to other topics, and `keys` to the columns of the message key ("shop, item").
 
     With the format "upsert" every view has keys, and a message says what the row of a key is now.
     """
@@ -133,7 +133,7 @@ class KafkaOutput(OutputKind):
             raise ConfigError("a kafka output needs its brokers", NO_BROKERS.format(section="output"))
 
     def check_circuit(self, circuit: Circuit) -> Circuit:
-        """Return the circuit with all of a key at one worker, if messages say what the row of a key is now."""
+        """Return the circuit; with the format "upsert", distribute each view so that one worker has all rows of a key."""
         keys = columns_of(self.keys)
         if self.format != "upsert":
             return circuit
@@ -165,7 +165,7 @@ class KafkaOutput(OutputKind):
         )  # fmt: skip
 
     def no_retraction(self, before: ViewSpec, now: ViewSpec) -> str | None:
-        """Refuse old rows that have other keys, or none; each message names its columns itself.
+        """Refuse an edit if the old rows have other keys, or none; other columns are allowed: messages name their columns.
 
         With `upsert` a key must stay on its worker, because the transactions of two workers have no order. A tombstone for
         the old row could be the last message of a key that has a row.

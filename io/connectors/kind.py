@@ -1,8 +1,8 @@
-"""The contract of a connector kind: everything that the service needs to know about an input or an output, in one class.
+"""The contract of a connector kind: one class has everything that the service needs to know about an input or an output.
 
 A kind is a frozen dataclass. Its fields are the kind's settings in `pipeline.toml`, with types, defaults and checks. An
-instance is a configured input or output. Nothing outside a kind compares kinds by name. `registry` registers a
-class, and refuses one that leaves a question open, so that a gap shows when the class is defined.
+instance is a configured input or output. Nothing outside a kind compares kinds by name. `registry` registers a class,
+and refuses one that lacks a method or value of the contract.
 
 Instances travel to Spark's processes, so they can be pickled and open nothing by themselves.
 """
@@ -54,7 +54,7 @@ class Residence:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResumePoint:
-    """The point at which logs that are made again go on: above an epoch, at a step, at input positions.
+    """The point at which restored logs continue: above an epoch, at a step, at input positions.
 
     `known` is what the input log remembered at the checkpoint (`dbsp.logs.ResumableInput`).
     """
@@ -119,7 +119,7 @@ def check_option(section: str, each: Field[Any], value: Any) -> None:
 
 
 class Connector(ABC):
-    """The questions that inputs and outputs have in common; a class variable without a value is such a question, too."""
+    """The part of the contract that inputs and outputs share; a class variable without a value is a part of it, too."""
 
     section: ClassVar[str]
     kind: ClassVar[str]
@@ -204,7 +204,7 @@ class InputKind(Connector):
         return False
 
     def idle_s_of(self, table: str) -> float:
-        """Return how many seconds a partition of a table rests before it counts as idle."""
+        """Return the seconds without new rows after which a partition of a table counts as idle."""
         return seconds_of("input.idle_tables_s", self.idle_tables_s, table, self.idle_s)
 
     @abstractmethod
@@ -258,7 +258,7 @@ class OutputKind(Connector):
 
     @abstractmethod
     def no_retraction(self, before: ViewSpec, now: ViewSpec) -> str | None:
-        """Return why one step cannot retract the rows of an edited view and insert the new ones; None if it can.
+        """Return why no step can retract the rows of an edited view and insert the new ones; None if one can.
 
         The view was `before` and is `now`. Only an output that `retracts` is asked.
         """
@@ -269,7 +269,7 @@ class OutputKind(Connector):
 
     @abstractmethod
     def progress(self, residence: Residence) -> Path | None:
-        """Return the folder with a log file per worker that says what is written; None if that is noted elsewhere.
+        """Return the folder with a progress file per worker; None if the progress is stored elsewhere.
 
         Starts look there for remains and formats, backups copy it, the doctor reads it, and restoring puts it back.
         """
@@ -288,7 +288,7 @@ class OutputKind(Connector):
 
     @abstractmethod
     def written_later(self, residence: Residence, step: int) -> Sequence[str]:
-        """Return what consumers can see of steps from `step` on: restoring to this step is refused while there is any.
+        """Return the visible outputs of steps from `step` on; while there are any, a restore to this step is refused.
 
         An output whose rows are in the data folder returns nothing, because restoring needs an empty one.
         """

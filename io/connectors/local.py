@@ -1,7 +1,7 @@
-"""Answers that kinds on the disks of this host have in common: most kinds of outputs derive from `FolderOutput`.
+"""Base classes of kinds on the disks of this host: most kinds of outputs derive from `FolderOutput`.
 
-The progress of a local output is an LMDB file per worker, which `dbsp.io.progress.LocalOutputLog` keeps. `LocalOutput` therefore
-answers for it: the doctor reads it, backups copy it, restoring puts it back, starts find it.
+The progress of a local output is an LMDB file per worker, which `dbsp.io.progress.LocalOutputLog` keeps. `LocalOutput`
+therefore implements all methods about the progress, for the doctor, backups, restores and starts.
 """
 
 from __future__ import annotations
@@ -71,15 +71,15 @@ class LocalOutput(OutputKind):
 
     @abstractmethod
     def progress(self, residence: Residence) -> Path:
-        """Return the folder with a log file per worker that says what is written."""
+        """Return the folder with a progress file per worker."""
 
     def resume(self, residence: Residence, workers: Iterable[int], step: int) -> None:
-        """Let each worker's progress begin at `step`."""
+        """Make each worker's progress begin at `step`."""
         for worker in workers:
             self.open(residence, worker, step, create=True).close()
 
     def examine(self, residence: Residence, worker: int) -> tuple[Examined, OutputProgress | None]:
-        """Read one worker's progress, and what else is in its file."""
+        """Read one worker's progress, and all other records of its file."""
         from dbsp.io.examine import examine_output_log  # noqa: PLC0415 - reading settings loads no engine
 
         return examine_output_log(self.progress(residence) / str(worker), self.form, worker)
@@ -90,7 +90,7 @@ class LocalOutput(OutputKind):
 
 @dataclass(frozen=True, kw_only=True)
 class FolderOutput(LocalOutput):
-    """A local output whose rows others read in `directory`; if that is empty, in a folder of the data folder."""
+    """A local output whose rows users read in `directory`; if the setting is empty, in a folder of the data folder."""
 
     directory: str = option("")
 

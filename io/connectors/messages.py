@@ -65,12 +65,12 @@ class ReadsTopics(InputKind):
 
     @property
     def has_topics(self) -> bool:
-        """Return whether any topic is read."""
+        """Return whether a topic is read."""
         return bool(self.topics)
 
     @property
     def ignores_unknown(self) -> bool:
-        """Return whether `unknown_columns` says so."""
+        """Return whether `unknown_columns` is "ignore"."""
         return self.unknown_columns == "ignore"
 
     def copied_sources(self, tables: Sequence[Table]) -> list[KafkaSource]:  # noqa: ARG002 - the tables of a subclass
@@ -121,7 +121,7 @@ class HasBrokers(Protocol):
 
     @property
     def bootstrap(self) -> str:
-        """Return the addresses to begin with."""
+        """Return the addresses of the first brokers to ask."""
         ...
 
     @property

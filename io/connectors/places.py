@@ -1,4 +1,4 @@
-"""Places outside the engine that a pipeline reads or writes: topics and folders. No two uses may share a written one.
+"""The topics and folders that a pipeline reads or writes; if one use writes a place, no other use may share it.
 
 A view is named by the user, and so is its topic. A view `steps` would be written into the pipeline's own step log, and its rows
 would be taken for damaged records.

@@ -1,7 +1,7 @@
-"""The registry of connector kinds: which there are, which settings they have, a configured one out of settings.
+"""The registry of connector kinds: register them, list their settings, and make a configured input or output.
 
-A module in this folder registers its kinds by the decorators below. A class that leaves a question of the contract open is
-refused when it is defined. A setting that two kinds of a section have must have one type.
+A module in this folder registers its kinds by the decorators below. A class that lacks a method or value of the
+contract is refused when it is defined. A setting that two kinds of a section have must have one type.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def output_kind(made: Output) -> Output:
 
 
 def check_kind(made: type[Connector], known: Mapping[str, type[Connector]]) -> None:
-    """Raise `TypeError` for a kind that leaves a question open, takes a known name, or gives a known setting another type."""
+    """Raise `TypeError` for a kind that lacks a part of the contract, has a known name, or gives a known setting another type."""
     missing = open_questions(made)
     if missing:
         raise TypeError(f"a connector kind leaves questions open: class={made.__name__} missing={', '.join(missing)}")

@@ -1,4 +1,4 @@
-"""Columns that rows in JSON do not name: they have the column's default, where a null that is written stays a null.
+"""Fill columns that JSON rows do not name with the column's default; a written null stays a null.
 
 PyArrow's parser returns a null in both cases. So the text of a whole block is searched for the column's name. Rows are
 parsed one by one only where that leaves it open.

@@ -1,8 +1,8 @@
 """Changes of a database as Debezium writes them in JSON, with or without schemas.
 
 A message is `{"before": {…}, "after": {…}, "op": "u", …}`. The table's columns are matched by name; others are not
-read; a missing column has its default, else null. Without a schema it is null, too, where one of a message's two rows
-names it. Tombstones (messages without a value) are no rows; in the flat shape, each deletes the row of its key. A
+read; a missing column has its default, else null. Without a schema it is also null if only one of the message's two
+rows names it. Tombstones (messages without a value) are no rows; in the flat shape, each deletes the row of its key. A
 message may carry its schema (`{"schema": …, "payload": …}`), which says how to read numbers and bytes; otherwise
 `Encodings` says it. `dbsp.io.formats.envelopes` defines the effect of a change on its table.
 

@@ -291,7 +291,7 @@ class TopicReader:
         return self._asked(self._consumer, topic, partition)
 
     def _asked(self, client: Callable[[], Any], topic: str, partition: int) -> tuple[int, int]:
-        """Return the bounds as a client sees them; while none answers within `TRY_S`, ask a new one, for `timeout_s` in all."""
+        """Return the bounds as a client sees them; make a new client after `TRY_S` without an answer, for `timeout_s` in all."""
         until = time.monotonic() + self._settings.timeout_s
         while True:
             begun, left = time.monotonic(), until - time.monotonic()
@@ -308,7 +308,7 @@ class TopicReader:
             client.renew()
 
     def look(self, timeout_s: float) -> None:
-        """Return when some broker answers.
+        """Wait until a broker answers.
 
         **Errors** `AwayError` if none answers within `timeout_s`.
         """

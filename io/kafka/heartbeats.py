@@ -1,7 +1,7 @@
 """Heartbeats on Kafka: a topic of one partition, to which the coordinator writes while it runs and standbys listen.
 
-The topic's order is the order of all writers. So of several standbys that write at the same time, all see the same one first.
-Source: docs/design/0057-lease.md.
+All writers see the records in the topic's order. So if several standbys write at the same time, all agree on the first
+one. Source: docs/design/0057-lease.md.
 """
 
 from __future__ import annotations

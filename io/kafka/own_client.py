@@ -38,7 +38,7 @@ class OwnClient:
 
         Files that no client can be made of leave the present client in use.
         """
-        if self._files.look() or self._files.look():  # no need to let them rest: half a change makes no client
+        if self._files.look() or self._files.look():  # at once: files that do not fit make no client
             self.close()
 
     @property
