@@ -103,7 +103,7 @@ class LetterPage:
 class LetterRefused:
     """A dead letter, by its position, and why it failed again or cannot be replayed."""
 
-    at: str
+    position: str
     reason: str
 
 

@@ -300,7 +300,7 @@ class Client:
     # --- dead letters ---------------------------------------------------------------------------------------------
 
     def dead_letters(self, **wanted: Any) -> Iterator[dict[str, Any]]:
-        """Yield the rows that could not be used, in order: position, code, table, partition, offset, reason, text.
+        """Yield the rows that could not be used, in order: `position`, `code`, `table_name`, `reason`, `text` ….
 
         `wanted` chooses letters: `table`, `code`, `reason` (a part of it), `first` and `last` (steps, or positions: "7-2").
         A letter without an offset says why in `unplaced`; `replayed` is where its row was pushed again. `client.query` reads

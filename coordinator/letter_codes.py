@@ -1,4 +1,4 @@
-"""The kinds of dead letters, apart from the modules that read them, so that commands load no engine.
+"""The kinds and columns of dead letters, apart from the modules that read them, so that commands load no engine.
 
 | code | the row |
 | --- | --- |
@@ -16,3 +16,12 @@ from typing import Literal, get_args
 
 Code = Literal["unreadable", "skipped", "late", "second-row", "taken-back", "failed"]
 CODES: tuple[str, ...] = get_args(Code)
+COLUMNS = (
+    "position", "step", "code", "table_name", "partition", "row_offset", "unplaced", "node", "reason", "count", "is_delete",
+    "replayed", "header", "text",
+)  # fmt: skip
+"""The columns of a letter, everywhere. None of these names needs quotes in SQL.
+
+The relation `dead_letters` has a row for each of the `count`. Changes of letters have a weight in place of `count` and
+`is_delete`, and leave out what later steps or other letters decide: `position`, `replayed`, `header`.
+"""

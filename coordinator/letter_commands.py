@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import sys
 from collections.abc import Callable, Iterable
@@ -14,13 +13,11 @@ import click
 from dbsp.coordinator.changes_out import printer_of
 from dbsp.coordinator.command_context import CommandContext
 from dbsp.coordinator.exits import exit_code
-from dbsp.coordinator.letter_codes import CODES
-from dbsp.coordinator.rows_out import LINES, LINES_OUTPUT, print_rows
+from dbsp.coordinator.letter_codes import CODES, COLUMNS
+from dbsp.coordinator.rows_out import LINES, LINES_OUTPUT, csv_line, print_rows
 
-COLUMNS = (
-    "at", "step", "code", "table", "partition", "offset", "unplaced", "node", "reason", "count", "is_delete", "replayed", "text",
-)  # fmt: skip
 TEXT_CHARS_SHOWN = 200
+EXPORTED = ("json", "csv")
 
 
 def _filtered(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -70,16 +67,35 @@ def list_(context: CommandContext, /, limit: int, form: str, *, all_: bool, **wa
     context.show(found, "\n".join(lines))
 
 
+class _Form(click.ParamType[str]):
+    """The form of exported letters; `-o` was the file before, so another text is refused with the option of the file."""
+
+    name = "json|csv"
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return the form."""
+        if value not in EXPORTED:
+            self.fail(f"{value!r} is none of {', '.join(EXPORTED)}; the file is given by --file {value}", param, ctx)
+        return value
+
+
 @dead_letters.command()
 @_filtered
-@click.option("--format", "form", type=click.Choice(["jsonl", "csv"]), default="jsonl", show_default=True)
 @click.option(
-    "-o", "--output", type=click.File("w", encoding="utf-8"), default="-", help="A file; default: standard output."
+    "-o", "--output", "form", type=_Form(), default="json", show_default=True,
+    help="How letters are written; json: an object a line.",
+)  # fmt: skip
+@click.option(
+    "--file", type=click.File("w", encoding="utf-8"), default="-", help="Write to this file, not to standard output."
 )
+@click.option("--format", "former", type=click.Choice(["jsonl", "csv"]), hidden=True)
 @click.pass_obj
-def export(context: CommandContext, /, form: str, output: TextIO, **wanted: Any) -> None:
+def export(context: CommandContext, /, form: str, file: TextIO, former: str | None, **wanted: Any) -> None:
     """Write all letters, in order, as a JSON object a line or as CSV."""
-    count = _write(context.client.dead_letters(**_given(wanted)), form, output)
+    if former is not None:
+        form = "csv" if former == "csv" else "json"
+        click.echo(f"--format is deprecated: give -o {form}", err=True)
+    count = _write(context.client.dead_letters(**_given(wanted)), form, file)
     click.echo(f"{count:,} dead letters exported", err=True)
 
 
@@ -90,15 +106,12 @@ def _write(letters: Iterable[dict[str, Any]], form: str, output: TextIO) -> int:
     """
     rows, count = iter(letters), 0
     first = next(rows, None)
-    writer = csv.writer(output, lineterminator="\n")
     if form == "csv":
-        writer.writerow(COLUMNS)
+        output.write(csv_line(COLUMNS) + "\n")
     for letter in chain(() if first is None else (first,), rows):
         count += 1
-        if form == "csv":
-            writer.writerow(_values(letter))
-        else:
-            output.write(json.dumps(letter, ensure_ascii=False) + "\n")
+        line = csv_line(_values(letter)) if form == "csv" else json.dumps(letter, ensure_ascii=False)
+        output.write(line + "\n")
     output.flush()
     return count
 
@@ -106,7 +119,7 @@ def _write(letters: Iterable[dict[str, Any]], form: str, output: TextIO) -> int:
 def _values(letter: dict[str, Any]) -> list[Any]:
     """Return the columns of a letter; where it was replayed as "partition:offset"."""
     replayed = letter["replayed"]
-    place = "" if replayed is None else f"{replayed['partition']}:{replayed['offset']}"
+    place = None if replayed is None else f"{replayed['partition']}:{replayed['offset']}"
     return [place if name == "replayed" else letter[name] for name in COLUMNS]
 
 
@@ -142,8 +155,7 @@ def _show_change(context: CommandContext, change: dict[str, Any]) -> None:
         click.echo(json.dumps(change))
         return
     for row, weight in zip(change["rows"], change["weights"], strict=True):
-        place = f" partition {row['partition']} offset {row['offset']}" if row["partition"] >= 0 else ""
-        click.echo(f"{change['step']}\t{weight:+d}\t{row['origin']}{place}: {row['reason']}: {_short(row['payload'])}")
+        click.echo(f"{change['step']}\t{weight:+d}\t{_place(row)}: {row['reason']}: {_short(row['text'])}")
 
 
 @dead_letters.command()
@@ -175,7 +187,7 @@ def _replay_lines(found: dict[str, Any]) -> list[str]:
     ]
     if found["failed_again"]:
         lines.append(f"{found['failed_again']:,} still cannot be read; nothing is pushed, and their letters stay:")
-        lines += [f"  {each['at']}: {each['reason']}" for each in found["again"]]
+        lines += [f"  {each['position']}: {each['reason']}" for each in found["again"]]
     if found["replayed_before"]:
         lines.append(f"{found['replayed_before']:,} were replayed before")
     for reason, count in found["not_replayable"].items():
@@ -194,18 +206,24 @@ def _given(wanted: dict[str, Any]) -> dict[str, Any]:
 
 def _lines(letter: dict[str, Any]) -> list[str]:
     """Return a letter as two lines: where and why, and its text."""
-    place = f"{letter['table'] or letter['node']}"
-    if letter["offset"] is not None:
-        place += f" partition {letter['partition']} offset {letter['offset']}"
-    elif letter["table"] is not None:
+    place = _place(letter)
+    if letter["row_offset"] is None and letter["table_name"] is not None:
         place += f" at {letter['node']}"
     times = f" ({letter['count']} times)" if letter["count"] > 1 else ""
     replayed = letter["replayed"]
     done = "" if replayed is None else f" (replayed: offset {replayed['offset']})"
     deleted = " (a delete)" if letter["is_delete"] else ""
     unplaced = f"; no offset: {letter['unplaced']}" if letter["unplaced"] else ""
-    head = f"{letter['at']}  {letter['code']}  {place}: {letter['reason']}{times}{deleted}{done}{unplaced}"
+    head = f"{letter['position']}  {letter['code']}  {place}: {letter['reason']}{times}{deleted}{done}{unplaced}"
     return [head, f"    {_short(letter['text'])}"]
+
+
+def _place(letter: dict[str, Any]) -> str:
+    """Return the table of a letter with its place there, or its node."""
+    place = str(letter["table_name"] or letter["node"])
+    if letter["row_offset"] is not None:
+        place += f" partition {letter['partition']} offset {letter['row_offset']}"
+    return place
 
 
 def _short(text: str) -> str:
@@ -215,7 +233,4 @@ def _short(text: str) -> str:
 
 def reason_line(letter: dict[str, Any]) -> str:
     """Return one of the newest letters as a line of the status."""
-    place = f"{letter['table'] or letter['node']}"
-    if letter["offset"] is not None:
-        place += f" partition {letter['partition']} offset {letter['offset']}"
-    return f"dead letter {letter['at']}: {place}: {letter['reason']}"
+    return f"dead letter {letter['position']}: {_place(letter)}: {letter['reason']}"

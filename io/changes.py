@@ -33,6 +33,7 @@ def changes_of(
             offset=int(offsets[row.index]),
             reason=row.reason,
             payload=row.payload,
+            header=row.header,
         )
         for row in push.bad
     )

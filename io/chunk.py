@@ -11,7 +11,8 @@ import json
 import struct
 import zlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -22,6 +23,7 @@ from dbsp.errors import DataError
 from dbsp.io import forms
 from dbsp.io.pushed import BadRow, Push, loose_batch
 from dbsp.stored.format_numbers import check_name
+from dbsp.stored.levels import HEADERS_SINCE, NEWEST
 from dbsp.zset.arrays import join
 from dbsp.zset.batch import concat
 from dbsp.zset.schema import Schema
@@ -36,7 +38,7 @@ _OPERATION = "__op"
 
 def split_push(push: Push, bytes_max: int = CHUNK_BYTES_MAX) -> Iterator[Push]:
     """Yield the push in order, in pieces of about `bytes_max` or less; a piece has at least one row."""
-    size = push.batch.nbytes + sum(len(row.payload) for row in push.bad)
+    size = push.batch.nbytes + sum(len(row.payload) + len(row.header) for row in push.bad)
     if size <= bytes_max or push.rows <= 1:
         yield push
         return
@@ -61,24 +63,35 @@ def join_pushes(pushes: list[Push], schema: Schema) -> Push:
     bad: list[BadRow] = []
     base = 0
     for push in pushes:
-        bad.extend(BadRow(index=base + row.index, reason=row.reason, payload=row.payload) for row in push.bad)
+        bad.extend(replace(row, index=base + row.index) for row in push.bad)
         base += push.rows
     batch = concat([push.batch for push in pushes], schema)
     return Push(batch=batch, operations=np.concatenate([push.operations for push in pushes]), bad=tuple(bad))
 
 
-def encode_chunk(push: Push) -> bytes:
-    """Encode a push as one record."""
+def encode_chunk(push: Push, level: int = NEWEST) -> bytes:
+    """Encode a push as one record; bad rows keep their headers from the level on that has them."""
     names = [*push.batch.schema.names, _OPERATION]
     rows = pa.RecordBatch.from_arrays([*push.batch.columns, pa.array(push.operations, type=pa.int8())], names=names)
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, rows.schema) as writer:
         writer.write_batch(rows)
     stream = sink.getvalue()
-    bad = json.dumps([[row.index, row.reason, row.payload] for row in push.bad]).encode() if push.bad else b""
+    bad = json.dumps([_stored(row, level) for row in push.bad]).encode() if push.bad else b""
     rest = _HEADER.pack(MAGIC, 0, push.rows, stream.size)[_CHECKED_FROM:]
     checksum = zlib.crc32(bad, zlib.crc32(stream, zlib.crc32(rest)))
     return b"".join([MAGIC, struct.pack("<I", checksum), rest, stream, bad])
+
+
+def _stored(row: BadRow, level: int) -> list[Any]:
+    """Return a bad row as JSON values; a row without a header has three, as all rows of version 0.1.0 have."""
+    has_header = row.header and level >= HEADERS_SINCE
+    return [row.index, row.reason, row.payload, *([row.header] if has_header else [])]
+
+
+def _read(index: int, reason: str, payload: str, header: str = "") -> BadRow:
+    """Return a bad row of its stored values."""
+    return BadRow(index=index, reason=reason, payload=payload, header=header)
 
 
 def chunk_rows(data: bytes | memoryview) -> int:
@@ -146,7 +159,7 @@ def decode_chunk(data: bytes, table: Table, where: str) -> Chunk:
         )
     *columns, operations = stored.columns
     columns += [table.absent(column, stored.num_rows) for column in added]
-    bad = tuple(BadRow(index=i, reason=r, payload=p) for i, r, p in json.loads(data[_HEADER.size + size :] or b"[]"))
+    bad = tuple(_read(*row) for row in json.loads(data[_HEADER.size + size :] or b"[]"))
     if stored.num_rows + len(bad) != rows:
         raise DataError(f"an input record is damaged: {where} rows={stored.num_rows + len(bad)} expected={rows}")
     return Chunk(columns=columns, operations=operations.to_numpy(zero_copy_only=True), bad=bad, rows=rows)
@@ -159,16 +172,12 @@ def join_chunks(chunks: list[Chunk], schema: Schema) -> Push:
     bad: list[BadRow] = []
     base = 0
     for chunk in chunks:
-        bad.extend(BadRow(index=base + row.index, reason=row.reason, payload=row.payload) for row in chunk.bad)
+        bad.extend(replace(row, index=base + row.index) for row in chunk.bad)
         base += chunk.rows
     return Push(batch=loose_batch(schema, columns), operations=operations, bad=tuple(bad))
 
 
 def _cut_bad(bad: Sequence[BadRow], first: int, last: int) -> tuple[int, tuple[BadRow, ...]]:
     """Return the number of bad rows before `first`, and those in the range, renumbered from `first`."""
-    within = tuple(
-        BadRow(index=row.index - first, reason=row.reason, payload=row.payload)
-        for row in bad
-        if first <= row.index < last
-    )
+    within = tuple(replace(row, index=row.index - first) for row in bad if first <= row.index < last)
     return sum(row.index < first for row in bad), within

@@ -176,7 +176,7 @@ class EmbeddedInputLog(LocalInputLog):
         offset, size = span.end - push.rows, 0
         for piece in split_push(push, self._chunk_bytes_max):
             if piece.rows:
-                data = encode_chunk(piece)
+                data = encode_chunk(piece, self._level)
                 txn.put(record_key(*place, offset), data, db=self._env.db("rows"), append=False)
                 offset, size = offset + piece.rows, size + len(data)
         self._spans.put(txn, *place, span.longer(0, size))

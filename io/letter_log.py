@@ -30,13 +30,16 @@ import pyarrow as pa
 from dbsp.errors import DataError
 from dbsp.io import forms
 from dbsp.io.environment import LogEnvironment, open_environment, release_environment
-from dbsp.io.output_part import dead_letter_batch, encode_part
+from dbsp.io.output_part import DEAD_LETTER_SCHEMA, dead_letter_batch, encode_part
 from dbsp.logs import DeadLetter
 from dbsp.stored.checksums import CRC_BYTES, sealed, unsealed
 from dbsp.zset.arrow_stream import arrow_stream
+from dbsp.zset.schema import STRING, Column, Schema
 
 FORM = forms.LETTER_LOG
 PARTS = ("letters", "steps")
+SCHEMA = Schema((*DEAD_LETTER_SCHEMA, Column("header", STRING, nullable=False)))
+"""The columns of stored letters: those of the output, and the header of a row of CSV; older letters have none."""
 KEPT_FROM = b"kept from"
 NODES = b"nodes"
 """The key of the signatures of the circuit's nodes, by name: the circuit whose names the letters have."""
@@ -126,7 +129,7 @@ class LetterLog:
             if not (added or left_out or step in self._steps or self._is_old(clock_us)):
                 return
             kept, left_out = added[: self._limits.rows_max], left_out + max(0, len(added) - self._limits.rows_max)
-            pieces = list(encode_part(dead_letter_batch(kept))) if kept else []
+            pieces = list(encode_part(dead_letter_batch(kept, SCHEMA))) if kept else []
             about = LettersOfStep(clock_us=clock_us, rows=len(kept), bytes=sum(map(len, pieces)), left_out=left_out)
             others = {number: each for number, each in self._steps.items() if number != step}
             self._replace({**others, step: about} if kept or left_out else others, {step: pieces}, clock_us)
@@ -223,14 +226,15 @@ class LetterLog:
 
 def _summed(letters: Sequence[DeadLetter]) -> list[DeadLetter]:
     """Return the letters of a step with their weights added up over the workers, in their stable order."""
-    sums: Counter[tuple[int, str, int, int, str, str]] = Counter()
+    sums: Counter[tuple[int, str, int, int, str, str, str]] = Counter()
     for each in letters:
-        sums[each.step, each.origin, each.partition, each.offset, each.reason, each.payload] += each.weight
+        sums[each.step, each.origin, each.partition, each.offset, each.reason, each.payload, each.header] += each.weight
     return [
         DeadLetter(
-            step=step, origin=origin, partition=partition, offset=offset, reason=reason, payload=payload, weight=weight
+            step=step, origin=origin, partition=partition, offset=offset, reason=reason, payload=payload,
+            header=header, weight=weight,
         )
-        for (step, origin, partition, offset, reason, payload), weight in sorted(sums.items())
+        for (step, origin, partition, offset, reason, payload, header), weight in sorted(sums.items())
         if weight
     ]  # fmt: skip
 
@@ -296,7 +300,11 @@ def decode_letters(value: bytes, step: int, where: str) -> pa.Table:
     if len(value) < _CRC.size or _CRC.unpack_from(value)[0] != zlib.crc32(data):
         raise DataError(f"a record of dead letters is damaged: {where} step={step}", REMEDY)
     with pa.ipc.open_stream(pa.py_buffer(data)) as reader:
-        return reader.read_all()
+        found = reader.read_all()
+    if "header" in found.column_names:
+        return found
+    empty = pa.array([""] * found.num_rows, STRING)  # a letter of an older version
+    return found.add_column(found.num_columns - 1, "header", empty)
 
 
 def kept_from_of(data: bytes, where: str) -> int:

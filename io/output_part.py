@@ -105,15 +105,12 @@ def refuse_taken(views: Collection[str]) -> None:
         )
 
 
-def dead_letter_batch(dead: Sequence[DeadLetter]) -> Batch:
-    """Return dead letters as a loose batch, ordered by their fields."""
+def dead_letter_batch(dead: Sequence[DeadLetter], schema: Schema = DEAD_LETTER_SCHEMA) -> Batch:
+    """Return these columns of dead letters as a loose batch, ordered by their fields."""
     ordered = sorted(dead, key=lambda d: (d.origin, d.partition, d.offset, d.reason, d.payload, d.weight))
-    columns = [
-        pa.array([_writable(getattr(d, column.name)) for d in ordered], type=column.type)
-        for column in DEAD_LETTER_SCHEMA
-    ]
+    columns = [pa.array([_writable(getattr(d, column.name)) for d in ordered], type=column.type) for column in schema]
     weights = np.array([[d.weight] for d in ordered], dtype=np.int64).reshape(len(ordered), 1)
-    return Batch.of(DEAD_LETTER_SCHEMA, columns, weights)
+    return Batch.of(schema, columns, weights)
 
 
 def _writable(value: str | int) -> str | int:

@@ -65,11 +65,15 @@ def loose_batch(schema: Schema, columns: Sequence[Any]) -> Batch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BadRow:
-    """A row that could not be decoded: its number within the push, the reason, and the row as received."""
+    """A row that could not be decoded: its number within the push, the reason, and the row as received.
+
+    `header` is the first line of a text of records, without which the row cannot be read; empty for other forms.
+    """
 
     index: int
     reason: str
     payload: str
+    header: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -19,6 +19,7 @@ from dbsp.expr.cast import castable, convert
 from dbsp.io.formats.arrow_rows import OPERATION, converted, fitted
 from dbsp.io.formats.csv_rows import (
     decode_records,
+    header_line,
     header_of,
     record_starts,
     text_of,
@@ -118,6 +119,7 @@ class Text:
     def _records(self, data: bytes, starts: Positions, table: Table) -> Push:
         """Return whole records as a push; a bad one is shown as received."""
         header = self.header or ()
+        line = header_line(header, self.delimiter)
         wanted = [name for name in (*table.schema.names, OPERATION) if name in header]
         found = decode_records(data, starts, header, wanted, self.delimiter)
         columns = [_text_column(found.values.column(name), name, table) for name in wanted]
@@ -128,7 +130,7 @@ class Text:
             for row, number in zip(push.bad, numbers, strict=True)
         )
         bad: list[BadRow] = sorted((*found.bad, *unfit), key=lambda row: row.index)
-        return replace(push, bad=tuple(bad))
+        return replace(push, bad=tuple(replace(row, header=line) for row in bad))
 
 
 def _misnamed(names: Sequence[str], table: Table) -> str:
@@ -182,6 +184,20 @@ def decode_csv(data: bytes, table: Table, bounds: PushBounds, delimiter: str = "
         )
     bounds.refuse_size(text.count, len(data))
     return text.rows(Path(), table, 0, text.count)
+
+
+def decode_record(record: str, header: str, table: Table) -> Push:
+    """Decode a record of CSV or TSV with its header line, as it was pushed; the header tells the two apart.
+
+    **Errors** `DataError` if the header does not fit the table any more.
+    """
+    delimiter = delimiter_of(header)
+    return decode_csv(f"{header}\n{record}".encode(), table, PushBounds(), delimiter)
+
+
+def delimiter_of(header: str) -> str:
+    """Return the delimiter of a header line; a comma where it has none."""
+    return "\t" if "\t" in header else ","
 
 
 def _unpacked(path: Path, bytes_max: int | None) -> bytes | None:

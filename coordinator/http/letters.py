@@ -16,7 +16,7 @@ from dbsp.coordinator.answers import LetterPage, LetterReplay
 from dbsp.coordinator.http.lanes import Lanes
 from dbsp.coordinator.http.pushes import PUSHED, Patience, answered, position_json
 from dbsp.coordinator.http.waiting import Waiters
-from dbsp.coordinator.letter_codes import Code
+from dbsp.coordinator.letter_codes import COLUMNS, Code
 from dbsp.coordinator.running.letters import Letter
 from dbsp.coordinator.serving.letters import DeadLetters, LetterFilter
 from dbsp.io.pushed import Position
@@ -57,7 +57,7 @@ def add_letters(app: FastAPI, service: DeadLetters, lanes: Lanes, waiters: Waite
         newest: bool = False,
         replayed: bool | None = None,
     ) -> JSONResponse:
-        """Return the letters of finished steps in the order of `at`, or the `newest` first.
+        """Return the letters of finished steps in the order of `position`, or the `newest` first.
 
         Pass `next` as `cursor` to go on. `code` says what kind of letter it is. A letter without an offset says why in
         `unplaced`. `replayed` is where its row was pushed again. `replayed=false` leaves such letters out, and
@@ -102,9 +102,8 @@ def _page(page: LetterPage) -> dict[str, Any]:
 
 
 def _letter(letter: Letter, replayed: Position | None) -> dict[str, Any]:
-    found = {"at": letter.at, **asdict(letter)}
-    del found["number"]
-    return {**found, "replayed": None if replayed is None else _place(replayed)}
+    found = {**letter.values(), "replayed": None if replayed is None else _place(replayed)}
+    return {name: found[name] for name in COLUMNS}
 
 
 def _place(position: Position) -> dict[str, int]:

@@ -25,10 +25,10 @@ import pyarrow as pa
 from dbsp.circuit.names import DEAD_LETTERS
 from dbsp.coordinator.answers import StepChanges, ViewChanges
 from dbsp.coordinator.config import Config
+from dbsp.coordinator.running.letters import CHANGED, Letters
 from dbsp.coordinator.running.status import Snapshot
 from dbsp.errors import BegunAnewError, ConfigError, PositionError, UnavailableError
 from dbsp.io.embedded_output import EmbeddedOutputLog, by_step, output_workers
-from dbsp.io.letter_log import LetterLog
 from dbsp.io.output_part import DEAD_LETTER_SCHEMA, to_table
 from dbsp.plan.plan import Plan
 from dbsp.settings import similar
@@ -40,7 +40,7 @@ from dbsp.zset.schema import Schema
 class Feed:
     """The embedded outputs of a pipeline; their files stay open until `close`. May be used from any thread."""
 
-    def __init__(self, config: Config, plan: Plan, letters: LetterLog, began: Mapping[str, int]) -> None:
+    def __init__(self, config: Config, plan: Plan, letters: Letters, began: Mapping[str, int]) -> None:
         """Open nothing before the first read; other outputs than embedded ones leave the dead letters in `letters`.
 
         `began` maps views that began anew to the steps of their first output.
@@ -94,14 +94,17 @@ class Feed:
         """Return the columns of the changes of a view, without their weight; raise `ConfigError` where none can be read."""
         if view != DEAD_LETTERS or self._output.changes_elsewhere is None:
             self._refuse_unknown(view)
+        if view == DEAD_LETTERS:
+            return CHANGED
         columns = to_table(Batch.empty(self._schemas[view])).schema
         return columns.remove(len(columns) - 1)
 
     def _read_letters(self, first: int, last: int, rows_max: int) -> ViewChanges:
         """Return the dead letters that the letter log has of these steps."""
-        steps = ((step, 0, table) for step, table in self._letters.read(first, last))
+        log = self._letters.log
+        steps = ((step, 0, table.drop_columns(["header"])) for step, table in log.read(first, last))
         found = self._joined(steps, DEAD_LETTERS, first, last, rows_max)
-        if first < (kept_from := self._letters.kept_from):
+        if first < (kept_from := log.kept_from):
             raise PositionError(
                 f"the dead letters of these steps were dropped: first={first} kept_from={kept_from}",
                 "go on from there; or keep more of them: `rows_max`, `mb_max` and `days_max` in [letters]",
@@ -121,10 +124,13 @@ class Feed:
     ) -> ViewChanges:
         """Return the changes of whole steps, each summed over its parts."""
         schema = to_table(Batch.empty(self._schemas[view])).schema
+        if view == DEAD_LETTERS:
+            schema = CHANGED.append(schema.field("weight"))
         found, rows, next_ = list[StepChanges](), 0, max(first, last)
         for step, parts in groupby(parts_of_steps, itemgetter(0)):
             table = to_table(added_up(self._schemas[view], [part for _, _, part in parts]))
             if table.num_rows:
+                table = self._letters.changed(step, table) if view == DEAD_LETTERS else table
                 found.append(StepChanges(step=step, table=table))
                 rows += table.num_rows
             if rows >= rows_max:

@@ -30,6 +30,13 @@ from dbsp.steps.timing import LATE
 
 BY_CONTENT = "operators know rows by their content, without their place in the input"
 NO_NODE = "the circuit has no such node any more"
+IN_STATUS = ("position", "step", "code", "table_name", "partition", "row_offset", "unplaced", "node", "reason")
+"""The columns of the letters that the status names."""
+CHANGED = pa.schema([
+    ("code", pa.string()), ("table_name", pa.string()), ("partition", pa.int32()), ("row_offset", pa.int64()),
+    ("unplaced", pa.string()), ("node", pa.string()), ("reason", pa.string()), ("text", pa.string()),
+])  # fmt: skip
+"""The columns of the letters in changes."""
 NEWEST = 3
 """How many reasons the status names; it looks for them in so many of the newest steps, and so many letters of each."""
 STEPS_LOOKED_AT, LETTERS_LOOKED_AT = 5, 1_000
@@ -65,7 +72,8 @@ class Letter:
     """A dead letter: its step and its number there, its table, its place in the table's input, and the reason.
 
     `partition` and `offset` are None for a row that failed at a node, and `unplaced` then says why. `table` is None where the
-    row was made of rows of several tables. `count` equal rows have failed; with `is_delete` they were deletes.
+    row was made of rows of several tables. `count` equal rows have failed; with `is_delete` they were deletes. `header` is the
+    first line of the CSV that had the row.
     """
 
     step: int
@@ -80,6 +88,7 @@ class Letter:
     text: str
     count: int = 1
     is_delete: bool = False
+    header: str = ""
 
     @property
     def at(self) -> str:
@@ -90,6 +99,15 @@ class Letter:
         '7-2'
         """
         return f"{self.step}-{self.number}"
+
+    def values(self) -> dict[str, Any]:
+        """Return the columns of `dbsp.coordinator.letter_codes`, but for `replayed`, which the letter log does not know."""
+        return {
+            "position": self.at, "step": self.step, "code": self.code, "table_name": self.table,
+            "partition": self.partition, "row_offset": self.offset, "unplaced": self.unplaced, "node": self.node,
+            "reason": self.reason, "count": self.count, "is_delete": self.is_delete, "header": self.header or None,
+            "text": self.text,
+        }  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +156,12 @@ class Letters:
                 self._read = (newest, found) if is_small else (-1, ())
         return found if not found or found[-1].step < step else [each for each in found if each.step < step]
 
+    def changed(self, step: int, rows: pa.Table) -> pa.Table:
+        """Return the letters that a step adds and takes back, which outputs have, with the columns of `CHANGED` and a weight."""
+        shown = [self._letter(step, number, row).values() for number, row in enumerate(rows.to_pylist())]
+        columns = [pa.array([each[field.name] for each in shown], field.type) for field in CHANGED]
+        return pa.table([*columns, rows.column("weight")], schema=CHANGED.append(pa.field("weight", pa.int64())))
+
     def _all(self) -> Iterator[tuple[Letter, int]]:
         """Yield all stored letters with their weights."""
         for step, table in self.log.read():
@@ -157,7 +181,7 @@ class Letters:
             step=step, number=number, code=_code(is_placed, reason), node=origin.node, table=origin.table,
             partition=row["partition"] if is_placed else None, offset=row["offset"] if is_placed else None,
             unplaced=None if is_placed else origin.unplaced, reason=reason, text=row["payload"],
-            count=abs(row["weight"]), is_delete=row["weight"] < 0,
+            count=abs(row["weight"]), is_delete=row["weight"] < 0, header=row.get("header", ""),
         )  # fmt: skip
 
     def _origin(self, name: str) -> _Origin:
@@ -203,13 +227,7 @@ class Letters:
         for letter, replayed in zip(letters, is_replayed(letters), strict=True):
             if not replayed and letter.unplaced != NO_NODE and len(found) < NEWEST:
                 found.setdefault((letter.table, letter.reason), letter)
-        return [
-            {
-                "at": each.at, "step": each.step, "code": each.code, "table": each.table, "partition": each.partition,
-                "offset": each.offset, "unplaced": each.unplaced, "node": each.node, "reason": each.reason,
-            }
-            for each in found.values()
-        ]  # fmt: skip
+        return [{name: each.values()[name] for name in IN_STATUS} for each in found.values()]
 
 
 def node_signatures(plan: Plan) -> dict[str, str]:

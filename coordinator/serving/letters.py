@@ -21,10 +21,12 @@ from dbsp.coordinator.answers import LetterPage, LetterRefused, LetterReplay
 from dbsp.coordinator.letter_codes import Code
 from dbsp.coordinator.running.letters import Letter
 from dbsp.coordinator.serving.ingest import Ingest
-from dbsp.errors import ConfigError
+from dbsp.errors import ConfigError, DataError
 from dbsp.io.connectors.messages import ReadsTopics
 from dbsp.io.formats import decode_json
-from dbsp.io.pushed import Incoming, Position, Push
+from dbsp.io.pushed import PAYLOAD_CHARS_MAX, Incoming, Position, Push
+from dbsp.io.texts import decode_record
+from dbsp.settings import similar
 
 REPLAY_PIECE = 1_000
 """How many letters one transaction replays."""
@@ -32,6 +34,12 @@ SHOWN_MAX = 20
 NOT_KNOWN = ("Starting", "Recovering", "Replaying")
 """States in which steps that were logged may not be finished."""
 NO_STREAM = "not an Arrow stream of this table"
+NO_ROW = (
+    "its text is no JSON object: correct the row, and push it (a row of CSV can be replayed if its header is kept with the"
+    " letter, as this version does)"
+)
+REPLACED = "\ufffd"
+"""The character in place of bytes that are not UTF-8."""
 PLACES_MAX = (1 << 63) - 1
 NOT_REPLAYED: Mapping[Code, str] = {
     "late": "it was late for a watermark, and would be late again",
@@ -99,7 +107,7 @@ class DeadLetters(Ingest):
         `cursor` is the last position of the page before. With `replayed`, only letters that were replayed, or only the others.
         """
         step, log = self.finished_steps(), self.built.letters.log
-        matched = found = wanted.of(self.built.letters.below(step))
+        matched = found = self._wanted(wanted, step)
         if replayed is not None:
             found = [each for each, was in zip(matched, self._are_replayed(matched), strict=True) if was is replayed]
         total = len(found)
@@ -122,6 +130,18 @@ class DeadLetters(Ingest):
         self._refuse_ended()
         return self.snapshot.step
 
+    def _wanted(self, wanted: LetterFilter, step: int) -> list[Letter]:
+        """Return the letters of finished steps that pass; raise `ConfigError` for a table that no letter and no circuit has."""
+        letters = self.built.letters.below(step)
+        found = wanted.of(letters)
+        if not found and wanted.table is not None:
+            known = self._tables.keys() | {each.table for each in letters if each.table is not None}
+            if wanted.table not in known:
+                raise ConfigError(
+                    f"no such table: table={wanted.table} tables={sorted(known)}", similar(wanted.table, known)
+                )
+        return found
+
     def letters_table(self, step: int) -> pa.Table:
         """Return the letters of the steps below `step` as the relation `dead_letters` of queries."""
         letters = self.built.letters.below(step)
@@ -139,6 +159,7 @@ class DeadLetters(Ingest):
             "text": pa.array([each.text for each in letters], pa.large_string()),
             "is_delete": pa.array([each.is_delete for each in letters], pa.bool_()),
             "replayed": pa.array(replayed, pa.bool_()),
+            "header": pa.array([each.header or None for each in letters], pa.string()),
             "weight": pa.array([each.count for each in letters], pa.int64()),
         }
         return pa.table(columns)
@@ -174,7 +195,7 @@ class DeadLetters(Ingest):
             raise ConfigError(
                 f"letters of this input cannot be replayed: input.kind={source.kind}", source.push_elsewhere
             )
-        found = wanted.of(self.built.letters.below(self.finished_steps()))
+        found = self._wanted(wanted, self.finished_steps())
         total = _Total(dry_run, len(found))
         for first in range(0, len(found), REPLAY_PIECE):
             piece = found[first : first + REPLAY_PIECE]
@@ -209,7 +230,12 @@ class DeadLetters(Ingest):
             )
         if NO_STREAM in letter.reason:
             return "only the beginning of an Arrow stream is kept: push a corrected stream"
-        rows = self._decoded(letter, self._tables[letter.table]).rows
+        if (why := unreadable(letter)) is not None:
+            return why
+        try:
+            rows = self._decoded(letter, self._tables[letter.table]).rows
+        except DataError as error:
+            return f"its header, {letter.header}: {error}"
         return None if rows == 1 else f"its text has {rows} rows: correct it, and push it"
 
     @cached_property
@@ -220,6 +246,8 @@ class DeadLetters(Ingest):
         return {source.table.name: (source.topic, source.format) for source in sources}
 
     def _decoded(self, letter: Letter, table: Table) -> Push:
+        if letter.header:
+            return decode_record(letter.text, letter.header, table)
         return decode_json(letter.text.encode(), table, extras=self.config.input.ignores_unknown)
 
     def _incoming(self, letter: Letter) -> Incoming:
@@ -228,6 +256,20 @@ class DeadLetters(Ingest):
         into = partition if partition < self.config.input.partitions else 0
         push = self._decoded(letter, table)
         return Incoming(table=table.name, push=push, partition=into, letter=(partition, offset))
+
+
+def unreadable(letter: Letter) -> str | None:
+    """Return why the text of a letter does not say what its row was; None if it does."""
+    if not letter.header:
+        return None if letter.text.lstrip().startswith("{") else NO_ROW
+    if len(letter.text) >= PAYLOAD_CHARS_MAX:
+        return "only the beginning of its text is kept: correct the row, and push it"
+    if REPLACED in letter.text:
+        return "its text was not UTF-8, and is not kept as it was: correct the row, and push it"
+    has_delimiter = any(sign in letter.header for sign in ",\t")
+    if not has_delimiter and any(sign in letter.text for sign in ",\t"):
+        return "its header has one column, so its delimiter is not known: correct the row, and push it"
+    return None
 
 
 class _Total:
@@ -262,7 +304,7 @@ class _Total:
 
     def _show(self, where: list[LetterRefused], letter: Letter, why: str) -> None:
         if len(where) < SHOWN_MAX:
-            where.append(LetterRefused(at=letter.at, reason=why))
+            where.append(LetterRefused(position=letter.at, reason=why))
 
     def answer(self) -> LetterReplay:
         """Return the results."""

@@ -44,7 +44,7 @@ class Reads(DeadLetters):
             self._loop, self.built.plan, self._result, lease_s=section.lease_s, leases_max=section.leases_max
         )  # fmt: skip
         self.pages = Pages(max(1, section.leases_max // 2))
-        self._feed = Feed(config, self.built.plan, self.built.letters.log, self.built.began)
+        self._feed = Feed(config, self.built.plan, self.built.letters, self.built.began)
         self.delta = DeltaTables(config, self.built.plan, self, self._feed, self._observers.noted)
 
     def views(self) -> tuple[str, ...]:

@@ -65,8 +65,9 @@ class DeadLetter:
     """A row that the pipeline could not use, because the input could not decode it or a node failed on it.
 
     Input letters name the table in `origin`, and `partition` and `offset`. A node's letters name the node in `origin`.
-    `payload` is the row as received or as JSON. A node's letters are a Z-set. `weight` counts such rows that the node
-    fails on since this step; a negative weight takes rows back, and 0 does not occur.
+    `payload` is the row as received or as JSON; `header` is the first line of the CSV that had the row. A node's letters are
+    a Z-set. `weight` counts such rows that the node fails on since this step; a negative weight takes rows back, and 0
+    does not occur.
 
     **Law** Summed over the workers of a step, a node's letters are the same for any number of workers. Summed over all
     steps, they are the rows, pairs or groups on which the node fails now. A new circuit over the present tables would
@@ -81,6 +82,7 @@ class DeadLetter:
     reason: str
     payload: str
     weight: int = 1
+    header: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

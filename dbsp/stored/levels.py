@@ -7,7 +7,7 @@ level that it finds, so that the version before it can continue, until the ledge
 | level | written by | what is new |
 | --- | --- | --- |
 | 1 | 0.1.0 | |
-| 2 | 0.2.0 | small records have a checksum; layouts have the readers of input partitions |
+| 2 | 0.2.0 | small records have a checksum; layouts have the readers of input partitions; bad rows of CSV have their header |
 
 Invariants
 1. The level is read from the ledger at a start, and is constant until the process ends.
@@ -27,3 +27,5 @@ SEALED_SINCE = 2
 """The first level whose small records have checksums."""
 READERS_SINCE = 2
 """The first level whose layouts have the readers of input partitions; below it partition p belongs to worker p mod W."""
+HEADERS_SINCE = 2
+"""The first level whose records of input have the headers of bad rows, which replays of dead letters need."""

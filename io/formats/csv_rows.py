@@ -13,6 +13,7 @@ Source: RFC 4180.
 from __future__ import annotations
 
 import csv
+import io
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -56,6 +57,17 @@ def header_of(record: bytes, delimiter: str) -> list[str]:
         return [name.strip() for name in next(csv.reader([text], delimiter=delimiter, strict=True), [])]
     except csv.Error:
         return []
+
+
+def header_line(names: Sequence[str], delimiter: str) -> str:
+    r"""Return column names as the first record of a text.
+
+    >>> header_line(["id", "a,b"], ","), header_line(["id", "a,b"], "\t")
+    ('id,"a,b"', 'id\ta,b')
+    """
+    out = io.StringIO()
+    csv.writer(out, delimiter=delimiter, lineterminator="").writerow(names)
+    return out.getvalue()
 
 
 def text_of(record: bytes) -> str:

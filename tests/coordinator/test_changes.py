@@ -215,7 +215,7 @@ def test_dead_letters_are_followed_like_a_view(service: Service, client: httpx.C
     good = b'{"id": 1, "customer": "a", "amount": 1}\n'  # a push with more bad rows than good ones is refused
     client.post("/v1/tables/orders/rows?wait=true", content=b'{"id": "x"}\n' + good).raise_for_status()
     (change,) = client.get("/v1/views/dead_letters/changes").json()["changes"]
-    assert (change["weights"], change["rows"][0]["payload"]) == ([1], '{"id": "x"}')
+    assert (change["weights"], change["rows"][0]["text"]) == ([1], '{"id": "x"}')
 
 
 # --- streams --------------------------------------------------------------------------------------------------------

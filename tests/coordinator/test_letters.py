@@ -10,17 +10,23 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import pyarrow as pa
 import pytest
 
 import dbsp
 from dbsp.coordinator.backup.restoring import restore
 from dbsp.coordinator.client import Client
 from dbsp.coordinator.doctor import diagnose
-from dbsp.coordinator.running.letters import Letters, NoLetters
+from dbsp.coordinator.letter_codes import COLUMNS
+from dbsp.coordinator.running.letters import CHANGED, Letter, Letters, NoLetters
 from dbsp.coordinator.service import Service
+from dbsp.coordinator.serving.letters import unreadable
 from dbsp.errors import ConfigError, DbspError
+from dbsp.io import chunk, texts
 from dbsp.io.letter_log import LetterLog
+from dbsp.io.pushed import PAYLOAD_CHARS_MAX
 from dbsp.io.replayed import Replayed
+from dbsp.io.texts import _of_text
 from tests.coordinator.shop import answering, script, settings, settings_text
 from tests.coordinator.test_evolving import changed, write
 from tests.crash.coordinator_child import serve
@@ -104,7 +110,7 @@ def test_listed_queried_followed_and_named_in_the_status(folder: Path, kind: str
         push(client, ROWS)
         push(client, [{"customer": "a", "size": 0}], "names")
         found = letters(client)
-        assert [(each["at"], each["code"], each["table"], each["offset"]) for each in found] == [
+        assert [(each["position"], each["code"], each["table_name"], each["row_offset"]) for each in found] == [
             ("0-0", "failed", "orders", None), ("0-1", "unreadable", "orders", 1), ("0-2", "unreadable", "orders", 3),
             ("0-3", "unreadable", "orders", 5), ("1-0", "failed", None, None),
         ]  # fmt: skip
@@ -112,17 +118,17 @@ def test_listed_queried_followed_and_named_in_the_status(folder: Path, kind: str
         assert found[1]["unplaced"] is None
         assert found[0]["unplaced"] == "operators know rows by their content, without their place in the input"
         assert found[4]["unplaced"].startswith("made of rows of names, orders; operators know rows by their content")
-        assert [each["at"] for each in letters(client, code="unreadable", reason="note")] == ["0-1", "0-3"]
+        assert [each["position"] for each in letters(client, code="unreadable", reason="note")] == ["0-1", "0-3"]
 
         pages, cursor = [], None
         while cursor != "":
             page = client.get(
                 "/v1/dead-letters", params={"limit": 2, "newest": True} | ({"cursor": cursor} if cursor else {})
             )
-            pages.append([each["at"] for each in page.json()["letters"]])
+            pages.append([each["position"] for each in page.json()["letters"]])
             cursor = page.json()["next"] or ""
-        assert [at for each_page in pages for at in each_page] == [each["at"] for each in reversed(found)]
-        assert letters(client, first=found[4]["at"]) == found[4:]
+        assert [at for each_page in pages for at in each_page] == [each["position"] for each in reversed(found)]
+        assert letters(client, first=found[4]["position"]) == found[4:]
         assert letters(client, first="0-3", last="0") == found[3:4]
         assert letters(client, table="names") == []
 
@@ -134,14 +140,14 @@ def test_listed_queried_followed_and_named_in_the_status(folder: Path, kind: str
         assert sum(len(change["rows"]) for change in followed["changes"]) == 5
         assert followed["changes"][0]["rows"][0]["reason"]
         last = client.get("/v1/status").json()["last_dead_letters"]
-        assert [(each["at"], each["reason"]) for each in last] == [
+        assert [(each["position"], each["reason"]) for each in last] == [
             ("1-0", "divide by zero"), ("0-0", "divide by zero"), ("0-1", "unknown column: note")
         ]  # fmt: skip
 
         push(client, [{**ZERO, "amount": 10}])  # the row is corrected: its letters are taken back
-        assert [each["at"] for each in letters(client, code="failed", table="orders")] == []
+        assert [each["position"] for each in letters(client, code="failed", table="orders")] == []
         last = client.get("/v1/status").json()["last_dead_letters"]
-        assert [each["at"] for each in last[:2]] == ["1-0", "0-1"], "0-0 was taken back"
+        assert [each["position"] for each in last[:2]] == ["1-0", "0-1"], "0-0 was taken back"
 
 
 def test_replayed_once_after_the_settings_are_fixed(folder: Path) -> None:
@@ -161,19 +167,19 @@ def test_replayed_once_after_the_settings_are_fixed(folder: Path) -> None:
         assert list(found["not_replayable"]) == [
             "a node failed on it, and its table has the row: correct the row there, or change the circuit"
         ]
-        assert found["again"] == [{"at": "0-2", "reason": "column id: expected int64, found a string"}]
+        assert found["again"] == [{"position": "0-2", "reason": "column id: expected int64, found a string"}]
         assert [(each["first"], each["last"]) for each in found["positions"]] == [(7, 9)], "the bad row is not pushed"
         waiting = letters(client, code="unreadable", replayed=False)
-        assert [(each["at"], json.loads(each["text"])) for each in waiting] == [("0-2", WRONG)]
+        assert [(each["position"], json.loads(each["text"])) for each in waiting] == [("0-2", WRONG)]
         last = client.get("/v1/status").json()["last_dead_letters"]
-        assert [each["at"] for each in last if each["code"] == "unreadable"] == ["0-2"], (
+        assert [each["position"] for each in last if each["code"] == "unreadable"] == ["0-2"], (
             "what was replayed is not current"
         )
         assert [each["replayed"] for each in letters(client, code="unreadable")] == [
             {"partition": 0, "offset": 7}, None, {"partition": 0, "offset": 8}
         ]  # fmt: skip
         page = client.get("/v1/dead-letters", params={"replayed": "true"}).json()
-        assert ([each["at"] for each in page["letters"]], page["total"], page["hidden"]) == (["0-1", "0-3"], 2, 2)
+        assert ([each["position"] for each in page["letters"]], page["total"], page["hidden"]) == (["0-1", "0-3"], 2, 2)
         service.checkpoint()
         assert counts(replay(client, last="0")) == (0, 1, 2, 1)
     with running(folder, IGNORE) as (service, client):
@@ -252,7 +258,7 @@ def test_killed_around_a_step_its_letters_are_kept_once(folder: Path, point: str
         until(lambda: process.poll() is not None, "it is dead")
     with deadly(folder, "", ignore=False) as (client, _):
         until(lambda: client.status()["lag_rows"] == 0, "the rows are processed")
-        assert [(each["at"], each["offset"]) for each in client.dead_letters()] == [
+        assert [(each["position"], each["row_offset"]) for each in client.dead_letters()] == [
             ("0-0", None), ("0-1", 1), ("0-2", 3), ("0-3", 5)
         ]  # fmt: skip
 
@@ -293,10 +299,8 @@ def test_the_command_line(folder: Path) -> None:
         assert "dead letter 0-" in said("status")
         lines = said("dead-letters", "export").splitlines()
         assert [json.loads(line)["code"] for line in lines] == [each["code"] for each in letters(client)]
-        table = list(
-            csv.DictReader(said("dead-letters", "export", "--format", "csv", "--code", "unreadable").splitlines())
-        )
-        assert [(row["table"], row["offset"], row["replayed"]) for row in table] == [("orders", "0", "")]
+        table = list(csv.DictReader(said("dead-letters", "export", "-o", "csv", "--code", "unreadable").splitlines()))
+        assert [(row["table_name"], row["row_offset"], row["replayed"]) for row in table] == [("orders", "0", "")]
         assert "of 1 dead letters, 0 would be replayed" in said(
             "dead-letters", "replay", "--code", "unreadable", "--dry-run"
         )
@@ -320,7 +324,7 @@ def test_what_cannot_be_replayed_says_why(folder: Path, tmp_path: Path) -> None:
     with running(folder, "input.kind=files", f"input.directory={landing}") as (service, client):
         (landing / "orders" / "one.jsonl").write_text("\n".join(map(json.dumps, [*MORE, WRONG])) + "\n")
         until(lambda: letters(client), "the file is read")
-        assert (letters(client)[0]["table"], letters(client)[0]["replayed"]) == ("orders", None)
+        assert (letters(client)[0]["table_name"], letters(client)[0]["replayed"]) == ("orders", None)
         answer = client.post("/v1/dead-letters/replay")
         assert answer.status_code == 400
         assert answer.json()["error"] == {
@@ -332,7 +336,7 @@ def test_what_cannot_be_replayed_says_why(folder: Path, tmp_path: Path) -> None:
 
 
 def _at(client: httpx.Client) -> list[tuple[str, str | None, str]]:
-    return [(each["at"], each["table"], each["reason"]) for each in letters(client, code="failed")]
+    return [(each["position"], each["table_name"], each["reason"]) for each in letters(client, code="failed")]
 
 
 def test_letters_of_a_changed_circuit_are_those_of_its_nodes(tmp_path: Path) -> None:
@@ -346,9 +350,9 @@ def test_letters_of_a_changed_circuit_are_those_of_its_nodes(tmp_path: Path) -> 
     with changed(write(tmp_path, edited, more=KEEP)) as service, answering(service) as client:
         push(client, MORE)
         assert _at(client) == [zero], "the edited view fails no more"
-        assert [each["at"] for each in letters(client)] == ["0-1", "0-2", "0-3", "1-0"], "the numbers stay"
+        assert [each["position"] for each in letters(client)] == ["0-1", "0-2", "0-3", "1-0"], "the numbers stay"
         last = client.get("/v1/status").json()["last_dead_letters"]
-        assert [each["at"] for each in last if each["code"] == "failed"] == ["1-0"]
+        assert [each["position"] for each in last if each["code"] == "failed"] == ["1-0"]
     dropped = CIRCUIT.replace('"shares": shares, ', "").replace(', "joined": joined', "")
     again = CIRCUIT.replace("1000 //", "2000 //").replace(
         "pipeline =", 'more = orders.filter(col("id") > 5)\npipeline ='
@@ -357,8 +361,8 @@ def test_letters_of_a_changed_circuit_are_those_of_its_nodes(tmp_path: Path) -> 
     with changed(write(tmp_path, again, more=KEEP)) as service, answering(service) as client:
         push(client, MORE)
         found = letters(client, code="failed")
-        assert [(each["table"], json.loads(each["text"])["id"]) for each in found] == [(None, 1), ("orders", 4)]
-        assert found[0]["at"] == "1-0"
+        assert [(each["table_name"], json.loads(each["text"])["id"]) for each in found] == [(None, 1), ("orders", 4)]
+        assert found[0]["position"] == "1-0"
         names = [node.name for node in service.built.plan.nodes]
         assert all(each["node"] in names for each in found), "each under the present name of its node"
     with changed(write(tmp_path, dropped, more=KEEP)) as service, answering(service) as client:
@@ -372,3 +376,115 @@ def test_letters_of_former_circuits_are_found(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(LetterLog, "adopt", lambda *_arguments: None)
     with pytest.raises(AssertionError):
         test_letters_of_a_changed_circuit_are_those_of_its_nodes(tmp_path)
+
+
+def push_csv(client: httpx.Client, text: str, kind: str = "text/csv") -> None:
+    answer = client.post(
+        "/v1/tables/orders/rows", content=text.encode(), headers={"Content-Type": kind}, params={"wait": "true"}
+    )
+    assert answer.json().get("processed"), answer.text
+
+
+def test_a_row_of_csv_is_replayed_as_its_header_says(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The columns are in the header's order, not in the table's; the first service reads no amount of 5, the second does."""
+
+    def strict(values: pa.Array, wanted: pa.DataType) -> pa.Array:
+        if b"5" in values.to_pylist():
+            raise pa.ArrowInvalid("no fives")
+        return _of_text(values, wanted)
+
+    with running(folder) as (_, client), monkeypatch.context() as older:
+        older.setattr(texts, "_of_text", strict)
+        push_csv(client, 'customer,id,amount\n"a",2,5\nc,10,1\nc,11,1\n')
+        push_csv(client, "customer\tid\tamount\na\t3\t5\na\t1\t700\n", "text/tab-separated-values")
+        push_csv(client, "customer,id,amount\nb,4,0\nb,8 x,7\n")
+    with running(folder) as (_, client):
+        found = letters(client, code="unreadable")
+        assert [(each["header"], each["text"]) for each in found] == [
+            ("customer,id,amount", '"a",2,5'), ("customer\tid\tamount", "a\t3\t5"), ("customer,id,amount", "b,8 x,7")
+        ]  # fmt: skip
+        assert totals(client) == {"a": (1, 700), "b": (1, 0), "c": (2, 2)}
+        done = replay(client, code="unreadable")
+        assert counts(done) == (2, 1, 0, 0)
+        assert done["again"][0]["reason"].startswith("column id: ")
+        assert totals(client) == AFTER
+        assert counts(replay(client, code="unreadable")) == (0, 1, 2, 0)
+    assert not diagnose(settings(folder)).findings
+
+
+def test_a_replay_without_the_header_is_found(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted: the record of a push forgets the headers of its bad rows, as an older version did."""
+    monkeypatch.setattr(chunk, "HEADERS_SINCE", chunk.NEWEST + 1)
+    with pytest.raises(AssertionError):
+        test_a_row_of_csv_is_replayed_as_its_header_says(folder, monkeypatch)
+
+
+@pytest.mark.parametrize(
+    ("header", "text", "why"),
+    [
+        ("", "7,a,1", "its text is no JSON object"),
+        ("id,customer,amount", "7," + "a" * PAYLOAD_CHARS_MAX, "only the beginning of its text"),
+        ("id,customer,amount", "7,\ufffd,1", "its text was not UTF-8"),
+        ("id", "7,a", "its header has one column"),
+        ("id,customer,amount", "7,a,1", None),
+        ("id\tcustomer", "7\ta", None),
+        ("", '  {"id": 7}', None),
+    ],
+)
+def test_a_text_that_does_not_say_what_its_row_was_is_not_replayed(header: str, text: str, why: str | None) -> None:
+    letter = Letter(
+        step=0, number=0, code="unreadable", node=None, table="orders", partition=0, offset=0, unplaced=None, reason="",
+        text=text, header=header,
+    )  # fmt: skip
+    found = unreadable(letter)
+    assert found is None if why is None else found is not None and found.startswith(why)
+
+
+def test_all_ways_to_read_letters_have_the_same_columns(folder: Path) -> None:
+    """`code`, `table_name` and so on in the list, in SQL, in the status, and in changes of both kinds of output."""
+    for kind in ("embedded", "files"):
+        with running(folder, f"output.kind={kind}", f"pipeline.data_dir={folder / kind}") as (_, client):
+            push(client, ROWS)
+            listed = letters(client)
+            sql = "SELECT * FROM dead_letters ORDER BY row_offset"
+            columns = client.post("/v1/query", json={"sql": sql}).json()["columns"]
+            changed = client.get("/v1/views/dead_letters/changes").json()["changes"][0]
+            assert (set(listed[0]), set(columns)) == (set(COLUMNS), set(COLUMNS) - {"count"})
+            names = [name for name in COLUMNS if name in changed["rows"][0]]
+            assert names == list(CHANGED.names)
+            shown = [{name: each[name] for name in names} for each in listed]
+            assert sorted(map(str, shown)) == sorted(map(str, changed["rows"]))
+            assert set(client.get("/v1/status").json()["last_dead_letters"][0]) <= set(COLUMNS)
+
+
+def test_a_table_that_is_not_there_is_named(folder: Path) -> None:
+    with running(folder) as (_, client):
+        push(client, ROWS)
+        for answer in (
+            client.get("/v1/dead-letters", params={"table": "ordrs"}),
+            client.post("/v1/dead-letters/replay", json={"table": "ordrs"}),
+        ):
+            assert answer.status_code == 404
+            error = answer.json()["error"]
+            assert error["message"] == "no such table: table=ordrs tables=['names', 'orders']"
+            assert error["hint"] == "did you mean `orders`?"
+        assert letters(client, table="names") == []
+
+
+def test_an_export_has_the_form_of_all_commands_and_a_file_of_its_own(folder: Path, tmp_path: Path) -> None:
+    with running(folder) as (_, client):
+        push(client, ROWS)
+
+        def export(*arguments: str) -> Any:
+            return script("cli", "--url", str(client.base_url), "dead-letters", "export", *arguments)
+
+        assert export("-o", "csv").stdout.splitlines()[0] == ",".join(COLUMNS)
+        assert [json.loads(line) for line in export().stdout.splitlines()] == letters(client)
+        file = tmp_path / "letters.csv"
+        assert export("-o", "csv", "--file", str(file)).stdout == ""
+        assert file.read_text() == export("-o", "csv").stdout
+        former = export("-o", str(file))
+        assert former.returncode == 2
+        assert f"the file is given by --file {file}" in " ".join(former.stderr.split())
+        named = export("--format", "csv")
+        assert (named.stdout, "--format is deprecated: give -o csv" in named.stderr) == (file.read_text(), True)

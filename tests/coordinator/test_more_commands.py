@@ -301,12 +301,12 @@ def test_names_are_completed(client: httpx.Client, run: Run) -> None:
 def test_letters_and_backups_are_printed_as_rows(run: Run, service: Service, tmp_path: Path) -> None:
     run("push", "orders", "--wait", "60", given='{"id": 9, "note": "x"}\n{"id": 8, "customer": "c", "amount": 1}\n')
     (letter,) = csv.DictReader(io.StringIO(run("dead-letters", "list", "-o", "csv").output))
-    assert (letter["code"], letter["offset"], letter["replayed"]) == ("unreadable", "3", "")
+    assert (letter["code"], letter["row_offset"], letter["replayed"]) == ("unreadable", "3", "")
     assert json.loads(run("dead-letters", "list", "-o", "json").output)["reason"] == letter["reason"]
     (same,) = arrow_rows(run("dead-letters", "list", "-o", "arrow"))
-    assert (same["reason"], same["offset"], same["step"]) == (letter["reason"], 3, int(letter["step"]))
+    assert (same["reason"], same["row_offset"], same["step"]) == (letter["reason"], 3, int(letter["step"]))
     assert arrow_rows(run("dead-letters", "list", "--code", "late", "-o", "arrow")) == []
-    assert f"│ {letter['at']} " in run("dead-letters", "list", "-o", "table").output
+    assert f"│ {letter['position']} " in run("dead-letters", "list", "-o", "table").output
     made = service.back_up(tmp_path / "backups", 60)
     (backup,) = csv.DictReader(io.StringIO(run("backups", str(tmp_path / "backups"), "-o", "csv").output))
     assert arrow_rows(run("backups", str(tmp_path / "backups"), "-o", "arrow"))[0]["bytes"] == int(backup["bytes"])

@@ -68,14 +68,14 @@ export type Row = Record<string, unknown>;
 export interface ViewPage { view: string; step: number; rows: Row[]; weights: number[]; next: string | null }
 export interface QueryResult { step: number; columns: string[]; rows: unknown[][] }
 export interface Letter {
-  at: string; step: number; code: string; table: string | null; partition: number | null; offset: number | null;
-  unplaced: string | null; node: string | null; reason: string; text: string; count: number; is_delete?: boolean;
+  position: string; step: number; code: string; table_name: string | null; partition: number | null; row_offset: number | null;
+  unplaced: string | null; node: string | null; reason: string; text: string; header: string | null; count: number; is_delete?: boolean;
   replayed: { partition: number; offset: number } | null;
 }
 export interface LetterPage { step: number; total: number; hidden: number; next: string | null; kept_from: number; left_out: number; letters: Letter[] }
 export interface Replay {
   matched: number; replayed: number; failed_again: number; replayed_before: number; not_replayable: Record<string, number>;
-  again: { at: string; reason: string }[];
+  again: { position: string; reason: string }[];
 }
 export interface LayoutRow {
   worker: number; host: string; shards: number; first_step: number; ranges: [string, string][];

@@ -76,7 +76,7 @@ export function Letters() {
         {found && found.letters.length === 0 && <Empty>No dead letter{Object.keys(given(filter)).length ? " fits this choice" : ""}.</Empty>}
         {found && found.letters.length > 0 && (
           <Grid label="Dead letters, the newest first" tall columns={["Letter", "Replay", "Kind", "Table or node", { name: "Partition", number: true }, { name: "Offset", number: true }, "Reason", "Text"]}
-            rows={found.letters.map((letter) => row(letter, () => replay({ first: letter.at, last: letter.at }, `letter ${letter.at}`)))} />
+            rows={found.letters.map((letter) => row(letter, () => replay({ first: letter.position, last: letter.position }, `letter ${letter.position}`)))} />
         )}
         {found && (found.next || cursors.length > 1) && (
           <div class="bar">
@@ -90,12 +90,12 @@ export function Letters() {
 }
 
 const row = (letter: Letter, replay: () => void) => [
-  letter.at,
+  letter.position,
   letter.replayed ? <span class="soft">to offset {count(letter.replayed.offset)}</span>
-    : letter.code === "unreadable" ? <button type="button" onClick={replay} aria-label={`Replay letter ${letter.at}`}>Replay …</button>
+    : letter.code === "unreadable" ? <button type="button" onClick={replay} aria-label={`Replay letter ${letter.position}`}>Replay …</button>
     : <span class="soft">push a corrected row</span>,
-  <Badge>{letter.code}</Badge>, letter.table ?? letter.node ?? "", letter.partition === null ? "" : letter.partition,
-  letter.offset === null ? <span class="soft">{letter.unplaced ?? ""}</span> : count(letter.offset), <span class="cell-wrap">{letter.reason}</span>, <code><Cell of={letter.text} /></code>,
+  <Badge>{letter.code}</Badge>, letter.table_name ?? letter.node ?? "", letter.partition === null ? "" : letter.partition,
+  letter.row_offset === null ? <span class="soft">{letter.unplaced ?? ""}</span> : count(letter.row_offset), <span class="cell-wrap">{letter.reason}</span>, <code><Cell of={letter.text} /></code>,
 ];
 
 const reasons = (of: Replay) => Object.entries(of.not_replayable);
