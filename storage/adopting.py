@@ -1,10 +1,10 @@
 """Give a database a version that is made of parts of other databases, for a rescale.
 
-Bounded transactions copy the chunks in and list them as loose. One last transaction adds the version, next to the
-version before it if the database has that. This transaction also ends a warm-up: warm chunks become part of the
+Bounded transactions copy the chunks in and list them as loose. One last transaction adds the version, and keeps the
+version before it if the database has it. This transaction also ends a warm-up: warm chunks become part of the
 version, or are deleted. Until then the database does not hold the new version, so a crash followed by a repeat has
-the same result. Attempts that overlap use different chunk numbers. The first attempt that lands makes the version,
-and the chunks of the others are loose.
+the same result. Attempts that overlap use different chunk numbers. The first attempt whose last transaction commits
+makes the version, and the chunks of the other attempts stay loose.
 
 The version may be made of a pinned cut. Chunks of the cut that stay on this worker are then copied in as by a commit.
 No version of the cut itself is made. The cut stays readable until a version is opened, for other workers that take
@@ -30,7 +30,7 @@ from dbsp.zset.schema import Arrangement
 
 
 class _Incoming:
-    """Chunks on their way into the durable side, written whenever `COPY_BYTES` have gathered."""
+    """A chunk store whose new chunks are written to the durable side whenever `COPY_BYTES` bytes have gathered."""
 
     def __init__(self, durable: Durable, epoch: int, chunk_bytes_max: int, least: int) -> None:
         """Start with nothing written; no chunk's number is below `least`."""
@@ -70,7 +70,7 @@ class _Incoming:
         """Write the gathered chunks."""
         written = self._waiting.take()
         count, size = self._durable.copy_in(self._epoch, written.items())
-        # made by this process just now: there is nothing to find out by reading them
+        # this process encoded these chunks just now, so checking their checksums is unnecessary
         self._durable.environment.verified.add(written)
         self.count, self.size = self.count + count, self.size + size
 
@@ -106,7 +106,7 @@ def adopt_version(
 
 
 def _above(scratch: Scratch | None) -> int:
-    """Return a number above those of all chunks that the scratch side has given out; 1 without a scratch."""
+    """Return a number above all chunk numbers that the scratch side has used; 1 without a scratch."""
     if scratch is None:
         return 1
     with scratch.environment.reading() as txn:
@@ -122,6 +122,6 @@ def _of_cut(
         fresh = [number for number in numbers if not durable.has_chunk(txn, number)]
     with chunk_values(scratch, fresh) as chunks:
         durable.copy_in(epoch, chunks)
-    durable.environment.verified.add(fresh)  # made on this host since it booted, as in a commit
+    durable.environment.verified.add(fresh)  # chunks of the scratch were made since the host booted, so they are sound
     with scratch.environment.reading() as txn:
         return scratch.pinned_values(txn, version)

@@ -1,14 +1,14 @@
-"""The version that copies behind the checkpoints read: held in the scratch until the next one is begun.
+"""Hold the version that lagging copies read, in the scratch, until the copy of the next version begins.
 
-With `copies_required = 0` a version is published before it is whole among the copies. The database may drop it while it is
-copied. So the first piece of a copy *holds* it: a lease on its chunks, and its record and small values beside. A hold ends with
-the next one, or with its epoch.
+With `copies_required = 0` a version is published before it is whole among the copies. The database may drop the version while
+it is copied. So the first piece of a copy *holds* the version: the scratch gets a lease on its chunks, its record, and its
+small values. A hold ends when the next version is held, or with its epoch.
 
 Invariants:
 
 1. A held version is copied as it was: its record and small values are kept byte for byte, its chunks never change (12).
 2. The hold may be late, after chunks were deleted. Then the copy is refused, and a newer version is chosen.
-3. Output progress is kept from the step that the owner names (`needed_from`). Without a word of this epoch's owner all stays.
+3. Output progress is kept from the step that the owner names (`needed_from`). All stays until this epoch's owner names a step.
 
 Source: docs/design/0055-copies-that-lag.md.
 """
@@ -47,7 +47,7 @@ class HeldVersion:
 def hold_version(
     scratch: Scratch, durable: Durable, version: int, checkpoint: CheckpointId, needed_from: int
 ) -> HeldVersion:
-    """Hold a version in place of the one that was held before; a repeat returns what is held.
+    """Hold a version in place of the version that was held before, and return it; a repeat returns the held version.
 
     Output progress below step `needed_from` may be trimmed from now on.
 
@@ -81,7 +81,7 @@ def hold_version(
 
 
 def needed_from(scratch: Scratch) -> int:
-    """Return the step from which output progress is needed; 0 before the owner of this epoch has said so."""
+    """Return the first step whose output progress is needed; 0 before the owner of this epoch has named a step."""
     with scratch.environment.reading() as txn:
         value = txn.get("behind", _NEEDED)
         return 0 if value is None else number_of(value)
@@ -94,7 +94,7 @@ def small_values(txn: Txn, source: Durable, version: int) -> dict[bytes, bytes]:
 
 
 def _held(txn: Txn) -> HeldVersion | None:
-    """Return the version that is held."""
+    """Return the held version, or None."""
     number, stored = txn.get("behind", _VERSION), txn.get("behind", _RECORD)
     if number is None or stored is None:
         return None

@@ -42,7 +42,7 @@ from dbsp.zset.schema import Arrangement
 
 CHUNK_BYTES_MAX = 2 << 20
 DECODED_MAX = 4096
-"""Most decoded chunks that a reading keeps, about 2.5 kB each, besides the map."""
+"""The maximum number of decoded chunks that a reading keeps; each takes about 2.5 kB in addition to the map."""
 _HEADER = struct.Struct("<4sHHQQQ16x")
 _MAGIC = b"DBCH"
 FORMAT = 2
@@ -105,7 +105,7 @@ class Shelf:
     check: bool
 
     def raw(self, ref: ChunkRef) -> Any:
-        """Return the whole value, or None if it is not in this environment; hardly any of its pages is read yet."""
+        """Return the whole value as a view of the map, of which at most one page was read; None if it is not here."""
         return self.txn.lying("chunks", number_key(ref.id))
 
     def checks(self, ref: ChunkRef) -> bool:
@@ -142,7 +142,7 @@ class ReadChunks:
     def __init__(
         self, shelves: tuple[Shelf, ...], chunk_bytes_max: int = CHUNK_BYTES_MAX, paging: Paging | None = None
     ) -> None:
-        """Read through these transactions; `paging` says whether look-ups should be foreseen."""
+        """Read through these transactions; `paging` decides whether look-ups request their pages in advance."""
         self.chunk_bytes_max = chunk_bytes_max
         self.cuts: Sequence[int] = ()
         self.written = True
@@ -184,7 +184,7 @@ class ReadChunks:
         return _Ahead(self, self._paging) if self._paging is not None and self._paging.waits else None
 
     def payload(self, ref: ChunkRef) -> memoryview | None:
-        """Return the encoded batch, not touched yet; None if computing its checksums is about to read all of it."""
+        """Return the encoded batch without reading its pages; None if the checksums will read the whole chunk anyway."""
         for shelf in self._shelves or ():
             value = shelf.raw(ref)
             if value is not None:

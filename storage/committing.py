@@ -7,7 +7,7 @@
    transaction the database holds v, after it v and v + 1.
 4. *Release* (scratch): the new version becomes the opened one, and the scratch forgets chunks that the durable side has.
 
-A crash between any two of these, followed by a repeat in this process or another, has the same result. Other
+A crash between any two of these parts, followed by a repeat in this process or another, has the same result. Other
 processes may run steps between any two pieces, and while a piece is copied. Chunks never change, and `hold` deletes
 no chunk of a pin. Chunks that running steps refer to stay when the version lands. So the copy is consistent
 (invariant 12).
@@ -56,7 +56,7 @@ def copy_version(
     fresh, whole = durable.lacking(_new_refs(durable, cut, version), bytes_max)
     with chunk_values(scratch, fresh) as chunks:
         durable.copy_in(checkpoint.epoch, chunks)
-    # like all of the scratch, made on this host since it booted: checking them again would find nothing
+    # chunks of the scratch were made since the host booted, so they are sound and need no check
     durable.environment.verified.add(fresh)
     if not whole:
         return None

@@ -6,7 +6,7 @@ Objects, below the pipeline's name:
   the time `second`; `epoch` is that of the checkpoint
 - `kept/<made>-<version>-<epoch>-<second>`: the same checkpoint, which only a command deletes
 
-The bytes of both are the coordinator's: its ledger, and what a new input log needs.
+The coordinator defines the content of both: its ledger, and the data that a new input log needs.
 
 Invariants:
 
@@ -14,10 +14,10 @@ Invariants:
    that is listed was whole, and a version that was published is listed.
 2. A worker deletes a manifest only after it saw no object of the manifest's version and epoch. So the deletion of the object
    is the record that the version may go, and comes first.
-3. The newest object is never deleted by retention. An owner that finds an object of a newer epoch is refused, and deletes
-   nothing: so a late owner's retention does no harm.
-4. Whoever wants to keep a version puts its own object first, then looks whether the old one is still there. If it is,
-   every worker that lists the objects sees one of the two.
+3. The newest object is never deleted by retention. An owner that finds an object of a newer epoch fails, and deletes
+   nothing. So the retention of a late owner does no harm.
+4. A command that keeps a version puts its own object first, and then checks that the old object still exists. In this
+   case every worker that lists the objects sees one of the two.
 
 Source: docs/design/0053-copied-checkpoints.md.
 """
@@ -94,7 +94,7 @@ class CopiedCheckpoints:
         return frozenset(name.state for name in (*self.names(), *self.kept()))
 
     def check_owner(self, epoch: int) -> list[CheckpointName]:
-        """Return `names`; raise `FencedError` if a newer epoch has put one."""
+        """Return `names`; raise `FencedError` if a newer epoch has put a checkpoint."""
         names = self.names()
         newest = max((name.made for name in names), default=epoch)
         if newest > epoch:
@@ -102,12 +102,12 @@ class CopiedCheckpoints:
         return names
 
     def put(self, name: CheckpointName, body: dict[str, Any], *, kept: bool = False) -> None:
-        """Store a checkpoint; its objects of all workers must be there."""
+        """Store a checkpoint; the manifests of all workers must exist before."""
         text = json.dumps({"format": FORMAT, **body}, sort_keys=True, separators=(",", ":"))
         self.place.put(self._full(name, kept), f"{_checksum(text)}\n{text}".encode())
 
     def get(self, name: CheckpointName, *, kept: bool = False) -> dict[str, Any]:
-        """Return what was put; raise `DataError` if the object is absent or damaged."""
+        """Return the body of a stored checkpoint; raise `DataError` if the object is absent or damaged."""
         full = self._full(name, kept)
         checksum, _, text = self.place.get(full).decode(errors="replace").partition("\n")
         where = f"place={self.place.address} name={full}"
@@ -118,7 +118,7 @@ class CopiedCheckpoints:
         return body
 
     def delete(self, names: Iterable[CheckpointName], *, kept: bool = False) -> None:
-        """Delete checkpoints; the next manifest of each worker deletes what only they kept."""
+        """Delete checkpoints; with its next manifest, each worker deletes the objects that only these checkpoints kept."""
         self.place.delete([self._full(name, kept) for name in names])
 
     def _full(self, name: CheckpointName, kept: bool) -> str:
@@ -131,9 +131,9 @@ class CopiedCheckpoints:
 def dismissed(
     names: Iterable[CheckpointName], *, newest: int, seconds: float, now_s: float
 ) -> tuple[CheckpointName, ...]:
-    """Return the checkpoints that retention deletes: all but the `newest` ones, and those younger than `seconds`.
+    """Return the checkpoints that retention deletes: all except the `newest` ones and those younger than `seconds`.
 
-    The same state may have several objects, as each opening puts one. It counts once, and keeps its newest object alone.
+    Each opening puts an object, so a state may have several objects. A state counts once, and only its newest object stays.
 
     >>> names = [CheckpointName(1, 7, 1, 100), CheckpointName(2, 7, 1, 105), CheckpointName(2, 8, 2, 110)]
     >>> [name.version for name in dismissed(names, newest=1, seconds=0, now_s=111)]

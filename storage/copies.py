@@ -1,8 +1,8 @@
-"""Copies of a worker's versions as objects, in a place that no disk of the pipeline's hosts can take away.
+"""Copies of a worker's versions as objects, in a place that survives the loss of every host of the pipeline.
 
-A copy is what a standby is: the durable side of a database, and part of its commit. A version counts as committed when
-the copy is whole too. So the place has each published version. A database that is lost with its host is made again from
-there, on any host.
+Like a standby, a copy contains the durable side of a database, and is part of its commits. A version counts as committed
+when the copy is whole too. So the place has each published version. A database that is lost with its host is restored from
+the place, on any host.
 
 Objects of a worker, below its prefix:
 
@@ -17,18 +17,19 @@ Invariants:
 2. A chunk's name has the life of its database, its number and its checksum. So a retry puts the same bytes under the same
    name.
 3. A version names chunks of the version it was made from, or chunks of its own epoch. So a chunk that has left the newest
-   versions is never named again. A late task may delete and upload what it likes: no version that counts depends on it.
+   versions is never named again. So no version that counts depends on objects that a late task deletes or uploads.
 4. Chunks of older epochs that no manifest names are deleted when a version is opened. Chunks of the epoch itself stay, because
    another attempt may be about to name them.
-5. No epoch can be compared in the place itself. So a late manifest does not count: the mark of a newer epoch is above it.
+5. The place cannot compare epochs when it stores an object. So a late manifest does not count if the mark of a newer epoch
+   is above it.
 6. The manifest of a version that a checkpoint of the pipeline names stays, with its chunks (`copied_checkpoints`).
 7. Two attempts may put the manifest of one version, each with the chunks that it uploaded in its own epoch. The first
    manifest stays. So the chunks that it names may not be deleted.
 
-**Behind the checkpoints** (`follow_behind`, with `copies_required = 0`) a copy is no part of the commit. It is of a version
-that was published, and that the database holds for it (`behind`). Then a version of the place counts when a checkpoint of the
-pipeline names it, and nothing else counts. New chunks are those that the newest such version of this database has not. A place
-may lose or cut what was put. So chunks are compared with a listing before the manifest is put, and the manifest is read back.
+**Lagging copies** (`follow_behind`, with `copies_required = 0`) are no part of the commit. Such a copy is of a published
+version that the database holds for the copy (`behind`). A version in the place counts only if a checkpoint of the pipeline
+names it. New chunks are those that the newest such version of this database lacks. A place may lose or truncate objects. So
+chunks are compared with a listing before the manifest is put, and the manifest is read back.
 
 **Cost** the bytes of new chunks, and one manifest of some 100 bytes a chunk for each version.
 
@@ -65,14 +66,14 @@ from dbsp.storage.tables import Txn
 from dbsp.trace.manifest import ID, NBYTES, Refs
 
 AT_ONCE = 8
-"""Requests at once: an object store answers each in some 30 ms, however small the object is."""
+"""Concurrent requests: an object store needs some 30 ms for each request, however small the object is."""
 
 
 @dataclass(slots=True)
 class WorkerCopies:
     """The copies of one worker's versions, below `prefix` in a place.
 
-    **State** what this process knows of the place, to save requests: it may be forgotten at any time.
+    **State** a cache of what is in the place, to save requests; the cache may be dropped at any time.
     """
 
     place: ObjectPlace
@@ -92,7 +93,7 @@ class WorkerCopies:
     # ---- following the database
 
     def follow(self, source: Durable, version: int, epoch: int, bytes_max: int | None = None) -> bool:
-        """Upload about `bytes_max` more of a version that the copy lacks (None: all); return if the copy is whole now.
+        """Upload about `bytes_max` bytes of a version that the copy lacks (None: all); return whether the copy is whole now.
 
         **Errors** `FencedError` for an older epoch; `AwayError` while the place does not answer.
         """
@@ -146,7 +147,7 @@ class WorkerCopies:
     def _upload(
         self, source: Durable, refs: Refs, epoch: int, life: str, kept: Sequence[ManifestName], bytes_max: int | None
     ) -> tuple[dict[int, str], Mapping[int, int]]:
-        """Upload the next chunks that the place lacks; return the names of those there, and the bytes of each missing one."""
+        """Upload the next missing chunks; return the names of the chunks in the place, and the bytes of each missing chunk."""
         if self._uploaded is None or self._uploaded_epoch != epoch:
             self._uploaded, self._uploaded_epoch = self._uploaded_in(epoch, life), epoch
         uploaded = self._uploaded
@@ -180,14 +181,14 @@ class WorkerCopies:
         return {int(number): name for name, of, number, _ in parts if of == life}
 
     def _put_manifest(self, name: ManifestName, manifest: VersionManifest) -> None:
-        """Put a manifest; what its chunks are is read from the place from now on (invariant 7)."""
+        """Put a manifest, and forget the cached one: another attempt's manifest may be in the place (invariant 7)."""
         self.place.put(f"{self.prefix}/{name}", manifest.encoded())
         self._known.pop(name, None)
 
     def _drop(self, past: Sequence[ManifestName], *, always: bool = False) -> set[str]:
-        """Delete manifests of the past that no checkpoint names, then the chunks that only they name; return all other chunks.
+        """Delete the manifests `past` that no checkpoint names, and the chunks that only they name; return all other chunks.
 
-        Without a manifest to delete nothing is asked, and the result is empty, unless `always`.
+        If there is no manifest to delete, send no request and return an empty set, unless `always`.
         """
         if not past and not always:
             return set()
@@ -198,7 +199,7 @@ class WorkerCopies:
         named = {chunk for name in self._all() if name not in past for chunk in self._manifest(name).chunks.values()}
         gone = set[str]()
         for name in past:
-            with suppress(DataError):  # another attempt has deleted it; what it names is left for the next `open`
+            with suppress(DataError):  # another attempt has deleted the manifest; the next `open` deletes its chunks
                 gone.update(self._manifest(name).chunks.values())
         self._delete(map(str, past))
         self._delete(gone - named)
@@ -207,18 +208,18 @@ class WorkerCopies:
         return named
 
     def close(self) -> None:
-        """Forget what this process knows of the place."""
+        """Drop the cache of what is in the place."""
         self._known, self._uploaded, self._whole, self._goal, self._begun = {}, None, None, None, -1
 
     # ---- behind the checkpoints
 
     def follow_behind(self, source: Durable, held: HeldVersion, epoch: int, bytes_max: int | None = None) -> int:
-        """Upload about `bytes_max` more of a held version (None: all); return the bytes that are missing: 0 once it is whole.
+        """Upload about `bytes_max` bytes of a held version (None: all); return the bytes that are missing, 0 if it is whole.
 
         **Errors**
 
         - `FencedError` for an older epoch
-        - `AwayError` while the place does not answer, or if it has lost or cut an object: the next call puts that again
+        - `AwayError` while the place does not answer, or if it has lost or truncated an object, which the next call puts again
         - `UnavailableError` if the database has deleted chunks of the version
         """
         with self._lock:
@@ -263,19 +264,19 @@ class WorkerCopies:
         self.mark(opened[1], epoch)
         for name in self._all():
             self._is_readable(name)
-        # the opened version may be about to be named by a checkpoint: another attempt in this epoch has put it
+        # Keep the opened version: another attempt in this epoch has put it, and a checkpoint may be about to name it.
         self._sweep([name for name in self._all() if name.epoch < epoch and name.version != opened[1]], epoch)
         self._begun = epoch
 
     def _sweep(self, past: Sequence[ManifestName], epoch: int) -> None:
-        """Delete these manifests, the chunks of older epochs that no other one names, and older marks."""
+        """Delete these manifests, the chunks of older epochs that no other manifest names, and the marks of older epochs."""
         named = self._drop(past, always=True)
         left = [name for name in self._names("chunks") if int(name.split("/")[1]) < epoch and name not in named]
         marks = [name for name in self._names("opened") if _mark_of(name)[0] < epoch]
         self._delete([*left, *marks])
 
     def _based_on(self, goal: ManifestName, source: Durable) -> list[ManifestName]:
-        """Return the newest version of this database that a checkpoint names: its chunks are there, and stay."""
+        """Return the newest version of this database that a checkpoint names; its chunks are in the place, and stay."""
         with source.environment.reading() as txn:
             own = {goal.record, *map(checksum, _records(txn, source).values())}
         rooted = self._rooted()
@@ -288,7 +289,7 @@ class WorkerCopies:
         ][-1:]
 
     def _compare(self, refs: Refs, chunks: Mapping[int, str], epoch: int) -> None:
-        """Compare the chunks that were put in this epoch with a listing; forget those that are lost or cut."""
+        """Compare the chunks that were put in this epoch with a listing; raise `AwayError` if any is lost or truncated."""
         below = f"chunks/{epoch:020}"
         sizes = self.place.sizes(f"{self.prefix}/{below}")
         wrong = [
@@ -305,7 +306,7 @@ class WorkerCopies:
             raise AwayError(f"the place for copies has lost or cut objects: {self._where(chunks[wrong[0]])}")
 
     def _is_readable(self, name: ManifestName) -> bool:
-        """Return whether a manifest is whole in the place; delete one that is not."""
+        """Return whether a manifest is whole in the place; delete a damaged manifest."""
         self._known.pop(name, None)
         try:
             self._manifest(name)
@@ -315,11 +316,14 @@ class WorkerCopies:
         return True
 
     def mark(self, version: int, epoch: int) -> None:
-        """Mark that a version was opened in an epoch: later ones of older epochs do not count, and their owners are refused."""
+        """Mark that a version was opened in an epoch.
+
+        Later versions of older epochs do not count any more, and owners of older epochs fail.
+        """
         self.place.put(f"{self.prefix}/opened/{epoch:020}-{version:020}", b"")
 
     def lacks(self, version: int, epoch: int) -> str | None:
-        """Return what is missing of a version, by the epoch of its checkpoint; None if it is whole.
+        """Return a text that names what is missing of the version with a checkpoint of this epoch; None if it is whole.
 
         **Cost** reads its manifest, and lists its chunks with their sizes.
         """
@@ -336,7 +340,7 @@ class WorkerCopies:
         return None
 
     def _of_state(self, version: int, epoch: int) -> ManifestName | None:
-        """Return the newest whole manifest of a version, by the epoch of its checkpoint."""
+        """Return the newest whole manifest of the version with a checkpoint of this epoch; None if there is none."""
         for name in reversed(self._of(version, epoch)):
             with suppress(DataError):
                 self._manifest(name)
@@ -344,9 +348,9 @@ class WorkerCopies:
         return None
 
     def restore_named(self, home: Path, epoch: int, map_size_bytes: int) -> bool:
-        """Create the database in `home` again from the pipeline's newest checkpoint here; return False if it is not whole.
+        """Restore the database in `home` from the pipeline's newest checkpoint here; return False if it is not whole.
 
-        A damaged one counts as none, because an older checkpoint may be whole.
+        A damaged checkpoint is skipped, because an older checkpoint may be whole.
 
         **Errors** `AwayError` while the place does not answer, `FencedError` if a newer epoch has opened a version.
         """
@@ -401,7 +405,7 @@ class WorkerCopies:
     # ---- deleting a worker's copies
 
     def condemn(self) -> tuple[str, ...]:
-        """Return the manifests that are there now, to be deleted by `discard` with the worker's database."""
+        """Return the manifests that exist now, which `discard` is to delete together with the worker's database."""
         return tuple(self._names("versions"))
 
     def discard(self, condemned: Sequence[str]) -> None:
@@ -412,7 +416,7 @@ class WorkerCopies:
             self._drop([name for name in past if name in there])
 
     def collect(self) -> bool:
-        """Delete all that no checkpoint names, for a worker that has left; return whether something is left.
+        """Delete all objects that no checkpoint names, for a worker that has left; return whether objects remain.
 
         No process may be writing copies of this worker.
         """
@@ -424,10 +428,10 @@ class WorkerCopies:
     # ---- making a database again
 
     def restore(self, home: Path, epoch: int, map_size_bytes: int) -> bool:
-        """Create the database in `home` again from the newest two versions; return False if the place has no version.
+        """Restore the database in `home` from the newest two versions; return False if the place has no version.
 
-        What is left of an old database stays next to the new one as `.lost-…`. A process that restores under an older epoch, and
-        is stopped meanwhile, is ended first.
+        The remains of an old database stay next to the new one as `.lost-…`. A stopped process that restores under an older
+        epoch is ended first.
 
         **Errors** `DataError` if an object is missing or damaged; `AwayError` while the place does not answer.
         """
@@ -452,7 +456,7 @@ class WorkerCopies:
             shutil.rmtree(made, ignore_errors=True)
 
     def damage(self, version: int, epoch: int) -> Iterator[str]:
-        """Yield a text if the version is not whole here, by the epoch of its checkpoint.
+        """Yield a text for each damage if the version with a checkpoint of this epoch is not whole here.
 
         **Cost** reads all its chunks.
         """
@@ -468,12 +472,12 @@ class WorkerCopies:
             yield error.message
 
     def epochs(self) -> Iterator[int]:
-        """Yield the epochs under which something of this worker was put."""
+        """Yield the epochs of all manifests and marks of this worker."""
         yield from (name.epoch for name in self._all())
         yield from (_mark_of(name)[0] for name in self._names("opened"))
 
     def rewind(self, version: int, epoch: int, made: int) -> None:
-        """Let a version be the newest that counts, and refuse all owners older than epoch `made`; a repeat does nothing.
+        """Make a version the newest that counts, and refuse all owners older than epoch `made`; a repeat does nothing.
 
         **Errors** `DataError` if the place does not have the version.
         """
@@ -490,11 +494,11 @@ class WorkerCopies:
         return sorted(map(ManifestName.of, self._names("versions")))
 
     def _of(self, version: int, epoch: int) -> list[ManifestName]:
-        """Return the manifests of a version, by the epoch of its checkpoint."""
+        """Return the manifests of the version with a checkpoint of this epoch, in the order in which they were made."""
         return [name for name in self._all() if name.version == version and name.epoch == epoch]
 
     def _is_rewound(self, name: ManifestName) -> bool:
-        """Return whether `rewind` put a manifest: the versions before it are of another history."""
+        """Return whether `rewind` put a manifest, so that the versions before it belong to another history."""
         return decode_record(self._manifest(name).record, str(name)).checkpoint.epoch != name.epoch
 
     def _fill(self, made: Path, names: Sequence[ManifestName], epoch: int, map_size_bytes: int) -> None:
@@ -520,7 +524,7 @@ class WorkerCopies:
         sync_path(made)
 
     def _downloaded(self, manifest: VersionManifest, numbers: Sequence[int], where: str) -> Iterator[tuple[int, bytes]]:
-        """Yield the values of chunks; raise `DataError` for one that is not what its name says."""
+        """Yield the values of chunks; raise `DataError` for a chunk that does not have the checksum in its name."""
 
         def get(number: int) -> tuple[int, bytes]:
             name = manifest.chunks.get(number)
@@ -556,7 +560,7 @@ def _mark_of(name: str) -> tuple[int, int]:
 
 @contextmanager
 def _alone(home: Path, epoch: int) -> Iterator[None]:
-    """Let one process at a time put a database in place; end those of older epochs that are stopped in here."""
+    """Let one process at a time put a database in place; end processes of older epochs that are stopped in the block."""
     writers = home.with_name(f".{home.name}.restoring")
     make_folder(writers)
     end_older(writers, epoch)

@@ -71,5 +71,5 @@ class VersionManifest:
 
 
 def checksum(data: Any) -> str:
-    """Return the checksum that names of objects carry."""
+    """Return the checksum that the names of objects contain."""
     return hashlib.sha256(data).hexdigest()[:_CHECKSUM_CHARS]

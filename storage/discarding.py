@@ -1,12 +1,13 @@
-"""Delete a whole database, so that no task deletes another database than the one that was meant.
+"""Delete a whole database, and make sure that a late task does not delete a newer database in the same folder.
 
 Two things can go wrong. A coordinator that is stopped while it deletes the database of a removed worker may continue
 after the worker was added again. The same holds for a second attempt of the same task, which has the same epoch. So a
 deletion has two parts:
 
-1. `condemn` says which database is in the folder: each has a name (its *life*) that was drawn when it was made.
+1. `condemn` returns the random name (the *life*) of the database that is in the folder. The life was drawn when the database
+   was made.
 2. `discard_folder` renames the folder inside a write transaction. This transaction has checked the epoch (6), the life, and that
-   its file is the one in the folder. A process that raises the epoch meanwhile ends the process that is stopped inside.
+   its file is the one in the folder. A process that raises the epoch also ends a process that is stopped in the transaction.
 
 A database that cannot be opened has no transaction. Its content is deleted through the folder's descriptor, not by
 its path.
@@ -39,18 +40,18 @@ from dbsp.storage.standby import DURABLE, WRITERS
 
 @dataclass(frozen=True, slots=True)
 class Condemned:
-    """The database that `discard_folder` may delete: no other one that has come into the same folder since.
+    """The identity of the database that `discard_folder` may delete, and not a database made in the same folder since.
 
-    `life` is its random name; None if the folder is absent, or if its content cannot be opened.
+    `life` is the database's random name; None if the folder is absent, or if its content cannot be opened.
     """
 
     life: str | None
 
 
 def condemn(home: Path, epoch: int) -> Condemned:
-    """Return which database is in a folder, to be deleted by `discard_folder`.
+    """Return the identity of the database in a folder, for `discard_folder`.
 
-    **Errors** `FencedError` if a newer epoch owns it.
+    **Errors** `FencedError` if a newer epoch owns the database.
     """
     try:
         durable = _opened(home)
@@ -64,11 +65,11 @@ def condemn(home: Path, epoch: int) -> Condemned:
 
 
 def discard_folder(home: Path, epoch: int, condemned: Condemned | None = None) -> None:
-    """Delete the condemned database (None: the one in the folder now), and the leftovers of earlier ones.
+    """Delete the condemned database (None: the database in the folder now), and the leftovers of earlier databases.
 
     Do nothing if the folder has another database by now.
 
-    **Errors** `FencedError` if a newer epoch owns it.
+    **Errors** `FencedError` if a newer epoch owns the database.
     """
     life = (condemn(home, epoch) if condemned is None else condemned).life
     with _held(home) as folder:
@@ -131,7 +132,7 @@ def _opened(home: Path) -> Durable:
 
 @contextmanager
 def _held(home: Path) -> Iterator[int | None]:
-    """Open the folder itself, so that a later rename does not matter; yield its descriptor, or None if there is no folder."""
+    """Yield a descriptor of the folder, which stays valid after a rename of the folder; None if there is no folder."""
     try:
         folder = os.open(home, os.O_RDONLY | os.O_DIRECTORY)
     except (FileNotFoundError, NotADirectoryError):
@@ -199,8 +200,8 @@ def _check(folder: Path, epoch: int) -> None:
 def _rename_left(folder: Path, home: Path) -> None:
     """Rename an unfinished folder, unless it was finished meanwhile.
 
-    It is not deleted under its own name: a process that still makes it would then rename a half-deleted folder into
-    place.
+    The folder is renamed before it is deleted. Otherwise a process that still makes the database could rename a
+    half-deleted folder into place.
     """
     with suppress(FileNotFoundError):
         _rename(folder, home)

@@ -48,10 +48,10 @@ from dbsp.trace.manifest import ID, NBYTES, Refs, SpineState, chunk_refs
 T = TypeVar("T")
 
 COPY_BYTES = 16 << 20
-"""How much one transaction copies in, unless a single chunk is larger."""
+"""Maximum bytes that one transaction copies in, unless a single chunk is larger."""
 
 NUMBERS = 1 << 40
-"""Chunk numbers reserved at once: more than any caller uses, and few out of 2**64."""
+"""The number of chunk numbers reserved at once: more than any caller uses, and a small part of 2**64."""
 
 _EPOCH, _NEXT_CHUNK, _OPENED, _LIFE = b"epoch", b"next chunk", b"opened", b"life"
 
@@ -86,7 +86,7 @@ def fill_new(checkpoint: CheckpointId, version: int | None) -> Callable[[Txn], N
 
 
 def _new_life() -> bytes:
-    """Draw a name that no other database has, not even a later one in the same folder."""
+    """Return a random name that no other database has, not even a later database in the same folder."""
     return uuid.uuid4().hex.encode()
 
 
@@ -141,7 +141,7 @@ class Durable:
             return self.environment.write(checked)
 
     def check_place(self) -> None:
-        """Refuse to write into a file that is not in its folder any more.
+        """Raise `UnavailableError` if the opened file is not in its folder any more.
 
         A process that removes a database does it inside a transaction on its file, so the check holds until this
         transaction ends.
@@ -150,7 +150,7 @@ class Durable:
             raise UnavailableError(f"the database was replaced or taken away: folder={self.folder}")
 
     def raise_epoch(self, epoch: int) -> None:
-        """Make `epoch` the newest, after ending writers of older ones."""
+        """Make `epoch` the newest epoch, after ending writers of older epochs; raise `FencedError` for an older epoch."""
         with self.environment.reading() as txn:
             newest = self.epoch(txn)
         if epoch < newest:
@@ -169,9 +169,9 @@ class Durable:
             self.environment.write(raised)
 
     def life(self, epoch: int) -> str:
-        """Return the random name of this database, its *life*; it tells the database from a later one in the same folder.
+        """Return the random name of this database, its *life*, which differs from that of a later database in its folder.
 
-        A database of an earlier version of dbsp has none, and gets one here.
+        A database made by an earlier version of dbsp has no life, and gets one here.
         """
         with self.environment.reading() as txn:
             there = txn.get("meta", _LIFE)
@@ -231,7 +231,7 @@ class Durable:
         return txn.has("chunks", number_key(number))
 
     def lacking(self, refs: Refs, bytes_max: int | None) -> tuple[list[int], bool]:
-        """Return the next of these chunks that are not copied in, about `bytes_max` of them, and if they are the last."""
+        """Return about `bytes_max` bytes of the chunks that are not copied in yet, and whether these are the last ones."""
         found, size = list[int](), 0
         with self.environment.reading() as txn:
             for number, nbytes in zip(refs[:, ID].tolist(), refs[:, NBYTES].tolist(), strict=True):
@@ -244,9 +244,9 @@ class Durable:
         return found, True
 
     def copy_in(self, epoch: int, values: Iterable[tuple[int, Any]]) -> tuple[int, int]:
-        """Add chunks that no version refers to yet, in bounded transactions; return how many chunks and bytes there were.
+        """Add chunks that no version refers to yet, in bounded transactions; return the numbers of chunks and of bytes.
 
-        A chunk that is there already stays: another attempt has copied it in, and a version may refer to it by now.
+        A chunk that exists already is left alone: another attempt has copied it in, and a version may refer to it by now.
         """
         count = size = 0
         group: list[tuple[int, Any]] = []
@@ -276,7 +276,7 @@ class Durable:
     def land(self, root: Root, epoch: int | None = None) -> Record:
         """Make the version in a commit's last transaction; return its record, or that of the first attempt.
 
-        `epoch` is the writer's, if it is not that of the checkpoint.
+        `epoch` is the epoch of the writer, if it differs from the checkpoint's epoch.
 
         **Errors** `UnavailableError` where a later version is held: this attempt is late.
         """
@@ -314,7 +314,7 @@ class Durable:
         return root.record
 
     def _check_there(self, txn: Txn, record: Record, kept: Record | None) -> None:
-        """Refuse a version whose chunks were swept: an attempt that ends a warm-up may be late."""
+        """Raise `UnavailableError` if chunks of the version were deleted, which happens to a late attempt after a warm-up."""
         fresh = np.setdiff1d(ids_of([record]), ids_of([kept] if kept else []))
         gone = [number for number in fresh.tolist() if not self.has_chunk(txn, number)]
         if gone:
@@ -390,7 +390,7 @@ class Durable:
         txn.put("meta", _OPENED, number_key(epoch) + number_key(version))
 
     def _was_opened(self, txn: Txn, epoch: int, version: int) -> bool:
-        """Return whether this version was opened in this epoch; refuse another one."""
+        """Return whether this version was opened in this epoch; raise `UnavailableError` if another version was."""
         last = self.opened_in(txn)
         if last is None or last[0] != epoch:
             return False
@@ -400,7 +400,7 @@ class Durable:
         return True
 
     def _discard_others(self, txn: Txn, version: int) -> Record:
-        """Discard other versions and every chunk that this one does not refer to."""
+        """Discard other versions, and every chunk to which this version does not refer; return the version's record."""
         record = self.record(txn, version)
         for info in self.versions(txn):
             if info.version > version:
@@ -471,7 +471,7 @@ class Durable:
 
 @contextmanager
 def reading_version(durable: Durable, version: int) -> Iterator[VersionView]:
-    """Yield the traces of a version, to be sliced; nothing of them may be kept after the block."""
+    """Yield the traces of a version for slicing; their arrays are invalid after the block."""
     with durable.environment.reading() as txn:
         record = durable.record(txn, version)
         chunks = durable.chunks(txn)

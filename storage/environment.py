@@ -2,8 +2,8 @@
 
 Invariants:
 
-1. A missing, empty or cut-short file is a `DataError` that names it. LMDB alone would make an empty database of the first
-   two, and reading the third would end the process with SIGBUS.
+1. A missing, empty or truncated file raises a `DataError` that names it. LMDB itself would make a new database of a missing or
+   empty file, and reading a truncated file would end the process with SIGBUS.
 2. An environment is opened once per process (LMDB refuses a second time), and shared by all callers. It is never used in a
    process that inherited it by fork.
 3. After a commit has failed for any reason except a full map, this process uses the environment no more. The content of the disk
@@ -37,12 +37,12 @@ DATABASE = FileKind(
 )
 
 MAP_SIZE_BYTES = 1 << 37
-"""How much of the address space, 128 TiB in all, an environment takes at first: 256 workers have three each, with a standby."""
+"""Initial size of a map: 128 GiB of the 128 TiB of address space, enough for 256 workers with three environments each."""
 READERS_MAX = 510
 VERIFIED_MAX = 1 << 18
-"""Most numbers of verified chunks that are kept: about 20 MB, for 512 GB of chunks."""
+"""The maximum number of verified chunks that are remembered: about 20 MB of memory, for 512 GB of chunks."""
 PASSING_WAIT_S = 10.0
-"""How long a map that has to move waits for passing readers at most; each of them reads for milliseconds."""
+"""Maximum seconds that the growth of a map waits for short readers (`passing`), each of which reads for milliseconds."""
 
 T = TypeVar("T")
 
@@ -63,7 +63,7 @@ class Verified:
         return number in self._numbers
 
     def __len__(self) -> int:
-        """Return how many chunks are known to be whole."""
+        """Return the number of chunks that need no check."""
         return len(self._numbers)
 
     def add(self, numbers: Iterable[int]) -> None:
@@ -141,10 +141,10 @@ class DatabaseEnvironment:
 
     @contextmanager
     def passing(self) -> Iterator[Txn]:
-        """Yield a read transaction for a short read at any time, of a thread that reads nothing else here.
+        """Yield a read transaction for a short read at any time; the thread must not read this environment otherwise.
 
         A map that has to grow waits for the end of the block, and a block that would begin meanwhile waits for the map.
-        Without this, a step whose map is full would fail because a view is read.
+        Without this rule, a step whose map is full would fail while a view is read.
         """
         with self._lock:
             self._lock.wait_for(lambda: not self._moves, PASSING_WAIT_S)
@@ -201,7 +201,7 @@ class DatabaseEnvironment:
                 (grow or self.grow)()
 
     def _write_once(self, work: Callable[[Txn], T]) -> T:
-        """Run one attempt; let `MapFullError` pass, and mark the environment as dead after any other failure of the engine."""
+        """Run one attempt of a write; raise `MapFullError` unchanged, and mark the environment as dead after other failures."""
         try:
             txn = self._begin(write=True)
         except lmdb.MapFullError:
@@ -250,7 +250,7 @@ class DatabaseEnvironment:
         return data_file(self.folder).stat().st_size
 
     def copy_to(self, folder: Path) -> None:
-        """Make another environment, synced, with the present content of this one."""
+        """Make another environment in `folder`, synced, with the present content of this environment."""
         folder.mkdir(mode=PRIVATE_FOLDER)
         try:
             self._env.copy(str(folder), compact=True)
@@ -286,8 +286,8 @@ def _open(folder: Path, map_size_bytes: int, sync: bool) -> Any:
 def create_environment(folder: Path, map_size_bytes: int, sync: bool, fill: Callable[[Txn], None]) -> None:
     """Make an environment with its first content in a new folder, and close it; sync it if `sync` is set.
 
-    Creating one is not atomic in LMDB (its first meta pages are not synced), so the caller renames the folder into
-    place.
+    LMDB does not create an environment atomically (its first meta pages are not synced). So the caller renames the
+    folder into place.
     """
     folder.mkdir(mode=PRIVATE_FOLDER, parents=True)
     try:

@@ -39,7 +39,7 @@ def durable_file(home: Path) -> Path:
 def examine_database(home: Path, worker: int, remedy: str = REMEDY) -> Examined:
     """Read all versions and all their chunks; `remedy` is the advice for damage.
 
-    **Cost** reads everything once, in one read transaction. A running service goes on, and reuses no page meanwhile.
+    **Cost** reads everything once, in one read transaction. A running service continues, but LMDB reuses no pages meanwhile.
     """
     file = durable_file(home)
     seen = Examined(file=file, remedy=remedy, worker=worker)

@@ -1,4 +1,4 @@
-"""Standbys on other hosts: a worker's versions on another host's disk, from which the worker goes on when its host is lost.
+"""Standbys on other hosts: copies of a worker's versions, from which the worker continues when its host is lost.
 
 A standby of this kind follows by messages, because no process reads both disks. For each version:
 
@@ -8,14 +8,14 @@ A standby of this kind follows by messages, because no process reads both disks.
 3. the worker's host sends the other chunks in bounded pieces, the record and the small values with the last (`piece`);
 4. the standby takes each piece. With the last one it holds the version.
 
-The module `standby` has the invariants, for standbys that are folders of the worker's host. Here are these besides:
+The invariants of the module `standby`, for standbys on the worker's own host, hold here too. These are added:
 
 1. Within an epoch a standby never settles for an older version: the epoch and the version are noted, and compared in the
-   transaction. So a late task deletes nothing that a later one brought.
+   transaction. So a late task deletes nothing that a later task stored.
 2. The epoch that the standby has seen is raised before it settles. So a task of an older epoch writes nothing afterwards.
    Before that it may add a version that was never published, and drops at most the version before the published one.
-3. When a standby *takes over*, its folder is renamed: it is the database's from then on. The transaction around this has checked
-   the epoch, and that the wanted version is there, with the same checkpoint. No chunk is copied.
+3. When a standby *takes over*, its folder is renamed to the database's folder. The transaction around the rename has checked
+   the epoch, and that the standby has the wanted version with the same checkpoint. No chunk is copied.
 
 Source: docs/design/0056-standbys-on-other-hosts.md.
 """
@@ -75,14 +75,14 @@ class Settled:
 
 
 def offer(source: Durable, version: int) -> Offer:
-    """Return what a standby must know before it follows to a version; `UnavailableError` if the database lacks the version."""
+    """Return the offer of a version, from which a standby decides what it lacks; `UnavailableError` without the version."""
     with source.environment.reading() as txn:
         source.record(txn, version)
         return Offer(version=version, runs=runs_of(txn, source), digests=digests_of(txn, source))
 
 
 def piece(source: Durable, version: int, settled: Settled, bytes_max: int) -> Shipment:
-    """Return about `bytes_max` of the chunks of a version that a standby lacks; with the last ones, record and small values."""
+    """Return about `bytes_max` bytes of the chunks that a standby lacks; the last piece has the record and small values."""
     with source.environment.reading() as txn:
         record = source.record(txn, version)
         values = values_since(txn, source, version, follows=settled.follows)
@@ -104,7 +104,7 @@ class FarStandby:
         return (self.home / DURABLE).is_dir()
 
     def settle(self, offered: Offer, epoch: int) -> Settled:
-        """Prepare to follow to a version, in a new folder if there is none; return what is here.
+        """Prepare to follow to a version, in a new folder if there is none; return the content of the standby.
 
         **Errors** `FencedError` for an older epoch; `UnavailableError` where a later version was settled for in this epoch;
         `ConfigError` if the standby belongs to another run.
@@ -130,7 +130,7 @@ class FarStandby:
                 )
 
     def _note(self, txn: Txn, epoch: int, version: int) -> None:
-        """Note the version that the standby settles for; refuse an older one than in an earlier call of this epoch."""
+        """Note the version that the standby settles for; refuse a version older than that of an earlier call in this epoch."""
         before = bytes(txn.get("meta", _SETTLED_FOR) or b"")
         now = number_key(epoch) + number_key(version)
         if before[:8] == now[:8] and before > now:
@@ -150,7 +150,7 @@ class FarStandby:
                 )
 
     def versions(self) -> tuple[VersionInfo, ...]:
-        """Return the versions that are whole here; none where there is no standby, or its file is broken."""
+        """Return the versions that are whole in the standby; empty if there is no standby, or its file is broken."""
         try:
             with self._opened() as target, target.environment.reading() as txn:
                 return target.versions(txn)
@@ -160,7 +160,7 @@ class FarStandby:
     def take_over(self, home: Path, epoch: int, since: int, wanted: VersionInfo) -> bool:
         """Move this standby to `home` as the database, if it holds the wanted version; return whether it did so.
 
-        Do nothing if there is a sound database in `home` that was fenced in epoch `since` or later. An older one is deleted.
+        Do nothing if `home` has a sound database that was fenced in epoch `since` or later. An older database is deleted.
 
         **Errors** `FencedError` if a newer epoch has been here.
         """

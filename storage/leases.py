@@ -9,8 +9,8 @@ through a lease that is over fails with `UnavailableError`. It never returns row
 number, length and checksum are compared with the manifest's.
 
 A *named* lease is for readers on another host, whose tasks live for one piece of a read. It has a name that the reader
-chose, and its manifests are in the scratch, too. So any process of its epoch can go on with the read. It ends when its
-reader says so (`end_named`), or with its epoch.
+chose, and its manifests are in the scratch, too. So any process of its epoch can continue the read. A named lease ends
+when its reader ends it (`end_named`), or with its epoch.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _NAMED = b"named"
 class WorkerLease:
     """A lease on a worker's database; see `dbsp.store.Lease`.
 
-    It keeps the files of both sides open by itself, so it outlives the database object that granted it.
+    A lease keeps the files of both sides open, so it outlives the database object that granted it.
     """
 
     def __init__(self, scratch: Scratch, durable: Durable, chunk_bytes_max: int) -> None:
@@ -80,7 +80,7 @@ class WorkerLease:
     def named(
         scratch: Scratch, durable: Durable, name: int, traces: Sequence[TraceSpec], chunk_bytes_max: int
     ) -> WorkerLease:
-        """Return the lease of this name, for these traces; its `end` releases the files alone.
+        """Return the lease of this name, for these traces; its `end` only releases the files.
 
         **Errors** `UnavailableError` if it has ended.
         """
@@ -150,9 +150,9 @@ class WorkerLease:
         return len({info.checkpoint.layout_version for info in held}) > 1
 
     def end(self) -> None:
-        """End the lease: chunks that it alone held are deleted, the files are released after the last read.
+        """End the lease: delete the chunks that only this lease held, and release the files after the last read.
 
-        A named lease stays, for other processes: `end_named` ends it.
+        A named lease stays for other processes, until `end_named`.
         """
         with self._lock:
             if self._over:
@@ -167,7 +167,7 @@ class WorkerLease:
             self._leave()
 
     def _leave(self) -> None:
-        """Leave a read, or the end; whoever is last releases the files."""
+        """Count the end of a read or of `end`; the last one releases the files."""
         with self._lock:
             self._readers -= 1
             last = self._over and not self._readers
@@ -183,7 +183,7 @@ class WorkerLease:
 def grant_named(
     scratch: Scratch, durable: Durable, names: LeaseNames, step: int, traces: Sequence[TraceSpec]
 ) -> Mapping[int, SpineState]:
-    """Grant the lease `names.newest` on the traces as of the end of step `step - 1`; end those that are over.
+    """Grant the lease `names.newest` on the traces as of the end of step `step - 1`, and end the leases that are over.
 
     A repeat returns the same states, as a task may run twice.
 
@@ -205,7 +205,7 @@ def grant_named(
 
 
 def end_named(scratch: Scratch, durable: Durable, names: LeaseNames) -> None:
-    """End the named leases that are over, and delete the chunks that they alone held."""
+    """End the named leases that are over, and delete the chunks that only these leases held."""
     with noted(durable.writers_folder, scratch.epoch):
         scratch.environment.write(lambda txn: _end_over(scratch, txn, names))
 

@@ -1,4 +1,4 @@
-"""Check the formats of a worker's database, read only: its versions, and of its chunks the oldest and the newest.
+"""Check the formats of a worker's database without writing: those of its versions, its oldest chunk and its newest chunk.
 
 Format numbers grow over time, and so do chunk numbers. So the oldest version of the engine that wrote to the file
 wrote the lowest chunk, and the newest version wrote the highest. A few pages are therefore enough to decide if this
@@ -32,8 +32,8 @@ def formats() -> dict[str, int]:
 def check_database(home: Path) -> None:
     """Check the formats of a worker's database, if it exists; a `FormatError` names the file of another format.
 
-    A database that this process has open was checked when it was opened. Damage is left to the code that opens the
-    database, because that code may have a standby to put in its place.
+    A database that this process has open was checked when it was opened. Damage is ignored here, because the code that
+    opens the database may be able to replace it by a standby.
     """
     file = durable_file(home)
     if not home.exists() or is_open(file.parent):

@@ -9,7 +9,7 @@ waiting takes all the time, so pages are requested before they are touched:
   within about sqrt(rows) / 2 rows of its share of the chunk's range.
 - Then the pages of the rows that were found: `foresee_rows`.
 
-A wrong guess costs only time. `Paging` says whether look-ups wait for pages at all; where they do not, nothing is
+A wrong guess costs only time. `Paging` estimates whether look-ups wait for pages at all. If they do not wait, nothing is
 requested.
 
 **Cost** per 2 MiB: 5 us where all is in memory (one system call reports this). On systems other than Linux nothing is
@@ -36,7 +36,7 @@ from dbsp.trace.chunks import ChunkRef
 from dbsp.zset.encoding import buffer_table
 
 REQUEST_BYTES = 128 << 10
-"""How much is asked for at once: the kernel silently cuts larger requests down to what the disk reads ahead."""
+"""Bytes of one request; the kernel silently truncates larger requests to the read-ahead size of the disk."""
 
 PAGE = mmap.PAGESIZE
 PAGES_MANY = 64
@@ -45,7 +45,7 @@ READINGS_QUIET = 64
 """Read-ahead ends after this many readings in a row that waited for no page."""
 
 SPREAD = 0.75
-"""How far a row lies from its hash's share of the chunk, in square roots of the chunk's rows: 1.5 standard deviations."""
+"""The assumed distance of a row from its hash's share of the chunk, in units of sqrt(rows): 1.5 standard deviations."""
 ROWS_AHEAD = 1024
 """Rows of a long range of equal hashes that are read ahead: a reader of one end of the range needs no more."""
 

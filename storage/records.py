@@ -1,7 +1,6 @@
 """The stored forms of version records, step records and keys. All integers in keys are big-endian, so that they sort.
 
-Format 2 of a record: magic, format, length of a JSON head, the head, the trace states one after another, CRC-32 of it
-all.
+Format 2 of a record: magic, format, length of a JSON head, the head, the trace states, the CRC-32 of all preceding bytes.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ class Record:
 
     - `report` is set once a version is committed.
     - `dropped` contains chunks that the step before referred to and this step does not.
-    - `sliced` says that the version was made of slices and no step was run since. Its first step merges nothing.
+    - `sliced` is True if the version was made of slices and no step has run since. Its first step merges nothing.
     """
 
     checkpoint: CheckpointId

@@ -1,4 +1,4 @@
-"""The environments that this process has open.
+"""Keep the list of the LMDB environments that this process has open.
 
 LMDB allows one opening of a file per process, but several databases, threads and tasks use the same file. This is the
 only module state in the project, because LMDB's own table of open files, which it mirrors, is process-wide too. An
@@ -20,9 +20,9 @@ _guard = threading.Lock()
 
 
 def acquire(folder: Path, make: Callable[[], DatabaseEnvironment]) -> DatabaseEnvironment:
-    """Return the environment of this folder, opened if it is not; the caller gives it back with `release`.
+    """Return the environment of this folder, and open it if necessary; the caller must `release` it.
 
-    A folder that was replaced since (another inode) is opened anew; callers that hold the old environment keep it.
+    If another process has replaced the folder (another inode), open the new one; the users of the old one keep it.
     """
     key = (os.getpid(), str(folder.resolve()))
     with _guard:
@@ -38,7 +38,7 @@ def acquire(folder: Path, make: Callable[[], DatabaseEnvironment]) -> DatabaseEn
 
 
 def share(environment: DatabaseEnvironment) -> DatabaseEnvironment:
-    """Return an environment that is open already, for one more user, who gives it back with `release`."""
+    """Return an open environment for one more user, which must `release` it."""
     with _guard:
         environment.users += 1
     return environment
@@ -59,7 +59,7 @@ def is_current(environment: DatabaseEnvironment, folder: Path) -> bool:
 
 
 def release(environment: DatabaseEnvironment) -> None:
-    """Give an environment back; close it if no other user is left."""
+    """End one use of an environment; close it if no other user is left."""
     with _guard:
         environment.users -= 1
         if environment.users > 0:

@@ -8,8 +8,8 @@ newer scratch.
 
 Tables:
 
-- `meta`: opened version, base step, next step, next chunk number, the chunks that merges leave alone, the step that
-  merges nothing
+- `meta`: opened version, base step, next step, next chunk number, the number below which merges leave chunks alone, and
+  the step that merges nothing
 - `held`: (segment, step) -> record
 - `chunks`
 - `values`: small values since the opened version
@@ -52,7 +52,7 @@ _NEXT_LEASE = b"next lease"
 _PREFIX, _RUBBISH = "scratch-", "rubbish-"
 
 RUBBISH_WAITS_S = 5.0
-"""How long old files wait at most for the steps to go on."""
+"""Maximum seconds until old files are deleted, if no step runs before."""
 
 
 def boot_id() -> str:
@@ -96,7 +96,7 @@ class Scratch:
 
     @staticmethod
     def create(home: Path, start: Start, map_size_bytes: int) -> list[Path]:
-        """Make the scratch of an epoch in place of all others; return the folders of those, which are garbage now.
+        """Make the scratch of an epoch, and rename all other scratch folders; return the renamed folders, for deletion.
 
         The caller holds the write lock of the durable side, so no other process makes or renames a scratch here
         meanwhile.
@@ -163,7 +163,7 @@ class Scratch:
         self._set(txn, _STEP, step)
 
     def set_base(self, txn: Txn, version: int, base_step: int, step: int) -> None:
-        """Note a commit that has landed: its version is the opened one now."""
+        """Record a finished commit, whose version is the opened version from now on."""
         self._set(txn, _OPENED, version)
         self._set(txn, _BASE, base_step)
         self._set(txn, _STEP, step)
@@ -179,8 +179,8 @@ class Scratch:
     def kept_below(self, txn: Txn, step: int) -> int:
         """Return the chunk number below which a step merges no chunks; 0 if it may merge all.
 
-        The first step of a version that was made of slices merges none, because a user waits for its outputs after
-        the rescale. This depends on the version and the step alone, so a replay merges in the same way.
+        The first step of a version that was made of slices merges no chunks, because a user waits for its outputs after
+        the rescale. The number depends only on the version and the step, so a replay merges in the same way.
         """
         if self.rests(txn, step):
             return self.next_chunk(txn)
@@ -221,7 +221,7 @@ class Scratch:
         txn.delete("meta", _CUTS)
 
     def _hold_try(self, txn: Txn) -> tuple[int, bool]:
-        """Return the layout of the newest warm-up that held merges or ended, and whether it ended; -1 where there was none."""
+        """Return the layout version of the newest warm-up that held merges, and whether it has ended; -1 if there is none."""
         value = txn.get("meta", _HOLD_TRY)
         return (-1, False) if value is None else (number_of(value[:8]), bytes(value[8:]) == b"\x01")
 
@@ -383,7 +383,7 @@ def _decoded(raw: memoryview) -> bytes | None:
 
 
 class Rubbish:
-    """Garbage folders, deleted by a thread once steps go on (`delete`), or after `RUBBISH_WAITS_S`.
+    """Old scratch folders, which a thread deletes once steps run again (`delete`), or after `RUBBISH_WAITS_S` seconds.
 
     Deleting a file as large as the state takes a while, and syncs of other files wait for it. Opening a version needs
     some syncs, and so does writing the first step's outputs. Folders that are left when a process ends are deleted by

@@ -1,14 +1,14 @@
 """Standbys: copies of a worker's versions in other folders, on other disks, from which a lost database is restored.
 
-A standby is the durable side of a database alone: versions, their chunks, small values; no steps. It follows the
-database: a version counts as committed, or opened, when every standby holds it too. So each standby has whatever was
-published.
+A standby is only the durable side of a database: versions, their chunks and small values, but no steps. A standby follows
+the database: a version counts as committed, or opened, when every standby holds it too. So each standby has every
+published version.
 
 Invariants:
 
 1. A chunk number means the same chunk here and in the database where a version with the same record refers to it.
-   Records are compared byte for byte. All else that a standby has is deleted before anything is copied in: it may be of
-   steps that were rolled back.
+   Records are compared byte for byte. All other content of a standby is deleted before anything is copied in, because it
+   may belong to steps that were rolled back.
 2. Every write is fenced like a database's (6): the epoch is compared in its transaction. The transaction also detects a late
    task within an epoch. From the first `open` of an epoch on versions only grow, so a task that would go back is refused.
 3. A standby holds one or two versions from its first version on: a new one lands before the version before the last is
@@ -42,7 +42,7 @@ from dbsp.storage.tables import Txn
 from dbsp.store import CheckpointId
 
 DURABLE, WRITERS = "durable", "writers"
-"""The folders in that of a database, and of a standby."""
+"""The names of the folders inside the folder of a database or of a standby."""
 
 _FOLLOWS = b"follows"
 
@@ -76,7 +76,7 @@ class Standby:
             target.close()
 
     def follow(self, source: Durable, version: int, epoch: int, bytes_max: int | None = None) -> bool:
-        """Copy about `bytes_max` more of a version that the standby lacks (None: all); return if it holds the version now.
+        """Copy about `bytes_max` bytes of a version that the standby lacks (None: all); return whether it has the version now.
 
         **Errors** `FencedError` for an older epoch; `ConfigError` if the standby cannot be made.
         """
@@ -93,7 +93,7 @@ class Standby:
             target.close()
 
     def open(self, source: Durable, version: int, epoch: int) -> None:
-        """Copy the missing content of a version, and discard all others, as the database does when it opens this version."""
+        """Copy the missing content of a version, and discard all other versions, as the database does when it opens one."""
         self.follow(source, version, epoch)
         target = self.opened()
         try:
@@ -112,13 +112,13 @@ class Standby:
             ) from error
 
     def restore(self, home: Path, epoch: int) -> None:
-        """Create the database in `home` again from the versions of this standby.
+        """Restore the database in `home` from the versions of this standby.
 
-        The rest of the old database stays next to it as `.lost-…`. Do nothing if another attempt has made the
-        database meanwhile: it may hold later versions by now.
+        The remains of the old database stay next to it as `.lost-…`. Do nothing if another attempt has made the
+        database meanwhile: the database may hold later versions by now.
 
-        **Errors** `FencedError` if a newer epoch has been here; `DataError` if this standby is broken as well, or
-        holds nothing.
+        **Errors** `FencedError` if the standby has seen a newer epoch; `DataError` if this standby is broken as well, or
+        has no version.
         """
         target = self.opened()
         made = home.with_name(f"{home.name}.new-{uuid.uuid4().hex}")
@@ -139,9 +139,9 @@ class Standby:
 
 
 def make_bare(home: Path, epoch: int, map_size_bytes: int) -> None:
-    """Make the durable side of a database alone, without a version; if another process was first, leave its database.
+    """Make only the durable side of a database, without a version; if another process was first, leave its database.
 
-    **Errors** `OSError` if it cannot be made.
+    **Errors** `OSError` if the files cannot be made.
     """
     made = home.with_name(f"{home.name}.new-{uuid.uuid4().hex}")
     nothing = CheckpointId(run="", epoch=epoch, step=0, layout_version=0, fingerprint="")
@@ -182,12 +182,12 @@ def is_sound(home: Path) -> bool:
 
 
 def runs_of(txn: Txn, side: Durable) -> frozenset[str]:
-    """Return the runs of the versions that are held; more than one only of an old file."""
+    """Return the runs of the held versions; only an old file can have versions of more than one run."""
     return frozenset(info.checkpoint.run for info in side.versions(txn))
 
 
 def refuse_other_run(runs: frozenset[str], target: Durable) -> None:
-    """Raise `ConfigError` if a standby is of another pipeline than `runs`, or of this pipeline before it was started over."""
+    """Raise `ConfigError` if a standby has versions of a run that is not in `runs`: of another pipeline, or a former run."""
     with target.environment.reading() as held:
         others = runs_of(held, target) - runs
     if runs and others:
@@ -206,7 +206,7 @@ def _refuse_other_run(source: Durable, target: Durable) -> None:
 def put_in_place(made: Path, home: Path) -> None:
     """Rename the restored folder into place, unless a sound database is there.
 
-    The caller's transaction has checked the epoch: a process that raises the epoch ends one that is stopped in here.
+    The caller's transaction has checked the epoch. A process that raises the epoch also ends a process that is stopped here.
     """
     if is_sound(home):
         return

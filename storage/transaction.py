@@ -5,9 +5,9 @@ from the first to the second, but never the other way. Everything that a step wr
 on the scratch. This transaction compares the epoch with the durable side's. So the transaction that would write
 refuses a task of an older epoch (invariant 6).
 
-A step that was written already runs again on the same state (step - 1) and writes nothing: Spark may run a task
-twice, at once, or again after its success. An attempt that runs after the step after the next was written fails, in
-the transaction that would write: its step is closed.
+A step that was written already runs again on the same state (step - 1) and writes nothing. This happens because Spark
+may run a task twice at the same time, or again after its success. If a later step was written, an attempt whose state
+is not held any more fails in the transaction that would write.
 """
 
 from __future__ import annotations
@@ -190,7 +190,7 @@ class Transaction:
             self._scratch.environment.write(taken_back, self._grow)
 
     def _grow(self) -> None:
-        """Make the scratch's map larger, which moves it: copy the appended batches out of it before, and read anew after."""
+        """Make the scratch's map larger, which moves it: copy the appended batches out of the map, grow it, and read again."""
         reading, _ = self._entered()
         self._appended = {
             number: (trace, in_memory(batch), retention) for number, (trace, batch, retention) in self._appended.items()

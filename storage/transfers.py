@@ -3,9 +3,8 @@
 Workers whose hosts have disks of their own cannot read each other's databases. So the chunks that slices of a version
 need are sent first. The source's side returns pieces of them (`outgoing`), and a runtime carries each piece to the
 target's host. There a `ShardTransfer` stores them (`ShardTransfer.take`). The last piece contains the version's
-record, and from then
-on the transfer reads like the source's database. Chunks never change, so for a later version only chunks are sent
-that are not there yet.
+record. From then on, readers use the transfer like the source's database. Chunks never change, so for a later version
+only the chunks that the target lacks are sent.
 
 Invariants:
 
@@ -43,7 +42,7 @@ Numbers = npt.NDArray[np.uint64]
 
 
 def outgoing(durable: Durable, version: int, ranges: Sequence[HashRange], held: Numbers, bytes_max: int) -> Shipment:
-    """Return about `bytes_max` of the chunks that slices of these ranges of a version need and the target lacks.
+    """Return about `bytes_max` bytes of the chunks that slices of these ranges need and that the target lacks.
 
     `held` contains the numbers of the chunks that the target has. The shipment with the last chunks contains the
     version's record.
@@ -56,7 +55,7 @@ def outgoing(durable: Durable, version: int, ranges: Sequence[HashRange], held: 
 def shipment_of(
     durable: Durable, version: int, record: Record, needed: Refs, held: Numbers, bytes_max: int
 ) -> Shipment:
-    """Return about `bytes_max` of the needed chunks of a version that are not `held`; with the last ones, its record."""
+    """Return about `bytes_max` bytes of the `needed` chunks that are not `held`; the last piece has the version's record."""
     lacking = needed[~np.isin(needed[:, ID], held)]
     ends = np.cumsum(lacking[:, NBYTES])
     count = max(1, int(ends.searchsorted(np.uint64(bytes_max), "right")))
@@ -81,7 +80,7 @@ class ShardTransfer:
         self.folder = home / f"{source_worker:04d}-{epoch}"
 
     def held(self) -> Numbers:
-        """Return the numbers of all chunks that are here."""
+        """Return the numbers of all chunks that were stored in this transfer."""
         if not (self.folder / DURABLE).is_dir():
             return np.empty(0, np.uint64)
         with self._opened() as durable, durable.environment.reading() as txn:
@@ -101,7 +100,7 @@ class ShardTransfer:
 
     @contextmanager
     def read_version(self, version: int) -> Iterator[VersionView]:
-        """Yield the traces of a version, to be sliced by the target; raise `UnavailableError` if not all of it is here."""
+        """Yield the traces of a version for slicing; raise `UnavailableError` if the transfer lacks a part of the version."""
         try:
             opened = Durable(self.folder / DURABLE, self.folder / WRITERS, self._map_size_bytes)
         except DataError as error:
@@ -115,7 +114,7 @@ class ShardTransfer:
 
     @contextmanager
     def read_cut(self, version: int, cut: CheckpointId) -> Iterator[VersionView]:
-        """Raise `UnavailableError`: a cut, which is no version yet, can be read on its own host alone."""
+        """Raise `UnavailableError`: a cut, which is no version yet, can be read only on its own host."""
         raise UnavailableError(
             f"a cut is not read on another host: source worker={self._giver} version={version} cut={cut}"
         )

@@ -16,7 +16,7 @@ from dbsp.zset.encoding import verify as verify_encoded
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerifyReport:
-    """The versions, the number of chunks and the bytes that were read and found right."""
+    """The result of a check without damage: the versions, and the number of chunks and of bytes that were read."""
 
     versions: tuple[int, ...]
     chunks: int

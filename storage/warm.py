@@ -1,8 +1,7 @@
-"""Warm chunks: taken in ahead of a rescale, on the durable side, outside every version, until a version is made of
-them.
+"""Store warm chunks: chunks copied into the durable side ahead of a rescale, to which no version refers yet.
 
-They are numbered from a block of their own. A worker that stays runs steps on the same database meanwhile, and these
-never give a chunk the same number. The block is cut out of the scratch's count before the first warm chunk is
+Warm chunks have numbers from a separate block. A worker that stays runs steps on the same database meanwhile, and the
+steps must not use the same numbers. So the block is reserved in the scratch's counter before the first warm chunk is
 written.
 
 A *try* is one warm-up, identified by the version of its layout. A later try has a greater version, and within an
@@ -35,7 +34,7 @@ from dbsp.trace.merging import store
 from dbsp.zset.batch import Batch
 
 TOUCHED_BYTES_MAX = 256 << 20
-"""No more than this is read in again: a state that is larger than memory is not dragged through it."""
+"""Maximum bytes that `touch` reads into memory, so that a state larger than memory does not evict everything else."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,13 +70,13 @@ def take(
     writing = WriteChunks(ReadChunks((), chunk_bytes_max), count(first).__next__)
     made = [_Made(key=key, refs=refs_of(store(batch, writing)), values=writing.take()) for key, batch in parts]
     values = durable.write(epoch, lambda txn: _written(txn, layout_version, made))
-    # made by this process just now: checking them would find nothing
+    # this process encoded these chunks just now, so checking their checksums is unnecessary
     durable.environment.verified.add(values)
     return sum(map(len, values.values()))
 
 
 def _written(txn: Txn, layout_version: int, made: Sequence[_Made]) -> dict[int, bytearray]:
-    """Write the parts that are not there yet, and return their values: another attempt of this piece may have been first."""
+    """Write the parts that no other attempt of this piece has written before, and return the values of their chunks."""
     _check(txn, layout_version)
     written = dict[int, bytearray]()
     for part in made:

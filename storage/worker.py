@@ -134,8 +134,8 @@ class WorkerDatabase:
     ) -> WorkerDatabase:
         """Make a database that holds `version`, empty (None: no version at all, for a worker that joins).
 
-        The creation is atomic: the database is made in another folder, synced, then renamed into place. It is refused
-        where a database is, also if another process makes it meanwhile.
+        The creation is atomic: the database is made in another folder, synced, then renamed into place. Raise
+        `ConfigError` if the folder has a database, even one that another process makes meanwhile.
         """
         home = Path(path)
         make_folder(home.parent)
@@ -172,10 +172,10 @@ class WorkerDatabase:
         return self._scratch, durable
 
     def _disk(self) -> Durable:
-        """Return the durable side; open it anew if another process has replaced the folder.
+        """Return the durable side; open it again if another process has replaced the folder.
 
-        The files of a replaced or deleted folder are released at once, because they take space until then. If there
-        is no new folder, this call fails and the next call looks again.
+        The files of a replaced or deleted folder are released at once, because deleted files take space while they are
+        open. If there is no new folder, this call fails, and the next call checks again.
         """
         if self._closed:
             raise UnavailableError(f"the database is closed: folder={self.path}")
@@ -221,7 +221,7 @@ class WorkerDatabase:
         durable.raise_epoch(epoch)
         self._detach()
         self._settle_rubbish()
-        for follower in self._followers:  # before the database discards versions that one may still need to go back to
+        for follower in self._followers:  # first: a follower may need versions that the database is about to discard
             follower.open(durable, version, epoch)
         rubbish: list[Path] = []
 
@@ -283,7 +283,7 @@ class WorkerDatabase:
         pin_cut(scratch, durable, version, checkpoint)
 
     def copy(self, version: int, checkpoint: CheckpointId, bytes_max: int | None = None) -> CommitReport | None:
-        """Copy about `bytes_max` more of a pinned cut (None: all); return the report once `version` is held, else None.
+        """Copy about `bytes_max` bytes of a pinned cut (None: all); return the report once `version` is held, else None.
 
         With standbys and copies the report is returned once they hold the version too.
         """
@@ -303,7 +303,7 @@ class WorkerDatabase:
         needed_from: int,
         bytes_max: int | None = None,
     ) -> int:
-        """Copy about `bytes_max` more of a committed version; return the bytes that the copies lack still: see `behind`.
+        """Copy about `bytes_max` bytes of a committed version; return the bytes that the copies still lack: see `behind`.
 
         **Errors** as `WorkerCopies.follow_behind`; `UnavailableError` also if the version is gone.
         """
@@ -312,7 +312,7 @@ class WorkerDatabase:
         return copies.follow_behind(durable, held, epoch, bytes_max)
 
     def outputs_needed_from(self, epoch: int) -> int:
-        """Return the step from which a rollback to the copies needs output progress; 0 if this is not known yet."""
+        """Return the first step whose output progress a rollback to the copies needs; 0 if this is not known yet."""
         scratch, _ = self._of_epoch(epoch)
         return behind.needed_from(scratch)
 
@@ -398,7 +398,7 @@ class WorkerDatabase:
     def grant_named(
         self, epoch: int, names: LeaseNames, step: int, traces: Sequence[TraceSpec]
     ) -> Mapping[int, SpineState]:
-        """Grant a named lease, end those that are over, and return the manifests: see the module `leases`."""
+        """Grant a named lease, end the leases that are over, and return the manifests: see the module `leases`."""
         return leases.grant_named(*self._of_epoch(epoch), names, step, traces)
 
     def end_named(self, epoch: int, names: LeaseNames) -> None:
@@ -421,7 +421,7 @@ class WorkerDatabase:
         return outgoing(self._disk(), version, ranges, held, bytes_max)
 
     def offer(self, version: int) -> Offer:
-        """Return what a standby on another host must know before it follows to a version: see the module `far_standby`."""
+        """Return the offer of a version to a standby on another host: see the module `far_standby`."""
         return offer(self._disk(), version)
 
     def piece(self, version: int, settled: Settled, bytes_max: int) -> Shipment:
