@@ -1,4 +1,4 @@
-"""Arrow arrays as numpy sees them: views without copying, and columns built from numpy arrays.
+"""Convert between Arrow and numpy arrays: views without copying, and columns built from numpy arrays.
 
 1. A view respects the array's offset and length, and never copies. Its value at a null is undefined.
 2. Gathering and joining return contiguous arrays of the same values; coded texts (`dbsp.zset.coded`) may stay coded.
@@ -66,12 +66,12 @@ _BYTES = _TEXTS | {_LIST}
 _FLOATS = frozenset([FLOAT32.id, FLOAT64.id])
 
 NAN: dict[np.dtype[Any], Any] = {np.dtype(np.float32): np.float32("nan"), np.dtype(np.float64): np.float64("nan")}
-"""The one NaN of each width: quiet, positive, no payload."""
+"""The canonical NaN of each width, to which every NaN is converted: quiet, positive, no payload."""
 
 Positions = NDArray[np.int64]
 _WORD_BYTES = 8
 _STRETCHED_ROWS_MIN = 256
-"""Fewer rows are gathered without a check for rows that follow each other."""
+"""From this many rows on, `gather` first checks whether the rows are consecutive and can be sliced instead."""
 
 
 def is_bytes(array: pa.Array) -> bool:

@@ -1,4 +1,4 @@
-"""Arrow tables as bytes."""
+"""Write Arrow tables as bytes of an Arrow IPC stream."""
 
 from __future__ import annotations
 

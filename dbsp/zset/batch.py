@@ -1,4 +1,4 @@
-"""Batches: Z-sets as columns, and the group they form.
+"""Define batches, which are Z-sets stored as columns, and the operations of their group.
 
 A batch is loose (any order, repeated rows, zero weights) or arranged. Invariants of an arranged batch:
 
@@ -112,7 +112,7 @@ class Batch:
         return self.held_weights.wide() if isinstance(self.held_weights, NarrowWeights) else self.held_weights
 
     def but(self, **changes: Any) -> Batch:
-        """Return a copy of the batch with some parts replaced, by their names."""
+        """Return a copy of the batch with the named parts replaced; the parts are the arguments of `Batch`."""
         held: dict[str, Any] = {
             "schema": self.schema, "columns": self.held, "weights": self.held_weights, "key_hash": self.key_hash,
             "order_code": self.order_code, "row_hash": self.row_hash, "arrangement": self.arrangement,

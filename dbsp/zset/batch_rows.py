@@ -1,4 +1,4 @@
-"""Rows of whole batches: whether they are equal, and their exact order."""
+"""Compare and sort the rows of batches exactly, by all their columns."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from dbsp.zset.schema import OrderBy
 def equal_rows(
     left: Batch, left_rows: Positions, right: Batch, right_rows: Positions, columns: Sequence[str] | None = None
 ) -> NDArray[np.bool_]:
-    """Return whether pairs of rows of two batches agree in the named columns (None: in all).
+    """Return the mask of the pairs of rows of two batches that agree in the named columns (None: in all).
 
     **Shape** Two batches with these columns, of the same types; two int64 arrays of m positions; m booleans out.
 

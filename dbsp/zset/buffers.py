@@ -1,4 +1,4 @@
-"""Arrow buffers as numpy sees them, without copying."""
+"""View Arrow buffers as numpy arrays without copying."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def buffer_view(buffer: pa.Buffer | None, dtype: np.dtype[Any], offset: int, cou
 
 
 SHARED_MAX = 1 << 20
-"""How many equal numbers are worth keeping: more than any chunk has rows."""
+"""Maximum elements of a cached array of `repeated`; no chunk has more rows."""
 
 
 def repeated(value: int, dtype: np.dtype[Any], count: int) -> NDArray[Any]:

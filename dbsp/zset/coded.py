@@ -32,7 +32,7 @@ from dbsp.zset.kernels.groups import PROBED_ROWS, ROWS_MIN
 TOO_LARGE_HINT = "a column of strings in one batch holds at most 2 GiB: lower max_step_bytes"
 
 SHORTER = 4, 3
-"""Coded a column must take no more than three bytes for four, else reading it is not worth the detour."""
+"""A column is written coded only if 4 * coded bytes <= 3 * plain bytes; a smaller saving does not pay for decoding."""
 
 Codes = NDArray[np.unsignedinteger[Any]]
 _DICTIONARY = pa.dictionary(pa.int32(), pa.string()).id

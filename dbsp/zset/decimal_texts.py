@@ -1,4 +1,4 @@
-"""Checks of texts and Python decimals before Arrow converts them, because Arrow fails for more than 76 decimal places.
+"""Check texts and Python decimals before Arrow converts them, because Arrow fails for more than 76 decimal places.
 
 Arrow takes the power of ten for the number of places from a table without checking the table's end. A text such as
 `1e-99999999` ends the process, and a shorter one may become another number. So values with more places never reach
@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 PLACES_MAX = 76
-"""Powers of ten in Arrow's table for 256 bits."""
+"""The maximum number of decimal places: the size of Arrow's table of powers of ten for 256 bits."""
 _NUMBER = re.compile(r"[+-]?\d*\.?(\d*)(?:[eE]([+-]?)0*(\d*))?", re.ASCII)
 _EXPONENT_DIGITS_MAX = 9
 

@@ -1,4 +1,4 @@
-"""Batches as bytes: the format of stored chunks and of exchanges.
+"""Encode batches as bytes: the format of stored chunks and of exchanges.
 
     header | buffer table | block checksums | header checksum | buffers, each 64-byte aligned
 
@@ -31,7 +31,7 @@ crc32 u32 per block follows, then the crc32 u32 of everything before it. The bod
 The buffers, in order:
 
 - The words that are flagged.
-- For each weight of a row, the narrowest integers that hold it in all rows (empty: it is 1 in all).
+- For each weight of a row, the narrowest integers that can hold this weight of all rows (empty: the weight is 1 in all rows).
 - For each column, its validity (empty: no nulls) and values.
 
 Values of strings and binary are codes of 1, 2 or 4 bytes (empty: none), offsets, and bytes. Offsets and bytes are those
@@ -90,7 +90,7 @@ _HEADER = struct.Struct("<8sHHIQQQQQII")
 _ENTRY = struct.Struct("<QQ")
 _U32 = struct.Struct("<I")
 _ONE_VALUE = 8
-"""The bytes of the offsets of one string."""
+"""Size in bytes of an offsets buffer with one string: two offsets of 4 bytes."""
 _NO_CODES = np.empty(0, np.uint8)
 _WORDS = ("key_hash", "order_code", "row_hash")
 

@@ -34,7 +34,7 @@ from dbsp.zset.schema import is_list
 
 
 def equal_keys(left: pa.Array, left_rows: Positions, right: pa.Array, right_rows: Positions) -> NDArray[np.bool_]:
-    """Return whether row `left_rows[i]` of the left column equals row `right_rows[i]` of the right one.
+    """Return the mask of the pairs i in which row `left_rows[i]` of the left column equals row `right_rows[i]` of the right.
 
     **Shape** Two columns of one type, two int64 arrays of m positions; m booleans out.
 
@@ -107,7 +107,7 @@ def _equal_lists(left: pa.Array, left_rows: Positions, right: pa.Array, right_ro
 def equal_columns(
     left: Sequence[pa.Array], left_rows: Positions, right: Sequence[pa.Array], right_rows: Positions
 ) -> NDArray[np.bool_]:
-    """Return whether pairs of rows agree in all columns; left and right columns correspond by position."""
+    """Return the mask of the pairs of rows that agree in all columns; left and right columns correspond by position."""
     same = np.ones(len(left_rows), np.bool_)
     for a, b in zip(left, right, strict=True):
         same &= equal_keys(a, left_rows, b, right_rows)

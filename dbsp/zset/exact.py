@@ -1,11 +1,11 @@
-"""Checks that a column holds exactly the Python values that Arrow made it of, and not parts of them or guesses.
+"""Check that Arrow converted Python values to a column exactly, without truncating or guessing values.
 
 Arrow's cast refuses a lossy change, but its conversion of Python values does not. The number 2.9 becomes the integer 2,
 a datetime in a date loses its time, and 1e300 becomes an infinite float of 32 bits. A text becomes a list of its
 letters, and a number a time in an unnamed unit. A decimal of more than 38 places may become any number.
 
 1. A column is checked as a whole: first for the Python types in it, and value by value only for types that could lose something.
-2. Whether a value is refused depends on the value alone, never on the others of its column.
+2. Whether a value is refused depends only on this value, never on other values of its column.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ Values = Sequence[Any]
 
 _NOTHING = type(None)
 _WHOLE = frozenset({int, _NOTHING, *(np.dtype(code).type for code in "bhilqBHILQ")})
-"""Types of values that an integer column holds unchanged, or that Arrow refuses."""
+"""Python types whose values need no check: an integer column holds them unchanged, or Arrow refuses them."""
 _TEXTS = (str, bytes, bytearray, memoryview)
-"""Types that can be iterated like a list and are not lists."""
+"""Python types that Arrow would convert to a list of their elements, although they are texts or bytes."""
 _WIDE = decimal.Context(prec=76, traps=[])
 """Decimal context that represents every decimal of a column, whatever the program's own context; other values become NaN."""
 

@@ -1,4 +1,4 @@
-"""Conversion of outside values to columns by Arrow, with a refusal where Arrow would lose something.
+"""Convert outside values to columns with Arrow, and refuse values that Arrow would change.
 
 No field of a struct is dropped because the type lacks it, and no value is truncated (`exact.py`).
 """
@@ -18,7 +18,7 @@ from dbsp.zset.exact import check_exact, refuse_others
 from dbsp.zset.schema import DATE, FLOAT32, FLOAT64, INT64, TIME, TIMESTAMP, is_list, is_struct
 
 _DIGITS = 38
-"""Digits of a column's decimals; numbers with no more digits fit 128 bits."""
+"""The maximum digits of a column's decimals; numbers with at most 38 digits fit into 128 bits."""
 
 
 def array_of(values: Iterable[Any], type_: pa.DataType) -> pa.Array:

@@ -1,4 +1,4 @@
-"""The values that a column accepts from outside: the same value by the same rule, whatever its source.
+"""Decide which outside values a column accepts; the rules are the same for every source.
 
 | column | takes | refuses |
 | --- | --- | --- |
@@ -53,7 +53,7 @@ _MIDNIGHT = datetime.time()
 def column_given(array: pa.Array | pa.ChunkedArray, type_: pa.DataType) -> pa.Array | pa.ChunkedArray:
     """Return an Arrow column converted to this type, by the rules above.
 
-    **Errors** `pa.ArrowException` where the column does not take a value, or the type of all of them.
+    **Errors** `pa.ArrowException` if the column does not take a value, or does not take values of the type at all.
 
     >>> column_given(pa.array([1.5, 0.1]), pa.decimal128(5, 2)).to_pylist()
     [Decimal('1.50'), Decimal('0.10')]

@@ -84,7 +84,7 @@ def _added_up(batches: Sequence[Batch]) -> Batch | None:
     """Return the sum, or None if rows with equal words differ or a weight overflows."""
     runs = [_Run(words=batch.words, weights=batch.weights, batch=n) for n, batch in enumerate(batches)]
     while len(runs) > 1:
-        # The two shortest first: so the long runs are passed over as rarely as possible.
+        # Merge the two shortest runs first, so that the rows of long runs are copied as rarely as possible.
         runs.sort(key=len, reverse=True)
         merged = _two(batches, runs.pop(), runs.pop())
         if merged is None:

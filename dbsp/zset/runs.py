@@ -23,7 +23,7 @@ Positions = npt.NDArray[np.int64]
 
 
 def begins(*keys: npt.NDArray[Any]) -> Mask:
-    """Return whether each row differs from the previous one in one of the keys; true for the first row."""
+    """Return the mask of the rows that differ from the previous row in one of the keys; true for the first row."""
     fresh = np.zeros(len(keys[0]), np.bool_)
     fresh[:1] = True
     for key in keys:
@@ -32,7 +32,7 @@ def begins(*keys: npt.NDArray[Any]) -> Mask:
 
 
 def ends(*keys: npt.NDArray[Any]) -> Mask:
-    """Return whether each row differs from the next one in one of the keys; true for the last row."""
+    """Return the mask of the rows that differ from the next row in one of the keys; true for the last row."""
     fresh = np.zeros(len(keys[0]), np.bool_)
     fresh[-1:] = True
     for key in keys:

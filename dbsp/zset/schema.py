@@ -1,4 +1,4 @@
-"""Types and schemas: the names and types of a Z-set's columns.
+"""Define types and schemas: the names and types of a Z-set's columns.
 
 A type is an Arrow type that `is_supported` accepts. A schema is an ordered list of named, typed, perhaps nullable
 columns. An arrangement says how a stored batch is sorted. All are values: equal when their parts are equal.

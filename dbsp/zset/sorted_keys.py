@@ -1,8 +1,8 @@
 """Rows in the order of their key's hash, or numbered by group; operators of a segment share the work for equal keys.
 
-A group-by brings the same rows into several forms, one after the other, and all have the group's key. So inside
-`remembering` the results for the last key are kept: its hashes, their order, its groups, and whether two keys share a
-hash. They are found again by the identity of the columns, which are never changed.
+A group-by converts the same rows into several forms, one after the other, and all forms have the group's key. So inside
+`remembering` the results for the last key are cached: its hashes, their order, its groups, and whether two keys share a
+hash. The cache compares the identity of the column objects, which never change.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ WordColumns = tuple[Words, Words | None, Words | None]
 """Key hash, order code, row hash; the last two may be absent."""
 
 RUN_SHIFT = picks.RUN_SHIFT
-"""A row of one of several columns is the column's number, shifted by so many bits, and its place there."""
+"""A row of several columns is one number: the column's number, shifted left by `RUN_SHIFT` bits, plus the place in it."""
 
 ROWS_MAX = (1 << 31) - 1
 _HALF_MAX = (1 << 31) - 1
@@ -37,7 +37,7 @@ _MARKS = 8
 _PAIRS = np.array(
     [[(bits >> 2 * word & 1) + ((bits >> 2 * word + 1 & 1) << 32) for word in range(4)] for bits in range(256)]
 )
-"""For each set of eight marks four words, with a 1 in each half whose mark is set."""
+"""A table for `add_pairs`: for each byte of eight marks, four words whose two 32-bit halves are 1 where the mark is set."""
 OVERFLOW_HINT = "a weight or a linear sum must stay within 64 signed bits"
 
 share_with_arrow()
@@ -103,7 +103,7 @@ def argsort_hash(key_hash: Words) -> Positions:
 
 
 def sort_groups(key_hash: Words, group: Positions, firsts: Positions) -> tuple[Words, Positions]:
-    """Return the result of `sort_hash` for rows with numbered groups: only the groups are sorted, and rows are dealt to them."""
+    """Return the result of `sort_hash` for rows with numbered groups: sort only the groups, then distribute the rows to them."""
     hashes, words, order = key_hash.take(firsts), np.empty(len(group), np.uint64), np.empty(len(group), np.int64)
     groups.deal_groups(group, sort_hash(hashes)[1], hashes, words, order)
     return words, order
@@ -177,7 +177,9 @@ def partition_by(dest: NDArray[np.integer], parts: int) -> tuple[Positions, Posi
 
 
 def number_groups(words: Words) -> tuple[Positions, Positions] | None:
-    """Return each row's group, which are the rows of one word, and each group's first row; numbered by first rows.
+    """Return each row's group number, and each group's first row; rows with equal words form a group.
+
+    Groups are numbered in the order of their first rows.
 
     Return None if groups have few rows: fewer than `groups.ROWS_PER_GROUP` on average, or many groups among the first
     rows.

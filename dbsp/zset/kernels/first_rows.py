@@ -16,7 +16,7 @@ from dbsp.zset.kernels.kernel import helper, kernel, reads, writes
 QUERY, CHUNK, POSITION, WEIGHT = range(4)
 """The integers of a candidate: the query that found it, its chunk, its position there, and its weight."""
 AFTER = 4
-"""One more integer of a listed row: its weight with the change; `WEIGHT` is without the change."""
+"""The fifth integer, which only listed rows have: the weight with the change, where `WEIGHT` is without the change."""
 
 _U64, _U64_OUT = reads(types.uint64), writes(types.uint64)
 _I64, _I64_OUT = reads(types.int64), writes(types.int64)
@@ -105,7 +105,7 @@ def _dealt(found, words, order, scratch, ends):  # type: ignore[no-untyped-def]
     begin = np.int64(0)
     for q in range(len(ends) - 1):
         end, middle = ends[q], begin
-        while middle < end:  # the stretch before it is sorted already
+        while middle < end:  # the stretch before `middle` is sorted already
             past = middle + 1
             while past < end and not _below(words, order[past], order[past - 1]):
                 past += 1

@@ -23,7 +23,7 @@ BINS = 66
 SLOTS = SPECIALS + BINS
 _LIMBS = BINS + 3
 _DIVISOR_MAX = 1 << 47
-"""A remainder of such a divisor has 16 free bits in a 64-bit word."""
+"""Limit of divisors: a smaller remainder leaves 16 bits of a 64-bit word free for the next digit."""
 _ENOUGH_LIMBS = 4
 """Limbs of 32 bits that decide a float.
 

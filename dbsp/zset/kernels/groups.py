@@ -11,12 +11,12 @@ from numba import types
 from dbsp.zset.kernels.kernel import kernel, reads, writes
 
 ROWS_PER_GROUP = 4
-"""With fewer rows per group, sorting all rows is as cheap."""
+"""Least average rows per group for grouping by hash table; with fewer, sorting all rows is as cheap."""
 PROBED_BITS = 13
 PROBED_ROWS = 1 << (PROBED_BITS - 1)
-"""Number of rows tried first; half of them must have keys that occurred before."""
+"""Number of first rows that decide whether grouping pays: half of them must repeat a key of an earlier row."""
 ROWS_MIN = 1024
-"""Fewer rows are sorted at once, because sorting them costs next to nothing."""
+"""Least rows for grouping by hash table; sorting fewer rows costs next to nothing."""
 
 _SPREAD = np.uint64(0x9E3779B97F4A7C15)
 _U64, _U64_OUT = reads(types.uint64), writes(types.uint64)

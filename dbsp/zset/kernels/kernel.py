@@ -79,7 +79,7 @@ def writes(dtype: Any, dimensions: int = 1) -> Any:
 OPTIONS: dict[str, Any] = {"cache": True, "nogil": True, "error_model": "numpy"}
 
 helper = numba.njit(**OPTIONS)
-"""Decorates a function that kernels of the same module call."""
+"""The decorator of a function that kernels of the same module call."""
 
 
 class Kernel:

@@ -1,6 +1,6 @@
 """Kernels over sorted runs: merge two runs, find keys in a run, and expand ranges.
 
-If queries are dense (`WALK_ROWS` rows of the run for each, or fewer), both are walked side by side. Otherwise the
+If queries are dense (`WALK_ROWS` rows of the run for each, or fewer), queries and run are scanned together. Otherwise the
 search relies on evenly spread hashes: the next position is guessed from the last hit and the gap between the two keys.
 A wrong guess is bracketed by doubling steps and settled by bisection. Sorted queries and even runs only save time; the
 result is correct without them.
@@ -18,7 +18,7 @@ WALK_ROWS = 16
 WINDOW_ROWS = 32
 STRETCHES = 4
 RIGHT = 1 << RUN_SHIFT
-"""The first row of the second of two columns."""
+"""The row number of the first row of the second of two columns (see `picks`)."""
 
 _U64, _U64_OUT = reads(types.uint64), writes(types.uint64)
 _I64, _I64_OUT = reads(types.int64), writes(types.int64)

@@ -23,7 +23,7 @@ _PLACE = (1 << RUN_SHIFT) - 1
 STRETCH_ROWS = 4
 """Shortest stretch of consecutive rows that is copied faster as a whole than row by row, on average."""
 PROBED_ROWS = 512
-"""Number of rows after which the copy decides whether rows follow each other."""
+"""Number of first rows that decide whether enough rows are consecutive for block copies to pay."""
 
 _U64, _U64_OUT, _I64 = reads(types.uint64), writes(types.uint64), reads(types.int64)
 _OFFSETS, _OFFSETS_OUT, _BYTES_OUT = reads(types.int32), writes(types.int32), writes(types.uint8)

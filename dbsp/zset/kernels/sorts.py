@@ -19,7 +19,7 @@ BLOCKS_BITS = 13
 SPARE_BITS = 1
 INSERTION_ROWS = 24
 CROWDED_ROWS_MIN = 96
-"""From so many rows on a crowded bucket is dealt once more."""
+"""Least rows of a crowded bucket that is distributed once more; a smaller bucket is sorted by merging."""
 
 _U64, _U64_OUT = reads(types.uint64), writes(types.uint64)
 _I64, _I64_OUT = reads(types.int64), writes(types.int64)

@@ -25,7 +25,7 @@ SLOTS = SPECIALS + BINS
 LIMBS = BINS + 10
 LONG = 2 * LIMBS
 X, Y, XX, YY, XY = range(5)
-"""The sums of pairs: of the values, of their squares, of their products."""
+"""The indices of the five sums over pairs: of x, y, x squared, y squared, and x times y."""
 MOMENTS = 4
 ROWS_MAX = 1 << 31
 
