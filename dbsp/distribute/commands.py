@@ -1,4 +1,4 @@
-"""The migration commands of a step record: they are commands, and never observations.
+"""The migration commands of a step record, as text and as values. A command decides a step; it never reports an outcome.
 
     migrate strategy=icadd phase=begin from=3 to=4
     migrate strategy=icadd phase=enter
@@ -39,7 +39,7 @@ class BeginCommand:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EnterCommand:
-    """Start the phase in which keys move; all of them are known."""
+    """Start the phase in which keys move; all keys that move are known before."""
 
     strategy: str
 
@@ -105,9 +105,9 @@ def from_text(text: str) -> MigrateCommand:
 
 
 def migration_of(commands: Iterable[str]) -> MigrateCommand | None:
-    """Return the migration command among those of a step record, or None.
+    """Return the migration command among the commands of a step record, or None.
 
-    **Errors** `DataError` if there are two, or one that this version does not know.
+    **Errors** `DataError` if there are two migration commands, or one that this version does not know.
 
     >>> migration_of(["skip node=3", "migrate strategy=icadd phase=enter"])
     EnterCommand(strategy='icadd')

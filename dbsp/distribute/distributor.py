@@ -1,5 +1,6 @@
-"""The interface of a distributor, and the common parts of both strategies: marks of taken state, stored rows, dealt
-rows.
+"""Define the interface of a distributor, and the parts that both strategies share.
+
+The shared parts are marks of taken state, stored rows, and the distribution of rows to places.
 
 A distributor is placed between upstream and the stateful operators of one region on one worker. While the layout
 changes from F to F', it decides where each row is sent, and when which state moves. It is a value: `handle` returns the
@@ -22,7 +23,7 @@ from dbsp.distribute.messages import Event, Out, Pass, RowsMessage, Send
 from dbsp.layout import Layout
 
 HERE, STORE = -1, -2
-"""Destinations of a row other than a worker: downstream on this worker, or into the store."""
+"""Destinations of a row other than another worker: downstream on this worker, or the store of waiting rows."""
 
 
 class Distributor(Protocol):
@@ -50,7 +51,7 @@ class Distributor(Protocol):
 
     @property
     def left(self) -> int:
-        """Return how many keys this worker has yet to give away, as far as it knows them."""
+        """Return the number of known keys that this worker has yet to give away."""
         ...
 
     def handle(self, event: Event) -> tuple[Self, list[Out]]:
@@ -60,7 +61,7 @@ class Distributor(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Marks:
-    """The states taken in the migration to `version`: per source worker, the highest key hash.
+    """The states that this worker has taken in the migration to `version`: per source worker, the highest key hash.
 
     Sources give their keys away in hash order, and the first copy of each state arrives in that order. So one number
     per source tells which copies are repeats.
@@ -72,7 +73,7 @@ class Marks:
     highest: Mapping[int, int] = field(default_factory=dict)
 
     def new(self, version: int, owner: int, keys: Keys) -> tuple[Marks, Mask]:
-        """Return the marks with these keys, and which of the keys arrive for the first time."""
+        """Return the marks with these keys, and the mask of the keys that arrive for the first time."""
         if version < self.version or not len(keys):
             return self, np.zeros(len(keys), np.bool_)
         marks = self if version == self.version else Marks(version=version)
@@ -104,7 +105,7 @@ class Stored:
 
 
 def dealt(keys: Keys, rows: Numbers, places: Numbers) -> Iterator[tuple[int, Keys, Numbers]]:
-    """Yield the rows of each place; rows of one place keep their order."""
+    """Yield (place, keys, rows) for each place in `places`; rows of one place keep their order."""
     if not len(places):
         return
     if (places == places[0]).all():

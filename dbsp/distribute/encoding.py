@@ -1,4 +1,4 @@
-"""A distributor at rest as bytes: a manifest during a migration stores them together with a worker's traces.
+"""Encode a distributor at rest as bytes, which a version contains during a migration, together with the worker's traces.
 
     header | layouts and small fields (JSON) | sets of keys
 
@@ -95,15 +95,15 @@ def _common(distributor: AnyDistributor) -> dict[str, Any]:
 
 
 def _layout(layout: Layout) -> dict[str, Any]:
-    """Return a layout's fields under their stored names, without those that are left out.
+    """Return a layout's fields under their stored names, without the readers of input and the zones.
 
-    Readers of input and zones are never written: a distributor sends keys, and a version that does not know them reads it, too.
+    A distributor does not need these two fields. Without them, a version of dbsp that does not know them can read the bytes.
     """
     return dict(stored_fields(replace(layout, readers=(), zones=())))
 
 
 def decode(data: bytes) -> AnyDistributor:
-    """Return the distributor that the bytes hold.
+    """Return the distributor that `encode` wrote as these bytes.
 
     **Errors** `DataError` for bytes that `encode` did not write.
     """

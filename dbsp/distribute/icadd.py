@@ -1,4 +1,4 @@
-"""ICADD: owners determine which keys they hold, then give them away, while rows are routed by way of the old owner.
+"""ICADD: owners determine the keys that they hold, then give these keys away, while rows are routed via the old owner.
 
 No worker needs a map of all keys. In the second phase, a worker may get a row of a key that it will own but has no
 state for. It sends the row to the key's old owner. The old owner passes the row downstream if it still has the state,
@@ -13,11 +13,12 @@ Deviations from the seed, each with a test that fails without it (tests/distribu
   protocol as written, a late worker passes a row that the old owner, which has the state, never saw.
 - A key that belongs to this worker before and after always passes. The written rule 3 sends a row of such a key from
   another worker on to this worker itself.
-- A row from its key's old owner counts as given back only if it has this migration's version. A row still on its way from the
-  migration before says nothing about the place of the state (found by the simulator).
+- A row from its key's old owner counts as given back only if it has this migration's version. A row of the migration before,
+  still in transit, does not show where the state is (found by the simulator).
 - A state that arrives again is not taken again.
 
-The order of a key's rows is kept per route, not across routes. A direct row may overtake one by way of the old owner.
+The order of a key's rows is kept per route, not across routes. A direct row may overtake a row that is routed via the old
+owner.
 Within a step of the engine the rows of a change have no order, and all are processed before the step ends.
 
 Source: docs/concepts/rescale.md; design record 0015. Invariant 2.
@@ -109,12 +110,12 @@ class IcaddDistributor:
 
     @property
     def left(self) -> int:
-        """Return how many keys this worker has yet to give away, as far as it knows them."""
+        """Return the number of known keys that this worker has yet to give away."""
         return len(self.whitelist) + len(self.hold)
 
     @property
     def version(self) -> int:
-        """Return the version that every message carries: that of F' from COLLECT on."""
+        """Return the version that every message carries: the version of F before COLLECT, of F' from COLLECT on."""
         return self.new.version if self.new is not None and self.phase is Phase.COLLECT else self.old.version
 
     def handle(self, event: Event) -> tuple[IcaddDistributor, list[Out]]:
@@ -136,7 +137,7 @@ class IcaddDistributor:
                 return self._answered(event)
 
     def _answered(self, event: Event) -> tuple[IcaddDistributor, list[Out]]:
-        """Handle a reply of the operators; a late one, or one of another region, changes nothing."""
+        """Handle a reply of the operators; ignore a late reply and a reply of another region."""
         match event:
             case AddKeys(keys=keys, region=self.region) if self.phase is Phase.INTERROGATE:
                 return replace(self, whitelist=union(self.whitelist, keys)), []
@@ -230,7 +231,7 @@ class IcaddDistributor:
         return here, out + more
 
     def _go_on(self) -> tuple[IcaddDistributor, list[Out]]:
-        """Send `Done` once, when no key is left to give; otherwise give the next keys, if the migration has a pace of its own."""
+        """Send `Done` once no key is left to give; before, move the next keys if the migration has a `pace` of its own."""
         if self.left:
             return self._move(self.pace) if self.pace else (self, [])
         if self.new is None or self.given:
@@ -242,9 +243,9 @@ class IcaddDistributor:
         return here, out + more
 
     def _done(self, version: int, worker: int) -> tuple[IcaddDistributor, list[Out]]:
-        """Note that a worker has no more keys to give, and end the migration if all workers of F have none.
+        """Note that a worker has no more keys to give, and end the migration if this is true of all workers of F.
 
-        A late worker notes workers that were done before it began.
+        A worker that begins late also notes the workers that were done before.
         """
         if version < self.finished_version or version <= self.old.version:
             return self, []
@@ -261,7 +262,7 @@ class IcaddDistributor:
         return over, [FinishedMessage(version=version)]
 
     def _cancel(self, version: int) -> tuple[IcaddDistributor, list[Out]]:
-        """Turn back from F' to F, which is now the layout to come, between two steps.
+        """Cancel the migration between two steps: begin one from F' back to F, under a new version.
 
         The operators report all their keys again, because this worker has taken states and seen new keys. No row moves
         before the report, so COLLECT follows at once. A row whose key never moved is sent to the owner under F', which
@@ -302,22 +303,24 @@ def collect_places(
 
 
 def given_back(before: Numbers, sender: int, version: int, own: int) -> Mask:
-    """Return which rows were sent by their key's old owner because it has no state for them.
+    """Return the mask of the rows that their key's old owner sent because it has no state for them.
 
-    A row of an older version is none of them: the migration before sent it, by other distribution functions, and it is
-    late.
+    A row of an older version does not count: it was sent in the migration before, by other distribution functions.
     """
     found: Mask = (before == sender) & (version >= own)
     return found
 
 
 def stays_here(worker: int, before: Numbers, after: Numbers) -> Mask:
-    """Return which keys belong to this worker before and after."""
+    """Return the mask of the keys that belong to this worker before and after."""
     found: Mask = (before == worker) & (after == worker)
     return found
 
 
 def from_newer_passes(before: Numbers, sender: int) -> Mask:
-    """Return which rows of a sender with a higher version pass here: those whose old owner is the sender, which has no state."""
+    """Return the mask of the rows from a sender of a higher version that pass here: their old owner is the sender itself.
+
+    The old owner sends a row only if it has no state of the key.
+    """
     found: Mask = before == sender
     return found

@@ -39,7 +39,7 @@ def distinct(hashes: Keys) -> Keys:
 
 
 def contains(keys: Keys, hashes: Keys) -> Mask:
-    """Return which of the hashes are in the set.
+    """Return the mask of the hashes that are in the set `keys`.
 
     **Cost** One binary search per hash.
 

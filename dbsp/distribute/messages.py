@@ -1,8 +1,8 @@
-"""The messages of distributors: between workers, to the operators downstream, and the events that distributors get.
+"""Define the messages of distributors: between workers, to the operators downstream, and the events that distributors get.
 
-A row is known by its key hash, and by a number under which the host finds the row. A state is a value that no
-distributor looks into. In every message with keys and a state, the state counts for these keys alone, whatever else it
-holds. So one collection can be sent to several workers. Messages between two workers arrive in the order in which they
+A distributor knows a row by its key hash, and by a number under which the host finds the row. A state is an opaque value
+for distributors. In every message with keys and a state, the state counts only for these keys, even if it contains more.
+So one collected state can be sent to several workers. Messages between two workers arrive in the order in which they
 were sent; between different pairs any order is possible. Every message between workers carries the version of its
 sender's layout.
 
@@ -30,7 +30,7 @@ State: TypeAlias = Any
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class RowsMessage:
-    """Rows on their way to the worker that has, or will have, their state."""
+    """Rows that are sent to the worker that has, or will have, their state."""
 
     version: int
     keys: Keys
@@ -124,7 +124,7 @@ class Received:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class BeginMessage:
-    """Begin a migration to `layout`; `pace` keys at once without further command, or (0) as commanded."""
+    """Begin a migration to `layout`. With a `pace`, keys move without further commands, `pace` at a time; 0: as commanded."""
 
     layout: Layout
     pace: int = 0
@@ -236,7 +236,7 @@ Downstream: TypeAlias = Interrogate | Collect | Take | Drop
 Event: TypeAlias = (
     Local | Received | BeginMessage | Enter | Move | Cancel | AddKeys | Interrogated | Collected | Downstream
 )
-"""Inputs of a distributor. Messages that another region's distributor sent downstream are discarded here."""
+"""All inputs of a distributor; it ignores replies of the operators of other regions."""
 Out: TypeAlias = Pass | Send | FinishedMessage | Downstream
 
 

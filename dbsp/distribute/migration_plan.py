@@ -1,8 +1,8 @@
-"""The migration plan: the command of each step of a migration, until it ends or turns back.
+"""The migration plan gives the command of each step of a migration, until the migration ends or is cancelled.
 
 A plan is a value, for the writers of step records: a coordinator's state machine, or a run in one process. A step's
-command follows from its number alone, so recovery after a crash needs only the plan. A step's report says that the
-migration is over, and a replay reports the same at the same step.
+command follows from the step's number alone, so recovery after a crash needs only the plan. The report of a step says
+whether the migration is over, and a replay reports the same at the same step.
 
 Source: docs/concepts/rescale.md; design record 0015.
 """
@@ -22,7 +22,7 @@ from dbsp.layout import Layout
 class MigrationPlan:
     """The plan of a migration from layout `old` to `new` from step `first` on, at most `budget` keys of every owner per step.
 
-    `version` is that of the layout in which its steps run. A plan with `turned` takes back another one, whose new
+    `version` is the version of the layout in which its steps run. A plan with `turned` cancels another plan, whose new
     layout is `old` here.
 
     **Example**
@@ -53,9 +53,9 @@ class MigrationPlan:
 
     @classmethod
     def towards(cls, new: Layout, old: Layout, *, strategy: str, first: int, budget: int) -> MigrationPlan:
-        """Return the plan of a migration to `new`, whose version is increased by one.
+        """Return the plan of a migration to `new`, with the version of `new` increased by one.
 
-        The version that `new` has becomes that of the layout in which the steps run.
+        The version that `new` has now becomes the version of the layout in which the steps run.
         """
         ahead = replace(new, version=new.version + 1)
         return cls(strategy=strategy, version=new.version, old=old, new=ahead, first=first, budget=budget)
@@ -64,7 +64,7 @@ class MigrationPlan:
     def layout(self) -> Layout:
         """Return the layout in which steps run: the workers of both layouts, and the old owners of shards.
 
-        Keys that have moved are exceptions to the owners, which the distributors know.
+        Keys that have moved are exceptions to these owners. The distributors know the exceptions.
         """
         return replace(joint(self.old, self.new), version=self.version, owners=self.old.owners)
 
@@ -79,9 +79,9 @@ class MigrationPlan:
         return MoveCommand(strategy=self.strategy, budget=self.budget)
 
     def turned_round(self, step: int) -> MigrationPlan:
-        """Return the plan of the way back from `step` on: to the old layout under a new version.
+        """Return the plan that cancels this plan from `step` on: back to the old layout, under a new version.
 
-        **Errors** `ConfigError` before the plan's first step has run, and for a plan that turns back already.
+        **Errors** `ConfigError` before the plan's first step has run.
         """
         if step <= self.first:
             state = "turns round already" if self.turned else "has not begun"

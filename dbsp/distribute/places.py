@@ -1,9 +1,9 @@
-"""The places where the rows of one migration step pass: a function of their keys alone.
+"""Compute the worker to which each row of a migration step is routed: a function of its key alone.
 
 In a step of the engine all state that moves has moved before the first row, and every distributor is at rest. So no
-worker has to ask an old owner, and no row waits. The rounds of `lockstep` would bring a row of key K to F(K) if K's
-state has not moved yet, and otherwise to F'(K). While icadd only determines keys, they would bring it to F(K). An
-exchange of such a step splits by these places instead of by a layout.
+worker has to ask an old owner, and no row waits. The messages of the module `rounds` would send a row of key K to F(K)
+until K's state has moved, and then to F'(K). While icadd only determines keys, they would send the row to F(K). An
+exchange of such a step splits rows by these places instead of by a layout.
 
 **Law** Every row passes where the distributors' rounds would bring it (`tests/distribute/test_places.py`); invariant 2.
 
@@ -31,8 +31,8 @@ class KeyPlaces:
     """The owners of all keys in one step of a migration from `old` to `new`.
 
     **Shape** `keys` are the keys that have to move, of all source workers, as they were determined. A source gives its
-    keys away in hash order. So its lowest key that has not moved, in `first`, tells which have moved: those below. A
-    source with none left is not in `first`. With `by_old` keys are only being determined, and all rows are routed by F.
+    keys away in hash order. `first` has the lowest key of each source that has not moved, so the keys below have moved. A
+    source without further keys is not in `first`. With `by_old`, keys are only being determined, and F routes all rows.
 
     **State** Eight bytes a key, the same ones in every step; only `first` changes.
 
@@ -60,7 +60,7 @@ class KeyPlaces:
         return joint(self.old, self.new).workers
 
     def owner_of(self, hashes: Keys) -> Numbers:
-        """Return the worker where a row of each key passes."""
+        """Return the worker to which rows of each key are routed."""
         before = owner_of(self.old, hashes)
         if self.by_old:
             return before
@@ -73,7 +73,7 @@ class KeyPlaces:
         return slots
 
     def _stays(self, hashes: Keys, before: Numbers) -> Mask:
-        """Return which keys have state that has not moved yet."""
+        """Return the mask of the keys whose state has not moved yet."""
         if not self.first or not len(self.keys):
             return np.zeros(len(hashes), np.bool_)
         lowest = np.full(max(self.old.workers) + 1, KEY_END, np.uint64)
@@ -94,7 +94,7 @@ class KeyPlaces:
 def places_of(parts: Mapping[int, AnyDistributor], old: Layout, new: Layout, keys: Keys) -> KeyPlaces:
     """Return the places of a step from `old` to `new`, given the distributors after the step's start.
 
-    `keys` are all that have to move, whether they have moved already or not.
+    `keys` are all keys of the migration, whether they have moved already or not.
     """
     if any(finds_out(part) for part in parts.values()):
         return KeyPlaces(old=old, new=new, by_old=True)
@@ -119,10 +119,10 @@ def yet_to_give(part: AnyDistributor) -> Keys:
 
 
 def with_keys(part: AnyDistributor, left: Mapping[int, Keys]) -> AnyDistributor:
-    """Return the distributor with these keys as those that each source has yet to give.
+    """Return the distributor with `left` as the keys that each source has yet to give away.
 
-    **Law** Of `left` only the next keys matter to a step, and whether more follow. A step that moves N keys acts the
-    same with the next N + 1 keys of every source as with all.
+    **Law** A step that moves N keys acts the same with the next N + 1 keys of every source as with all keys. It needs only
+    these N keys, and whether more follow.
     """
     own = left.get(part.worker, NO_KEYS)
     match part:

@@ -79,10 +79,10 @@ class Giving:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class RedistributeDistributor:
-    """A worker's distributor, sender and owner; `old` is F, `new` is F' while this worker's rows may still be routed by F.
+    """A worker's distributor, as sender and owner; `old` is F, `new` is F' while this worker may still route rows by F.
 
-    `whitelist` and `hold` are those of all owners together: a key's owner follows from F. `waiting` are owners that
-    have not reported their sets, `draining` those whose sets are not empty.
+    `whitelist` and `hold` have the keys of all owners together: a key's owner follows from F. `waiting` are the owners that
+    have not reported their sets, `draining` the owners whose sets are not empty.
 
     **State** The sets of all owners on every sender. They are the price of the strategy, and the reason that rows need
     one hop only.
@@ -125,7 +125,7 @@ class RedistributeDistributor:
         return len(self.giving.whitelist) + len(self.giving.hold) if self.giving else 0
 
     def handle(self, event: Event) -> tuple[RedistributeDistributor, list[Out]]:
-        """Return the distributor after the event, and the resulting actions in order; messages to itself are handled at once."""
+        """Return the distributor after the event, and the resulting actions in order; handle its messages to itself at once."""
         here, wanted = self._handle(event)
         out: list[Out] = []
         for item in wanted:
@@ -152,7 +152,7 @@ class RedistributeDistributor:
                 return self._answered(event)
 
     def _answered(self, event: Event) -> tuple[RedistributeDistributor, list[Out]]:
-        """Handle a reply of the operators; a late one, or one of another region, changes nothing.
+        """Handle a reply of the operators; ignore a late reply and a reply of another region.
 
         `Enter` changes nothing either, because the keys are known.
         """
@@ -346,10 +346,10 @@ class RedistributeDistributor:
         return here, [Drop(keys=keys, region=self.region), *out]
 
     def _cancel(self, version: int) -> tuple[RedistributeDistributor, list[Out]]:
-        """Turn back from F' to F, which is now the layout to come, between two steps.
+        """Cancel the migration between two steps: begin one from F' back to F, under a new version.
 
-        The way back is a migration like any other. The new owners of the first one report their keys that belonged to
-        the old ones. All other rows are routed to the old owners, which have the state.
+        The new migration is like any other. The new owners of the cancelled migration report their keys that belonged to
+        the old owners. All other rows are routed to the old owners, which have the state.
         """
         if self.new is None or not self.at_rest:
             raise InternalError(f"nothing to cancel, or not between two steps: worker={self.worker}")
@@ -361,7 +361,7 @@ class RedistributeDistributor:
 
 
 def unknown(before: Numbers, waiting: frozenset[int]) -> Mask:
-    """Return which rows have an old owner that has not reported its sets yet.
+    """Return the mask of the rows whose old owner has not reported its sets yet.
 
     >>> unknown(np.array([0, 1, 2]), frozenset({1})).tolist()
     [False, True, False]

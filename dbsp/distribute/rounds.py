@@ -1,11 +1,11 @@
-"""A step of all workers' distributors: rounds of messages, until no distributor has anything left to send.
+"""Run a step of all workers' distributors: rounds of messages, until no distributor has anything left to send.
 
-In the engine all workers enter a phase in the same step, and messages sent in one round arrive in the next one. States
-are handled first, then rows, then all else, each in the order of the senders. So a step has an end: no row is on its
-way, none is stored, no key is on hold. A manifest between two steps holds distributors at rest.
+In the engine all workers enter a phase in the same step, and messages sent in one round arrive in the next round. States
+are handled first, then rows, then all other messages, each in the order of the senders. At the end of a step no row is in
+transit or stored, and no key is on hold. So a version between two steps contains distributors at rest.
 
-The outcome of a round follows from the state before the step, the step's commands and its rows: a replay gives the same
-(invariant 3). States and rows are outside this module; each worker's `Host` acts for its operators.
+The outcome of a round depends only on the state before the step, its commands and its rows. So a replay has the same
+outcome (invariant 3). This module does not see states and rows; each worker's `Host` acts for its operators.
 
 Source: docs/concepts/rescale.md; design record 0015.
 """
@@ -52,7 +52,9 @@ class Host(Protocol):
 
 
 def work_off(distributor: D, host: Host, events: Iterable[Event]) -> tuple[D, list[Send], list[FinishedMessage]]:
-    """Handle events in order, each with all replies of the operators; return the messages to send, and whether it is over.
+    """Handle events in order, each with all replies of the operators.
+
+    Return the distributor, the messages to send, and the notices that the migration is over.
 
     **Errors** `InternalError` for a message to the worker itself: there is no link for it.
     """
@@ -80,9 +82,9 @@ def work_off(distributor: D, host: Host, events: Iterable[Event]) -> tuple[D, li
 def in_order(received: Iterable[Received]) -> list[Received]:
     """Return the arrivals of one round in the order of handling: states, rows, all else; by sender; as sent.
 
-    A parcel holds its rows as one batch, apart from its messages, so no other order is known. States are first, because
-    no row may be processed without its state. Other messages follow the rows that were sent before them (FINAL says: no
-    more rows).
+    A parcel contains its rows as one batch, separate from its messages, so their relative order is unknown. States are
+    first, because no row may be processed without its state. Other messages are last, because FINAL promises that no
+    further rows follow.
     """
     return sorted(received, key=lambda arrived: (_rank(arrived), arrived.sender))
 
@@ -102,7 +104,7 @@ def run_rounds(
 ) -> tuple[dict[int, D], int]:
     """Run all rounds of one step, from the events at its start; return the distributors at rest, and the number of rounds.
 
-    **Errors** `InternalError` if a row circulates for ever, or anything waits at the end of the step.
+    **Errors** `InternalError` if a row circulates for ever, or a row or key waits at the end of the step.
     """
     now = dict(distributors)
     waiting: Mapping[int, Sequence[Event]] = events

@@ -1,6 +1,6 @@
 """The hot strategies by name, and the layouts under which a migration runs.
 
-Strategy `warmup` is not among them: it copies shards, not keys, and needs no distributor.
+The strategy `warmup` is not here: it copies shards, not keys, and needs no distributor.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ def distributor(strategy: str, worker: int, layout: Layout, region: int = 0) -> 
 
 
 def joint(old: Layout, new: Layout) -> Layout:
-    """Return the layout of a manifest during a migration: all workers of both layouts, and the owners of the new one.
+    """Return the layout of a version during a migration: all workers of both layouts, and the owners of the new layout.
 
-    Only the distributors' states say where a single key is; `owners` says who will own it.
+    Only the distributors' states tell where a single key is now; `owners` has the worker that will own the key.
 
     >>> from dbsp.layout import initial, rescaled
     >>> two = initial(2, shards=4)

@@ -2,7 +2,7 @@
 
 A step on which rows fail must not take effect. The next exchange carries the failures of a segment to every worker,
 and each worker sums them up before it does anything else. A row may be inserted through one worker and deleted through
-another in the same step. Such a row does not end the step, just as it does not where one worker sees both changes. The
+another in the same step. Such a row does not end the step, just as with a single worker that sees both changes. The
 planner puts an exchange after every segment with nodes that may fail. So no output of a refused step is written.
 
 Law: for equal rows at one node, the sum of the weights decides. The named node is the first in the plan's order with a
@@ -23,7 +23,7 @@ HINT = "mend the row, decide with `coordinator skip`, or choose error_policy dea
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeFailure:
-    """A failure at a node of one worker, not yet judged: the node, its place, the row as the worker saw it, the reason."""
+    """A failed row at a node of one worker, before `judge`: the node, its place in errors, the row as JSON, and the reason."""
 
     node: int
     name: str
@@ -34,7 +34,7 @@ class NodeFailure:
 
 
 def judge(failed: Iterable[NodeFailure]) -> None:
-    """Refuse the step if inserted rows failed; the error names those of the first node that has any.
+    """Raise `RowsError` if inserted rows failed; the error has the failed rows of the first node with such rows.
 
     **Errors** `RowsError`, the same on all workers.
 

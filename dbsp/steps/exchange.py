@@ -1,10 +1,10 @@
-"""The exchange: parcels move rows to the worker that owns their key.
+"""Exchange rows between workers: parcels carry rows to the worker that owns their key.
 
-All exchanges of one depth travel together. Each source sends each destination one parcel, empty or not, so that a
-receiver counts exactly W of them. A parcel names its address (run, epoch, step, round, layout version, depth, source,
-destination) and carries checksums. The receiver refuses a parcel with another address by name (fault 29). An early
-segment may make results for the end of the step: parts of the outputs, dead letters, figures. The worker's parcel to
-itself carries them.
+All exchanges of one depth are sent together. Each source sends each destination one parcel, empty or not, so that a
+receiver counts exactly W parcels, one from each of the W workers. A parcel has an address (run, epoch, step, round, layout
+version, depth, source, destination) and checksums. The receiver refuses a parcel with another address, and names the
+difference (fault 29). An early segment may make results for the end of the step: parts of the outputs, dead letters,
+figures. The worker's parcel to itself carries these results.
 
 Left out: the transport of parcels between processes (the runtimes do that), and layouts (`dbsp.layout`). Source:
 docs/concepts/steps.md. No I/O here.
@@ -38,7 +38,7 @@ from dbsp.zset.schema import Arrangement, OrderBy, Schema
 
 MAGIC = b"DBSPXCH1"
 Slot = tuple[str, int, int]
-"""Where something is parked: what it is, the number of its exchange or trace, and which of several."""
+"""The key of a batch in the loop state: its kind, the number of its exchange or trace, and its index among several."""
 _FRONT = struct.Struct("<8sII")
 _ALIGN = 64
 
@@ -61,7 +61,7 @@ class Address:
 class Carried:
     """Results that a worker keeps for the end of its own step: output parts, dead letters, figures.
 
-    While a loop runs, `parked` is the worker's whole state of the loop: see `dbsp.runtime.loops`.
+    While a loop runs, `loop_state` is the worker's whole state of the loop: see `dbsp.runtime.loop_state`.
     """
 
     parts: Mapping[str, Batch] = field(default_factory=dict)
@@ -75,7 +75,7 @@ class Carried:
     phases: tuple[StepPhase, ...] = ()
 
     def plus(self, other: Carried) -> Carried:
-        """Return the union of both; no view is in both, since one segment of a step makes each view."""
+        """Return the union of two segments' results; each view is made by one segment, so no view is in both."""
         return Carried(
             parts={**self.parts, **other.parts},
             dead=self.dead + other.dead,
@@ -93,8 +93,8 @@ class Carried:
 class Parcel:
     """The rows that one worker sends another at one depth of one step: a batch per exchange number.
 
-    `least` is the first round for which the source has work for a loop, -1 if it has none. `failed` holds the source's
-    failures that are not yet judged (`dbsp.steps.error_policy`); every destination gets all of them.
+    `least` is the first iteration for which the source has work for a loop, -1 if it has no work. `failed` has the failures
+    of the source, before the error policy is applied (`dbsp.steps.error_policy`); every destination gets all of them.
     """
 
     address: Address
@@ -105,7 +105,7 @@ class Parcel:
 
 
 class Owners(Protocol):
-    """The owner of each key: a layout, or the shards of a step during which keys move between two layouts."""
+    """A map from keys to their owners: a layout, or the `KeyPlaces` of a step during which keys move between two layouts."""
 
     @property
     def workers(self) -> tuple[int, ...]:
@@ -133,13 +133,13 @@ def split(batch: Batch, spec: ExchangeSpec, owners: Owners) -> list[Batch]:
     key_hash = batch.key_hash if arranged and batch.key_hash is not None else keys_of(batch, spec.key)
     order, offsets = partition_by(owners.slot_of(key_hash), count)
     dealt = batch.take(order, words=arranged)
-    if arranged:  # a stable deal of sorted rows leaves every share sorted
+    if arranged:  # `partition_by` is stable, so the rows of each owner stay sorted
         dealt = dealt.but(arrangement=batch.arrangement)
     return [dealt.slice(int(offsets[slot]), int(offsets[slot + 1])) for slot in range(count)]
 
 
 def least_round(leasts: Iterable[int]) -> int | None:
-    """Return the first round for which some worker has work, None if no worker has any."""
+    """Return the first iteration for which some worker has work, None if no worker has work."""
     return min((least for least in leasts if least >= 0), default=None)
 
 
@@ -154,7 +154,7 @@ def gather(parcels: Sequence[Parcel], plan: Plan, depth: int) -> dict[int, Batch
 
 
 def check_arrival(parcels: Sequence[Parcel], expected: Address, layout: Layout) -> None:
-    """Refuse any set of parcels but exactly one from each worker, all with the expected address."""
+    """Raise `DataError` unless there is exactly one parcel from each worker, all with the expected address."""
     for parcel in parcels:
         if parcel.address != replace(expected, source=parcel.address.source):
             raise _misplaced(parcel.address, expected)
@@ -216,7 +216,7 @@ def from_bytes(data: bytes | memoryview, plan: Plan) -> Parcel:
 
 
 def least_of(data: bytes | memoryview) -> int:
-    """Return the first round for which the source of a parcel has work, without reading the parcel's batches."""
+    """Return the first iteration for which the source of a parcel has work (-1: none), without reading its batches."""
     return int(_index(data)[0]["least"])
 
 

@@ -1,7 +1,7 @@
-"""The figures of one worker in one step that no operator makes: the input that it read, and the times of its phases.
+"""The figures of one worker in one step that are not about operators: the input that it read, and the times of its phases.
 
-They describe a run of the step and decide nothing: a replay has other times. So they are in reports alone, never in a
-log.
+These figures describe one run of the step and decide nothing, since a replay has other times. So they are only in reports,
+never in a log.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class TableRead:
 
 
 def reads_of(changes: Iterable[Changes]) -> tuple[TableRead, ...]:
-    """Return what was read of each table.
+    """Return the total bytes and the earliest arrival of the changes, by table.
 
     **Example**
 
@@ -68,10 +68,10 @@ class StepPhase:
 
     | name | time |
     | --- | --- |
-    | `read` | the input is read and decoded; short where that was done ahead |
+    | `read` | the input is read and decoded; short if the input was read ahead |
     | `segment` | operators run |
-    | `exchange` | rows are sent, and the worker waits for those of the others |
-    | `loop` | the same, with the loops between two segments |
+    | `exchange` | rows are sent, and the worker waits for the rows of the other workers |
+    | `loop` | as `exchange`, including the loops between two segments |
     | `output` | the changes of the views are made durable |
     | `state` | the additions to the traces are written |
     """
@@ -83,7 +83,7 @@ class StepPhase:
 
     @property
     def ended_s(self) -> float:
-        """Return when the phase ended."""
+        """Return the end of the phase in seconds since 1970."""
         return self.began_s + self.seconds
 
 

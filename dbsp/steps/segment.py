@@ -1,8 +1,8 @@
 """Run one segment of one step on one worker: the nodes in order, from the arrived rows to the rows to send.
 
 The result is a pure function of the plan, the segment, the state as of step-1, the arrived rows and the record's
-clock. So a task that Spark runs twice gives the same bytes twice (invariant 3). The segment reaches the state through
-a `StepTransaction` alone, and touches no file and no other worker.
+clock. So a task that Spark runs twice gives the same bytes twice (invariant 3). The segment reads and writes state only
+through a `StepTransaction`, and accesses no file and no other worker.
 
 Left out: the source of the inputs and the transport of the parcels (`dbsp.runtime.tasks`). Source:
 docs/concepts/circuits.md and docs/concepts/steps.md.
@@ -40,9 +40,9 @@ NOTHING_GIVEN: Mapping[int, Batch] = MappingProxyType({})
 class Arrived:
     """The inputs of a segment: the tables' changes (segment 0) and the exchanges' rows (later segments).
 
-    If columns of a table that no node needs were left unread, `whole` returns the same rows with all columns. In a
-    `later_round` of a loop, nodes without input rows do not run, because they return no rows then. Nor does the
-    segment measure the state again.
+    If columns of a table that no node needs were not read, `whole` has a function that returns the same rows with all
+    columns. In a `later_round` of a loop, an iteration after the first, nodes without input rows do not run, because they
+    return no rows then. The segment does not measure the state again either.
     """
 
     tables: Mapping[str, Batch]
@@ -134,7 +134,7 @@ def run_segment(
     skipped: frozenset[int] = frozenset(),
     given: Mapping[int, Batch] = NOTHING_GIVEN,
 ) -> SegmentResult:
-    """Run one segment; rows that fail at the `skipped` nodes become dead letters whatever the error policy.
+    """Run one segment and return its result; rows that fail at `skipped` nodes become dead letters under every error policy.
 
     Nodes whose change is `given` do not run. Under the policy `stop`, failed rows become dead letters at every node.
     The result also returns the failures of the nodes that are not skipped, and all workers judge these together.
@@ -219,7 +219,7 @@ def _run_node(node: PlanNode, context: StepContext, inputs: tuple[Batch, ...], s
 
 
 def _retentions(node: PlanNode, moment: Moment) -> dict[int, RetentionBound]:
-    """Return the retention bounds below which the node's traces need no rows any more, by trace index."""
+    """Return the retention bounds of the node's traces, by trace index; no later step reads rows below such a bound."""
     bounds = {
         index: retention_bound(*kept, moment.waterlines) for index, kept in enumerate(node.closing) if kept is not None
     }

@@ -25,14 +25,14 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 Place = tuple[str, int]
-"""A partition of a table's input."""
+"""(table, partition): a partition of a table's input."""
 IDLE_S: Final = 60.0
-"""How long a partition has to be read to its end before it is idle, unless a setting says otherwise."""
+"""Default seconds after which a partition that was read to its end is idle."""
 
 WATERLINE: Final = "waterline"
 DUE: Final = "due"
 LATE: Final = "late: "
-"""How the reason of a late row's dead letter begins."""
+"""The prefix of the reason in a late row's dead letter."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +50,7 @@ class Signal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Partitions:
-    """The input when a step is decided: the partitions of each table that were ever `present`, and the idle ones."""
+    """The input partitions when a step is decided: those of each table that were ever `present`, and the idle ones."""
 
     present: Mapping[str, Collection[int]]
     idle: frozenset[Place] = frozenset()
@@ -70,9 +70,9 @@ class Waterline:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Moment:
-    """The time of one step, as its record says: the clock that `now()` shows, the clock before, the waterlines.
+    """The time of one step, as in its record: the clock that `now()` returns, the previous step's clock, the waterlines.
 
-    `idle` are the partitions that the waterlines of tables leave out.
+    `idle` are the partitions that do not hold back the waterlines of their tables.
     """
 
     clock_us: int
@@ -87,11 +87,11 @@ class Moment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timing:
-    """The time after a step: its clock, the waterlines it used, those agreed on for the next step, the next timer.
+    """The time after a step: its clock, the waterlines that it used, the agreed waterlines of the next step, the next timer.
 
     For each watermark of a table, `reached` has the latest time of a row minus the lateness, by partition. `idle` are
-    the partitions that the last step left out. Data of version 0.1.0 has neither: `agreed` holds its one waterline per
-    watermark, which later ones never fall below.
+    the partitions that were idle in the last step. Data of version 0.1.0 has neither field. Its `agreed` has one waterline
+    per watermark, and later waterlines never fall below it.
     """
 
     clock_us: int | None = None
@@ -148,7 +148,7 @@ class Timing:
         return Moment(clock_us=clock, clock_before_us=self.clock_us, waterlines=tuple(lines), idle=self.idle)
 
     def still(self) -> Moment:
-        """Return the time of a step in which no time passes: that of the step before."""
+        """Return the time of a step in which no time passes, such as a backfill step: the time of the step before."""
         lines = (Waterline(node=node, before_us=at, now_us=at) for node, at in sorted(self.used.items()))
         return Moment(
             clock_us=self.clock_us or 0, clock_before_us=self.clock_us, waterlines=tuple(lines), idle=self.idle
@@ -211,7 +211,7 @@ def timing_to_json(timing: Timing) -> dict[str, Any]:
 def timing_from_json(value: Mapping[str, Any]) -> Timing:
     """Read a timing from its JSON object.
 
-    One that version 0.1.0 wrote has no maxima of partitions. Its waterlines hold until these maxima pass them.
+    A timing that version 0.1.0 wrote has no maxima of partitions. Its waterlines apply until such maxima exceed them.
     """
     return Timing(
         clock_us=value["clock"], used=dict(value["used"]), agreed=dict(value["agreed"]), due_us=value["due"],
@@ -221,5 +221,5 @@ def timing_from_json(value: Mapping[str, Any]) -> Timing:
 
 
 def places_of(value: Iterable[Any]) -> tuple[Place, ...]:
-    """Read places out of JSON lists."""
+    """Return the (table, partition) pairs in JSON lists."""
     return tuple((table, partition) for table, partition in value)
