@@ -1,4 +1,4 @@
-"""The arguments of sqlglot's nodes that the dialect reads; all others are refused, so that no clause is ignored
+"""List the arguments of sqlglot's nodes that the dialect reads, and refuse all others, so that no clause is ignored
 silently.
 
 **Law** An argument that the parser set is read by the module that lowers the node, or refused here with its place.
@@ -106,9 +106,9 @@ READ: dict[type, tuple[str, ...]] = {
     exp.WindowSpec: ("kind", "start", "start_side", "end", "end_side"),
     exp.With: ("recursive",),
 }
-"""The fields of a node that are used besides its operands, or that add nothing."""
+"""By the class of a node, the arguments that the dialect reads besides plain operands, and those without a meaning."""
 ACCEPTED = (*FUNCTIONS, *OPERATORS, *AGGREGATES, *PLACES, *VALUES, exp.Lag, exp.Lead, exp.Ntile, exp.Explode)
-"""The nodes of calls that are lowered; `READ` says of those with more than plain operands what is read."""
+"""The classes of calls that the dialect lowers; for calls with more than plain operands, `READ` lists the arguments."""
 _NO_OPERANDS = (exp.CumeDist, exp.DenseRank, exp.PercentRank, exp.Rank, exp.RowNumber, exp.CurrentTimestamp)
 """Calls that take no arguments: anything inside their brackets is refused."""
 _INSTEAD = {
@@ -128,7 +128,7 @@ _INSTEAD = {
     (exp.DataType, "expressions"): "write the type without brackets",
 }
 _SIZED = ("DECIMAL", "NUMERIC", "ARRAY", "LIST", "STRUCT", "VARCHAR", "CHAR", "TEXT", "NCHAR", "NVARCHAR")
-"""Types with something in brackets: of texts DuckDB passes a length over, too."""
+"""The types that may have arguments in brackets; the length of a text type is ignored, as in DuckDB."""
 _SHOWN = {"except_": "exclude", "with_": "with", "from_": "from", "with_fill": "with fill", "ilike": "ilike"}
 
 

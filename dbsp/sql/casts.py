@@ -21,7 +21,7 @@ from dbsp.zset.schema import decimal as decimal_of
 _EXACT = decimal_of(38, 10)
 _HALF = 0.5
 _SHORT = ((r"^\s+", ""), (r"^(\d{4}-)(\d-)", r"\10\2"), (r"^(\d{4}-\d\d-)(\d(?:[T ].*)?)$", r"\10\2"))
-"""Spaces in front, months and days of one digit, as they may be in texts of days."""
+"""(pattern, replacement): rewrite a text of a date without leading spaces, with month and day padded to two digits."""
 _TRUE, _FALSE = ["t", "true", "y", "yes", "1"], ["f", "false", "n", "no", "0"]
 
 

@@ -1,4 +1,4 @@
-"""Errors in SQL text: the problem, the text at fault, its line and column, and what to write instead."""
+"""Report errors in SQL text: the problem, the text at fault, its line and column, and a hint what to write instead."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dbsp.errors import CircuitError, DbspError
 
 _SHOWN = 60
 _CAUSES = (TypeError, ValueError, AttributeError, LookupError, ArithmeticError, pa.ArrowException)
-"""Errors of Python and Arrow for values that a function does not take: a value out of range, a date that does not exist."""
+"""Errors that Python and Arrow raise for unsuitable arguments, such as a value out of range or a date that does not exist."""
 _HINTS = {
     "does not work on these types": "cast one of them, such as cast(x as bigint)",
     "needs an order": "write over (order by …)",
@@ -22,7 +22,7 @@ _HINTS = {
     "now() is allowed in filters only": "compare it in WHERE, such as where ts > now() - interval 1 hour",
     "there is no cast": "write try_cast, or a cast by way of varchar",
 }
-"""Hints for SQL, by the hints for Python that the streams below give."""
+"""The hint in SQL's words for each hint in Python's words that a stream's method gives."""
 
 
 class MisplacedError(CircuitError):

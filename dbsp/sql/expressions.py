@@ -1,4 +1,4 @@
-"""Values of a row: lower SQL's operators over the columns of a scope. `functions` lowers what is called by a name."""
+"""Lower SQL's operators to expressions over the columns of a scope. The module `functions` lowers calls by name."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def _of_group(node: Any, scope: Scope, before: Scope) -> Expr | None:
 
 
 _CONSTANT_KEY_MAX = 100
-"""A larger expression without columns is not looked for among the keys of GROUP BY: it is computed for each row."""
+"""Nodes of the largest expression without columns that is searched among the keys of GROUP BY; others are computed."""
 
 
 def _lowered(node: Any, scope: Scope) -> Expr:

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 Lower = Callable[[Any], Expr]
 Function = Callable[[Any, Lower, "Scope"], Expr]
 MONDAY = datetime.datetime(2000, 1, 3) - datetime.datetime(1970, 1, 1)
-"""Where buckets begin: on a Monday, as DuckDB has it."""
+"""The default origin of time buckets, counted from 1970: a Monday, as in DuckDB."""
 SECOND = datetime.timedelta(seconds=1)
 _WEEK = 7
 _PARTS = {
@@ -72,7 +72,7 @@ _GIVES = {
     "starts_with": BOOL, "ends_with": BOOL, "contains": BOOL, "regexp_match": BOOL, "position": INT64,
     "split": list_of(STRING),
 }  # fmt: skip
-"""Result types of methods of texts with arguments, where these are not texts."""
+"""The result types of the methods of texts whose result is not a text."""
 
 
 def _method(name: str, *arguments: str) -> Function:

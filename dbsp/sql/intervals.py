@@ -34,7 +34,7 @@ _MADE = {
     exp.ToDays: "day",
 }
 SPANS = (exp.Interval, *_MADE, exp.Anonymous)
-"""The nodes that may be an interval."""
+"""The classes of nodes that may denote an interval."""
 _NAMED = {f"to_{unit}s": unit for unit in (*_MONTHS, *_SPANS)}
 
 

@@ -24,7 +24,10 @@ from dbsp.sql.walks import parts
 
 Pair = tuple[Expr, Expr]
 FILTERS_MAX = 1000
-"""Filters of their own that the conditions of a clause are; so many at least were made before there was a limit."""
+"""The maximum number of separate filters for a clause's conditions.
+
+The limit must not fall: earlier versions made a separate filter of each condition, and stored circuits contain them.
+"""
 
 
 def conjuncts(node: Any) -> list[Any]:

@@ -1,4 +1,4 @@
-"""The parser of DuckDB's dialect: sqlglot's, extended to refuse the arguments that sqlglot would drop silently."""
+"""Parse DuckDB's dialect with sqlglot's parser, extended to refuse the arguments that sqlglot would drop silently."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ class Parser(DuckDBParser):
         **{name: made for name, made in DuckDBParser.FUNCTIONS.items() if not name.endswith("PARAMETERIZED_AGG")},
         "HISTOGRAM": Histogram.from_arg_list,
     }
-    """The parser's functions by name. sqlglot cannot write the nodes of the two added ones, which DuckDB does not have."""
+    """The parser's functions by name. DuckDB lacks the two added functions, so sqlglot cannot write their nodes as SQL."""
     FUNCTION_PARSERS = {name: parse for name, parse in DuckDBParser.FUNCTION_PARSERS.items() if name != "INITCAP"}  # noqa: RUF012
-    """Functions with a parser of their own. INITCAP's ignores everything after the second argument, so it is left out."""
+    """Functions with a special parser. INITCAP is removed, because its parser ignores all arguments after the second."""
 
     def validate_expression(self, expression: Any, args: Any = None) -> Any:
         """Return the node of a call, as sqlglot's parser does; refuse the call if its last argument is not in the node."""
@@ -91,7 +91,7 @@ def parsed(tokens: list[Any], text: str, dialect: Any) -> list[Any]:
 
 
 _REMADE = (exp.JSONExtractScalar, exp.JSONExtract, exp.TimeToStr, exp.StrToTime)
-"""Calls of two arguments of which the second is a constant text, for which the parser makes another node."""
+"""Calls whose second argument, a constant text, becomes another node in the parser, so that `_holds` does not find it."""
 _OPERANDS = 2
 
 

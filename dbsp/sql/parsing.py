@@ -1,5 +1,6 @@
-"""From text to sqlglot's trees, in DuckDB's dialect; sqlglot is an extra, so this module imports it only when it is
-used.
+"""Parse SQL text into sqlglot's trees, in DuckDB's dialect.
+
+sqlglot is an optional dependency, so this module imports it only when it parses.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from dbsp.errors import CircuitError, ConfigError
 from dbsp.sql.errors import MisplacedError, Script, reported
 
 NESTING_MAX = 250
-"""Brackets, functions, subqueries and CASEs inside each other."""
+"""The maximum depth of brackets, functions, subqueries and CASEs inside each other."""
 
 
 def statements_of(script: Script, source: SourceLine | None) -> list[Any]:
