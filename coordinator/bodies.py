@@ -87,7 +87,7 @@ def _arrow(rows: Any) -> Any:
 def dicts_of(rows: Any) -> list[dict[str, Any]]:
     """Return rows as a list of dicts."""
     if isinstance(rows, Mapping):
-        raise DataError(f"rows are a list of dicts, and this is one: columns={list(rows)}", "write [row]")
+        raise DataError(f"rows must be a list of dicts, and this is a dict: columns={list(rows)}", "write [row]")
     table = _arrow(rows)
     return list(rows) if table is None else list(table.to_pylist())
 

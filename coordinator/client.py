@@ -136,7 +136,7 @@ class Client:
     ) -> None:
         """Keep the address of the service; send no request yet."""
         if pipeline is not None and url is not None:
-            raise ConfigError("a client has one service", "give the pipeline's settings or its url, not both")
+            raise ConfigError("a client connects to one service", "give the pipeline's settings or its url, not both")
         self.connection = Connection(pipeline=Path(pipeline or "pipeline.toml"), url=url, token=token, ca=ca)
 
     def __repr__(self) -> str:
@@ -536,7 +536,9 @@ def looking(look: Callable[[], object], every_s: float = LOOK_S) -> Iterator[Non
 def refuse_half(producer: str | None, sequence: int | None, names: str = "producer and sequence") -> None:
     """Refuse one of the two values by which a repeated push is recognised, without the other."""
     if (producer is None) != (sequence is None):
-        raise ConfigError("a repeated push is recognised by both", f"give {names} together, or neither")
+        raise ConfigError(
+            "a push needs both of a producer and its number, or neither", f"give {names} together, or neither"
+        )
 
 
 def _pushing(producer: str | None, sequence: int | None) -> dict[str, str]:

@@ -168,7 +168,7 @@ class CheckpointSection:
         at_least("checkpoint.copies_kept_s", self.copies_kept_s, 0)
         if self.copies_required not in (0, 1):
             found = f"checkpoint.copies_required={self.copies_required}"
-            raise ConfigError(f"there is one place for copies: {found}", "write 1 (checkpoints wait for it), or 0")
+            raise ConfigError(f"`copies_required` must be 0 or 1: {found}", "write 1 (checkpoints wait for it), or 0")
 
     @property
     def copies_lag(self) -> bool:

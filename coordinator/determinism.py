@@ -104,7 +104,7 @@ def refuse_varying(config: Config, plan: Plan) -> None:
         raise CircuitError(
             f"a user function is not deterministic: {'; '.join(found)}",
             "equal rows must give equal answers, whenever and wherever it is called: functions may run more than once, and again"
-            " after a crash. Chance, time, the order of a set and what was seen before must not decide",
+            " after a crash. The result must not depend on random numbers, the time, the order of a set, or earlier calls",
         )
 
 

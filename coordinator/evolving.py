@@ -93,12 +93,12 @@ def survey(config: Config, plan: Plan, ledger: Ledger, resources: ConfiguredReso
     """
     if ledger.signatures is None:
         raise CircuitError(
-            "the circuit was changed, and what its state means was not noted: an earlier version of dbsp has made it",
+            "the circuit was changed, and its state has no signatures, because an earlier version of dbsp made it",
             NEW_FOLDER,
         )
     saved = ledger.saved.get(ledger.published)
     if saved is None or not saved.checkpoint.step:
-        raise CircuitError("the circuit was changed before a step of it was in a checkpoint", START_ONCE)
+        raise CircuitError("the circuit was changed, and no checkpoint of the changed circuit exists yet", START_ONCE)
     _refuse_unsettled(config, ledger, saved, resources)
     logged = _logged(saved, resources)
     layout = ledger.layouts[saved.checkpoint.layout_version]
@@ -291,7 +291,7 @@ def _refuse_unsettled(config: Config, ledger: Ledger, saved: Saved, resources: C
     ):
         raise CircuitError("the circuit was changed while a rescale is under way", START_ONCE)
     if ledger.fill is not None and ledger.fill.step == saved.checkpoint.step:
-        raise CircuitError("the circuit was changed again before the last change was filled", START_ONCE)
+        raise CircuitError("the circuit was changed again before the backfill of the last change", START_ONCE)
     next_step = _next_step(config, resources)
     if next_step != saved.checkpoint.step:
         story = f"checkpoint={saved.checkpoint.step} next={next_step}"

@@ -142,7 +142,7 @@ class _Text:
                 return self.take(end)
             if size > ROW_BYTES_MAX:
                 story = f"line={self.line} bytes_max={ROW_BYTES_MAX}"
-                raise DataError(f"a row has no end: {story}", "look for a quote that is not closed")
+                raise DataError(f"a row does not end: {story}", "look for a quote that is not closed")
             size *= 2
             self.fill(size + 1)
         return self.take(len(self.held))

@@ -108,7 +108,7 @@ class Skips:
         found = trials.killing_rows(trial, halt.death)
         if not found:
             raise UnavailableError(
-                f"the step does not end its process any more: step={halt.step}",
+                f"the step does not crash its process any more: step={halt.step}",
                 "start the service again: it tries the step once more, and goes on if it lives",
             )
         return found

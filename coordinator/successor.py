@@ -112,7 +112,7 @@ class Successor:
         if said.startswith(NO_ROOM):
             raise NoRoomError(said.removeprefix(NO_ROOM).strip())
         if said.startswith(FAILED):
-            raise EngineError(f"the other version cannot go on: {said.removeprefix(FAILED).strip()}")
+            raise EngineError(f"the other version cannot continue: {said.removeprefix(FAILED).strip()}")
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(END_S)
         raise EngineError(f"the other version ended before it was {word}: exit_code={self._process.poll()}")

@@ -69,7 +69,7 @@ class ProcessTrials:
 
         if dies([]):
             raise DataError(
-                f"the step ends its process without any of its rows: step={trial.record.step} death={death}",
+                f"the step crashes its process even without rows: step={trial.record.step} death={death}",
                 "the circuit or a library crashes by itself: see the core file or the log of the system, fix it, start again",
             )
         found = killers(places, [], dies)
@@ -162,9 +162,7 @@ def killers(places: Sequence[Place], kept: Sequence[Place], dies: Callable[[Sequ
     half = len(places) // 2
     first = killers(places[:half], kept, dies)
     if len(first) > ROWS_MAX:
-        raise DataError(
-            f"more rows end the step than are looked for: rows_max={ROWS_MAX}", "fix what crashes, start again"
-        )
+        raise DataError(f"too many rows crash the step: rows_max={ROWS_MAX}", "fix what crashes, start again")
     alive = [place for place in places[:half] if place not in set(first)]
     return first + killers(places[half:], [*kept, *alive], dies)
 

@@ -226,7 +226,7 @@ class Upgrades:
         if not facts.requested.upgrade:
             if self._leaving is leaving:  # leave a later request as it is
                 self._leaving = None
-            raise UnavailableError(f"the upgrade was given up: {facts.upgrade_error}", "the old version goes on")
+            raise UnavailableError(f"the upgrade was abandoned: {facts.upgrade_error}", "the old version continues")
         return True if isinstance(state, states.Stopped | states.Broken) else None
 
     def _restart_by(self, python: str | None, now: Snapshot) -> Restart:
@@ -433,7 +433,7 @@ def _formats_of(text: str) -> dict[str, Any]:
             "proves": found.get("proves", False),  # 0.1.0 does not
         }
     except (ValueError, KeyError, TypeError) as error:
-        raise EngineError(f"the installed version does not tell its formats: said={text[:200]!r}", UNHARMED) from error
+        raise EngineError(f"the installed version did not report its formats: said={text[:200]!r}", UNHARMED) from error
 
 
 def _proof_of(text: str) -> Proof:
@@ -441,6 +441,4 @@ def _proof_of(text: str) -> Proof:
     try:
         return Proof(**json.loads(text.rstrip().rpartition("\n")[2]))
     except (ValueError, TypeError) as error:
-        raise EngineError(
-            f"the installed version does not tell what it proved: said={text[-200:]!r}", UNHARMED
-        ) from error
+        raise EngineError(f"the installed version did not report its proof: said={text[-200:]!r}", UNHARMED) from error

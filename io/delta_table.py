@@ -56,7 +56,7 @@ def _refuse_names(names: Sequence[str], view: str) -> None:
         other = there.setdefault(name.lower(), name)
         if other != name:
             raise ConfigError(
-                f"in a Delta table two columns have one name, whatever their case: view={view} columns={other!r} {name!r}",
+                f"two columns of a Delta table differ in case only: view={view} columns={other!r} {name!r}",
                 "give one of them another name in the view (`weight` and `step` are the table's own if the view has no key)",
             )
 
@@ -69,7 +69,7 @@ def _delta_type(type_: pa.DataType, view: str, column: str) -> pa.DataType:
         return pa.struct([pa.field(field.name, _delta_type(field.type, view, column)) for field in type_])
     if pa.types.is_duration(type_) or pa.types.is_time(type_):
         raise ConfigError(
-            f"Delta tables have no such type: view={view} column={column} type={type_}",
+            f"Delta has no such type: view={view} column={column} type={type_}",
             "make it a number or a text in the view, or leave the view out of `views` in [delta]",
         )
     return _SIGNED.get(type_, type_)

@@ -191,7 +191,7 @@ class EmbeddedInputLog(LocalInputLog):
         numbers = self._numbers(txn, key)
         if item.producer.after not in (None, numbers.newest):
             raise PositionError(
-                f"a producer has sent more than it knows of: table={item.table} producer={item.producer.id}"
+                f"the producer's newest number is not the expected one: table={item.table} producer={item.producer.id}"
                 f" after={item.producer.after} newest={numbers.newest}",
                 "ask for the newest number, and continue after it",
             )
@@ -403,5 +403,6 @@ def _refuse_unless_taken(table: str, producer: Producer, numbers: ProducerNumber
     if taken is None:
         raise DataError(
             f"it is not known any more whether a producer's push was taken: {where}",
-            "look for its rows, and send them under a new number if they are missing; who counts 0, 1, 2, … is always answered",
+            "look for its rows, and send them under a new number if they are missing;"
+            " a producer that counts 0, 1, 2, … always gets an answer",
         )

@@ -69,7 +69,7 @@ def decide(progress: OutputProgress, epoch: int, step: int, checksum: int, store
     if epoch < progress.epoch:
         raise FencedError(f"a newer epoch writes these outputs: step={step} epoch={epoch} newest={progress.epoch}")
     if step > progress.last:
-        raise DataError(f"an output step out of turn: step={step} next={progress.last}")
+        raise DataError(f"an output step is out of order: step={step} next={progress.last}")
     if step == progress.last:
         return Verdict.APPEND
     if stored is not None and stored != checksum:

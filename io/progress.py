@@ -108,7 +108,7 @@ class ProgressStore:
         decide(self.need(txn), epoch, step, checksum, None)
         known = self._checksum(txn, step)
         if known is None:
-            raise DataError(f"what the step has put out is no longer known: step={step}", "accept steps that are newer")
+            raise DataError(f"the output of this step is no longer stored: step={step}", "accept steps that are newer")
         if known == checksum:
             return False
         self._put_checksum(txn, step, checksum)

@@ -116,7 +116,7 @@ def given_back(before: StepRecord, after: StepRecord, positions: Positions) -> P
             continue
         if found.get(place) != each.last:
             raise DataError(
-                f"a later step has rows of this place: step={before.step} table={each.table} partition={each.partition}"
+                f"a later step has rows of this partition: step={before.step} table={each.table} partition={each.partition}"
                 f" last={each.last} next={found.get(place)}"
             )
         found[place] = end
@@ -126,7 +126,7 @@ def given_back(before: StepRecord, after: StepRecord, positions: Positions) -> P
 def advance(record: StepRecord, next_step: int, positions: Positions) -> Positions:
     """Return the positions after the record; `DataError` if its step is not next, or a range leaves a gap or overlaps."""
     if record.step != next_step:
-        raise DataError(f"a step record out of turn: step={record.step} next={next_step}")
+        raise DataError(f"a step record is out of order: step={record.step} next={next_step}")
     after = dict(positions)
     for range_ in record.ranges:
         place = (range_.table, range_.partition)

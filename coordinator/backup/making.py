@@ -294,7 +294,8 @@ def _look(config: Config, made: Path) -> None:
         more = f" and {len(found.findings) - 1} more" if len(found.findings) > 1 else ""
         what = first.what.replace(str(made), str(config.data_dir))
         raise DataError(
-            f"what is to be backed up is broken: {what}{more}", "`coordinator doctor` names all, with remedies"
+            f"the pipeline's files are damaged, so there is no backup: {what}{more}",
+            "`coordinator doctor` names all, with remedies",
         )
 
 

@@ -110,7 +110,7 @@ class Backups:
             if not self._closed:
                 raise
             raise UnavailableError(
-                "the backup was broken off: the service has ended", "give the same command again: it needs no service"
+                "the backup was interrupted: the service has ended", "give the same command again: it needs no service"
             ) from error
         else:
             seconds = time.monotonic() - self._started_s
@@ -182,7 +182,7 @@ class _Process(ChildProcess):
         line = self._out.readline()
         if not line:
             raise UnavailableError(
-                f"the backup was broken off: its process ended: {self._ended()}", "ask again; the pipeline goes on"
+                f"the backup was interrupted: its process ended: {self._ended()}", "ask again; the pipeline goes on"
             )
         found: dict[str, Any] = json.loads(line)
         self.over = "done" in found or "error" in found

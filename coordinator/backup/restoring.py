@@ -100,13 +100,13 @@ def refuse_taken(config: Config, step: int, is_left: Callable[[Path], bool] = la
     for folder in config.standbys:
         if folder.exists() and any(folder.iterdir()):
             raise ConfigError(
-                f"there are standbys of another past: folder={folder}",
+                f"there are standbys of another history of the pipeline: folder={folder}",
                 "move the folder away; the standbys are made anew at the start",
             )
     for found in _written_later(config, step, is_left):
         folders = " and ".join(str(folder) for _, folder in config.output.folders(config.residence))
         raise ConfigError(
-            f"the folder of outputs is of another past: found={found}",
+            f"the folder of outputs has steps of another history: found={found}",
             f"move {folders or found} away: steps from {step} on are numbered anew",
         )
 

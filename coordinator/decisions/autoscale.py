@@ -58,12 +58,13 @@ class AutoscaleSection:
         """Raise `ConfigError` if the worker bounds are contradictory, or a limit is not positive."""
         if not 1 <= self.workers_min <= self.workers_max:
             raise ConfigError(
-                f"no number of workers is between these: autoscale.workers_min={self.workers_min} workers_max={self.workers_max}",
+                "the bounds on workers contradict each other:"
+                f" autoscale.workers_min={self.workers_min} workers_max={self.workers_max}",
                 "set 1 <= workers_min <= workers_max in [autoscale]",
             )
         for name in ("step_latency_ms_max", "backlog_rows_max", "window_s", "cooldown_s", "hosts_timeout_s"):
             if not getattr(self, name) > 0:
-                raise ConfigError(f"must be more than nothing: autoscale.{name}={getattr(self, name)}")
+                raise ConfigError(f"the setting must be greater than 0: autoscale.{name}={getattr(self, name)}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

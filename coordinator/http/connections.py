@@ -91,7 +91,7 @@ def connections_max(section: HttpSection) -> int:
     left = int(limit * (1 - ENGINE_SHARE)) - ACCEPTED_AT_ONCE
     if left < CONNECTIONS_MIN:
         raise ConfigError(
-            f"too few files may be open: limit={limit} least={2 * (CONNECTIONS_MIN + ACCEPTED_AT_ONCE)}",
+            f"the limit of open files is too low: limit={limit} least={2 * (CONNECTIONS_MIN + ACCEPTED_AT_ONCE)}",
             "raise it with `ulimit -n 4096` before the start, or LimitNOFILE of the systemd unit",
         )
     return min(section.connections_max, left)

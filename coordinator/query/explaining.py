@@ -67,7 +67,7 @@ def _option(words: Sequence[str], *, analyze: bool) -> bool:
     if name not in _KNOWN or len(value) > 1:
         raise ConfigError(f"not an option of EXPLAIN: {' '.join(words)[:60]!r}", "write EXPLAIN ANALYZE SELECT …")
     if name == "format" and value != ["text"]:
-        raise ConfigError("a plan has the form of text alone", "leave FORMAT out")
+        raise ConfigError("the result of EXPLAIN is text only", "leave FORMAT out")
     return not value or value[0] not in _OFF if name.startswith("anal") else analyze
 
 

@@ -230,7 +230,8 @@ class _Writer:
         first, found = self._oldest()
         if first and self._view.keys and found.anew is None:
             raise PositionError(
-                f"the table cannot be made of what is left: view={self._view.name} first={first}", self._way_out
+                f"the Delta table cannot be made, because steps were dropped: view={self._view.name} first={first}",
+                self._way_out,
             )
         self._create(table, first)
         self._take(table, found)

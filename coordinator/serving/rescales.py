@@ -94,9 +94,11 @@ class Rescales(ServiceCore):
             if not isinstance(state, SETTLED) or facts.requested.rescale is not None or is_moving(facts):
                 return None
             if facts.rescale_error is not None:
-                raise UnavailableError(f"the rescale was given up: {facts.rescale_error}", "the old layout goes on")
+                raise UnavailableError(
+                    f"the rescale was abandoned: {facts.rescale_error}", "the old layout stays in use"
+                )
             if not serves(facts.layout, {}, workers, facts.offered if hosts is None else hosts):
-                raise UnavailableError(f"another rescale took its place: workers={len(facts.layout.workers)}")
+                raise UnavailableError(f"another rescale has replaced this one: workers={len(facts.layout.workers)}")
             return True
 
         asked = events.RescaleAsked(workers=workers, strategy=strategy, hosts=hosts, partitions=rows)
@@ -116,7 +118,7 @@ class Rescales(ServiceCore):
             refuse_in(state)
             facts = state.facts
             if isinstance(state, states.Rescaling):
-                raise UnavailableError("the rescale cannot be taken back any more", "wait for it, then rescale back")
+                raise UnavailableError("the rescale can no longer be cancelled", "wait for it, then rescale back")
             turned = facts.migration_plan is not None and facts.migration_plan.turned
             if facts.requested.cancel or isinstance(state, states.Cancelling) or turned:
                 begun.append(True)

@@ -130,7 +130,7 @@ class KafkaOutput(OutputKind):
     def check(self) -> None:
         """Refuse missing brokers."""
         if not self.bootstrap:
-            raise ConfigError("a kafka output needs its brokers", NO_BROKERS.format(section="output"))
+            raise ConfigError("a kafka output needs the addresses of brokers", NO_BROKERS.format(section="output"))
 
     def check_circuit(self, circuit: Circuit) -> Circuit:
         """Return the circuit; with the format "upsert", distribute each view so that one worker has all rows of a key."""

@@ -61,7 +61,7 @@ class ReadsTopics(InputKind):
                     f"Avro needs its schemas: {setting}={value}", 'set `registry = "http://host:8081"` in [input]'
                 )
         if self.has_topics and not self.bootstrap:
-            raise ConfigError("topics need their brokers", NO_BROKERS.format(section="input"))
+            raise ConfigError("topics need the addresses of brokers", NO_BROKERS.format(section="input"))
 
     @property
     def has_topics(self) -> bool:

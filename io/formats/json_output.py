@@ -56,7 +56,7 @@ def newest_rows(batch: Batch, keys: Sequence[str]) -> tuple[Batch, pa.Array, pa.
     names = key_texts(batch, keys)
     present = names.filter(pa.array(came))
     if len(pc.unique(present)) < len(present) or np.any(batch.weight[came] > 1):
-        raise DataError(f"two rows of one key came in a step: keys={list(keys)}")
+        raise DataError(f"a step inserted two rows of one key: keys={list(keys)}")
     told = came | ~pc.is_in(names, present).to_numpy(zero_copy_only=False)
     return batch.filter(told), pa.array(came[told]), names.filter(pa.array(told))
 

@@ -95,7 +95,7 @@ def translate(error: Any, doing: str, brokers: str) -> DbspError:
     if code in (codes.MSG_SIZE_TOO_LARGE, codes.RECORD_LIST_TOO_LARGE):
         return CapacityError(f"a message is too large for Kafka: {text}", "raise message.max.bytes of client and topic")
     if code in (codes._AUTO_OFFSET_RESET, codes.OFFSET_OUT_OF_RANGE, codes._BAD_MSG, codes.INVALID_MSG):
-        return DataError(f"Kafka does not have what was asked for: {text}")
+        return DataError(f"Kafka does not have the requested records: {text}")
     if code in (codes.TOPIC_AUTHORIZATION_FAILED, codes._UNKNOWN_TOPIC, codes.UNKNOWN_TOPIC_OR_PART):
         return ConfigError(f"no such topic, or no right to it: {text}")
     if code in (codes._INVALID_ARG, codes.TOPIC_EXCEPTION):

@@ -276,7 +276,7 @@ def test_files_in_and_out(folder: Path) -> None:
     with pytest.raises(ConfigError, match="data folder is not empty"):
         restore(Path(found["folder"]), one)
     shutil.rmtree(one.data_dir)
-    with pytest.raises(ConfigError, match="outputs is of another past"):
+    with pytest.raises(ConfigError, match="outputs has steps of another history"):
         restore(Path(found["folder"]), one)
     restore(Path(found["folder"]), two)
     (folder / "landing" / "orders" / "1.parquet").rename(folder / "1.parquet")
@@ -463,7 +463,7 @@ def test_a_backup_is_not_restored_where_it_does_not_belong(folder: Path, made: P
         restore(made.parent, elsewhere(folder))
     standby = elsewhere(folder, settings_=lambda text: text + '[layout]\nstandbys = ["spare"]\n')
     (standby.standbys[0] / "0000").mkdir(parents=True)
-    with pytest.raises(ConfigError, match="standbys of another past"):
+    with pytest.raises(ConfigError, match="standbys of another history"):
         restore(made, standby)
     assert not standby.data_dir.exists()
     assert prints(made) == before
@@ -505,7 +505,7 @@ def test_a_broken_pipeline_is_not_backed_up(folder: Path, made: Path) -> None:
     assert chunk in content
     harm = chunk[:-40] + bytes(255 - byte for byte in chunk[-40:-39]) + chunk[-39:]
     file.write_bytes(content.replace(chunk, harm))
-    with pytest.raises(DataError, match=f"what is to be backed up is broken.*{file}"):
+    with pytest.raises(DataError, match=f"files are damaged, so there is no backup.*{file}"):
         making.make(settings(folder), made.parent, lambda *_: None)
     assert [one.name for one in manifests.backups_in(made.parent, check=False)] == [made.name]
 

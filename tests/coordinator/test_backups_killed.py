@@ -87,7 +87,7 @@ def test_killed_anywhere_it_leaves_the_pipeline_as_it_was(
         service.wait_until_processed(service.push("orders", ORDERS), 60)
         command = [sys.executable, "-c", CHILD, *map(str, point)]
         monkeypatch.setattr(service._backups, "_command", command)
-        with pytest.raises(UnavailableError, match="broken off: its process ended: exit=-9"):
+        with pytest.raises(UnavailableError, match="interrupted: its process ended: exit=-9"):
             service.back_up(folder / "backups", 60)
         assert service.status()["backup"] is None
         if (folder / "backups").exists():
@@ -302,7 +302,7 @@ def test_a_service_that_stops_amid_a_backup(folder: Path) -> None:
         while not any((folder / "backups").glob("*.unfinished")) and asked.is_alive():
             pass
     asked.join(60)
-    assert [error.message for error in found] == ["the backup was broken off: the service has ended"]
+    assert [error.message for error in found] == ["the backup was interrupted: the service has ended"]
     assert manifests.backups_in(folder / "backups", check=False) == []
     made, manifest = making.make(settings(folder), folder / "backups", lambda *_: None)
     assert manifest.step == 1

@@ -51,7 +51,7 @@ def test_a_repeated_push_adds_nothing_and_bad_rows_are_told(asking: dbsp.Client)
     assert (first.repeated, second.repeated, second.first) == (False, True, 0)
     bad = asking.push("orders", [*ROWS, {"id": "x"}])
     assert (bad.bad_rows, bad.bad[0]["row"]) == (1, 2)
-    with pytest.raises(ConfigError, match="recognised by both"):
+    with pytest.raises(ConfigError, match="a producer and its number"):
         asking.push("orders", ROWS, producer="me")
     with pytest.raises(ConfigError, match="no such table"):
         asking.push("nothing", ROWS)

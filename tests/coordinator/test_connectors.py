@@ -201,10 +201,10 @@ def test_a_pipeline_with_the_output_is_examined_backed_up_and_restored(folder: P
     if config.output.changes_elsewhere is not None:
         progress = config.output.progress(config.residence)
         assert progress is not None
-        with pytest.raises(ConfigError, match=f"the folder of outputs is of another past: found={progress}"):
+        with pytest.raises(ConfigError, match=f"the folder of outputs has steps of another history: found={progress}"):
             restore(made, config)
         shutil.rmtree(progress)
-        with pytest.raises(ConfigError, match="the folder of outputs is of another past: found=") as caught:
+        with pytest.raises(ConfigError, match="the folder of outputs has steps of another history: found=") as caught:
             restore(made, config)
         for _, place in config.output.folders(config.residence):
             assert str(place) in str(caught.value.hint)

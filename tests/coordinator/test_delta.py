@@ -404,7 +404,7 @@ def test_a_table_of_rows_that_are_not_kept_cannot_be_made_of_the_rest(tmp_path: 
     told.steps += [[((number, "a"), 1)] for number in range(6)]
     told.dropped = 2
     told.round()
-    assert "cannot be made of what is left: view=v first=2" in told.heard[0]
+    assert "because steps were dropped: view=v first=2" in told.heard[0]
     assert "`materialize`" in told.heard[0]
     assert not (tmp_path / "lake" / "v").exists()
     told.dropped = 0
@@ -551,10 +551,10 @@ def test_settings_that_cannot_be(tmp_path: Path, more: str, error: type[Exceptio
         ('"d": dbsp.DURATION', "no such type: view=v column=d type=duration"),
         ('"a b": dbsp.INT64', "no such name of a column: view=v column='a b'"),
         ('"a`b": dbsp.INT64', "no such name of a column: view=v column='a`b'"),
-        ('"A": dbsp.INT64, "a": dbsp.INT64', "whatever their case: view=v columns='A' 'a'"),
+        ('"A": dbsp.INT64, "a": dbsp.INT64', "differ in case only: view=v columns='A' 'a'"),
         (
             '"k": dbsp.INT64, "s": dbsp.struct_of({"x": dbsp.INT64, "X": dbsp.INT64})',
-            "whatever their case: view=v columns='x' 'X'",
+            "differ in case only: view=v columns='x' 'X'",
         ),
         ('"f": dbsp.FLOAT64', "not a key of a Delta table: view=v column=f"),
     ],
@@ -571,7 +571,7 @@ def test_columns_that_delta_has_not(tmp_path: Path, column: str, message: str) -
 
 def test_a_column_that_is_the_tables_own_in_another_case(tmp_path: Path) -> None:
     circuit = 'import dbsp\npipeline = dbsp.circuit("x", {"v": dbsp.table("t", {"Weight": dbsp.INT64})})\n'
-    with pytest.raises(ConfigError, match="whatever their case: view=v columns='Weight' 'weight'"):
+    with pytest.raises(ConfigError, match="differ in case only: view=v columns='Weight' 'weight'"):
         load_plan(written(tmp_path, '[delta]\ndirectory = "l"', circuit))
 
 

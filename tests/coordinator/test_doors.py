@@ -318,7 +318,7 @@ def test_the_engine_keeps_its_part_of_the_descriptors(monkeypatch: pytest.Monkey
 
     assert limited(1024) == 1024 // 2 - connections.ACCEPTED_AT_ONCE
     assert limited(1 << 20) == limited(resource.RLIM_INFINITY) == HttpSection().connections_max
-    with pytest.raises(ConfigError, match="too few files may be open: limit=100"):
+    with pytest.raises(ConfigError, match="the limit of open files is too low: limit=100"):
         limited(100)
     with pytest.raises(ConfigError, match="ulimit -n"):
         bind(HttpSection(port=0))

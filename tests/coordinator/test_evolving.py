@@ -452,7 +452,7 @@ def test_steps_above_the_checkpoint_are_run_by_the_circuit_that_logged_them(tmp_
 def test_a_pipeline_without_a_step(tmp_path: Path) -> None:
     with Service(write(tmp_path, CIRCUIT)):
         pass
-    refused(tmp_path, CHANGED, "before a step of it was in a checkpoint")
+    refused(tmp_path, CHANGED, "no checkpoint of the changed circuit exists yet")
 
 
 def test_a_ledger_made_before(tmp_path: Path) -> None:

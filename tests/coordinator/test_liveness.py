@@ -187,7 +187,7 @@ def test_a_rescale_that_waits_for_a_paused_pipeline_says_so(
     [
         (KeyboardInterrupt(), True),
         (UnavailableError("the service stopped answering: url=x"), True),
-        (UnavailableError("the rescale was given up: x"), False),
+        (UnavailableError("the rescale was abandoned: x"), False),
         (ConfigError("no such strategy"), False),
     ],
 )

@@ -116,7 +116,7 @@ def test_a_misspelt_name_gets_the_most_similar_one(client: httpx.Client, run: Ru
     ):
         assert error_of(run(*words)).hint == "did you mean `per_customer`?"
     assert error_of(run("push", "order", given="[]")).hint == "did you mean `orders`?"
-    with pytest.raises(DataError, match="rows are a list of dicts, and this is one"):
+    with pytest.raises(DataError, match="rows must be a list of dicts"):
         dbsp.Client(url=str(client.base_url)).push("orders", {"id": 1})
 
 

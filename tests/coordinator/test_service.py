@@ -478,7 +478,7 @@ def test_a_log_that_cannot_be_written_ends_nothing(tmp_path: Path) -> None:
     ("overrides", "message"),
     [
         (['input.topics={ordrs = "x"}', "input.bootstrap=x"], "input.topics names ordrs"),
-        (['input.topics={ordrs = "x"}'], "topics need their brokers"),
+        (['input.topics={ordrs = "x"}'], "topics need the addresses of brokers"),
         (['output.topics={nothing = "x"}'], "output.topics names nothing"),
         (['output.keys={large = "nothing"}'], "output.keys names large.nothing"),
     ],

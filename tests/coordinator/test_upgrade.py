@@ -247,7 +247,7 @@ if "dbsp.coordinator.serve" in " ".join(sys.orig_argv) and not {"--check", "--fo
         assert (done.returncode, "the disk is on strike" in done.stderr) == (7, True), done.stderr
     installed.install("0.9.1")
     with installed.serving(shop):
-        assert per_customer(shop) == [["a", 1, 10], ["b", 2, 601]], "the old version goes on"
+        assert per_customer(shop) == [["a", 1, 10], ["b", 2, 601]], "the old version continues"
     assert not logged(shop, "upgraded")
 
 
@@ -266,7 +266,7 @@ def test_of_an_upgrade_that_was_given_up_nothing_is_left(shop: Path, monkeypatch
         met(running(upgrade_error="no disk"))
 
     monkeypatch.setattr(upgrades, "examine", lambda *_: upgrades.OtherVersion(version="0.9.2"))
-    with pytest.raises(UnavailableError, match="given up: no disk"):
+    with pytest.raises(UnavailableError, match="abandoned: no disk"):
         leaver.leave(lambda: now, lambda: None, give_up)
     leaver.become(now)
     monkeypatch.setattr(upgrades, "examine", lambda *_: upgrades.OtherVersion(version=VERSION))

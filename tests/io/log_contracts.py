@@ -179,7 +179,7 @@ class StepLogContract:
         log.append(make_record(0, epoch=epoch, ranges=[("t", 0, 0, 5), ("t", 1, 0, 2), ("u", 0, 0, 3)]))
         log.append(make_record(1, epoch=epoch, ranges=[("t", 0, 5, 8), ("u", 0, 3, 4)]))
         command = defer_command("t", 0, 3)
-        with pytest.raises(DataError, match="a later step has rows of this place: step=0 table=t partition=0"):
+        with pytest.raises(DataError, match="a later step has rows of this partition: step=0 table=t partition=0"):
             log.decide(epoch, 0, command)
         assert log.read(0)[0].commands == (), "what was refused is not written"
         for _ in range(2):

@@ -236,7 +236,7 @@ def test_a_registry_that_does_not_answer_says_nothing_about_the_message() -> Non
     with registry(Stub(answers={f"/schemas/ids/{NUMBER}": (500, {"message": "later"})})) as held:
         reader = AvroRows(KEYED, Registry(held.url))
         for head in (b"\0\0\0\0\7", b"\0\0\0\0\x08"):
-            with pytest.raises(UnavailableError, match="does not have it"):
+            with pytest.raises(UnavailableError, match="does not have the schema"):
                 reader.decode([head])
     with pytest.raises(UnavailableError, match="cannot be asked"):
         reader.decode([b"\0\0\0\0\7\2\2"])

@@ -417,7 +417,7 @@ def test_upserts_say_what_the_row_of_a_key_is_now() -> None:
         twice = Batch.of(
             schema, [column.take(pa.array([0, 1])) for column in columns], np.array([[w] for w in weights])
         )
-        with pytest.raises(DataError, match="two rows of one key came in a step"):
+        with pytest.raises(DataError, match="a step inserted two rows of one key"):
             upsert_messages(twice, ("k",))
 
 

@@ -270,7 +270,7 @@ def test_wrong_settings_are_refused(
 def test_topics_need_brokers(settings: KafkaSettings, tmp_path: Path) -> None:
     path = settle(settings, tmp_path)
     path.write_text(path.read_text().replace("bootstrap", "# bootstrap"))
-    with pytest.raises(ConfigError, match="topics need their brokers"):
+    with pytest.raises(ConfigError, match="topics need the addresses of brokers"):
         load_config(path, environment={})
 
 

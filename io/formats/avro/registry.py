@@ -76,7 +76,8 @@ class Registry:
         except ValueError:
             pass
         raise AwayError(
-            f"the schema registry does not have it: registry={self.url} path={path} status={answer.status_code}", _HINT
+            f"the schema registry does not have the schema: registry={self.url} path={path} status={answer.status_code}",
+            _HINT,
         )
 
 
