@@ -209,7 +209,7 @@ def _refused(limits: QueryLimits) -> Iterator[None]:
         hint = "ask for less, or raise `memory_mb_max` in [query]"
         raise CapacityError(f"the query needs too much memory: memory_mb_max={limits.memory_mb_max}", hint) from None
     except (duckdb.Error, pa.ArrowException, OSError) as error:
-        raise ConfigError(f"the query failed: {' '.join(str(error).split())}") from None
+        raise ConfigError(f"the query failed: {_story(error)}") from None
 
 
 @contextmanager
@@ -293,11 +293,16 @@ def _close_up(connection: duckdb.DuckDBPyConnection) -> None:
         connection.execute(setting)
 
 
+def _story(error: Exception) -> str:
+    """Return the message of DuckDB or Arrow in one line, without the line of signs that points into the statement."""
+    return " ".join(" ".join(line for line in str(error).splitlines() if line.strip(" ^~")).split())
+
+
 def _check_kind(connection: duckdb.DuckDBPyConnection, sql: str) -> None:
     try:
         statements = connection.extract_statements(sql)
     except duckdb.Error as error:
-        raise ConfigError(f"not SQL: {' '.join(str(error).split())}") from None
+        raise ConfigError(f"not SQL: {_story(error)}", "write one SELECT in DuckDB's dialect") from None
     if len(statements) != 1:
         raise ConfigError(f"exactly one statement is allowed: statements={len(statements)}")
     if statements[0].type != duckdb.StatementType.SELECT:

@@ -155,7 +155,10 @@ class PublishedCopies:
     def refuse_none(self) -> None:
         """Raise `ConfigError` where the settings name no place for copies."""
         if self._parts is None:
-            raise ConfigError("there are no copies of checkpoints", "name a place as `copies` in [checkpoint]")
+            raise ConfigError(
+                "there are no copies of checkpoints",
+                "name a place as `copies` in [checkpoint]; or name a folder for the backup: `coordinator backup FOLDER`",
+            )
 
     @property
     def where(self) -> str:

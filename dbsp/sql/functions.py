@@ -33,6 +33,7 @@ from dbsp.expr.sequences import ELEMENTS_MAX
 from dbsp.expr.types import DECIMAL_DIGITS, is_decimal, is_float, is_integer, is_number
 from dbsp.sql.casts import cast
 from dbsp.sql.errors import name_of, refuse
+from dbsp.sql.signatures import AGGREGATES, NAMED, SIGNATURES, WINDOWS
 from dbsp.sql.types import as_float, constant, is_constant, met, resolved, type_in, with_room
 from dbsp.zset.schema import BOOL, DATE, DURATION, FLOAT64, INT64, STRING, TIMESTAMP, decimal, list_of
 
@@ -587,11 +588,9 @@ def called(node: Any, lower: Lower, scope: Scope) -> Expr:
         return _TYPED[name](node, lower, scope)
     if name in _BY_NAME:
         return _BY_NAME[name](node, *(lower(part) for part in node.expressions))
-    named = {kind.sql_name().casefold() for kind in FUNCTIONS if issubclass(kind, exp.Func)}
-    known = named | set(_BY_NAME) | set(_TYPED)
-    return refuse(
-        node, f"no such function: function={name}", _REFUSED.get(name) or nearest_function(name, sorted(known))
-    )
+    signed = (each.name for table in (SIGNATURES, AGGREGATES, WINDOWS) for each in table.values())
+    known = sorted({*signed, *NAMED, *_BY_NAME, *_TYPED})
+    return refuse(node, f"no such function: function={name}", _REFUSED.get(name) or nearest_function(name, known))
 
 
 def nearest_function(name: str, known: list[str]) -> str:

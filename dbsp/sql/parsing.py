@@ -154,10 +154,18 @@ def _parsed(script: Script, text: str, source: SourceLine | None) -> list[Any]:
     return found
 
 
+_FOLLOWING = re.compile(r"\bcreate\s+(or\s+replace\s+)?(materialized\s+)?(table|view)\b", re.IGNORECASE)
+
+
 def _refuse_command(script: Script, statement: Any, source: SourceLine | None) -> None:
     """Refuse a statement that the parser gave up on, at the faulty place of its query if the query is the reason."""
     text = str(statement.expression)
     begin = max(script.text.find(text), 0)
+    if (following := _FOLLOWING.search(text)) is not None:
+        failed = CircuitError(
+            "a statement begins before the end of the one before it", "write `;` between two statements"
+        )
+        raise script.said(failed, following[0], script.place(begin + following.start()), source)
     inside = re.search(r"\bas\b", text, re.IGNORECASE)
     if inside is not None:
         end = begin + inside.end()

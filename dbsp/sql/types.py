@@ -12,6 +12,7 @@ from dbsp.errors import CircuitError
 from dbsp.expr.build import Expr
 from dbsp.expr.expression import Call, ColumnRef, Expression, Literal
 from dbsp.expr.methods.applied import unwrap
+from dbsp.expr.names import nearest
 from dbsp.expr.now import NOW
 from dbsp.expr.resolving import resolve
 from dbsp.expr.types import DECIMAL_DIGITS, common_type, is_decimal, is_float, is_integer, is_number
@@ -45,6 +46,10 @@ NAMED = {
     "TIMESTAMPTZ": types.TIMESTAMP_UTC,
     "INTERVAL": types.DURATION,
 }
+_WRITTEN = (
+    "boolean", "tinyint", "smallint", "integer", "bigint", "real", "double", "decimal", "numeric", "varchar", "text", "blob",
+    "date", "time", "timestamp", "timestamptz", "interval", "struct",
+)  # fmt: skip
 _KNOWN = "there are boolean, tinyint to bigint and unsigned, real, double, decimal(p, s), varchar, blob, date, time, timestamp,"
 _INSTEAD = f"{_KNOWN} timestamptz, interval, type[] and struct(…)"
 
@@ -61,7 +66,9 @@ def column_type(node: Any) -> pa.DataType:
     if name == "STRUCT":
         return types.struct_of({field.name: column_type(field.args["kind"]) for field in node.expressions})
     if name not in NAMED:
-        refuse(node, f"no such type of a column: type={node.sql(dialect='duckdb')}", _INSTEAD)
+        written = node.sql(dialect="duckdb")
+        hint = nearest(written, _WRITTEN)
+        refuse(node, f"no such type of a column: type={written}", hint if hint.startswith("did you mean") else _INSTEAD)
     return NAMED[name]
 
 

@@ -50,6 +50,18 @@ def test_a_wrong_query_is_told(query: str, message: str) -> None:
             "create table t (a bigint); create view v as select a from t; set error_policy = 'halt'",
             "no such error policy",
         ),
+        (
+            "create table t (a varchr)",
+            "no such type of a column: type=varchr text='varchr' .*; did you mean \"varchar\"[?]",
+        ),
+        (
+            "create table t (a bigint); create view v as select cnt(a) from t",
+            "no such function: function=cnt text='cnt.a.' .*; did you mean \"count\"[?]",
+        ),
+        (
+            "create table t (a bigint)\ncreate view v as select a from t",
+            "a statement begins before the end of the one before it text='create view' .*2:1.*; write `;` between",
+        ),
         ("create table t as select 1", "a script does not have this statement: statement=create table"),
         ("drop table t", "a script does not have this statement: statement=drop table"),
     ],
