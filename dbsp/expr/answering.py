@@ -53,7 +53,7 @@ def answered(function: Callable[P, R], name: str = "") -> Callable[P, R]:
 
 
 class Answering:
-    """A base class whose users read what to write instead of a missing method or argument."""
+    """A base class of public objects: a missing method or a wrong argument raises an error that says what to write."""
 
     __slots__ = ()
 
@@ -67,7 +67,7 @@ class Answering:
                 setattr(cls, name, answered(method))
 
     def _no_value(self) -> CircuitError:
-        """Return the error for this object where a value of a row belongs."""
+        """Return the error for the use of this object as a value of a row."""
         hint = 'join its rows: .cross_join(stream.aggregate(m=dbsp.avg("x"))), or .join on a key; then its columns are values'
         return CircuitError(f"{self._CALLED} is not a value of a row", hint)
 

@@ -277,9 +277,9 @@ def _rounded(values: pa.Array, digits: int) -> pa.Array:
 
 
 def _fit_round(operands: Operands) -> tuple[Expression, ...]:
-    """Fit the operand of `round`; a float is rounded by a function of its own within this one.
+    """Fit the operand of `round`; a float operand becomes a call of `ROUND_FLOAT` inside the call of `round`.
 
-    So the rounding rule of floats is part of a circuit's fingerprint.
+    So a circuit's fingerprint contains the name of the function that rounds floats, and a new rounding rule changes it.
     """
     (arg,) = _fit_number(operands)
     (digits,) = operands.options
@@ -311,9 +311,10 @@ def _two(name: str, fit: Any, result: Any, compute: Any, symbol: str, fails: Any
 
 
 def _by_zero(left: Any, right: Any) -> Any:
-    """Return where a division by zero is sure to be the failure.
+    """Return a mask of the rows that are sure to fail with a division by zero.
 
-    Wide decimals are left out: the dividend may fail before that, because it does not fit when it is shifted.
+    Wide decimals are left out: the dividend is first shifted to the quotient's scale, and may fail because it does not
+    fit then.
     """
     zero: Any = 0
     if is_decimal(left.type):

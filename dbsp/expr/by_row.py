@@ -36,7 +36,7 @@ SAMPLES: dict[Function, tuple[Any, ...]] = {
     dates.ADD_MONTHS: (1,),
     **dict.fromkeys((zones.IN_ZONE, zones.FROM_ZONE), ("UTC",)),
 }
-"""The functions, each with constants that it takes: they say which type each is of."""
+"""By function, a sample of its constants: the Python types of the sample say which constants are text or whole numbers."""
 
 
 def by_row(function: Function) -> Function:
@@ -73,7 +73,7 @@ def _made(function: Function, sample: tuple[Any, ...]) -> Function:
 
 
 def _in_groups(function: Function, values: pa.Array, constants: Sequence[pa.Array]) -> pa.Array:
-    """Sort the rows by their constants, compute each stretch, and restore the order."""
+    """Sort the rows by their constants, compute each run of rows with equal constants, and restore the order."""
     if len(values) == 0:
         return pa.nulls(0, function.result(values.type, *SAMPLES[function]))
     codes = np.zeros(len(values), np.int64)
@@ -95,7 +95,7 @@ def _in_groups(function: Function, values: pa.Array, constants: Sequence[pa.Arra
 
 
 def _of_one(function: Function, values: pa.Array, options: tuple[Any, ...]) -> pa.Array:
-    """Compute the function over rows that share their constants; `ArrowInvalid` if the function refuses these."""
+    """Compute the function over rows that share their constants; `ArrowInvalid` if the function refuses the constants."""
     promised = function.result(values.type, *options)
     if None in options:
         return pa.nulls(len(values), promised)

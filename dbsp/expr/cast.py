@@ -134,7 +134,7 @@ def _fit(operands: Operands) -> tuple[Expression, ...]:
 
 
 def _within(name: str, result: pa.DataType, compute: Callable[[pa.Array], pa.Array]) -> Function:
-    """Create the function of a cast's first part; an expression's text does not show it."""
+    """Create the function that a cast applies first; the readable text of an expression does not show that function."""
     return Function(
         name=name, fit=lambda operands: operands.args, result=lambda _source: result, compute=compute, text="{0}"
     )
@@ -183,7 +183,7 @@ def to_common(operands: Operands) -> tuple[Expression, ...]:
 
 
 _WIDENED = frozenset({*_COMPARISONS, "add", "subtract", "multiply", "greatest", "least", "coalesce"})
-"""Functions of whole numbers that take decimals as well."""
+"""Functions for which the hint may suggest to cast two integer columns, which no integer type holds both, to a decimal."""
 
 
 def cast_hint(operands: Operands) -> str:

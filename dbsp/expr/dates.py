@@ -276,7 +276,7 @@ def _strptime(values: pa.Array, format_: str) -> pa.Array:
 
 
 def _check_real(texts: pa.Array, moments: pa.Array, format_: str) -> None:
-    """Refuse texts that show other numbers than the moment they were read as; look only at texts that may.
+    """Refuse texts that show other numbers than the moment they were read as; compare only texts for which that can be.
 
     Arrow reads a day that its month does not have as one of the first three of the next month. A second of 60 or 61
     becomes 0 or 1 of the next minute. If a format has days of the year or weeks, any number may contradict another.

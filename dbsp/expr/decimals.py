@@ -27,9 +27,9 @@ DIGITS = 38
 WIDE_DIGITS = 76
 """Digits of Arrow's widest decimals."""
 _EXACT_WHOLE, _EXACT_POWER = 1 << 53, 22
-"""Up to which whole numbers and powers of ten are floats."""
+"""Whole numbers up to the first, and powers of ten up to the second as exponent, are exact as 64-bit floats."""
 _ROOM = WIDE_DIGITS - 1
-"""Arrow's sums have one digit more than their sides, its products and quotients those of both and one more."""
+"""Digits of each side of a sum, or of both sides of a product or quotient together: Arrow's result has one digit more."""
 
 
 def add_up(function: Callable[..., pa.Array], left: Any, right: Any, target: pa.DataType) -> pa.Array:
@@ -139,9 +139,9 @@ def _confirmed(check: Callable[..., Any], *operands: Any) -> bool:
 
 
 def _is_quotient(left: Any, divisor: Any, quotient: Any) -> Any:
-    """Return where the quotient is the nearest one of its number of places.
+    """Return a mask of the rows whose quotient is the nearest one with its number of decimal places.
 
-    Of two that are equally near, the one away from zero counts.
+    Of two equally near quotients, the one farther from zero is right.
     """
     product = _labelled(pc.multiply_checked(_labelled(quotient, DIGITS), divisor), _ROOM)
     dividend = left.cast(product.type)
@@ -154,7 +154,8 @@ def _is_quotient(left: Any, divisor: Any, quotient: Any) -> Any:
 def _floored(left: Any, divisor: Any) -> pa.Array:
     """Return the quotient of the sides, rounded down.
 
-    Arrow's quotient has one decimal place more than the divisor has digits. So no quotient but 0 looks like 0.
+    Arrow's quotient has one decimal place more than the divisor has digits. So Arrow cuts no quotient but 0 to 0, and
+    a negative one is rounded down to -1.
     """
     return pc.floor(pc.divide_checked(_labelled(left, DIGITS), divisor)).cast(pa.decimal128(DIGITS, 0))
 

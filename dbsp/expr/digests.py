@@ -1,6 +1,6 @@
 """Digests of texts, such as keys made of several columns: `concat_ws("|", …).md5()`, and 64-bit hashes of any values.
 
-**Cost** Python per row, half a microsecond or so; of a 64-bit hash a whole-column kernel.
+**Cost** A digest takes Python per row, about half a microsecond. A 64-bit hash is a kernel on whole columns.
 """
 
 from __future__ import annotations

@@ -63,7 +63,10 @@ class Body:
 
 @lru_cache(maxsize=512)
 def _schema(list_: pa.DataType, arguments: tuple[pa.DataType, ...]) -> Schema:
-    """Return the schema of what a body reads; one object for equal types, by which resolved expressions are remembered."""
+    """Return the schema of the columns that a body reads.
+
+    Equal types give the same object, because an expression caches its resolved form by the identity of the schema.
+    """
     numbered = {argument_name(number): type_ for number, type_ in enumerate(arguments)}
     return Schema.of({ELEMENT: list_.value_type, POSITION: INT64, **numbered})
 
@@ -140,7 +143,7 @@ def _filtered(values: Any, *rest: Any) -> pa.Array:
 
 
 def _fitting(condition: bool) -> Callable[[Operands], tuple[Expression, ...]]:
-    """Return the function that checks the list and the body's type."""
+    """Return the function that checks the list, and that the body is a boolean if it has to be a `condition`."""
 
     def fit(operands: Operands) -> tuple[Expression, ...]:
         if not is_list(operands.types[0]):

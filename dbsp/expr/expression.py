@@ -36,7 +36,7 @@ from dbsp.zset.schema import DATE, DURATION, NO_COLUMNS, TIME, TIMESTAMP, TIMEST
 
 Datum = Any  # pa.Array | pa.Scalar; pyarrow has no type stubs
 TEXT_NODES_MAX = 200_000
-"""The text of an expression with more nodes names each shared node once. A shared node counts at every use."""
+"""The text of an expression with more nodes contains each shared node once. A shared node counts at every use."""
 REMEMBERED_MIN = 32
 """Intermediate results are kept only for expressions with at least this many nodes."""
 
@@ -86,7 +86,7 @@ class ColumnRef:
 class OwnedColumn(ColumnRef):
     """A reference to the column of this name of one stream, whose node is the `owner`.
 
-    A stream that takes the reference makes a plain one of it.
+    A stream that takes the reference replaces it by a plain `ColumnRef` with the column's name in that stream.
     """
 
     owner: object
@@ -153,7 +153,7 @@ class Function:
     - `nulls` says when the result may be null: if "any" or "all" arguments may, "never", "always", or by the rule of
       "case" and "cast".
     - `fails` returns the rows that are sure to fail, all with the same error; that saves finding each by bisection.
-    - `coded` returns the texts of `compute` as a batch may hold them (`dbsp.zset.coded`).
+    - `coded` returns the texts of `compute` in dictionary form, as a batch may hold them (`dbsp.zset.coded`).
     - `expensive` says that a value costs more than finding the rows that need it.
     - `spare` computes expensive arguments only for the rows that take them, or returns None if that would not pay.
     """
@@ -290,7 +290,10 @@ class Call:
             return self.function.lazy(self, rows)
 
     def compute(self, data: list[Datum]) -> Datum:
-        """Compute the function over these values of the arguments; return its promised type, with all days checked."""
+        """Return the function's values for these values of the arguments, in the promised type.
+
+        **Errors** One of `ROW_ERRORS` if a value cannot be computed, or if a date is outside the calendar.
+        """
         constant = all(isinstance(datum, pa.Scalar) for datum in data)
         if constant:
             data = [broadcast(datum, 1) for datum in data]
@@ -308,7 +311,7 @@ class Call:
         return broadcast(self.datum(rows), len(rows))
 
     def held(self, rows: ColumnReader) -> pa.Array:
-        """Return the values of `evaluate`, with texts perhaps coded."""
+        """Return the values of `evaluate`; texts may be in dictionary form (`dbsp.zset.coded`)."""
         if self.function.coded is None:
             return self.evaluate(rows)
         data = [arg.datum(rows) for arg in self.args]
@@ -383,7 +386,7 @@ def _may_be_null(node: Expression, nulls: list[bool], schema: Schema) -> bool:
 
 
 def _of_nothing(node: Expression, args: list[pa.Array], rows: ColumnReader) -> pa.Array:
-    """Return the values of no rows, where `args` are those of the arguments."""
+    """Return an empty array of the node's type; `args` are the empty arrays of its arguments."""
     return node.compute(args).slice(0, 0) if isinstance(node, Call) else node.evaluate(rows)
 
 

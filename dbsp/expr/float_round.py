@@ -2,8 +2,8 @@
 
 **Law** The value itself decides whether it is a half. Its product with a power of ten may be rounded to a half: 2.675
 is a little less than it looks, and becomes 2.67 with two places. The candidates for the nearest are the multiples of a
-power of ten, each as the nearest float. A value too large to have such places is itself. A value too small for its
-whole digits is 0.
+power of ten, each as the nearest float. A value so large that no float near it has these places stays unchanged. With
+negative `digits`, a value below half of the power of ten becomes 0.
 """
 
 from __future__ import annotations

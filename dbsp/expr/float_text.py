@@ -5,7 +5,7 @@
 32 bits. There is no `-0.0`: the text is `0.0`.
 
 Arrow finds the digits. But Arrow writes whole numbers without a point, has exponents from 1e10 on, and none down to
-1e-6. The texts in these ranges are rewritten, by columns as well.
+1e-6. The texts in these ranges are rewritten, in whole columns too.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dbsp.zset.schema import FLOAT32, FLOAT64, INT64, STRING
 
 _SMALL, _LARGE = 1e-4, 1e10
 _PLACES = range(10, 16)
-"""The exponents that Arrow writes and others do not."""
+"""The powers of ten for which Arrow writes an exponent, and these texts have none."""
 _EXPONENT = len("e+10")
 
 

@@ -208,7 +208,7 @@ def _sum_type(type_: pa.DataType) -> pa.DataType:
 
 
 def _summed(values: pa.Array) -> pa.Array:
-    """Return the sum of the elements that are not null, of floats rounded once; null if there is none."""
+    """Return the sum of each list's elements that are not null, or null if there are none; a sum of floats is rounded once."""
     type_ = _sum_type(values.type)
     if is_integer(values.type.value_type):
         return _summed_whole(values)

@@ -26,7 +26,7 @@ from dbsp.zset.schema import BOOL, is_scalar
 SPARED_ROWS_MIN = 1024
 """With fewer rows, the second operand is computed for all of them: choosing rows would cost as much."""
 SPARED_SHARE = 0.75
-"""Where more of the rows need a value, choosing and laying out saves nothing."""
+"""If a greater share of the rows needs an expensive value, all rows compute it: taking rows out would save nothing."""
 
 
 def _bool(*_types: Any) -> pa.DataType:

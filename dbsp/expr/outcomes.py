@@ -100,7 +100,7 @@ def _sure_failures(call: Call, data: Data, rows: int) -> Reasons:
 def _bisected(call: Call, data: Data, rows: int) -> tuple[pa.Array, Reasons]:
     """Compute the call, bisected where it fails; a single argument's equal values are computed once.
 
-    Floats are not joined so, because -0.0 equals 0.0.
+    Equal floats are computed separately, because -0.0 equals 0.0 and may have another result.
     """
     arrays = [values for values in data if not isinstance(values, pa.Scalar)]
     if len(arrays) == 1 and not (pa.types.is_nested(arrays[0].type) or is_float(arrays[0].type)):

@@ -53,7 +53,7 @@ class Subset:
 class Schedule:
     """A plan for computing an expression: the values to compute ahead, and those to keep because they are shared.
 
-    `ahead` has, per value, the identities of the values that no later computation reads.
+    `ahead` has, per value, the identities of the values that no later computation reads, and which can be freed.
     """
 
     ahead: tuple[tuple[Any, tuple[int, ...]], ...]
@@ -130,7 +130,7 @@ class Known:
         return found
 
     def root(self, root: Any) -> Any:
-        """Return the value of the expression that the schedule is of."""
+        """Return the value of the expression for which the schedule was made."""
         for node, gone in self.schedule.ahead:
             with suppress(*ROW_ERRORS):  # `errors` keeps the error for the readers of the value
                 self.value(node)

@@ -95,7 +95,7 @@ def _counts(steps: Any, there: npt.NDArray[np.bool_]) -> Wholes:
 
 
 def _places(counts: Wholes) -> Wholes:
-    """Return 0, 1, 2, … for every row."""
+    """Return the positions 0, 1, 2, … of the elements of each row, all rows in one array."""
     firsts = np.cumsum(counts) - counts
     return np.arange(int(counts.sum())) - np.repeat(firsts, counts)
 

@@ -23,7 +23,7 @@ CONSTANT = (
 LONGEST = 2**31
 """A length that no text reaches."""
 MADE_LENGTH_MAX = 1 << 24
-"""Padding and repeating make no longer text: a width that is wrong by a typing error fails its row."""
+"""Limit of the length of a text made by padding or repeating: a width that is wrong by a typing error fails its row."""
 FIRST_BEYOND_ASCII = 128
 
 
@@ -125,7 +125,7 @@ def _split_part(values: pa.Array, separator: str, number: int) -> pa.Array:
 def _by_letters(
     ascii_only: Callable[[pa.Array], pa.Array], any_: Callable[[pa.Array], pa.Array]
 ) -> Callable[..., pa.Array]:
-    """Return a function that uses the first kernel for a column of ASCII alone, which is many times as fast."""
+    """Return a function that uses `ascii_only`, which is many times as fast, for columns of ASCII, and `any_` for others."""
 
     def compute(values: pa.Array) -> pa.Array:
         offsets, data = text_view(values)

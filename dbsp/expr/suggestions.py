@@ -18,7 +18,7 @@ def hints(*sections: str) -> Mapping[str, str]:
 
 
 def same_words() -> list[list[str]]:
-    """Return the sets of words for one argument: where one of them is a parameter, users try the others."""
+    """Return sets of words with one meaning: where one word of a set is a parameter's name, users try the others."""
     return [line.split(", ") for line in _tables()["same"]["words"].splitlines() if line]
 
 

@@ -119,7 +119,7 @@ def _convert(value: Any, type_: pa.DataType) -> Any:
 
 
 def _parse(text: str, type_: pa.DataType) -> Any:
-    """Read a date or time written as ISO text; None if the text is none."""
+    """Return the date or time that an ISO text denotes; None for any other text."""
     try:
         if type_ == DATE:
             return datetime.date.fromisoformat(text)

@@ -26,7 +26,10 @@ from dbsp.zset.schema import INT64, TIMESTAMP, TIMESTAMP_UTC
 SECOND = 1_000_000
 EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 FIRST_YEAR, LAST_YEAR = 1800, 2800
-"""Before, clocks showed the sun's time of the place; from 2400 on years repeat after 400: the calendar does, and rules stand."""
+"""Earlier clocks showed the local solar time. Later years have the offsets of 400 years before.
+
+The calendar repeats after 400 years, and the rules of zones are taken to stay as they are.
+"""
 CYCLE_S = 146_097 * 86_400
 Micros = np.ndarray[Any, np.dtype[np.int64]]
 
