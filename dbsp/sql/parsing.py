@@ -43,7 +43,7 @@ def _in_one_form(statement: Any) -> Any:
             node.set("expressions", None)
             node.set("query", exp.Subquery(this=found[0]))
     for number, node in enumerate(reversed([part for part in parts(statement) if isinstance(part, exp.Lambda)])):
-        _number_parameters(node, number)  # inner ones first
+        _number_parameters(node, number)  # inner lambdas first
     for node in [part for part in parts(statement) if isinstance(part, exp.Anonymous)]:
         if node.name.casefold() in _APPLIED and len(node.expressions) == len(("list", "lambda")):
             node.replace(exp.Transform(this=node.expressions[0], expression=node.expressions[1]))

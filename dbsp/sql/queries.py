@@ -32,9 +32,9 @@ from dbsp.stream.recursion import recursive
 from dbsp.stream.stream import Stream
 
 BINARY_MAX = 512
-"""Chains with more set operations of one kind become one node.
+"""A chain of more set operations of one kind becomes one node, a shorter one a node per operation.
 
-0.1.0 made shorter ones pair by pair, and stored circuits must stay equal.
+Version 0.1.0 made a node per operation of shorter chains, and the circuits that it stored must stay equal.
 """
 _ENDS = ("order", "limit", "offset")
 _OPERATION = ("this", "expression", "distinct", *_ENDS, "with_")

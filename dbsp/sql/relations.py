@@ -21,7 +21,7 @@ Tables = Mapping[str, QueryRows]
 Query = Callable[[Any, Tables], QueryRows]
 _LISTS = "write the condition in WHERE, or in a query around it"
 _ELEMENT = "element"
-"""Where a list that is unnested keeps what its elements are called if the query does not say it."""
+"""The key in the meta data of an UNNEST node for the name of its elements if the query gives none."""
 _NATURAL = "name the columns, join t using (k), so that a new column does not change the answer"
 
 

@@ -64,7 +64,7 @@ class Fact:
 
 @dataclass(slots=True)
 class Memo:
-    """The lowered nodes of a scope, valid while the scope is in the noted state."""
+    """The expressions of the syntax nodes that a scope has lowered, valid while the scope's state is `state`."""
 
     state: tuple[Any, ...] = ()
     made: int = 0

@@ -90,7 +90,7 @@ class Made:
     def _view(self, node: Any) -> None:
         """Add a view, and note whether it is an output, and whether it is materialized.
 
-        `or replace` changes nothing here: a script is all that there is, and a start with `--accept-circuit` replaces views.
+        `or replace` has no effect: a script defines the whole circuit, and a start with `--accept-circuit` replaces views.
         """
         inside = node.this
         named, columns = (inside.this, inside.expressions) if isinstance(inside, exp.Schema) else (inside, [])

@@ -36,7 +36,7 @@ def number_lambda(node: Any, number: int) -> None:
 
 
 def lambda_of(node: Any) -> int | None:
-    """Return the number of the lambda that this is, or that this is a use of a parameter of; None for other nodes."""
+    """Return the number of a lambda, or of the lambda whose parameter this node uses; None for any other node."""
     found: int | None = node.meta_get(_LAMBDA)
     return found
 

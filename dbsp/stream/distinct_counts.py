@@ -1,8 +1,9 @@
 """Distinct counts over frames without a bound, computed as counts of the rows that are the first with their value.
 
 **Law** A frame that starts at the partition's start has as many distinct values as rows that are the first with their
-value. A frame that reaches to its end has as many as rows that are the last with theirs. Whether a row is first depends
-on its neighbour among the rows of its value alone. A count over such a frame can be summed up in blocks.
+value. A frame that reaches to the partition's end has as many as rows that are the last with their value. Whether a row
+is first depends only on its neighbour among the rows with the same value. Unlike distinct values, flagged rows can be
+counted in blocks, whose counts add up.
 
 Not covered: frames with two bounds, where the first row of a value differs from frame to frame.
 """
@@ -28,7 +29,7 @@ def first_of_values(
     stream: S, partition: tuple[str, ...], order: tuple[OrderBy, ...], calls: Sequence[WindowCall],
     source: SourceLine | None,
 ) -> tuple[S, tuple[WindowCall, ...]]:  # fmt: skip
-    """Return the stream with a flag column for each column counted this way, and the calls with their counts of flags.
+    """Return the stream with a flag column for each column counted this way, and the calls, which count flags instead.
 
     Other calls are returned unchanged.
     """

@@ -35,7 +35,7 @@ Pairs = tuple[tuple[int, str, str], ...]
 HOWS = ("inner", "left", "right", "full", "semi", "anti")
 ON = 'write on="k" or on={"left": "right"} for what is equal, and where=condition for the rest, with columns as after the join'
 CUT: Mapping[str, tuple[int, ...]] = {"left": (1,), "right": (0,), "full": (), "semi": (0, 1), "anti": (1,)}
-"""Which sides' rows are in the answer only with a partner."""
+"""By kind of join, the sides (0: left, 1: right) whose rows without a partner do not affect the result."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,9 +2,9 @@
 
 **Law** The expression `stream["x"]` denotes the column x of that stream wherever it was passed on under one name. After
 a join of two streams that both have an x, `left["x"]` and `right["x"]` are two columns. Three cases are refused. The
-first is a column that may be either; the second is the key of a side that an outer join may lack. The third is a column
-that reached the node through the right side of a join and cannot be followed. Any other column that cannot be followed
-is taken by its name.
+first is a column that has several names here. The second is the key of a side that an outer join may lack. The third is
+a column that reached the node through the right side of a join and cannot be followed. Any other column that cannot be
+followed is taken by its name.
 """
 
 from __future__ import annotations
