@@ -56,7 +56,7 @@ GAUGES = (
     ("rescale_round", "Round of a warm-up; 0 when there is none"),
     ("rescale_copied_bytes", "Bytes that new owners have copied ahead in this warm-up"),
     ("rescale_lag_bytes", "Bytes of the round's version that new owners lack"),
-    ("rescale_moved_keys", "Keys that a migration has moved since this process looks"),
+    ("rescale_moved_keys", "Keys that a migration has moved since this process first saw it"),
     ("upgrade_pause_seconds", "For how long no step could run in the upgrade that started this process"),
     ("rescale_left_keys", "Keys that a migration has yet to move"),
     ("copies_lag_versions", "Published checkpoints that are not whole among the copies, where these may lag"),
@@ -113,7 +113,7 @@ class _StandbyGauges(Collector):
         for standby in self.status.get("standbys", ()):
             if standby["lag_bytes"] is not None:
                 lag.add_metric((str(standby["worker"]), standby["host"]), standby["lag_bytes"])
-        missing = GaugeMetricFamily("dbsp_standbys_missing", "Standbys for which no other host is there")
+        missing = GaugeMetricFamily("dbsp_standbys_missing", "Standbys for which no other host is left")
         missing.add_metric((), self.status.get("missing", 0))
         return [lag, missing]
 
@@ -135,7 +135,7 @@ class Metrics:
         self._rows_replayed = Counter("dbsp_rows_replayed", "Input rows processed again", registry=registry)
         self._rows_out = Counter("dbsp_rows_out", "Rows of view deltas written, each once", registry=registry)
         self._dead = Counter("dbsp_dead_letters", "Rows that could not be used", registry=registry)
-        self._late = Counter("dbsp_late_rows", "Dead letters that came too late for a watermark", registry=registry)
+        self._late = Counter("dbsp_late_rows", "Dead letters that were late for a watermark", registry=registry)
         self._node_seconds = Counter("dbsp_node_seconds", "Time in one node of the plan", ("node",), registry=registry)
         self._checkpoint_seconds = Histogram(
             "dbsp_checkpoint_seconds", "Time of one commit on all workers", registry=registry, buckets=STEP_BUCKETS_S
@@ -149,7 +149,7 @@ class Metrics:
         self._checkpoint_bytes = Counter("dbsp_checkpoint_bytes", "Bytes written by commits", registry=registry)
         self._rollbacks = Counter("dbsp_rollbacks", "Rollbacks after an error", registry=registry)
         self._errors = Counter("dbsp_errors", "Errors of commands", ("code",), registry=registry)
-        self._rescales = Counter("dbsp_rescales", "Redistributions done", registry=registry)
+        self._rescales = Counter("dbsp_rescales", "Rescales completed", registry=registry)
         self._backups = Counter("dbsp_backups", "Backups made, and those that failed", ("result",), registry=registry)
         self._backup_gauges = {
             name: Gauge(f"dbsp_backup_{name}", text, registry=registry)
@@ -164,11 +164,11 @@ class Metrics:
         self._beside = {
             name: Gauge(f"dbsp_{name}", text, (label,), registry=registry)
             for name, text, label in (
-                ("delta_behind_steps", "Finished steps that a view's Delta table has not", "view"),
+                ("delta_behind_steps", "Finished steps that a view's Delta table lacks", "view"),
                 ("delta_failing", "1 while a view's Delta table cannot be written", "view"),
                 ("copy_behind_messages", "Messages of a table's topic that are not copied", "table"),
                 ("copy_failing", "1 while a table's topic cannot be copied", "table"),
-                ("input_waiting_rows", "Rows of a table that no step has taken, as its input tells", "table"),
+                ("input_waiting_rows", "Rows of a table that no step has read, as its input reports", "table"),
                 ("input_away", "1 while a table waits for its broker, topic, registry or folder", "table"),
                 ("alarm", "1 while something is wrong", "kind"),
             )
