@@ -24,18 +24,19 @@ from fastapi.responses import StreamingResponse
 
 from dbsp.coordinator.answers import ViewChanges
 from dbsp.coordinator.http.event_pages import EventPage, event_pages
-from dbsp.coordinator.http.kinds import ARROW, JSON
+from dbsp.coordinator.http.kinds import ARROW, CSV, EVENTS, JSON, chosen
 from dbsp.coordinator.http.lanes import Lane, Lanes
 from dbsp.coordinator.http.notifier import Notifier
-from dbsp.coordinator.http.row_texts import json_list, json_object, step_json
+from dbsp.coordinator.http.refusals import not_offered
+from dbsp.coordinator.http.row_texts import csv_of, json_list, json_object, step_json
 from dbsp.coordinator.http.waiting import Waiters
 from dbsp.coordinator.serving.reads import Reads
 from dbsp.errors import ConfigError, DbspError
 from dbsp.zset.arrow_stream import arrow_stream
 
-EVENTS = "text/event-stream"
 FIRST_HEADER, NEXT_HEADER, ANEW_HEADER = "Dbsp-First-Step", "Dbsp-Next-Step", "Dbsp-Anew-Step"
 LAST_EVENT_HEADER = "Last-Event-ID"
+KINDS = (JSON, ARROW, CSV, EVENTS)
 ROWS_MAX = 10_000
 WAIT_S_MAX = 600.0
 BEAT_S = 15.0
@@ -49,7 +50,7 @@ def add_changes(app: FastAPI, service: Reads, lanes: Lanes, waiters: Waiters) ->
     @app.get(
         "/v1/views/{view}/changes",
         summary="What the steps from `first` on changed in a view, each step once",
-        responses={200: {"content": {ARROW: {}, EVENTS: {}}}},
+        responses={200: {"content": {ARROW: {}, CSV: {}, EVENTS: {}}}},
         openapi_extra={"parameters": [_LAST_EVENT]},
     )
     async def changes(
@@ -60,26 +61,29 @@ def add_changes(app: FastAPI, service: Reads, lanes: Lanes, waiters: Waiters) ->
         wait_s: float = Query(default=0.0, ge=0, le=WAIT_S_MAX),
         anew: bool = Query(default=False),
     ) -> Response:
-        """Return JSON, an Arrow IPC stream, or `text/event-stream`, as `Accept` says.
+        """Return JSON, an Arrow IPC stream, CSV, or `text/event-stream`, as `Accept` says.
 
         Begin at 0 or at the `step` of the view's rows. `dead_letters` can be followed like a view. A page has whole
         steps, some `rows_max` rows; with `wait_s` an empty one waits so long for a change. 416: the steps were
         dropped, or never taken, or the view began anew; read the view again and go on from its step. With `anew`
         the changes go on over such a beginning, and say when to forget the rows so far.
         """
-        accepted, resumed = request.headers.get("accept", ""), _resumed(request, first)
-        if EVENTS in accepted or wait_s or not service.snapshot.settled:
+        accept, resumed = request.headers.get("accept", ""), _resumed(request, first)
+        kind = chosen(accept, KINDS)
+        if kind is None:
+            return not_offered(accept, KINDS)
+        if kind == EVENTS or wait_s or not service.snapshot.settled:
             waiters.followers.admit(request)
         if not service.snapshot.settled:  # the newest step is unknown until the service has recovered
             await waiters.wait_for(request, lambda now: now.settled)
-        if EVENTS in accepted:
+        if kind == EVENTS:
             read_events = partial(pages.read, view, rows_max=rows_max, anew=anew)
             begun = await read_events(resumed)
             headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
             return StreamingResponse(_follow(read_events, waiters.notifier, begun), media_type=EVENTS, headers=headers)
         read = _Reader(service, lanes.reads, view, rows_max, anew)
         page = await _page(request, read, waiters, first, wait_s)
-        return await lanes.reads.run(_arrow if ARROW in accepted else _json, page)
+        return await lanes.reads.run(_json, page) if kind == JSON else await lanes.reads.run(_rows, page, kind)
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,11 +138,14 @@ def _json(page: ViewChanges) -> Response:
     return Response(json_object(head, changes=json_list(map(step_json, page.steps))), media_type=JSON)
 
 
-def _arrow(page: ViewChanges) -> Response:
+def _rows(page: ViewChanges, kind: str) -> Response:
+    """Return the changes of all steps as one table, with the weight and the step as its last columns."""
     headers = {FIRST_HEADER: str(page.first), NEXT_HEADER: str(page.next)}
     if page.anew is not None:
         headers[ANEW_HEADER] = str(page.anew)
-    return Response(arrow_stream(page.with_steps()), media_type=ARROW, headers=headers)
+    table = page.with_steps()
+    body = b"".join(csv_of([table])) if kind == CSV else arrow_stream(table)
+    return Response(body, media_type=kind, headers=headers)
 
 
 async def _follow(

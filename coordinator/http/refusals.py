@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from fastapi.responses import JSONResponse
@@ -20,6 +21,7 @@ REASONS = {
     403: "The token's scope does not allow it, or a web page of another site asks",
     404: "There is no such thing",
     405: "Not by this method",
+    406: "No kind of body that `Accept` takes is offered here",
     408: "The rest of the body did not come in time",
     409: "Another coordinator, or another version of dbsp, has the pipeline",
     413: "A named limit was reached",
@@ -68,6 +70,11 @@ def refuse(status: int, code: str, message: str, hint: str | None) -> JSONRespon
     return JSONResponse(
         {"error": {"code": code, "message": message, "hint": hint}}, status_code=status, headers=headers
     )
+
+
+def not_offered(accept: str, offered: Sequence[str]) -> JSONResponse:
+    """Return the refusal of an `Accept` header that takes none of the offered kinds of body."""
+    return refuse(406, "config", f"no body of this kind: Accept={accept[:200]}", f"accept {', or '.join(offered)}")
 
 
 def refusal_of(error: DbspError) -> JSONResponse:

@@ -16,8 +16,13 @@ from dbsp.coordinator.serving.results import Tables
 
 def as_csv(tables: Tables) -> Iterator[bytes]:
     """Yield a line with the names of the columns, then a line for each row; null is empty, an empty text is `""`."""
+    return csv_of(iter(tables.next, None))
+
+
+def csv_of(tables: Iterable[pa.Table]) -> Iterator[bytes]:
+    """Yield tables of the same columns as one CSV."""
     begun = False
-    while (table := tables.next()) is not None:
+    for table in tables:
         for some in portions(table) if begun or table.num_rows else [table]:
             sink = pa.BufferOutputStream()
             texts = pa.table([csv_texts(column) for column in some.columns], names=some.column_names)

@@ -17,11 +17,13 @@ from pydantic import BaseModel, Field
 
 from dbsp.coordinator.answers import ViewRows
 from dbsp.coordinator.http.cell_texts import list_rows, number_texts, object_rows
-from dbsp.coordinator.http.kinds import ARROW, CSV, JSON, JSON_LINES
+from dbsp.coordinator.http.kinds import ARROW, CSV, JSON, JSON_LINES, chosen
 from dbsp.coordinator.http.lanes import Lane, Lanes
+from dbsp.coordinator.http.refusals import not_offered
 from dbsp.coordinator.http.row_texts import (
     as_csv,
     as_json_lines,
+    csv_of,
     json_list,
     json_object,
     view_json,
@@ -36,7 +38,7 @@ from dbsp.runtime.leases import ALL, Wanted
 from dbsp.zset.arrow_stream import arrow_stream
 
 STEP_HEADER, NEXT_HEADER = "Dbsp-Step", "Dbsp-Next"
-OR_ARROW: dict[int | str, dict[str, Any]] = {200: {"content": {ARROW: {}}}}
+OR_ARROW: dict[int | str, dict[str, Any]] = {200: {"content": {ARROW: {}, CSV: {}}}}
 OR_STREAMED: dict[int | str, dict[str, Any]] = {200: {"content": {ARROW: {}, CSV: {}, JSON_LINES: {}}}}
 ROWS_MAX = (1 << 63) - 1
 KEY_CHARS_MAX, CURSOR_CHARS_MAX = 16_384, 64
@@ -66,17 +68,20 @@ def add_views(app: FastAPI, service: Service, lanes: Lanes) -> None:
         key: str | None = Query(default=None, max_length=KEY_CHARS_MAX),
         cursor: str | None = Query(default=None, max_length=CURSOR_CHARS_MAX),
     ) -> Response:
-        """Return JSON, or an Arrow IPC stream if `Accept` asks for it; `weight` is how often a row is in the view.
+        """Return JSON, an Arrow IPC stream, or CSV, as `Accept` asks; `weight` is how often a row is in the view.
 
         `key` is a JSON object, such as `{"customer": "ann"}`: only rows with these values are read. With `cursor=` the
         response is a page of `limit` rows (1,000; 100,000 at most). Its `next` is the cursor of the next page of the
-        same step; Arrow has the cursor in the header `Dbsp-Next`. 503 if the read has ended: begin again.
+        same step; Arrow and CSV have the cursor in the header `Dbsp-Next`. 503 if the read has ended: begin again.
         """
-        as_arrow = ARROW in request.headers.get("accept", "")
+        accept = request.headers.get("accept", "")
+        kind = chosen(accept, tuple(ROWS))
+        if kind is None:
+            return not_offered(accept, tuple(ROWS))
         if cursor is not None:
-            return await lanes.reads.run(_page, service, view, limit, key, cursor, as_arrow)
-        whole = await lanes.reads.run(_view, service, view, limit, key, as_arrow)
-        return whole if isinstance(whole, Response) else _streamed(lanes.reads, whole, limit, as_arrow)
+            return await lanes.reads.run(_page, service, view, limit, key, cursor, kind)
+        whole = await lanes.reads.run(_view, service, view, limit, key, kind)
+        return whole if isinstance(whole, Response) else _streamed(lanes.reads, whole, limit, kind)
 
     @app.post(
         "/v1/query",
@@ -91,9 +96,11 @@ def add_views(app: FastAPI, service: Service, lanes: Lanes) -> None:
         429 if too many queries wait, 503 if this one has waited for `timeout_s` of [query].
         """
         accept = request.headers.get("accept", "")
-        kind = next((each for each in STREAMED if each in accept), None)
-        run = lanes.queries.run_within
+        kind = chosen(accept, (JSON, *STREAMED))
         if kind is None:
+            return not_offered(accept, (JSON, *STREAMED))
+        run = lanes.queries.run_within
+        if kind == JSON:
             return await run(service.config.query.timeout_s, _query, service, body.sql)
         found = await run(service.config.query.timeout_s, _opened, service, body.sql, kind)
         return found if isinstance(found, Response) else _result(lanes.queries, found, kind)
@@ -127,7 +134,7 @@ def _wanted(service: Service, view: str, key: str | None) -> Wanted:
     return ALL if key is None else Wanted(equal=service.key_of(view, key))
 
 
-def _page(service: Service, view: str, limit: int | None, key: str | None, cursor: str, as_arrow: bool) -> Response:
+def _page(service: Service, view: str, limit: int | None, key: str | None, cursor: str, kind: str) -> Response:
     """Return the response of a page: the first one for an empty cursor."""
     rows = PAGE_ROWS if limit is None else limit
     if not 1 <= rows <= PAGE_ROWS_MAX:
@@ -136,19 +143,19 @@ def _page(service: Service, view: str, limit: int | None, key: str | None, curso
         page = service.pages.go_on(view, cursor, rows)
     else:
         page = service.pages.begin(lambda: service.open_read(view, _wanted(service, view, key)), rows)
-    return _page_answer(page, as_arrow)
+    return _page_answer(page, kind)
 
 
-def _page_answer(page: Page, as_arrow: bool) -> Response:
-    if as_arrow:
+def _page_answer(page: Page, kind: str) -> Response:
+    if kind != JSON:
         more = {} if page.cursor is None else {NEXT_HEADER: page.cursor}
-        return Response(arrow_stream(page.table), media_type=ARROW, headers={STEP_HEADER: str(page.step), **more})
+        return Response(_body(page.table, kind), media_type=kind, headers={STEP_HEADER: str(page.step), **more})
     following = json.dumps(page.cursor).encode()
     body = json_object({"view": page.view, "step": page.step}, **weighted(page.table), next=following)
     return Response(body, media_type=JSON)
 
 
-def _view(service: Service, view: str, limit: int | None, key: str | None, as_arrow: bool) -> Response | ViewRead:
+def _view(service: Service, view: str, limit: int | None, key: str | None, kind: str) -> Response | ViewRead:
     """Return the response of a small view, or the begun read of a large one."""
     found = service.kept(view) if key is None else None
     if found is None:
@@ -160,17 +167,21 @@ def _view(service: Service, view: str, limit: int | None, key: str | None, as_ar
         if key is None:
             service.keep(found)
     table = found.table if limit is None else found.table.slice(0, limit)
-    if as_arrow:
-        return Response(arrow_stream(table), media_type=ARROW, headers={STEP_HEADER: str(found.step)})
+    if kind != JSON:
+        return Response(_body(table, kind), media_type=kind, headers={STEP_HEADER: str(found.step)})
     return Response(view_json(found, table), media_type=JSON)
 
 
-def _streamed(lane: Lane, read: ViewRead, limit: int | None, as_arrow: bool) -> Response:
+def _streamed(lane: Lane, read: ViewRead, limit: int | None, kind: str) -> Response:
     """Send a large view while it is read; an error cuts the connection, so that no client takes a part for the whole."""
-    pieces = (_as_arrow if as_arrow else _as_json)(read, limit)
-    headers = {STEP_HEADER: str(read.step)} if as_arrow else {}
-    media_type = ARROW if as_arrow else JSON
-    return StreamingResponse(_sent(lane, read, lambda: next(pieces, None)), media_type=media_type, headers=headers)
+    pieces = ROWS[kind](read, limit)
+    headers = {} if kind == JSON else {STEP_HEADER: str(read.step)}
+    return StreamingResponse(_sent(lane, read, lambda: next(pieces, None)), media_type=kind, headers=headers)
+
+
+def _body(table: pa.Table, kind: str) -> bytes:
+    """Return rows with their weights as CSV, or as an Arrow stream."""
+    return b"".join(csv_of([table])) if kind == CSV else arrow_stream(table)
 
 
 async def _sent(lane: Lane, read: Tables, piece: Callable[[], bytes | None]) -> AsyncIterator[bytes]:
@@ -249,5 +260,12 @@ def _as_json(read: ViewRead, limit: int | None) -> Iterator[bytes]:
     yield b'],"weights":%s,"rows_total":%d}' % (json_list(weights), rows_total)
 
 
+def _as_csv(read: ViewRead, limit: int | None) -> Iterator[bytes]:
+    """Yield CSV with the weight as the last column."""
+    return csv_of(_limited(read, limit))
+
+
+ROWS: Mapping[str, Callable[[ViewRead, int | None], Iterator[bytes]]] = {JSON: _as_json, ARROW: _as_arrow, CSV: _as_csv}
+"""The kinds of body of a view."""
 STREAMED: Mapping[str, Callable[[Tables], Iterator[bytes]]] = {ARROW: _as_arrow, CSV: as_csv, JSON_LINES: as_json_lines}
 """How the result of a query is sent, by the kind that `Accept` asks for."""

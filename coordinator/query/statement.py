@@ -298,6 +298,13 @@ def _story(error: Exception) -> str:
     return " ".join(" ".join(line for line in str(error).splitlines() if line.strip(" ^~")).split())
 
 
+LIST_VIEWS = (
+    "`coordinator status` and GET /v1/views name the views; SELECT * FROM <view> LIMIT 0 shows the columns of one"
+)
+HINTS = {"show": LIST_VIEWS, "describe": LIST_VIEWS, "desc": LIST_VIEWS}
+"""What helps in place of statements that other databases have."""
+
+
 def _check_kind(connection: duckdb.DuckDBPyConnection, sql: str) -> None:
     try:
         statements = connection.extract_statements(sql)
@@ -305,6 +312,8 @@ def _check_kind(connection: duckdb.DuckDBPyConnection, sql: str) -> None:
         raise ConfigError(f"not SQL: {_story(error)}", "write one SELECT in DuckDB's dialect") from None
     if len(statements) != 1:
         raise ConfigError(f"exactly one statement is allowed: statements={len(statements)}")
+    if (hint := HINTS.get(sql.split(maxsplit=1)[0].lower())) is not None:
+        raise ConfigError(f"only SELECT is allowed: statement={' '.join(sql.split())[:60]}", hint)
     if statements[0].type != duckdb.StatementType.SELECT:
         kind = str(statements[0].type).rpartition(".")[2]
         raise ConfigError(f"only SELECT is allowed: statement={kind}", "views are changed by pushing rows to tables")

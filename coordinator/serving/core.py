@@ -61,6 +61,11 @@ class ServiceCore:
 
     def table(self, name: str) -> Table:
         """Return a table of the circuit; raise `ConfigError`, with the names of all tables, if there is none."""
+        if name not in self._tables and any(view.name == name for view in self.built.plan.views):
+            raise ConfigError(
+                f"this is a view, which takes no rows: view={name} tables={sorted(self._tables)}",
+                "push to the tables that it is made of, and it changes",
+            )
         if name not in self._tables:
             raise ConfigError(f"no such table: table={name} tables={sorted(self._tables)}", similar(name, self._tables))
         return self._tables[name]

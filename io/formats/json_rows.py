@@ -42,7 +42,7 @@ from dbsp.io.formats.wire import from_wire, wire_type
 from dbsp.io.pushed import BadRow, Push, PushBounds, loose_batch
 from dbsp.logs import DELETE, INSERT
 from dbsp.zset.decimal_texts import decimals_of_texts, holds_decimals
-from dbsp.zset.schema import BOOL, TIMESTAMP, TIMESTAMP_UTC, Column, Schema, is_list, is_struct
+from dbsp.zset.schema import BINARY, BOOL, TIMESTAMP, TIMESTAMP_UTC, Column, Schema, is_list, is_struct
 
 BLOCK_BYTES = 4 << 20
 BLOCK_BYTES_SMALL = 1 << 15
@@ -421,7 +421,8 @@ def _reason(value: Any, type_: pa.DataType, place: str) -> str:
             return f"{place}: expected {type_}, found {_kind(value)}"
     if type_ == TIMESTAMP and _fits(value, TIMESTAMP_UTC):
         return f"{place}: a time with a zone, declare the column dbsp.TIMESTAMP_UTC: {_shown(value)}"
-    return f"{place}: not a valid {type_}: {_shown(value)}"
+    form = " (an even number of hexadecimal digits)" if type_ == BINARY else ""
+    return f"{place}: not a valid {type_}{form}: {_shown(value)}"
 
 
 def _fits(value: Any, type_: pa.DataType) -> bool:

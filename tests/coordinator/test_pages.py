@@ -129,7 +129,7 @@ def test_a_read_whose_lease_has_ended_breaks_off(client: httpx.Client, large: Se
             yield piece
             read._shared.leased.end()
 
-    monkeypatch.setattr(views, "_as_arrow", late)
+    monkeypatch.setattr(views, "ROWS", {**views.ROWS, ARROW: late})
     monkeypatch.setattr(views, "KEPT_VIEW_BYTES_MAX", 0)
     with pytest.raises(httpx.RemoteProtocolError):
         client.get("/v1/views/large", headers={"Accept": ARROW})

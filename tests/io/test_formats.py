@@ -489,3 +489,10 @@ def test_arrow_out() -> None:
         table = reader.read_all()
     assert table.column("weight").to_pylist() == batch.weight.tolist()
     assert repr(Batch.from_arrow(table, batch.schema).to_rows()) == repr([(row, 1) for row, _ in batch.to_rows()])
+
+
+@pytest.mark.parametrize("value", ["zz", "0", "abc"])
+def test_a_binary_that_is_not_read_names_its_form(value: str) -> None:
+    table = dbsp.table("t", {"b": dbsp.BINARY}).node
+    (bad,) = decode_json(json.dumps({"b": value}).encode(), table).bad
+    assert bad.reason == f"column b: not a valid binary (an even number of hexadecimal digits): {value}"
