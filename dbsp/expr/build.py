@@ -101,7 +101,7 @@ class Expr(NumberMethods, TextMethods, MomentMethods, ListMethods, StructMethods
         return self._call(arithmetic.SUBTRACT, other)
 
     def __rsub__(self, other: Any) -> Expr:
-        """Return a constant minus this."""
+        """Return a constant minus this expression."""
         return self._reversed(arithmetic.SUBTRACT, other)
 
     def __mul__(self, other: Any) -> Expr:
@@ -117,7 +117,7 @@ class Expr(NumberMethods, TextMethods, MomentMethods, ListMethods, StructMethods
         return self._call(arithmetic.DIVIDE, other)
 
     def __rtruediv__(self, other: Any) -> Expr:
-        """Return a constant divided by this."""
+        """Return a constant divided by this expression."""
         return self._reversed(arithmetic.DIVIDE, other)
 
     def __floordiv__(self, other: Any) -> Expr:
@@ -125,7 +125,7 @@ class Expr(NumberMethods, TextMethods, MomentMethods, ListMethods, StructMethods
         return self._call(arithmetic.FLOOR_DIVIDE, other)
 
     def __rfloordiv__(self, other: Any) -> Expr:
-        """Return the integer quotient of a constant and this."""
+        """Return the integer quotient of a constant and this expression, rounded down."""
         return self._reversed(arithmetic.FLOOR_DIVIDE, other)
 
     def __mod__(self, other: Any) -> Expr:
@@ -133,7 +133,7 @@ class Expr(NumberMethods, TextMethods, MomentMethods, ListMethods, StructMethods
         return self._call(arithmetic.MODULO, other)
 
     def __rmod__(self, other: Any) -> Expr:
-        """Return the remainder of a constant divided by this."""
+        """Return the remainder of a constant divided by this expression."""
         return self._reversed(arithmetic.MODULO, other)
 
     def __pos__(self) -> Expr:
@@ -364,7 +364,7 @@ def col(name: str) -> Expr:
 
 
 def lit(value: Any, type_: pa.DataType | None = None) -> Expr:
-    """Return a constant; without a type, the constant takes the one that its context needs.
+    """Return a constant; without a given type, the constant takes the type that its context needs.
 
     **Example**
 
@@ -515,7 +515,7 @@ def sequence(start: Any, end: Any, step: int | datetime.timedelta | str = 1) -> 
     `explode` makes a row of each element.
 
     **Shape** Whole numbers, dates or timestamps. A step may be negative. The list is empty where `end` is before
-    `start`, and null where one of them is.
+    `start`, and null where `start` or `end` is null.
 
     | values | step |
     | --- | --- |

@@ -67,7 +67,7 @@ class TimeMethods(Handle):
 
         **Law** Linear. A row is emitted for every window_start <= time < window_end = window_start + size with window_start
         - offset a whole number of slides after 1970. A null time gives one row with null windows; if size < slide,
-        times between windows give none.
+        times between windows give no row.
 
         **Cost** size / slide rows per row.
 

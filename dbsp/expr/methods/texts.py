@@ -81,7 +81,7 @@ class TextMethods(Applied):
         return self._with(strings.REPLACE, old=old, new=new)
 
     def concat(self, *others: Any) -> Self:
-        """Append other texts; null if one is null."""
+        """Append other texts; the result is null if one of the texts is null."""
         return self._call(strings.CONCAT, *others)
 
     def ilike(self, pattern: str | Self) -> Self:
