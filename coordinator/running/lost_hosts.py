@@ -3,6 +3,9 @@
 A host that is powered off refuses no connection: it is silent. So the runtime connects with a bound, before workers are fenced
 and while a command takes long. A host that was silent at every look for `host_lost_s` counts as lost.
 
+A host that has not answered since its runtime began may be one that still starts. It counts as lost only when the runtime is
+older than `KnowsHosts.first_answer_s`, too. Otherwise a small `host_lost_s` would move workers at each plain start of Spark.
+
 The epoch is the safety, not the time: a host that is wrongly taken for lost is fenced like any other late process. Its databases
 are never used again, because the ledger has the epoch of each move (`MovedWorker.epoch`).
 """
@@ -53,6 +56,9 @@ class SilentHosts:
         self._clock = clock
         self.lost: tuple[str, ...] = ()
         self._since_s: dict[str, float] = {}
+        self._runtime: Runtime | None = None
+        self._began_s = self._first_answer_s = 0.0
+        self._seen: set[str] = set()
         self._lock = threading.Lock()
 
     def look(self, runtime: Runtime | None, hosts: Iterable[str]) -> tuple[str, ...]:
@@ -63,13 +69,24 @@ class SilentHosts:
         silent = frozenset(runtime.silent(asked))
         now_s = self._clock.monotonic_s()
         with self._lock:
+            if runtime is not self._runtime:  # its executors are all new
+                self._runtime, self._began_s, self._seen = runtime, now_s, set()
+                self._first_answer_s = runtime.first_answer_s
+            self._seen |= {*asked} - silent
             self._since_s = {
                 host: self._since_s.get(host, now_s)
                 for host in {*self._since_s, *silent}
                 if host in silent or host not in asked
             }
-            self.lost = tuple(host for host in asked if now_s - self._since_s.get(host, now_s) >= self.loss.after_s > 0)
+            self.lost = tuple(host for host in asked if host in silent and self._is_lost(host, now_s))
             return self.lost
+
+    def _is_lost(self, host: str, now_s: float) -> bool:
+        """Return whether a host that was silent at the last look has been so for too long; the caller has the lock."""
+        after_s = self.loss.after_s
+        if after_s is None or not now_s - self._since_s[host] >= after_s > 0:
+            return False
+        return host in self._seen or now_s - self._began_s >= self._first_answer_s
 
     def refuse_lost(self, hosts: Iterable[str]) -> None:
         """Raise `UnavailableError` if one of these hosts was lost at the last look and its workers can move elsewhere."""
@@ -109,12 +126,16 @@ class SilentHosts:
 
     def long_silent(self, hosts: Iterable[str]) -> tuple[str, ...]:
         """Return those of these hosts that have been silent for so long that they count as lost, by the last look at each."""
-        after_s = self.loss.after_s
-        return tuple(
-            host for host, seconds in self.silent(hosts).items() if after_s is not None and seconds >= after_s > 0
-        )
+        now_s = self._clock.monotonic_s()
+        with self._lock:
+            return tuple(host for host in sorted(set(hosts)) if host in self._since_s and self._is_lost(host, now_s))
 
     def _story(self, silent: dict[str, float]) -> str:
         shown = ", ".join(f"{host} for {seconds:.0f} s" for host, seconds in silent.items())
         what = "their workers move to other hosts" if self.loss.movable else "the service ends"
-        return f"hosts of workers do not answer: {shown}; {what} after host_lost_s={self.loss.after_s:g}"
+        after = f"host_lost_s={self.loss.after_s:g}"
+        with self._lock:
+            starting = not self._seen.issuperset(silent) and self._first_answer_s > (self.loss.after_s or 0)
+        if starting:
+            after += f", and not before the application is {self._first_answer_s:g} s old"
+        return f"hosts of workers do not answer: {shown}; {what} after {after}"

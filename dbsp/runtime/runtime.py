@@ -206,6 +206,11 @@ class TellsAwaited(Protocol):
 class KnowsHosts(Protocol):
     """A runtime whose workers are on several hosts, of which one may be lost."""
 
+    @property
+    def first_answer_s(self) -> float:
+        """Return how long after the start of this runtime a host may take to answer for the first time."""
+        ...
+
     def silent(self, hosts: Sequence[str]) -> Sequence[str]:
         """Return the hosts among `hosts` that do not answer now, within a bounded time; any thread may call."""
         ...

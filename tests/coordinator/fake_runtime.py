@@ -391,6 +391,10 @@ class FakeRuntime(Closed):
     def standbys(self) -> FakeStandbys:
         return FakeStandbys(self.world)
 
+    @property
+    def first_answer_s(self) -> float:
+        return 0.0
+
     def silent(self, hosts: Sequence[str]) -> Sequence[str]:
         return [host for host in hosts if host in self.world.silent]
 

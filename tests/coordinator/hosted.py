@@ -35,6 +35,7 @@ class Machines:
     silent: set[str] = field(default_factory=set)
     cancelled: threading.Event = field(default_factory=threading.Event)
     hangs_s: float = 60.0
+    first_answer_s: float = 0.0
     sent: int = 0
     """Bytes that went to standbys."""
 
@@ -235,6 +236,10 @@ class HostedRuntime(InProcessRuntime):
     def pin(self, version: int, checkpoint: CheckpointId, layout: Layout) -> None:
         self._at(layout.workers, layout.hosts)
         super().pin(version, checkpoint, layout)
+
+    @property
+    def first_answer_s(self) -> float:
+        return self.machines.first_answer_s
 
     def silent(self, hosts: Sequence[str]) -> Sequence[str]:
         return [host for host in hosts if host in self.machines.silent]

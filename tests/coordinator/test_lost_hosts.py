@@ -6,6 +6,7 @@ import itertools
 import json
 import random
 import shutil
+import threading
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -208,6 +209,8 @@ def test_a_host_counts_as_lost_only_after_it_was_silent_at_every_look() -> None:
     clock, silent = fakes.FakeClock(), set[str]()
 
     class Runtime:
+        first_answer_s = 0.0
+
         def silent(self, hosts: list[str]) -> list[str]:
             return [host for host in hosts if host in silent]
 
@@ -230,6 +233,62 @@ def test_a_host_counts_as_lost_only_after_it_was_silent_at_every_look() -> None:
         hosts.await_all(runtime, HOSTS, HOSTS)  # type: ignore[arg-type]
     clock.now_s += 31.0
     assert hosts.look(runtime, HOSTS) == ("b",)  # type: ignore[arg-type]
+
+
+class Starting:
+    """A runtime whose hosts may take 30 s until they answer for the first time."""
+
+    first_answer_s = 30.0
+
+    def __init__(self) -> None:
+        self.away = {*HOSTS}
+
+    def silent(self, hosts: list[str]) -> list[str]:
+        return [host for host in hosts if host in self.away]
+
+    def cancel(self) -> None: ...
+
+    def discard_strays(self, epoch: int, strays: list[object]) -> list[object]: ...  # type: ignore[empty-body]
+
+
+def test_a_host_that_still_starts_is_not_lost() -> None:
+    """It has not answered to this runtime, which is young. One that has answered counts by `host_lost_s` alone."""
+    clock, runtime = fakes.FakeClock(), Starting()
+    hosts = SilentHosts(clock, HostLoss(after_s=5.0, movable=True))
+    look = lambda: hosts.look(runtime, HOSTS)  # type: ignore[arg-type]  # noqa: E731 - it is asked often
+    assert look() == ()
+    clock.now_s += 10.0
+    runtime.away = {"b", "c"}
+    assert (look(), hosts.long_silent(HOSTS)) == ((), ())
+    runtime.away = {"a", "b"}
+    assert look() == (), "a was silent at one look"
+    clock.now_s += 5.0
+    assert (look(), hosts.long_silent(HOSTS)) == (("a",), ("a",))
+    clock.now_s += 15.0
+    assert (look(), hosts.long_silent(HOSTS)) == (("a", "b"), ("a", "b"))
+    runtime = Starting()
+    assert (look(), hosts.long_silent(HOSTS)) == ((), ()), "all executors of another application are new"
+    clock.now_s += 29.0
+    assert look() == ()
+    with pytest.raises(AwayError, match="not before the application is 30 s old"):
+        hosts.await_all(runtime, HOSTS, HOSTS)  # type: ignore[arg-type]
+    clock.now_s += 1.0
+    assert look() == HOSTS
+
+
+def test_workers_stay_where_hosts_start_slowly(folder: Path, tmp_path: Path) -> None:
+    """A pipeline is started again, and a host answers some seconds later than `host_lost_s` allows."""
+    machines = hosted.Machines(folder / "hosts", first_answer_s=600.0)
+    with running(folder, machines, *COPIES) as service, traffic(service, 1):
+        goes_on(service)
+        before = homes(service)
+    machines.silent.add("b")
+    threading.Timer(1.5, machines.silent.discard, ["b"]).start()  # its executors register as late as that
+    with running(folder, machines, *COPIES) as service, traffic(service, 2):
+        goes_on(service)
+        assert homes(service) == before
+    assert not events(folder, "worker-moved")
+    check_golden(folder, tmp_path)
 
 
 def test_a_worker_that_leaves_the_pipeline_and_joins_again_is_not_stale() -> None:

@@ -21,6 +21,8 @@ from dbsp.runtime.spark.placement import ground_rdd, live_hosts, running
 from dbsp.version import VERSION
 
 CONNECT_S = 1.0
+REGISTERED_S = 30.0
+"""How long executors may take to register after Spark has started: as long as Spark itself waits for them by default."""
 TRIED_AT_ONCE = 16
 _TASKS_MAX = 100_000
 

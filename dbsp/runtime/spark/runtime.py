@@ -506,6 +506,11 @@ class SparkRuntime:
                 error, what, homes, lambda: self.silent(hosts), lambda: self._versions(hosts)
             ) from None
 
+    @property
+    def first_answer_s(self) -> float:
+        """Return how long the executors of a host may take to register with Spark."""
+        return diagnosis.REGISTERED_S
+
     def silent(self, hosts: Sequence[str]) -> Sequence[str]:
         """Return the hosts that do not answer; empty if Spark cannot be asked."""
         with suppress(Py4JError, OSError, EOFError, UnavailableError):
