@@ -26,7 +26,7 @@ from dbsp.runtime.runtime import NOTHING, MoveReport, StepReport, Stray, WarmPro
 from dbsp.store import CheckpointId, CommitReport, VersionInfo
 from tests.coordinator.fake_beside import Beside
 from tests.coordinator.fake_moves import FakeMove
-from tests.coordinator.fake_standbys import FakeStandbys, beside
+from tests.coordinator.fake_standbys import FakeStandbys, Followings
 from tests.coordinator.fakes import (
     BAD_NODE,
     Closed,
@@ -415,7 +415,7 @@ def parts(world: World, clock: FakeClock) -> Parts:
     """A coordinator's parts on this world."""
     return Parts(
         runtime=lambda: FakeRuntime(world), inputs=FakeInputs(world), steps=FakeSteps(world),
-        control=FakeControl(world, world.control), clock=clock, beside=partial(beside, world),
+        control=FakeControl(world, world.control), clock=clock, beside=Followings(world),
     )  # fmt: skip
 
 

@@ -18,20 +18,37 @@ Versions = dict[int, tuple[CheckpointId, frozenset[Row]]]
 
 
 class FakeFollowing(Beside):
-    """A following beside the steps."""
+    """A following beside the steps; `others` are those of the same coordinator.
 
-    def __init__(self, run: Callable[[], Any]) -> None:
+    Followings of one coordinator wait for each other. So while one is stopped in its midst, another does not go on: it would wait
+    for a lock that a frame below it holds.
+    """
+
+    def __init__(self, run: Callable[[], Any], others: list[FakeFollowing]) -> None:
         super().__init__([run], {})
+        self.others = others
+
+    def advance(self) -> None:
+        if not any(other.busy for other in self.others):
+            super().advance()
 
     def take(self, each: Callable[[], Any]) -> None:
         self.reports = each()
 
 
-def beside(world: World, run: Callable[[], T]) -> Future[T]:
-    """Run it when the simulator lets it go on."""
-    following = FakeFollowing(run)
-    world.copies.append(following)
-    return cast("Future[T]", following.future)
+class Followings:
+    """The followings of one coordinator."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.all: list[FakeFollowing] = []
+
+    def __call__(self, run: Callable[[], T]) -> Future[T]:
+        """Run it when the simulator lets it go on."""
+        following = FakeFollowing(run, self.all)
+        self.all.append(following)
+        self.world.copies.append(following)
+        return cast("Future[T]", following.future)
 
 
 @dataclass(slots=True)

@@ -14,6 +14,8 @@ import pytest
 
 from dbsp.coordinator.decisions import commands, events
 from dbsp.coordinator.strategies import COLD
+from tests.coordinator import fakes
+from tests.coordinator.fake_standbys import Followings
 from tests.pace import examples, rotating
 from tests.sim.seeds import run_seed
 from tests.sim.simulation import Simulation, without_faults
@@ -104,3 +106,22 @@ def test_up_to_64_workers_under_traffic() -> None:
         simulation.rates = replace(simulation.rates, workers_max=64, rescale=0.05)
         simulation.live(turns=200)
         assert len(simulation.world.databases) >= 1
+
+
+def test_a_following_waits_for_one_that_is_stopped_in_its_midst() -> None:
+    """Both hold the coordinator's lock while they run; another coordinator's following goes on meanwhile."""
+    world, order = fakes.World(), list[str]()
+    mine, others = Followings(world), Followings(world)
+
+    def stopped() -> None:
+        order.append("first begins")
+        for copy in world.copies:
+            copy.advance()
+        order.append("first ends")
+
+    mine(stopped)
+    mine(lambda: order.append("second"))
+    others(lambda: order.append("of another"))
+    for copy in world.copies:
+        copy.advance()
+    assert order == ["first begins", "of another", "first ends", "second"]
