@@ -89,7 +89,7 @@ class SparkRuntime:
         spark: session.SparkHandle | None = None,
     ) -> None:
         """Start Spark with `settings`, or use the running `spark`, which `close` does not stop."""
-        self.work, self.epoch = work, 0
+        self.work, self.epoch, self.first_answer_s = work, 0, diagnosis.REGISTERED_S
         self.settings = settings or session.SparkSettings()
         self._owned = spark is None
         self._spark = spark if spark is not None else session.start(self.settings)
@@ -505,11 +505,6 @@ class SparkRuntime:
             raise diagnosis.explained(
                 error, what, homes, lambda: self.silent(hosts), lambda: self._versions(hosts)
             ) from None
-
-    @property
-    def first_answer_s(self) -> float:
-        """Return how long the executors of a host may take to register with Spark."""
-        return diagnosis.REGISTERED_S
 
     def silent(self, hosts: Sequence[str]) -> Sequence[str]:
         """Return the hosts that do not answer; empty if Spark cannot be asked."""
