@@ -18,12 +18,15 @@ import argparse
 import gc
 import json
 import math
+import signal
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from types import FrameType
+from typing import NoReturn
 
 import pytest
 
@@ -38,6 +41,8 @@ from tests.sim.simulation import Simulation
 from tests.sim.table import answered
 
 TAIL = 60
+SEED_S = 900.0
+"""The longest seeds take two minutes on a busy machine."""
 
 
 Make = Callable[[int], Simulation]
@@ -81,6 +86,22 @@ def run_one(seed: int, turns: int, make: Make = rows_only) -> tuple[Simulation, 
     except (Exception, fakes.ViolationError) as error:  # noqa: BLE001 - told by the caller
         return simulation, error
     return simulation, None
+
+
+@contextmanager
+def ended_after(seconds: float) -> Iterator[None]:
+    """Fail in the body after so many seconds, also while it waits for a lock: a seed that hangs is named."""
+
+    def strike(_signal: int, _frame: FrameType | None) -> NoReturn:
+        raise fakes.ViolationError(f"the seed has not ended after {seconds:.0f} s")
+
+    before = signal.signal(signal.SIGALRM, strike)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
 def main() -> int:
@@ -173,7 +194,8 @@ def many(first: int, seeds: int, seconds: float | None, turns: int, make: Make, 
     for seed in range(first, first + seeds):
         if seconds is not None and time.monotonic() - wall > seconds:
             break
-        simulation, error = run_one(seed, turns, make)
+        with ended_after(SEED_S):
+            simulation, error = run_one(seed, turns, make)
         if error is not None:
             print(f"seed {seed}: {type(error).__name__}: {error}\nreplay it: {command_for(seed, turns, options)}")
             return 1
