@@ -8,6 +8,7 @@ from __future__ import annotations
 from dbsp.coordinator.build import check_start, load_plan
 from dbsp.coordinator.config import Config
 from dbsp.coordinator.determinism import refuse_varying
+from dbsp.coordinator.extras import check_extras
 from dbsp.coordinator.trial import try_circuit
 from dbsp.plan.plan import Plan
 
@@ -18,6 +19,7 @@ def check_pipeline(config: Config, *, evolve: bool) -> tuple[Plan, list[str]]:
     **Errors** those of a start: `ConfigError`, `CircuitError`, `DataError`, and `UnavailableError` if a system is away.
     """
     plan = load_plan(config)
+    check_extras(config)
     evolution = check_start(config, plan, evolve=evolve)
     refuse_varying(config, plan)
     try_circuit(plan.circuit)

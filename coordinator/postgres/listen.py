@@ -18,6 +18,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
+from dbsp.coordinator.extras import refuse_missing
 from dbsp.coordinator.http.access_log import AccessLog
 from dbsp.coordinator.http.listen import listen_beside
 from dbsp.coordinator.http.tls import certificate_of, listening
@@ -28,7 +29,6 @@ from dbsp.coordinator.postgres.refusals import PostgresRefusal
 from dbsp.coordinator.postgres.section import PostgresSection
 from dbsp.coordinator.postgres.session import TOO_MANY, PostgresSession
 from dbsp.coordinator.service import Service
-from dbsp.errors import ConfigError
 from dbsp.reloading import Reloadable
 
 QUEUE = 128
@@ -44,20 +44,11 @@ def bind_postgres(section: PostgresSection, *, has_tokens: bool, inherited: int 
     """
     if section.port is None:
         return None
-    _refuse_without_sqlglot()
+    refuse_missing("postgres")
     found = listen_beside(section, section.port, QUEUE, has_tokens=has_tokens, inherited=inherited)
     if inherited is None:
         found.setblocking(False)
     return found
-
-
-def _refuse_without_sqlglot() -> None:
-    try:
-        import sqlglot  # noqa: F401, PLC0415 (an extra)
-    except ImportError:
-        raise ConfigError(
-            "[postgres] needs sqlglot, which is not installed", "pip install 'dbsp-engine[postgres]'"
-        ) from None
 
 
 class PostgresServer:

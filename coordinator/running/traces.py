@@ -23,10 +23,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from dbsp.coordinator.config import TracesSection
+from dbsp.coordinator.extras import refuse_missing
 from dbsp.coordinator.running.clock import Clock
 from dbsp.coordinator.running.notices import CheckpointPublished, Notice, Notify, StepCut, TracesFailed, TracesSent
 from dbsp.diagnostics.secrets import without_login
-from dbsp.errors import ConfigError
 from dbsp.logs import StepRecord
 from dbsp.runtime.runtime import StepReport, WorkerReport
 
@@ -47,16 +47,13 @@ class Traces:
 
         **Errors** `ConfigError` if the packages of the extra `traces` are missing.
         """
-        try:
-            from opentelemetry import trace  # noqa: PLC0415 (an extra)
-            from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter  # noqa: PLC0415 (as above)
-            from opentelemetry.sdk.resources import Resource  # noqa: PLC0415 (as above)
-            from opentelemetry.sdk.trace import TracerProvider  # noqa: PLC0415 (as above)
-            from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExportResult  # noqa: PLC0415 (as above)
-        except ImportError as error:
-            raise ConfigError(
-                f"[traces] needs a package that is missing: {error.name}", "pip install 'dbsp-engine[traces]'"
-            ) from None
+        refuse_missing("traces")
+        from opentelemetry import trace  # noqa: PLC0415 (an extra)
+        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter  # noqa: PLC0415 (as above)
+        from opentelemetry.sdk.resources import Resource  # noqa: PLC0415 (as above)
+        from opentelemetry.sdk.trace import TracerProvider  # noqa: PLC0415 (as above)
+        from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExportResult  # noqa: PLC0415 (as above)
+
         exporter = OTLPSpanExporter(endpoint=section.endpoint, headers=dict(section.headers), timeout=SEND_S)
         sender: Any = _Sender(exporter, SpanExportResult.SUCCESS, without_login(section.endpoint), note)
         resource = Resource.create({"service.name": pipeline, "service.namespace": "dbsp"})
