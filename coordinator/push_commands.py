@@ -94,7 +94,7 @@ def push(  # noqa: PLR0913 - one for each option
         answer = _of_parts(found)
         text = _parts_text(found)
     if found.bad_rows:
-        text += f"; {found.bad_rows} of them are bad, the first: {found.bad[0]['reason']}"
+        text += f"; bad rows: {found.bad_rows}, the first: {found.bad[0]['reason']}"
     context.show(answer, text + _taken(answer))
     if found.stopped:
         click.echo(f"the parts after part {len(found.parts)} were not pushed, as it has bad rows (--strict)", err=True)
@@ -107,7 +107,7 @@ def _say_waiting(part: FilePart, error: Exception) -> None:
 
 def _say_part(table: str, part: FilePart, pushed: Pushed) -> None:
     """Print the result of a part, for people who wait for the others."""
-    bad = f"; {pushed.bad_rows} of them are bad" if pushed.bad_rows else ""
+    bad = f"; bad rows: {pushed.bad_rows}" if pushed.bad_rows else ""
     text = durable(table, pushed.first, pushed.end, repeated=pushed.repeated)
     click.echo(f"part {part.number + 1}, from {part.begins}: {text}{bad}", err=True)
 

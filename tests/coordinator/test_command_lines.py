@@ -195,7 +195,7 @@ def test_files_are_pushed_by_the_rules_of_all_rows(client: httpx.Client, service
     with pa.OSFile(str(tmp_path / "rows.arrow"), "wb") as sink, pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table)
     done = script("cli", "--url", str(client.base_url), "push", "orders", str(tmp_path / "rows.arrow"))
-    assert "rows 0 to 1 of orders are durable; 1 of them are bad, the first: column id: " in done.stdout, done.stderr
+    assert "rows 0 to 1 of orders are durable; bad rows: 1, the first: column id: " in done.stdout, done.stderr
     pq.write_table(pa.table({"id": [3], "customer": ["c"], "amount": [3]}), tmp_path / "rows.parquet")
     done = script("cli", "--url", str(client.base_url), "push", "orders", str(tmp_path / "rows.parquet"))
     assert "rows 2 to 2 of orders are durable" in done.stdout, done.stderr
@@ -274,7 +274,7 @@ def test_a_push_waits_and_a_strict_one_tells_of_bad_rows(client: httpx.Client, s
     bad = "\n".join([row % 2, row % 3, '{"id": "x"}'])
     for options, code in (((), 0), (("--strict",), 3)):
         done = push(bad, *options)
-        assert (done.returncode, "1 of them are bad" in done.stdout) == (code, True)
+        assert (done.returncode, "bad rows: 1" in done.stdout) == (code, True)
         assert ("bad row: " in done.stderr) == bool(options)
     client.post("/v1/pause")
     done = push(row % 4, "--wait", "0.1")

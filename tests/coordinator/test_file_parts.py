@@ -242,7 +242,7 @@ def pushed_in_parts(client: httpx.Client, tmp_path: Path) -> None:
     done = script("cli", *command, "--strict")
     assert done.returncode == 3, done.stderr
     assert "20000 rows of orders are durable, in 3 parts; the next number of push-" in done.stdout
-    assert "; 1 of them are bad, the first: column id" in done.stdout
+    assert "; bad rows: 1, the first: column id" in done.stdout
     assert "processed: the views have them" in done.stdout
     assert 'bad row: {"part": 3, "begins": "line ' in done.stderr
     again = done.stderr.split("repeat the command with ")[1].split(":")[0].split()
