@@ -14,8 +14,9 @@ from typing import Any, BinaryIO
 
 from dbsp.coordinator.bodies import Pushed
 from dbsp.coordinator.exits import error_of
-from dbsp.coordinator.file_parts import PART_BYTES, FilePart, parts
-from dbsp.errors import DbspError, OverloadedError, UnavailableError
+from dbsp.coordinator.file_parts import MARK, PART_BYTES, FilePart, parts
+from dbsp.coordinator.http.kinds import JSON
+from dbsp.errors import DataError, DbspError, OverloadedError, UnavailableError
 
 AGAIN_S = 1.0
 """How often a part that the service did not take is sent again."""
@@ -100,10 +101,14 @@ def push_file(push: Callable[..., Pushed], table: str, file: BinaryIO, options: 
         except DbspError as error:
             raise error if not done.parts else _in_part(error, done, None) from None
         if part.last and part.number == 0:
-            done.add(part, push(
-                table, part.body, producer=options.producer, sequence=options.sequence, wait_s=options.wait_s,
-                content_type=part.content_type,
-            ))  # fmt: skip
+            try:
+                pushed = push(
+                    table, part.body, producer=options.producer, sequence=options.sequence, wait_s=options.wait_s,
+                    content_type=part.content_type,
+                )  # fmt: skip
+            except DataError as error:
+                raise _of_form(error, part, options) from None
+            done.add(part, pushed)
             return done
         if part.number == 0:
             done.producer = options.producer or f"push-{uuid.uuid4().hex[:12]}"
@@ -136,7 +141,16 @@ def _sent(push: Callable[..., Pushed], part: FilePart, done: PushedFile, options
                 options.waiting(part, error)
             time.sleep(AGAIN_S)  # polling a service that takes no rows now
         except DbspError as error:
-            raise _in_part(error, done, part) from None
+            raise _in_part(_of_form(error, part, options), done, part) from None
+
+
+def _of_form(error: DbspError, part: FilePart, options: FileOptions) -> DbspError:
+    """Return the error of a part; if texts that nobody named were taken for JSON, the hint says how to name them."""
+    begins = part.body.removeprefix(MARK).lstrip()[:1]
+    if options.content_type is not None or part.content_type != JSON or begins in {b"", b"{", b"["}:
+        return error
+    hint = "the rows were read as JSON; CSV and TSV are known by the ending of the file's name, or by `--format csv`"
+    return error_of(error.code, error.message, hint)
 
 
 def _in_part(error: DbspError, done: PushedFile, part: FilePart | None) -> DbspError:

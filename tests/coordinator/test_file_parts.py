@@ -221,6 +221,17 @@ def test_an_error_names_the_part_what_is_durable_and_how_to_go_on(asking: dbsp.C
         dbsp.Client(url="http://127.0.0.1:9").push_file("orders", io.BytesIO(text.encode()))
 
 
+@pytest.mark.parametrize("part_bytes", [1000, 1 << 20])
+def test_csv_that_was_taken_for_json_says_how_to_name_it(asking: dbsp.Client, part_bytes: int) -> None:
+    for data in (csv_text(ROWS), file_parts.MARK + csv_text(ROWS)):
+        with pytest.raises(DataError) as refused:
+            push_file(asking.push, "orders", io.BytesIO(gzip.compress(data)), FileOptions(part_bytes=part_bytes))
+        assert str(refused.value.hint).startswith("the rows were read as JSON; CSV and TSV are known by the ending")
+    with pytest.raises(DataError) as refused:
+        push_file(asking.push, "orders", io.BytesIO(b'{"id": 1, "nothing": 2}'), FileOptions(part_bytes=part_bytes))
+    assert "--format" not in str(refused.value.hint)
+
+
 def test_the_command_pushes_a_large_packed_file_in_parts(folder: Path, tmp_path: Path) -> None:
     """No checkpoint is taken meanwhile: after one, the places of parts that were pushed before are not known any more."""
     with Service(settings(folder, "checkpoint.interval_s=3600")) as service, answering(service) as client:
