@@ -24,12 +24,32 @@ class Rescales(ServiceCore):
     """The methods for changing the number of workers."""
 
     def plan_rescale(self, workers: int, hosts: Offered | None = None) -> RescalePlan:
-        """Return what a rescale to `workers` would move after the present moves; raise `ConfigError` for an impossible count."""
+        """Return what a rescale to `workers` would move after the present moves.
+
+        **Errors** `ConfigError` for an impossible count; `UnavailableError` if workers would be placed on a lost host.
+        """
         layout, step = replace(self._layout_to_be(), offered=self._offered(hosts)), self.snapshot.step
-        return plan_rescale(
+        found = plan_rescale(
             layout, workers, step=step, state_bytes=self._state_bytes(), rates=self._rates,
             partitions=self._loop.runner.partitions or None,
         )  # fmt: skip
+        if hosts is None:  # a host that is named is waited for
+            self._refuse_lost(found, layout.offered)
+        return found
+
+    def _refuse_lost(self, plan: RescalePlan, offered: Offered) -> None:
+        """Raise `UnavailableError` if workers would be placed on a host that counts as lost now."""
+        runner, targets = (
+            self._loop.runner,
+            sorted({*plan.hosts_joining, *(placed.host for placed in plan.joining)} - {""}),
+        )
+        runner.silent_hosts.look(runner.running, targets)
+        if lost := runner.silent_hosts.long_silent(targets):
+            stay = ",".join(host for host, _ in offered if host not in lost)
+            raise UnavailableError(
+                f"workers would be placed on lost hosts: workers={plan.workers} hosts={', '.join(lost)}",
+                f"name the hosts that stay: `coordinator rescale {plan.workers} --hosts {stay}`; or wait until all answer",
+            )
 
     def _offered(self, named: Offered | None) -> Offered:
         """Return the hosts that a rescale names, else those on offer.

@@ -72,6 +72,26 @@ def test_the_workers_of_a_lost_host_move_and_its_old_databases_are_never_used(fo
     check_golden(folder, tmp_path)
 
 
+def test_a_rescale_places_no_worker_on_a_lost_host(folder: Path, tmp_path: Path) -> None:
+    """The hosts that stay are named, or the lost one comes back."""
+    machines = hosted.Machines(folder / "hosts")
+    with running(folder, machines, *COPIES, common_disk=True) as service, traffic(service, 4):
+        goes_on(service)
+        lose(service, machines, "b")
+        for asked in (service.plan_rescale, lambda workers: service.rescale(workers, 60)):
+            with pytest.raises(
+                UnavailableError, match="workers would be placed on lost hosts: workers=4 hosts=b"
+            ) as refused:
+                asked(4)
+            assert "`coordinator rescale 4 --hosts a,c`" in str(refused.value.hint)
+        service.rescale(4, 60, hosts=(("a", 1.0), ("c", 1.0)))
+        assert sorted(homes(service).values()) == ["a", "a", "c", "c"]
+        machines.silent.clear()
+        service.rescale(3, 60, hosts=tuple((host, 1.0) for host in HOSTS))
+        assert sorted(homes(service).values()) == ["a", "b", "c"]
+    check_golden(folder, tmp_path)
+
+
 def test_an_idle_pipeline_notices_a_lost_host(folder: Path) -> None:
     """No step runs and none is wanted: the worker moves all the same, and the next rows find it."""
     machines = hosted.Machines(folder / "hosts")
